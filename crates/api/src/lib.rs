@@ -1,0 +1,3 @@
+//! Requests and replies of the control API, its OpenAPI document, and a client.
+
+pub mod reply;

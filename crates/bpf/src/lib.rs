@@ -1,0 +1,1 @@
+//! Kernel path: the BPF programs, their layout in Rust, loading and pinning.

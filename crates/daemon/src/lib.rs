@@ -1,0 +1,1 @@
+//! Supervisor, control API server, links and neighbours, memberships.

@@ -1,0 +1,3 @@
+//! Executes the forwarding table on the kernel path and the userspace path.
+
+pub mod counters;

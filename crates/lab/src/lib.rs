@@ -1,0 +1,1 @@
+//! Network namespaces, topologies, scenarios and the bench.

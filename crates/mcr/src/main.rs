@@ -1,0 +1,3 @@
+//! The `mcr` binary.
+
+fn main() {}

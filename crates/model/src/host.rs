@@ -1,0 +1,103 @@
+//! What the daemon knows of the host: links, addresses, routes and neighbours, as plain data.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::net::{Ifindex, Mac};
+
+/// A snapshot of the network namespace the daemon runs in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Interfaces by index.
+    pub interfaces: BTreeMap<Ifindex, Interface>,
+    /// Next hops of the unicast destinations that rules name, looked up by the daemon.
+    pub next_hops: BTreeMap<NextHopQuery, NextHop>,
+}
+
+impl Host {
+    /// Finds an interface by name.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<&Interface> {
+        self.interfaces
+            .values()
+            .find(|interface| interface.name == name)
+    }
+}
+
+/// One network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Kernel index.
+    pub index: Ifindex,
+    /// Name, at most 15 bytes.
+    pub name: String,
+    /// Administratively up and, where the driver tells, with carrier.
+    pub up: bool,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Ethernet address; `None` for devices without a link-layer header (tun, some tunnels).
+    pub mac: Option<Mac>,
+    /// Addresses in the order of the kernel's list, primary addresses first.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Interface {
+    /// The address that `source=auto` uses: the first one of the same family as `peer`; for IPv6,
+    /// link-local only towards a link-local destination.
+    #[must_use]
+    pub fn primary_address(&self, peer: IpAddr) -> Option<IpAddr> {
+        let same_family = |address: &&IpAddr| address.is_ipv4() == peer.is_ipv4();
+        let suits = |address: &&IpAddr| scope_matches(**address, peer);
+        let candidates = self.addresses.iter().filter(same_family);
+        candidates
+            .clone()
+            .find(suits)
+            .or_else(|| candidates.clone().next())
+            .copied()
+    }
+}
+
+fn scope_matches(address: IpAddr, peer: IpAddr) -> bool {
+    match (address, peer) {
+        (IpAddr::V6(address), IpAddr::V6(peer)) => {
+            let multicast_link_local = peer.segments()[0] & 0xff0f == 0xff02;
+            address.is_unicast_link_local()
+                == (peer.is_unicast_link_local() || multicast_link_local)
+        }
+        _ => true,
+    }
+}
+
+/// A unicast destination as an output names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NextHopQuery {
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Interface the output names, `None` if the routing table decides.
+    pub interface: Option<String>,
+}
+
+/// Where a unicast destination is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextHop {
+    /// No route leads there.
+    NoRoute,
+    /// A route leads through `interface`; the neighbour's address is not known (yet).
+    Unresolved {
+        /// Interface of the route.
+        interface: Ifindex,
+        /// The gateway, or the destination itself when on-link.
+        via: IpAddr,
+    },
+    /// Ready: `mac` is `None` on devices without a link-layer header.
+    Resolved {
+        /// Interface of the route.
+        interface: Ifindex,
+        /// The gateway, or the destination itself when on-link.
+        via: IpAddr,
+        /// The next hop's Ethernet address.
+        mac: Option<Mac>,
+    },
+}

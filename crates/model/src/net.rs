@@ -1,0 +1,159 @@
+//! Small network types that cannot be swapped by accident: interface index and name, port, prefix.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+/// Kernel index of a network interface, unique within its network namespace, never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ifindex(pub u32);
+
+impl fmt::Display for Ifindex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Ethernet address in transmission order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Maps an IPv4 group to its Ethernet address (RFC 1112 section 6.4), an IPv6 group to its
+    /// own (RFC 2464 section 7).
+    #[must_use]
+    pub fn of_group(group: IpAddr) -> Self {
+        match group {
+            IpAddr::V4(group) => {
+                let [_, b, c, d] = group.octets();
+                Self([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+            }
+            IpAddr::V6(group) => {
+                let octets = group.octets();
+                Self([0x33, 0x33, octets[12], octets[13], octets[14], octets[15]])
+            }
+        }
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// An address with a prefix length; a single address has the full length (32 or 128).
+///
+/// The host bits are always zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Prefix {
+    /// First address of the range.
+    pub address: IpAddr,
+    /// Leading bits that are fixed, 0 to 32 for IPv4, 0 to 128 for IPv6.
+    pub length: u8,
+}
+
+impl Prefix {
+    /// Makes the prefix that holds exactly one address.
+    #[must_use]
+    pub const fn host(address: IpAddr) -> Self {
+        let length = match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        };
+        Self { address, length }
+    }
+
+    /// Says whether the prefix holds exactly one address.
+    #[must_use]
+    pub const fn is_host(self) -> bool {
+        self.length == Self::host(self.address).length
+    }
+
+    /// Says whether `address` is of the same family and lies in the range.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(base), IpAddr::V4(other)) => {
+                (base.to_bits() ^ other.to_bits()) & mask32(self.length) == 0
+            }
+            (IpAddr::V6(base), IpAddr::V6(other)) => {
+                (base.to_bits() ^ other.to_bits()) & mask128(self.length) == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Replaces the fixed bits of `address` by this prefix's and keeps its host bits; an address
+    /// of the other family becomes the first address of the range.
+    #[must_use]
+    pub fn carry(self, address: IpAddr) -> IpAddr {
+        match (self.address, address) {
+            (IpAddr::V4(base), IpAddr::V4(other)) => {
+                let mask = mask32(self.length);
+                IpAddr::V4(Ipv4Addr::from_bits(
+                    base.to_bits() | (other.to_bits() & !mask),
+                ))
+            }
+            (IpAddr::V6(base), IpAddr::V6(other)) => {
+                let mask = mask128(self.length);
+                IpAddr::V6(Ipv6Addr::from_bits(
+                    base.to_bits() | (other.to_bits() & !mask),
+                ))
+            }
+            (base, _) => base,
+        }
+    }
+}
+
+fn mask32(length: u8) -> u32 {
+    u32::MAX
+        .checked_shl(32 - u32::from(length.min(32)))
+        .unwrap_or(0)
+}
+
+fn mask128(length: u8) -> u128 {
+    u128::MAX
+        .checked_shl(128 - u32::from(length.min(128)))
+        .unwrap_or(0)
+}
+
+/// Inclusive range of UDP ports; a single port has `first == last`. Port 0 never occurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ports {
+    /// Lowest port.
+    pub first: u16,
+    /// Highest port, at least `first`.
+    pub last: u16,
+}
+
+impl Ports {
+    /// Makes the range that holds exactly one port.
+    #[must_use]
+    pub const fn single(port: u16) -> Self {
+        Self {
+            first: port,
+            last: port,
+        }
+    }
+
+    /// Says whether the range holds exactly one port.
+    #[must_use]
+    pub const fn is_single(self) -> bool {
+        self.first == self.last
+    }
+
+    /// Says whether `port` lies in the range.
+    #[must_use]
+    pub const fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+
+    /// Counts the ports, at least 1.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.last as u32 - self.first as u32 + 1
+    }
+}

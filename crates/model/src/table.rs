@@ -1,0 +1,205 @@
+//! The forwarding table: what the rules come to on this host, as both paths execute it.
+//!
+//! Invariants, kept by `compile` and relied upon by the paths: one key belongs to one rule; every
+//! range of an output has the size of its route's range or is a single value; a route is executed
+//! whole on one path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::net::{Ifindex, Mac, Ports, Prefix};
+
+/// What the paths execute: every route, and the addresses that betray a loop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Routes by key. The most specific match wins: (S,G) before (*,G), longer prefix before
+    /// shorter, fewer ports before more.
+    pub routes: BTreeMap<RouteKey, Route>,
+    /// This host's addresses on the interfaces that some output uses; a packet from one of them is
+    /// `own_source`.
+    pub own_addresses: BTreeSet<IpAddr>,
+}
+
+/// What a packet must show to take a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RouteKey {
+    /// Interface the packet arrives on.
+    pub ingress: Ifindex,
+    /// Destination groups, one or a range.
+    pub groups: Prefix,
+    /// Destination ports, one or a range.
+    pub ports: Ports,
+    /// Sender for (S,G), `None` for (*,G).
+    pub source: Option<IpAddr>,
+}
+
+/// One table entry's value: where its packets go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Name of the rule the route was compiled from. Routes of one rule (several inputs, several
+    /// sources) share its counters.
+    pub rule: String,
+    /// Where the route executes.
+    pub path: Path,
+    /// What becomes of the packet on this host.
+    pub local: LocalDelivery,
+    /// Cap on what the rule accepts.
+    pub limit: Option<RateLimit>,
+    /// The copies to make, in the order of the rule.
+    pub outputs: Vec<Output>,
+}
+
+/// Where a route executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Path {
+    /// eBPF at tc ingress.
+    Kernel,
+    /// AF_PACKET and io_uring in worker processes.
+    Userspace,
+}
+
+/// What becomes of a relayed packet on this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalDelivery {
+    /// Consumed, unless a UDP socket is bound to the port.
+    #[default]
+    Auto,
+    /// Always passed up to the host's stack as well.
+    Yes,
+    /// Always consumed.
+    No,
+}
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RateLimit {
+    /// What a token is.
+    pub unit: RateUnit,
+    /// Tokens added per second, at least 1.
+    pub rate: u64,
+    /// Tokens the bucket holds when full, at least 1.
+    pub burst: u64,
+}
+
+/// What a [`RateLimit`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RateUnit {
+    /// Datagrams; a GSO super-packet counts as its segments.
+    Packets,
+    /// Bits of UDP payload.
+    Bits,
+}
+
+/// One copy a route makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// Position in the rule's list of outputs; with the rule's name and `to` it identifies the
+    /// output's counters.
+    pub index: u32,
+    /// Destination as the rule writes it, without options.
+    pub to: String,
+    /// Whether the copy can leave, and how.
+    pub state: OutputState,
+    /// Cap on what the output sends.
+    pub limit: Option<RateLimit>,
+}
+
+/// Whether an output can send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OutputState {
+    /// Ready to send.
+    Up(Egress),
+    /// Not ready; every packet for it is dropped under the reason of the same name.
+    Down(DownReason),
+}
+
+/// Why an output cannot send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DownReason {
+    /// No interface of that name exists.
+    InterfaceMissing,
+    /// The interface is administratively down or has no carrier.
+    InterfaceDown,
+    /// The interface has no address of the output's family, and `source=auto` needs one.
+    NoAddress,
+    /// No route leads to the unicast destination.
+    NoRoute,
+    /// The unicast next hop has no resolved link-layer address.
+    NoNeighbour,
+}
+
+impl DownReason {
+    /// The reason's stable name in JSON, metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InterfaceMissing => "interface_missing",
+            Self::InterfaceDown => "interface_down",
+            Self::NoAddress => "no_address",
+            Self::NoRoute => "no_route",
+            Self::NoNeighbour => "no_neighbour",
+        }
+    }
+}
+
+/// Everything needed to rewrite and send one copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Egress {
+    /// Interface the copy leaves by.
+    pub interface: Ifindex,
+    /// Link-layer header to put in front.
+    pub link: LinkHeader,
+    /// The interface's MTU in bytes, of the IP packet.
+    pub mtu: u32,
+    /// New destination address, or range that keeps the packet's host bits.
+    pub destination: Prefix,
+    /// New destination port, or range that keeps the packet's offset into the route's range.
+    pub ports: Ports,
+    /// New source address; `None` keeps the packet's.
+    pub source: Option<IpAddr>,
+    /// New source port; `None` keeps the packet's.
+    pub source_port: Option<u16>,
+    /// What happens to TTL or hop limit.
+    pub ttl: Ttl,
+    /// New DSCP (0 to 63); `None` keeps the packet's. ECN is always kept.
+    pub dscp: Option<u8>,
+    /// Whether packets above the MTU are fragmented where DF is clear.
+    pub fragment: bool,
+}
+
+/// Link-layer header of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkHeader {
+    /// Ethernet to the group's own address.
+    Group {
+        /// Source address: the egress interface's.
+        source: Mac,
+    },
+    /// Ethernet to a neighbour.
+    Neighbour {
+        /// Source address: the egress interface's.
+        source: Mac,
+        /// The next hop's address.
+        destination: Mac,
+    },
+    /// None: the device carries bare IP (tun, some tunnels).
+    None,
+}
+
+/// What happens to TTL or hop limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ttl {
+    /// Kept, as a bridge would.
+    #[default]
+    Keep,
+    /// Decremented, as a router would; dropped at 1.
+    Decrement,
+    /// Set to a value from 1 to 255.
+    Set(u8),
+}

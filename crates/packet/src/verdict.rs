@@ -1,0 +1,106 @@
+//! What became of one packet: the same words on both paths, in the API and in the metrics.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What became of one packet at a rule, or of one copy at an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Handed to its outputs (a rule) or to the egress device (an output).
+    Forwarded,
+    /// Not for any rule: left to the host's stack, untouched.
+    Passed,
+    /// Dropped and counted.
+    Dropped(DropReason),
+}
+
+/// Why a packet was dropped. The discriminant is the index into the counter arrays of both paths
+/// and never changes its meaning; new reasons are appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum DropReason {
+    /// Rule: lengths that contradict each other, or a wrong IPv4 header checksum.
+    Malformed = 0,
+    /// Rule: the source is one of this host's own egress addresses, so the packet went in a loop.
+    OwnSource = 1,
+    /// Rule or output: above the configured packet or bit rate.
+    RateLimited = 2,
+    /// Rule: a fragment whose first fragment was not seen, or for which the table had no room.
+    FragmentUnknown = 3,
+    /// Rule: the userspace path had no free buffer or queue slot.
+    BufferExhausted = 4,
+    /// Output: larger than the egress MTU.
+    TooBig = 5,
+    /// Output: `ttl=dec` met a TTL or hop limit of 1 or 0.
+    TtlExpired = 6,
+    /// Output: its interface does not exist.
+    InterfaceMissing = 7,
+    /// Output: its interface is down.
+    InterfaceDown = 8,
+    /// Output: its interface has no address to send from.
+    NoAddress = 9,
+    /// Output: no route leads to the unicast destination.
+    NoRoute = 10,
+    /// Output: the next hop's link-layer address is not resolved.
+    NoNeighbour = 11,
+    /// Output: the egress device or its queue refused the packet (full, `ENOBUFS`, driver drop).
+    EgressFull = 12,
+    /// Output: the kernel refused the packet for any other cause.
+    EgressError = 13,
+    /// Output: above the global egress budget for unicast.
+    OverBudget = 14,
+}
+
+impl DropReason {
+    /// Every reason, in the order of the discriminants.
+    pub const ALL: [Self; 15] = [
+        Self::Malformed,
+        Self::OwnSource,
+        Self::RateLimited,
+        Self::FragmentUnknown,
+        Self::BufferExhausted,
+        Self::TooBig,
+        Self::TtlExpired,
+        Self::InterfaceMissing,
+        Self::InterfaceDown,
+        Self::NoAddress,
+        Self::NoRoute,
+        Self::NoNeighbour,
+        Self::EgressFull,
+        Self::EgressError,
+        Self::OverBudget,
+    ];
+
+    /// Slots reserved in counter arrays, so that a new reason does not change their layout.
+    pub const SLOTS: usize = 16;
+
+    /// The reason's stable name in JSON, metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::OwnSource => "own_source",
+            Self::RateLimited => "rate_limited",
+            Self::FragmentUnknown => "fragment_unknown",
+            Self::BufferExhausted => "buffer_exhausted",
+            Self::TooBig => "too_big",
+            Self::TtlExpired => "ttl_expired",
+            Self::InterfaceMissing => "interface_missing",
+            Self::InterfaceDown => "interface_down",
+            Self::NoAddress => "no_address",
+            Self::NoRoute => "no_route",
+            Self::NoNeighbour => "no_neighbour",
+            Self::EgressFull => "egress_full",
+            Self::EgressError => "egress_error",
+            Self::OverBudget => "over_budget",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,1 @@
+//! Capabilities, no-new-privileges and the other fences of a process.

@@ -1,0 +1,1 @@
+//! Descriptors handed from one process to another.

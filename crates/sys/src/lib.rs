@@ -1,0 +1,10 @@
+//! The unsafe fence: the system calls MCR needs beyond the standard library, as safe functions.
+
+pub mod capability;
+pub mod descriptor;
+pub mod membership;
+pub mod netns;
+pub mod packet_socket;
+pub mod shared_memory;
+pub mod udp;
+pub mod uring;

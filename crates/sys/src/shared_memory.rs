@@ -1,0 +1,1 @@
+//! Memory shared between processes: memfd regions and mapped BPF arrays.

@@ -1,0 +1,1 @@
+//! UDP sockets for the traffic tools: sendmmsg, recvmmsg, segmentation offload, timestamps.

@@ -1,0 +1,1 @@
+//! The io_uring of a worker.

@@ -1,0 +1,1 @@
+//! Generator, verifier and latency measurement.
