@@ -1,5 +1,18 @@
 //! Headers, checksums, the rewrite and the verdict: the reference for both paths.
 //!
-//! Pure: no I/O, no allocation per packet, no unsafe.
+//! Pure: no I/O and no unsafe. Everything but [`reference`], [`fragment`]'s split and [`craft`] is
+//! hot path: no allocation per packet, no panic, every access bounds-checked.
 
+mod bytes;
+pub mod checksum;
+pub mod craft;
+pub mod datagram;
+pub mod ethernet;
+pub mod fragment;
+pub mod ipv4;
+pub mod ipv6;
+pub mod parse;
+pub mod reference;
+pub mod rewrite;
+pub mod udp;
 pub mod verdict;

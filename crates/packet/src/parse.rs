@@ -1,0 +1,199 @@
+//! From bytes to a [`Datagram`], or to the reason why the packet is not for us.
+//!
+//! Decides only what a packet is; whether its lengths and checksums hold is asked later, once a
+//! route has matched ([`Datagram::defect`]). Any bytes give an answer.
+
+use std::net::IpAddr;
+
+use crate::datagram::Datagram;
+use crate::ethernet;
+use crate::fragment::{Fragment, FragmentKey};
+use crate::ipv4;
+use crate::ipv6;
+use crate::udp;
+
+/// What stands in front of the IP header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// An Ethernet header.
+    #[default]
+    Ethernet,
+    /// Nothing: the device carries bare IP.
+    None,
+}
+
+/// What the kernel says of a packet beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// A VLAN tag was taken off by the device and stands beside the packet.
+    pub vlan: bool,
+    /// The packet is a super-packet of several datagrams.
+    pub gso: Option<Gso>,
+    /// State of the UDP checksum.
+    pub checksum: ChecksumState,
+}
+
+/// A super-packet's segmentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gso {
+    /// UDP payload bytes of each datagram but perhaps the last, at least 1.
+    pub size: u16,
+}
+
+/// State of a packet's UDP checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChecksumState {
+    /// The field holds the finished checksum, right or wrong, or zero for none.
+    #[default]
+    Complete,
+    /// The field holds the sum of the pseudo header; a device adds the rest (`CHECKSUM_PARTIAL`,
+    /// virtio's `NEEDS_CSUM`).
+    Partial,
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// A whole UDP datagram to a multicast group.
+    Udp(Datagram),
+    /// A piece of a UDP datagram to a multicast group.
+    Fragment(Fragment),
+    /// Anything else: left to the host's stack, uncounted.
+    NotOurs(NotOurs),
+}
+
+/// Why a packet is left to the host's stack without a look at the routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOurs {
+    /// It carries a VLAN tag, which belongs to the VLAN interface.
+    Vlan,
+    /// It is neither IPv4 nor IPv6.
+    Ethertype,
+    /// A header is not wholly there.
+    Truncated,
+    /// The version field contradicts the ethertype.
+    Version,
+    /// The IPv4 header claims fewer than 20 bytes.
+    HeaderLength,
+    /// It is not UDP, or not UDP that can be reached through the extension headers.
+    Protocol,
+    /// Its destination is not a multicast group.
+    Unicast,
+}
+
+/// Says what `frame` is.
+#[inline]
+#[must_use]
+pub fn parse(frame: &[u8], link: Link, meta: Meta) -> Parsed {
+    match try_parse(frame, link, meta) {
+        Ok(parsed) => parsed,
+        Err(why) => Parsed::NotOurs(why),
+    }
+}
+
+#[inline]
+fn try_parse(frame: &[u8], link: Link, meta: Meta) -> Result<Parsed, NotOurs> {
+    if meta.vlan {
+        return Err(NotOurs::Vlan);
+    }
+    match link {
+        Link::Ethernet => match ethernet::ethertype(frame).ok_or(NotOurs::Truncated)? {
+            ethernet::IPV4 => parse_ipv4(frame, ethernet::HEADER, meta),
+            ethernet::IPV6 => parse_ipv6(frame, ethernet::HEADER, meta),
+            ethernet::VLAN | ethernet::VLAN_SERVICE => Err(NotOurs::Vlan),
+            _ => Err(NotOurs::Ethertype),
+        },
+        Link::None => match frame.first().ok_or(NotOurs::Truncated)? >> 4 {
+            4 => parse_ipv4(frame, 0, meta),
+            6 => parse_ipv6(frame, 0, meta),
+            _ => Err(NotOurs::Version),
+        },
+    }
+}
+
+#[inline]
+fn parse_ipv4(frame: &[u8], ip_offset: usize, meta: Meta) -> Result<Parsed, NotOurs> {
+    let packet = frame.get(ip_offset..).ok_or(NotOurs::Truncated)?;
+    let header = ipv4::Header::parse(packet)?;
+    if header.protocol() != udp::PROTOCOL {
+        return Err(NotOurs::Protocol);
+    }
+    if !header.destination().is_multicast() {
+        return Err(NotOurs::Unicast);
+    }
+    let datagram = |udp: udp::Header| Datagram {
+        ip_offset,
+        udp_offset: ip_offset + header.length(),
+        present: frame.len(),
+        source: IpAddr::V4(header.source()),
+        destination: IpAddr::V4(header.destination()),
+        source_port: udp.source_port,
+        destination_port: udp.destination_port,
+        ttl: header.ttl(),
+        traffic_class: header.traffic_class(),
+        dont_fragment: header.dont_fragment(),
+        ip_length: usize::from(header.total_length()),
+        udp_length: udp.length,
+        udp_checksum: udp.checksum,
+        gso: meta.gso,
+        checksum: meta.checksum,
+    };
+    let udp = udp::Header::parse(packet, header.length());
+    let (offset, more) = (header.fragment_offset(), header.more_fragments());
+    if offset != 0 || more {
+        return Ok(Parsed::Fragment(Fragment {
+            key: FragmentKey {
+                source: IpAddr::V4(header.source()),
+                destination: IpAddr::V4(header.destination()),
+                id: u32::from(header.id()),
+            },
+            offset,
+            more,
+            first: udp.filter(|_| offset == 0).map(datagram),
+        }));
+    }
+    udp.map(datagram).map(Parsed::Udp).ok_or(NotOurs::Truncated)
+}
+
+#[inline]
+fn parse_ipv6(frame: &[u8], ip_offset: usize, meta: Meta) -> Result<Parsed, NotOurs> {
+    let packet = frame.get(ip_offset..).ok_or(NotOurs::Truncated)?;
+    let header = ipv6::Header::parse(packet)?;
+    let destination = header.destination();
+    if !destination.is_multicast() {
+        return Err(NotOurs::Unicast);
+    }
+    let upper = ipv6::upper(packet, header.next_header())?;
+    let datagram = |udp: udp::Header| Datagram {
+        ip_offset,
+        udp_offset: ip_offset + upper.offset,
+        present: frame.len(),
+        source: IpAddr::V6(header.source()),
+        destination: IpAddr::V6(destination),
+        source_port: udp.source_port,
+        destination_port: udp.destination_port,
+        ttl: header.hop_limit(),
+        traffic_class: header.traffic_class(),
+        dont_fragment: true,
+        ip_length: ipv6::HEADER + usize::from(header.payload_length()),
+        udp_length: udp.length,
+        udp_checksum: udp.checksum,
+        gso: meta.gso,
+        checksum: meta.checksum,
+    };
+    let udp = udp::Header::parse(packet, upper.offset);
+    match upper.fragment {
+        // An atomic fragment (RFC 6946) is a whole datagram.
+        Some(piece) if piece.offset != 0 || piece.more => Ok(Parsed::Fragment(Fragment {
+            key: FragmentKey {
+                source: IpAddr::V6(header.source()),
+                destination: IpAddr::V6(destination),
+                id: piece.id,
+            },
+            offset: piece.offset,
+            more: piece.more,
+            first: udp.filter(|_| piece.offset == 0).map(datagram),
+        })),
+        _ => udp.map(datagram).map(Parsed::Udp).ok_or(NotOurs::Truncated),
+    }
+}

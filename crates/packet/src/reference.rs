@@ -1,0 +1,308 @@
+//! What both paths must do, in the plainest code: one packet against a table of routes gives a
+//! verdict, the copies and the counts. It allocates and searches linearly; nothing runs on it but
+//! tests.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::datagram::Datagram;
+use crate::parse::{Link, Meta, Parsed, parse};
+use crate::rewrite::{LINK_HEADROOM, LinkChange, Rewrite, TtlChange, rewrite};
+use crate::verdict::{DropReason, Verdict};
+
+/// The table.
+#[derive(Clone, Debug, Default)]
+pub struct Reference {
+    /// Routes in any order; the most specific match wins.
+    pub routes: Vec<Route>,
+    /// Addresses that betray a loop.
+    pub own_addresses: BTreeSet<IpAddr>,
+}
+
+/// One route: what it matches and the copies it makes.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Interface the packet arrives on.
+    pub ingress: u32,
+    /// Destination groups: first address and prefix length.
+    pub groups: (IpAddr, u8),
+    /// Destination ports, first and last.
+    pub ports: (u16, u16),
+    /// Sender for (S,G), `None` for (*,G).
+    pub source: Option<IpAddr>,
+    /// What becomes of the packet on this host.
+    pub local: Local,
+    /// The copies.
+    pub outputs: Vec<Output>,
+}
+
+/// What becomes of a relayed packet on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// Consumed, unless a UDP socket is bound to the port.
+    Auto,
+    /// Always passed up as well.
+    Yes,
+    /// Always consumed.
+    No,
+}
+
+/// One copy to make.
+#[derive(Clone, Copy, Debug)]
+pub enum Output {
+    /// It cannot be sent; every packet is dropped under the reason.
+    Down(DropReason),
+    /// It can.
+    Up(Egress),
+}
+
+/// How a copy is made and where it leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Egress {
+    /// Interface it leaves by.
+    pub interface: u32,
+    /// That interface's MTU in bytes.
+    pub mtu: u32,
+    /// New destination: first address and prefix length; the packet's host bits are kept.
+    pub destination: (IpAddr, u8),
+    /// New destination port of the route's first port; a range (first below last) keeps the
+    /// packet's offset.
+    pub ports: (u16, u16),
+    /// New source address, `None` to keep.
+    pub source: Option<IpAddr>,
+    /// New source port, `None` to keep.
+    pub source_port: Option<u16>,
+    /// TTL.
+    pub ttl: TtlChange,
+    /// DSCP, `None` to keep.
+    pub dscp: Option<u8>,
+    /// Link header; `None` in place of the destination address means the group's own.
+    pub link: LinkTo,
+}
+
+/// Link header of a copy.
+#[derive(Clone, Copy, Debug)]
+pub enum LinkTo {
+    /// Ethernet to the group's address, from `source`.
+    Group {
+        /// The egress interface's address.
+        source: [u8; 6],
+    },
+    /// Ethernet to a neighbour.
+    Neighbour {
+        /// The egress interface's address.
+        source: [u8; 6],
+        /// The next hop's address.
+        destination: [u8; 6],
+    },
+    /// None.
+    Bare,
+}
+
+/// What became of one packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The packet's verdict.
+    pub verdict: Verdict,
+    /// Whether the host's stack sees the packet, unmodified.
+    pub passed_up: bool,
+    /// Index of the route it took, `None` if it was merely passed.
+    pub route: Option<usize>,
+    /// Datagrams in the packet, as `received` and every drop and every copy count them.
+    pub packets: u64,
+    /// UDP payload bytes, as `received` and every `sent` count them.
+    pub bytes: u64,
+    /// The verdict of each output of the route, in order; empty unless the packet was forwarded.
+    pub outputs: Vec<Verdict>,
+    /// The copies that left, in order.
+    pub copies: Vec<Copy>,
+}
+
+/// One copy that left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Index of the output in its route.
+    pub output: usize,
+    /// Interface it left by.
+    pub interface: u32,
+    /// Its bytes, Ethernet padding included as it came.
+    pub frame: Vec<u8>,
+}
+
+impl Reference {
+    /// Executes the table for one packet. `socket_bound` answers `bpf_sk_lookup_udp`: a UDP socket
+    /// on this host wants the packet.
+    #[must_use]
+    pub fn execute(
+        &self,
+        ingress: u32,
+        link: Link,
+        frame: &[u8],
+        meta: Meta,
+        socket_bound: bool,
+    ) -> Outcome {
+        let Parsed::Udp(datagram) = parse(frame, link, meta) else {
+            return Outcome::passed();
+        };
+        let Some((index, route)) = self.find(ingress, &datagram) else {
+            return Outcome::passed();
+        };
+        let mut outcome = Outcome {
+            verdict: Verdict::Forwarded,
+            passed_up: false,
+            route: Some(index),
+            packets: u64::from(datagram.packets()),
+            bytes: datagram.payload_bytes() as u64,
+            outputs: Vec::new(),
+            copies: Vec::new(),
+        };
+        if datagram.defect(frame).is_some() {
+            outcome.verdict = Verdict::Dropped(DropReason::Malformed);
+            return outcome;
+        }
+        if self.own_addresses.contains(&datagram.source) {
+            outcome.verdict = Verdict::Dropped(DropReason::OwnSource);
+            return outcome;
+        }
+        outcome.passed_up = match route.local {
+            Local::Auto => socket_bound,
+            Local::Yes => true,
+            Local::No => false,
+        };
+        for (output, to) in route.outputs.iter().enumerate() {
+            match copy(frame, &datagram, route, to) {
+                Ok((interface, frame)) => {
+                    outcome.outputs.push(Verdict::Forwarded);
+                    outcome.copies.push(Copy {
+                        output,
+                        interface,
+                        frame,
+                    });
+                }
+                Err(reason) => outcome.outputs.push(Verdict::Dropped(reason)),
+            }
+        }
+        outcome
+    }
+
+    /// Finds the most specific route: (S,G) before (*,G), longer prefix before shorter, fewer
+    /// ports before more.
+    fn find(&self, ingress: u32, datagram: &Datagram) -> Option<(usize, &Route)> {
+        let matches = |route: &&Route| {
+            route.ingress == ingress
+                && network(route.groups, datagram.destination) == Some(route.groups.0)
+                && (route.ports.0..=route.ports.1).contains(&datagram.destination_port)
+                && route.source.is_none_or(|source| source == datagram.source)
+        };
+        self.routes
+            .iter()
+            .enumerate()
+            .filter(|(_, route)| matches(route))
+            .min_by_key(|(_, route)| {
+                let ports = route.ports.1 - route.ports.0;
+                (route.source.is_none(), u8::MAX - route.groups.1, ports)
+            })
+    }
+}
+
+impl Outcome {
+    const fn passed() -> Self {
+        Self {
+            verdict: Verdict::Passed,
+            passed_up: true,
+            route: None,
+            packets: 0,
+            bytes: 0,
+            outputs: Vec::new(),
+            copies: Vec::new(),
+        }
+    }
+}
+
+fn copy(
+    frame: &[u8],
+    datagram: &Datagram,
+    route: &Route,
+    output: &Output,
+) -> Result<(u32, Vec<u8>), DropReason> {
+    let egress = match output {
+        Output::Down(reason) => return Err(*reason),
+        Output::Up(egress) => egress,
+    };
+    if egress.ttl == TtlChange::Decrement && datagram.ttl <= 1 {
+        return Err(DropReason::TtlExpired);
+    }
+    if datagram.largest_packet() > egress.mtu as usize {
+        return Err(DropReason::TooBig);
+    }
+    let change = change(datagram, route, egress);
+    let mut copy = vec![0; LINK_HEADROOM];
+    copy.extend(frame.get(datagram.ip_offset..).unwrap_or_default());
+    let start = rewrite(&mut copy, &datagram.moved(LINK_HEADROOM), &change)?;
+    Ok((egress.interface, copy.split_off(start)))
+}
+
+fn change(datagram: &Datagram, route: &Route, egress: &Egress) -> Rewrite {
+    let destination = carry(egress.destination, datagram.destination);
+    let port_offset = if egress.ports.0 < egress.ports.1 {
+        datagram.destination_port - route.ports.0
+    } else {
+        0
+    };
+    Rewrite {
+        source: egress.source,
+        destination,
+        source_port: egress.source_port,
+        destination_port: egress.ports.0.saturating_add(port_offset),
+        ttl: egress.ttl,
+        dscp: egress.dscp,
+        link: match egress.link {
+            LinkTo::Group { source } => LinkChange::Ethernet {
+                source,
+                destination: crate::craft::group_mac(destination),
+            },
+            LinkTo::Neighbour {
+                source,
+                destination,
+            } => LinkChange::Ethernet {
+                source,
+                destination,
+            },
+            LinkTo::Bare => LinkChange::None,
+        },
+    }
+}
+
+/// The first address of the range of `groups`' length that `address` lies in; `None` if the
+/// families differ.
+fn network(groups: (IpAddr, u8), address: IpAddr) -> Option<IpAddr> {
+    let base = match groups.0 {
+        IpAddr::V4(_) => IpAddr::V4(0.into()),
+        IpAddr::V6(_) => IpAddr::V6(0.into()),
+    };
+    let host = carry((base, groups.1), address);
+    match (address, host) {
+        (IpAddr::V4(address), IpAddr::V4(host)) if groups.0.is_ipv4() => {
+            Some(IpAddr::V4((address.to_bits() ^ host.to_bits()).into()))
+        }
+        (IpAddr::V6(address), IpAddr::V6(host)) if groups.0.is_ipv6() => {
+            Some(IpAddr::V6((address.to_bits() ^ host.to_bits()).into()))
+        }
+        _ => None,
+    }
+}
+
+/// The fixed bits of `range`, the host bits of `address`.
+fn carry(range: (IpAddr, u8), address: IpAddr) -> IpAddr {
+    match (range.0, address) {
+        (IpAddr::V4(base), IpAddr::V4(address)) => {
+            let host = u32::MAX.checked_shr(u32::from(range.1)).unwrap_or(0);
+            IpAddr::V4((base.to_bits() | address.to_bits() & host).into())
+        }
+        (IpAddr::V6(base), IpAddr::V6(address)) => {
+            let host = u128::MAX.checked_shr(u32::from(range.1)).unwrap_or(0);
+            IpAddr::V6((base.to_bits() | address.to_bits() & host).into())
+        }
+        (base, _) => base,
+    }
+}
