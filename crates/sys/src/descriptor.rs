@@ -1,1 +1,160 @@
-//! Descriptors handed from one process to another.
+//! Descriptors handed from one process to another (`SCM_RIGHTS`), and processes held by one
+//! (pidfd).
+
+#![expect(unsafe_code, reason = "received descriptors arrive as plain numbers")]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+
+/// Descriptors one message may carry (`SCM_MAX_FD` is 253).
+pub const MAX_DESCRIPTORS: usize = 64;
+
+/// Writes `bytes` to `stream`, `descriptors` riding on the first of them, and returns how many
+/// bytes were written; the descriptors are gone once that is at least 1.
+///
+/// # Errors
+/// The system call's; `EAGAIN` where a non-blocking stream is full.
+pub fn send_with(
+    stream: &UnixStream,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let control = if raw.is_empty() { &[][..] } else { &rights[..] };
+    let parts = [IoSlice::new(bytes)];
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    Ok(sendmsg::<()>(
+        stream.as_raw_fd(),
+        &parts,
+        control,
+        flags,
+        None,
+    )?)
+}
+
+/// Reads some bytes from `stream` into `buffer`, appends the descriptors that came with them to
+/// `descriptors`, and returns how many bytes were read: 0 at the end of the stream.
+///
+/// # Errors
+/// The system call's; `EAGAIN` where a non-blocking stream is empty.
+pub fn receive_with(
+    stream: &UnixStream,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    let mut control = nix::cmsg_space!([RawFd; MAX_DESCRIPTORS]);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(stream.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(received) = part {
+            // SAFETY: the kernel made these descriptors for this process with this message, so
+            // nobody else owns them.
+            let owned = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
+            descriptors.extend(received.into_iter().map(owned));
+        }
+    }
+    Ok(message.bytes)
+}
+
+/// Takes over a descriptor that this process inherited under a number agreed upon with its parent.
+///
+/// # Errors
+/// `EBADF` if no such descriptor is open.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD takes no pointer and changes nothing.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open, and the agreement between parent and child is that the
+    // child's start-up code alone takes it, once.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    set_inheritable(fd.as_fd(), false)?;
+    Ok(fd)
+}
+
+/// Says whether a child process started from now on inherits `fd`.
+///
+/// # Errors
+/// The system call's.
+pub fn set_inheritable(fd: BorrowedFd<'_>, inheritable: bool) -> io::Result<()> {
+    let flags = if inheritable { 0 } else { libc::FD_CLOEXEC };
+    // SAFETY: F_SETFD takes an integer, and `fd` is open while borrowed.
+    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, flags) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A process that cannot be mistaken for another one that got its number later.
+#[derive(Debug)]
+pub struct ProcessHandle {
+    fd: OwnedFd,
+}
+
+impl ProcessHandle {
+    /// Opens process `pid`, a child that has not been waited for.
+    ///
+    /// # Errors
+    /// `ESRCH` if there is no such process.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        // SAFETY: plain system call without pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+        Ok(Self { fd })
+    }
+
+    /// Kills the process.
+    ///
+    /// # Errors
+    /// `ESRCH` if it has ended.
+    pub fn kill(&self) -> io::Result<()> {
+        // SAFETY: the siginfo pointer may be null, the other arguments are integers.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.fd.as_raw_fd(),
+                libc::SIGKILL,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_rides_along_with_its_bytes() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (mut kept, given) = UnixStream::pair().unwrap();
+        send_with(&here, b"take it", &[given.as_fd()]).unwrap();
+        drop(given);
+
+        let mut buffer = [0; 32];
+        let mut descriptors = Vec::new();
+        let read = receive_with(&there, &mut buffer, &mut descriptors).unwrap();
+        assert_eq!(&buffer[..read], b"take it");
+        let mut received = UnixStream::from(descriptors.remove(0));
+        received.write_all(b"hello").unwrap();
+        let mut hello = [0; 5];
+        kept.read_exact(&mut hello).unwrap();
+        assert_eq!(&hello, b"hello");
+    }
+}

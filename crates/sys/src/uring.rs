@@ -1,1 +1,355 @@
-//! The io_uring of a worker.
+//! The io_uring of a worker: sends a batch of packets with one system call, and waits.
+//!
+//! A batch is synchronous: [`Batch::submit`] returns once every send has completed, so the borrowed
+//! payloads outlive their use. Where io_uring is not allowed (`kernel.io_uring_disabled`, a
+//! seccomp filter) the same batch goes out by `sendmsg` and waiting is `ppoll`.
+
+#![expect(unsafe_code, reason = "the kernel reads messages through raw pointers")]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use crate::packet_socket::link_address;
+
+/// Bytes a message's own part (vnet header, link header, IP and UDP headers) may have.
+pub const HEAD: usize = 192;
+
+const TAG_POLL: u64 = 1 << 32;
+const TAG_IGNORED: u64 = 1 << 33;
+/// Payload parts that fit in the pool, per message slot on average.
+const PARTS_PER_MESSAGE: usize = 16;
+/// Parts that one message may have at most: the kernel's `UIO_MAXIOV` is 1024.
+const MAX_PARTS: usize = 256;
+
+/// Sends batches and waits for descriptors.
+pub struct Uring {
+    ring: Option<IoUring>,
+    slots: Vec<Slot>,
+    parts: Vec<libc::iovec>,
+    messages: Vec<libc::msghdr>,
+    results: Vec<i32>,
+    armed: Vec<RawFd>,
+    capacity: usize,
+}
+
+struct Slot {
+    fd: RawFd,
+    address: libc::sockaddr_ll,
+    head: [u8; HEAD],
+    first_part: usize,
+    parts: usize,
+}
+
+/// The batch has no room for another message: submit it and start the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Uring {
+    /// Makes a ring for batches of up to `capacity` messages.
+    ///
+    /// # Errors
+    /// The system call's, other than those that say io_uring is not allowed here.
+    pub fn new(capacity: usize) -> io::Result<Self> {
+        let ring = match build(capacity) {
+            Ok(ring) => Some(ring),
+            Err(error) if not_allowed(&error) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            ring,
+            slots: Vec::with_capacity(capacity),
+            parts: Vec::with_capacity(capacity * PARTS_PER_MESSAGE + MAX_PARTS),
+            messages: Vec::with_capacity(capacity),
+            results: Vec::with_capacity(capacity),
+            armed: Vec::with_capacity(64),
+            capacity,
+        })
+    }
+
+    /// Says whether io_uring is used, rather than one system call per message.
+    #[must_use]
+    pub const fn is_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Starts a batch whose payloads live for `'p`.
+    #[inline]
+    pub fn batch<'p>(&mut self) -> Batch<'_, 'p> {
+        self.slots.clear();
+        self.parts.clear();
+        Batch {
+            uring: self,
+            payloads: PhantomData,
+        }
+    }
+
+    /// Waits until one of `descriptors` is readable, has an error, or `timeout` is over.
+    ///
+    /// # Errors
+    /// The system call's; an interruption by a signal is none.
+    pub fn wait(&mut self, descriptors: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
+        let Some(ring) = &mut self.ring else {
+            return poll(descriptors, timeout);
+        };
+        for fd in descriptors.iter().map(AsRawFd::as_raw_fd) {
+            if self.armed.contains(&fd) {
+                continue;
+            }
+            let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32)
+                .build()
+                .user_data(TAG_POLL | fd as u64);
+            // SAFETY: a poll request names a descriptor and holds no pointer.
+            if unsafe { ring.submission().push(&entry) }.is_err() {
+                break;
+            }
+            self.armed.push(fd);
+        }
+        let time = types::Timespec::from(timeout);
+        let arguments = types::SubmitArgs::new().timespec(&time);
+        match ring.submitter().submit_with_args(1, &arguments) {
+            Ok(_) => {}
+            Err(error) if is_no_error(&error) => {}
+            Err(error) => return Err(error),
+        }
+        for completion in ring.completion() {
+            disarm(&mut self.armed, completion.user_data());
+        }
+        Ok(())
+    }
+
+    /// Takes back the waiting for a descriptor that is about to be closed.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn forget(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let fd = descriptor.as_raw_fd();
+        let Some(ring) = self.ring.as_mut().filter(|_| self.armed.contains(&fd)) else {
+            return Ok(());
+        };
+        let entry = opcode::PollRemove::new(TAG_POLL | fd as u64)
+            .build()
+            .user_data(TAG_IGNORED);
+        // SAFETY: the request holds no pointer.
+        let pushed = unsafe { ring.submission().push(&entry) };
+        pushed.map_err(|_| io::ErrorKind::WouldBlock)?;
+        // Two completions: the removal's, and the removed poll's.
+        while self.armed.contains(&fd) {
+            ring.submit_and_wait(1)?;
+            for completion in ring.completion() {
+                disarm(&mut self.armed, completion.user_data());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Messages collected to be sent together; dropped without [`Batch::submit`] they are not sent.
+pub struct Batch<'u, 'p> {
+    uring: &'u mut Uring,
+    payloads: PhantomData<&'p [u8]>,
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination<'a> {
+    /// Socket to send from.
+    pub socket: BorrowedFd<'a>,
+    /// Interface to send by.
+    pub interface: u32,
+    /// Ethertype of the payload.
+    pub protocol: u16,
+}
+
+impl<'u, 'p> Batch<'u, 'p> {
+    /// Adds a message made of `head`, which is copied, and `payload`, which is not.
+    ///
+    /// # Errors
+    /// [`Full`] if it does not fit; a batch that is empty takes any message of up to 256 parts.
+    #[inline]
+    pub fn push(
+        &mut self,
+        destination: Destination<'p>,
+        head: &[u8],
+        payload: impl ExactSizeIterator<Item = &'p [u8]>,
+    ) -> Result<(), Full> {
+        let uring = &mut *self.uring;
+        let parts = payload.len() + 1;
+        let room = uring.parts.capacity() - uring.parts.len();
+        if uring.slots.len() == uring.capacity || parts > room.min(MAX_PARTS) || head.len() > HEAD {
+            return Err(Full);
+        }
+        let first_part = uring.parts.len();
+        uring.parts.push(part(std::ptr::null(), head.len()));
+        uring
+            .parts
+            .extend(payload.map(|bytes| part(bytes.as_ptr(), bytes.len())));
+        let mut slot = Slot {
+            fd: destination.socket.as_raw_fd(),
+            address: link_address(destination.interface, destination.protocol),
+            head: [0; HEAD],
+            first_part,
+            parts: uring.parts.len() - first_part,
+        };
+        slot.head[..head.len()].copy_from_slice(head);
+        uring.slots.push(slot);
+        Ok(())
+    }
+
+    /// Number of messages collected.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.uring.slots.len()
+    }
+
+    /// Says whether no message was collected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sends all messages in order and returns, for each, the bytes sent or minus the error
+    /// number.
+    ///
+    /// # Errors
+    /// The ring's own failure, after which it must not be used again.
+    pub fn submit(self) -> io::Result<&'u [i32]> {
+        let Self { uring, .. } = self;
+        uring.messages.clear();
+        for slot in &mut uring.slots {
+            // SAFETY: all bytes zero are a msghdr without name, parts and control data.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            uring.parts[slot.first_part].iov_base = slot.head.as_mut_ptr().cast();
+            message.msg_name = (&raw mut slot.address).cast();
+            message.msg_namelen = size_of::<libc::sockaddr_ll>() as u32;
+            message.msg_iov = &raw mut uring.parts[slot.first_part];
+            message.msg_iovlen = slot.parts as _;
+            uring.messages.push(message);
+        }
+        uring.results.clear();
+        uring.results.resize(uring.slots.len(), -libc::EIO);
+        match &mut uring.ring {
+            Some(ring) => submit_ring(
+                ring,
+                &uring.slots,
+                &uring.messages,
+                &mut uring.results,
+                &mut uring.armed,
+            )?,
+            None => submit_calls(&uring.slots, &uring.messages, &mut uring.results),
+        }
+        Ok(&uring.results)
+    }
+}
+
+fn submit_ring(
+    ring: &mut IoUring,
+    slots: &[Slot],
+    messages: &[libc::msghdr],
+    results: &mut [i32],
+    armed: &mut Vec<RawFd>,
+) -> io::Result<()> {
+    for (index, (slot, message)) in slots.iter().zip(messages).enumerate() {
+        let entry = opcode::SendMsg::new(types::Fd(slot.fd), message)
+            .flags(libc::MSG_DONTWAIT as u32)
+            .build()
+            .user_data(index as u64);
+        // SAFETY: message, address, head and parts stay in `Uring`'s vectors, unmoved, and the
+        // payloads live for the batch's `'p`, until every completion has been seen below.
+        let pushed = unsafe { ring.submission().push(&entry) };
+        debug_assert!(
+            pushed.is_ok(),
+            "the ring was built for the batch's capacity"
+        );
+    }
+    let mut open = slots.len();
+    while open > 0 {
+        match ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) if is_no_error(&error) => {}
+            Err(error) => return Err(error),
+        }
+        for completion in ring.completion() {
+            match results.get_mut(completion.user_data() as usize) {
+                Some(result) => {
+                    *result = completion.result();
+                    open -= 1;
+                }
+                None => disarm(armed, completion.user_data()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn submit_calls(slots: &[Slot], messages: &[libc::msghdr], results: &mut [i32]) {
+    for ((slot, message), result) in slots.iter().zip(messages).zip(results) {
+        // SAFETY: the message and all it points to live in `Uring` or for the batch's `'p`.
+        let sent = unsafe { libc::sendmsg(slot.fd, message, libc::MSG_DONTWAIT) };
+        *result = if sent < 0 {
+            -io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO)
+        } else {
+            sent as i32
+        };
+    }
+}
+
+fn poll(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
+    let mut polled: Vec<_> = descriptors
+        .iter()
+        .map(|fd| nix::poll::PollFd::new(*fd, nix::poll::PollFlags::POLLIN))
+        .collect();
+    let milliseconds = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
+    match nix::poll::poll(&mut polled, milliseconds) {
+        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn build(capacity: usize) -> io::Result<IoUring> {
+    // Twice the batch: polls are armed in the same queue.
+    let entries = (capacity * 2).next_power_of_two() as u32;
+    let tuned = IoUring::<squeue::Entry>::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(entries);
+    match tuned {
+        // Kernels before 6.1 do not know the two flags.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries),
+        other => other,
+    }
+}
+
+fn not_allowed(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EPERM | libc::ENOSYS | libc::EACCES)
+    )
+}
+
+fn is_no_error(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
+    )
+}
+
+fn disarm(armed: &mut Vec<RawFd>, tag: u64) {
+    if tag & TAG_POLL != 0 {
+        let fd = (tag & 0xffff_ffff) as RawFd;
+        armed.retain(|armed| *armed != fd);
+    }
+}
+
+const fn part(start: *const u8, length: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: start.cast_mut().cast(),
+        iov_len: length,
+    }
+}
