@@ -1,0 +1,132 @@
+//! Socket options that socket2 does not offer: egress interface by index, joins by index,
+//! forced buffer sizes, segmentation offload, kernel timestamps.
+
+use std::io;
+use std::mem::size_of;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use socket2::SockAddr;
+
+/// Chooses the interface by which multicast leaves the socket, by index (IP_MULTICAST_IF,
+/// IPV6_MULTICAST_IF).
+pub fn set_multicast_interface(
+    socket: BorrowedFd<'_>,
+    family: IpAddr,
+    ifindex: u32,
+) -> io::Result<()> {
+    match family {
+        IpAddr::V4(_) => {
+            let request = libc::ip_mreqn {
+                imr_multiaddr: libc::in_addr { s_addr: 0 },
+                imr_address: libc::in_addr { s_addr: 0 },
+                imr_ifindex: ifindex as libc::c_int,
+            };
+            set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
+        }
+        IpAddr::V6(_) => set(
+            socket,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MULTICAST_IF,
+            &(ifindex as libc::c_int),
+        ),
+    }
+}
+
+/// Joins `group` on one interface, for any source or for one (MCAST_JOIN_GROUP,
+/// MCAST_JOIN_SOURCE_GROUP, RFC 3678 section 5).
+///
+/// # Errors
+/// `ENOBUFS` when the socket holds as many groups or sources as the host's limits allow.
+pub fn join(
+    socket: BorrowedFd<'_>,
+    ifindex: u32,
+    group: IpAddr,
+    source: Option<IpAddr>,
+) -> io::Result<()> {
+    let level = match group {
+        IpAddr::V4(_) => libc::IPPROTO_IP,
+        IpAddr::V6(_) => libc::IPPROTO_IPV6,
+    };
+    match source {
+        None => {
+            let request = libc::group_req {
+                gr_interface: ifindex,
+                gr_group: storage(group),
+            };
+            set(socket, level, libc::MCAST_JOIN_GROUP, &request)
+        }
+        Some(source) => {
+            let request = libc::group_source_req {
+                gsr_interface: ifindex,
+                gsr_group: storage(group),
+                gsr_source: storage(source),
+            };
+            set(socket, level, libc::MCAST_JOIN_SOURCE_GROUP, &request)
+        }
+    }
+}
+
+/// Sets the send buffer to `bytes`, beyond net.core.wmem_max where the process may.
+pub fn force_send_buffer(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
+        .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
+}
+
+/// Sets the receive buffer to `bytes`, beyond net.core.rmem_max where the process may.
+pub fn force_receive_buffer(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+        .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
+}
+
+/// Asks for the kernel's receive time with each datagram (SO_TIMESTAMPNS, CLOCK_REALTIME).
+pub fn enable_timestamps(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)
+}
+
+/// Asks for the count of datagrams the socket's full buffer dropped (SO_RXQ_OVFL).
+pub fn enable_overflow_count(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1i32)
+}
+
+/// Lets the kernel hand over super-packets whole, with their segment size (UDP_GRO).
+pub fn enable_receive_offload(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::IPPROTO_UDP, libc::UDP_GRO, &1i32)
+}
+
+fn storage(address: IpAddr) -> libc::sockaddr_storage {
+    let address = SockAddr::from(SocketAddr::new(address, 0));
+    // SAFETY: SockAddr's storage has the size and layout of sockaddr_storage and socket2 keeps it
+    // wholly initialised (zeroed before the family's fields are written); any bytes are a valid
+    // sockaddr_storage, and the pointer is to a live local value.
+    unsafe {
+        address
+            .as_ptr()
+            .cast::<libc::sockaddr_storage>()
+            .read_unaligned()
+    }
+}
+
+fn set<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads size_of::<T>() bytes from `value`, which outlives the call; callers
+    // in this module pass only initialised C types that belong to the option.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,231 @@
+//! What a run of the generator is asked to do, and what it refuses.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use thiserror::Error;
+
+use crate::endpoint::Destination;
+use crate::payload::HEADER_BYTES;
+use crate::schedule::Schedule;
+
+/// The longest UDP payload over IPv4.
+pub(crate) const LARGEST_BYTES: usize = 65_507;
+/// The most datagrams the kernel cuts from one send (UDP_MAX_SEGMENTS before Linux 6.9).
+pub(crate) const MOST_SEGMENTS: usize = 64;
+/// Above this total rate packets are sent in segmented groups: a send call per packet no longer
+/// keeps up.
+const SINGLE_PPS: f64 = 550_000.0;
+
+/// How datagrams are handed to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// By need: segmentation offload where the rate asks for it, plain datagrams elsewhere.
+    #[default]
+    Auto,
+    /// Datagrams through sendmmsg.
+    Sockets,
+    /// Groups of datagrams that the kernel cuts (UDP_SEGMENT).
+    Gso,
+}
+
+/// Sizes of the UDP payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// Always the same.
+    Fixed(usize),
+}
+
+impl Sizes {
+    /// The largest size that can occur, in bytes.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        match self {
+            Self::Fixed(size) => *size,
+        }
+    }
+
+    /// The smallest size that can occur, in bytes.
+    #[must_use]
+    pub fn smallest(&self) -> usize {
+        match self {
+            Self::Fixed(size) => *size,
+        }
+    }
+}
+
+/// What to send, where, how fast and for how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// One stream each.
+    pub destinations: Vec<Destination>,
+    /// Packets per second of each stream; `None` for as fast as possible.
+    pub rate_pps: Option<f64>,
+    /// Packets of each stream.
+    pub count: Option<u64>,
+    /// Length of the run.
+    pub duration: Option<Duration>,
+    /// Sizes of the UDP payload.
+    pub sizes: Sizes,
+    /// Packets of a stream that leave together, at least 1; `None` as the method likes.
+    pub burst: Option<u64>,
+    /// Time during which the rate rises evenly from 0.
+    pub ramp: Duration,
+    /// How datagrams are handed to the kernel.
+    pub method: Method,
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// DSCP, 0 to 63.
+    pub dscp: u8,
+    /// Source address.
+    pub source: Option<IpAddr>,
+    /// Source port.
+    pub source_port: Option<u16>,
+    /// CPU to run on.
+    pub cpu: Option<usize>,
+}
+
+impl Options {
+    /// Makes options with the defaults of the command line: 1,000 packets a second of 1,024 bytes
+    /// with TTL 16.
+    #[must_use]
+    pub fn to(destinations: Vec<Destination>) -> Self {
+        Self {
+            destinations,
+            rate_pps: Some(1000.0),
+            count: None,
+            duration: None,
+            sizes: Sizes::Fixed(1024),
+            burst: None,
+            ramp: Duration::ZERO,
+            method: Method::Auto,
+            ttl: 16,
+            dscp: 0,
+            source: None,
+            source_port: None,
+            cpu: None,
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), Error> {
+        if self.destinations.is_empty() {
+            return Err(Error::NoDestination);
+        }
+        if self
+            .rate_pps
+            .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
+        {
+            return Err(Error::Rate);
+        }
+        let (smallest, largest) = (self.sizes.smallest(), self.sizes.largest());
+        if smallest < HEADER_BYTES || largest > LARGEST_BYTES {
+            return Err(Error::Size { smallest, largest });
+        }
+        Ok(())
+    }
+
+    pub(super) fn total_count(&self) -> Option<u64> {
+        let streams = self.destinations.len() as u64;
+        self.count.map(|count| count.saturating_mul(streams))
+    }
+
+    pub(super) fn schedule(&self) -> Schedule {
+        let streams = self.destinations.len() as u64;
+        let total_rate = self.rate_pps.map(|rate| rate * streams as f64);
+        Schedule {
+            streams,
+            total_rate,
+            burst: self
+                .burst
+                .unwrap_or_else(|| self.own_burst(total_rate))
+                .max(1),
+            ramp_seconds: self.ramp.as_secs_f64(),
+        }
+    }
+
+    /// Datagrams per block where the user asks for none: as many as one segmented send takes when
+    /// unpaced, else few enough that a block leaves at least every 20 µs.
+    fn own_burst(&self, total_rate: Option<f64>) -> u64 {
+        let most = self.segments_per_send() as u64;
+        match total_rate {
+            None if self.uses_gso() => most,
+            None => 32,
+            Some(rate) if self.uses_gso() => ((rate / 50_000.0).ceil() as u64).clamp(1, most),
+            Some(_) => 1,
+        }
+    }
+
+    /// Says whether sends are segmented.
+    pub(super) fn uses_gso(&self) -> bool {
+        match self.method {
+            Method::Gso => true,
+            Method::Sockets => false,
+            Method::Auto => {
+                let streams = self.destinations.len() as f64;
+                self.rate_pps.is_none_or(|rate| rate * streams > SINGLE_PPS)
+            }
+        }
+    }
+
+    /// Datagrams of the largest size that fit one segmented send.
+    pub(super) fn segments_per_send(&self) -> usize {
+        (LARGEST_BYTES / self.sizes.largest().max(1)).clamp(1, MOST_SEGMENTS)
+    }
+}
+
+/// What stands in the way of a run.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Nothing to send to.
+    #[error("no destination given")]
+    NoDestination,
+    /// The rate is not a positive number.
+    #[error("the rate must be above 0 packets per second")]
+    Rate,
+    /// A size cannot carry the payload header or exceeds UDP.
+    #[error(
+        "payload of {smallest} to {largest} bytes: must be {HEADER_BYTES} (the header of the \
+         sequence check) to {LARGEST_BYTES} (the longest UDP payload)"
+    )]
+    Size {
+        /// Smallest size asked for, in bytes.
+        smallest: usize,
+        /// Largest size asked for, in bytes.
+        largest: usize,
+    },
+    /// No interface has that name in this network namespace.
+    #[error("no interface {0}; `ip link` lists those that exist")]
+    NoInterface(String),
+    /// A socket could not be set up.
+    #[error("cannot {action} for {destination}: {source}")]
+    Socket {
+        /// What was tried.
+        action: &'static str,
+        /// The stream's destination.
+        destination: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The thread could not be moved to the CPU asked for.
+    #[error("cannot run on CPU {cpu}: {source}")]
+    Cpu {
+        /// The CPU asked for.
+        cpu: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Moves the calling thread to `cpu`.
+pub(crate) fn pin(cpu: usize) -> Result<(), Error> {
+    let mut set = CpuSet::new();
+    set.set(cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .map_err(|error| Error::Cpu {
+            cpu,
+            source: error.into(),
+        })
+}

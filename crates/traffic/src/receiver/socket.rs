@@ -1,0 +1,122 @@
+//! One socket per group and port: bound to the group, so that only its own datagrams come, and to
+//! the interface; one membership each, so that no per-socket limit on memberships is ever met.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use nix::net::if_::if_nametoindex;
+use socket2::{Domain, Protocol, Socket, Type};
+use sys::udp::option;
+
+use super::Error;
+use crate::endpoint::Listen;
+
+/// Sources joined per socket (net.ipv4.igmp_max_msf is 10 by default).
+const SOURCES_PER_SOCKET: usize = 10;
+/// Receive buffers of all sockets together, in bytes; each gets its share.
+const BUFFERS: usize = 512 << 20;
+const LARGEST_BUFFER: usize = 64 << 20;
+const SMALLEST_BUFFER: usize = 1 << 20;
+
+/// A socket and the endpoint it belongs to.
+pub(super) struct Listener {
+    pub(super) socket: Socket,
+    pub(super) endpoint: usize,
+}
+
+/// Opens and joins everything.
+pub(super) fn listen(endpoints: &[Listen]) -> Result<Vec<Listener>, Error> {
+    let sockets: usize = endpoints.iter().map(sockets_of).sum();
+    if sockets == 0 {
+        return Err(Error::NoEndpoint);
+    }
+    crate::endpoint::raise_descriptor_limit(sockets);
+    let buffer = (BUFFERS / sockets).clamp(SMALLEST_BUFFER, LARGEST_BUFFER) as i32;
+    let mut listeners = Vec::with_capacity(sockets);
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        for &address in &endpoint.addresses {
+            let shares = endpoint.sources.chunks(SOURCES_PER_SOCKET);
+            let any = endpoint.sources.is_empty().then_some(&[][..]);
+            for sources in any.into_iter().chain(shares) {
+                let socket = open(endpoint, address, sources, buffer)?;
+                listeners.push(Listener {
+                    socket,
+                    endpoint: index,
+                });
+            }
+        }
+    }
+    Ok(listeners)
+}
+
+fn sockets_of(endpoint: &Listen) -> usize {
+    let shares = endpoint.sources.len().div_ceil(SOURCES_PER_SOCKET).max(1);
+    endpoint.addresses.len() * shares
+}
+
+fn open(
+    endpoint: &Listen,
+    address: SocketAddr,
+    sources: &[IpAddr],
+    buffer: i32,
+) -> Result<Socket, Error> {
+    let failed = |action| {
+        move |source: std::io::Error| Error::Socket {
+            at: endpoint.at.clone(),
+            action,
+            address,
+            source,
+        }
+    };
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
+        .map_err(failed("open a socket for"))?;
+    set_options(&socket, address, buffer).map_err(failed("set the options for"))?;
+    if let Some(interface) = &endpoint.interface {
+        socket
+            .bind_device(Some(interface.as_bytes()))
+            .map_err(failed("bind to the interface for"))?;
+    }
+    socket.bind(&address.into()).map_err(failed("bind to"))?;
+    if address.ip().is_multicast() {
+        let ifindex = ifindex(endpoint)?;
+        join(&socket, ifindex, address.ip(), sources).map_err(failed("join"))?;
+    }
+    Ok(socket)
+}
+
+fn set_options(socket: &Socket, address: SocketAddr, buffer: i32) -> std::io::Result<()> {
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    match address {
+        SocketAddr::V4(_) => socket.set_multicast_all_v4(false)?,
+        SocketAddr::V6(_) => {
+            socket.set_only_v6(true)?;
+            socket.set_multicast_all_v6(false)?;
+        }
+    }
+    option::force_receive_buffer(socket.as_fd(), buffer)?;
+    option::enable_timestamps(socket.as_fd())?;
+    option::enable_receive_offload(socket.as_fd())
+}
+
+fn ifindex(endpoint: &Listen) -> Result<u32, Error> {
+    let Some(interface) = &endpoint.interface else {
+        return Err(Error::InterfaceNeeded {
+            at: endpoint.at.clone(),
+        });
+    };
+    if_nametoindex(interface.as_str()).map_err(|_| Error::NoInterface {
+        at: endpoint.at.clone(),
+        interface: interface.clone(),
+    })
+}
+
+fn join(socket: &Socket, ifindex: u32, group: IpAddr, sources: &[IpAddr]) -> std::io::Result<()> {
+    if sources.is_empty() {
+        return option::join(socket.as_fd(), ifindex, group, None);
+    }
+    sources
+        .iter()
+        .try_for_each(|&source| option::join(socket.as_fd(), ifindex, group, Some(source)))
+}

@@ -1,0 +1,94 @@
+//! What `mcr send` and `mcr receive` print at their end; a documented, stable JSON shape.
+
+use serde::{Deserialize, Serialize};
+
+use crate::latency::Summary;
+
+/// Packets and their UDP payload bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Datagrams.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+}
+
+/// The generator's account.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SendReport {
+    /// What the kernel took.
+    pub sent: Volume,
+    /// From the first packet's due time to the end of the run; with a rate, the last packet's
+    /// interval counts whole.
+    pub seconds: f64,
+    /// Packets sent per second.
+    pub pps: f64,
+    /// Packets the kernel refused.
+    pub errors: u64,
+    /// Faults injected on purpose; absent when none were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub injected: Option<Injected>,
+}
+
+/// Faults the generator put in on purpose, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Injected {
+    /// Left out.
+    pub lost: u64,
+    /// Sent twice.
+    pub duplicated: u64,
+    /// Sent after their successor.
+    pub reordered: u64,
+    /// Sent with a changed byte.
+    pub corrupt: u64,
+}
+
+/// The receiver's account.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReceiveReport {
+    /// By endpoint, in the order they were given.
+    pub endpoints: Vec<EndpointReport>,
+    /// All endpoints together.
+    pub total: Tally,
+}
+
+/// One endpoint's account.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EndpointReport {
+    /// The endpoint as it was given.
+    pub at: String,
+    /// What arrived there.
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+/// What arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Datagrams of any kind.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+    /// Sequence numbers missing between the first and the last seen.
+    pub lost: u64,
+    /// Sequence numbers seen again.
+    pub duplicated: u64,
+    /// Packets that came after a higher sequence number.
+    pub reordered: u64,
+    /// Packets with a changed byte.
+    pub corrupt: u64,
+    /// From the intended send time to the kernel's receive timestamp.
+    pub latency_us: Summary,
+    /// Between the first and the last copy of one packet, where several endpoints receive the
+    /// same stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skew_us: Option<Summary>,
+}
+
+impl Tally {
+    /// Says whether anything is missing or changed.
+    #[must_use]
+    pub fn has_loss(&self) -> bool {
+        self.lost > 0 || self.corrupt > 0
+    }
+}
