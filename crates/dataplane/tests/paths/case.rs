@@ -1,0 +1,342 @@
+//! What a case is, and the words to write one with.
+//!
+//! Cases name interfaces by symbol ([`INGRESS`], [`A`], [`B`], [`C`]); a lab bed puts its own
+//! indexes in their place. Addresses and MACs are the same everywhere.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use model::net::{Ifindex, Mac, Ports, Prefix};
+use model::table::{
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey,
+    Table, Ttl,
+};
+use packet::craft::{Craft, CraftChecksum, group_mac};
+use packet::parse::{ChecksumState, Gso, Link, Meta};
+use packet::verdict::{DropReason, Verdict};
+
+/// The interface packets come in by.
+pub(crate) const INGRESS: Ifindex = Ifindex(1);
+/// The first egress.
+pub(crate) const A: Ifindex = Ifindex(2);
+/// The second egress.
+pub(crate) const B: Ifindex = Ifindex(3);
+/// The third egress.
+pub(crate) const C: Ifindex = Ifindex(4);
+
+/// The group and port every plain case sends to.
+pub(crate) const GROUP: &str = "239.1.1.1";
+/// Port of the input.
+pub(crate) const PORT: u16 = 5001;
+/// Name of the rule where a case has only one.
+pub(crate) const RULE: &str = "cam1";
+
+/// One case.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub name: &'static str,
+    pub routes: Vec<(RouteKey, Route)>,
+    pub own_addresses: Vec<IpAddr>,
+    /// A UDP socket on the host is bound to the packet's port.
+    pub socket_bound: bool,
+    pub packet: Packet,
+    pub expected: Expected,
+}
+
+/// A packet as it comes in: its bytes and what the kernel knows beside them.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub frame: Vec<u8>,
+    pub meta: Meta,
+}
+
+/// What becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    pub verdict: Verdict,
+    /// The rule whose route it took.
+    pub rule: Option<String>,
+    pub passed_up: bool,
+    /// Counted as received: datagrams and payload bytes.
+    pub packets: u64,
+    pub bytes: u64,
+    /// Per output of the route, by its index.
+    pub outputs: BTreeMap<u32, Outlet>,
+}
+
+/// What one output did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outlet {
+    Sent { interface: Ifindex, frame: Vec<u8> },
+    Dropped(DropReason),
+}
+
+impl Case {
+    /// A packet that takes the one route of [`RULE`] to `outputs` and is consumed.
+    pub(crate) fn relayed<const N: usize>(
+        name: &'static str,
+        packet: impl Into<Packet>,
+        outputs: [(Output, Outlet); N],
+    ) -> Self {
+        let packet = packet.into();
+        let (outputs, outlets): (Vec<_>, Vec<_>) = outputs.into_iter().unzip();
+        let expected = Expected {
+            verdict: Verdict::Forwarded,
+            rule: Some(RULE.into()),
+            passed_up: false,
+            packets: packet.datagrams(),
+            bytes: packet.payload_bytes(),
+            outputs: (0..).zip(outlets).collect(),
+        };
+        Self {
+            name,
+            routes: vec![(key(), route(RULE, outputs))],
+            own_addresses: vec![],
+            socket_bound: false,
+            packet,
+            expected,
+        }
+    }
+
+    /// A packet that no rule sees, although one would take it were it not so odd.
+    pub(crate) fn passed(name: &'static str, packet: impl Into<Packet>) -> Self {
+        let mut case = Self::relayed(
+            name,
+            packet,
+            [to(A, Outlet::Dropped(DropReason::Malformed))],
+        );
+        case.expected = Expected {
+            verdict: Verdict::Passed,
+            rule: None,
+            passed_up: true,
+            packets: 0,
+            bytes: 0,
+            outputs: BTreeMap::new(),
+        };
+        case
+    }
+
+    /// A packet that the rule drops for `reason`, counted with `bytes` of payload.
+    pub(crate) fn dropped(
+        name: &'static str,
+        packet: impl Into<Packet>,
+        reason: DropReason,
+        bytes: u64,
+    ) -> Self {
+        let mut case = Self::relayed(name, packet, [to(A, Outlet::Dropped(reason))]);
+        case.expected.verdict = Verdict::Dropped(reason);
+        case.expected.packets = 1;
+        case.expected.bytes = bytes;
+        case.expected.outputs.clear();
+        case
+    }
+
+    /// The table that the case's routes make.
+    pub(crate) fn table(&self) -> Table {
+        Table {
+            routes: self.routes.iter().cloned().collect(),
+            own_addresses: self.own_addresses.iter().copied().collect(),
+        }
+    }
+}
+
+impl Packet {
+    /// Datagrams in a sound packet.
+    fn datagrams(&self) -> u64 {
+        let segments = |gso: Gso| self.payload_bytes().div_ceil(u64::from(gso.size)).max(1);
+        self.meta.gso.map_or(1, segments)
+    }
+
+    /// Payload bytes of a sound IPv4 packet behind Ethernet.
+    fn payload_bytes(&self) -> u64 {
+        let Some(first) = self.frame.get(14) else {
+            return 0;
+        };
+        let udp = 14 + usize::from(first & 0x0f) * 4;
+        let length = self.frame.get(udp + 4..udp + 6);
+        length.map_or(0, |b| {
+            u64::from(u16::from_be_bytes([b[0], b[1]]).saturating_sub(8))
+        })
+    }
+}
+
+impl From<Craft> for Packet {
+    fn from(craft: Craft) -> Self {
+        let checksum = match craft.checksum {
+            CraftChecksum::Partial => ChecksumState::Partial,
+            _ => ChecksumState::Complete,
+        };
+        assert_eq!(craft.link, Link::Ethernet, "packets come in by Ethernet");
+        Self {
+            frame: craft.frame(),
+            meta: Meta {
+                checksum,
+                ..Meta::default()
+            },
+        }
+    }
+}
+
+impl From<Vec<u8>> for Packet {
+    fn from(frame: Vec<u8>) -> Self {
+        Self {
+            frame,
+            meta: Meta::default(),
+        }
+    }
+}
+
+impl Expected {
+    /// Compares with what an executor did; padding behind the IP packet does not count.
+    pub(crate) fn assert_matches(&self, name: &str, observed: &Self) {
+        assert_eq!(observed.trimmed(), self.trimmed(), "case: {name}");
+    }
+
+    fn trimmed(&self) -> Self {
+        let mut trimmed = self.clone();
+        for outlet in trimmed.outputs.values_mut() {
+            if let Outlet::Sent { frame, .. } = outlet {
+                trim(frame);
+            }
+        }
+        trimmed
+    }
+}
+
+/// Takes the padding off a frame.
+pub(crate) fn trim(frame: &mut Vec<u8>) {
+    if let Some([a, b]) = frame.get(16..18) {
+        let length = usize::from(u16::from_be_bytes([*a, *b]));
+        frame.truncate((14 + length).max(34));
+    }
+}
+
+/// The datagram every plain case sends: 10.0.0.5:4000 to [`GROUP`]:[`PORT`], 100 bytes.
+pub(crate) fn input() -> Craft {
+    let payload = (0..100).collect();
+    Craft::new(socket("10.0.0.5", 4000), socket(GROUP, PORT), payload)
+}
+
+/// The copy that [`output`]`(interface)` makes of `input`.
+pub(crate) fn copy_of(input: &Craft, interface: Ifindex) -> Craft {
+    let destination = SocketAddr::new(egress_group(interface), 6001);
+    Craft {
+        source: SocketAddr::new(egress_address(interface), input.source.port()),
+        destination,
+        macs: (group_mac(destination.ip()), egress_mac(interface)),
+        ..input.clone()
+    }
+}
+
+/// An output by `interface` with every option at its default, and what it does with a packet.
+pub(crate) fn to(interface: Ifindex, outlet: Outlet) -> (Output, Outlet) {
+    (output(interface), outlet)
+}
+
+/// An output that differs from the default by `change` and sends `copy`.
+pub(crate) fn changed(
+    interface: Ifindex,
+    change: impl FnOnce(&mut Egress),
+    copy: Craft,
+) -> (Output, Outlet) {
+    (with(output(interface), change), sent(interface, copy))
+}
+
+/// A plain output by `interface` and the copy it makes of `input`.
+pub(crate) fn plain(input: &Craft, interface: Ifindex) -> (Output, Outlet) {
+    to(interface, sent(interface, copy_of(input, interface)))
+}
+
+pub(crate) fn sent(interface: Ifindex, copy: Craft) -> Outlet {
+    Outlet::Sent {
+        interface,
+        frame: copy.frame(),
+    }
+}
+
+/// The key of the plain route: any source.
+pub(crate) fn key() -> RouteKey {
+    RouteKey {
+        ingress: INGRESS,
+        groups: Prefix::host(address(GROUP)),
+        ports: Ports::single(PORT),
+        source: None,
+    }
+}
+
+/// A route of `rule`; the outputs are numbered in their order.
+pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
+    let numbered = (0..).zip(outputs);
+    Route {
+        rule: rule.into(),
+        path: Path::Kernel,
+        local: LocalDelivery::Auto,
+        limit: None,
+        outputs: numbered
+            .map(|(index, output)| Output { index, ..output })
+            .collect(),
+    }
+}
+
+/// A multicast output by `interface`: group 239.10.INDEX.1, port 6001, source the egress address.
+pub(crate) fn output(interface: Ifindex) -> Output {
+    let group = egress_group(interface);
+    Output {
+        index: 0,
+        to: format!("{group}%egress{interface}:6001"),
+        state: OutputState::Up(Egress {
+            interface,
+            link: LinkHeader::Group {
+                source: Mac(egress_mac(interface)),
+            },
+            mtu: 1500,
+            destination: Prefix::host(group),
+            ports: Ports::single(6001),
+            source: Some(egress_address(interface)),
+            source_port: None,
+            ttl: Ttl::Keep,
+            dscp: None,
+            fragment: false,
+        }),
+        limit: None,
+    }
+}
+
+/// An output that cannot send, and its drop reason.
+pub(crate) fn down(reason: DownReason, drop: DropReason) -> (Output, Outlet) {
+    let output = Output {
+        state: OutputState::Down(reason),
+        ..output(A)
+    };
+    (output, Outlet::Dropped(drop))
+}
+
+/// Changes the egress of an output that is up.
+pub(crate) fn with(mut output: Output, change: impl FnOnce(&mut Egress)) -> Output {
+    if let OutputState::Up(egress) = &mut output.state {
+        change(egress);
+    }
+    output
+}
+
+/// The address of an egress interface: 10.0.INDEX.1.
+pub(crate) fn egress_address(interface: Ifindex) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, interface.0 as u8, 1))
+}
+
+/// The MAC of an egress interface.
+pub(crate) fn egress_mac(interface: Ifindex) -> [u8; 6] {
+    [2, 0, 0, 0, 0xe, interface.0 as u8]
+}
+
+pub(crate) fn address(text: &str) -> IpAddr {
+    text.parse().expect("a literal address")
+}
+
+pub(crate) fn socket(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address(ip), port)
+}
+
+fn egress_group(interface: Ifindex) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(239, 10, interface.0 as u8, 1))
+}

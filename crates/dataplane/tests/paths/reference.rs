@@ -1,0 +1,137 @@
+//! `packet`'s reference as an executor of the model's table.
+
+use std::collections::BTreeMap;
+
+use model::net::Ifindex;
+use model::table::{
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Route, RouteKey, Table, Ttl,
+};
+use packet::parse::Link;
+use packet::reference as plain;
+use packet::rewrite::TtlChange;
+use packet::verdict::{DropReason, Verdict};
+
+use crate::case::{Expected, Outlet, Packet};
+
+/// The reference with the names that its counters stand under.
+pub(crate) struct Reference {
+    table: plain::Reference,
+    /// Per route: its rule, and the index of each of its outputs.
+    names: Vec<(String, Vec<u32>)>,
+}
+
+impl Reference {
+    pub(crate) fn of(table: &Table) -> Self {
+        let routes = table.routes.iter();
+        Self {
+            table: plain::Reference {
+                routes: routes
+                    .clone()
+                    .map(|(key, route)| plain_route(key, route))
+                    .collect(),
+                own_addresses: table.own_addresses.clone(),
+            },
+            names: routes
+                .map(|(_, route)| {
+                    let indexes = route.outputs.iter().map(|output| output.index);
+                    (route.rule.clone(), indexes.collect())
+                })
+                .collect(),
+        }
+    }
+
+    pub(crate) fn execute(
+        &self,
+        ingress: Ifindex,
+        packet: &Packet,
+        socket_bound: bool,
+    ) -> Expected {
+        let outcome = self.table.execute(
+            ingress.0,
+            Link::Ethernet,
+            &packet.frame,
+            packet.meta,
+            socket_bound,
+        );
+        let names = outcome.route.map(|route| &self.names[route]);
+        let mut copies = outcome.copies.into_iter();
+        let outlets = outcome.outputs.iter().map(|verdict| match verdict {
+            Verdict::Dropped(reason) => Outlet::Dropped(*reason),
+            _ => {
+                let copy = copies.next().expect("a copy per forwarded output");
+                Outlet::Sent {
+                    interface: Ifindex(copy.interface),
+                    frame: copy.frame,
+                }
+            }
+        });
+        let outputs: BTreeMap<u32, Outlet> = match names {
+            Some((_, indexes)) => indexes.iter().copied().zip(outlets).collect(),
+            None => BTreeMap::new(),
+        };
+        Expected {
+            verdict: outcome.verdict,
+            rule: names.map(|(rule, _)| rule.clone()),
+            passed_up: outcome.passed_up,
+            packets: outcome.packets,
+            bytes: outcome.bytes,
+            outputs,
+        }
+    }
+}
+
+fn plain_route(key: &RouteKey, route: &Route) -> plain::Route {
+    plain::Route {
+        ingress: key.ingress.0,
+        groups: (key.groups.address, key.groups.length),
+        ports: (key.ports.first, key.ports.last),
+        source: key.source,
+        local: match route.local {
+            LocalDelivery::Auto => plain::Local::Auto,
+            LocalDelivery::Yes => plain::Local::Yes,
+            LocalDelivery::No => plain::Local::No,
+        },
+        outputs: route.outputs.iter().map(plain_output).collect(),
+    }
+}
+
+fn plain_output(output: &Output) -> plain::Output {
+    match &output.state {
+        OutputState::Up(egress) => plain::Output::Up(plain_egress(egress)),
+        OutputState::Down(reason) => plain::Output::Down(match reason {
+            DownReason::InterfaceMissing => DropReason::InterfaceMissing,
+            DownReason::InterfaceDown => DropReason::InterfaceDown,
+            DownReason::NoAddress => DropReason::NoAddress,
+            DownReason::NoRoute => DropReason::NoRoute,
+            DownReason::NoNeighbour => DropReason::NoNeighbour,
+        }),
+    }
+}
+
+fn plain_egress(egress: &Egress) -> plain::Egress {
+    plain::Egress {
+        interface: egress.interface.0,
+        mtu: egress.mtu,
+        destination: (egress.destination.address, egress.destination.length),
+        ports: (egress.ports.first, egress.ports.last),
+        source: egress.source,
+        source_port: egress.source_port,
+        ttl: match egress.ttl {
+            Ttl::Keep => TtlChange::Keep,
+            Ttl::Decrement => TtlChange::Decrement,
+            Ttl::Set(ttl) => TtlChange::Set(ttl),
+        },
+        dscp: egress.dscp,
+        link: match egress.link {
+            LinkHeader::Group { source } => plain::LinkTo::Group { source: source.0 },
+            LinkHeader::Neighbour {
+                source,
+                destination,
+            } => plain::LinkTo::Neighbour {
+                source: source.0,
+                destination: destination.0,
+            },
+            LinkHeader::None => plain::LinkTo::Bare,
+        },
+    }
+}
