@@ -1,0 +1,61 @@
+//! Where the `mcr` binary under test is: the one of the same target directory, built if need be.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+
+/// The path of the `mcr` binary that the lab runs.
+///
+/// Inside `mcr` itself (demo, bench) it is the running binary. In a test it is `mcr` in the test's
+/// own target directory, which cargo is asked to bring up to date first, once per test process:
+/// `cargo test` does not build binaries of other crates. Without cargo the binary that is there is
+/// taken as it is.
+///
+/// # Errors
+/// When it does not compile, or is not there and cannot be built.
+pub fn mcr() -> Result<&'static Path> {
+    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| find().map_err(|error| format!("{error:#}")));
+    match found {
+        Ok(path) => Ok(path),
+        Err(message) => bail!("the mcr binary: {message}"),
+    }
+}
+
+fn find() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("own executable")?;
+    let directory = this.parent().context("own directory")?;
+    if !directory.ends_with("deps") {
+        return Ok(this);
+    }
+    let directory = directory.parent().context("target directory")?;
+    let binary = directory.join("mcr");
+    match build(directory) {
+        Ok(()) => Ok(binary),
+        Err(error) if cargo_is_missing(&error) && binary.exists() => Ok(binary),
+        Err(error) => Err(error),
+    }
+}
+
+fn build(directory: &Path) -> Result<()> {
+    let mut command = Command::new(option_env!("CARGO").unwrap_or("cargo"));
+    command.args(["build", "--quiet", "--package", "mcr", "--bin", "mcr"]);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if directory.ends_with("release") {
+        command.arg("--release");
+    }
+    if let Some(target) = directory.parent() {
+        command.arg("--target-dir").arg(target);
+    }
+    let output = command.output().context("cargo build")?;
+    if !output.status.success() {
+        bail!("cargo build: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+fn cargo_is_missing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some()
+}

@@ -1,0 +1,294 @@
+//! The daemon guard: `mcr run` in a namespace, with a socket, an instance and pins of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::reply::{RuleStats, Stats};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::namespace::Namespace;
+use crate::process::{self, Finished, Process};
+use crate::{accounting, binary, wait};
+
+/// Where pins live, below bpffs.
+const PINS: &str = "/sys/fs/bpf/mcr";
+/// Where running rules live.
+const STATE: &str = "/run/mcr";
+
+/// How a daemon is started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `--path`: `auto`, `kernel` or `userspace`; none given, none passed.
+    pub path: Option<String>,
+    /// A configuration to start with, TOML.
+    pub config: Option<String>,
+    /// Further arguments of `mcr run`.
+    pub arguments: Vec<String>,
+}
+
+impl Options {
+    /// Starts with an empty rule set on this path.
+    #[must_use]
+    pub fn path(path: &str) -> Self {
+        Self {
+            path: Some(path.to_owned()),
+            ..Self::default()
+        }
+    }
+}
+
+/// A running daemon. Dropping it stops it and removes its pins and state.
+#[derive(Debug)]
+pub struct Daemon {
+    namespace: Namespace,
+    instance: String,
+    directory: TempDir,
+    options: Options,
+    process: Option<Process>,
+    // Logs of former runs, oldest first: kill and start again must not lose them.
+    logs: Vec<String>,
+}
+
+impl Daemon {
+    /// Starts a daemon and waits until it answers.
+    ///
+    /// # Errors
+    /// When it ends or does not answer in time; the message has its log.
+    pub fn start(namespace: &Namespace, options: Options) -> Result<Self> {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let directory = tempfile::Builder::new().prefix("mcrlab").tempdir()?;
+        if let Some(config) = &options.config {
+            fs::write(directory.path().join("mcr.toml"), config)?;
+        }
+        let mut daemon = Self {
+            namespace: namespace.clone(),
+            instance: format!("lab{}-{number}", std::process::id()),
+            directory,
+            options,
+            process: None,
+            logs: Vec::new(),
+        };
+        daemon.start_again()?;
+        Ok(daemon)
+    }
+
+    /// Starts the daemon again after [`Daemon::kill`] or [`Daemon::stop`], as the same instance.
+    ///
+    /// # Errors
+    /// When it ends or does not answer in time; the message has its log.
+    pub fn start_again(&mut self) -> Result<()> {
+        let mut command = self.command()?;
+        command.arg("run");
+        if let Some(path) = &self.options.path {
+            command.args(["--path", path]);
+        }
+        if self.options.config.is_some() {
+            command.arg("--config").arg(self.config_file());
+        }
+        command.args(&self.options.arguments);
+        let mut process = Process::start(command)?;
+        let answered = wait::some_within(wait::PATIENCE, "the daemon answers", || {
+            if !process.is_running() {
+                return Some(false);
+            }
+            self.stats().is_ok().then_some(true)
+        });
+        let log = process.stderr();
+        ensure!(
+            answered.with_context(|| log.clone())?,
+            "mcr run ended: {log}"
+        );
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// The daemon's instance name.
+    #[must_use]
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    /// The daemon's control socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("mcr.sock")
+    }
+
+    /// The daemon's configuration file; it exists if [`Options::config`] was given.
+    #[must_use]
+    pub fn config_file(&self) -> PathBuf {
+        self.directory.path().join("mcr.toml")
+    }
+
+    /// The process id, 0 while it does not run.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.as_ref().map_or(0, Process::id)
+    }
+
+    /// What the daemon logged so far, former runs first.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let now = self.process.as_ref().map(Process::stderr);
+        let all = self.logs.iter().cloned().chain(now);
+        all.collect::<Vec<_>>().join("---\n")
+    }
+
+    /// Runs `mcr` with this daemon's socket and hands back what became of it, whatever its status.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not end in time.
+    pub fn client(&self, arguments: &[&str]) -> Result<Finished> {
+        let mut command = self.command()?;
+        command.args(arguments);
+        process::run(command, Duration::from_secs(60))
+    }
+
+    /// Runs `mcr` like [`Daemon::client`] and insists on success.
+    ///
+    /// # Errors
+    /// When it fails; the message has its words and its complaint.
+    pub fn mcr(&self, arguments: &[&str]) -> Result<String> {
+        let finished = self.client(arguments)?;
+        finished
+            .success()
+            .with_context(|| format!("mcr {}", arguments.join(" ")))
+    }
+
+    /// Adds a rule: `mcr add INPUT OUTPUT… --name NAME`.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn add(&self, name: &str, input: &str, outputs: &[&str]) -> Result<()> {
+        let mut arguments = vec!["add", input];
+        arguments.extend(outputs);
+        arguments.extend(["--name", name]);
+        self.mcr(&arguments).map(drop)
+    }
+
+    /// Applies a configuration, TOML, as `mcr apply FILE` does.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn apply(&self, config: &str) -> Result<()> {
+        let file = self.directory.path().join("apply.toml");
+        fs::write(&file, config)?;
+        let file = file.to_str().context("temporary directory")?;
+        self.mcr(&["apply", file]).map(drop)
+    }
+
+    /// Reads all counters: `mcr stats --json`.
+    ///
+    /// # Errors
+    /// When the daemon does not answer, or not in the documented form.
+    pub fn stats(&self) -> Result<Stats> {
+        let text = self.mcr(&["stats", "--json"])?;
+        serde_json::from_str(&text).with_context(|| format!("mcr stats --json: {text}"))
+    }
+
+    /// Reads the counters of one rule.
+    ///
+    /// # Errors
+    /// When there is no such rule.
+    pub fn rule(&self, name: &str) -> Result<RuleStats> {
+        let stats = self.stats()?;
+        let mut rules = stats.rules.into_iter();
+        rules
+            .find(|rule| rule.name == name)
+            .with_context(|| format!("mcr stats has no rule {name}"))
+    }
+
+    /// Waits until a rule is as `condition` wants it and hands back its counters.
+    ///
+    /// # Errors
+    /// When it is not so in time; the message has what it was last.
+    pub fn wait_for(
+        &self,
+        name: &str,
+        what: &str,
+        mut condition: impl FnMut(&RuleStats) -> bool,
+    ) -> Result<RuleStats> {
+        let mut last = None;
+        let found = wait::some_within(wait::PATIENCE, what, || {
+            last = self.rule(name).ok();
+            last.clone().filter(|rule| condition(rule))
+        });
+        found.with_context(|| format!("rule {name} was last: {last:?}"))
+    }
+
+    /// Waits until a rule has received this many packets, then checks the accounting law of every
+    /// rule and hands back this one's counters.
+    ///
+    /// # Errors
+    /// When the packets do not come, more come, or the law is broken.
+    pub fn settled(&self, name: &str, packets: u64) -> Result<RuleStats> {
+        let what = format!("rule {name} has received {packets} packets");
+        self.wait_for(name, &what, |rule| rule.received.packets >= packets)?;
+        let mut broken = None;
+        let held = wait::until("the accounting law holds", || {
+            broken = self
+                .stats()
+                .and_then(|stats| accounting::check(&stats))
+                .err();
+            broken.is_none()
+        });
+        held.with_context(|| format!("{broken:?}"))?;
+        let rule = self.rule(name)?;
+        ensure!(
+            rule.received.packets == packets,
+            "rule {name}: sent {packets}, received {}",
+            rule.received.packets
+        );
+        Ok(rule)
+    }
+
+    /// Kills the daemon with SIGKILL; its pins stay.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self) -> Result<()> {
+        self.stop(Signal::SIGKILL).map(drop)
+    }
+
+    /// Sends a signal that ends the daemon and waits for the end.
+    ///
+    /// # Errors
+    /// When it does not run or does not end in time.
+    pub fn stop(&mut self, signal: Signal) -> Result<Finished> {
+        let process = self.process.take().context("the daemon does not run")?;
+        let finished = process.stop(signal)?;
+        self.logs.push(finished.stderr.clone());
+        Ok(finished)
+    }
+
+    fn command(&self) -> Result<Command> {
+        let mut command = self.namespace.command(binary::mcr()?);
+        command.arg("--socket").arg(self.socket());
+        command.args(["--instance", &self.instance]);
+        Ok(command)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            let pid = process.id();
+            match process.stop(Signal::SIGTERM) {
+                Ok(finished) => self.logs.push(finished.stderr),
+                Err(error) => self.logs.push(format!("process {pid}: {error:#}")),
+            }
+        }
+        if thread::panicking() {
+            eprintln!("log of {}:\n{}", self.instance, self.log());
+        }
+        let _ = fs::remove_dir_all(Path::new(PINS).join(&self.instance));
+        let _ = fs::remove_dir_all(Path::new(STATE).join(&self.instance));
+    }
+}

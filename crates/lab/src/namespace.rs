@@ -1,0 +1,107 @@
+//! The namespace guard of the lab: made with loopback up and quick IPv6 addresses, gone on drop.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// A network namespace of a test. Clones name the same one; the last to go takes it away.
+#[derive(Clone, Debug)]
+pub struct Namespace(sys::netns::Namespace);
+
+impl Namespace {
+    /// Creates a namespace with a unique name that ends in `label`, loopback up.
+    ///
+    /// # Errors
+    /// When a step fails, mostly for want of privilege.
+    pub fn new(label: &str) -> Result<Self> {
+        let namespace = Self(sys::netns::Namespace::create("mcrlab", label)?);
+        // Duplicate address detection would hold IPv6 addresses back for a second or two.
+        namespace.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+        namespace.sysctl("net/ipv6/conf/all/accept_dad", "0")?;
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// The name, as `ip netns` shows it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Runs `work` inside on a thread of its own; sockets opened there stay inside.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or `work` fails.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        self.0.run(work)?
+    }
+
+    /// Prepares a command that runs inside.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.0.command(program)
+    }
+
+    /// Runs `ip` inside with the words of `arguments` and hands back its output.
+    ///
+    /// # Errors
+    /// When it fails; the message has its words and its complaint.
+    pub fn ip(&self, arguments: &str) -> Result<String> {
+        self.tool("ip", arguments)
+    }
+
+    /// Runs a program inside with the words of `arguments` and hands back its output.
+    ///
+    /// # Errors
+    /// When it cannot be started or fails; the message has its words and its complaint.
+    pub fn tool(&self, program: &str, arguments: &str) -> Result<String> {
+        let mut command = self.command(program);
+        command.args(arguments.split_whitespace());
+        let output = command
+            .output()
+            .with_context(|| format!("cannot start {program} (is it installed?)"))?;
+        if !output.status.success() {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            bail!(
+                "{program} {arguments} in {}: {}",
+                self.name(),
+                complaint.trim()
+            );
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Sets a network sysctl of the namespace, named by its path below `/proc/sys`.
+    ///
+    /// # Errors
+    /// When the kernel does not know it or refuses the value.
+    pub fn sysctl(&self, key: &str, value: &str) -> Result<()> {
+        self.run(|| {
+            std::fs::write(Path::new("/proc/sys").join(key), value)
+                .with_context(|| format!("sysctl {key} = {value}"))
+        })
+    }
+
+    /// Writes a file of the namespace's own sysfs, named by its path below `/sys`.
+    ///
+    /// # Errors
+    /// When the file does not exist or refuses the value.
+    pub fn write_sysfs(&self, file: &str, value: &str) -> Result<()> {
+        self.0
+            .run_with_sysfs(|sysfs| std::fs::write(sysfs.join(file), value))?
+            .with_context(|| format!("/sys/{file} = {value}"))
+    }
+
+    /// Reads a file of the network kind below `/proc/net`, as the namespace sees it.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn read_proc_net(&self, file: &str) -> Result<String> {
+        self.run(|| {
+            let path = Path::new("/proc/thread-self/net").join(file);
+            std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! The process guard: starts a program, keeps what it says, ends it and nothing else.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::NamedTempFile;
+
+use crate::wait;
+
+/// How long a program gets to end after SIGTERM before SIGKILL follows.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A running program. Dropping it sends SIGTERM and, where that does not help, SIGKILL.
+#[derive(Debug)]
+pub struct Process {
+    what: String,
+    child: Child,
+    stdout: NamedTempFile,
+    stderr: NamedTempFile,
+}
+
+/// What became of a program.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// All it wrote to standard output.
+    pub stdout: String,
+    /// All it wrote to standard error.
+    pub stderr: String,
+}
+
+impl Process {
+    /// Starts a command in a process group of its own, so that Ctrl-C reaches the lab alone, with
+    /// its output kept in files.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(mut command: Command) -> Result<Self> {
+        let what = describe(&command);
+        let stdout = NamedTempFile::new()?;
+        let stderr = NamedTempFile::new()?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(stdout.reopen()?)
+            .stderr(stderr.reopen()?)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {what}"))?;
+        Ok(Self {
+            what,
+            child,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to standard output so far.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        read(&self.stdout)
+    }
+
+    /// What it wrote to standard error so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        read(&self.stderr)
+    }
+
+    /// Says whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends a signal, if it still runs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        if self.is_running() {
+            // The child is not reaped yet, so its id cannot belong to anybody else.
+            kill(Pid::from_raw(i32::try_from(self.id())?), signal)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    /// When it still runs after `patience`; the message has what it wrote.
+    pub fn wait(mut self, patience: Duration) -> Result<Finished> {
+        match self.wait_status(patience) {
+            Some(status) => Ok(self.finished(status)),
+            None => bail!(
+                "{} still runs after {} s; it wrote: {}{}",
+                self.what,
+                patience.as_secs_f64(),
+                self.stdout(),
+                self.stderr()
+            ),
+        }
+    }
+
+    /// Sends `signal`, waits until it ends, kills it if it does not.
+    ///
+    /// # Errors
+    /// When it had to be killed, or could not be.
+    pub fn stop(mut self, signal: Signal) -> Result<Finished> {
+        self.signal(signal)?;
+        if let Some(status) = self.wait_status(GRACE) {
+            return Ok(self.finished(status));
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        bail!(
+            "{} did not end within {} s of {signal}; it wrote: {}{}",
+            self.what,
+            GRACE.as_secs(),
+            self.stdout(),
+            self.stderr()
+        )
+    }
+
+    fn wait_status(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let child = &mut self.child;
+        let ended = || child.try_wait().ok().flatten();
+        wait::some_within(patience, "the process ends", ended).ok()
+    }
+
+    fn finished(&self, status: ExitStatus) -> Finished {
+        Finished {
+            status,
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.signal(Signal::SIGTERM);
+        if self.wait_status(GRACE).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// When it cannot be started or still runs after `patience`.
+pub fn run(command: Command, patience: Duration) -> Result<Finished> {
+    Process::start(command)?.wait(patience)
+}
+
+impl Finished {
+    /// Hands back standard output if the program ended with status 0.
+    ///
+    /// # Errors
+    /// When it did not; the message has what it wrote.
+    pub fn success(self) -> Result<String> {
+        if !self.status.success() {
+            bail!("{}: {}{}", self.status, self.stdout, self.stderr);
+        }
+        Ok(self.stdout)
+    }
+}
+
+fn describe(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+fn read(file: &NamedTempFile) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(mut file) = File::open(file.path()) {
+        let _ = file.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

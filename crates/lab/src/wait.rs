@@ -1,0 +1,52 @@
+//! Waiting for a condition with a deadline, instead of sleeping for luck.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// How long a condition may take when nothing else is said.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+const STEP: Duration = Duration::from_millis(10);
+
+/// Waits until `condition` holds, for at most [`PATIENCE`].
+///
+/// # Errors
+/// When it does not hold in time; the message says `what` was awaited.
+pub fn until(what: &str, condition: impl FnMut() -> bool) -> Result<()> {
+    until_within(PATIENCE, what, condition)
+}
+
+/// Waits until `condition` holds, for at most `patience`.
+///
+/// # Errors
+/// When it does not hold in time; the message says `what` was awaited.
+pub fn until_within(
+    patience: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> bool,
+) -> Result<()> {
+    some_within(patience, what, || condition().then_some(()))
+}
+
+/// Waits until `attempt` gives a value, for at most `patience`, and hands it back.
+///
+/// # Errors
+/// When there is none in time; the message says `what` was awaited.
+pub fn some_within<T>(
+    patience: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(value) = attempt() {
+            return Ok(value);
+        }
+        if Instant::now() >= deadline {
+            bail!("waited {} s in vain until {what}", patience.as_secs_f64());
+        }
+        thread::sleep(STEP);
+    }
+}
