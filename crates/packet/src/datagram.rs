@@ -67,6 +67,21 @@ impl Datagram {
     #[inline]
     #[must_use]
     pub fn defect(&self, frame: &[u8]) -> Option<Defect> {
+        if let Some(defect) = self.length_defect() {
+            return Some(defect);
+        }
+        match self.source {
+            IpAddr::V4(_) => {
+                let packet = frame.get(self.ip_offset..).unwrap_or_default();
+                let valid = ipv4::Header::parse(packet).is_ok_and(ipv4::Header::checksum_is_valid);
+                (!valid).then_some(Defect::HeaderChecksum)
+            }
+            IpAddr::V6(_) => (self.udp_checksum == 0).then_some(Defect::ZeroChecksum),
+        }
+    }
+
+    #[inline]
+    fn length_defect(&self) -> Option<Defect> {
         let headers = self.udp_offset - self.ip_offset;
         let udp_length = usize::from(self.udp_length);
         if self.ip_length > self.present - self.ip_offset {
@@ -81,22 +96,19 @@ impl Datagram {
         if udp_length > self.ip_length - headers {
             return Some(Defect::UdpLengthBeyondPacket);
         }
-        match self.source {
-            IpAddr::V4(_) => {
-                let packet = frame.get(self.ip_offset..).unwrap_or_default();
-                let valid = ipv4::Header::parse(packet).is_ok_and(ipv4::Header::checksum_is_valid);
-                (!valid).then_some(Defect::HeaderChecksum)
-            }
-            IpAddr::V6(_) => (self.udp_checksum == 0).then_some(Defect::ZeroChecksum),
-        }
+        None
     }
 
-    /// UDP payload bytes: what the UDP header claims, but no more than is there.
+    /// UDP payload bytes: what the UDP header claims, or, where the lengths contradict each other,
+    /// everything that is there behind it.
     #[inline]
     #[must_use]
     pub fn payload_bytes(&self) -> usize {
-        let claimed = usize::from(self.udp_length).saturating_sub(udp::HEADER);
-        claimed.min(self.present - self.udp_offset - udp::HEADER)
+        if self.length_defect().is_none() {
+            usize::from(self.udp_length) - udp::HEADER
+        } else {
+            self.present - self.payload_offset()
+        }
     }
 
     /// Datagrams in it: a super-packet's segments, else 1.

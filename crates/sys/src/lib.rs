@@ -8,3 +8,4 @@ pub mod packet_socket;
 pub mod shared_memory;
 pub mod udp;
 pub mod uring;
+pub mod wire;

@@ -13,7 +13,6 @@ mod reference;
 use case::Case;
 
 /// The cases for all three.
-
 fn cases() -> Vec<Case> {
     [
         cases_fields::cases(),
