@@ -1,3 +1,19 @@
-//! The `mcr` binary.
+//! `mcr`: reads the command line, runs one subcommand, turns its outcome into an exit status.
 
-fn main() {}
+mod cli;
+mod command;
+mod failure;
+mod render;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let name = cli.command.name();
+    match command::run(cli) {
+        Ok(code) => code,
+        Err(failure) => failure.report(name),
+    }
+}

@@ -1,0 +1,98 @@
+//! The command line: global options and the list of subcommands.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::command;
+
+/// Relay UDP multicast between networks that multicast routing cannot join.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mcr",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = EXAMPLES,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mcr demo                                                    see it work
+  mcr run &                                                   start the daemon
+  mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001            relay a stream
+  mcr stats --watch                                           watch it
+
+Exit status: 0 done, 1 refused by the daemon, 2 usage, 3 no such rule or already there,
+4 daemon unreachable, 5 loss or error found, 69 interface or service unavailable,
+77 missing privilege, 78 bad configuration.";
+
+/// Options that may stand before or after the subcommand.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Global {
+    /// Control socket of the daemon [default: /run/mcr/mcr.sock, or /run/mcr/NAME.sock for an
+    /// instance]
+    #[arg(
+        long,
+        global = true,
+        env = "MCR_SOCKET",
+        hide_env_values = true,
+        value_name = "PATH"
+    )]
+    pub(crate) socket: Option<PathBuf>,
+    /// Name of the daemon, where several run side by side
+    #[arg(long, global = true, value_name = "NAME", default_value = "default", value_parser = instance)]
+    pub(crate) instance: String,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+impl Global {
+    /// The control socket that these options come to.
+    pub(crate) fn socket(&self) -> PathBuf {
+        match &self.socket {
+            Some(path) => path.clone(),
+            None if self.instance == "default" => PathBuf::from("/run/mcr/mcr.sock"),
+            None => PathBuf::from(format!("/run/mcr/{}.sock", self.instance)),
+        }
+    }
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Completions(command::completions::Args),
+    Man(command::man::Args),
+}
+
+impl Command {
+    /// The name as the command line has it, for messages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Completions(_) => "completions",
+            Self::Man(_) => "man",
+        }
+    }
+}
+
+/// The whole command line as clap sees it, for completions and manual pages.
+pub(crate) fn definition() -> clap::Command {
+    Cli::command()
+}
+
+/// An instance's name becomes part of file names.
+fn instance(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if text.is_empty() || text.len() > 32 || !text.chars().all(allowed) {
+        return Err("an instance name has 1 to 32 letters, digits, - or _".to_owned());
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,59 @@
+//! Why a subcommand failed, and the exit status that says so to scripts.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// Exit statuses; scripts rely on the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// The daemon refused the request.
+    Refused = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// There is no such rule, or there is one already.
+    Rule = 3,
+    /// No daemon answers.
+    Unreachable = 4,
+    /// Packets were lost, or a check found an error.
+    Loss = 5,
+    /// An interface or a service is not available.
+    Unavailable = 69,
+    /// A privilege is missing.
+    Privilege = 77,
+    /// The configuration is wrong.
+    Configuration = 78,
+}
+
+/// A failed subcommand: its exit status, and what to tell the person.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: Status,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: Status, message: impl fmt::Display) -> Self {
+        Self {
+            status,
+            message: message.to_string(),
+        }
+    }
+
+    /// Writes the message to standard error, every line under the name of the subcommand, and
+    /// hands back the exit status.
+    pub(crate) fn report(&self, command: &str) -> ExitCode {
+        for line in self.message.lines() {
+            eprintln!("mcr {command}: {line}");
+        }
+        ExitCode::from(self.status as u8)
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Standard output is the only thing that subcommands write without a message of their own.
+    fn from(error: io::Error) -> Self {
+        let message = format!("cannot write to standard output: {error}");
+        Self::new(Status::Unavailable, message)
+    }
+}

@@ -1,0 +1,114 @@
+//! What goes to standard output: tables that fit the terminal, JSON, colours where they are wanted.
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{Cell, Color, ContentArrangement, Table};
+use serde::Serialize;
+
+/// Writes `text` and ends the line if it does not. A reader that went away (`mcr list | head`) is
+/// no error: the process ends quietly.
+pub(crate) fn text(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let written = write!(out, "{text}{end}").and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        written => written,
+    }
+}
+
+/// Writes `value` as one line of JSON.
+pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+    let line = serde_json::to_string(value).map_err(io::Error::other)?;
+    text(&line)
+}
+
+/// Makes a table without lines, like those of `ip` and `docker`.
+pub(crate) fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header.iter().map(|title| Cell::new(title.to_uppercase())));
+    table
+}
+
+/// A table as text, without the blanks at the ends of its lines.
+pub(crate) fn table_text(table: &Table) -> String {
+    table.trim_fmt()
+}
+
+/// Makes a cell that is green for good news, yellow for half good, red for bad.
+pub(crate) fn state_cell(text: &str) -> Cell {
+    let cell = Cell::new(text);
+    if !colours() {
+        return cell;
+    }
+    match text {
+        "up" | "yes" | "running" => cell.fg(Color::Green),
+        "degraded" | "starting" | "backoff" => cell.fg(Color::Yellow),
+        _ => cell.fg(Color::Red),
+    }
+}
+
+/// Whether colours are wanted: on a terminal, and without `NO_COLOR` (<https://no-color.org>).
+pub(crate) fn colours() -> bool {
+    io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Writes a count with a gap between groups of three digits: `1 234 567`.
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Writes a number of bytes with a decimal unit: `1.5 MB`.
+pub(crate) fn bytes(n: u64) -> String {
+    scaled(n as f64, "B")
+}
+
+/// Writes a rate of bits with a decimal unit: `8.2 Mbit/s`.
+pub(crate) fn bits_per_second(rate: f64) -> String {
+    scaled(rate, "bit/s")
+}
+
+fn scaled(value: f64, unit: &str) -> String {
+    let mut value = value;
+    for prefix in ["", "k", "M", "G", "T"] {
+        if value < 999.5 {
+            let digits = usize::from(!prefix.is_empty() && value < 99.95);
+            return format!("{value:.digits$} {prefix}{unit}");
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.1} P{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_grouped_by_three() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1 234 567");
+    }
+
+    #[test]
+    fn bytes_take_a_unit_that_keeps_them_short() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_024_000), "1.0 MB");
+        assert_eq!(bytes(u64::MAX), "18446.7 PB");
+        assert_eq!(bits_per_second(8_192_000.0), "8.2 Mbit/s");
+    }
+}
