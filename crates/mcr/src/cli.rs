@@ -11,7 +11,6 @@ use crate::command;
 #[command(
     name = "mcr",
     version,
-    propagate_version = true,
     arg_required_else_help = true,
     after_help = EXAMPLES,
     max_term_width = 100
@@ -36,6 +35,7 @@ Exit status: 0 done, 1 refused by the daemon, 2 usage, 3 no such rule or already
 
 /// Options that may stand before or after the subcommand.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Control socket of the daemon [default: /run/mcr/mcr.sock, or /run/mcr/NAME.sock for an
     /// instance]
@@ -69,6 +69,8 @@ impl Global {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Send(command::send::Args),
+    Receive(command::receive::Args),
     Completions(command::completions::Args),
     Man(command::man::Args),
 }
@@ -77,6 +79,8 @@ impl Command {
     /// The name as the command line has it, for messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Send(_) => "send",
+            Self::Receive(_) => "receive",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
         }
