@@ -5,10 +5,26 @@
 
 pub mod accounting;
 pub mod binary;
+pub mod capture;
 pub mod daemon;
+pub mod frame;
 pub mod link;
 pub mod namespace;
 pub mod process;
 pub mod socket;
 pub mod topology;
 pub mod wait;
+
+/// Makes a test of each function for each path: `fn name(path: &str)` becomes `kernel::name` and
+/// `userspace::name`.
+#[macro_export]
+macro_rules! on_both_paths {
+    ($($name:ident),+ $(,)?) => {
+        mod kernel {
+            $(#[test] fn $name() { super::$name("kernel"); })+
+        }
+        mod userspace {
+            $(#[test] fn $name() { super::$name("userspace"); })+
+        }
+    };
+}

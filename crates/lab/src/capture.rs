@@ -1,0 +1,135 @@
+//! What went over a wire, captured by tcpdump and read back by tshark: a second opinion on headers
+//! and checksums that shares no code with MCR.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::link::{self, End};
+use crate::process::{self, Process};
+use crate::wait;
+
+/// A file that has not grown for so long is whole.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// A running capture of one interface.
+#[derive(Debug)]
+pub struct Capture {
+    directory: TempDir,
+    process: Process,
+}
+
+/// A finished capture.
+#[derive(Debug)]
+pub struct Captured {
+    // Holds the file.
+    _directory: TempDir,
+    file: PathBuf,
+}
+
+impl Capture {
+    /// Starts to capture what `filter` (tcpdump's language, may be empty) lets through and returns
+    /// once the capture runs.
+    ///
+    /// # Errors
+    /// When tcpdump does not start.
+    pub fn start((namespace, interface): End<'_>, filter: &str) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let mut command = namespace.command("tcpdump");
+        command.args([
+            "-i",
+            interface,
+            "-Z",
+            "root",
+            "-U",
+            "--immediate-mode",
+            "-w",
+        ]);
+        command
+            .arg(directory.path().join("capture.pcap"))
+            .arg(filter);
+        let process = Process::start(command)?;
+        wait::until("tcpdump listens", || {
+            process.stderr().contains("listening on")
+        })
+        .with_context(|| process.stderr())?;
+        Ok(Self { directory, process })
+    }
+
+    /// Ends the capture after everything that passed before this call is in it.
+    ///
+    /// # Errors
+    /// When tcpdump fails, or its kernel buffer overflowed.
+    pub fn finish(self) -> Result<Captured> {
+        let file = self.directory.path().join("capture.pcap");
+        // At SIGINT tcpdump leaves unread what still waits in its ring.
+        let size = || std::fs::metadata(&file).map_or(0, |file| file.len());
+        let (mut last, mut quiet_since) = (size(), Instant::now());
+        wait::until("tcpdump has written everything", || {
+            let now = size();
+            if now != last {
+                (last, quiet_since) = (now, Instant::now());
+            }
+            quiet_since.elapsed() >= QUIET
+        })?;
+        let finished = self.process.stop(Signal::SIGINT)?;
+        ensure!(
+            finished.stderr.contains("\n0 packets dropped by kernel"),
+            "the capture is not whole: {}",
+            finished.stderr
+        );
+        Ok(Captured {
+            _directory: self.directory,
+            file,
+        })
+    }
+}
+
+impl Captured {
+    /// Reads fields of every packet that `filter` (Wireshark's display language) matches, one row
+    /// a packet. IPv4 and UDP checksums are verified: see `udp.checksum.status` (1 good, 0 bad,
+    /// 3 not there).
+    ///
+    /// # Errors
+    /// When tshark fails, for instance at an unknown field.
+    pub fn fields(&self, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
+        let mut command = Command::new("tshark");
+        command.arg("-r").arg(&self.file);
+        command.args([
+            "-o",
+            "udp.check_checksum:TRUE",
+            "-o",
+            "ip.check_checksum:TRUE",
+        ]);
+        command.args(["-n", "-Y", filter, "-T", "fields"]);
+        command.args(fields.iter().flat_map(|field| ["-e", *field]));
+        let text = process::run(command, Duration::from_secs(60))?.success()?;
+        let rows = text
+            .lines()
+            .map(|line| line.split('\t').map(str::to_owned).collect());
+        Ok(rows.collect())
+    }
+
+    /// Counts the packets that `filter` matches.
+    ///
+    /// # Errors
+    /// When tshark fails.
+    pub fn count(&self, filter: &str) -> Result<usize> {
+        Ok(self.fields(filter, &["frame.number"])?.len())
+    }
+}
+
+/// Waits until an interface has received `packets` more than `before`; a capture on it has seen
+/// them then.
+///
+/// # Errors
+/// When they do not come in time.
+pub fn wait_for_received(end: End<'_>, before: u64, packets: u64) -> Result<()> {
+    wait::until(&format!("{} has received {packets} packets", end.1), || {
+        link::statistics(end).is_ok_and(|now| now.received >= before + packets)
+    })
+}
