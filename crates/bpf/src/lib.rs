@@ -1,1 +1,68 @@
 //! Kernel path: the BPF programs, their layout in Rust, loading and pinning.
+//!
+//! Knows nothing of rules or routes as the model has them: it offers the maps as typed memory and
+//! the program as something to attach. `dataplane::kernel` decides what goes in.
+#![expect(
+    unsafe_code,
+    reason = "bpf(2) and maps shared with the kernel by mmap; each use names its invariant"
+)]
+
+pub mod layout;
+pub mod link;
+pub mod map;
+pub mod mapped;
+pub mod pin;
+pub mod probe;
+pub mod program;
+mod syscall;
+pub mod testrun;
+
+use std::io;
+use std::path::PathBuf;
+
+/// What goes wrong between MCR and the kernel's BPF.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The object does not load: a map cannot be made or the verifier refuses the program.
+    #[error("cannot load the kernel path's BPF program: {0}")]
+    Load(String),
+    /// A map of the object is not what this build expects.
+    #[error("BPF map {name}: {problem}; remove the pins of this instance and start again")]
+    Map {
+        /// Name of the map.
+        name: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// An operation on a map failed.
+    #[error("BPF map {name}: {operation} failed: {error}")]
+    MapOperation {
+        /// Name of the map.
+        name: &'static str,
+        /// What was tried.
+        operation: &'static str,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The program cannot be attached.
+    #[error("cannot attach the kernel path to interface {ifindex}: {error}")]
+    Attach {
+        /// Index of the interface.
+        ifindex: u32,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// A pin cannot be made, read or removed.
+    #[error("{path}: cannot {operation}: {error}; is this a bpffs (mount -t bpf bpf /sys/fs/bpf)?")]
+    Pin {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        operation: &'static str,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// A test run failed.
+    #[error("BPF_PROG_TEST_RUN failed: {0}")]
+    TestRun(io::Error),
+}

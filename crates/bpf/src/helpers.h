@@ -1,0 +1,45 @@
+/* The kernel helpers that the program calls, by their numbers (linux/bpf.h, FN list), and the map
+ * declaration macros that the loader reads. Saves the build a dependency on libbpf's headers.
+ */
+#ifndef HELPERS_H
+#define HELPERS_H
+
+#include <linux/bpf.h>
+
+#define SEC(name) __attribute__((section(name), used))
+#define __uint(name, value) int (*name)[value]
+#define __type(name, value) typeof(value) *name
+#undef __always_inline	/* linux/stddef.h has a weaker one */
+#define __always_inline inline __attribute__((always_inline))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define bool _Bool
+#define true 1
+#define false 0
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define be16(x) ((__be16)__builtin_bswap16(x))
+#define be32(x) ((__be32)__builtin_bswap32(x))
+#define host16(x) __builtin_bswap16(x)
+#define host32(x) __builtin_bswap32(x)
+#else
+#define be16(x) ((__be16)(x))
+#define be32(x) ((__be32)(x))
+#define host16(x) (x)
+#define host32(x) (x)
+#endif
+
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
+				   __u64 flags) = (void *)11;
+static long (*bpf_clone_redirect)(struct __sk_buff *skb, __u32 ifindex, __u64 flags) = (void *)13;
+static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
+static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
+static long (*bpf_skb_change_head)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)43;
+static struct bpf_sock *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple,
+					     __u32 tuple_size, __u64 netns, __u64 flags) = (void *)85;
+static long (*bpf_sk_release)(void *sock) = (void *)86;
+static long (*bpf_loop)(__u32 count, void *callback, void *context, __u64 flags) = (void *)181;
+
+#endif

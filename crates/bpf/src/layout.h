@@ -1,0 +1,119 @@
+/* What the program and user space share: map keys, values and their bits. `layout.rs` mirrors this
+ * file field by field and a test holds the two together. Change anything here and pinned state of
+ * older builds is replaced, not adopted (the pin directory's name carries a hash of this file).
+ */
+#ifndef LAYOUT_H
+#define LAYOUT_H
+
+#include <linux/types.h>
+
+#define DROP_SLOTS 16	/* packet::verdict::DropReason::SLOTS */
+#define BLOOM_WORDS 64
+
+/* Key of `routes`; source 0 is (*,G). */
+struct route_key {
+	__u32 ifindex;
+	__be32 group;
+	__be32 source;
+	__be16 port;
+	__u16 pad;
+};
+
+/* Key of `routes6`; source :: is (*,G). */
+struct route_key6 {
+	__u32 ifindex;
+	__be16 port;
+	__u16 pad;
+	__be32 group[4];
+	__be32 source[4];
+};
+
+/* Entry of `route_table`. Everything that a packet obeys lies in `word`, so that one store changes
+ * it for every packet at once: first output slot (22 bits), number of outputs (16), counter (22),
+ * flags (4), from the low end. `lookup` belongs to the key, not to the rule.
+ */
+struct route {
+	__u64 word;
+	__u32 lookup;
+	__u32 pad;
+};
+
+#define WORD_COUNT_SHIFT 22
+#define WORD_COUNTER_SHIFT 38
+#define WORD_FLAGS_SHIFT 60
+#define WORD_FIRST_MASK 0x3fffff
+#define WORD_COUNT_MASK 0xffff
+#define WORD_COUNTER_MASK 0x3fffff
+
+enum route_flags {
+	ROUTE_LOCAL_AUTO = 1,	/* also up the stack if a UDP socket matches */
+	ROUTE_LOCAL_YES = 2,	/* always up the stack too */
+	ROUTE_LIMITED = 4,	/* `limits[counter]` applies */
+	ROUTE_SHADOW = 8,	/* the userspace path relays it: consume here, count nothing */
+};
+
+enum route_lookup {
+	LOOKUP_PLACEHOLDER = 1,	/* no (*,G) route, the entry only carries the flag below */
+	LOOKUP_SOURCES = 2,	/* (S,G) entries exist for this interface, group and port */
+};
+
+/* Slot of `outputs`. While a live route refers to a slot, the slot never changes. */
+struct output {
+	__u32 ifindex;
+	__u32 counter;
+	__u16 flags;
+	__u8 down;		/* drop reason, if OUTPUT_DOWN */
+	__u8 prefix;		/* leading bits of `destination` that replace the packet's */
+	__u16 mtu;
+	__u8 ttl;
+	__u8 tos;		/* DSCP in the upper six bits */
+	__u8 mac[12];		/* destination, source */
+	__be16 sport;
+	__u16 dport;		/* network order; with OUTPUT_PORT_DELTA a host order delta */
+	__be32 source[4];	/* IPv4 in [0] */
+	__be32 destination[4];	/* IPv4 in [0], its host bits' mask in [1] */
+};
+
+enum output_flags {
+	OUTPUT_DOWN = 1 << 0,
+	OUTPUT_MAC = 1 << 1,		/* the device has Ethernet headers: write `mac` */
+	OUTPUT_SOURCE = 1 << 2,		/* replace the source address */
+	OUTPUT_SPORT = 1 << 3,
+	OUTPUT_TTL_SET = 1 << 4,
+	OUTPUT_TTL_DEC = 1 << 5,
+	OUTPUT_DSCP = 1 << 6,
+	OUTPUT_GROUP_RANGE = 1 << 7,	/* keep the packet's host bits */
+	OUTPUT_PORT_DELTA = 1 << 8,	/* add `dport` to the packet's port */
+	OUTPUT_LIMITED = 1 << 9,	/* `limits[counter]` applies */
+};
+
+/* Value of `counters`, per CPU. */
+struct tally {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* Entry of `drops`: by reason, shared between CPUs because dropping is the exception. */
+struct drops {
+	__u64 packets[DROP_SLOTS];
+};
+
+/* Entry of `identities`, for user space alone: whose counter it is, and what the per-CPU values
+ * stood at when it became so.
+ */
+struct identity {
+	__u64 hash[2];
+	struct tally base;
+};
+
+/* The one entry of `own_bloom`: no bit, no lookup in `own_sources`. */
+struct bloom {
+	__u64 words[BLOOM_WORDS];
+};
+
+/* Key of `own_sources`; IPv4 as ::ffff:a.b.c.d. */
+struct address {
+	__be32 words[4];
+};
+
+#endif

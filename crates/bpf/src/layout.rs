@@ -1,0 +1,272 @@
+//! The Rust mirror of `layout.h`; a test holds it against the object's BTF: names, offsets, sizes.
+//!
+//! Addresses and ports named `*_be` in spirit (see `layout.h`) are stored in network order, that is,
+//! as the bytes of the packet.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use packet::verdict::DropReason;
+
+/// Hash of `layout.h`, part of the pin directory's name: pins of another layout are never adopted.
+pub const HASH: &str = env!("MCR_LAYOUT_HASH");
+
+/// A type that the kernel and user space share byte by byte.
+///
+/// # Safety
+///
+/// `repr(C)`, no padding, no pointers, every bit pattern a value.
+pub unsafe trait Plain: Copy + Default + PartialEq + 'static {}
+
+macro_rules! plain {
+    ($($name:ty),*) => {
+        $(
+            // SAFETY: integers and arrays of integers in repr(C); the BTF test compares offsets and
+            // sizes, which leaves no room for padding.
+            unsafe impl Plain for $name {}
+        )*
+    };
+}
+
+plain!(
+    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Identity, Bloom, Address
+);
+
+/// Key of `routes`; source 0 is (*,G).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteKey {
+    /// Interface the packet arrives on.
+    pub ifindex: u32,
+    /// Group, network order.
+    pub group: [u8; 4],
+    /// Sender, network order, or zero.
+    pub source: [u8; 4],
+    /// Destination port, network order.
+    pub port: [u8; 2],
+    /// Zero.
+    pub pad: u16,
+}
+
+/// Key of `routes6`; source :: is (*,G).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteKey6 {
+    /// Interface the packet arrives on.
+    pub ifindex: u32,
+    /// Destination port, network order.
+    pub port: [u8; 2],
+    /// Zero.
+    pub pad: u16,
+    /// Group.
+    pub group: [u8; 16],
+    /// Sender, or zero.
+    pub source: [u8; 16],
+}
+
+/// Entry of `route_table`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// See [`Word`].
+    pub word: u64,
+    /// [`LOOKUP_PLACEHOLDER`], [`LOOKUP_SOURCES`].
+    pub lookup: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// No (*,G) route here: the entry only says that (S,G) entries exist.
+pub const LOOKUP_PLACEHOLDER: u32 = 1;
+/// (S,G) entries exist for this interface, group and port.
+pub const LOOKUP_SOURCES: u32 = 2;
+
+/// Also up the stack if a UDP socket matches.
+pub const ROUTE_LOCAL_AUTO: u8 = 1;
+/// Always up the stack too.
+pub const ROUTE_LOCAL_YES: u8 = 2;
+/// The rule has a rate limit.
+pub const ROUTE_LIMITED: u8 = 4;
+/// The userspace path relays the packet: consume it here and count nothing.
+pub const ROUTE_SHADOW: u8 = 8;
+
+/// What one packet obeys, changed for every packet at once by one store of [`Route::word`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Word {
+    /// First slot in `outputs`, below 2^22.
+    pub first: u32,
+    /// Number of slots.
+    pub count: u16,
+    /// The rule's counter, below 2^22.
+    pub counter: u32,
+    /// `ROUTE_*`.
+    pub flags: u8,
+}
+
+impl Word {
+    /// Slots and counters that a word can name.
+    pub const INDEX_LIMIT: u32 = 1 << 22;
+
+    /// Packs the fields as the program reads them.
+    #[must_use]
+    pub const fn pack(self) -> u64 {
+        self.first as u64
+            | (self.count as u64) << 22
+            | (self.counter as u64) << 38
+            | (self.flags as u64) << 60
+    }
+
+    /// Unpacks what [`Word::pack`] made.
+    #[must_use]
+    pub const fn unpack(word: u64) -> Self {
+        Self {
+            first: word as u32 & (Self::INDEX_LIMIT - 1),
+            count: (word >> 22) as u16,
+            counter: (word >> 38) as u32 & (Self::INDEX_LIMIT - 1),
+            flags: (word >> 60) as u8,
+        }
+    }
+}
+
+/// Slot of `outputs`; immutable while a live route refers to it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// Interface the copy leaves by.
+    pub ifindex: u32,
+    /// The output's counter.
+    pub counter: u32,
+    /// `OUTPUT_*`.
+    pub flags: u16,
+    /// Drop reason, with [`OUTPUT_DOWN`].
+    pub down: u8,
+    /// Leading bits of `destination` that replace the packet's.
+    pub prefix: u8,
+    /// MTU in bytes, saturated.
+    pub mtu: u16,
+    /// TTL, with [`OUTPUT_TTL_SET`].
+    pub ttl: u8,
+    /// DSCP in the upper six bits, with [`OUTPUT_DSCP`].
+    pub tos: u8,
+    /// Ethernet destination and source, with [`OUTPUT_MAC`].
+    pub mac: [u8; 12],
+    /// Source port, network order, with [`OUTPUT_SPORT`].
+    pub sport: [u8; 2],
+    /// Destination port in network order; with [`OUTPUT_PORT_DELTA`] a delta in host order.
+    pub dport: [u8; 2],
+    /// Source address, with [`OUTPUT_SOURCE`]; IPv4 in the first four bytes.
+    pub source: [u8; 16],
+    /// Destination address; IPv4 in the first four bytes, the mask of its host bits behind it.
+    pub destination: [u8; 16],
+}
+
+/// Drop every packet under the reason in `down`.
+pub const OUTPUT_DOWN: u16 = 1 << 0;
+/// The device has Ethernet headers: write `mac`.
+pub const OUTPUT_MAC: u16 = 1 << 1;
+/// Replace the source address.
+pub const OUTPUT_SOURCE: u16 = 1 << 2;
+/// Replace the source port.
+pub const OUTPUT_SPORT: u16 = 1 << 3;
+/// Set the TTL.
+pub const OUTPUT_TTL_SET: u16 = 1 << 4;
+/// Decrement the TTL, drop at 1.
+pub const OUTPUT_TTL_DEC: u16 = 1 << 5;
+/// Replace the DSCP.
+pub const OUTPUT_DSCP: u16 = 1 << 6;
+/// Keep the packet's host bits of the group.
+pub const OUTPUT_GROUP_RANGE: u16 = 1 << 7;
+/// Add `dport` to the packet's port.
+pub const OUTPUT_PORT_DELTA: u16 = 1 << 8;
+/// The output has a rate limit.
+pub const OUTPUT_LIMITED: u16 = 1 << 9;
+
+/// Packets and UDP payload bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Datagrams; segments of a super-packet each count.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+}
+
+/// Entry of `drops`: packets by [`DropReason`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// Indexed by reason.
+    pub packets: [u64; DropReason::SLOTS],
+}
+
+/// Entry of `identities`: whose counter it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Hash of the rule's or the output's identity; zero: nobody's.
+    pub hash: [u64; 2],
+    /// What the per-CPU values stood at when the counter was given out.
+    pub base: Tally,
+}
+
+/// The one entry of `own_bloom`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bloom {
+    /// 4096 bits, one per value of [`Bloom::bit`].
+    pub words: [u64; 64],
+}
+
+impl Default for Bloom {
+    fn default() -> Self {
+        Self { words: [0; 64] }
+    }
+}
+
+impl Bloom {
+    /// The bit an address has, as `own_source` in `lookup.h` computes it.
+    #[must_use]
+    pub fn bit(address: IpAddr) -> u32 {
+        let word = |at: &[u8]| u32::from_ne_bytes([at[0], at[1], at[2], at[3]]);
+        let mixed = match address {
+            IpAddr::V4(address) => word(&address.octets()),
+            IpAddr::V6(address) => address
+                .octets()
+                .chunks_exact(4)
+                .fold(0, |sum, chunk| sum ^ word(chunk)),
+        };
+        mixed.wrapping_mul(0x9e37_79b1) >> 20
+    }
+
+    /// Sets the address's bit.
+    pub fn insert(&mut self, address: IpAddr) {
+        let bit = Self::bit(address) as usize;
+        self.words[bit / 64] |= 1 << (bit % 64);
+    }
+}
+
+/// Key of `own_sources`; IPv4 as `::ffff:a.b.c.d`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The address's bytes.
+    pub octets: [u8; 16],
+}
+
+impl From<IpAddr> for Address {
+    fn from(address: IpAddr) -> Self {
+        let octets = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        Self { octets }
+    }
+}
+
+impl From<Address> for IpAddr {
+    fn from(address: Address) -> Self {
+        let address = Ipv6Addr::from(address.octets);
+        address
+            .to_ipv4_mapped()
+            .map_or(Self::V6(address), Self::V4)
+    }
+}

@@ -1,0 +1,224 @@
+//! Hash maps and per-CPU arrays, a batch at a time.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use aya_obj::generated::bpf_cmd;
+
+use crate::Error;
+use crate::layout::{Plain, Tally};
+use crate::syscall::{attr, bpf};
+
+const BATCH: usize = 4096;
+
+/// A hash map with keys `K` and values `V`.
+#[derive(Debug)]
+pub struct HashMap<K, V> {
+    name: &'static str,
+    map: OwnedFd,
+    capacity: u32,
+    entries: PhantomData<(K, V)>,
+}
+
+impl<K: Plain, V: Plain> HashMap<K, V> {
+    pub(crate) fn new(name: &'static str, map: OwnedFd, capacity: u32) -> Self {
+        Self {
+            name,
+            map,
+            capacity,
+            entries: PhantomData,
+        }
+    }
+
+    /// The most entries it can hold.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Adds entries or replaces their values.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, E2BIG when full; entries before the failing one are in.
+    pub fn insert(&mut self, keys: &[K], values: &[V]) -> Result<(), Error> {
+        assert_eq!(keys.len(), values.len(), "one value per key");
+        let mut done = 0;
+        while done < keys.len() {
+            let (keys, values) = (&keys[done..], &values[done..]);
+            match self.batch(bpf_cmd::BPF_MAP_UPDATE_BATCH, keys, Some(values)) {
+                Ok(count) if count > 0 => done += count,
+                Ok(_) => {
+                    return Err(self.failed("update", io::ErrorKind::UnexpectedEof.into()));
+                }
+                Err(error) => return Err(self.failed("update", error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes entries; those that do not exist are no error.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn remove(&mut self, keys: &[K]) -> Result<(), Error> {
+        for key in keys {
+            let mut attr = attr();
+            attr.__bindgen_anon_2.map_fd = self.map.as_raw_fd() as u32;
+            attr.__bindgen_anon_2.key = std::ptr::from_ref(key) as u64;
+            // SAFETY: `key` is a whole K, whose size is the map's key size.
+            match unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut attr) } {
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(error) => return Err(self.failed("delete", error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all entries.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn entries(&self) -> Result<Vec<(K, V)>, Error> {
+        let size = self.capacity as usize;
+        let mut keys = vec![K::default(); size];
+        let mut values = vec![V::default(); size];
+        let mut total = 0;
+        let mut position = 0u64;
+        let mut first = true;
+        loop {
+            let mut attr = attr();
+            attr.batch.in_batch = if first { 0 } else { &raw const position as u64 };
+            attr.batch.out_batch = &raw mut position as u64;
+            attr.batch.keys = keys[total..].as_mut_ptr() as u64;
+            attr.batch.values = values[total..].as_mut_ptr() as u64;
+            attr.batch.count = (size - total) as u32;
+            attr.batch.map_fd = self.map.as_raw_fd() as u32;
+            // SAFETY: `keys` and `values` have room for `count` more entries of the map's sizes; a
+            // hash map's position is a u32 bucket number and has room in `position`.
+            let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
+            // SAFETY: reads the union member that was passed.
+            let count = unsafe { attr.batch.count } as usize;
+            match result {
+                Ok(_) if total + count < size && count > 0 => total += count,
+                Ok(_) => {
+                    total += count;
+                    break;
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                    total += count;
+                    break;
+                }
+                Err(error) => return Err(self.failed("lookup", error)),
+            }
+            first = false;
+        }
+        keys.truncate(total);
+        Ok(keys.into_iter().zip(values).collect())
+    }
+
+    fn batch(&self, command: bpf_cmd, keys: &[K], values: Option<&[V]>) -> io::Result<usize> {
+        let count = keys.len().min(BATCH);
+        let mut attr = attr();
+        attr.batch.keys = keys.as_ptr() as u64;
+        attr.batch.values = values.map_or(0, |values| values.as_ptr() as u64);
+        attr.batch.count = count as u32;
+        attr.batch.map_fd = self.map.as_raw_fd() as u32;
+        // SAFETY: `keys` and `values` hold at least `count` entries of the map's key and value
+        // sizes; these commands only read them.
+        unsafe { bpf(command, &mut attr) }?;
+        // SAFETY: reads the union member that was passed.
+        Ok(unsafe { attr.batch.count } as usize)
+    }
+
+    fn failed(&self, operation: &'static str, error: io::Error) -> Error {
+        Error::MapOperation {
+            name: self.name,
+            operation,
+            error,
+        }
+    }
+}
+
+/// The per-CPU counters.
+#[derive(Debug)]
+pub struct Counters {
+    map: OwnedFd,
+    length: u32,
+    cpus: usize,
+}
+
+impl Counters {
+    pub(crate) fn new(map: OwnedFd, length: u32, cpus: usize) -> Self {
+        Self { map, length, cpus }
+    }
+
+    /// Number of counters.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.length
+    }
+
+    /// Says whether there are no counters, which the kernel does not allow.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Reads the first `count` counters, each summed over all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn read(&self, count: u32) -> Result<Vec<Tally>, Error> {
+        let count = count.min(self.length) as usize;
+        let mut sums = Vec::with_capacity(count);
+        let mut values = vec![Tally::default(); BATCH.min(count) * self.cpus];
+        let mut keys = vec![0u32; BATCH.min(count)];
+        let mut position = 0u32;
+        while sums.len() < count {
+            let mut attr = attr();
+            let wanted = (count - sums.len()).min(BATCH);
+            attr.batch.in_batch = if sums.is_empty() { 0 } else { &raw const position as u64 };
+            attr.batch.out_batch = &raw mut position as u64;
+            attr.batch.keys = keys.as_mut_ptr() as u64;
+            attr.batch.values = values.as_mut_ptr() as u64;
+            attr.batch.count = wanted as u32;
+            attr.batch.map_fd = self.map.as_fd().as_raw_fd() as u32;
+            // SAFETY: `keys` has room for `wanted` keys and `values` for `wanted` values on each
+            // possible CPU, 16 bytes each; an array's position is a u32 key.
+            let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
+            // SAFETY: reads the union member that was passed.
+            let got = unsafe { attr.batch.count } as usize;
+            if let Err(error) = result
+                && error.raw_os_error() != Some(libc::ENOENT)
+            {
+                return Err(self.failed(error));
+            }
+            if got == 0 {
+                return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
+            }
+            sums.extend(values[..got * self.cpus].chunks_exact(self.cpus).map(sum));
+        }
+        Ok(sums)
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::MapOperation {
+            name: "counters",
+            operation: "lookup",
+            error,
+        }
+    }
+}
+
+fn sum(per_cpu: &[Tally]) -> Tally {
+    per_cpu.iter().fold(Tally::default(), |sum, one| Tally {
+        packets: sum.packets.wrapping_add(one.packets),
+        bytes: sum.bytes.wrapping_add(one.bytes),
+    })
+}

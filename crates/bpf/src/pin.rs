@@ -1,0 +1,138 @@
+//! Where an instance's state lives in bpffs, and what outlives a process there.
+//!
+//! `BPFFS/mcr/INSTANCE/maps-HASH/NAME` holds the maps, HASH being that of `layout.h`;
+//! `BPFFS/mcr/INSTANCE/link-IFINDEX` the links. Links of a program with another layout are moved to
+//! the new program first, then the old maps' directory goes.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, layout};
+
+/// The pin directory of one instance.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    directory: PathBuf,
+}
+
+impl Pins {
+    /// Makes the directories below `bpffs`, unless they are there.
+    ///
+    /// # Errors
+    ///
+    /// When `bpffs` is not writable.
+    pub fn open(bpffs: &Path, instance: &str) -> Result<Self, Error> {
+        let pins = Self {
+            directory: bpffs.join("mcr").join(instance),
+        };
+        let maps = pins.maps();
+        fs::create_dir_all(&maps).map_err(|error| failed(&maps, "create the directory", error))?;
+        Ok(pins)
+    }
+
+    /// Directory of the maps with this build's layout.
+    #[must_use]
+    pub fn maps(&self) -> PathBuf {
+        self.directory.join(format!("maps-{}", layout::HASH))
+    }
+
+    /// Pin of the link on an interface.
+    #[must_use]
+    pub fn link(&self, ifindex: u32) -> PathBuf {
+        self.directory.join(format!("link-{ifindex}"))
+    }
+
+    /// The interfaces whose links are pinned.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be read.
+    pub fn links(&self) -> Result<Vec<u32>, Error> {
+        let names = self.names()?;
+        let index = |name: &String| name.strip_prefix("link-")?.parse().ok();
+        Ok(names.iter().filter_map(index).collect())
+    }
+
+    /// Removes maps of other layouts; called once no link runs a program that uses them.
+    ///
+    /// # Errors
+    ///
+    /// When a pin cannot be removed.
+    pub fn remove_foreign_maps(&self) -> Result<(), Error> {
+        let own = self.maps();
+        for name in self.names()? {
+            let path = self.directory.join(&name);
+            if name.starts_with("maps-") && path != own {
+                remove_directory(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a link's pin, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be removed.
+    pub fn remove_link(&self, ifindex: u32) -> Result<(), Error> {
+        remove_file(&self.link(ifindex))
+    }
+
+    /// Removes everything of the instance: its links detach, its maps go with the last user.
+    ///
+    /// # Errors
+    ///
+    /// When a pin cannot be removed.
+    pub fn remove_all(&self) -> Result<(), Error> {
+        for ifindex in self.links()? {
+            self.remove_link(ifindex)?;
+        }
+        for name in self.names()? {
+            let path = self.directory.join(name);
+            if path.is_dir() {
+                remove_directory(&path)?;
+            } else {
+                remove_file(&path)?;
+            }
+        }
+        let removed = fs::remove_dir(&self.directory);
+        removed.map_err(|error| failed(&self.directory, "remove", error))
+    }
+
+    fn names(&self) -> Result<Vec<String>, Error> {
+        let read = || -> io::Result<Vec<String>> {
+            fs::read_dir(&self.directory)?
+                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+                .collect()
+        };
+        read().map_err(|error| failed(&self.directory, "read", error))
+    }
+}
+
+fn remove_directory(path: &Path) -> Result<(), Error> {
+    let remove = || -> io::Result<()> {
+        for entry in fs::read_dir(path)? {
+            fs::remove_file(entry?.path())?;
+        }
+        fs::remove_dir(path)
+    };
+    remove().map_err(|error| failed(path, "remove", error))
+}
+
+fn remove_file(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed(path, "remove", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn failed(path: &Path, operation: &'static str, error: io::Error) -> Error {
+    Error::Pin {
+        path: path.to_owned(),
+        operation,
+        error,
+    }
+}

@@ -1,0 +1,87 @@
+//! Asks the kernel, once, whether it lets this process use BPF at all, and if not, why.
+
+use std::io;
+
+use aya_obj::generated::{bpf_cmd, bpf_prog_type};
+
+use crate::syscall::{attr, bpf};
+
+/// Why the kernel path is not available.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// bpf(2) does not exist.
+    #[error("the kernel is built without BPF (CONFIG_BPF_SYSCALL)")]
+    NoBpf,
+    /// tc programs do not exist.
+    #[error("the kernel is built without tc BPF programs (CONFIG_NET_CLS_ACT)")]
+    NoClassifier,
+    /// Privileges are missing.
+    #[error("BPF needs the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; missing: {0}")]
+    NotPermitted(String),
+    /// Something in the kernel forbids it.
+    #[error("the kernel refuses BPF programs: {0}")]
+    Refused(String),
+}
+
+/// Tries the smallest tc program there is.
+///
+/// # Errors
+///
+/// The reason why it does not load.
+pub fn probe() -> Result<(), Unavailable> {
+    let Err(error) = load_smallest() else {
+        return match missing_capabilities() {
+            missing if missing.is_empty() => Ok(()),
+            missing => Err(Unavailable::NotPermitted(missing.join(", "))),
+        };
+    };
+    Err(match error.raw_os_error() {
+        Some(libc::ENOSYS) => Unavailable::NoBpf,
+        Some(libc::EINVAL) => Unavailable::NoClassifier,
+        Some(libc::EPERM | libc::EACCES) => match missing_capabilities() {
+            missing if missing.is_empty() => {
+                Unavailable::Refused("not permitted, perhaps by a security module".to_owned())
+            }
+            missing => Unavailable::NotPermitted(missing.join(", ")),
+        },
+        _ => Unavailable::Refused(error.to_string()),
+    })
+}
+
+/// `r0 = 0; exit` as a tc program.
+fn load_smallest() -> io::Result<()> {
+    const PROGRAM: [u64; 2] = [
+        u64::from_le_bytes([0xb7, 0, 0, 0, 0, 0, 0, 0]),
+        u64::from_le_bytes([0x95, 0, 0, 0, 0, 0, 0, 0]),
+    ];
+    let mut attr = attr();
+    attr.__bindgen_anon_3.prog_type = bpf_prog_type::BPF_PROG_TYPE_SCHED_CLS as u32;
+    attr.__bindgen_anon_3.insns = PROGRAM.as_ptr() as u64;
+    attr.__bindgen_anon_3.insn_cnt = PROGRAM.len() as u32;
+    attr.__bindgen_anon_3.license = c"Dual MIT/GPL".as_ptr() as u64;
+    // SAFETY: both pointers are to constants, `insns` to `insn_cnt` instructions of 8 bytes.
+    let program = unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }?;
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    unsafe { libc::close(program as i32) };
+    Ok(())
+}
+
+/// The capabilities that are not effective, by name.
+fn missing_capabilities() -> Vec<&'static str> {
+    const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+    const SYS_ADMIN: u32 = 21;
+    let effective = effective_capabilities();
+    let has = |capability: u32| effective >> capability & 1 == 1;
+    NEEDED
+        .into_iter()
+        .filter(|(_, bit)| !has(*bit) && !(has(SYS_ADMIN) && *bit != 12))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+fn effective_capabilities() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0)
+}

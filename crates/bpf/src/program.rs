@@ -1,0 +1,215 @@
+//! Loads the embedded object: the program and its maps, fresh or from pins.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use aya::maps::Map;
+use aya::programs::SchedClassifier;
+use aya::util::nr_cpus;
+use aya::{Ebpf, EbpfLoader};
+
+use crate::layout::{
+    Address, Bloom, Drops, Identity, Output, Plain, Route, RouteKey, Tally, Word,
+};
+use crate::map::{Counters, HashMap};
+use crate::mapped::Mapped;
+use crate::{Error, syscall};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
+
+/// How much the maps hold. Counters number `routes + outputs`: a rule and an output need one each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Routes, the placeholders of source-specific ones included.
+    pub routes: u32,
+    /// Outputs of all routes; a change needs room for old and new.
+    pub outputs: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self {
+            routes: 16_384,
+            outputs: 65_536,
+        }
+    }
+}
+
+/// The program, loaded, with its maps.
+#[derive(Debug)]
+pub struct Program {
+    ebpf: Ebpf,
+    program: OwnedFd,
+    /// Its maps.
+    pub maps: Maps,
+}
+
+/// Everything the program and user space share.
+#[derive(Debug)]
+pub struct Maps {
+    /// Key to index in `route_table`.
+    pub routes: HashMap<RouteKey, u32>,
+    /// What each route's packets obey.
+    pub route_table: Mapped<Route>,
+    /// Blocks of outputs.
+    pub outputs: Mapped<Output>,
+    /// Packets and bytes of rules and outputs.
+    pub counters: Counters,
+    /// Drops of rules and outputs, indexed alike.
+    pub drops: Mapped<Drops>,
+    /// Whose each counter is, indexed alike.
+    pub identities: Mapped<Identity>,
+    /// Filter before `own_sources`.
+    pub own_bloom: Mapped<Bloom>,
+    /// This host's addresses.
+    pub own_sources: HashMap<Address, u32>,
+}
+
+/// What the kernel says of the loaded program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Instructions the verifier walked; its limit is a million.
+    pub verified_instructions: u32,
+    /// Bytes of the program after verification.
+    pub translated_bytes: u32,
+    /// Bytes of machine code.
+    pub native_bytes: u32,
+}
+
+impl Program {
+    /// Loads the object. With `pins`, maps pinned in that directory are taken as they are, others
+    /// are made with `capacity` and pinned there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] with the verifier's last words; [`Error::Map`] if a pinned map has another
+    /// shape.
+    pub fn load(pins: Option<&Path>, capacity: Capacity) -> Result<Self, Error> {
+        let counters = capacity.routes + capacity.outputs;
+        if counters > Word::INDEX_LIMIT {
+            return Err(Error::Load(format!(
+                "{counters} counters asked for, {} are possible",
+                Word::INDEX_LIMIT
+            )));
+        }
+        let sizes = [
+            ("routes", capacity.routes),
+            ("route_table", capacity.routes),
+            ("outputs", capacity.outputs),
+            ("counters", counters),
+            ("drops", counters),
+            ("identities", counters),
+            ("own_bloom", 1),
+            ("own_sources", 4096),
+        ];
+        let mut loader = EbpfLoader::new();
+        for (name, size) in sizes {
+            loader.map_max_entries(name, size);
+            if let Some(directory) = pins {
+                loader.map_pin_path(name, directory.join(name));
+            }
+        }
+        let mut ebpf = loader.load(OBJECT).map_err(load_error)?;
+        let maps = Maps::take(&mut ebpf)?;
+        let program = classifier(&mut ebpf)?;
+        program.load().map_err(load_error)?;
+        let fd = program.fd().map_err(load_error)?.as_fd();
+        let program = fd.try_clone_to_owned().map_err(load_error)?;
+        Ok(Self {
+            ebpf,
+            program,
+            maps,
+        })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// Asks the kernel for the program's size and the verifier's effort.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn facts(&mut self) -> Result<Facts, Error> {
+        let info = classifier(&mut self.ebpf)?.info().map_err(load_error)?;
+        Ok(Facts {
+            verified_instructions: info.verified_instruction_count().unwrap_or(0),
+            translated_bytes: info.size_translated().unwrap_or(0),
+            native_bytes: info.size_jitted(),
+        })
+    }
+}
+
+fn classifier(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Error> {
+    let program = ebpf.program_mut("relay").expect("the object defines it");
+    program.try_into().map_err(load_error)
+}
+
+fn load_error(error: impl std::error::Error) -> Error {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    Error::Load(text)
+}
+
+impl Maps {
+    fn take(ebpf: &mut Ebpf) -> Result<Self, Error> {
+        let cpus = nr_cpus().map_err(|(path, error)| Error::Load(format!("{path}: {error}")))?;
+        Ok(Self {
+            routes: hash_map(ebpf, "routes")?,
+            route_table: array(ebpf, "route_table")?,
+            outputs: array(ebpf, "outputs")?,
+            counters: {
+                let (map, length) = take::<u32, Tally>(ebpf, "counters")?;
+                Counters::new(map, length, cpus)
+            },
+            drops: array(ebpf, "drops")?,
+            identities: array(ebpf, "identities")?,
+            own_bloom: array(ebpf, "own_bloom")?,
+            own_sources: hash_map(ebpf, "own_sources")?,
+        })
+    }
+}
+
+fn hash_map<K: Plain, V: Plain>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+) -> Result<HashMap<K, V>, Error> {
+    let (map, capacity) = take::<K, V>(ebpf, name)?;
+    Ok(HashMap::new(name, map, capacity))
+}
+
+fn array<T: Plain>(ebpf: &mut Ebpf, name: &'static str) -> Result<Mapped<T>, Error> {
+    let (map, length) = take::<u32, T>(ebpf, name)?;
+    Mapped::new(name, map.as_fd(), length)
+}
+
+/// Takes a map out of the object, after checking that its sizes are those of `K` and `V`: every
+/// later access relies on that.
+fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd, u32), Error> {
+    let problem = |problem| Error::Map { name, problem };
+    let data = match ebpf.take_map(name) {
+        Some(Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data)) => data,
+        Some(_) => return Err(problem("has another type")),
+        None => return Err(problem("is missing")),
+    };
+    let failed = |operation| {
+        move |error: io::Error| Error::MapOperation {
+            name,
+            operation,
+            error,
+        }
+    };
+    let map = data.fd().as_fd().try_clone_to_owned();
+    let map = map.map_err(failed("duplicate"))?;
+    let info = syscall::map_info(map.as_fd()).map_err(failed("info"))?;
+    if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
+        return Err(problem("has entries of another size"));
+    }
+    Ok((map, info.max_entries))
+}

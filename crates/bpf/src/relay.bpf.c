@@ -1,0 +1,50 @@
+/* The kernel path, at tc ingress: what becomes of one packet. Every packet of every output ends in
+ * exactly one counted verdict.
+ */
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include "maps.h"
+#include "parse.h"
+#include "lookup.h"
+#include "count.h"
+#include "rewrite.h"
+#include "replicate.h"
+
+enum verdict { ACCEPTED, DROPPED, SHADOWED };
+
+static __always_inline enum verdict judge(struct fanout *f)
+{
+	__u32 reason = NOT_DROPPED;
+
+	if (unlikely(f->m.flags & ROUTE_SHADOW))
+		return SHADOWED;
+	if (unlikely(!measure(f->skb, &f->p)))
+		reason = DROP_MALFORMED;
+	else if (unlikely(own_source(&f->p)))
+		reason = DROP_OWN_SOURCE;
+	count(f->m.counter, &f->p);
+	if (likely(reason == NOT_DROPPED))
+		return ACCEPTED;
+	count_drop(f->m.counter, reason, &f->p);
+	return DROPPED;
+}
+
+SEC("classifier")
+int relay(struct __sk_buff *skb)
+{
+	struct fanout f = { .skb = skb };
+
+	if (!parse(skb, &f.p) || !lookup(skb, &f.p, &f.m))
+		return TC_ACT_UNSPEC;
+	switch (judge(&f)) {
+	case ACCEPTED:
+		return replicate(&f);
+	case SHADOWED:	/* its copies leave from the userspace path's tap */
+		return delivers_locally(&f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	case DROPPED:
+		break;
+	}
+	return TC_ACT_SHOT;
+}
+
+char dual_license[] SEC("license") = "Dual MIT/GPL";

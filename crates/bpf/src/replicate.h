@@ -1,0 +1,103 @@
+/* One packet to all outputs of its route: clones for all but the last, which leaves as the packet
+ * itself. bpf_loop keeps the program's size independent of the number of outputs.
+ */
+#ifndef REPLICATE_H
+#define REPLICATE_H
+
+#include "count.h"
+#include "lookup.h"
+#include "rewrite.h"
+
+struct fanout {
+	struct __sk_buff *skb;
+	struct packet p;
+	struct match m;
+};
+
+/* The drop reason of this packet at this output, before anything is sent. */
+static __always_inline __u32 refused(struct __sk_buff *skb, const struct packet *p,
+				     const struct output *o)
+{
+	__u32 size = p->length;
+
+	if (unlikely(o->flags & OUTPUT_DOWN))
+		return o->down;
+	if (o->flags & OUTPUT_TTL_DEC && ttl_of(p) <= 1)
+		return DROP_TTL_EXPIRED;
+	if (unlikely(skb->gso_size))
+		size = (p->l4 & L4_MASK) - IP_OFFSET + sizeof(struct udphdr) + skb->gso_size;
+	if (unlikely(size > o->mtu))
+		return DROP_TOO_BIG;
+	return NOT_DROPPED;
+}
+
+static __always_inline __u32 send_clone(struct __sk_buff *skb, const struct packet *p,
+					const struct output *o)
+{
+	long error;
+
+	if (!rewrite(skb, p, o))
+		return DROP_EGRESS_ERROR;
+	error = bpf_clone_redirect(skb, o->ifindex, 0);
+	if (likely(error == 0 || error == 2 /* NET_XMIT_CN: queued */))
+		return NOT_DROPPED;
+	return error > 0 || error == -105 /* ENOBUFS */ || error == -12 /* ENOMEM */ ?
+		DROP_EGRESS_FULL : DROP_EGRESS_ERROR;
+}
+
+static long clone_to(__u32 i, struct fanout *f)
+{
+	__u32 slot = f->m.first + i, reason;
+	struct output *o = bpf_map_lookup_elem(&outputs, &slot);
+
+	if (!o)
+		return 1;
+	reason = refused(f->skb, &f->p, o);
+	if (reason == NOT_DROPPED)
+		reason = send_clone(f->skb, &f->p, o);
+	if (likely(reason == NOT_DROPPED))
+		count(o->counter, &f->p);
+	else
+		count_drop(o->counter, reason, &f->p);
+	return 0;
+}
+
+/* Sends the packet itself to the route's last output. */
+static __always_inline int send_last(struct fanout *f)
+{
+	__u32 slot = f->m.first + f->m.count - 1, reason;
+	struct output *o = bpf_map_lookup_elem(&outputs, &slot);
+
+	if (!o)
+		return TC_ACT_SHOT;
+	reason = refused(f->skb, &f->p, o);
+	if (likely(reason == NOT_DROPPED) && likely(rewrite(f->skb, &f->p, o))) {
+		count(o->counter, &f->p);
+		return bpf_redirect(o->ifindex, 0);
+	}
+	count_drop(o->counter, reason, &f->p);
+	return TC_ACT_SHOT;
+}
+
+static __always_inline bool delivers_locally(struct fanout *f)
+{
+	if (f->m.flags & ROUTE_LOCAL_AUTO)
+		return socket_listens(f->skb, &f->p);
+	return f->m.flags & ROUTE_LOCAL_YES;
+}
+
+static __always_inline int replicate(struct fanout *f)
+{
+	if (unlikely(delivers_locally(f))) {
+		bpf_loop(f->m.count, clone_to, f, 0);
+		restore(f->skb, &f->p);
+		return TC_ACT_UNSPEC;
+	}
+	if (unlikely(f->m.count == 0))
+		return TC_ACT_SHOT;
+	if (f->m.count > 1)
+		bpf_loop(f->m.count - 1, clone_to, f, 0);
+	return send_last(f);
+}
+
+#endif

@@ -1,0 +1,108 @@
+//! bpf(2), for what aya has no safe call for: batches, links by interface index, pins by path.
+
+use std::ffi::CString;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info, bpf_map_info};
+
+/// Calls bpf(2) with `attr`.
+///
+/// # Safety
+///
+/// Every pointer in `attr` that `command` reads or writes through must be valid for the length that
+/// the kernel takes from `attr` or from the object, for the duration of the call.
+pub(crate) unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<libc::c_long> {
+    // SAFETY: `attr` is a whole, initialised bpf_attr; the caller vouches for the pointers in it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as libc::c_long,
+            std::ptr::from_mut(attr),
+            size_of::<bpf_attr>(),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+/// An all-zero `bpf_attr`, as the kernel demands of the bytes a command does not use.
+pub(crate) fn attr() -> bpf_attr {
+    // SAFETY: bpf_attr is a union of plain C structs of integers; all-zero is a value of each.
+    unsafe { mem::zeroed() }
+}
+
+fn descriptor(result: libc::c_long) -> OwnedFd {
+    // SAFETY: the command that returned `result` returns a new descriptor that nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(result as i32) }
+}
+
+fn path_string(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "path holds a NUL byte"))
+}
+
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = path_string(path)?;
+    let mut attr = attr();
+    attr.__bindgen_anon_4.pathname = path.as_ptr() as u64;
+    attr.__bindgen_anon_4.bpf_fd = object.as_raw_fd() as u32;
+    // SAFETY: `path` is NUL-terminated and lives until the end of this function.
+    unsafe { bpf(bpf_cmd::BPF_OBJ_PIN, &mut attr) }.map(drop)
+}
+
+pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = path_string(path)?;
+    let mut attr = attr();
+    attr.__bindgen_anon_4.pathname = path.as_ptr() as u64;
+    // SAFETY: `path` is NUL-terminated and lives until the end of this function.
+    unsafe { bpf(bpf_cmd::BPF_OBJ_GET, &mut attr) }.map(descriptor)
+}
+
+pub(crate) fn create_tcx_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+    let mut attr = attr();
+    attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd() as u32;
+    attr.link_create.__bindgen_anon_2.target_ifindex = ifindex;
+    attr.link_create.attach_type = bpf_attach_type::BPF_TCX_INGRESS as u32;
+    // SAFETY: this form of BPF_LINK_CREATE takes no pointers.
+    unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }.map(descriptor)
+}
+
+pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = attr();
+    attr.link_update.link_fd = link.as_raw_fd() as u32;
+    attr.link_update.__bindgen_anon_1.new_prog_fd = program.as_raw_fd() as u32;
+    // SAFETY: BPF_LINK_UPDATE takes no pointers.
+    unsafe { bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr) }.map(drop)
+}
+
+/// The interface a tcx link is attached to, 0 once that interface is gone.
+pub(crate) fn tcx_link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: bpf_link_info is a plain C struct; all-zero is a value of it.
+    let mut info: bpf_link_info = unsafe { mem::zeroed() };
+    object_info(link, &mut info)?;
+    // SAFETY: every member of the union is plain integers, and the kernel filled in the tcx one
+    // because only tcx links are ever opened.
+    Ok(unsafe { info.__bindgen_anon_1.tcx.ifindex })
+}
+
+pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
+    // SAFETY: bpf_map_info is a plain C struct; all-zero is a value of it.
+    let mut info: bpf_map_info = unsafe { mem::zeroed() };
+    object_info(map, &mut info)?;
+    Ok(info)
+}
+
+fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+    let mut attr = attr();
+    attr.info.bpf_fd = object.as_raw_fd() as u32;
+    attr.info.info = std::ptr::from_mut(info) as u64;
+    attr.info.info_len = size_of::<T>() as u32;
+    // SAFETY: `info` is valid for `info_len` bytes, and the kernel writes no more.
+    unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }.map(drop)
+}

@@ -1,0 +1,103 @@
+//! Runs the loaded program on one packet, without an interface: BPF_PROG_TEST_RUN.
+//!
+//! Clones that the program makes do leave by their interfaces; the packet itself comes back with the
+//! verdict.
+
+use std::os::fd::AsRawFd;
+
+use aya_obj::generated::bpf_cmd;
+
+use crate::Error;
+use crate::program::Program;
+use crate::syscall::{attr, bpf};
+
+/// `struct __sk_buff` of linux/bpf.h, whose layout the kernel keeps for ever, in 4-byte words.
+const CONTEXT_WORDS: usize = 48;
+const IFINDEX: usize = 10;
+const GSO_SEGMENTS: usize = 41;
+const GSO_SIZE: usize = 44;
+
+/// What the program said and what became of the packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What the tc hook would do.
+    pub action: Action,
+    /// The packet after the program.
+    pub packet: Vec<u8>,
+    /// Mean duration of one run in nanoseconds.
+    pub duration_ns: u32,
+}
+
+/// The program's return value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// To the next program or the stack (TC_ACT_UNSPEC).
+    Pass,
+    /// Consumed (TC_ACT_SHOT).
+    Consume,
+    /// Out of the last output's interface (TC_ACT_REDIRECT).
+    Redirect,
+    /// Anything else, which the program never returns.
+    Other(u32),
+}
+
+/// A packet as the device hands it over.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// The frame, from its Ethernet header on, at least 14 bytes.
+    pub frame: &'a [u8],
+    /// Interface it arrives on; must exist in the calling thread's network namespace.
+    pub ifindex: u32,
+    /// Payload bytes per segment of a super-packet, 0 for an ordinary one.
+    pub gso_size: u32,
+    /// Segments of a super-packet.
+    pub gso_segments: u32,
+    /// Runs, at least 1.
+    pub repeat: u32,
+}
+
+impl Program {
+    /// Runs the program on a packet.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: EINVAL for frames below 14 bytes or above a page.
+    pub fn test_run(&self, input: Input<'_>) -> Result<Outcome, Error> {
+        let mut context = [0u32; CONTEXT_WORDS];
+        context[IFINDEX] = input.ifindex;
+        context[GSO_SEGMENTS] = input.gso_segments;
+        context[GSO_SIZE] = input.gso_size;
+        let mut packet = vec![0; input.frame.len() + 256];
+        let mut attr = attr();
+        attr.test.prog_fd = self.fd().as_raw_fd() as u32;
+        attr.test.data_in = input.frame.as_ptr() as u64;
+        attr.test.data_size_in = input.frame.len() as u32;
+        attr.test.data_out = packet.as_mut_ptr() as u64;
+        attr.test.data_size_out = packet.len() as u32;
+        attr.test.ctx_in = context.as_ptr() as u64;
+        attr.test.ctx_size_in = size_of_val(&context) as u32;
+        attr.test.repeat = input.repeat;
+        // SAFETY: each pointer is valid for the size given beside it.
+        let run = unsafe { bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr) };
+        run.map_err(Error::TestRun)?;
+        // SAFETY: reads the union member that the command filled in.
+        let result = unsafe { attr.test };
+        packet.truncate(result.data_size_out as usize);
+        Ok(Outcome {
+            action: Action::from(result.retval),
+            packet,
+            duration_ns: result.duration,
+        })
+    }
+}
+
+impl From<u32> for Action {
+    fn from(value: u32) -> Self {
+        match value {
+            u32::MAX => Self::Pass,
+            2 => Self::Consume,
+            7 => Self::Redirect,
+            other => Self::Other(other),
+        }
+    }
+}
