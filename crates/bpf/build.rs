@@ -28,7 +28,9 @@ fn main() {
 
 fn compile(source: &Path, object: &Path) {
     let mut clang = Command::new("clang");
-    clang.args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3"]);
+    clang.args([
+        "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3",
+    ]);
     if let Some(include) = kernel_headers() {
         clang.arg("-I").arg(include);
     }

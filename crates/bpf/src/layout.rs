@@ -265,8 +265,6 @@ impl From<IpAddr> for Address {
 impl From<Address> for IpAddr {
     fn from(address: Address) -> Self {
         let address = Ipv6Addr::from(address.octets);
-        address
-            .to_ipv4_mapped()
-            .map_or(Self::V6(address), Self::V4)
+        address.to_ipv4_mapped().map_or(Self::V6(address), Self::V4)
     }
 }

@@ -7,6 +7,7 @@
     reason = "bpf(2) and maps shared with the kernel by mmap; each use names its invariant"
 )]
 
+pub mod grace;
 pub mod layout;
 pub mod link;
 pub mod map;
@@ -65,4 +66,12 @@ pub enum Error {
     /// A test run failed.
     #[error("BPF_PROG_TEST_RUN failed: {0}")]
     TestRun(io::Error),
+}
+
+impl Error {
+    /// Says whether the operation failed because the interface does not exist (any more).
+    #[must_use]
+    pub fn is_no_such_interface(&self) -> bool {
+        matches!(self, Self::Attach { error, .. } if error.raw_os_error() == Some(libc::ENODEV))
+    }
 }

@@ -183,7 +183,11 @@ impl Counters {
         while sums.len() < count {
             let mut attr = attr();
             let wanted = (count - sums.len()).min(BATCH);
-            attr.batch.in_batch = if sums.is_empty() { 0 } else { &raw const position as u64 };
+            attr.batch.in_batch = if sums.is_empty() {
+                0
+            } else {
+                &raw const position as u64
+            };
             attr.batch.out_batch = &raw mut position as u64;
             attr.batch.keys = keys.as_mut_ptr() as u64;
             attr.batch.values = values.as_mut_ptr() as u64;
@@ -205,6 +209,23 @@ impl Counters {
             sums.extend(values[..got * self.cpus].chunks_exact(self.cpus).map(sum));
         }
         Ok(sums)
+    }
+
+    /// Reads one counter, summed over all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn read_one(&self, counter: u32) -> Result<Tally, Error> {
+        let mut values = vec![Tally::default(); self.cpus];
+        let mut attr = attr();
+        attr.__bindgen_anon_2.map_fd = self.map.as_raw_fd() as u32;
+        attr.__bindgen_anon_2.key = &raw const counter as u64;
+        attr.__bindgen_anon_2.__bindgen_anon_1.value = values.as_mut_ptr() as u64;
+        // SAFETY: the key is a u32, and `values` has room for one value on each possible CPU.
+        let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) };
+        result.map_err(|error| self.failed(error))?;
+        Ok(sum(&values))
     }
 
     fn failed(&self, error: io::Error) -> Error {

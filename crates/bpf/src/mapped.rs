@@ -27,11 +27,7 @@ unsafe impl<T: Plain> Send for Mapped<T> {}
 
 impl<T: Plain> Mapped<T> {
     /// Maps the whole of `map`, which holds `length` entries of `T`.
-    pub(crate) fn new(
-        name: &'static str,
-        map: BorrowedFd<'_>,
-        length: u32,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(name: &'static str, map: BorrowedFd<'_>, length: u32) -> Result<Self, Error> {
         const { assert!(size_of::<T>() % 8 == 0, "array entries lie 8 bytes apart") };
         let bytes = size_of::<T>() * length as usize;
         // SAFETY: a new shared mapping at an address of the kernel's choice; the kernel checks that

@@ -122,9 +122,7 @@ fn remove_directory(path: &Path) -> Result<(), Error> {
 
 fn remove_file(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed(path, "remove", error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path, "remove", error)),
         _ => Ok(()),
     }
 }

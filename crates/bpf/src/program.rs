@@ -9,9 +9,7 @@ use aya::programs::SchedClassifier;
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
-use crate::layout::{
-    Address, Bloom, Drops, Identity, Output, Plain, Route, RouteKey, Tally, Word,
-};
+use crate::layout::{Address, Bloom, Drops, Identity, Output, Plain, Route, RouteKey, Tally, Word};
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
 use crate::{Error, syscall};
@@ -21,7 +19,8 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/re
 /// How much the maps hold. Counters number `routes + outputs`: a rule and an output need one each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Routes, the placeholders of source-specific ones included.
+    /// Routes, the placeholders of source-specific ones included. Their table has twice as many
+    /// entries, so that all of them can be exchanged in one transaction.
     pub routes: u32,
     /// Outputs of all routes; a change needs room for old and new.
     pub outputs: u32,
@@ -95,7 +94,7 @@ impl Program {
         }
         let sizes = [
             ("routes", capacity.routes),
-            ("route_table", capacity.routes),
+            ("route_table", capacity.routes * 2),
             ("outputs", capacity.outputs),
             ("counters", counters),
             ("drops", counters),

@@ -1,3 +1,273 @@
 //! Executes the forwarding table on the kernel path and the userspace path.
+//!
+//! One seam: [`Dataplane::apply`] goes down, [`Dataplane::counters`] comes up. Synchronous; whoever
+//! owns it calls from one thread, in the network namespace it was opened in.
 
 pub mod counters;
+mod kernel;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use model::diff::TableDiff;
+use model::table::{Path, RouteKey, Table};
+
+use crate::counters::Counters;
+use crate::kernel::Kernel;
+
+pub use bpf::program::Capacity;
+
+/// How to open the dataplane.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the instance: its pins lie under it.
+    pub instance: String,
+    /// Where bpffs is mounted.
+    pub bpffs: PathBuf,
+    /// Worker processes of the userspace path; 0: none.
+    pub workers: usize,
+    /// Whether to use the kernel path at all.
+    pub kernel: bool,
+    /// Program and arguments that start one worker.
+    pub worker_command: Vec<OsString>,
+    /// Sizes of the kernel path's maps, unless pinned ones are adopted.
+    pub capacity: Capacity,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            instance: "default".to_owned(),
+            bpffs: PathBuf::from("/sys/fs/bpf"),
+            workers: 0,
+            kernel: true,
+            worker_command: Vec::new(),
+            capacity: Capacity::default(),
+        }
+    }
+}
+
+/// For each path, whether it is available, or why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// The kernel path.
+    pub kernel: Result<(), String>,
+    /// The userspace path.
+    pub userspace: Result<(), String>,
+}
+
+/// How to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// Everything is detached and removed.
+    Detach,
+    /// The kernel path goes on without a process.
+    KeepForwarding,
+}
+
+/// Why the dataplane cannot do what it is asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel path failed.
+    #[error(transparent)]
+    Bpf(#[from] bpf::Error),
+    /// More than fits; nothing was changed.
+    #[error("{wanted} {what} needed, room for {limit}; nothing was changed")]
+    Capacity {
+        /// What there is too little of.
+        what: &'static str,
+        /// How much the change needs.
+        wanted: usize,
+        /// How much there is.
+        limit: usize,
+    },
+    /// The path cannot execute a route; placement should not have put it there.
+    #[error("route {key:?}: the kernel path does not support {what}")]
+    Unsupported {
+        /// The route's key.
+        key: RouteKey,
+        /// What it asks for.
+        what: &'static str,
+    },
+    /// The path that a route is placed on is not available.
+    #[error("route {key:?} of rule {rule:?}: its path is not available: {reason}")]
+    Unavailable {
+        /// The route's key.
+        key: RouteKey,
+        /// The route's rule.
+        rule: String,
+        /// Why there is no such path.
+        reason: String,
+    },
+    /// Waiting for packets in flight failed.
+    #[error("cannot wait for packets in flight (membarrier): {0}")]
+    Grace(io::Error),
+}
+
+/// Both paths, as one.
+#[derive(Debug)]
+pub struct Dataplane {
+    kernel: Option<Kernel>,
+    support: Support,
+    /// Where each route executes now.
+    paths: BTreeMap<RouteKey, Path>,
+}
+
+impl Dataplane {
+    /// Probes what the host supports and opens it; adopts what an earlier process left pinned.
+    ///
+    /// # Errors
+    ///
+    /// Never because a path is not available: [`Dataplane::support`] tells.
+    pub fn open(options: Options) -> Result<Self, Error> {
+        let kernel = open_kernel(&options);
+        let support = Support {
+            kernel: kernel.as_ref().map(drop).map_err(Clone::clone),
+            userspace: Err("this build has no userspace path".to_owned()),
+        };
+        Ok(Self {
+            kernel: kernel.ok(),
+            support,
+            paths: BTreeMap::new(),
+        })
+    }
+
+    /// Says which paths are available.
+    #[must_use]
+    pub fn support(&self) -> &Support {
+        &self.support
+    }
+
+    /// Makes the paths execute exactly `table`, changing only what differs from what they execute.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Capacity`] and [`Error::Unavailable`] before anything is changed.
+    pub fn sync(&mut self, table: &Table) -> Result<(), Error> {
+        self.check(table.routes.iter())?;
+        if let Some(kernel) = &mut self.kernel {
+            kernel.sync(table)?;
+        }
+        self.paths = table
+            .routes
+            .iter()
+            .map(|(key, route)| (*key, route.path))
+            .collect();
+        Ok(())
+    }
+
+    /// Carries a difference over, all or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Capacity`] and [`Error::Unavailable`] before anything is changed.
+    pub fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
+        self.check(diff.set.iter().map(|(key, route)| (key, route)))?;
+        if let Some(kernel) = &mut self.kernel {
+            kernel.apply(&share(diff, Path::Kernel, &self.paths))?;
+        }
+        for key in &diff.removed {
+            self.paths.remove(key);
+        }
+        for (key, route) in &diff.set {
+            self.paths.insert(*key, route.path);
+        }
+        Ok(())
+    }
+
+    /// Reads all counters.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let mut counters = Counters::default();
+        if let Some(kernel) = &self.kernel {
+            kernel::read_counters(kernel, &mut counters)?;
+        }
+        Ok(counters)
+    }
+
+    /// Looks after links and workers; to be called about every 50 ms.
+    ///
+    /// # Errors
+    ///
+    /// When something that should be attached cannot be.
+    pub fn tick(&mut self) -> Result<(), Error> {
+        match &mut self.kernel {
+            Some(kernel) => kernel.tick(),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends.
+    ///
+    /// # Errors
+    ///
+    /// When a pin cannot be removed.
+    pub fn close(self, how: Close) -> Result<(), Error> {
+        match (self.kernel, how) {
+            (Some(kernel), Close::Detach) => kernel.detach(),
+            _ => Ok(()),
+        }
+    }
+
+    fn check<'a>(
+        &self,
+        routes: impl Iterator<Item = (&'a RouteKey, &'a model::table::Route)>,
+    ) -> Result<(), Error> {
+        for (key, route) in routes {
+            let support = match route.path {
+                Path::Kernel => &self.support.kernel,
+                Path::Userspace => &self.support.userspace,
+            };
+            if let Err(reason) = support {
+                return Err(Error::Unavailable {
+                    key: *key,
+                    rule: route.rule.clone(),
+                    reason: reason.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_kernel(options: &Options) -> Result<Kernel, String> {
+    if !options.kernel {
+        return Err("switched off".to_owned());
+    }
+    bpf::probe::probe().map_err(|reason| reason.to_string())?;
+    Kernel::open(&options.bpffs, &options.instance, options.capacity)
+        .map_err(|error| error.to_string())
+}
+
+/// The part of a difference that concerns `path`: a route that moves to another path is removed
+/// here.
+fn share(diff: &TableDiff, path: Path, current: &BTreeMap<RouteKey, Path>) -> TableDiff {
+    let here = |key: &RouteKey| current.get(key) == Some(&path);
+    let moved = diff
+        .set
+        .iter()
+        .filter(|(key, route)| route.path != path && here(key))
+        .map(|(key, _)| *key);
+    TableDiff {
+        removed: diff
+            .removed
+            .iter()
+            .filter(|key| here(key))
+            .copied()
+            .chain(moved)
+            .collect(),
+        set: diff
+            .set
+            .iter()
+            .filter(|(_, route)| route.path == path)
+            .cloned()
+            .collect(),
+        own_removed: diff.own_removed.clone(),
+        own_added: diff.own_added.clone(),
+    }
+}

@@ -1,0 +1,155 @@
+//! The kernel path's control side: turns routes into map entries, one transaction at a time.
+//!
+//! Invariants: a packet sees each route before or after a change, never in between; whatever a packet
+//! may still be reading is reused only after a grace period; nothing is written before everything is
+//! known to fit.
+
+mod adopt;
+mod counters;
+mod encode;
+mod identity;
+mod links;
+mod slots;
+mod transaction;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::path::Path;
+
+use bpf::layout::{Address, Bloom, RouteKey};
+use bpf::pin::Pins;
+use bpf::program::{Capacity, Program};
+use model::diff::TableDiff;
+use model::table::{Path as TablePath, Table};
+
+use crate::Error;
+use crate::kernel::identity::{Named, Registry};
+use crate::kernel::links::Links;
+use crate::kernel::slots::{Blocks, Indices};
+
+pub(crate) use counters::read as read_counters;
+
+/// The loaded program and what is in its maps.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pins: Pins,
+    program: Program,
+    links: Links,
+    /// Every element of `routes`, placeholders included.
+    entries: HashMap<RouteKey, Entry>,
+    /// Number of (S,G) entries per (*,G) key.
+    sources: HashMap<RouteKey, u32>,
+    indices: Indices,
+    blocks: Blocks,
+    registry: Registry,
+    named: Named,
+    own: HashSet<IpAddr>,
+}
+
+/// What one element of `routes` leads to.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    index: u32,
+    word: bpf::layout::Word,
+    placeholder: bool,
+}
+
+impl Kernel {
+    /// Loads the program and takes over what is pinned.
+    pub(crate) fn open(bpffs: &Path, instance: &str, capacity: Capacity) -> Result<Self, Error> {
+        let pins = Pins::open(bpffs, instance)?;
+        let program = Program::load(Some(&pins.maps()), capacity)?;
+        let mut kernel = Self {
+            links: Links::adopt(&pins, &program)?,
+            indices: Indices::new(program.maps.route_table.len()),
+            blocks: Blocks::new(program.maps.outputs.len()),
+            registry: Registry::new(program.maps.identities.len()),
+            entries: HashMap::new(),
+            sources: HashMap::new(),
+            named: Named::default(),
+            own: HashSet::new(),
+            pins,
+            program,
+        };
+        kernel.adopt()?;
+        kernel.pins.remove_foreign_maps()?;
+        Ok(kernel)
+    }
+
+    /// Makes the maps hold exactly the kernel-path routes of `table`.
+    pub(crate) fn sync(&mut self, table: &Table) -> Result<(), Error> {
+        let mut wanted = TableDiff::default();
+        let mut keys = HashSet::new();
+        for (key, route) in &table.routes {
+            if route.path == TablePath::Kernel {
+                keys.insert(encode::route_key(key)?);
+                wanted.set.push((*key, route.clone()));
+            }
+        }
+        let stale: Vec<RouteKey> = self
+            .entries
+            .iter()
+            .filter(|(key, entry)| !entry.placeholder && !keys.contains(*key))
+            .map(|(key, _)| *key)
+            .collect();
+        self.change(&stale, &wanted.set)?;
+        let own = table.own_addresses.iter().copied().collect();
+        self.own_addresses(own)
+    }
+
+    /// Takes `diff` over, whole or not at all.
+    pub(crate) fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
+        let removed = diff.removed.iter().map(encode::route_key);
+        let removed = removed.collect::<Result<Vec<_>, _>>()?;
+        self.change(&removed, &diff.set)?;
+        if diff.own_added.is_empty() && diff.own_removed.is_empty() {
+            return Ok(());
+        }
+        let mut own = self.own.clone();
+        own.retain(|address| !diff.own_removed.contains(address));
+        own.extend(&diff.own_added);
+        self.own_addresses(own)
+    }
+
+    /// Looks for interfaces that went away behind the table's back.
+    pub(crate) fn tick(&mut self) -> Result<(), Error> {
+        self.links.repair(&self.pins, &self.program)
+    }
+
+    /// Detaches and removes every pin.
+    pub(crate) fn detach(self) -> Result<(), Error> {
+        self.pins.remove_all()?;
+        Ok(())
+    }
+
+    fn own_addresses(&mut self, own: HashSet<IpAddr>) -> Result<(), Error> {
+        let added: Vec<Address> = own.difference(&self.own).map(|a| (*a).into()).collect();
+        let removed: Vec<Address> = self.own.difference(&own).map(|a| (*a).into()).collect();
+        let maps = &mut self.program.maps;
+        if own.len() > maps.own_sources.capacity() as usize {
+            return Err(Error::Capacity {
+                what: "own addresses",
+                wanted: own.len(),
+                limit: maps.own_sources.capacity() as usize,
+            });
+        }
+        maps.own_sources.remove(&removed)?;
+        maps.own_sources.insert(&added, &vec![1; added.len()])?;
+        let mut bloom = Bloom::default();
+        own.iter().for_each(|address| bloom.insert(*address));
+        for (i, word) in bloom.words.iter().enumerate() {
+            maps.own_bloom.store(0, i * 8, *word);
+        }
+        self.own = own;
+        Ok(())
+    }
+}
+
+/// Routes per interface, to know where the program has to be attached.
+fn interfaces(entries: &HashMap<RouteKey, Entry>) -> BTreeMap<u32, usize> {
+    let mut count = BTreeMap::new();
+    for key in entries.keys() {
+        *count.entry(key.ifindex).or_default() += 1;
+    }
+    count
+}

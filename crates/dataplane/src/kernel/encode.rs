@@ -1,0 +1,171 @@
+//! From the model's types to the maps' bytes.
+
+use std::net::IpAddr;
+
+use bpf::layout;
+use model::net::Mac;
+use model::table::{
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Route, RouteKey, Ttl,
+};
+use packet::verdict::DropReason;
+
+use crate::Error;
+
+/// The map key of a route.
+pub(super) fn route_key(key: &RouteKey) -> Result<layout::RouteKey, Error> {
+    let unsupported = |what| Error::Unsupported { key: *key, what };
+    let IpAddr::V4(group) = key.groups.address else {
+        return Err(unsupported("IPv6"));
+    };
+    if !key.groups.is_host() || !key.ports.is_single() {
+        return Err(unsupported("ranges"));
+    }
+    let source = match key.source {
+        None => [0; 4],
+        Some(IpAddr::V4(source)) => source.octets(),
+        Some(IpAddr::V6(_)) => return Err(unsupported("an IPv6 source of an IPv4 group")),
+    };
+    Ok(layout::RouteKey {
+        ifindex: key.ingress.0,
+        group: group.octets(),
+        source,
+        port: key.ports.first.to_be_bytes(),
+        pad: 0,
+    })
+}
+
+/// The (*,G) key that stands before an (S,G) key.
+pub(super) fn any_source(key: layout::RouteKey) -> layout::RouteKey {
+    layout::RouteKey {
+        source: [0; 4],
+        ..key
+    }
+}
+
+/// Says whether the kernel path can execute the route at all.
+pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
+    let unsupported = |what| Error::Unsupported { key: *key, what };
+    if route.limit.is_some() || route.outputs.iter().any(|output| output.limit.is_some()) {
+        return Err(unsupported("rate limits"));
+    }
+    for output in &route.outputs {
+        let OutputState::Up(egress) = &output.state else {
+            continue;
+        };
+        if egress.fragment {
+            return Err(unsupported("fragment=yes"));
+        }
+        if !egress.destination.address.is_ipv4() {
+            return Err(unsupported("an IPv6 output of an IPv4 group"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn flags(route: &Route) -> u8 {
+    match route.local {
+        LocalDelivery::Auto => layout::ROUTE_LOCAL_AUTO,
+        LocalDelivery::Yes => layout::ROUTE_LOCAL_YES,
+        LocalDelivery::No => 0,
+    }
+}
+
+/// The slot of an output; `counter` is its counter.
+pub(super) fn output(key: &RouteKey, output: &Output, counter: u32) -> layout::Output {
+    match &output.state {
+        OutputState::Down(reason) => layout::Output {
+            counter,
+            flags: layout::OUTPUT_DOWN,
+            down: drop_reason(*reason) as u8,
+            ..Default::default()
+        },
+        OutputState::Up(egress) => up(key, egress, counter),
+    }
+}
+
+fn up(key: &RouteKey, egress: &Egress, counter: u32) -> layout::Output {
+    let mut slot = layout::Output {
+        ifindex: egress.interface.0,
+        counter,
+        prefix: egress.destination.length,
+        mtu: u16::try_from(egress.mtu).unwrap_or(u16::MAX),
+        dport: egress.ports.first.to_be_bytes(),
+        ..Default::default()
+    };
+    link(&mut slot, egress);
+    destination(&mut slot, egress);
+    if !egress.ports.is_single() {
+        slot.flags |= layout::OUTPUT_PORT_DELTA;
+        slot.dport = egress
+            .ports
+            .first
+            .wrapping_sub(key.ports.first)
+            .to_ne_bytes();
+    }
+    if let Some(source) = egress.source {
+        slot.flags |= layout::OUTPUT_SOURCE;
+        put_address(&mut slot.source, source);
+    }
+    if let Some(port) = egress.source_port {
+        slot.flags |= layout::OUTPUT_SPORT;
+        slot.sport = port.to_be_bytes();
+    }
+    match egress.ttl {
+        Ttl::Keep => {}
+        Ttl::Decrement => slot.flags |= layout::OUTPUT_TTL_DEC,
+        Ttl::Set(ttl) => {
+            slot.flags |= layout::OUTPUT_TTL_SET;
+            slot.ttl = ttl;
+        }
+    }
+    if let Some(dscp) = egress.dscp {
+        slot.flags |= layout::OUTPUT_DSCP;
+        slot.tos = dscp << 2;
+    }
+    slot
+}
+
+fn link(slot: &mut layout::Output, egress: &Egress) {
+    let (destination, source) = match egress.link {
+        LinkHeader::None => return,
+        LinkHeader::Group { source } => (Mac::of_group(egress.destination.address), source),
+        LinkHeader::Neighbour {
+            source,
+            destination,
+        } => (destination, source),
+    };
+    slot.flags |= layout::OUTPUT_MAC;
+    slot.mac[..6].copy_from_slice(&destination.0);
+    slot.mac[6..].copy_from_slice(&source.0);
+}
+
+fn destination(slot: &mut layout::Output, egress: &Egress) {
+    put_address(&mut slot.destination, egress.destination.address);
+    if egress.destination.is_host() {
+        return;
+    }
+    slot.flags |= layout::OUTPUT_GROUP_RANGE;
+    if egress.destination.address.is_ipv4() {
+        let host_bits = u32::MAX
+            .checked_shr(u32::from(egress.destination.length))
+            .unwrap_or(0);
+        slot.destination[4..8].copy_from_slice(&host_bits.to_be_bytes());
+    }
+}
+
+fn put_address(field: &mut [u8; 16], address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => field[..4].copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => *field = address.octets(),
+    }
+}
+
+fn drop_reason(reason: DownReason) -> DropReason {
+    match reason {
+        DownReason::InterfaceMissing => DropReason::InterfaceMissing,
+        DownReason::InterfaceDown => DropReason::InterfaceDown,
+        DownReason::NoAddress => DropReason::NoAddress,
+        DownReason::NoRoute => DropReason::NoRoute,
+        DownReason::NoNeighbour => DropReason::NoNeighbour,
+    }
+}

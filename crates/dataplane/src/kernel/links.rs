@@ -1,0 +1,93 @@
+//! The program at the ingress of every interface that some route arrives on.
+
+use std::collections::BTreeMap;
+
+use bpf::link::Link;
+use bpf::pin::Pins;
+use bpf::program::Program;
+
+use crate::Error;
+
+/// Links by interface index; `None` where the interface did not exist when it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    attached: BTreeMap<u32, Option<Link>>,
+}
+
+impl Links {
+    /// Takes over pinned links and puts `program` in place of the program they run.
+    pub(super) fn adopt(pins: &Pins, program: &Program) -> Result<Self, Error> {
+        let mut links = Self::default();
+        for ifindex in pins.links()? {
+            match Link::adopt(&pins.link(ifindex), ifindex)? {
+                Some(link) => {
+                    link.replace(program)?;
+                    links.attached.insert(ifindex, Some(link));
+                }
+                None => pins.remove_link(ifindex)?,
+            }
+        }
+        Ok(links)
+    }
+
+    /// Attaches where `wanted` says and nothing is attached yet. An interface that does not exist is
+    /// left for [`Links::repair`].
+    pub(super) fn attach(
+        &mut self,
+        wanted: impl Iterator<Item = u32>,
+        pins: &Pins,
+        program: &Program,
+    ) -> Result<(), Error> {
+        for ifindex in wanted {
+            if let Some(Some(link)) = self.attached.get(&ifindex)
+                && link.ifindex() == ifindex
+            {
+                continue;
+            }
+            let link = attach(ifindex, pins, program)?;
+            self.attached.insert(ifindex, link);
+        }
+        Ok(())
+    }
+
+    /// Detaches from interfaces that are not in `wanted`.
+    pub(super) fn detach_others<V>(
+        &mut self,
+        wanted: &BTreeMap<u32, V>,
+        pins: &Pins,
+    ) -> Result<(), Error> {
+        let others: Vec<u32> = self
+            .attached
+            .keys()
+            .filter(|ifindex| !wanted.contains_key(ifindex))
+            .copied()
+            .collect();
+        for ifindex in others {
+            pins.remove_link(ifindex)?;
+            self.attached.remove(&ifindex);
+        }
+        Ok(())
+    }
+
+    /// Attaches again where an interface went and another came with the same index.
+    pub(super) fn repair(&mut self, pins: &Pins, program: &Program) -> Result<(), Error> {
+        for (ifindex, link) in &mut self.attached {
+            if link.as_ref().is_none_or(|link| link.ifindex() != *ifindex) {
+                *link = attach(*ifindex, pins, program)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn attach(ifindex: u32, pins: &Pins, program: &Program) -> Result<Option<Link>, Error> {
+    pins.remove_link(ifindex)?;
+    match Link::attach(program, ifindex) {
+        Ok(link) => {
+            link.pin(&pins.link(ifindex))?;
+            Ok(Some(link))
+        }
+        Err(error) if error.is_no_such_interface() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
