@@ -5,6 +5,15 @@
 //! the paths.
 
 pub mod diff;
+pub mod document;
+pub mod endpoint;
 pub mod host;
+pub mod limit;
 pub mod net;
+pub mod placement;
+pub mod problem;
+pub mod rule;
 pub mod table;
+
+#[cfg(test)]
+mod samples;

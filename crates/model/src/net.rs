@@ -66,6 +66,47 @@ impl Prefix {
         Self { address, length }
     }
 
+    /// Makes the range of that length which holds `address`: clears the host bits. A length
+    /// beyond the family's counts as the full one.
+    #[must_use]
+    pub fn new(address: IpAddr, length: u8) -> Self {
+        let length = length.min(Self::host(address).length);
+        let address = match address {
+            IpAddr::V4(address) => {
+                IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask32(length)))
+            }
+            IpAddr::V6(address) => {
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask128(length)))
+            }
+        };
+        Self { address, length }
+    }
+
+    /// Counts the bits that are free, 0 for a single address.
+    #[must_use]
+    pub const fn host_bits(self) -> u8 {
+        Self::host(self.address).length - self.length
+    }
+
+    /// The last address of the range.
+    #[must_use]
+    pub fn last(self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(base) => {
+                IpAddr::V4(Ipv4Addr::from_bits(base.to_bits() | !mask32(self.length)))
+            }
+            IpAddr::V6(base) => {
+                IpAddr::V6(Ipv6Addr::from_bits(base.to_bits() | !mask128(self.length)))
+            }
+        }
+    }
+
+    /// Says whether some address lies in both ranges.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        self.contains(other.address) || other.contains(self.address)
+    }
+
     /// Says whether the prefix holds exactly one address.
     #[must_use]
     pub const fn is_host(self) -> bool {
@@ -104,6 +145,16 @@ impl Prefix {
                 ))
             }
             (base, _) => base,
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_host() {
+            write!(f, "{}", self.address)
+        } else {
+            write!(f, "{}/{}", self.address, self.length)
         }
     }
 }
@@ -155,5 +206,21 @@ impl Ports {
     #[must_use]
     pub const fn count(self) -> u32 {
         self.last as u32 - self.first as u32 + 1
+    }
+
+    /// Says whether some port lies in both ranges.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_single() {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
     }
 }

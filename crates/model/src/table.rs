@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::net::{Ifindex, Mac, Ports, Prefix};
 
@@ -62,7 +63,7 @@ pub enum Path {
 }
 
 /// What becomes of a relayed packet on this host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalDelivery {
     /// Consumed, unless a UDP socket is bound to the port.

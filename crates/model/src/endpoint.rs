@@ -1,0 +1,118 @@
+//! Where a stream comes from or goes to: `[SOURCE@]GROUP%IFACE:PORT`, and how it is written.
+//!
+//! Parsing and printing round-trip exactly. Whether an endpoint makes sense as an input or as an
+//! output is decided by [`crate::ruleset`], not here.
+
+mod error;
+mod parse;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use error::shown;
+pub use error::{EndpointError, EndpointProblem};
+
+use crate::net::{Ports, Prefix};
+
+/// Longest interface name in bytes (the kernel's `IFNAMSIZ` less its terminator).
+pub const INTERFACE_NAME_MAX: usize = 15;
+
+/// Groups (or a unicast address), ports, an interface and, for (S,G), the sources.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Endpoint {
+    /// Senders listened to, in the order written; empty for any sender.
+    pub sources: Vec<IpAddr>,
+    /// One group, a range of groups, or a unicast address.
+    pub destination: Prefix,
+    /// Interface name; an input's may hold the wildcards `*` and `?`.
+    pub interface: Option<String>,
+    /// One UDP port or a range.
+    pub ports: Ports,
+}
+
+impl Endpoint {
+    /// Says whether every address of the destination is a multicast group.
+    #[must_use]
+    pub const fn is_multicast(&self) -> bool {
+        let shortest = match self.destination.address {
+            IpAddr::V4(_) => 4,
+            IpAddr::V6(_) => 8,
+        };
+        self.destination.address.is_multicast() && self.destination.length >= shortest
+    }
+
+    /// Says whether the destination is an IPv4 address or range.
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        self.destination.address.is_ipv4()
+    }
+
+    /// Says whether the interface holds a wildcard and may stand for several.
+    #[must_use]
+    pub fn has_wildcard(&self) -> bool {
+        self.interface.as_deref().is_some_and(is_wildcard)
+    }
+
+    /// Says whether the endpoint stands for one group and one port.
+    #[must_use]
+    pub const fn is_single(&self) -> bool {
+        self.destination.is_host() && self.ports.is_single()
+    }
+}
+
+/// Says whether an interface name holds a wildcard.
+#[must_use]
+pub fn is_wildcard(interface: &str) -> bool {
+    interface.contains(['*', '?'])
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        parse::endpoint(text).map_err(|problem| EndpointError {
+            text: text.to_owned(),
+            problem,
+        })
+    }
+}
+
+impl TryFrom<String> for Endpoint {
+    type Error = EndpointError;
+
+    fn try_from(text: String) -> Result<Self, EndpointError> {
+        text.parse()
+    }
+}
+
+impl From<Endpoint> for String {
+    fn from(endpoint: Endpoint) -> Self {
+        endpoint.to_string()
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (open, close) = if self.is_ipv4() { ("", "") } else { ("[", "]") };
+        f.write_str(open)?;
+        for (position, source) in self.sources.iter().enumerate() {
+            let separator = if position == 0 { "" } else { "," };
+            write!(f, "{separator}{source}")?;
+        }
+        if !self.sources.is_empty() {
+            f.write_str("@")?;
+        }
+        write!(f, "{}", self.destination)?;
+        if let Some(interface) = &self.interface {
+            write!(f, "%{interface}")?;
+        }
+        write!(f, "{close}:{}", self.ports)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! From text to an endpoint. Never panics, whatever the text.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Endpoint, EndpointProblem, INTERFACE_NAME_MAX};
+use crate::net::{Ports, Prefix};
+
+use EndpointProblem as Problem;
+
+pub(super) fn endpoint(text: &str) -> Result<Endpoint, Problem> {
+    let (place, ports, family) = split_ports(text)?;
+    let (addresses, interface) = match place.split_once('%') {
+        Some((addresses, name)) => (addresses, Some(self::interface(name)?)),
+        None => (place, None),
+    };
+    let (sources, destination) = match addresses.rsplit_once('@') {
+        Some((sources, destination)) => (Some(sources), destination),
+        None => (None, addresses),
+    };
+    let destination = prefix(destination, family)?;
+    let mut endpoint = Endpoint {
+        sources: Vec::new(),
+        destination,
+        interface,
+        ports: self::ports(ports)?,
+    };
+    if let Some(sources) = sources {
+        endpoint.sources = self::sources(sources, family)?;
+        if !endpoint.is_multicast() {
+            return Err(Problem::SourceOfUnicast(destination.to_string()));
+        }
+    }
+    Ok(endpoint)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+impl Family {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "IPv4",
+            Self::Ipv6 => "IPv6",
+        }
+    }
+
+    fn parse(self, text: &str) -> Option<IpAddr> {
+        match self {
+            Self::Ipv4 => text.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+            Self::Ipv6 => text.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        }
+    }
+}
+
+/// Cuts the text into what stands before the port (without brackets), the ports, and the family.
+fn split_ports(text: &str) -> Result<(&str, &str, Family), Problem> {
+    if text.is_empty() {
+        return Err(Problem::Empty);
+    }
+    if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(Problem::WhiteSpace);
+    }
+    if text.contains("://") {
+        return Err(Problem::Url);
+    }
+    if let Some(rest) = text.strip_prefix('[') {
+        return split_bracketed(text, rest);
+    }
+    if text.contains(['[', ']']) {
+        return Err(Problem::BracketMisplaced);
+    }
+    match text.rsplit_once(':') {
+        Some((place, _)) if place.contains(':') => Err(Problem::BracketsMissing),
+        Some((_, "")) | None => Err(Problem::PortMissing(text.trim_end_matches(':').to_owned())),
+        Some((place, ports)) => match ports.split_once('%') {
+            Some((ports, interface)) => Err(Problem::InterfaceAfterPort(format!(
+                "{place}%{interface}:{ports}"
+            ))),
+            None => Ok((place, ports, Family::Ipv4)),
+        },
+    }
+}
+
+fn split_bracketed<'a>(
+    text: &'a str,
+    rest: &'a str,
+) -> Result<(&'a str, &'a str, Family), Problem> {
+    let (place, after) = rest.split_once(']').ok_or(Problem::BracketOpen)?;
+    let address = place.rsplit_once('@').map_or(place, |(_, group)| group);
+    let address = address.split(['%', '/']).next().unwrap_or(address);
+    if address.parse::<Ipv4Addr>().is_ok() {
+        return Err(Problem::BracketsForIpv4(format!("{place}{after}")));
+    }
+    if place.contains('[') || after.contains(['[', ']']) {
+        return Err(Problem::BracketMisplaced);
+    }
+    match after.strip_prefix(':') {
+        Some("") => Err(Problem::PortMissing(text.trim_end_matches(':').to_owned())),
+        Some(ports) => Ok((place, ports, Family::Ipv6)),
+        None if after.is_empty() => Err(Problem::PortMissing(text.to_owned())),
+        None => Err(Problem::BracketMisplaced),
+    }
+}
+
+fn interface(name: &str) -> Result<String, Problem> {
+    if name.is_empty() {
+        return Err(Problem::InterfaceEmpty);
+    }
+    if name.contains('@') {
+        return Err(Problem::InterfaceWithPeer(name.to_owned()));
+    }
+    // The kernel's dev_valid_name(), and what this notation needs for itself.
+    let forbidden = |c: char| matches!(c, '/' | ':' | ',' | '%' | '[' | ']');
+    if let Some(character) = name.chars().find(|c| forbidden(*c)) {
+        return Err(Problem::InterfaceCharacter {
+            name: name.to_owned(),
+            character,
+        });
+    }
+    if name == "." || name == ".." {
+        return Err(Problem::InterfaceCharacter {
+            name: name.to_owned(),
+            character: '.',
+        });
+    }
+    if name.len() > INTERFACE_NAME_MAX {
+        return Err(Problem::InterfaceTooLong(name.to_owned()));
+    }
+    Ok(name.to_owned())
+}
+
+fn prefix(text: &str, family: Family) -> Result<Prefix, Problem> {
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
+    };
+    let parsed = family
+        .parse(address)
+        .ok_or_else(|| Problem::AddressInvalid {
+            text: address.to_owned(),
+            family: family.name(),
+        })?;
+    let Some(length) = length else {
+        return Ok(Prefix::host(parsed));
+    };
+    let longest = Prefix::host(parsed).length;
+    let length = decimal(length)
+        .and_then(|length| u8::try_from(length).ok())
+        .filter(|length| *length <= longest)
+        .ok_or_else(|| Problem::LengthInvalid {
+            text: length.to_owned(),
+            longest,
+            example: match family {
+                Family::Ipv4 => "239.1.1.0/24",
+                Family::Ipv6 => "ff3e::/120",
+            },
+        })?;
+    let range = Prefix::new(parsed, length);
+    if range.address != parsed {
+        return Err(Problem::HostBits {
+            range: range.to_string(),
+            single: parsed.to_string(),
+        });
+    }
+    Ok(range)
+}
+
+fn sources(text: &str, family: Family) -> Result<Vec<IpAddr>, Problem> {
+    let mut sources = Vec::new();
+    for text in text.split(',') {
+        let source = family.parse(text).ok_or_else(|| Problem::SourceInvalid {
+            text: text.to_owned(),
+            family: family.name(),
+        })?;
+        let broadcast = source == IpAddr::V4(Ipv4Addr::BROADCAST);
+        if source.is_multicast() || source.is_unspecified() || broadcast {
+            return Err(Problem::SourceNotUnicast(text.to_owned()));
+        }
+        if sources.contains(&source) {
+            return Err(Problem::SourceTwice(text.to_owned()));
+        }
+        sources.push(source);
+    }
+    Ok(sources)
+}
+
+fn ports(text: &str) -> Result<Ports, Problem> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let port = |part: &str| {
+        let number = decimal(part).and_then(|number| u16::try_from(number).ok());
+        match number {
+            Some(0) => Err(Problem::PortZero),
+            Some(number) => Ok(number),
+            None => Err(Problem::PortInvalid(part.to_owned())),
+        }
+    };
+    let (first, last) = (port(first)?, port(last)?);
+    if last < first {
+        return Err(Problem::PortsReversed { first, last });
+    }
+    Ok(Ports { first, last })
+}
+
+/// Reads ASCII digits and nothing else: no sign, no space, no underscore.
+fn decimal(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}

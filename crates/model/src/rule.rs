@@ -1,0 +1,104 @@
+//! A rule: what the operator writes, parsed once into a form that cannot be malformed.
+//!
+//! Whether rules are sensible, alone and together, is [`crate::ruleset`]'s business.
+
+mod options;
+mod output;
+
+use serde::{Deserialize, Serialize};
+
+pub use options::OptionProblem;
+pub use output::{OutputError, OutputProblem, OutputSpec, SourceChoice};
+
+use crate::endpoint::Endpoint;
+use crate::table::{LocalDelivery, Path, RateLimit};
+
+/// Longest name of a rule, in bytes.
+pub const NAME_MAX: usize = 63;
+
+/// Streams that come in and the copies that go out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    try_from = "crate::document::RuleDocument",
+    into = "crate::document::RuleDocument"
+)]
+pub struct Rule {
+    /// Unique name: letters, digits and `.` `_` `-` `:`, at most [`NAME_MAX`] bytes.
+    pub name: String,
+    /// Where packets come from, at least one.
+    pub inputs: Vec<Endpoint>,
+    /// Copies to make, at least one.
+    pub outputs: Vec<OutputSpec>,
+    /// Path the rule is forced to; `None` leaves it to [`crate::placement`].
+    pub path: Option<Path>,
+    /// What becomes of the packet on this host.
+    pub local: LocalDelivery,
+    /// Cap on what the rule accepts.
+    pub limit: Option<RateLimit>,
+}
+
+/// Makes a name for a rule that was given none, from its first input:
+/// `239.1.1.1%eth0:5001` becomes `eth0-239.1.1.1-5001`. It may be taken already.
+#[must_use]
+pub fn name_for(input: &Endpoint) -> String {
+    let interface = input.interface.as_deref().unwrap_or("any");
+    let source = input.sources.first().map(|source| format!("{source}-"));
+    let name = format!(
+        "{interface}-{}{}-{}",
+        source.unwrap_or_default(),
+        input.destination,
+        input.ports
+    );
+    let name: String = name
+        .chars()
+        .map(|c| if is_name_character(c) { c } else { '_' })
+        .take(NAME_MAX)
+        .collect();
+    name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
+        .to_owned()
+}
+
+/// Says whether `name` can name a rule.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    name.len() <= NAME_MAX
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(is_name_character)
+}
+
+fn is_name_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makes_a_valid_name_from_any_input() {
+        for (input, name) in [
+            ("239.1.1.1%eth0:5001", "eth0-239.1.1.1-5001"),
+            (
+                "10.0.0.5@232.1.1.1%eth0:5001",
+                "eth0-10.0.0.5-232.1.1.1-5001",
+            ),
+            ("239.1.1.0/24%eth*:5001-5010", "eth_-239.1.1.0_24-5001-5010"),
+            ("[ff3e::1%eth0]:5001", "eth0-ff3e::1-5001"),
+            ("239.1.1.1%_x:5001", "x-239.1.1.1-5001"),
+        ] {
+            let made = name_for(&input.parse().unwrap());
+            assert_eq!(made, name);
+            assert!(is_name(&made));
+        }
+    }
+
+    #[test]
+    fn knows_names_from_other_texts() {
+        for name in ["cam1", "a", "1", "a.b_c-d:e", &"x".repeat(63)] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", "-a", "a b", "a/b", "a%b", "é", &"x".repeat(64)] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+}

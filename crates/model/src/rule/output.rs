@@ -1,0 +1,339 @@
+//! An output as the operator writes it: `239.10.1.1%eth1:6001,ttl=16,source=10.0.1.1,dscp=34`.
+//!
+//! Parsing and printing round-trip exactly; the options are printed in one fixed order and only
+//! where they are not the default.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::options::{OptionProblem, Options};
+use crate::endpoint::{Endpoint, EndpointProblem, shown};
+use crate::limit;
+use crate::table::{RateLimit, Ttl};
+
+/// One copy that a rule makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OutputSpec {
+    /// Where the copy goes; it has no sources.
+    pub to: Endpoint,
+    /// Source address of the copy.
+    pub source: SourceChoice,
+    /// Source port of the copy; `None` keeps the packet's.
+    pub source_port: Option<u16>,
+    /// What happens to TTL or hop limit.
+    pub ttl: Ttl,
+    /// DSCP of the copy, 0 to 63; `None` keeps the packet's.
+    pub dscp: Option<u8>,
+    /// Whether packets above the egress MTU are fragmented where DF is clear.
+    pub fragment: bool,
+    /// Cap on what the output sends.
+    pub limit: Option<RateLimit>,
+}
+
+/// Source address of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SourceChoice {
+    /// The egress interface's primary address, followed as it changes.
+    #[default]
+    Auto,
+    /// The packet's own.
+    Keep,
+    /// This one.
+    Address(IpAddr),
+}
+
+impl OutputSpec {
+    /// Makes an output without options.
+    #[must_use]
+    pub const fn new(to: Endpoint) -> Self {
+        Self {
+            to,
+            source: SourceChoice::Auto,
+            source_port: None,
+            ttl: Ttl::Keep,
+            dscp: None,
+            fragment: false,
+            limit: None,
+        }
+    }
+
+    /// Reads an output whose options stand beside its text, as in a TOML table. `to` may carry
+    /// options too, but none twice.
+    ///
+    /// # Errors
+    ///
+    /// Names the output as text and the first thing that is wrong with it.
+    pub fn from_parts(to: &str, options: &[(&str, String)]) -> Result<Self, OutputError> {
+        parse(to, options).map_err(|problem| {
+            let mut text = to.to_owned();
+            for (key, value) in options {
+                text.push_str(&format!(",{key}={value}"));
+            }
+            OutputError { text, problem }
+        })
+    }
+}
+
+/// A text or table that is not an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputError {
+    /// The whole text, options included.
+    pub text: String,
+    /// What is wrong with it.
+    pub problem: OutputProblem,
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", shown(&self.text), self.problem)
+    }
+}
+
+impl std::error::Error for OutputError {}
+
+/// What is wrong with an output.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OutputProblem {
+    /// The endpoint.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointProblem),
+    /// An option.
+    #[error(transparent)]
+    Option(#[from] OptionProblem),
+    /// Sources before the group.
+    #[error(
+        "an output does not choose among sources; write {to}, and source=ADDRESS to set \
+         the source of the copies"
+    )]
+    Sources {
+        /// The output without sources.
+        to: String,
+    },
+}
+
+impl FromStr for OutputSpec {
+    type Err = OutputError;
+
+    fn from_str(text: &str) -> Result<Self, OutputError> {
+        Self::from_parts(text, &[])
+    }
+}
+
+impl TryFrom<String> for OutputSpec {
+    type Error = OutputError;
+
+    fn try_from(text: String) -> Result<Self, OutputError> {
+        text.parse()
+    }
+}
+
+impl From<OutputSpec> for String {
+    fn from(output: OutputSpec) -> Self {
+        output.to_string()
+    }
+}
+
+fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProblem> {
+    // Commas before an @ part sources, not options.
+    let after_sources = text.find('@').map_or(0, |at| at + 1);
+    let (to, listed) = match text[after_sources..].find(',') {
+        Some(comma) => {
+            let comma = after_sources + comma;
+            (&text[..comma], Some(&text[comma + 1..]))
+        }
+        None => (text, None),
+    };
+    let to: Endpoint = to
+        .parse()
+        .map_err(|error: crate::endpoint::EndpointError| error.problem)?;
+    if !to.sources.is_empty() {
+        let to = Endpoint {
+            sources: Vec::new(),
+            ..to
+        };
+        return Err(OutputProblem::Sources { to: to.to_string() });
+    }
+    let mut options = Options::default();
+    for option in listed.iter().flat_map(|listed| listed.split(',')) {
+        let (key, value) = option
+            .split_once('=')
+            .ok_or_else(|| OptionProblem::Form(option.to_owned()))?;
+        options.set(key, value)?;
+    }
+    for (key, value) in more {
+        options.set(key, value)?;
+    }
+    assemble(to, &options)
+}
+
+fn assemble(to: Endpoint, options: &Options) -> Result<OutputSpec, OutputProblem> {
+    let source = options.source.unwrap_or_default();
+    if let SourceChoice::Address(address) = source
+        && address.is_ipv4() != to.is_ipv4()
+    {
+        let family = if to.is_ipv4() { "IPv4" } else { "IPv6" };
+        return Err(OptionProblem::SourceFamily(address, family).into());
+    }
+    Ok(OutputSpec {
+        to,
+        source,
+        source_port: options.source_port.flatten(),
+        ttl: options.ttl.unwrap_or_default(),
+        dscp: options.dscp.flatten(),
+        fragment: options.fragment.unwrap_or_default(),
+        limit: options.rate_limit()?,
+    })
+}
+
+impl fmt::Display for OutputSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to)?;
+        match self.ttl {
+            Ttl::Keep => {}
+            Ttl::Decrement => f.write_str(",ttl=dec")?,
+            Ttl::Set(ttl) => write!(f, ",ttl={ttl}")?,
+        }
+        match self.source {
+            SourceChoice::Auto => {}
+            SourceChoice::Keep => f.write_str(",source=keep")?,
+            SourceChoice::Address(address) => write!(f, ",source={address}")?,
+        }
+        if let Some(dscp) = self.dscp {
+            write!(f, ",dscp={dscp}")?;
+        }
+        if let Some(port) = self.source_port {
+            write!(f, ",sport={port}")?;
+        }
+        if self.fragment {
+            f.write_str(",fragment=yes")?;
+        }
+        if let Some(limit) = &self.limit {
+            write!(f, ",limit={}", limit::rate_text(limit))?;
+            if let Some(burst) = limit::burst_text(limit) {
+                write!(f, ",burst={burst}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn error(text: &str) -> String {
+        text.parse::<OutputSpec>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn prints_what_it_parsed() {
+        for text in [
+            "239.10.1.1%eth1:6001",
+            "239.10.1.1%eth1:6001,ttl=16,source=10.0.1.1,dscp=34",
+            "239.10.1.1%eth1:6001,ttl=dec,source=keep,dscp=0,sport=7,fragment=yes,limit=5000pps,burst=9",
+            "10.9.9.9:7000,limit=20Mbit",
+            "[ff3e::1%eth1]:6001,source=2001:db8::1",
+        ] {
+            assert_eq!(text.parse::<OutputSpec>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn prints_options_in_one_order_and_leaves_defaults_out() {
+        let text = "10.9.9.9:7000,dscp=AF41,ttl=keep,source=auto,sport=keep,fragment=no,limit=1kpps,burst=100";
+        let output: OutputSpec = text.parse().unwrap();
+        assert_eq!(output.to_string(), "10.9.9.9:7000,dscp=34,limit=1000pps");
+    }
+
+    #[test]
+    fn names_the_option_that_is_wrong_and_the_remedy() {
+        for (options, expected) in [
+            (
+                "ttl=0",
+                "ttl=0: give 1 to 255, dec (one less, as a router) or keep",
+            ),
+            (
+                "ttl=256",
+                "ttl=256: give 1 to 255, dec (one less, as a router) or keep",
+            ),
+            (
+                "ttl",
+                "\"ttl\" is not an option; options are written KEY=VALUE, as in ttl=16",
+            ),
+            (
+                "",
+                "\"\" is not an option; options are written KEY=VALUE, as in ttl=16",
+            ),
+            (
+                "tll=3",
+                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst",
+            ),
+            ("ttl=3,ttl=3", "option ttl is given twice; leave one out"),
+            (
+                "source=me",
+                "source=me: give auto (the egress interface's address), keep, or an address",
+            ),
+            (
+                "source=239.0.0.1",
+                "source=239.0.0.1: cannot send; give a host's unicast address",
+            ),
+            (
+                "source=2001:db8::1",
+                "source=2001:db8::1: is not of the output's family; give an IPv4 address",
+            ),
+            (
+                "dscp=64",
+                "dscp=64: give 0 to 63, a name such as ef, af41 or cs5, or keep",
+            ),
+            ("sport=0", "sport=0: give 1 to 65535 or keep"),
+            ("fragment=maybe", "fragment=maybe: give yes or no"),
+            (
+                "burst=5",
+                "burst=5: a burst belongs to a limit; give limit= as well, as in limit=20Mbit",
+            ),
+        ] {
+            let text = format!("10.9.9.9:7000,{options}");
+            assert_eq!(error(&text), format!("{text}: {expected}"));
+        }
+    }
+
+    #[test]
+    fn refuses_sources_and_shows_how_to_set_one() {
+        assert_eq!(
+            error("10.0.0.1,10.0.0.2@239.10.1.1%eth1:6001"),
+            "10.0.0.1,10.0.0.2@239.10.1.1%eth1:6001: an output does not choose among sources; \
+             write 239.10.1.1%eth1:6001, and source=ADDRESS to set the source of the copies"
+        );
+    }
+
+    #[test]
+    fn takes_options_from_beside_the_text() {
+        let options = [("ttl", "16".to_owned())];
+        let output = OutputSpec::from_parts("10.9.9.9:7000,dscp=1", &options).unwrap();
+        assert_eq!(output.to_string(), "10.9.9.9:7000,ttl=16,dscp=1");
+        let error = OutputSpec::from_parts("10.9.9.9:7000,ttl=3", &options).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "10.9.9.9:7000,ttl=3,ttl=16: option ttl is given twice; leave one out"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn survives_printing_and_parsing(output in crate::samples::output()) {
+            prop_assert_eq!(output.to_string().parse::<OutputSpec>().unwrap(), output);
+        }
+
+        #[test]
+        fn never_panics_on_any_text(text in "\\PC*") {
+            let _ = text.parse::<OutputSpec>();
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Strategies that make endpoints, outputs and rules for property tests.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::endpoint::Endpoint;
+use crate::net::{Ports, Prefix};
+use crate::rule::{OutputSpec, Rule, SourceChoice};
+use crate::table::{LocalDelivery, Path, RateLimit, RateUnit, Ttl};
+
+pub(crate) fn interface() -> impl Strategy<Value = String> {
+    prop_oneof![Just("eth0".to_owned()), "[a-z][a-z0-9._=*-]{0,14}"]
+}
+
+pub(crate) fn ports() -> impl Strategy<Value = Ports> {
+    (1_u16.., prop_oneof![Just(0_u16), 0_u16..2000]).prop_map(|(first, more)| Ports {
+        first,
+        last: first.saturating_add(more),
+    })
+}
+
+fn host(ipv4: bool) -> BoxedStrategy<IpAddr> {
+    if ipv4 {
+        let hosts = (1_u8..=223, any::<[u8; 3]>());
+        hosts
+            .prop_map(|(a, [b, c, d])| Ipv4Addr::new(a, b, c, d).into())
+            .boxed()
+    } else {
+        any::<u64>()
+            .prop_map(|low| Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(low) | 1).into())
+            .boxed()
+    }
+}
+
+fn group(ipv4: bool) -> BoxedStrategy<IpAddr> {
+    if ipv4 {
+        any::<[u8; 3]>()
+            .prop_map(|[b, c, d]| Ipv4Addr::new(239, b, c, d).into())
+            .boxed()
+    } else {
+        any::<u64>()
+            .prop_map(|low| Ipv6Addr::from_bits(0xff3e << 112 | u128::from(low)).into())
+            .boxed()
+    }
+}
+
+/// An endpoint for a group, perhaps with sources and ranges.
+pub(crate) fn input() -> impl Strategy<Value = Endpoint> {
+    any::<bool>().prop_flat_map(|ipv4| {
+        let range = (group(ipv4), prop_oneof![Just(0_u8), 0_u8..20])
+            .prop_map(|(group, free)| Prefix::new(group, Prefix::host(group).length - free));
+        let sources = vec(host(ipv4), 0..3).prop_map(|mut sources| {
+            sources.sort();
+            sources.dedup();
+            sources
+        });
+        (sources, range, option::of(interface()), ports()).prop_map(
+            |(sources, destination, interface, ports)| Endpoint {
+                sources,
+                destination,
+                interface,
+                ports,
+            },
+        )
+    })
+}
+
+/// An endpoint for a host.
+pub(crate) fn unicast() -> impl Strategy<Value = Endpoint> {
+    let place = any::<bool>().prop_flat_map(host);
+    (place, option::of(interface()), ports()).prop_map(|(address, interface, ports)| Endpoint {
+        sources: Vec::new(),
+        destination: Prefix::host(address),
+        interface,
+        ports,
+    })
+}
+
+pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
+    prop_oneof![input(), unicast()]
+}
+
+pub(crate) fn limit() -> impl Strategy<Value = RateLimit> {
+    let unit = prop_oneof![Just(RateUnit::Packets), Just(RateUnit::Bits)];
+    let size = || prop_oneof![1_u64.., (1_u64..100).prop_map(|n| n * 1_000_000)];
+    (unit, size(), size()).prop_map(|(unit, rate, burst)| RateLimit { unit, rate, burst })
+}
+
+pub(crate) fn output() -> impl Strategy<Value = OutputSpec> {
+    let ttl = prop_oneof![
+        Just(Ttl::Keep),
+        Just(Ttl::Decrement),
+        (1_u8..).prop_map(Ttl::Set)
+    ];
+    let options = (
+        0_u8..3,
+        option::of(1_u16..),
+        ttl,
+        option::of(0_u8..64),
+        any::<bool>(),
+        option::of(limit()),
+    );
+    (endpoint(), options).prop_flat_map(|(mut to, options)| {
+        to.sources.clear();
+        let (choice, source_port, ttl, dscp, fragment, limit) = options;
+        host(to.is_ipv4()).prop_map(move |address| OutputSpec {
+            to: to.clone(),
+            source: match choice {
+                0 => SourceChoice::Auto,
+                1 => SourceChoice::Keep,
+                _ => SourceChoice::Address(address),
+            },
+            source_port,
+            ttl,
+            dscp,
+            fragment,
+            limit,
+        })
+    })
+}
+
+/// A rule that can be written, though it may make no sense.
+pub(crate) fn rule() -> impl Strategy<Value = Rule> {
+    let path = prop_oneof![Just(Path::Kernel), Just(Path::Userspace)];
+    let local = prop_oneof![
+        Just(LocalDelivery::Auto),
+        Just(LocalDelivery::Yes),
+        Just(LocalDelivery::No)
+    ];
+    (
+        "[a-z0-9][a-z0-9._:-]{0,20}",
+        vec(input(), 1..3),
+        vec(output(), 1..4),
+        option::of(path),
+        local,
+        option::of(limit()),
+    )
+        .prop_map(|(name, inputs, outputs, path, local, limit)| Rule {
+            name,
+            inputs,
+            outputs,
+            path,
+            local,
+            limit,
+        })
+}
