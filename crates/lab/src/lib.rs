@@ -7,6 +7,7 @@ pub mod accounting;
 pub mod binary;
 pub mod capture;
 pub mod daemon;
+pub mod demo;
 pub mod frame;
 pub mod link;
 pub mod namespace;

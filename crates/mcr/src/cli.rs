@@ -71,6 +71,7 @@ impl Global {
 pub(crate) enum Command {
     Send(command::send::Args),
     Receive(command::receive::Args),
+    Demo(command::demo::Args),
     Completions(command::completions::Args),
     Man(command::man::Args),
 }
@@ -81,6 +82,7 @@ impl Command {
         match self {
             Self::Send(_) => "send",
             Self::Receive(_) => "receive",
+            Self::Demo(_) => "demo",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
         }

@@ -28,15 +28,23 @@ pub(crate) enum Status {
 /// A failed subcommand: its exit status, and what to tell the person.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    status: Status,
+    status: u8,
     message: String,
 }
 
 impl Failure {
     pub(crate) fn new(status: Status, message: impl fmt::Display) -> Self {
         Self {
-            status,
+            status: status as u8,
             message: message.to_string(),
+        }
+    }
+
+    /// Nobody reads what is written any more (`mcr list | head`): nothing to say, nothing wrong.
+    fn quiet() -> Self {
+        Self {
+            status: 0,
+            message: String::new(),
         }
     }
 
@@ -46,13 +54,16 @@ impl Failure {
         for line in self.message.lines() {
             eprintln!("mcr {command}: {line}");
         }
-        ExitCode::from(self.status as u8)
+        ExitCode::from(self.status)
     }
 }
 
 impl From<io::Error> for Failure {
     /// Standard output is the only thing that subcommands write without a message of their own.
     fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::quiet();
+        }
         let message = format!("cannot write to standard output: {error}");
         Self::new(Status::Unavailable, message)
     }

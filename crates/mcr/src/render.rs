@@ -1,5 +1,7 @@
 //! What goes to standard output: tables that fit the terminal, JSON, colours where they are wanted.
 
+pub(crate) mod stats;
+
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
@@ -7,16 +9,16 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Color, ContentArrangement, Table};
 use serde::Serialize;
 
-/// Writes `text` and ends the line if it does not. A reader that went away (`mcr list | head`) is
-/// no error: the process ends quietly.
+/// Writes `text` and ends the line if it does not.
+///
+/// # Errors
+/// A reader that went away (`mcr list | head`) is one too; as a failure it ends the process
+/// quietly.
 pub(crate) fn text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    let written = write!(out, "{text}{end}").and_then(|()| out.flush());
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        written => written,
-    }
+    write!(out, "{text}{end}")?;
+    out.flush()
 }
 
 /// Writes `value` as one line of JSON.

@@ -1,0 +1,145 @@
+//! The account of a demonstration: what each side counted, brought together.
+
+use anyhow::{Context, Result};
+use api::reply::Stats;
+use serde::{Deserialize, Serialize};
+
+use super::stream::{Receiver, STREAMS};
+
+/// The account of a whole run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// One line per output, in the order of the rules.
+    pub deliveries: Vec<Delivery>,
+    /// Where the accounting law does not hold; `None` when it holds everywhere.
+    pub broken_law: Option<String>,
+    /// Packets the generator could not send.
+    pub send_errors: u64,
+}
+
+/// What became of one stream at one output.
+#[derive(Clone, Debug, Serialize)]
+pub struct Delivery {
+    /// Rule that relays the stream.
+    pub rule: String,
+    /// What the rule shows.
+    pub shows: &'static str,
+    /// Path it ran on.
+    pub path: String,
+    /// Where the stream came from, as the rule writes it.
+    pub input: String,
+    /// Where it went, as the rule writes it.
+    pub output: String,
+    /// Packets the sender sent.
+    pub sent: u64,
+    /// Packets the rule received.
+    pub received: u64,
+    /// Packets the rule's output sent.
+    pub relayed: u64,
+    /// Packets that arrived at the receiver.
+    pub delivered: u64,
+    /// Packets sent that did not arrive.
+    pub lost: u64,
+    /// Packets found damaged or twice.
+    pub faulty: u64,
+    /// Who received.
+    pub receiver: &'static str,
+    /// From the intended send time to arrival, in microseconds: median, 99th percentile, longest;
+    /// `None` where the receiver cannot tell.
+    pub latency_us: Option<[f64; 3]>,
+}
+
+impl Delivery {
+    fn is_whole(&self) -> bool {
+        let counts = [self.received, self.relayed, self.delivered];
+        self.faulty == 0 && counts.iter().all(|count| *count == self.sent)
+    }
+}
+
+impl Report {
+    /// Says whether every packet was delivered once and every counter adds up.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        let whole = self.deliveries.iter().all(Delivery::is_whole);
+        whole && self.broken_law.is_none() && self.send_errors == 0
+    }
+}
+
+/// Puts together what the daemon, `mcr receive` and `socat` counted.
+pub(super) fn deliveries(
+    sent: u64,
+    stats: &Stats,
+    checked: &ReceiveAccount,
+    stock_packets: u64,
+) -> Result<Vec<Delivery>> {
+    let mut deliveries = Vec::new();
+    for stream in &STREAMS {
+        let rule = stats.rules.iter().find(|rule| rule.name == stream.rule);
+        let rule = rule.with_context(|| format!("mcr stats has no rule {}", stream.rule))?;
+        for (index, copy) in stream.outputs.iter().enumerate() {
+            let endpoint = checked.of(copy.at);
+            let output = rule.outputs.get(index);
+            let delivered = match stream.receiver {
+                Receiver::Mcr => endpoint.map_or(0, |endpoint| endpoint.packets),
+                Receiver::Socat => stock_packets,
+            };
+            deliveries.push(Delivery {
+                rule: rule.name.clone(),
+                shows: stream.shows,
+                path: rule.path.clone(),
+                input: stream.input.to_owned(),
+                output: copy.to.to_owned(),
+                sent,
+                received: rule.received.packets,
+                relayed: output.map_or(0, |output| output.sent.packets),
+                delivered,
+                lost: sent.saturating_sub(delivered),
+                faulty: endpoint.map_or(0, |endpoint| endpoint.duplicated + endpoint.corrupt),
+                receiver: stream.receiver.name(),
+                latency_us: endpoint.and_then(|endpoint| endpoint.latency_us.figures()),
+            });
+        }
+    }
+    Ok(deliveries)
+}
+
+/// The part of `mcr send --json` that is needed here.
+#[derive(Deserialize)]
+pub(super) struct SendAccount {
+    pub(super) errors: u64,
+}
+
+/// The part of `mcr receive --json` that is needed here.
+#[derive(Deserialize)]
+pub(super) struct ReceiveAccount {
+    endpoints: Vec<EndpointAccount>,
+}
+
+impl ReceiveAccount {
+    fn of(&self, at: &str) -> Option<&EndpointAccount> {
+        self.endpoints.iter().find(|endpoint| endpoint.at == at)
+    }
+}
+
+#[derive(Deserialize)]
+struct EndpointAccount {
+    at: String,
+    packets: u64,
+    duplicated: u64,
+    corrupt: u64,
+    latency_us: LatencyAccount,
+}
+
+#[derive(Deserialize)]
+struct LatencyAccount {
+    p50: Option<f64>,
+    p99: Option<f64>,
+    max: Option<f64>,
+}
+
+impl LatencyAccount {
+    /// Median, 99th percentile, longest.
+    fn figures(&self) -> Option<[f64; 3]> {
+        Some([self.p50?, self.p99?, self.max?])
+    }
+}

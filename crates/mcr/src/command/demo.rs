@@ -1,0 +1,203 @@
+//! `mcr demo`: relays real multicast in namespaces of its own and shows what happens.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use api::reply::Stats;
+use comfy_table::{Cell, CellAlignment};
+use lab::demo::{Delivery, Event, Options, Report};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::{Failure, Status};
+use crate::render;
+
+/// See it work: relay multicast between namespaces made for it.
+///
+/// Makes a sender, a snooping switch, a relay and a receiver in network namespaces of their own,
+/// starts the daemon with four rules, sends, receives with mcr and with socat, and checks that
+/// every packet arrived and every counter adds up. Takes everything away again. Needs root.
+/// Exits with status 5 when a packet is missing.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Packets per second of each stream
+    #[arg(long, value_name = "PPS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// Seconds to send
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    duration: u32,
+    /// Bytes of UDP payload
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..=1472))]
+    size: u32,
+    /// Path to relay on
+    #[arg(long, value_enum, default_value_t)]
+    path: super::PathChoice,
+}
+
+pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
+    if !lab::demo::may_run() {
+        let message = "needs root, to make network namespaces: sudo mcr demo";
+        return Err(Failure::new(Status::Privilege, message));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let options = Options {
+        rate_pps: args.rate,
+        duration_s: args.duration,
+        size: args.size,
+        path: args.path.to_string(),
+    };
+    let mut screen = Screen::new(json);
+    let report = lab::demo::run(&options, &stop, |event| Ok(screen.show(&event)?));
+    let report = report.map_err(|error| failure(&error, &stop))?;
+    if json {
+        render::json(&report)?;
+    } else {
+        screen.clear_table()?;
+        render::text(&summary(&report))?;
+    }
+    Ok(if report.is_success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(Status::Loss as u8)
+    })
+}
+
+fn failure(error: &anyhow::Error, stop: &AtomicBool) -> Failure {
+    if stop.load(Ordering::Relaxed) {
+        let message = "interrupted; everything it made is gone";
+        return Failure::new(Status::Refused, message);
+    }
+    match error.downcast_ref::<io::Error>() {
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Failure::from(io::Error::from(io::ErrorKind::BrokenPipe))
+        }
+        _ => Failure::new(Status::Unavailable, format!("{error:#}")),
+    }
+}
+
+/// What is shown while it runs: steps, and a table that is drawn over itself on a terminal.
+struct Screen {
+    quiet: bool,
+    redraws: bool,
+    drawn_lines: usize,
+    earlier: Option<Stats>,
+}
+
+impl Screen {
+    fn new(quiet: bool) -> Self {
+        Self {
+            quiet,
+            redraws: io::stdout().is_terminal(),
+            drawn_lines: 0,
+            earlier: None,
+        }
+    }
+
+    fn show(&mut self, event: &Event) -> io::Result<()> {
+        if self.quiet {
+            return Ok(());
+        }
+        match event {
+            Event::Step(text) => render::text(text),
+            Event::Running(stats) if self.redraws => self.draw(stats),
+            Event::Running(stats) => self.say(stats),
+        }
+    }
+
+    fn draw(&mut self, stats: &Stats) -> io::Result<()> {
+        let table = render::stats::table(stats, self.earlier.as_ref().or(Some(stats)));
+        self.clear_table()?;
+        self.drawn_lines = table.lines().count() + 1;
+        self.earlier = Some(stats.clone());
+        render::text(&format!("\n{table}"))
+    }
+
+    /// Without a terminal: a line about once a second.
+    fn say(&mut self, stats: &Stats) -> io::Result<()> {
+        let earlier = self.earlier.as_ref().map(|stats| stats.uptime_seconds);
+        if earlier.is_some_and(|earlier| stats.uptime_seconds < earlier + 1.0) {
+            return Ok(());
+        }
+        self.earlier = Some(stats.clone());
+        let received: u64 = stats.rules.iter().map(|rule| rule.received.packets).sum();
+        let outputs = || stats.rules.iter().flat_map(|rule| &rule.outputs);
+        let sent: u64 = outputs().map(|output| output.sent.packets).sum();
+        let dropped: u64 = outputs().flat_map(|output| output.dropped.values()).sum();
+        render::text(&format!(
+            "relay: {} received, {} sent, {} dropped",
+            render::count(received),
+            render::count(sent),
+            render::count(dropped)
+        ))
+    }
+
+    /// Takes the table drawn last off the terminal.
+    fn clear_table(&mut self) -> io::Result<()> {
+        if self.drawn_lines == 0 {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        write!(out, "\x1b[{}A\x1b[J", self.drawn_lines)?;
+        self.drawn_lines = 0;
+        out.flush()
+    }
+}
+
+fn summary(report: &Report) -> String {
+    let header = [
+        "rule", "shows", "path", "output", "receiver", "sent", "relayed", "received", "lost",
+        "p50 µs", "p99 µs", "max µs",
+    ];
+    let mut table = render::table(&header);
+    for delivery in &report.deliveries {
+        table.add_row(row(delivery));
+    }
+    for column in 5..header.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let law = match &report.broken_law {
+        None => "accounting: received = dropped + sent for every output".to_owned(),
+        Some(broken) => broken.clone(),
+    };
+    let lost: u64 = report.deliveries.iter().map(|delivery| delivery.lost).sum();
+    let verdict = if report.is_success() {
+        "delivered: every packet of every output, once and unharmed".to_owned()
+    } else {
+        format!(
+            "FAILED: {} packets lost, {} not sent",
+            render::count(lost),
+            render::count(report.send_errors)
+        )
+    };
+    format!("\n{}\n\n{law}\n{verdict}\n", render::table_text(&table))
+}
+
+fn row(delivery: &Delivery) -> Vec<Cell> {
+    let latency = |index: usize| {
+        let figures = delivery.latency_us;
+        figures.map_or_else(
+            || "-".to_owned(),
+            |figures| format!("{:.0}", figures[index]),
+        )
+    };
+    vec![
+        Cell::new(&delivery.rule),
+        Cell::new(delivery.shows),
+        Cell::new(&delivery.path),
+        Cell::new(&delivery.output),
+        Cell::new(delivery.receiver),
+        Cell::new(render::count(delivery.sent)),
+        Cell::new(render::count(delivery.relayed)),
+        Cell::new(render::count(delivery.delivered)),
+        Cell::new(render::count(delivery.lost)),
+        Cell::new(latency(0)),
+        Cell::new(latency(1)),
+        Cell::new(latency(2)),
+    ]
+}

@@ -1,0 +1,175 @@
+//! The table of counters: a line for each rule's inputs, a line for each of its outputs.
+
+use std::collections::BTreeMap;
+
+use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Traffic};
+use comfy_table::{Cell, CellAlignment, Table};
+
+use crate::render;
+
+/// Renders counters; with an earlier snapshot of them, rates too.
+pub(crate) fn table(now: &Stats, before: Option<&Stats>) -> String {
+    let mut header = vec!["rule", "state", "path", "endpoint", "packets", "bytes"];
+    if before.is_some() {
+        header.extend(["packets/s", "bits/s"]);
+    }
+    header.push("dropped");
+    let notes = now.rules.iter().any(has_notes);
+    if notes {
+        header.push("note");
+    }
+    let mut table = render::table(&header);
+    for rule in &now.rules {
+        let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
+        add_rule(&mut table, rule, earlier, before.is_some(), notes);
+    }
+    for column in 4..header.len() - 1 - usize::from(notes) {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    render::table_text(&table)
+}
+
+/// One line on everything that is not a rule: instance, workers.
+pub(crate) fn footer(stats: &Stats) -> String {
+    let mut text = format!(
+        "instance {}, version {}, up {}",
+        stats.instance,
+        stats.version,
+        duration(stats.uptime_seconds)
+    );
+    for worker in &stats.workers {
+        text += &format!(
+            "\nworker {} on CPU {}: {}, {} restarts, received {}, matched {}, forwarded {}, \
+             lost for want of a buffer {}",
+            worker.id,
+            worker.cpu,
+            worker.state,
+            worker.restarts,
+            render::count(worker.received),
+            render::count(worker.matched),
+            render::count(worker.forwarded),
+            render::count(worker.buffer_exhausted),
+        );
+    }
+    text
+}
+
+/// A state as the JSON has it.
+pub(crate) fn state(state: State) -> &'static str {
+    match state {
+        State::Up => "up",
+        State::Degraded => "degraded",
+        State::Down => "down",
+    }
+}
+
+type Earlier<'a> = Option<(&'a RuleStats, f64)>;
+
+fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, rates: bool, notes: bool) {
+    let inputs: Vec<&str> = rule.inputs.iter().map(|input| input.at.as_str()).collect();
+    let mut row = vec![
+        Cell::new(&rule.name),
+        render::state_cell(state(rule.state)),
+        Cell::new(&rule.path),
+        Cell::new(inputs.join("\n")),
+    ];
+    let previous = earlier.map(|(rule, seconds)| (rule.received, seconds));
+    row.extend(traffic(rule.received, previous, rates));
+    row.push(Cell::new(dropped(&rule.dropped)));
+    if notes {
+        row.push(Cell::new(rule_note(rule)));
+    }
+    table.add_row(row);
+    for (index, output) in rule.outputs.iter().enumerate() {
+        let mut row = vec![
+            Cell::new(""),
+            render::state_cell(state(output.state)),
+            Cell::new(""),
+            Cell::new(format!("→ {}", output.to)),
+        ];
+        let previous = earlier.and_then(|(rule, seconds)| {
+            let output = rule.outputs.get(index)?;
+            Some((output.sent, seconds))
+        });
+        row.extend(traffic(output.sent, previous, rates));
+        row.push(Cell::new(dropped(&output.dropped)));
+        if notes {
+            row.push(Cell::new(output.reason.as_deref().unwrap_or("")));
+        }
+        table.add_row(row);
+    }
+}
+
+fn traffic(now: Traffic, previous: Option<(Traffic, f64)>, rates: bool) -> Vec<Cell> {
+    let mut cells = vec![
+        Cell::new(render::count(now.packets)),
+        Cell::new(render::bytes(now.bytes)),
+    ];
+    if rates {
+        let rate =
+            |now: u64, before: u64, seconds: f64| now.saturating_sub(before) as f64 / seconds;
+        cells.extend(match previous {
+            Some((before, seconds)) if seconds > 0.0 => [
+                Cell::new(render::count(
+                    rate(now.packets, before.packets, seconds).round() as u64,
+                )),
+                Cell::new(render::bits_per_second(
+                    rate(now.bytes, before.bytes, seconds) * 8.0,
+                )),
+            ],
+            _ => [Cell::new("-"), Cell::new("-")],
+        });
+    }
+    cells
+}
+
+/// The reasons that occurred, or a dash.
+fn dropped(drops: &BTreeMap<String, u64>) -> String {
+    let occurred = drops.iter().filter(|(_, count)| **count > 0);
+    let texts: Vec<String> = occurred
+        .map(|(reason, count)| format!("{reason} {}", render::count(*count)))
+        .collect();
+    if texts.is_empty() {
+        "-".to_owned()
+    } else {
+        texts.join("\n")
+    }
+}
+
+fn rule_note(rule: &RuleStats) -> String {
+    let not_joined = |input: &InputStats| {
+        let reason = input.reason.as_deref().unwrap_or("no reason given");
+        (!input.joined).then(|| format!("{} not joined: {reason}", input.at))
+    };
+    let mut notes: Vec<String> = rule.inputs.iter().filter_map(not_joined).collect();
+    if notes.is_empty() {
+        notes.extend(rule.state_reason.clone());
+    }
+    notes.join("\n")
+}
+
+fn has_notes(rule: &RuleStats) -> bool {
+    let output_has = |output: &OutputStats| output.reason.is_some();
+    !rule_note(rule).is_empty() || rule.outputs.iter().any(output_has)
+}
+
+fn of<'a>(stats: &'a Stats, rule: &RuleStats) -> Option<&'a RuleStats> {
+    stats.rules.iter().find(|other| other.name == rule.name)
+}
+
+fn elapsed(before: &Stats, now: &Stats) -> f64 {
+    now.uptime_seconds - before.uptime_seconds
+}
+
+fn duration(seconds: f64) -> String {
+    let whole = seconds as u64;
+    let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds:.1} s"),
+        (0, 0, _) => format!("{minutes} min {} s", whole % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
