@@ -16,8 +16,8 @@ use crate::failure::Failure;
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let json = cli.global.json;
     match cli.command {
-        Command::Send(args) => Ok(send::run(&args, json)),
-        Command::Receive(args) => Ok(receive::run(&args, json)),
+        Command::Send(args) => send::run(&args, json),
+        Command::Receive(args) => receive::run(&args, json),
         Command::Demo(args) => demo::run(&args, json),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

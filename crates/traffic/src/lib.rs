@@ -2,11 +2,15 @@
 //!
 //! Knows nothing of rules or of the relay; useful to any multicast engineer without it.
 
+pub mod capture;
 pub mod clock;
 pub mod endpoint;
+pub mod framing;
 pub mod generator;
+mod host;
 pub mod latency;
 pub mod payload;
+mod random;
 pub mod receiver;
 pub mod report;
 pub mod schedule;

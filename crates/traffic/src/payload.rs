@@ -47,6 +47,20 @@ pub fn body_checksum(body: &[u8]) -> u32 {
     crc32fast::hash(body)
 }
 
+/// Checksums of the first n bytes of `body`, for n from 0 to its length.
+#[must_use]
+pub fn prefix_checksums(body: &[u8]) -> Vec<u32> {
+    let mut checksums = Vec::with_capacity(body.len() + 1);
+    checksums.push(0);
+    for byte in body {
+        let before = checksums.last().copied().unwrap_or(0);
+        let mut hasher = Hasher::new_with_initial(before);
+        hasher.update(std::slice::from_ref(byte));
+        checksums.push(hasher.finalize());
+    }
+    checksums
+}
+
 /// Writes the header over the first [`HEADER_BYTES`] bytes of `payload`; `body_checksum` is that
 /// of the bytes behind them.
 ///
@@ -130,6 +144,14 @@ mod tests {
         fn never_panics_on_foreign_bytes(bytes: Vec<u8>) {
             let _ = read(&bytes);
         }
+    }
+
+    #[test]
+    fn prefix_checksums_are_those_of_the_prefixes() {
+        let body: Vec<u8> = (0..300).map(|i| i as u8).collect();
+        let checksums = prefix_checksums(&body);
+        assert_eq!(checksums.len(), 301);
+        assert!((0..=300).all(|n| checksums[n] == body_checksum(&body[..n])));
     }
 
     #[test]

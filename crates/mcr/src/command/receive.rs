@@ -11,7 +11,9 @@ use traffic::latency::Summary;
 use traffic::receiver::{self, Control, Error, Options};
 use traffic::report::{ReceiveReport, Tally};
 
-use super::send::{status_of, stop_on_signals};
+use super::send::{status_of, stop_on_signals, usage};
+use crate::failure::{Failure, Status};
+use crate::render;
 
 /// Receive streams and check them: loss, duplicates, order, corruption, latency.
 ///
@@ -44,41 +46,29 @@ pub(crate) struct Args {
 }
 
 /// Runs to the end and prints the account.
-pub(crate) fn run(args: &Args, json: bool) -> ExitCode {
-    match receive(args) {
-        Ok(report) => {
-            print(&report, json);
-            ExitCode::from(verdict(args, &report))
-        }
-        Err((error, status)) => {
-            eprintln!("mcr receive: {error}");
-            ExitCode::from(status)
-        }
-    }
-}
-
-fn receive(args: &Args) -> Result<ReceiveReport, (String, u8)> {
-    let options = options(args).map_err(|error| (error.to_string(), 2))?;
+pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
+    let options = options(args)?;
     let control = Control::default();
-    stop_on_signals(&control.stop).map_err(|error| (error.to_string(), 69))?;
-    let result = std::thread::scope(|scope| {
+    stop_on_signals(&control.stop)?;
+    let report = std::thread::scope(|scope| {
         let run = scope.spawn(|| receiver::run(&options, &control));
         show_progress(&options, &control, || run.is_finished());
         run.join()
-    });
-    match result {
-        Ok(result) => result.map_err(|error| {
-            let status = status(&error);
-            (error.to_string(), status)
-        }),
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
+    })
+    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    .map_err(failure)?;
+    print(&report, json)?;
+    Ok(if is_complete(args, &report) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(Status::Loss as u8)
+    })
 }
 
-fn options(args: &Args) -> Result<Options, endpoint::ParseError> {
+fn options(args: &Args) -> Result<Options, Failure> {
     let mut endpoints = Vec::new();
     for text in &args.endpoints {
-        let parsed = endpoint::parse(text, args.streams)?;
+        let parsed = endpoint::parse(text, args.streams).map_err(usage)?;
         if args.streams == 1 {
             endpoints.push(parsed);
             continue;
@@ -98,40 +88,27 @@ fn options(args: &Args) -> Result<Options, endpoint::ParseError> {
     })
 }
 
-/// 5 for loss, corruption, or anything but the packets expected.
-fn verdict(args: &Args, report: &ReceiveReport) -> u8 {
+/// Says whether nothing was lost or changed, and just the packets expected arrived.
+fn is_complete(args: &Args, report: &ReceiveReport) -> bool {
     let total = &report.total;
-    let expected = args.expect.is_none_or(|expect| {
-        total.packets == expect && total.duplicated == 0 && total.corrupt == 0
-    });
-    if total.has_loss() || !expected { 5 } else { 0 }
+    let is_expected = |expect| total.packets == expect && total.duplicated == 0;
+    !total.has_loss() && args.expect.is_none_or(is_expected)
 }
 
-fn status(error: &Error) -> u8 {
-    match error {
-        Error::NoEndpoint | Error::InterfaceNeeded { .. } => 2,
-        Error::NoInterface { .. } | Error::Wait(_) | Error::Cpu(_) => 69,
+fn failure(error: Error) -> Failure {
+    let status = match &error {
+        Error::NoEndpoint | Error::InterfaceNeeded { .. } => Status::Usage,
+        Error::NoInterface { .. } | Error::Wait(_) | Error::Cpu(_) => Status::Unavailable,
         Error::Socket { source, .. } => status_of(source),
-    }
+    };
+    Failure::new(status, error)
 }
 
-fn print(report: &ReceiveReport, json: bool) {
+fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
     if json {
-        println!(
-            "{}",
-            serde_json::to_string(report).expect("a report is plain data")
-        );
-        return;
+        return Ok(render::json(report)?);
     }
-    let width = report
-        .endpoints
-        .iter()
-        .map(|e| e.at.len())
-        .max()
-        .unwrap_or(0)
-        .max(8);
-    println!(
-        "{:width$} {:>10} {:>12} {:>8} {:>10} {:>9} {:>7} {:>9} {:>9} {:>9} {:>9}",
+    let mut table = render::table(&[
         "endpoint",
         "packets",
         "bytes",
@@ -139,37 +116,40 @@ fn print(report: &ReceiveReport, json: bool) {
         "duplicated",
         "reordered",
         "corrupt",
-        "min µs",
-        "p50 µs",
-        "p99 µs",
-        "max µs"
-    );
+        "min us",
+        "p50 us",
+        "p99 us",
+        "max us",
+    ]);
     for endpoint in &report.endpoints {
-        print_row(&endpoint.at, width, &endpoint.tally);
+        table.add_row(row(&endpoint.at, &endpoint.tally));
     }
     if report.endpoints.len() > 1 {
-        print_row("total", width, &report.total);
+        table.add_row(row("total", &report.total));
     }
+    Ok(render::text(&render::table_text(&table))?)
 }
 
-fn print_row(name: &str, width: usize, tally: &Tally) {
+fn row(name: &str, tally: &Tally) -> Vec<String> {
     let Summary {
         min, p50, p99, max, ..
     } = tally.latency_us;
-    let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"));
-    println!(
-        "{name:width$} {:>10} {:>12} {:>8} {:>10} {:>9} {:>7} {:>9} {:>9} {:>9} {:>9}",
+    let counts = [
         tally.packets,
         tally.bytes,
         tally.lost,
         tally.duplicated,
         tally.reordered,
         tally.corrupt,
-        figure(min),
-        figure(p50),
-        figure(p99),
-        figure(max)
-    );
+    ];
+    let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"));
+    let counts = counts.iter().map(ToString::to_string);
+    let figures = [min, p50, p99, max].map(figure);
+    [name.to_owned()]
+        .into_iter()
+        .chain(counts)
+        .chain(figures)
+        .collect()
 }
 
 /// Says when everything is joined, and draws a counter on a terminal until the run is over.

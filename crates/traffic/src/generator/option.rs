@@ -8,14 +8,20 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use thiserror::Error;
 
+use super::fault::Faults;
+use super::size::Sizes;
+use crate::capture::Capture;
 use crate::endpoint::Destination;
-use crate::payload::HEADER_BYTES;
+use crate::framing::Framing;
 use crate::schedule::Schedule;
 
 /// The longest UDP payload over IPv4.
 pub(crate) const LARGEST_BYTES: usize = 65_507;
 /// The most datagrams the kernel cuts from one send (UDP_MAX_SEGMENTS before Linux 6.9).
-pub(crate) const MOST_SEGMENTS: usize = 64;
+const MOST_SEGMENTS: usize = 64;
+/// The largest payload that a path with Ethernet's MTU takes unfragmented over IPv6; the kernel
+/// refuses to segment above the MTU.
+const LARGEST_SEGMENT: usize = 1452;
 /// Above this total rate packets are sent in segmented groups: a send call per packet no longer
 /// keeps up.
 const SINGLE_PPS: f64 = 550_000.0;
@@ -23,38 +29,16 @@ const SINGLE_PPS: f64 = 550_000.0;
 /// How datagrams are handed to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// By need: segmentation offload where the rate asks for it, plain datagrams elsewhere.
+    /// By need: raw frames for a source address that is not this host's, segmentation offload
+    /// where the rate asks for it, plain datagrams elsewhere.
     #[default]
     Auto,
     /// Datagrams through sendmmsg.
     Sockets,
     /// Groups of datagrams that the kernel cuts (UDP_SEGMENT).
     Gso,
-}
-
-/// Sizes of the UDP payload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sizes {
-    /// Always the same.
-    Fixed(usize),
-}
-
-impl Sizes {
-    /// The largest size that can occur, in bytes.
-    #[must_use]
-    pub fn largest(&self) -> usize {
-        match self {
-            Self::Fixed(size) => *size,
-        }
-    }
-
-    /// The smallest size that can occur, in bytes.
-    #[must_use]
-    pub fn smallest(&self) -> usize {
-        match self {
-            Self::Fixed(size) => *size,
-        }
-    }
+    /// Whole Ethernet frames with complete checksums (AF_PACKET), to groups only.
+    Raw,
 }
 
 /// What to send, where, how fast and for how long.
@@ -64,16 +48,26 @@ pub struct Options {
     pub destinations: Vec<Destination>,
     /// Packets per second of each stream; `None` for as fast as possible.
     pub rate_pps: Option<f64>,
-    /// Packets of each stream.
+    /// Packets of each stream; with a capture, rounds through it.
     pub count: Option<u64>,
     /// Length of the run.
     pub duration: Option<Duration>,
     /// Sizes of the UDP payload.
     pub sizes: Sizes,
+    /// What stands around the own header.
+    pub framing: Framing,
     /// Packets of a stream that leave together, at least 1; `None` as the method likes.
     pub burst: Option<u64>,
     /// Time during which the rate rises evenly from 0.
     pub ramp: Duration,
+    /// Faults put in on purpose.
+    pub faults: Faults,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Packets to send instead of test packets.
+    pub replay: Option<Capture>,
+    /// How many times as fast as it was captured a capture is replayed.
+    pub speed: f64,
     /// How datagrams are handed to the kernel.
     pub method: Method,
     /// TTL or hop limit.
@@ -98,9 +92,14 @@ impl Options {
             rate_pps: Some(1000.0),
             count: None,
             duration: None,
-            sizes: Sizes::Fixed(1024),
+            sizes: Sizes::Fixed(Framing::Own.usual_size()),
+            framing: Framing::Own,
             burst: None,
             ramp: Duration::ZERO,
+            faults: Faults::default(),
+            seed: 0,
+            replay: None,
+            speed: 1.0,
             method: Method::Auto,
             ttl: 16,
             dscp: 0,
@@ -111,18 +110,33 @@ impl Options {
     }
 
     pub(super) fn validate(&self) -> Result<(), Error> {
+        let is_positive = |number: f64| number.is_finite() && number > 0.0;
         if self.destinations.is_empty() {
             return Err(Error::NoDestination);
         }
-        if self
-            .rate_pps
-            .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
-        {
+        if !self.rate_pps.is_none_or(is_positive) || !is_positive(self.speed) {
             return Err(Error::Rate);
         }
+        if !self.faults.are_percentages() {
+            return Err(Error::Percentage);
+        }
+        if self.replay.is_some() {
+            return Ok(());
+        }
         let (smallest, largest) = (self.sizes.smallest(), self.sizes.largest());
-        if smallest < HEADER_BYTES || largest > LARGEST_BYTES {
-            return Err(Error::Size { smallest, largest });
+        let fits = match &self.sizes {
+            Sizes::Mix(mix) => mix.iter().all(|&(size, _)| self.framing.fits(size)),
+            Sizes::Range(first, last) if first != last && !self.framing.has_constant_body() => {
+                false
+            }
+            _ => self.framing.fits(smallest),
+        };
+        if !fits || largest > LARGEST_BYTES {
+            return Err(Error::Size {
+                smallest,
+                largest,
+                framing: self.framing,
+            });
         }
         Ok(())
     }
@@ -162,17 +176,27 @@ impl Options {
     pub(super) fn uses_gso(&self) -> bool {
         match self.method {
             Method::Gso => true,
-            Method::Sockets => false,
+            Method::Sockets | Method::Raw => false,
             Method::Auto => {
                 let streams = self.destinations.len() as f64;
-                self.rate_pps.is_none_or(|rate| rate * streams > SINGLE_PPS)
+                self.replay.is_none()
+                    && self.sizes.largest() <= LARGEST_SEGMENT
+                    && self.rate_pps.is_none_or(|rate| rate * streams > SINGLE_PPS)
             }
         }
     }
 
     /// Datagrams of the largest size that fit one segmented send.
     pub(super) fn segments_per_send(&self) -> usize {
-        (LARGEST_BYTES / self.sizes.largest().max(1)).clamp(1, MOST_SEGMENTS)
+        (LARGEST_BYTES / self.largest_payload().max(1)).clamp(1, MOST_SEGMENTS)
+    }
+
+    /// The largest payload that can occur, in bytes.
+    pub(super) fn largest_payload(&self) -> usize {
+        match &self.replay {
+            Some(capture) => capture.largest_payload(),
+            None => self.sizes.largest(),
+        }
     }
 }
 
@@ -182,23 +206,36 @@ pub enum Error {
     /// Nothing to send to.
     #[error("no destination given")]
     NoDestination,
-    /// The rate is not a positive number.
-    #[error("the rate must be above 0 packets per second")]
+    /// The rate or speed is not a positive number.
+    #[error("rate and speed must be above 0")]
     Rate,
-    /// A size cannot carry the payload header or exceeds UDP.
+    /// A fault's share is not a percentage.
+    #[error("faults are percentages from 0 to 100")]
+    Percentage,
+    /// A size cannot carry what the framing needs, or exceeds UDP.
     #[error(
-        "payload of {smallest} to {largest} bytes: must be {HEADER_BYTES} (the header of the \
-         sequence check) to {LARGEST_BYTES} (the longest UDP payload)"
+        "payloads of {smallest} to {largest} bytes do not fit: own framing needs 32 bytes, RTP \
+         44, MPEG-TS a multiple of 188, MPEG-TS in RTP 12 more; UDP takes {LARGEST_BYTES}"
     )]
     Size {
         /// Smallest size asked for, in bytes.
         smallest: usize,
         /// Largest size asked for, in bytes.
         largest: usize,
+        /// The framing asked for.
+        framing: Framing,
     },
     /// No interface has that name in this network namespace.
     #[error("no interface {0}; `ip link` lists those that exist")]
     NoInterface(String),
+    /// Raw frames need an Ethernet interface, a group and a source address.
+    #[error("{destination}: raw frames need {missing}")]
+    Raw {
+        /// The stream's destination.
+        destination: SocketAddr,
+        /// What is missing.
+        missing: &'static str,
+    },
     /// A socket could not be set up.
     #[error("cannot {action} for {destination}: {source}")]
     Socket {
@@ -209,6 +246,9 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The host's interfaces could not be listed.
+    #[error("cannot list the interfaces: {0}")]
+    Interfaces(io::Error),
     /// The thread could not be moved to the CPU asked for.
     #[error("cannot run on CPU {cpu}: {source}")]
     Cpu {

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use super::compose;
 use super::option::{Error, LARGEST_BYTES, Options};
+use super::raw::{self, Raw};
 use super::socket::Sockets;
-use crate::payload::{self, HEADER_BYTES, Stamp};
 use crate::report::Volume;
 
 /// Bytes gathered before a flush: two segmented sends. More would leave the processor's cache.
@@ -12,103 +13,140 @@ const BUFFER_BYTES: usize = 128 * 1024;
 /// Messages gathered before a flush.
 pub(super) const BATCH: usize = 64;
 
-/// Datagrams of one stream and one size, back to back.
+/// Datagrams of one stream and one size, in slots back to back.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     /// The stream they belong to.
     pub(super) stream: usize,
-    /// Where they lie in the buffer.
+    /// Where the slots lie in the buffer.
     pub(super) bytes: Range<usize>,
-    /// Size of each.
-    pub(super) size: usize,
+    /// Size of a slot: the payload and the headroom in front of it.
+    pub(super) slot: usize,
+}
+
+impl Group {
+    pub(super) fn datagrams(&self) -> u64 {
+        (self.bytes.len() / self.slot) as u64
+    }
 }
 
 /// Gathers datagrams and sends them.
 pub(super) struct Outbox {
-    sockets: Sockets,
+    exit: Exit,
     buffer: Vec<u8>,
     filled: usize,
     groups: Vec<Group>,
+    /// Most bytes in a group.
     group_bytes: usize,
+    /// Most datagrams in a group.
     group_datagrams: usize,
-    size: usize,
-    body_checksum: u32,
+    /// Bytes kept free in front of each payload.
+    headroom: usize,
+    largest_slot: usize,
+}
+
+/// By which way datagrams leave.
+enum Exit {
+    Sockets(Sockets),
+    Raw(Raw),
 }
 
 impl Outbox {
     pub(super) fn open(options: &Options) -> Result<Self, Error> {
-        let size = options.sizes.largest();
-        let gso = options.uses_gso();
-        let body = body(size - HEADER_BYTES);
-        let buffer: Vec<u8> = [vec![0; HEADER_BYTES], body.clone()]
-            .concat()
-            .repeat((BUFFER_BYTES / size).max(1));
+        let exit = if raw::is_needed(options)? {
+            Exit::Raw(Raw::open(options)?)
+        } else {
+            Exit::Sockets(Sockets::open(options)?)
+        };
+        let headroom = match exit {
+            Exit::Sockets(_) => 0,
+            Exit::Raw(_) => raw::HEADROOM,
+        };
+        let segmented = options.uses_gso() && matches!(exit, Exit::Sockets(_));
+        let largest_slot = headroom + options.largest_payload().max(1);
+        let mut buffer = vec![0; BUFFER_BYTES.max(8 * largest_slot)];
+        if let Some(payload) = compose::prefill(options) {
+            for slot in buffer.chunks_exact_mut(largest_slot) {
+                slot[headroom..].copy_from_slice(&payload);
+            }
+        }
         Ok(Self {
-            sockets: Sockets::open(options)?,
+            exit,
             buffer,
             filled: 0,
             groups: Vec::with_capacity(BATCH),
-            group_bytes: if gso { LARGEST_BYTES } else { size },
-            group_datagrams: if gso { options.segments_per_send() } else { 1 },
-            size,
-            body_checksum: payload::body_checksum(&body),
+            group_bytes: if segmented { LARGEST_BYTES } else { 0 },
+            group_datagrams: if segmented {
+                options.segments_per_send()
+            } else {
+                1
+            },
+            headroom,
+            largest_slot,
         })
     }
 
-    /// Writes one datagram; says `false`, with nothing written, when the outbox is full.
-    pub(super) fn push(&mut self, stamp: &Stamp) -> bool {
-        let Some(bytes) = self.reserve(stamp.stream as usize, self.size) else {
-            return false;
-        };
-        payload::write(&mut self.buffer[bytes], stamp, self.body_checksum);
-        true
+    /// Reserves room for one datagram and returns it; `None` when the outbox is full.
+    pub(super) fn reserve(&mut self, stream: usize, size: usize) -> Option<&mut [u8]> {
+        let slot = self.headroom + size;
+        let bytes = self.filled..self.filled + slot;
+        if bytes.end > self.buffer.len() {
+            return None;
+        }
+        if self.extends_last(stream, slot) {
+            self.groups.last_mut()?.bytes.end = bytes.end;
+        } else if self.groups.len() < BATCH {
+            self.groups.push(Group {
+                stream,
+                bytes: bytes.clone(),
+                slot,
+            });
+        } else {
+            return None;
+        }
+        self.filled = bytes.end;
+        self.buffer.get_mut(bytes.start + self.headroom..bytes.end)
+    }
+
+    /// Says whether `count` datagrams of any size surely fit.
+    pub(super) fn has_room(&self, count: usize) -> bool {
+        self.filled + count * self.largest_slot <= self.buffer.len()
+            && self.groups.len() + count <= BATCH
     }
 
     /// Sends everything gathered.
     pub(super) fn flush(&mut self) {
-        self.sockets.send(&self.buffer, &self.groups);
+        match &mut self.exit {
+            Exit::Sockets(sockets) => sockets.send(&self.buffer, &self.groups),
+            Exit::Raw(raw) => raw.send(&mut self.buffer, &self.groups),
+        }
         self.groups.clear();
         self.filled = 0;
     }
 
     /// What the kernel has taken so far.
     pub(super) fn sent(&self) -> Volume {
-        self.sockets.sent
+        match &self.exit {
+            Exit::Sockets(sockets) => sockets.sent,
+            Exit::Raw(raw) => raw.sent,
+        }
     }
 
     /// Datagrams the kernel has refused so far.
     pub(super) fn errors(&self) -> u64 {
-        self.sockets.errors
+        match &self.exit {
+            Exit::Sockets(sockets) => sockets.errors,
+            Exit::Raw(raw) => raw.errors,
+        }
     }
 
-    fn reserve(&mut self, stream: usize, size: usize) -> Option<Range<usize>> {
-        let bytes = self.filled..self.filled + size;
-        if bytes.end > self.buffer.len() {
-            return None;
-        }
-        let full = self.groups.len() == BATCH;
-        match self.groups.last_mut() {
-            Some(group)
-                if group.stream == stream
-                    && group.size == size
-                    && group.bytes.len() + size <= self.group_bytes
-                    && group.bytes.len() < size * self.group_datagrams =>
-            {
-                group.bytes.end = bytes.end;
-            }
-            _ if full => return None,
-            _ => self.groups.push(Group {
-                stream,
-                bytes: bytes.clone(),
-                size,
-            }),
-        }
-        self.filled = bytes.end;
-        Some(bytes)
+    fn extends_last(&self, stream: usize, slot: usize) -> bool {
+        self.groups.last().is_some_and(|group| {
+            group.stream == stream
+                && group.slot == slot
+                && slot > 0
+                && group.bytes.len() + slot <= self.group_bytes
+                && group.bytes.len() < slot * self.group_datagrams
+        })
     }
-}
-
-/// The bytes behind the header: counting up, so that a hex dump shows where it was cut.
-fn body(length: usize) -> Vec<u8> {
-    (0..length).map(|index| index as u8).collect()
 }

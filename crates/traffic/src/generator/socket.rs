@@ -57,7 +57,7 @@ impl Sockets {
         self.messages.clear();
         self.messages.extend(groups.iter().map(|group| Message {
             bytes: group.bytes.clone(),
-            segment: group.size as u16,
+            segment: group.slot as u16,
         }));
         let mut retried = false;
         while !groups.is_empty() {
@@ -83,12 +83,6 @@ impl Sockets {
                 }
             }
         }
-    }
-}
-
-impl Group {
-    fn datagrams(&self) -> u64 {
-        (self.bytes.len() / self.size) as u64
     }
 }
 

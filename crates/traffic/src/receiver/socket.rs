@@ -34,11 +34,12 @@ pub(super) fn listen(endpoints: &[Listen]) -> Result<Vec<Listener>, Error> {
     let buffer = (BUFFERS / sockets).clamp(SMALLEST_BUFFER, LARGEST_BUFFER) as i32;
     let mut listeners = Vec::with_capacity(sockets);
     for (index, endpoint) in endpoints.iter().enumerate() {
+        let ifindex = ifindex(endpoint)?;
         for &address in &endpoint.addresses {
             let shares = endpoint.sources.chunks(SOURCES_PER_SOCKET);
             let any = endpoint.sources.is_empty().then_some(&[][..]);
             for sources in any.into_iter().chain(shares) {
-                let socket = open(endpoint, address, sources, buffer)?;
+                let socket = open(endpoint, ifindex, address, sources, buffer)?;
                 listeners.push(Listener {
                     socket,
                     endpoint: index,
@@ -56,6 +57,7 @@ fn sockets_of(endpoint: &Listen) -> usize {
 
 fn open(
     endpoint: &Listen,
+    ifindex: Option<u32>,
     address: SocketAddr,
     sources: &[IpAddr],
     buffer: i32,
@@ -79,7 +81,10 @@ fn open(
     }
     socket.bind(&address.into()).map_err(failed("bind to"))?;
     if address.ip().is_multicast() {
-        let ifindex = ifindex(endpoint)?;
+        let needed = || Error::InterfaceNeeded {
+            at: endpoint.at.clone(),
+        };
+        let ifindex = ifindex.ok_or_else(needed)?;
         join(&socket, ifindex, address.ip(), sources).map_err(failed("join"))?;
     }
     Ok(socket)
@@ -100,16 +105,17 @@ fn set_options(socket: &Socket, address: SocketAddr, buffer: i32) -> std::io::Re
     option::enable_receive_offload(socket.as_fd())
 }
 
-fn ifindex(endpoint: &Listen) -> Result<u32, Error> {
+fn ifindex(endpoint: &Listen) -> Result<Option<u32>, Error> {
     let Some(interface) = &endpoint.interface else {
-        return Err(Error::InterfaceNeeded {
-            at: endpoint.at.clone(),
-        });
+        return Ok(None);
     };
-    if_nametoindex(interface.as_str()).map_err(|_| Error::NoInterface {
+    let missing = |_| Error::NoInterface {
         at: endpoint.at.clone(),
         interface: interface.clone(),
-    })
+    };
+    if_nametoindex(interface.as_str())
+        .map(Some)
+        .map_err(missing)
 }
 
 fn join(socket: &Socket, ifindex: u32, group: IpAddr, sources: &[IpAddr]) -> std::io::Result<()> {

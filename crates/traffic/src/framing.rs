@@ -1,0 +1,287 @@
+//! What stands in a UDP payload around the generator's own header: nothing, RTP, MPEG-TS or both.
+//!
+//! The generator writes it, the receiver finds its way through it and reads the sequence numbers
+//! of other tools' streams. RTP: RFC 3550; MPEG-TS in RTP: RFC 2250; TS packets: ISO/IEC 13818-1.
+
+use crate::payload::{HEADER_BYTES, Stamp};
+
+/// Size of an RTP header without contributing sources or extension.
+pub const RTP_BYTES: usize = 12;
+/// Size of an MPEG-TS packet.
+pub const TS_BYTES: usize = 188;
+
+const TS_HEADER_BYTES: usize = 4;
+const TS_SYNC: u8 = 0x47;
+/// The generator's elementary stream.
+const TS_PID: u16 = 0x100;
+const RTP_VERSION: u8 = 2 << 6;
+/// First payload type of the dynamic range (RFC 3551).
+const RTP_DYNAMIC: u8 = 96;
+/// MP2T (RFC 3551).
+const RTP_MP2T: u8 = 33;
+
+/// How a payload is framed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// The generator's own header alone.
+    #[default]
+    Own,
+    /// RTP, payload type 96.
+    Rtp,
+    /// MPEG-TS packets, one PID with a continuity counter.
+    Ts,
+    /// MPEG-TS packets in RTP, payload type 33.
+    RtpTs,
+}
+
+impl Framing {
+    /// The usual size of a payload in bytes: 7 TS packets where there are any.
+    #[must_use]
+    pub fn usual_size(self) -> usize {
+        match self {
+            Self::Own | Self::Rtp => 1024,
+            Self::Ts => 7 * TS_BYTES,
+            Self::RtpTs => RTP_BYTES + 7 * TS_BYTES,
+        }
+    }
+
+    /// Says whether a payload of `size` bytes can be framed so.
+    #[must_use]
+    pub fn fits(self, size: usize) -> bool {
+        let framed = size.saturating_sub(self.ts_offset());
+        match self {
+            Self::Own | Self::Rtp => size >= self.own_offset() + HEADER_BYTES,
+            Self::Ts | Self::RtpTs => framed > 0 && framed.is_multiple_of(TS_BYTES),
+        }
+    }
+
+    /// Where the generator's own header starts.
+    #[must_use]
+    pub const fn own_offset(self) -> usize {
+        match self {
+            Self::Own => 0,
+            Self::Rtp => RTP_BYTES,
+            Self::Ts => TS_HEADER_BYTES,
+            Self::RtpTs => RTP_BYTES + TS_HEADER_BYTES,
+        }
+    }
+
+    /// Says whether the bytes behind the own header are the same in every payload of one size.
+    pub(crate) const fn has_constant_body(self) -> bool {
+        matches!(self, Self::Own | Self::Rtp)
+    }
+
+    /// Writes everything in front of and behind the own header that is not its body.
+    pub(crate) fn write(self, payload: &mut [u8], stamp: &Stamp) {
+        if matches!(self, Self::Rtp | Self::RtpTs) {
+            let kind = if self == Self::Rtp {
+                RTP_DYNAMIC
+            } else {
+                RTP_MP2T
+            };
+            write_rtp(&mut payload[..RTP_BYTES], kind, stamp);
+        }
+        if matches!(self, Self::Ts | Self::RtpTs) {
+            write_ts(&mut payload[self.ts_offset()..], stamp.sequence);
+        }
+    }
+
+    const fn ts_offset(self) -> usize {
+        match self {
+            Self::Own | Self::Rtp | Self::Ts => 0,
+            Self::RtpTs => RTP_BYTES,
+        }
+    }
+}
+
+fn write_rtp(header: &mut [u8], kind: u8, stamp: &Stamp) {
+    header[0] = RTP_VERSION;
+    header[1] = kind;
+    header[2..4].copy_from_slice(&(stamp.sequence as u16).to_be_bytes());
+    // A 90 kHz clock, as every video payload format has: 9 ticks in 100,000 ns.
+    let ticks = u128::from(stamp.intended_ns) * 9 / 100_000;
+    header[4..8].copy_from_slice(&(ticks as u32).to_be_bytes());
+    let source = u32::from(stamp.run) << 16 | (stamp.stream & 0xffff);
+    header[8..12].copy_from_slice(&source.to_be_bytes());
+}
+
+fn write_ts(packets: &mut [u8], sequence: u64) {
+    let count = packets.len() / TS_BYTES;
+    let first = sequence.wrapping_mul(count as u64);
+    for (index, packet) in packets.chunks_exact_mut(TS_BYTES).enumerate() {
+        packet[0] = TS_SYNC;
+        packet[1..3].copy_from_slice(&TS_PID.to_be_bytes());
+        // Payload only, no adaptation field.
+        packet[3] = 0x10 | (first.wrapping_add(index as u64) & 0x0f) as u8;
+    }
+}
+
+/// What the receiver found around a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framed<'a> {
+    /// How it is framed.
+    pub framing: Framing,
+    /// The RTP header, if there is one.
+    pub rtp: Option<Rtp>,
+    /// The TS packets, if there are any.
+    pub ts: Option<&'a [u8]>,
+}
+
+/// The fields of an RTP header that a sequence check needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rtp {
+    /// Synchronisation source.
+    pub source: u32,
+    /// Sequence number.
+    pub sequence: u16,
+}
+
+/// One TS packet's place in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ts {
+    /// Packet identifier, 13 bits.
+    pub pid: u16,
+    /// Continuity counter, 4 bits.
+    pub counter: u8,
+    /// Whether it carries payload; only then does the counter count.
+    pub has_payload: bool,
+    /// Whether the counter may jump here (discontinuity indicator).
+    pub may_jump: bool,
+}
+
+/// Says how `payload` is framed, going by what stands in it.
+#[must_use]
+pub fn recognise(payload: &[u8]) -> Framed<'_> {
+    let (rtp, rest) = match read_rtp(payload) {
+        Some((rtp, rest)) => (Some(rtp), rest),
+        None => (None, payload),
+    };
+    let ts = is_ts(rest).then_some(rest);
+    let framing = match (rtp, ts) {
+        (None, None) => Framing::Own,
+        (Some(_), None) => Framing::Rtp,
+        (None, Some(_)) => Framing::Ts,
+        (Some(_), Some(_)) => Framing::RtpTs,
+    };
+    Framed { framing, rtp, ts }
+}
+
+/// Reads the headers of the TS packets.
+pub fn ts_packets(packets: &[u8]) -> impl Iterator<Item = Ts> + '_ {
+    packets.chunks_exact(TS_BYTES).map(|packet| {
+        let has_adaptation = packet[3] & 0x20 != 0 && packet[4] > 0;
+        Ts {
+            pid: u16::from_be_bytes([packet[1] & 0x1f, packet[2]]),
+            counter: packet[3] & 0x0f,
+            has_payload: packet[3] & 0x10 != 0,
+            may_jump: has_adaptation && packet[5] & 0x80 != 0,
+        }
+    })
+}
+
+fn is_ts(bytes: &[u8]) -> bool {
+    !bytes.is_empty()
+        && bytes.len().is_multiple_of(TS_BYTES)
+        && bytes
+            .chunks_exact(TS_BYTES)
+            .all(|packet| packet[0] == TS_SYNC)
+}
+
+/// Reads an RTP header and hands back what follows its sources and extension. Version 2 and a
+/// payload type outside RTCP's (RFC 5761 section 4) are all there is to know it by.
+fn read_rtp(payload: &[u8]) -> Option<(Rtp, &[u8])> {
+    let header = payload.first_chunk::<RTP_BYTES>()?;
+    let kind = header[1] & 0x7f;
+    if header[0] & 0xc0 != RTP_VERSION || (64..=95).contains(&kind) {
+        return None;
+    }
+    let sources = usize::from(header[0] & 0x0f) * 4;
+    let mut rest = payload.get(RTP_BYTES + sources..)?;
+    if header[0] & 0x10 != 0 {
+        let extension = rest.first_chunk::<4>()?;
+        let words = usize::from(u16::from_be_bytes([extension[2], extension[3]]));
+        rest = rest.get(4 + words * 4..)?;
+    }
+    let rtp = Rtp {
+        source: u32::from_be_bytes([header[8], header[9], header[10], header[11]]),
+        sequence: u16::from_be_bytes([header[2], header[3]]),
+    };
+    Some((rtp, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stamp(sequence: u64) -> Stamp {
+        Stamp {
+            run: 1,
+            stream: 2,
+            sequence,
+            intended_ns: 1_000_000_000,
+        }
+    }
+
+    #[test]
+    fn each_framing_is_recognised_again() {
+        for framing in [Framing::Rtp, Framing::Ts, Framing::RtpTs] {
+            let mut payload = vec![0; framing.usual_size()];
+            framing.write(&mut payload, &stamp(70_000));
+            let framed = recognise(&payload);
+            assert_eq!(framed.framing, framing);
+            if let Some(rtp) = framed.rtp {
+                assert_eq!(
+                    rtp,
+                    Rtp {
+                        source: 0x1_0002,
+                        sequence: (70_000 % 65_536) as u16
+                    }
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn continuity_counters_go_on_from_payload_to_payload() {
+        let counters: Vec<u8> = (0..5)
+            .flat_map(|sequence| {
+                let mut payload = vec![0; 7 * TS_BYTES];
+                Framing::Ts.write(&mut payload, &stamp(sequence));
+                ts_packets(&payload)
+                    .map(|ts| ts.counter)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        let expected: Vec<u8> = (0..35).map(|n| n % 16).collect();
+        assert_eq!(counters, expected);
+    }
+
+    #[test]
+    fn sizes_must_hold_whole_ts_packets() {
+        assert!(Framing::Ts.fits(1316) && Framing::RtpTs.fits(1328) && Framing::Ts.fits(188));
+        assert!(!Framing::Ts.fits(1300) && !Framing::RtpTs.fits(1316) && !Framing::Ts.fits(0));
+        assert!(Framing::Own.fits(32) && !Framing::Own.fits(31) && !Framing::Rtp.fits(43));
+    }
+
+    #[test]
+    fn rtp_with_sources_and_extension_is_skipped_whole() {
+        let mut payload = vec![0; RTP_BYTES + 8 + 4 + 4];
+        payload[0] = RTP_VERSION | 0x10 | 2;
+        payload[1] = RTP_MP2T;
+        payload[RTP_BYTES + 8 + 3] = 1;
+        let mut packets = vec![0; 2 * TS_BYTES];
+        write_ts(&mut packets, 0);
+        payload.extend(packets);
+        assert_eq!(recognise(&payload).framing, Framing::RtpTs);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_on_foreign_bytes(bytes: Vec<u8>) {
+            let framed = recognise(&bytes);
+            framed.ts.into_iter().flat_map(ts_packets).for_each(drop);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Whole Ethernet frames by AF_PACKET: any source address, no route needed, complete checksums as
+//! from a wire rather than the partial ones of local sockets.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use packet::checksum;
+use packet::craft::Craft;
+use sys::udp::frame;
+use sys::udp::send::{Message, SendBatch};
+
+use super::option::{Error, Method, Options};
+use super::outbox::{BATCH, Group};
+use crate::endpoint::Destination;
+use crate::host;
+use crate::report::Volume;
+
+const ETHERNET: usize = 14;
+const UDP: usize = 8;
+/// Room in front of each payload: Ethernet, IPv6, UDP.
+pub(super) const HEADROOM: usize = ETHERNET + 40 + UDP;
+/// First of the source ports where none is asked for.
+const FIRST_PORT: u16 = 40_000;
+
+/// Says whether `options` ask for raw frames, or need them: to send from another host's address.
+pub(super) fn is_needed(options: &Options) -> Result<bool, Error> {
+    match (options.method, options.source) {
+        (Method::Raw, _) => Ok(true),
+        (Method::Auto, Some(source)) => {
+            let group = |destination: &Destination| {
+                destination.address.ip().is_multicast() && destination.interface.is_some()
+            };
+            let local = host::is_local(source).map_err(Error::Interfaces)?;
+            Ok(!local && options.destinations.iter().all(group))
+        }
+        _ => Ok(false),
+    }
+}
+
+/// The streams' headers and the interfaces' sockets.
+pub(super) struct Raw {
+    sockets: Vec<(u32, OwnedFd)>,
+    streams: Vec<Stream>,
+    batch: SendBatch,
+    messages: Vec<Message>,
+    /// IPv4 identification of the next datagram.
+    id: u16,
+    /// What the kernel has taken.
+    pub(super) sent: Volume,
+    /// Datagrams the kernel has refused.
+    pub(super) errors: u64,
+}
+
+struct Stream {
+    socket: usize,
+    source: IpAddr,
+    destination: IpAddr,
+    header: Vec<u8>,
+}
+
+impl Raw {
+    pub(super) fn open(options: &Options) -> Result<Self, Error> {
+        let mut raw = Self {
+            sockets: Vec::new(),
+            streams: Vec::with_capacity(options.destinations.len()),
+            batch: SendBatch::new(BATCH),
+            messages: Vec::with_capacity(BATCH),
+            id: 0,
+            sent: Volume::default(),
+            errors: 0,
+        };
+        for (number, destination) in options.destinations.iter().enumerate() {
+            let stream = raw.stream(number, destination, options)?;
+            raw.streams.push(stream);
+        }
+        Ok(raw)
+    }
+
+    /// Sends the groups' datagrams, a system call for each run of one interface.
+    pub(super) fn send(&mut self, buffer: &mut [u8], groups: &[Group]) {
+        let mut socket = None;
+        for group in groups {
+            let wanted = self.streams[group.stream].socket;
+            if socket != Some(wanted) {
+                self.flush(socket, buffer);
+                socket = Some(wanted);
+            }
+            for start in group.bytes.clone().step_by(group.slot) {
+                if self.messages.len() == BATCH {
+                    self.flush(socket, buffer);
+                }
+                let slot = start..start + group.slot;
+                let header = self.write_header(group.stream, &mut buffer[slot.clone()]);
+                self.messages.push(Message {
+                    bytes: slot.start + HEADROOM - header..slot.end,
+                    segment: 0,
+                });
+            }
+        }
+        self.flush(socket, buffer);
+    }
+
+    fn flush(&mut self, socket: Option<usize>, buffer: &[u8]) {
+        let Some(socket) = socket else {
+            return;
+        };
+        let mut rest = &self.messages[..];
+        while !rest.is_empty() {
+            match self
+                .batch
+                .send(self.sockets[socket].1.as_fd(), buffer, rest)
+            {
+                Ok(count) => {
+                    let (done, left) = rest.split_at(count.max(1));
+                    self.sent.packets += done.len() as u64;
+                    rest = left;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.errors += 1;
+                    rest = &rest[1..];
+                }
+            }
+        }
+        self.messages.clear();
+    }
+
+    /// Writes the headers so that they end where the payload begins; returns their length.
+    fn write_header(&mut self, stream: usize, slot: &mut [u8]) -> usize {
+        let stream = &self.streams[stream];
+        let length = stream.header.len();
+        let frame = &mut slot[HEADROOM - length..];
+        frame[..length].copy_from_slice(&stream.header);
+        self.sent.bytes += (frame.len() - length) as u64;
+        let ip = &mut frame[ETHERNET..];
+        let ip_length = ip.len() as u16;
+        let udp = length - ETHERNET - UDP;
+        if stream.source.is_ipv4() {
+            ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
+            ip[4..6].copy_from_slice(&self.id.to_be_bytes());
+            ip[10..12].fill(0);
+            let sum = !checksum::sum(&ip[..udp]);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            self.id = self.id.wrapping_add(1);
+        } else {
+            ip[4..6].copy_from_slice(&(ip_length - 40).to_be_bytes());
+        }
+        let datagram = &mut ip[udp..];
+        let udp_length = datagram.len() as u16;
+        datagram[4..6].copy_from_slice(&udp_length.to_be_bytes());
+        let sum = checksum::udp(stream.source, stream.destination, datagram);
+        datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+        length
+    }
+
+    fn stream(
+        &mut self,
+        number: usize,
+        destination: &Destination,
+        options: &Options,
+    ) -> Result<Stream, Error> {
+        let address = destination.address;
+        let missing = |missing| Error::Raw {
+            destination: address,
+            missing,
+        };
+        if !address.ip().is_multicast() {
+            return Err(missing("a group as destination"));
+        }
+        let name = destination.interface.as_deref();
+        let name = name.ok_or_else(|| missing("an interface, as in GROUP%eth0:PORT"))?;
+        let interface = host::interface(name)
+            .map_err(Error::Interfaces)?
+            .ok_or_else(|| Error::NoInterface(name.to_owned()))?;
+        let mac = interface
+            .mac
+            .ok_or_else(|| missing("an Ethernet interface"))?;
+        let source = options
+            .source
+            .or_else(|| interface.address_for(address.ip()))
+            .filter(|source| source.is_ipv4() == address.is_ipv4())
+            .ok_or_else(|| missing("a source address of the group's family, --source"))?;
+        let own_port = FIRST_PORT.wrapping_add(number as u16 % 20_000);
+        let from = SocketAddr::new(source, options.source_port.unwrap_or(own_port));
+        let mut craft = Craft::new(from, address, Vec::new());
+        craft.macs.1 = mac;
+        craft.ttl = options.ttl;
+        craft.traffic_class = options.dscp << 2;
+        Ok(Stream {
+            socket: self.socket(interface.index, address)?,
+            source,
+            destination: address.ip(),
+            header: craft.frame(),
+        })
+    }
+
+    fn socket(&mut self, ifindex: u32, destination: SocketAddr) -> Result<usize, Error> {
+        let known = self.sockets.iter().position(|&(index, _)| index == ifindex);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let socket = frame::open(ifindex).map_err(|source| Error::Socket {
+            action: "open a packet socket",
+            destination,
+            source,
+        })?;
+        self.sockets.push((ifindex, socket));
+        Ok(self.sockets.len() - 1)
+    }
+}

@@ -1,0 +1,57 @@
+//! This host's interfaces and addresses, as the traffic tools need them.
+
+use std::io;
+use std::net::IpAddr;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::if_nametoindex;
+
+/// One interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interface {
+    /// Kernel index.
+    pub(crate) index: u32,
+    /// Ethernet address, if it has one.
+    pub(crate) mac: Option<[u8; 6]>,
+    /// Addresses in the kernel's order.
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+impl Interface {
+    /// The first address of the same family as `peer`.
+    pub(crate) fn address_for(&self, peer: IpAddr) -> Option<IpAddr> {
+        let mut addresses = self.addresses.iter().copied();
+        addresses.find(|address| address.is_ipv4() == peer.is_ipv4())
+    }
+}
+
+/// Looks an interface up by name; `None` if there is none.
+pub(crate) fn interface(name: &str) -> io::Result<Option<Interface>> {
+    let Ok(index) = if_nametoindex(name) else {
+        return Ok(None);
+    };
+    let mut interface = Interface {
+        index,
+        ..Interface::default()
+    };
+    for entry in getifaddrs()?.filter(|entry| entry.interface_name == name) {
+        let Some(address) = entry.address else {
+            continue;
+        };
+        interface.addresses.extend(ip(&address));
+        let mac = address.as_link_addr().and_then(|link| link.addr());
+        interface.mac = interface.mac.or(mac);
+    }
+    Ok(Some(interface))
+}
+
+/// Says whether `address` is one of this host's.
+pub(crate) fn is_local(address: IpAddr) -> io::Result<bool> {
+    let is_it = |entry: nix::ifaddrs::InterfaceAddress| entry.address.as_ref().and_then(ip);
+    Ok(getifaddrs()?.filter_map(is_it).any(|own| own == address) || address.is_loopback())
+}
+
+fn ip(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
+    v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))
+}
