@@ -28,7 +28,12 @@ unsafe impl<T: Plain> Send for Mapped<T> {}
 impl<T: Plain> Mapped<T> {
     /// Maps the whole of `map`, which holds `length` entries of `T`.
     pub(crate) fn new(name: &'static str, map: BorrowedFd<'_>, length: u32) -> Result<Self, Error> {
-        const { assert!(size_of::<T>() % 8 == 0, "array entries lie 8 bytes apart") };
+        const {
+            assert!(
+                size_of::<T>().is_multiple_of(8),
+                "array entries lie 8 bytes apart"
+            )
+        };
         let bytes = size_of::<T>() * length as usize;
         // SAFETY: a new shared mapping at an address of the kernel's choice; the kernel checks that
         // the map is mappable and at least this large.
@@ -92,7 +97,7 @@ impl<T: Plain> Mapped<T> {
     /// Replaces the entry's 8-byte word at byte `offset` in one step, after everything written
     /// before.
     pub fn store(&mut self, index: u32, offset: usize, value: u64) {
-        assert!(offset % 8 == 0 && offset + 8 <= size_of::<T>());
+        assert!(offset.is_multiple_of(8) && offset + 8 <= size_of::<T>());
         fence(Ordering::SeqCst);
         // SAFETY: in bounds and aligned by the assertions above; the memory is only ever accessed
         // atomically or volatilely while shared.

@@ -110,11 +110,11 @@ impl Program {
             }
         }
         let mut ebpf = loader.load(OBJECT).map_err(load_error)?;
-        let maps = Maps::take(&mut ebpf)?;
         let program = classifier(&mut ebpf)?;
         program.load().map_err(load_error)?;
         let fd = program.fd().map_err(load_error)?.as_fd();
         let program = fd.try_clone_to_owned().map_err(load_error)?;
+        let maps = Maps::take(&mut ebpf)?;
         Ok(Self {
             ebpf,
             program,

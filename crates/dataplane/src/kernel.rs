@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-use bpf::layout::{Address, Bloom, RouteKey};
+use bpf::layout::{Address, Bloom, Identity, RouteKey};
 use bpf::pin::Pins;
 use bpf::program::{Capacity, Program};
 use model::diff::TableDiff;
@@ -109,6 +109,20 @@ impl Kernel {
         own.retain(|address| !diff.own_removed.contains(address));
         own.extend(&diff.own_added);
         self.own_addresses(own)
+    }
+
+    /// Ends the counters of a rule that no longer exists: one of that name starts from zero.
+    pub(crate) fn forget(&mut self, rule: &str) {
+        let Some(named) = self.named.forget(rule) else {
+            return;
+        };
+        for owner in named.outputs.into_values().chain([named.hash]) {
+            if let Some(counter) = self.registry.forget(owner) {
+                let identities = &mut self.program.maps.identities;
+                let base = identities.read(counter).base;
+                identities.write(counter, &Identity { hash: [0; 2], base });
+            }
+        }
     }
 
     /// Looks for interfaces that went away behind the table's back.

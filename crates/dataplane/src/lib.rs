@@ -190,6 +190,15 @@ impl Dataplane {
         Ok(counters)
     }
 
+    /// Ends the counters of rules that were taken out of the rule set, after the `apply` that took
+    /// out their last route. Without it a rule of the same name goes on counting where the old one
+    /// stopped, which is right for a rule whose interface was away.
+    pub fn forget<'a>(&mut self, rules: impl IntoIterator<Item = &'a str>) {
+        if let Some(kernel) = &mut self.kernel {
+            rules.into_iter().for_each(|rule| kernel.forget(rule));
+        }
+    }
+
     /// Looks after links and workers; to be called about every 50 ms.
     ///
     /// # Errors

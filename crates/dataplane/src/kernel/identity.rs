@@ -168,6 +168,17 @@ impl Registry {
         }
     }
 
+    /// Ends the ownership of a counter that no route refers to; returns the counter.
+    pub(super) fn forget(&mut self, owner: Hash) -> Option<u32> {
+        let counter = self.find(owner)?;
+        if self.references[counter as usize] > 0 {
+            return None;
+        }
+        self.by_hash.remove(&owner);
+        self.owners[counter as usize] = Hash::default();
+        Some(counter)
+    }
+
     /// Says whether `counter` is still `owner`'s.
     pub(super) fn owns(&self, owner: Hash, counter: u32) -> bool {
         self.owners.get(counter as usize) == Some(&owner)

@@ -1,0 +1,141 @@
+//! What outlives the process: forwarding, counters, and the next process's take-over.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use dataplane::{Capacity, Close};
+use lab::link;
+
+use crate::bed::{Bed, route, table};
+
+const IN: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
+const OUT: Ipv4Addr = Ipv4Addr::new(239, 10, 1, 1);
+const PATIENCE: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_millis(100);
+
+#[test]
+fn forwards_and_counts_while_no_process_runs_and_is_adopted() {
+    let bed = Bed::new();
+    let sender = bed.sender();
+    let sink = bed.sink(OUT, 6001);
+    let old = table([(
+        bed.key(IN, 5001),
+        route("cam1", vec![bed.output(0, OUT, 6001)]),
+    )]);
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &old);
+    sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    drop(dataplane);
+
+    sender.send_numbered(IN.into(), 5001, 20, 100).unwrap();
+    sink.expect(20, PATIENCE).unwrap();
+
+    let mut dataplane = bed.open(Capacity::default());
+    sender.send_numbered(IN.into(), 5001, 30, 100).unwrap();
+    sink.expect(30, PATIENCE).unwrap();
+    bed.sync(&mut dataplane, &old);
+    let counters = dataplane.counters().unwrap();
+    assert_eq!(counters.rules["cam1"].received.packets, 60);
+    assert_eq!(counters.rules["cam1"].outputs[&0].sent.packets, 60);
+
+    let new = table([(
+        bed.key(IN, 5002),
+        route("cam2", vec![bed.output(0, OUT, 6001)]),
+    )]);
+    bed.sync(&mut dataplane, &new);
+    sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
+    sink.expect_nothing(SILENCE).unwrap();
+    sender.send_numbered(IN.into(), 5002, 10, 100).unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+}
+
+#[test]
+fn detaches_on_request_and_leaves_nothing_behind() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let key = bed.key(IN, 5001);
+    bed.sync(
+        &mut dataplane,
+        &table([(key, route("cam1", vec![bed.output(0, OUT, 6001)]))]),
+    );
+    assert!(bed.pins().join(format!("link-{}", bed.ingress)).exists());
+    bed.inside(|| dataplane.close(Close::Detach).unwrap());
+    assert!(!bed.pins().exists());
+    let sink = bed.sink(OUT, 6001);
+    bed.sender()
+        .send_numbered(IN.into(), 5001, 10, 100)
+        .unwrap();
+    sink.expect_nothing(SILENCE).unwrap();
+}
+
+#[test]
+fn replaces_maps_of_another_layout_without_detaching() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let wanted = table([(
+        bed.key(IN, 5001),
+        route("cam1", vec![bed.output(0, OUT, 6001)]),
+    )]);
+    bed.sync(&mut dataplane, &wanted);
+    drop(dataplane);
+    let maps = fs::read_dir(bed.pins())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.is_dir())
+        .unwrap();
+    let foreign = bed.pins().join("maps-0123456789abcdef");
+    fs::create_dir(&foreign).unwrap();
+    for pin in fs::read_dir(&maps).unwrap() {
+        let pin = pin.unwrap();
+        fs::rename(pin.path(), foreign.join(pin.file_name())).unwrap();
+    }
+
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &wanted);
+    assert!(!foreign.exists());
+    let sink = bed.sink(OUT, 6001);
+    bed.sender()
+        .send_numbered(IN.into(), 5001, 10, 100)
+        .unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    assert_eq!(
+        dataplane.counters().unwrap().rules["cam1"].received.packets,
+        10
+    );
+}
+
+#[test]
+fn attaches_again_when_an_interface_comes_back_with_its_index() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(
+        &mut dataplane,
+        &table([(
+            bed.key(IN, 5001),
+            route("cam1", vec![bed.output(0, OUT, 6001)]),
+        )]),
+    );
+    let (sender, relay) = (&bed.chain.sender, &bed.chain.relay);
+    link::delete((relay, "veth1")).unwrap();
+    bed.inside(|| dataplane.tick().unwrap());
+    relay
+        .ip(&format!(
+            "link add veth1 index {} type veth peer name veth0 netns {}",
+            bed.ingress,
+            sender.name()
+        ))
+        .unwrap();
+    for end in [(relay, "veth1"), (sender, "veth0")] {
+        link::up(end).unwrap();
+    }
+    link::address((sender, "veth0"), "10.0.0.1/24").unwrap();
+    link::multicast_route((sender, "veth0")).unwrap();
+    bed.inside(|| dataplane.tick().unwrap());
+    let sink = bed.sink(OUT, 6001);
+    bed.sender()
+        .send_numbered(IN.into(), 5001, 10, 100)
+        .unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+}

@@ -1,0 +1,140 @@
+//! What `apply` promises: atomic for every packet, all or nothing, fast.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dataplane::{Capacity, Error};
+use model::diff::TableDiff;
+use model::table::Table;
+
+use crate::bed::{Bed, route, table};
+
+const IN: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
+const OUT: Ipv4Addr = Ipv4Addr::new(239, 10, 1, 1);
+
+fn group(base: Ipv4Addr, i: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(base.to_bits() + i)
+}
+
+fn many(bed: &Bed, rules: u32, first_port: u16) -> Table {
+    table((0..rules).map(|i| {
+        let outputs = vec![bed.output(0, group(OUT, i), first_port)];
+        (
+            bed.key(group(IN, i), 5001),
+            route(&format!("rule{i}"), outputs),
+        )
+    }))
+}
+
+#[test]
+fn sets_and_changes_ten_thousand_routes_in_well_under_two_seconds() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let (first, second) = (many(&bed, 10_000, 6001), many(&bed, 10_000, 7001));
+    let time = |what: &str, dataplane: &mut dataplane::Dataplane, from: &Table, to: &Table| {
+        let diff = TableDiff::between(from, to);
+        let start = Instant::now();
+        bed.inside(|| dataplane.apply(&diff).unwrap());
+        let took = start.elapsed();
+        eprintln!("{what}: {took:?}");
+        assert!(took < Duration::from_secs(1), "{what} took {took:?}");
+    };
+    let none = Table::default();
+    time("add 10,000 routes", &mut dataplane, &none, &first);
+    time("change 10,000 routes", &mut dataplane, &first, &second);
+    time("change them back", &mut dataplane, &second, &first);
+    let start = Instant::now();
+    let counters = dataplane.counters().unwrap();
+    eprintln!("read the counters of 10,000 rules: {:?}", start.elapsed());
+    assert_eq!(counters.rules.len(), 10_000);
+    time("remove 10,000 routes", &mut dataplane, &first, &none);
+}
+
+#[test]
+fn refuses_what_does_not_fit_and_changes_nothing() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity {
+        routes: 4,
+        outputs: 8,
+    });
+    let first = many(&bed, 4, 6001);
+    bed.sync(&mut dataplane, &first);
+    let before = dataplane.counters().unwrap();
+
+    let diff = TableDiff::between(&first, &many(&bed, 5, 6001));
+    let error = bed.inside(|| dataplane.apply(&diff).unwrap_err());
+    assert!(
+        matches!(
+            error,
+            Error::Capacity {
+                what: "routes",
+                wanted: 5,
+                limit: 4
+            }
+        ),
+        "{error}"
+    );
+
+    let mut wide = first.clone();
+    let outputs = (0..5).map(|i| bed.output(i, group(OUT, i), 6001)).collect();
+    wide.routes
+        .insert(bed.key(IN, 5001), route("rule0", outputs));
+    let diff = TableDiff::between(&first, &wide);
+    let error = bed.inside(|| dataplane.apply(&diff).unwrap_err());
+    assert!(matches!(error, Error::Capacity { limit: 4, .. }), "{error}");
+    assert_eq!(dataplane.counters().unwrap(), before);
+
+    bed.sync(&mut dataplane, &many(&bed, 4, 7001));
+    bed.sync(&mut dataplane, &many(&bed, 4, 8001));
+}
+
+#[test]
+fn no_packet_is_lost_doubled_or_misled_while_routes_change() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let variant = |count: u32| {
+        let outputs = (0..count)
+            .map(|i| bed.output(i, group(OUT, i), 6001))
+            .collect();
+        table([(bed.key(IN, 5001), route("cam1", outputs))])
+    };
+    let tables: Vec<Table> = [1, 3, 2, 8].map(variant).into();
+    bed.sync(&mut dataplane, &tables[0]);
+
+    let stop = AtomicBool::new(false);
+    let sender = bed.sender();
+    let sent = thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let mut sent = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                sender.send(IN.into(), 5001, &sent.to_be_bytes()).unwrap();
+                sent += 1;
+            }
+            sent
+        });
+        for round in 0..400 {
+            let (old, new) = (&tables[round % 4], &tables[(round + 1) % 4]);
+            let diff = TableDiff::between(old, new);
+            bed.inside(|| dataplane.apply(&diff).unwrap());
+        }
+        stop.store(true, Ordering::Relaxed);
+        traffic.join().unwrap()
+    });
+    lab::wait::until("every packet was counted", || {
+        dataplane.counters().unwrap().rules["cam1"].received.packets == sent
+    })
+    .unwrap();
+    let counters = dataplane.counters().unwrap();
+    let rule = &counters.rules["cam1"];
+    let copies: Vec<u64> = (0..8).map(|i| rule.outputs[&i].sent.packets).collect();
+    eprintln!("{sent} packets, copies per output {copies:?}");
+    assert_eq!(copies[0], sent, "the first output is in every table");
+    assert!(copies.is_sorted_by(|a, b| a >= b), "{copies:?}");
+    assert_eq!(
+        copies[3], copies[7],
+        "outputs of one table are seen together"
+    );
+    assert_eq!(rule.dropped.total(), 0);
+}

@@ -1,0 +1,152 @@
+//! A chain of namespaces with the dataplane in the middle and a bpffs of its own.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use dataplane::{Capacity, Dataplane, Options};
+use lab::link;
+use lab::socket::{Receiver, Sender};
+use lab::topology::Chain;
+use model::net::{Ifindex, Mac, Ports, Prefix};
+use model::table::{
+    Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Table, Ttl,
+};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use tempfile::TempDir;
+
+/// Sender, relay, sink, and a bpffs.
+pub(crate) struct Bed {
+    pub(crate) chain: Chain,
+    pub(crate) ingress: Ifindex,
+    pub(crate) egress: Ifindex,
+    pub(crate) egress_mac: Mac,
+    bpffs: Bpffs,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let chain = Chain::plain().unwrap();
+        let mac = link::mac((&chain.relay, "veth2")).unwrap();
+        let octets: Vec<u8> = mac
+            .trim()
+            .split(':')
+            .map(|octet| u8::from_str_radix(octet, 16).unwrap())
+            .collect();
+        Self {
+            ingress: Ifindex(link::index((&chain.relay, "veth1")).unwrap()),
+            egress: Ifindex(link::index((&chain.relay, "veth2")).unwrap()),
+            egress_mac: Mac(octets.try_into().unwrap()),
+            bpffs: Bpffs::mount(),
+            chain,
+        }
+    }
+
+    /// Opens the dataplane in the relay's namespace.
+    pub(crate) fn open(&self, capacity: Capacity) -> Dataplane {
+        let options = Options {
+            bpffs: self.bpffs.path(),
+            capacity,
+            ..Options::default()
+        };
+        self.inside(|| Dataplane::open(options).unwrap())
+    }
+
+    /// Runs `work` in the relay's namespace.
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.chain.relay.run(|| Ok(work())).unwrap()
+    }
+
+    /// Makes the dataplane execute `table`.
+    pub(crate) fn sync(&self, dataplane: &mut Dataplane, table: &Table) {
+        self.inside(|| dataplane.sync(table).unwrap());
+    }
+
+    pub(crate) fn pins(&self) -> PathBuf {
+        self.bpffs.path().join("mcr/default")
+    }
+
+    pub(crate) fn sender(&self) -> Sender {
+        let address = "10.0.0.1".parse().unwrap();
+        Sender::open((&self.chain.sender, "veth0"), address).unwrap()
+    }
+
+    pub(crate) fn sink(&self, group: Ipv4Addr, port: u16) -> Receiver {
+        Receiver::join((&self.chain.sink, "veth3"), group.into(), port).unwrap()
+    }
+
+    /// The key of group and port on the input side.
+    pub(crate) fn key(&self, group: Ipv4Addr, port: u16) -> RouteKey {
+        RouteKey {
+            ingress: self.ingress,
+            groups: Prefix::host(group.into()),
+            ports: Ports::single(port),
+            source: None,
+        }
+    }
+
+    /// An output to group and port on the other side, source address rewritten.
+    pub(crate) fn output(&self, index: u32, group: Ipv4Addr, port: u16) -> Output {
+        let egress = Egress {
+            interface: self.egress,
+            link: LinkHeader::Group {
+                source: self.egress_mac,
+            },
+            mtu: 1500,
+            destination: Prefix::host(group.into()),
+            ports: Ports::single(port),
+            source: Some("10.0.1.1".parse().unwrap()),
+            source_port: None,
+            ttl: Ttl::Keep,
+            dscp: None,
+            fragment: false,
+        };
+        Output {
+            index,
+            to: format!("{group}%veth2:{port}"),
+            state: OutputState::Up(egress),
+            limit: None,
+        }
+    }
+}
+
+/// A route with these outputs that consumes what it relays.
+pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
+    Route {
+        rule: rule.to_owned(),
+        path: Path::Kernel,
+        local: LocalDelivery::Auto,
+        limit: None,
+        outputs,
+    }
+}
+
+/// A table of these routes.
+pub(crate) fn table(routes: impl IntoIterator<Item = (RouteKey, Route)>) -> Table {
+    Table {
+        routes: routes.into_iter().collect(),
+        own_addresses: [IpAddr::from([10, 0, 1, 1])].into(),
+    }
+}
+
+/// A bpffs that nobody else uses.
+struct Bpffs(TempDir);
+
+impl Bpffs {
+    fn mount() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let none: Option<&str> = None;
+        let path = directory.path();
+        mount(Some("bpf"), path, Some("bpf"), MsFlags::empty(), none).unwrap();
+        Self(directory)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
+    }
+}

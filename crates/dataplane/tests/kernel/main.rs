@@ -1,0 +1,8 @@
+//! The kernel path on real interfaces: what `apply` promises while traffic flows, and what survives
+//! the process. Needs root.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod adopt;
+mod apply;
+mod bed;
+mod relay;
