@@ -9,11 +9,14 @@ pub mod document;
 pub mod endpoint;
 pub mod host;
 pub mod limit;
+mod loops;
 pub mod net;
 pub mod placement;
 pub mod problem;
 pub mod rule;
+pub mod ruleset;
 pub mod table;
+pub mod wildcard;
 
 #[cfg(test)]
 mod samples;

@@ -1,0 +1,240 @@
+//! What is wrong with rules, each alone and all together. Every problem is reported, not the first.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use super::Policy;
+use super::index::{InputIndex, InputPlace};
+use crate::endpoint::Endpoint;
+use crate::loops;
+use crate::net::{Ports, Prefix};
+use crate::problem::{Owner, Part, Problem, Problems, What};
+use crate::rule::{OutputSpec, Rule, is_name};
+
+pub(super) fn problems(rules: &[Rule], policy: Policy) -> Problems {
+    let index = InputIndex::new(rules);
+    let mut problems = Problems(loops::find(rules, &index));
+    let mut names = HashSet::new();
+    for (position, rule) in rules.iter().enumerate() {
+        let mut check = Check {
+            position,
+            rule,
+            problems: &mut problems.0,
+        };
+        check.name(&mut names);
+        check.inputs(policy);
+        check.outputs();
+        check.rivals(rules, &index);
+    }
+    problems
+        .0
+        .sort_by_key(|problem| (problem.position, problem.part));
+    problems
+}
+
+struct Check<'r, 'p> {
+    position: usize,
+    rule: &'r Rule,
+    problems: &'p mut Vec<Problem>,
+}
+
+impl<'r> Check<'r, '_> {
+    fn report(&mut self, part: Part, what: What) {
+        let text = match part {
+            Part::Input(index) => self.rule.inputs[index].to_string(),
+            Part::Output(index) => self.rule.outputs[index].to.to_string(),
+            Part::Rule | Part::Name | Part::Limit => String::new(),
+        };
+        self.problems.push(Problem {
+            position: self.position,
+            rule: self.rule.name.clone(),
+            part,
+            text,
+            what,
+        });
+    }
+
+    fn name(&mut self, names: &mut HashSet<&'r str>) {
+        let name = &self.rule.name;
+        if name.is_empty() {
+            self.report(Part::Name, What::NameEmpty);
+        } else if !is_name(name) {
+            self.report(Part::Name, What::NameInvalid);
+        } else if !names.insert(name) {
+            self.report(Part::Name, What::NameTaken);
+        }
+    }
+
+    fn inputs(&mut self, policy: Policy) {
+        if self.rule.inputs.is_empty() {
+            self.report(Part::Rule, What::NoInput);
+        }
+        for (index, input) in self.rule.inputs.iter().enumerate() {
+            let part = Part::Input(index);
+            if !input.is_multicast() {
+                self.report(part, What::NotMulticast(input.destination.to_string()));
+            } else if !policy.allow_link_local && is_link_local(input.destination) {
+                self.report(part, What::LinkLocal(input.destination.to_string()));
+            }
+            if input.interface.is_none() {
+                self.report(part, What::InterfaceMissing(with_interface(input)));
+            }
+        }
+    }
+
+    fn outputs(&mut self) {
+        if self.rule.outputs.is_empty() {
+            self.report(Part::Rule, What::NoOutput);
+        }
+        let mut seen = HashSet::new();
+        for (index, output) in self.rule.outputs.iter().enumerate() {
+            let part = Part::Output(index);
+            if !seen.insert((&output.to, output.source, output.source_port)) {
+                self.report(part, What::OutputTwice);
+            }
+            self.destination(part, &output.to);
+            self.fit(part, output);
+        }
+    }
+
+    fn destination(&mut self, part: Part, to: &Endpoint) {
+        if to.has_wildcard() {
+            let interface = to.interface.clone().unwrap_or_default();
+            self.report(part, What::OutputWildcard(interface));
+        }
+        let destination = to.destination;
+        if to.is_multicast() {
+            if to.interface.is_none() {
+                self.report(part, What::InterfaceMissing(with_interface(to)));
+            }
+        } else if !destination.is_host() {
+            self.report(part, What::UnicastRange(destination.to_string()));
+        } else if !is_sendable(destination.address) {
+            self.report(part, What::Unsendable(destination.to_string()));
+        } else if needs_interface(destination.address) && to.interface.is_none() {
+            self.report(part, What::InterfaceMissing(with_interface(to)));
+        }
+    }
+
+    /// Compares an output with the inputs; of several that do not fit, the first is named.
+    fn fit(&mut self, part: Part, output: &OutputSpec) {
+        let (to, rule) = (&output.to, self.rule);
+        let groups = to.destination;
+        let other_family = |input: &&Endpoint| input.is_ipv4() != to.is_ipv4();
+        if let Some(input) = rule.inputs.iter().find(other_family) {
+            let what = What::Family {
+                input: input.to_string(),
+                own: family(to),
+                other: family(input),
+            };
+            return self.report(part, what);
+        }
+        let other_size = |input: &&Endpoint| input.destination.length != groups.length;
+        let range = to.is_multicast() && !groups.is_host();
+        if range && let Some(input) = rule.inputs.iter().find(other_size) {
+            let what = What::GroupRange {
+                own: groups.to_string(),
+                input: input.to_string(),
+                length: input.destination.length,
+            };
+            self.report(part, what);
+        }
+        let other_count = |input: &&Endpoint| input.ports.count() != to.ports.count();
+        if !to.ports.is_single()
+            && let Some(input) = rule.inputs.iter().find(other_count)
+        {
+            let what = What::PortRange {
+                ports: to.ports.to_string(),
+                own: to.ports.count(),
+                input: input.to_string(),
+                other: input.ports.count(),
+                fit: fitting_ports(to.ports, input.ports).to_string(),
+            };
+            self.report(part, what);
+        }
+    }
+
+    /// Finds inputs that claim the same packets as one before them, with equal right.
+    fn rivals(&mut self, rules: &[Rule], index: &InputIndex<'_>) {
+        for (place, input) in self.rule.inputs.iter().enumerate() {
+            let own = InputPlace {
+                rule: self.position,
+                input: place,
+            };
+            let rivals = index.rivals(input).into_iter();
+            let mut earlier: Vec<InputPlace> = rivals.filter(|rival| *rival < own).collect();
+            earlier.sort();
+            for rival in earlier {
+                let owner = &rules[rival.rule];
+                let other = &owner.inputs[rival.input];
+                if !same_senders(input, other) || input.ports.count() != other.ports.count() {
+                    continue;
+                }
+                let owner = if rival.rule == own.rule {
+                    Owner::Same
+                } else {
+                    Owner::Rule(owner.name.clone())
+                };
+                let same = input.ports == other.ports && input.interface == other.interface;
+                let what = if same {
+                    What::InputTaken(owner)
+                } else {
+                    let input = other.to_string();
+                    What::InputAmbiguous { input, owner }
+                };
+                self.report(Part::Input(place), what);
+                break;
+            }
+        }
+    }
+}
+
+/// Says whether both listen to any sender, or to one in common.
+fn same_senders(a: &Endpoint, b: &Endpoint) -> bool {
+    a.sources.is_empty() && b.sources.is_empty()
+        || a.sources.iter().any(|source| b.sources.contains(source))
+}
+
+/// RFC 5771 section 4 and RFC 4291 section 2.7: groups that stay on their link.
+pub(crate) fn is_link_local(groups: Prefix) -> bool {
+    let (base, length): (IpAddr, u8) = match groups.address {
+        IpAddr::V4(_) => ([224, 0, 0, 0].into(), 24),
+        IpAddr::V6(_) => ([0xff02, 0, 0, 0, 0, 0, 0, 0].into(), 16),
+    };
+    groups.overlaps(Prefix::new(base, length))
+}
+
+fn is_sendable(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !address.is_unspecified() && !address.is_broadcast(),
+        IpAddr::V6(address) => !address.is_unspecified() && address.to_ipv4_mapped().is_none(),
+    }
+}
+
+fn needs_interface(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+fn with_interface(endpoint: &Endpoint) -> String {
+    let interface = Some("IFACE".to_owned());
+    let endpoint = endpoint.clone();
+    Endpoint {
+        interface,
+        ..endpoint
+    }
+    .to_string()
+}
+
+fn family(endpoint: &Endpoint) -> &'static str {
+    if endpoint.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// As many ports as `input` has, from where `output` begins, or as late as they fit.
+fn fitting_ports(output: Ports, input: Ports) -> Ports {
+    let more = input.last - input.first;
+    let first = output.first.min(u16::MAX - more);
+    Ports {
+        first,
+        last: first + more,
+    }
+}
