@@ -38,9 +38,12 @@ struct route {
 	__u32 pad;
 };
 
-#define WORD_COUNT_SHIFT 22
-#define WORD_COUNTER_SHIFT 38
-#define WORD_FLAGS_SHIFT 60
+enum word_shift {
+	WORD_COUNT_SHIFT = 22,
+	WORD_COUNTER_SHIFT = 38,
+	WORD_FLAGS_SHIFT = 60,
+};
+
 #define WORD_FIRST_MASK 0x3fffff
 #define WORD_COUNT_MASK 0xffff
 #define WORD_COUNTER_MASK 0x3fffff

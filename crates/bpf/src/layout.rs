@@ -248,8 +248,8 @@ impl Bloom {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// The address's bytes.
-    pub octets: [u8; 16],
+    /// The address's bytes, in network order.
+    pub words: [[u8; 4]; 4],
 }
 
 impl From<IpAddr> for Address {
@@ -258,13 +258,17 @@ impl From<IpAddr> for Address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         };
-        Self { octets }
+        let mut words = [[0; 4]; 4];
+        words.as_flattened_mut().copy_from_slice(&octets);
+        Self { words }
     }
 }
 
 impl From<Address> for IpAddr {
     fn from(address: Address) -> Self {
-        let address = Ipv6Addr::from(address.octets);
+        let mut octets = [0; 16];
+        octets.copy_from_slice(address.words.as_flattened());
+        let address = Ipv6Addr::from(octets);
         address.to_ipv4_mapped().map_or(Self::V6(address), Self::V4)
     }
 }

@@ -14,7 +14,8 @@ use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
 use crate::{Error, syscall};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
+/// The compiled program, an ELF file.
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
 
 /// How much the maps hold. Counters number `routes + outputs`: a rule and an output need one each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

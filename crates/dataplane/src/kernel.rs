@@ -19,6 +19,7 @@ use std::path::Path;
 use bpf::layout::{Address, Bloom, Identity, RouteKey};
 use bpf::pin::Pins;
 use bpf::program::{Capacity, Program};
+use bpf::testrun::{Input, Outcome};
 use model::diff::TableDiff;
 use model::table::{Path as TablePath, Table};
 
@@ -128,6 +129,11 @@ impl Kernel {
     /// Looks for interfaces that went away behind the table's back.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.links.repair(&self.pins, &self.program)
+    }
+
+    /// Runs one packet through the program.
+    pub(crate) fn test_run(&self, input: Input<'_>) -> Result<Outcome, Error> {
+        Ok(self.program.test_run(input)?)
     }
 
     /// Detaches and removes every pin.

@@ -18,6 +18,7 @@ use crate::counters::Counters;
 use crate::kernel::Kernel;
 
 pub use bpf::program::Capacity;
+pub use bpf::testrun::{Action, Input, Outcome};
 
 /// How to open the dataplane.
 #[derive(Clone, Debug)]
@@ -99,6 +100,12 @@ pub enum Error {
         /// The route's rule.
         rule: String,
         /// Why there is no such path.
+        reason: String,
+    },
+    /// A packet cannot be tried.
+    #[error("the kernel path is not available: {reason}")]
+    NoKernelPath {
+        /// Why not.
         reason: String,
     },
     /// Waiting for packets in flight failed.
@@ -209,6 +216,20 @@ impl Dataplane {
             Some(kernel) => kernel.tick(),
             None => Ok(()),
         }
+    }
+
+    /// Runs one packet through the kernel path as if it arrived on an interface: clones leave, the
+    /// packet itself comes back. For tests and diagnosis; it counts like any other packet.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel path is not available or refuses the packet.
+    pub fn test_run(&self, input: Input<'_>) -> Result<Outcome, Error> {
+        let Some(kernel) = &self.kernel else {
+            let reason = self.support.kernel.clone().err().unwrap_or_default();
+            return Err(Error::NoKernelPath { reason });
+        };
+        kernel.test_run(input)
     }
 
     /// Ends.
