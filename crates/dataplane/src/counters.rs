@@ -24,6 +24,19 @@ pub struct RuleCounters {
     pub outputs: BTreeMap<u32, OutputCounters>,
 }
 
+impl RuleCounters {
+    /// Adds what another path counted for the same rule.
+    pub fn add(&mut self, other: &Self) {
+        self.received.add(other.received);
+        self.dropped.add(&other.dropped);
+        for (index, theirs) in &other.outputs {
+            let mine = self.outputs.entry(*index).or_default();
+            mine.sent.add(theirs.sent);
+            mine.dropped.add(&theirs.dropped);
+        }
+    }
+}
+
 /// One output's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputCounters {
@@ -42,11 +55,26 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
+impl Traffic {
+    /// Adds packets and bytes.
+    pub const fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
 /// Drop counts, indexed by [`DropReason`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drops(pub [u64; DropReason::SLOTS]);
 
 impl Drops {
+    /// Adds, reason by reason.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
     /// The reasons that occurred, with their counts.
     pub fn occurred(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let count = |reason: DropReason| self.0[reason as usize];

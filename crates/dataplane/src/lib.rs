@@ -5,6 +5,7 @@
 
 pub mod counters;
 mod kernel;
+pub mod userspace;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use model::table::{Path, RouteKey, Table};
 
 use crate::counters::Counters;
 use crate::kernel::Kernel;
+use crate::userspace::Userspace;
 
 pub use bpf::program::Capacity;
 pub use bpf::testrun::{Action, Input, Outcome};
@@ -27,11 +29,11 @@ pub struct Options {
     pub instance: String,
     /// Where bpffs is mounted.
     pub bpffs: PathBuf,
-    /// Worker processes of the userspace path; 0: none.
+    /// Worker processes of the userspace path; 0: one per core this process may use.
     pub workers: usize,
     /// Whether to use the kernel path at all.
     pub kernel: bool,
-    /// Program and arguments that start one worker.
+    /// Program and arguments that run [`userspace::worker::main`]; empty: no userspace path.
     pub worker_command: Vec<OsString>,
     /// Sizes of the kernel path's maps, unless pinned ones are adopted.
     pub capacity: Capacity,
@@ -74,6 +76,9 @@ pub enum Error {
     /// The kernel path failed.
     #[error(transparent)]
     Bpf(#[from] bpf::Error),
+    /// The userspace path failed.
+    #[error(transparent)]
+    Userspace(#[from] userspace::Error),
     /// More than fits; nothing was changed.
     #[error("{wanted} {what} needed, room for {limit}; nothing was changed")]
     Capacity {
@@ -117,6 +122,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Dataplane {
     kernel: Option<Kernel>,
+    userspace: Option<Userspace>,
     support: Support,
     /// Where each route executes now.
     paths: BTreeMap<RouteKey, Path>,
@@ -130,12 +136,14 @@ impl Dataplane {
     /// Never because a path is not available: [`Dataplane::support`] tells.
     pub fn open(options: Options) -> Result<Self, Error> {
         let kernel = open_kernel(&options);
+        let userspace = open_userspace(&options);
         let support = Support {
             kernel: kernel.as_ref().map(drop).map_err(Clone::clone),
-            userspace: Err("this build has no userspace path".to_owned()),
+            userspace: userspace.as_ref().map(drop).map_err(Clone::clone),
         };
         Ok(Self {
             kernel: kernel.ok(),
+            userspace: userspace.ok(),
             support,
             paths: BTreeMap::new(),
         })
@@ -154,6 +162,9 @@ impl Dataplane {
     /// [`Error::Capacity`] and [`Error::Unavailable`] before anything is changed.
     pub fn sync(&mut self, table: &Table) -> Result<(), Error> {
         self.check(table.routes.iter())?;
+        if let Some(userspace) = &mut self.userspace {
+            userspace.sync(table)?;
+        }
         if let Some(kernel) = &mut self.kernel {
             kernel.sync(table)?;
         }
@@ -172,8 +183,15 @@ impl Dataplane {
     /// [`Error::Capacity`] and [`Error::Unavailable`] before anything is changed.
     pub fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
         self.check(diff.set.iter().map(|(key, route)| (key, route)))?;
+        let there = share(diff, Path::Userspace, &self.paths);
+        if let Some(userspace) = &mut self.userspace {
+            userspace.prepare(&there)?;
+        }
         if let Some(kernel) = &mut self.kernel {
             kernel.apply(&share(diff, Path::Kernel, &self.paths))?;
+        }
+        if let Some(userspace) = &mut self.userspace {
+            userspace.apply(&there)?;
         }
         for key in &diff.removed {
             self.paths.remove(key);
@@ -194,6 +212,9 @@ impl Dataplane {
         if let Some(kernel) = &self.kernel {
             kernel::read_counters(kernel, &mut counters)?;
         }
+        if let Some(userspace) = &self.userspace {
+            userspace.read_counters(&mut counters);
+        }
         Ok(counters)
     }
 
@@ -212,6 +233,9 @@ impl Dataplane {
     ///
     /// When something that should be attached cannot be.
     pub fn tick(&mut self) -> Result<(), Error> {
+        if let Some(userspace) = &mut self.userspace {
+            userspace.tick();
+        }
         match &mut self.kernel {
             Some(kernel) => kernel.tick(),
             None => Ok(()),
@@ -232,12 +256,15 @@ impl Dataplane {
         kernel.test_run(input)
     }
 
-    /// Ends.
+    /// Ends. Workers forward what has arrived and end too.
     ///
     /// # Errors
     ///
     /// When a pin cannot be removed.
     pub fn close(self, how: Close) -> Result<(), Error> {
+        if let Some(userspace) = self.userspace {
+            userspace.close();
+        }
         match (self.kernel, how) {
             (Some(kernel), Close::Detach) => kernel.detach(),
             _ => Ok(()),
@@ -272,6 +299,17 @@ fn open_kernel(options: &Options) -> Result<Kernel, String> {
     bpf::probe::probe().map_err(|reason| reason.to_string())?;
     Kernel::open(&options.bpffs, &options.instance, options.capacity)
         .map_err(|error| error.to_string())
+}
+
+fn open_userspace(options: &Options) -> Result<Userspace, String> {
+    if options.worker_command.is_empty() {
+        return Err("no worker command is set".to_owned());
+    }
+    let options = userspace::Options {
+        workers: options.workers,
+        worker_command: options.worker_command.clone(),
+    };
+    Userspace::open(options).map_err(|error| error.to_string())
 }
 
 /// The part of a difference that concerns `path`: a route that moves to another path is removed

@@ -119,6 +119,28 @@ impl PacketSocket {
         check(result).map(drop)
     }
 
+    /// Says whether packets of the interface the tap is bound to carry an Ethernet header.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn is_ethernet(&self) -> io::Result<bool> {
+        let mut address = link_address(0, 0);
+        let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to `address`, any bytes are a value.
+        let result = unsafe {
+            libc::getsockname(
+                self.fd.as_raw_fd(),
+                (&raw mut address).cast(),
+                &raw mut length,
+            )
+        };
+        check(result)?;
+        Ok(matches!(
+            address.sll_hatype,
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK
+        ))
+    }
+
     /// Joins the bound tap to a `packet_fanout` group by flow hash, a new one for `None`, and
     /// returns the group's number, unique in the network namespace.
     ///

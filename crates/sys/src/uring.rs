@@ -87,15 +87,22 @@ impl Uring {
         }
     }
 
-    /// Waits until one of `descriptors` is readable, has an error, or `timeout` is over.
+    /// Waits until `first` or one of `others` is readable or has an error, or `timeout` is over,
+    /// and says whether it was `first`.
     ///
     /// # Errors
     /// The system call's; an interruption by a signal is none.
-    pub fn wait(&mut self, descriptors: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
+    pub fn wait<'f>(
+        &mut self,
+        first: BorrowedFd<'f>,
+        others: impl Iterator<Item = BorrowedFd<'f>>,
+        timeout: Duration,
+    ) -> io::Result<bool> {
         let Some(ring) = &mut self.ring else {
-            return poll(descriptors, timeout);
+            return poll(first, others, timeout);
         };
-        for fd in descriptors.iter().map(AsRawFd::as_raw_fd) {
+        let descriptors = std::iter::once(first).chain(others);
+        for fd in descriptors.map(|fd| fd.as_raw_fd()) {
             if self.armed.contains(&fd) {
                 continue;
             }
@@ -118,7 +125,7 @@ impl Uring {
         for completion in ring.completion() {
             disarm(&mut self.armed, completion.user_data());
         }
-        Ok(())
+        Ok(!self.armed.contains(&first.as_raw_fd()))
     }
 
     /// Takes back the waiting for a descriptor that is about to be closed.
@@ -300,14 +307,18 @@ fn submit_calls(slots: &[Slot], messages: &[libc::msghdr], results: &mut [i32]) 
     }
 }
 
-fn poll(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
-    let mut polled: Vec<_> = descriptors
-        .iter()
-        .map(|fd| nix::poll::PollFd::new(*fd, nix::poll::PollFlags::POLLIN))
+fn poll<'f>(
+    first: BorrowedFd<'f>,
+    others: impl Iterator<Item = BorrowedFd<'f>>,
+    timeout: Duration,
+) -> io::Result<bool> {
+    let mut polled: Vec<_> = std::iter::once(first)
+        .chain(others)
+        .map(|fd| nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLIN))
         .collect();
     let milliseconds = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
     match nix::poll::poll(&mut polled, milliseconds) {
-        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+        Ok(_) | Err(nix::Error::EINTR) => Ok(polled[0].any().unwrap_or(true)),
         Err(error) => Err(error.into()),
     }
 }

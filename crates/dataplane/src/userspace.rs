@@ -1,0 +1,233 @@
+//! The userspace path: AF_PACKET in, AF_PACKET out, in worker processes that the supervisor starts,
+//! feeds and replaces.
+//!
+//! Supervisor side: this file, `process`, `taps`, `filter`, `slots`. Worker side: `worker`,
+//! `receive`, `lookup`, `rewrite`, `send`. Between them: `handover`, `shared`.
+
+mod filter;
+mod handover;
+mod lookup;
+mod pool;
+mod process;
+mod receive;
+mod rewrite;
+mod send;
+mod shared;
+mod slots;
+mod taps;
+pub mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io;
+
+use model::diff::TableDiff;
+use model::net::Prefix;
+use model::table::{OutputState, Path, Route, RouteKey, Table};
+
+use crate::counters::Counters;
+use handover::{CountedRoute, TableChange};
+use pool::Pool;
+use slots::Slots;
+
+/// How the userspace path is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of workers, 0 for one per usable core.
+    pub workers: usize,
+    /// Program and arguments that run [`worker::main`].
+    pub worker_command: Vec<OsString>,
+}
+
+/// What went wrong on the userspace path.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// AF_PACKET sockets cannot be opened.
+    #[error("userspace path: cannot open an AF_PACKET socket: {0} (CAP_NET_RAW is needed)")]
+    Unavailable(#[source] io::Error),
+    /// Counters for that many rules or outputs do not fit.
+    #[error(
+        "userspace path: no room for {rules} more rules and {outputs} more outputs \
+         (it holds {} rules and {} outputs): remove some or use fewer",
+        shared::MAX_RULES,
+        shared::MAX_OUTPUTS
+    )]
+    Capacity {
+        /// Rules too many.
+        rules: u32,
+        /// Outputs too many.
+        outputs: u32,
+    },
+    /// No worker could be started.
+    #[error("userspace path: cannot start a worker ({}): {source}", command.join(" "))]
+    Start {
+        /// The command that was run.
+        command: Vec<String>,
+        /// The kernel's answer, or the conversation's failure.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A system call failed.
+    #[error("userspace path: {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// The userspace path, as the supervisor holds it.
+#[derive(Debug)]
+pub struct Userspace {
+    pool: Pool,
+    slots: Slots,
+    table: Table,
+    counted: BTreeMap<RouteKey, CountedRoute>,
+}
+
+/// The interfaces the path listens on, with the groups wanted there, and those it sends by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Interfaces {
+    ingress: BTreeMap<u32, BTreeSet<Prefix>>,
+    egress: BTreeSet<u32>,
+}
+
+/// Says why the path is not available in this process, `Ok` if it is.
+///
+/// # Errors
+/// [`Error::Unavailable`].
+pub fn support() -> Result<(), Error> {
+    sys::packet_socket::PacketSocket::egress(1 << 16)
+        .map(drop)
+        .map_err(Error::Unavailable)
+}
+
+impl Userspace {
+    /// Prepares the path. Workers are started when the first route needs them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub fn open(options: Options) -> Result<Self, Error> {
+        support()?;
+        Ok(Self {
+            pool: Pool::new(options)?,
+            slots: Slots::default(),
+            table: Table::default(),
+            counted: BTreeMap::new(),
+        })
+    }
+
+    /// Makes the path execute exactly its own routes of `table`.
+    ///
+    /// # Errors
+    /// As [`Userspace::apply`].
+    pub fn sync(&mut self, table: &Table) -> Result<(), Error> {
+        let mut own = table.clone();
+        own.routes.retain(|_, route| route.path == Path::Userspace);
+        self.apply(&TableDiff::between(&self.table, &own))
+    }
+
+    /// Makes sure that a change can be applied: that its counters fit and its workers run.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`] and [`Error::Start`], with nothing changed.
+    pub fn prepare(&mut self, diff: &TableDiff) -> Result<(), Error> {
+        let (rules, outputs) = self.slots.shortage(diff.set.iter().map(|(_, route)| route));
+        if rules + outputs > 0 {
+            return Err(Error::Capacity { rules, outputs });
+        }
+        if !diff.set.is_empty() {
+            self.pool.start()?;
+        }
+        Ok(())
+    }
+
+    /// Applies a change, all of whose routes are of this path. When this returns, every worker
+    /// that runs executes the new table.
+    ///
+    /// # Errors
+    /// As [`Userspace::prepare`], with nothing changed.
+    pub fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
+        if diff.is_empty() {
+            return Ok(());
+        }
+        self.prepare(diff)?;
+        let change = self.assign(diff)?;
+        let interfaces = Interfaces::of(&self.table);
+        self.pool
+            .change(&change, &interfaces, &self.counted, &self.table);
+        Ok(())
+    }
+
+    /// Adds everything counted to `counters`.
+    pub fn read_counters(&self, counters: &mut Counters) {
+        for (name, rule) in self.slots.read(&self.pool) {
+            counters.rules.entry(name).or_default().add(&rule);
+        }
+        counters.workers = self.pool.worker_counters();
+    }
+
+    /// Replaces workers that died or hang. To be called about every 50 ms.
+    pub fn tick(&mut self) {
+        self.pool.tick(&self.counted, &self.table);
+    }
+
+    /// Forwards what has arrived and ends the workers.
+    pub fn close(self) {
+        self.pool.end();
+    }
+
+    /// Takes the change over into the supervisor's own table and names the counters.
+    fn assign(&mut self, diff: &TableDiff) -> Result<TableChange, Error> {
+        let mut replaced: Vec<Route> = Vec::new();
+        for key in &diff.removed {
+            replaced.extend(self.table.routes.remove(key));
+            self.counted.remove(key);
+        }
+        let mut set = Vec::with_capacity(diff.set.len());
+        for (key, route) in &diff.set {
+            let acquired = self.slots.acquire(route, &self.pool);
+            let (rule, outputs) = acquired.ok_or(Error::Capacity {
+                rules: 0,
+                outputs: 1,
+            })?;
+            replaced.extend(self.table.routes.insert(*key, route.clone()));
+            let counted = CountedRoute {
+                route: route.clone(),
+                rule,
+                outputs,
+            };
+            self.counted.insert(*key, counted.clone());
+            set.push((*key, counted));
+        }
+        for route in &replaced {
+            self.slots.release(route);
+        }
+        for address in &diff.own_removed {
+            self.table.own_addresses.remove(address);
+        }
+        self.table.own_addresses.extend(&diff.own_added);
+        Ok(TableChange {
+            removed: diff.removed.clone(),
+            set,
+            own_removed: diff.own_removed.clone(),
+            own_added: diff.own_added.clone(),
+        })
+    }
+}
+
+impl Interfaces {
+    fn of(table: &Table) -> Self {
+        let mut interfaces = Self::default();
+        for (key, route) in &table.routes {
+            let groups = interfaces.ingress.entry(key.ingress.0).or_default();
+            groups.insert(key.groups);
+            for output in &route.outputs {
+                if let OutputState::Up(egress) = &output.state {
+                    interfaces.egress.insert(egress.interface.0);
+                }
+            }
+        }
+        interfaces
+    }
+}

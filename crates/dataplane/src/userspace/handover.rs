@@ -1,0 +1,265 @@
+//! What supervisor and worker say to each other: length-prefixed postcard messages on a socket
+//! pair, descriptors riding along.
+//!
+//! The supervisor speaks, the worker only confirms. Both sides keep the order, so a confirmation
+//! also means that everything said before has been done.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use model::table::{Route, RouteKey};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sys::descriptor::{receive_with, send_with};
+use sys::packet_socket::RingSize;
+
+use super::shared::{OutputSlot, RuleSlot};
+
+/// A message above this size is a mistake: 10,000 routes take about 3 MiB.
+const MAX_MESSAGE: usize = 256 << 20;
+/// Bytes of the length in front of each message.
+const PREFIX: usize = 4;
+
+/// What the supervisor says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToWorker {
+    /// First of all; the counters' region comes with it.
+    Hello {
+        /// Number of the worker.
+        worker: u32,
+        /// Core to pin to.
+        cpu: u32,
+    },
+    /// An egress socket comes with this message.
+    Egress {
+        /// The interface it sends by.
+        interface: u32,
+    },
+    /// No route sends by that interface any more.
+    DropEgress {
+        /// The interface.
+        interface: u32,
+    },
+    /// Changes the table, which is empty at first.
+    Change(TableChange),
+    /// A tap comes with this message. It is still closed; the supervisor opens it once the worker
+    /// has confirmed.
+    Tap {
+        /// The interface it listens on.
+        interface: u32,
+        /// Whether packets carry an Ethernet header there.
+        ethernet: bool,
+        /// Frames of its ring.
+        frames: usize,
+        /// Bytes of a frame.
+        frame_bytes: usize,
+    },
+    /// No route listens on that interface any more.
+    DropTap {
+        /// The interface.
+        interface: u32,
+    },
+    /// Asks for a confirmation with this number.
+    Confirm(u64),
+}
+
+/// What changes in the worker's table.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct TableChange {
+    /// Keys to take out.
+    pub removed: Vec<RouteKey>,
+    /// Routes to put in or to replace.
+    pub set: Vec<(RouteKey, CountedRoute)>,
+    /// Own addresses no longer there.
+    pub own_removed: Vec<IpAddr>,
+    /// Own addresses that came.
+    pub own_added: Vec<IpAddr>,
+}
+
+/// A route with the names of its counters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct CountedRoute {
+    /// The route.
+    pub route: Route,
+    /// Its rule's counters.
+    pub rule: RuleSlot,
+    /// Its outputs' counters, in their order.
+    pub outputs: Vec<OutputSlot>,
+}
+
+/// What the worker says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum FromWorker {
+    /// Everything said before [`ToWorker::Confirm`] with this number has been done.
+    Done(u64),
+}
+
+/// What went wrong between supervisor and worker.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The socket failed, or did not take or give a message in time.
+    #[error("control socket: {0}")]
+    Socket(#[from] io::Error),
+    /// The other side has gone.
+    #[error("control socket: closed by the other side")]
+    Closed,
+    /// Bytes that are no message.
+    #[error("control socket: not a message: {0}")]
+    Encoding(#[from] postcard::Error),
+    /// A message came without its descriptor.
+    #[error("control socket: a descriptor is missing")]
+    DescriptorMissing,
+}
+
+/// Size of a tap's ring, as a message carries it.
+#[must_use]
+pub(super) const fn ring_size(frames: usize, frame_bytes: usize) -> RingSize {
+    RingSize {
+        frames,
+        frame_bytes,
+    }
+}
+
+/// One end of the conversation.
+#[derive(Debug)]
+pub(super) struct Channel {
+    stream: UnixStream,
+    incoming: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+    unclaimed: VecDeque<OwnedFd>,
+}
+
+impl Channel {
+    /// Speaks over `stream`; its own blocking mode and time limits hold.
+    #[must_use]
+    pub(super) const fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            incoming: Vec::new(),
+            descriptors: Vec::new(),
+            unclaimed: VecDeque::new(),
+        }
+    }
+
+    /// The stream, to wait on.
+    #[must_use]
+    pub(super) const fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Says one message, with a descriptor or without.
+    ///
+    /// # Errors
+    /// [`Error::Socket`], also where the other side does not read within the stream's time limit.
+    pub(super) fn say(
+        &mut self,
+        message: &impl Serialize,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Error> {
+        let mut bytes = postcard::to_extend(message, vec![0; PREFIX])?;
+        let length = u32::try_from(bytes.len() - PREFIX).unwrap_or(u32::MAX);
+        bytes[..PREFIX].copy_from_slice(&length.to_le_bytes());
+        let mut descriptors = descriptor.as_slice();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            match send_with(&self.stream, rest, descriptors) {
+                Ok(0) => return Err(Error::Closed),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            }
+            descriptors = &[];
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived; `Ok(false)` if that is nothing.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] at the end of the stream.
+    pub(super) fn fill(&mut self) -> Result<bool, Error> {
+        let mut chunk = [0; 1 << 16];
+        match receive_with(&self.stream, &mut chunk, &mut self.descriptors) {
+            Ok(0) => Err(Error::Closed),
+            Ok(read) => {
+                self.incoming.extend_from_slice(&chunk[..read]);
+                self.unclaimed.extend(self.descriptors.drain(..));
+                Ok(true)
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes the next whole message out of what was read.
+    ///
+    /// # Errors
+    /// [`Error::Encoding`]; the conversation is over then.
+    pub(super) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, Error> {
+        let Some(prefix) = self.incoming.first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*prefix) as usize;
+        if length > MAX_MESSAGE {
+            return Err(postcard::Error::DeserializeBadEncoding.into());
+        }
+        let Some(body) = self.incoming.get(PREFIX..PREFIX + length) else {
+            return Ok(None);
+        };
+        let message = postcard::from_bytes(body)?;
+        self.incoming.drain(..PREFIX + length);
+        Ok(Some(message))
+    }
+
+    /// Takes the oldest descriptor that came.
+    ///
+    /// # Errors
+    /// [`Error::DescriptorMissing`].
+    pub(super) fn claim(&mut self) -> Result<OwnedFd, Error> {
+        self.unclaimed.pop_front().ok_or(Error::DescriptorMissing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn messages_and_descriptors_arrive_in_order() {
+        let (here, there) = UnixStream::pair().unwrap();
+        there.set_nonblocking(true).unwrap();
+        let (mut here, mut there) = (Channel::new(here), Channel::new(there));
+        let file = tempfile();
+        here.say(&ToWorker::Egress { interface: 7 }, Some(file.as_fd()))
+            .unwrap();
+        here.say(&ToWorker::Confirm(9), None).unwrap();
+        while there.fill().unwrap() {}
+        let first: ToWorker = there.next().unwrap().unwrap();
+        assert!(matches!(first, ToWorker::Egress { interface: 7 }));
+        there.claim().unwrap();
+        let second: ToWorker = there.next().unwrap().unwrap();
+        assert!(matches!(second, ToWorker::Confirm(9)));
+        assert!(there.next::<ToWorker>().unwrap().is_none());
+        assert!(matches!(there.claim(), Err(Error::DescriptorMissing)));
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_an_error() {
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(here);
+        assert!(matches!(Channel::new(there).fill(), Err(Error::Closed)));
+    }
+
+    fn tempfile() -> OwnedFd {
+        UnixStream::pair().unwrap().0.into()
+    }
+}

@@ -1,0 +1,372 @@
+//! The workers, all of them: started together, told the same, replaced one by one.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::table::{RouteKey, Table};
+
+use super::handover::{self, CountedRoute, TableChange};
+use super::process::Process;
+use super::shared::{Counted, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
+use super::slots::Reading;
+use super::taps::Fanout;
+use super::{Error, Interfaces, Options};
+use crate::counters::WorkerCounters;
+
+/// First pause before a worker is started again; doubled with each failure.
+const BACKOFF: Duration = Duration::from_millis(250);
+/// Longest pause.
+const MAX_BACKOFF: Duration = Duration::from_secs(8);
+/// A worker that ran this long starts over with the first pause.
+const STABLE: Duration = Duration::from_secs(10);
+/// Longest a worker may take to start.
+const START: Duration = Duration::from_secs(5);
+
+/// The workers.
+#[derive(Debug)]
+pub(super) struct Pool {
+    options: Options,
+    cpus: Vec<u32>,
+    workers: Vec<Worker>,
+    /// `packet_fanout` groups by interface.
+    fanouts: BTreeMap<u32, Option<u16>>,
+    interfaces: Interfaces,
+}
+
+#[derive(Debug)]
+struct Worker {
+    id: u32,
+    cpu: u32,
+    region: OwnedFd,
+    counters: Arc<SharedCounters>,
+    state: State,
+    restarts: u64,
+    backoff: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Started, not yet confirmed: its taps are closed.
+    Starting(Process),
+    Running(Process),
+    /// To be started again at that time.
+    Waiting(Instant),
+}
+
+impl Pool {
+    /// Decides how many workers there will be and where; starts none.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the usable cores cannot be read.
+    pub(super) fn new(options: Options) -> Result<Self, Error> {
+        let cpus = sys::capability::usable_cpus().map_err(|source| Error::System {
+            what: "reading the usable cores",
+            source,
+        })?;
+        Ok(Self {
+            options,
+            cpus,
+            workers: Vec::new(),
+            fanouts: BTreeMap::new(),
+            interfaces: Interfaces::default(),
+        })
+    }
+
+    /// Starts all workers unless they have been; returns once they are ready.
+    ///
+    /// # Errors
+    /// [`Error::Start`], with none left running.
+    pub(super) fn start(&mut self) -> Result<(), Error> {
+        if !self.workers.is_empty() {
+            return Ok(());
+        }
+        let started = self.start_all();
+        if let Err(source) = started {
+            let command = self.options.worker_command.iter();
+            let command = command.map(|word| word.to_string_lossy().into_owned());
+            std::mem::take(&mut self.workers)
+                .into_iter()
+                .for_each(Worker::end);
+            return Err(Error::Start {
+                command: command.collect(),
+                source: Box::new(source),
+            });
+        }
+        Ok(())
+    }
+
+    fn start_all(&mut self) -> Result<(), handover::Error> {
+        // The first change will tell them more.
+        let (counted, table) = (BTreeMap::new(), Table::default());
+        let count = match self.options.workers {
+            0 => self.cpus.len().max(1),
+            count => count,
+        };
+        for (id, cpu) in (0..count as u32).zip(self.cpus.iter().copied().cycle()) {
+            let (region, counters) = SharedCounters::create()?;
+            let mut worker = Worker {
+                id,
+                cpu,
+                region,
+                counters: Arc::new(counters),
+                state: State::Waiting(Instant::now()),
+                restarts: 0,
+                backoff: BACKOFF,
+            };
+            let process = worker.launch(&self.options, &self.interfaces, &counted, &table)?;
+            worker.state = State::Running(process);
+            self.workers.push(worker);
+        }
+        for worker in &mut self.workers {
+            if let Some(process) = worker.state.process() {
+                process.await_confirmation()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells all workers of a change. A worker that does not take it is killed, and will start
+    /// again with the whole table.
+    pub(super) fn change(
+        &mut self,
+        change: &TableChange,
+        interfaces: &Interfaces,
+        counted: &BTreeMap<RouteKey, CountedRoute>,
+        table: &Table,
+    ) {
+        self.interfaces = interfaces.clone();
+        for worker in &mut self.workers {
+            worker.try_or_kill(|process| {
+                process.add_egress(interfaces.egress.iter().copied())?;
+                process.change(change.clone())?;
+                process.add_taps(interfaces.ingress.keys().copied())?;
+                process.ask()
+            });
+        }
+        for worker in &mut self.workers {
+            worker.try_or_kill(Process::await_confirmation);
+        }
+        self.open_taps();
+        for worker in &mut self.workers {
+            worker.try_or_kill(|process| {
+                process.drop_taps(|interface| interfaces.ingress.contains_key(&interface))?;
+                process.drop_egress(|interface| interfaces.egress.contains(&interface))
+            });
+        }
+        self.fanouts
+            .retain(|interface, _| interfaces.ingress.contains_key(interface));
+        self.tick(counted, table);
+    }
+
+    /// Opens the taps of all workers that run, or renews their filters.
+    fn open_taps(&mut self) {
+        let alone = self.workers.len() == 1;
+        for worker in &mut self.workers {
+            let State::Running(process) = &worker.state else {
+                continue;
+            };
+            let mut taps = process.taps();
+            for (interface, groups) in &self.interfaces.ingress {
+                let group = self.fanouts.entry(*interface).or_default();
+                let fanout = if alone {
+                    Fanout::Alone
+                } else {
+                    Fanout::Group(group)
+                };
+                if let Err(error) = taps.open(*interface, groups, fanout) {
+                    tracing::error!(
+                        "worker {}: cannot open the tap on interface {interface}: {error}",
+                        worker.id
+                    );
+                }
+            }
+        }
+    }
+
+    /// Replaces workers that died or hang, and finishes starts.
+    pub(super) fn tick(&mut self, counted: &BTreeMap<RouteKey, CountedRoute>, table: &Table) {
+        let mut ready = false;
+        for worker in &mut self.workers {
+            ready |= worker.tick(&self.options, &self.interfaces, counted, table);
+        }
+        if ready {
+            self.open_taps();
+        }
+    }
+
+    /// The workers' own counters.
+    pub(super) fn worker_counters(&self) -> Vec<WorkerCounters> {
+        self.workers.iter().map(Worker::counters).collect()
+    }
+
+    /// Ends all workers.
+    pub(super) fn end(self) {
+        self.workers.into_iter().for_each(Worker::end);
+    }
+}
+
+impl Reading for Pool {
+    fn rule(&self, slot: RuleSlot) -> Counted {
+        let mut sum = Counted::default();
+        for worker in &self.workers {
+            sum.add(&worker.counters.rule(slot));
+        }
+        sum
+    }
+
+    fn output(&self, slot: OutputSlot) -> Counted {
+        let mut sum = Counted::default();
+        for worker in &self.workers {
+            sum.add(&worker.counters.output(slot));
+        }
+        sum
+    }
+}
+
+impl Worker {
+    /// Starts the process and tells it everything.
+    fn launch(
+        &self,
+        options: &Options,
+        interfaces: &Interfaces,
+        counted: &BTreeMap<RouteKey, CountedRoute>,
+        table: &Table,
+    ) -> Result<Process, handover::Error> {
+        let place = (self.id, self.cpu);
+        let command = &options.worker_command;
+        let mut process = Process::start(command, place, &self.region, &self.counters)?;
+        let tell = |process: &mut Process| {
+            process.add_egress(interfaces.egress.iter().copied())?;
+            process.change(TableChange {
+                set: counted.iter().map(|(k, v)| (*k, v.clone())).collect(),
+                own_added: table.own_addresses.iter().copied().collect(),
+                ..TableChange::default()
+            })?;
+            process.add_taps(interfaces.ingress.keys().copied())?;
+            process.ask()
+        };
+        match tell(&mut process) {
+            Ok(()) => Ok(process),
+            Err(error) => {
+                process.kill();
+                Err(error)
+            }
+        }
+    }
+
+    /// One step of the worker's life; `true` if its taps have to be opened.
+    fn tick(
+        &mut self,
+        options: &Options,
+        interfaces: &Interfaces,
+        counted: &BTreeMap<RouteKey, CountedRoute>,
+        table: &Table,
+    ) -> bool {
+        let state = std::mem::replace(&mut self.state, State::Waiting(Instant::now()));
+        let (state, ready) = match state {
+            State::Waiting(at) if at > Instant::now() => (State::Waiting(at), false),
+            State::Waiting(_) => {
+                self.restarts += 1;
+                match self.launch(options, interfaces, counted, table) {
+                    Ok(process) => (State::Starting(process), false),
+                    Err(error) => (self.failed("cannot be started", &error), false),
+                }
+            }
+            State::Starting(process) | State::Running(process) if process.has_ended() => {
+                (self.buried(&process), false)
+            }
+            State::Starting(mut process) => match process.is_confirmed(Duration::ZERO) {
+                Ok(true) => (State::Running(process), true),
+                Ok(false) if process.started.elapsed() < START => (State::Starting(process), false),
+                _ => {
+                    process.kill();
+                    (State::Starting(process), false)
+                }
+            },
+            State::Running(mut process) => {
+                process.taps().read_statistics();
+                if process.hangs() {
+                    tracing::warn!("worker {} hangs and is replaced", self.id);
+                    process.kill();
+                }
+                (State::Running(process), false)
+            }
+        };
+        self.state = state;
+        ready
+    }
+
+    fn buried(&mut self, process: &Process) -> State {
+        if process.started.elapsed() > STABLE {
+            self.backoff = BACKOFF;
+        }
+        self.pause()
+    }
+
+    fn failed(&mut self, what: &str, error: &dyn std::error::Error) -> State {
+        tracing::error!("worker {} {what}: {error}", self.id);
+        self.pause()
+    }
+
+    fn pause(&mut self) -> State {
+        let until = Instant::now() + self.backoff;
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        State::Waiting(until)
+    }
+
+    /// Does something with a worker that is there; kills it if that fails.
+    fn try_or_kill(&mut self, act: impl FnOnce(&mut Process) -> Result<(), handover::Error>) {
+        let Some(process) = self.state.process() else {
+            return;
+        };
+        if let Err(error) = act(process) {
+            tracing::warn!("worker {} is replaced: {error}", self.id);
+            process.kill();
+        }
+    }
+
+    fn counters(&self) -> WorkerCounters {
+        if let Some(process) = self.state.process_ref() {
+            process.taps().read_statistics();
+        }
+        let read = |word| self.counters.worker(word);
+        WorkerCounters {
+            id: self.id,
+            cpu: self.cpu,
+            pid: self.state.process_ref().map_or(0, |process| process.pid),
+            restarts: self.restarts,
+            received: read(WorkerWord::Received),
+            matched: read(WorkerWord::Matched),
+            not_matched: read(WorkerWord::NotMatched),
+            forwarded: read(WorkerWord::Forwarded),
+            buffer_exhausted: read(WorkerWord::BufferExhausted) + read(WorkerWord::Lost),
+            receive_errors: read(WorkerWord::ReceiveErrors),
+            transmit_errors: read(WorkerWord::TransmitErrors),
+        }
+    }
+
+    fn end(self) {
+        match self.state {
+            State::Starting(process) | State::Running(process) => process.end(),
+            State::Waiting(_) => {}
+        }
+    }
+}
+
+impl State {
+    fn process(&mut self) -> Option<&mut Process> {
+        match self {
+            Self::Starting(process) | Self::Running(process) => Some(process),
+            Self::Waiting(_) => None,
+        }
+    }
+
+    fn process_ref(&self) -> Option<&Process> {
+        match self {
+            Self::Starting(process) | Self::Running(process) => Some(process),
+            Self::Waiting(_) => None,
+        }
+    }
+}

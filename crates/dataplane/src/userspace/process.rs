@@ -1,0 +1,304 @@
+//! One worker process, from its start to its end, as the supervisor sees it.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sys::descriptor::ProcessHandle;
+use sys::packet_socket::PacketSocket;
+
+use super::handover::{self, Channel, FromWorker, TableChange, ToWorker};
+use super::shared::{SharedCounters, WorkerWord};
+use super::taps::Taps;
+
+/// Bytes of an egress socket's send buffer: one submission of full super-packets.
+const SEND_BUFFER: usize = 16 << 20;
+/// Longest a worker may take to read or to confirm: it is between two batches in well under 10 ms.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest a worker's heartbeat may stand still; its longest sleep is 100 ms.
+const HANG: Duration = Duration::from_millis(1000);
+
+/// A running worker.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// When it was started.
+    pub started: Instant,
+    handle: ProcessHandle,
+    channel: Channel,
+    taps: Arc<Mutex<Taps>>,
+    egress: Vec<u32>,
+    ended: Arc<AtomicBool>,
+    reaper: Option<JoinHandle<()>>,
+    said: u64,
+    confirmed: u64,
+    heartbeat: (u64, Instant),
+    counters: Arc<SharedCounters>,
+}
+
+impl Process {
+    /// Starts a worker and says hello.
+    ///
+    /// # Errors
+    /// The program cannot be run, or the conversation fails.
+    pub(super) fn start(
+        command: &[OsString],
+        (worker, cpu): (u32, u32),
+        region: &OwnedFd,
+        counters: &Arc<SharedCounters>,
+    ) -> Result<Self, handover::Error> {
+        let (here, there) = UnixStream::pair()?;
+        here.set_write_timeout(Some(PATIENCE))?;
+        let (program, arguments) = command
+            .split_first()
+            .ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::from(OwnedFd::from(there)))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(handover::Error::Socket)?;
+        let pid = child.id();
+        let handle = ProcessHandle::open(pid)?;
+        let taps = Arc::new(Mutex::new(Taps::new(Arc::clone(counters))));
+        let ended = Arc::new(AtomicBool::new(false));
+        let reaper = reap(child, Arc::clone(&taps), Arc::clone(&ended))?;
+        let mut process = Self {
+            pid,
+            started: Instant::now(),
+            handle,
+            channel: Channel::new(here),
+            taps,
+            egress: Vec::new(),
+            ended,
+            reaper: Some(reaper),
+            said: 0,
+            confirmed: 0,
+            heartbeat: (counters.worker(WorkerWord::Heartbeat), Instant::now()),
+            counters: Arc::clone(counters),
+        };
+        let hello = ToWorker::Hello { worker, cpu };
+        process.channel.say(&hello, Some(region.as_fd()))?;
+        Ok(process)
+    }
+
+    /// Says whether the process has ended.
+    #[must_use]
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Gives the worker sockets for the interfaces in `wanted` it cannot send by yet.
+    ///
+    /// # Errors
+    /// The conversation's, or a socket cannot be opened.
+    pub(super) fn add_egress(
+        &mut self,
+        wanted: impl Iterator<Item = u32>,
+    ) -> Result<(), handover::Error> {
+        for interface in wanted {
+            if !self.egress.contains(&interface) {
+                let socket = PacketSocket::egress(SEND_BUFFER)?;
+                self.channel
+                    .say(&ToWorker::Egress { interface }, Some(socket.as_fd()))?;
+                self.egress.push(interface);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the sockets for interfaces that `wanted` does not name.
+    ///
+    /// # Errors
+    /// The conversation's.
+    pub(super) fn drop_egress(
+        &mut self,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Result<(), handover::Error> {
+        let gone: Vec<_> = self
+            .egress
+            .iter()
+            .copied()
+            .filter(|i| !wanted(*i))
+            .collect();
+        for interface in gone {
+            self.channel
+                .say(&ToWorker::DropEgress { interface }, None)?;
+            self.egress.retain(|other| *other != interface);
+        }
+        Ok(())
+    }
+
+    /// Tells the worker what changes in its table.
+    ///
+    /// # Errors
+    /// The conversation's.
+    pub(super) fn change(&mut self, change: TableChange) -> Result<(), handover::Error> {
+        self.channel.say(&ToWorker::Change(change), None)
+    }
+
+    /// Gives the worker taps, still closed, for the interfaces in `wanted` it has none for. An
+    /// interface that is gone is left out.
+    ///
+    /// # Errors
+    /// The conversation's, or a socket cannot be opened.
+    pub(super) fn add_taps(
+        &mut self,
+        wanted: impl Iterator<Item = u32>,
+    ) -> Result<(), handover::Error> {
+        let taps = Arc::clone(&self.taps);
+        let mut taps = lock(&taps);
+        for interface in wanted {
+            if taps.interfaces().any(|other| other == interface) {
+                continue;
+            }
+            let tap = match taps.prepare(interface) {
+                Ok(tap) => tap,
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let message = ToWorker::Tap {
+                interface,
+                ethernet: tap.ethernet,
+                frames: tap.size.frames,
+                frame_bytes: tap.size.frame_bytes,
+            };
+            self.channel.say(&message, Some(tap.socket.as_fd()))?;
+        }
+        Ok(())
+    }
+
+    /// Takes back the taps of interfaces that `wanted` does not name; what is in their rings is
+    /// still forwarded.
+    ///
+    /// # Errors
+    /// The conversation's.
+    pub(super) fn drop_taps(
+        &mut self,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Result<(), handover::Error> {
+        let taps = Arc::clone(&self.taps);
+        let mut taps = lock(&taps);
+        let gone: Vec<_> = taps.interfaces().filter(|i| !wanted(*i)).collect();
+        for interface in gone {
+            taps.drop_tap(interface);
+            self.channel.say(&ToWorker::DropTap { interface }, None)?;
+        }
+        Ok(())
+    }
+
+    /// The supervisor's copies of the taps.
+    pub(super) fn taps(&self) -> MutexGuard<'_, Taps> {
+        lock(&self.taps)
+    }
+
+    /// Asks the worker to confirm all that was said.
+    ///
+    /// # Errors
+    /// The conversation's.
+    pub(super) fn ask(&mut self) -> Result<(), handover::Error> {
+        self.said += 1;
+        self.channel.say(&ToWorker::Confirm(self.said), None)
+    }
+
+    /// Says whether all that was asked is confirmed, waiting up to `time`.
+    ///
+    /// # Errors
+    /// The conversation's.
+    pub(super) fn is_confirmed(&mut self, time: Duration) -> Result<bool, handover::Error> {
+        let deadline = Instant::now() + time;
+        loop {
+            while let Some(FromWorker::Done(number)) = self.channel.next()? {
+                self.confirmed = number;
+            }
+            if self.confirmed >= self.said {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            // A limit of zero would mean none.
+            let limit = left.max(Duration::from_micros(1));
+            self.channel.stream().set_read_timeout(Some(limit))?;
+            if !self.channel.fill()? && left.is_zero() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits for the confirmation of all that was asked.
+    ///
+    /// # Errors
+    /// The conversation's; `TimedOut` from a worker that hangs.
+    pub(super) fn await_confirmation(&mut self) -> Result<(), handover::Error> {
+        if self.is_confirmed(PATIENCE)? {
+            return Ok(());
+        }
+        Err(io::Error::from(ErrorKind::TimedOut).into())
+    }
+
+    /// Says whether the worker's heart has stopped beating.
+    pub(super) fn hangs(&mut self) -> bool {
+        let (beat, since) = self.heartbeat;
+        let now = self.counters.worker(WorkerWord::Heartbeat);
+        if now != beat {
+            self.heartbeat = (now, Instant::now());
+            return false;
+        }
+        since.elapsed() > HANG
+    }
+
+    /// Kills the process; its end is seen like any other.
+    pub(super) fn kill(&self) {
+        // It may have ended by itself meanwhile.
+        let _ = self.handle.kill();
+    }
+
+    /// Lets the worker forward what is in its rings and end, kills it if it does not, and waits.
+    pub(super) fn end(mut self) {
+        let asked = self
+            .drop_taps(|_| false)
+            .and_then(|()| self.ask())
+            .and_then(|()| self.await_confirmation());
+        if asked.is_err() {
+            self.kill();
+        }
+        let shut = self.channel.stream().shutdown(std::net::Shutdown::Both);
+        if shut.is_err() {
+            self.kill();
+        }
+        // The worker sees the closed channel at once; the reaper's end is the worker's.
+        if let Some(reaper) = self.reaper.take() {
+            let _ = reaper.join();
+        }
+    }
+}
+
+/// Waits for the child's end on a thread of its own, so that its taps are closed at once and the
+/// kernel gives its share to the other workers.
+fn reap(
+    mut child: Child,
+    taps: Arc<Mutex<Taps>>,
+    ended: Arc<AtomicBool>,
+) -> io::Result<JoinHandle<()>> {
+    let name = format!("mcr-reaper-{}", child.id());
+    std::thread::Builder::new().name(name).spawn(move || {
+        let status = child.wait();
+        lock(&taps).close();
+        ended.store(true, Ordering::Release);
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => tracing::warn!("worker process {} ended: {status}", child.id()),
+            Err(error) => tracing::warn!("worker process {}: {error}", child.id()),
+        }
+    })
+}
+
+fn lock(taps: &Mutex<Taps>) -> MutexGuard<'_, Taps> {
+    taps.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,175 @@
+//! The worker's side of its taps: packets are looked at where they lie in the ring, and given back
+//! once all their copies have left.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use packet::parse::{ChecksumState, Gso, Link, Meta};
+use sys::packet_socket::{PacketSocket, Ring, RingSize, VNET_HEADER, VnetHeader};
+
+/// Super-packets and jumbo frames that one batch may hold.
+const LARGE_BUFFERS: usize = 8;
+/// The largest IP packet, with room for link header and vnet header.
+const LARGE_BYTES: usize = 65_535 + 128;
+
+/// One tap.
+#[derive(Debug)]
+pub(super) struct Tap {
+    /// The interface it listens on.
+    pub interface: u32,
+    link: Link,
+    socket: PacketSocket,
+    ring: Ring,
+}
+
+/// Buffers for packets that are larger than a ring frame, shared by all taps.
+#[derive(Debug)]
+pub(super) struct LargeBuffers {
+    buffers: Vec<Box<[u8]>>,
+    used: usize,
+}
+
+/// Where a packet of the current batch lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the ring, so many frames behind the head.
+    Frame(u32),
+    /// In a large buffer, so many bytes of it.
+    Large(u32, u32),
+}
+
+/// What the next ring frame brings.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arrival {
+    /// A packet, and what the kernel says of it.
+    Packet(Place, Meta, VnetHeader),
+    /// The kernel had no room for all of it.
+    Lost,
+    /// All large buffers are in use: send the batch first.
+    Full,
+    /// Nothing has arrived.
+    Nothing,
+}
+
+impl Tap {
+    /// Maps the ring of a tap that the supervisor opened.
+    ///
+    /// # Errors
+    /// `EINVAL` if `size` is not the ring's.
+    pub(super) fn adopt(
+        fd: OwnedFd,
+        interface: u32,
+        link: Link,
+        size: RingSize,
+    ) -> io::Result<Self> {
+        let socket = PacketSocket::adopt(fd);
+        let ring = socket.map_ring(size)?;
+        Ok(Self {
+            interface,
+            link,
+            socket,
+            ring,
+        })
+    }
+
+    /// What stands in front of the IP header here.
+    #[must_use]
+    pub(super) const fn link(&self) -> Link {
+        self.link
+    }
+
+    /// The descriptor, to wait on.
+    #[must_use]
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Looks at the frame `index` places behind the head.
+    #[inline]
+    pub(super) fn arrival(&self, index: u32, large: &mut LargeBuffers) -> Arrival {
+        let Some(frame) = self.ring.frame(index as usize) else {
+            return Arrival::Nothing;
+        };
+        if frame.queued {
+            return self.large_arrival(frame.vlan, large);
+        }
+        if frame.truncated {
+            return Arrival::Lost;
+        }
+        Arrival::Packet(
+            Place::Frame(index),
+            meta(frame.vnet, frame.vlan),
+            frame.vnet,
+        )
+    }
+
+    fn large_arrival(&self, vlan: bool, large: &mut LargeBuffers) -> Arrival {
+        let index = large.used;
+        let Some(buffer) = large.buffers.get_mut(index) else {
+            return Arrival::Full;
+        };
+        let Ok(read) = self.socket.receive(buffer) else {
+            return Arrival::Lost;
+        };
+        let Some(vnet) = buffer.first_chunk::<VNET_HEADER>() else {
+            return Arrival::Lost;
+        };
+        let vnet = VnetHeader::decode(*vnet);
+        large.used += 1;
+        Arrival::Packet(
+            Place::Large(index as u32, read as u32),
+            meta(vnet, vlan),
+            vnet,
+        )
+    }
+
+    /// The bytes of a packet, link header first.
+    #[inline]
+    #[must_use]
+    pub(super) fn bytes<'a>(&'a self, large: &'a LargeBuffers, place: Place) -> &'a [u8] {
+        match place {
+            Place::Frame(index) => self
+                .ring
+                .frame(index as usize)
+                .map_or(&[], |frame| frame.bytes),
+            Place::Large(index, end) => large
+                .buffers
+                .get(index as usize)
+                .and_then(|buffer| buffer.get(VNET_HEADER..end as usize))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Gives the first `frames` frames back and empties the large buffers.
+    #[inline]
+    pub(super) fn release(&mut self, frames: u32, large: &mut LargeBuffers) {
+        self.ring.release(frames as usize);
+        large.used = 0;
+    }
+}
+
+impl Default for LargeBuffers {
+    fn default() -> Self {
+        Self {
+            buffers: vec![vec![0; LARGE_BYTES].into_boxed_slice(); LARGE_BUFFERS],
+            used: 0,
+        }
+    }
+}
+
+#[inline]
+fn meta(vnet: VnetHeader, vlan: bool) -> Meta {
+    let gso = (vnet.gso_type != 0).then_some(Gso {
+        size: vnet.gso_size,
+    });
+    let checksum = if vnet.flags & VnetHeader::NEEDS_CHECKSUM == 0 {
+        ChecksumState::Complete
+    } else {
+        ChecksumState::Partial
+    };
+    Meta {
+        vlan,
+        gso,
+        checksum,
+    }
+}

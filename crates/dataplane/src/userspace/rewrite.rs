@@ -1,0 +1,289 @@
+//! Routes as the worker executes them: everything that does not depend on the packet is worked out
+//! when the table changes, so that a copy is the packet's headers, rewritten, before its payload.
+
+use std::net::IpAddr;
+
+use model::net::{Mac, Ports, Prefix};
+use model::table::{DownReason, Egress, LinkHeader, Output, OutputState, RouteKey, Ttl};
+use packet::checksum;
+use packet::datagram::Datagram;
+use packet::ethernet;
+use packet::ipv6;
+use packet::parse::{ChecksumState, Gso};
+use packet::rewrite::{LinkChange, Rewrite, TtlChange, rewrite};
+use packet::verdict::DropReason;
+use sys::packet_socket::{VNET_HEADER, VnetHeader};
+
+use super::handover::CountedRoute;
+use super::shared::{OutputSlot, RuleSlot};
+
+/// Where the IP header lies in a [`Head`]: behind room for vnet header and link header.
+pub(super) const IP_AT: usize = VNET_HEADER + ethernet::HEADER;
+/// Room for the largest headers: 60 bytes of IPv4 or 40 of IPv6 with extensions, 8 of UDP.
+pub(super) const HEAD: usize = sys::uring::HEAD;
+
+/// A route, ready to execute.
+#[derive(Clone, Debug)]
+pub(super) struct CompiledRoute {
+    /// Its rule's counters.
+    pub rule: RuleSlot,
+    /// Its outputs, in the rule's order.
+    pub outputs: Box<[CompiledOutput]>,
+}
+
+/// One output.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CompiledOutput {
+    /// Its counters.
+    pub slot: OutputSlot,
+    /// What becomes of its copies.
+    pub action: Action,
+}
+
+/// What becomes of an output's copies.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    /// They are dropped.
+    Drop(DropReason),
+    /// They are sent.
+    Send(Sending),
+}
+
+/// How an output's copies are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    /// Interface they leave by.
+    pub interface: u32,
+    /// Its MTU in bytes.
+    pub mtu: usize,
+    change: Rewrite,
+    /// For ranges: what each packet's own destination is made of.
+    range: Option<Range>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    destination: Prefix,
+    ports: Ports,
+    first_port: u16,
+    group_mac: bool,
+}
+
+/// The headers of a packet or a run of packets, as they came, with room in front.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    /// The headers, IP at [`IP_AT`].
+    pub bytes: [u8; HEAD],
+    /// The datagram, its offsets within `bytes`.
+    pub datagram: Datagram,
+    /// Payload bytes of each segment, 0 for a single datagram.
+    pub gso_size: u16,
+}
+
+/// One copy's headers: vnet header, link header, IP and UDP.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopyHead {
+    bytes: [u8; HEAD],
+    start: usize,
+    end: usize,
+}
+
+impl CompiledRoute {
+    /// Works out what can be known beforehand.
+    #[must_use]
+    pub(super) fn compile(key: &RouteKey, counted: &CountedRoute) -> Self {
+        let outputs = counted.route.outputs.iter().zip(&counted.outputs);
+        let outputs = outputs.map(|(output, slot)| CompiledOutput {
+            slot: *slot,
+            action: compile_output(key, output),
+        });
+        Self {
+            rule: counted.rule,
+            outputs: outputs.collect(),
+        }
+    }
+}
+
+fn compile_output(key: &RouteKey, output: &Output) -> Action {
+    match &output.state {
+        OutputState::Down(reason) => Action::Drop(drop_reason(*reason)),
+        OutputState::Up(egress) => Action::Send(Sending {
+            interface: egress.interface.0,
+            mtu: egress.mtu as usize,
+            change: Rewrite {
+                source: egress.source,
+                destination: egress.destination.address,
+                source_port: egress.source_port,
+                destination_port: egress.ports.first,
+                ttl: match egress.ttl {
+                    Ttl::Keep => TtlChange::Keep,
+                    Ttl::Decrement => TtlChange::Decrement,
+                    Ttl::Set(ttl) => TtlChange::Set(ttl),
+                },
+                dscp: egress.dscp,
+                link: link_change(egress),
+            },
+            range: range(key, egress),
+        }),
+    }
+}
+
+fn link_change(egress: &Egress) -> LinkChange {
+    let (source, destination) = match egress.link {
+        LinkHeader::None => return LinkChange::None,
+        LinkHeader::Group { source } => (source, Mac::of_group(egress.destination.address)),
+        LinkHeader::Neighbour {
+            source,
+            destination,
+        } => (source, destination),
+    };
+    LinkChange::Ethernet {
+        source: source.0,
+        destination: destination.0,
+    }
+}
+
+fn range(key: &RouteKey, egress: &Egress) -> Option<Range> {
+    let single = egress.destination.is_host() && egress.ports.is_single();
+    (!single).then_some(Range {
+        destination: egress.destination,
+        ports: egress.ports,
+        first_port: key.ports.first,
+        group_mac: matches!(egress.link, LinkHeader::Group { .. }),
+    })
+}
+
+const fn drop_reason(reason: DownReason) -> DropReason {
+    match reason {
+        DownReason::InterfaceMissing => DropReason::InterfaceMissing,
+        DownReason::InterfaceDown => DropReason::InterfaceDown,
+        DownReason::NoAddress => DropReason::NoAddress,
+        DownReason::NoRoute => DropReason::NoRoute,
+        DownReason::NoNeighbour => DropReason::NoNeighbour,
+    }
+}
+
+impl Sending {
+    /// What this packet's copy looks like.
+    #[inline]
+    fn change_for(&self, datagram: &Datagram) -> Rewrite {
+        let Some(range) = &self.range else {
+            return self.change;
+        };
+        let mut change = self.change;
+        change.destination = range.destination.carry(datagram.destination);
+        if !range.ports.is_single() {
+            let offset = datagram.destination_port.wrapping_sub(range.first_port);
+            change.destination_port = range.ports.first.wrapping_add(offset);
+        }
+        if let (true, LinkChange::Ethernet { destination, .. }) =
+            (range.group_mac, &mut change.link)
+        {
+            *destination = Mac::of_group(change.destination).0;
+        }
+        change
+    }
+
+    /// Ethertype of the copies.
+    #[inline]
+    #[must_use]
+    pub(super) const fn protocol(&self) -> u16 {
+        match self.change.destination {
+            IpAddr::V4(_) => ethernet::IPV4,
+            IpAddr::V6(_) => ethernet::IPV6,
+        }
+    }
+}
+
+impl Head {
+    /// Takes the headers out of `packet`; `None` if they are longer than any UDP packet's should
+    /// be (IPv6 extension headers).
+    #[inline]
+    #[must_use]
+    pub(super) fn of(packet: &[u8], datagram: &Datagram, gso_size: u16) -> Option<Self> {
+        let headers = packet.get(datagram.ip_offset..datagram.payload_offset())?;
+        let mut bytes = [0; HEAD];
+        bytes
+            .get_mut(IP_AT..IP_AT + headers.len())?
+            .copy_from_slice(headers);
+        Some(Self {
+            bytes,
+            datagram: datagram.moved(IP_AT),
+            gso_size,
+        })
+    }
+
+    /// Makes a single datagram's headers those of a super-packet of `ip_length` bytes, its UDP
+    /// checksum partial.
+    pub(super) fn extend_to(&mut self, ip_length: usize) {
+        let headers = self.datagram.udp_offset - IP_AT;
+        let udp_length = (ip_length - headers) as u16;
+        self.datagram.ip_length = ip_length;
+        self.datagram.udp_length = udp_length;
+        self.datagram.checksum = ChecksumState::Partial;
+        self.datagram.udp_checksum =
+            checksum::pseudo_header(self.datagram.source, self.datagram.destination, udp_length);
+        self.datagram.gso = Some(Gso {
+            size: self.gso_size,
+        });
+        let udp = self.datagram.udp_offset;
+        self.bytes[udp + 4..udp + 6].copy_from_slice(&udp_length.to_be_bytes());
+        self.bytes[udp + 6..udp + 8].copy_from_slice(&self.datagram.udp_checksum.to_be_bytes());
+        let ip = &mut self.bytes[IP_AT..udp];
+        if self.datagram.source.is_ipv6() {
+            let payload = (ip_length - ipv6::HEADER) as u16;
+            ip[4..6].copy_from_slice(&payload.to_be_bytes());
+            return;
+        }
+        let mut delta = checksum::Delta::default();
+        delta.replace(u16::from_be_bytes([ip[2], ip[3]]), ip_length as u16);
+        let sum = delta.apply(u16::from_be_bytes([ip[10], ip[11]]));
+        ip[2..4].copy_from_slice(&(ip_length as u16).to_be_bytes());
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// Makes the headers of one copy.
+    ///
+    /// # Errors
+    /// The reason why it cannot be sent.
+    #[inline]
+    pub(super) fn copy_for(&self, to: &Sending) -> Result<CopyHead, DropReason> {
+        let mut bytes = self.bytes;
+        let datagram = &self.datagram;
+        let start = rewrite(&mut bytes, datagram, &to.change_for(datagram))?;
+        let end = datagram.payload_offset();
+        let vnet = self.vnet(start).encode();
+        let at = start - VNET_HEADER;
+        bytes[at..start].copy_from_slice(&vnet);
+        Ok(CopyHead {
+            bytes,
+            start: at,
+            end,
+        })
+    }
+
+    #[inline]
+    fn vnet(&self, start: usize) -> VnetHeader {
+        let mut vnet = VnetHeader::default();
+        if self.datagram.checksum == ChecksumState::Partial {
+            vnet.flags = VnetHeader::NEEDS_CHECKSUM;
+            vnet.checksum_start = (self.datagram.udp_offset - start) as u16;
+            vnet.checksum_offset = 6;
+        }
+        if self.gso_size != 0 {
+            vnet.gso_type = VnetHeader::GSO_UDP;
+            vnet.gso_size = self.gso_size;
+            vnet.header_bytes = (self.datagram.payload_offset() - start) as u16;
+        }
+        vnet
+    }
+}
+
+impl CopyHead {
+    /// The bytes to send before the payload.
+    #[inline]
+    #[must_use]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+}

@@ -1,0 +1,220 @@
+//! A worker's counters and heartbeat, in memory shared with the supervisor.
+//!
+//! One region per worker, kept by the supervisor over the worker's death, so that its successor
+//! counts on from where it stopped. Every word has one writer; readers may be a batch behind.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use packet::verdict::DropReason;
+use sys::shared_memory::{self, Words};
+
+use crate::counters::{Drops, Traffic};
+
+/// Rules whose counters fit.
+pub(super) const MAX_RULES: u32 = 16_384;
+/// Outputs, of all rules together, whose counters fit.
+pub(super) const MAX_OUTPUTS: u32 = 131_072;
+
+/// Words of one rule's or output's counters: packets, bytes, drops.
+const ENTRY: usize = 2 + DropReason::SLOTS;
+const RULES_AT: usize = 64;
+const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * ENTRY;
+const WORDS: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * ENTRY;
+
+/// Words that count for the worker as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum WorkerWord {
+    /// Grows as long as the worker's loop turns.
+    Heartbeat = 0,
+    /// Ring frames taken, super-packets as one; together with the kernel's statistics this shows
+    /// what a dying worker left behind.
+    Frames = 1,
+    /// Datagrams read from the taps.
+    Received = 2,
+    /// Datagrams that took a route.
+    Matched = 3,
+    /// Datagrams that took none.
+    NotMatched = 4,
+    /// Copies sent.
+    Forwarded = 5,
+    /// Datagrams lost in the worker for want of a buffer.
+    BufferExhausted = 6,
+    /// Failed receives.
+    ReceiveErrors = 7,
+    /// Failed sends.
+    TransmitErrors = 8,
+    /// Written by the supervisor: frames lost at full rings and in the rings of dead workers.
+    Lost = 16,
+}
+
+/// Names one rule's counters.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+pub(super) struct RuleSlot(pub u32);
+
+/// Names one output's counters.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+pub(super) struct OutputSlot(pub u32);
+
+/// One worker's region, mapped.
+#[derive(Debug)]
+pub(super) struct SharedCounters {
+    words: Words,
+}
+
+/// The values of one rule's or output's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Packets received or sent, and their bytes.
+    pub traffic: Traffic,
+    /// Packets dropped.
+    pub drops: Drops,
+}
+
+impl SharedCounters {
+    /// Makes a region with all counters 0. It is sparse: only what is counted takes memory.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub(super) fn create() -> io::Result<(OwnedFd, Self)> {
+        let region = shared_memory::create(c"mcr-counters", WORDS * size_of::<AtomicU64>())?;
+        let counters = Self::map(region.as_fd())?;
+        Ok((region, counters))
+    }
+
+    /// Maps the region another process made.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub(super) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
+        let words = Words::map(region, WORDS * size_of::<AtomicU64>())?;
+        Ok(Self { words })
+    }
+
+    /// Adds to one of the worker's own counters.
+    #[inline]
+    pub(super) fn add(&self, word: WorkerWord, count: u64) {
+        self.bump(word as usize, count);
+    }
+
+    /// Reads one of the worker's own counters.
+    #[must_use]
+    pub(super) fn worker(&self, word: WorkerWord) -> u64 {
+        self.read(word as usize)
+    }
+
+    /// Counts packets a rule received.
+    #[inline]
+    pub(super) fn rule_received(&self, rule: RuleSlot, packets: u64, bytes: u64) {
+        self.bump(rule_at(rule), packets);
+        self.bump(rule_at(rule) + 1, bytes);
+    }
+
+    /// Counts packets a rule dropped.
+    #[inline]
+    pub(super) fn rule_dropped(&self, rule: RuleSlot, reason: DropReason, packets: u64) {
+        self.bump(rule_at(rule) + 2 + reason as usize, packets);
+    }
+
+    /// Counts copies an output sent.
+    #[inline]
+    pub(super) fn output_sent(&self, output: OutputSlot, packets: u64, bytes: u64) {
+        self.bump(output_at(output), packets);
+        self.bump(output_at(output) + 1, bytes);
+    }
+
+    /// Counts copies an output dropped.
+    #[inline]
+    pub(super) fn output_dropped(&self, output: OutputSlot, reason: DropReason, packets: u64) {
+        self.bump(output_at(output) + 2 + reason as usize, packets);
+    }
+
+    /// Reads a rule's counters.
+    #[must_use]
+    pub(super) fn rule(&self, rule: RuleSlot) -> Counted {
+        self.counted(rule_at(rule))
+    }
+
+    /// Reads an output's counters.
+    #[must_use]
+    pub(super) fn output(&self, output: OutputSlot) -> Counted {
+        self.counted(output_at(output))
+    }
+
+    fn counted(&self, at: usize) -> Counted {
+        let traffic = Traffic {
+            packets: self.read(at),
+            bytes: self.read(at + 1),
+        };
+        let drops = Drops(std::array::from_fn(|reason| self.read(at + 2 + reason)));
+        Counted { traffic, drops }
+    }
+
+    fn read(&self, at: usize) -> u64 {
+        self.words
+            .as_slice()
+            .get(at)
+            .map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// A load and a store instead of a locked add: each word has one writer.
+    #[inline]
+    fn bump(&self, at: usize, count: u64) {
+        if let Some(word) = self.words.as_slice().get(at) {
+            let value = word.load(Ordering::Relaxed);
+            word.store(value.wrapping_add(count), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Counted {
+    /// Adds what another worker counted.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.traffic.add(other.traffic);
+        self.drops.add(&other.drops);
+    }
+
+    /// Takes off what was counted before, for a slot that had another owner.
+    #[must_use]
+    pub(super) fn since(&self, base: &Self) -> Self {
+        let mut since = self.clone();
+        since.traffic.packets -= base.traffic.packets;
+        since.traffic.bytes -= base.traffic.bytes;
+        for (mine, theirs) in since.drops.0.iter_mut().zip(base.drops.0) {
+            *mine -= theirs;
+        }
+        since
+    }
+}
+
+const fn rule_at(rule: RuleSlot) -> usize {
+    RULES_AT + rule.0 as usize * ENTRY
+}
+
+const fn output_at(output: OutputSlot) -> usize {
+    OUTPUTS_AT + output.0 as usize * ENTRY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_successor_counts_on() {
+        let (region, counters) = SharedCounters::create().unwrap();
+        counters.rule_received(RuleSlot(3), 2, 2048);
+        counters.output_dropped(OutputSlot(MAX_OUTPUTS - 1), DropReason::EgressFull, 5);
+        let successor = SharedCounters::map(region.as_fd()).unwrap();
+        successor.rule_received(RuleSlot(3), 1, 1024);
+        let rule = counters.rule(RuleSlot(3));
+        assert_eq!((rule.traffic.packets, rule.traffic.bytes), (3, 3072));
+        let output = counters.output(OutputSlot(MAX_OUTPUTS - 1));
+        assert_eq!(output.drops.0[DropReason::EgressFull as usize], 5);
+    }
+}

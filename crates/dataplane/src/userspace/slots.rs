@@ -1,0 +1,256 @@
+//! Which counters belong to which rule and output.
+//!
+//! A rule keeps its counters while it has no route, as when its interface is gone for a while;
+//! they are given to another rule only when room runs out, the longest unused first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::table::Route;
+
+use super::shared::{Counted, MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
+use crate::counters::{OutputCounters, RuleCounters};
+
+/// The assignment.
+#[derive(Debug)]
+pub(super) struct Slots {
+    rules: Assignment<String>,
+    outputs: Assignment<OutputName>,
+}
+
+/// What identifies an output's counters: rule, index, and destination as written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct OutputName {
+    rule: String,
+    index: u32,
+    to: String,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self {
+            rules: Assignment::new(MAX_RULES),
+            outputs: Assignment::new(MAX_OUTPUTS),
+        }
+    }
+}
+
+impl Slots {
+    /// Says how many rules and outputs would lack room if `added` came and nothing left.
+    #[must_use]
+    pub(super) fn shortage<'a>(&self, added: impl Iterator<Item = &'a Route>) -> (u32, u32) {
+        let mut rules = BTreeSet::new();
+        let mut outputs = BTreeSet::new();
+        for route in added {
+            rules.insert(route.rule.clone());
+            outputs.extend(output_names(route));
+        }
+        (self.rules.shortage(&rules), self.outputs.shortage(&outputs))
+    }
+
+    /// Finds or assigns the counters of a route that comes into use. `now` reads a slot's counters,
+    /// to know where a new owner starts.
+    pub(super) fn acquire(
+        &mut self,
+        route: &Route,
+        now: &impl Reading,
+    ) -> Option<(RuleSlot, Vec<OutputSlot>)> {
+        let rule = |slot| now.rule(RuleSlot(slot));
+        let output = |slot| now.output(OutputSlot(slot));
+        let rule = self.rules.acquire(route.rule.clone(), rule)?;
+        let names = output_names(route);
+        let outputs = names.map(|name| self.outputs.acquire(name, output).map(OutputSlot));
+        Some((RuleSlot(rule), outputs.collect::<Option<_>>()?))
+    }
+
+    /// Gives up the counters of a route that is no longer used.
+    pub(super) fn release(&mut self, route: &Route) {
+        self.rules.release(&route.rule);
+        for name in output_names(route) {
+            self.outputs.release(&name);
+        }
+    }
+
+    /// Reads everything counted, per rule.
+    #[must_use]
+    pub(super) fn read(&self, now: &impl Reading) -> BTreeMap<String, RuleCounters> {
+        let mut rules: BTreeMap<String, RuleCounters> = BTreeMap::new();
+        for (name, owner) in &self.rules.owners {
+            let counted = now.rule(RuleSlot(owner.slot)).since(&owner.base);
+            let rule = rules.entry(name.clone()).or_default();
+            rule.received = counted.traffic;
+            rule.dropped = counted.drops;
+        }
+        for (name, owner) in &self.outputs.owners {
+            // An output that was replaced by another one of the same index is not shown.
+            let shadowed = owner.uses == 0 && self.has_used_output(&name.rule, name.index);
+            if let Some(rule) = rules.get_mut(&name.rule).filter(|_| !shadowed) {
+                let counted = now.output(OutputSlot(owner.slot)).since(&owner.base);
+                let output = OutputCounters {
+                    sent: counted.traffic,
+                    dropped: counted.drops,
+                };
+                rule.outputs.insert(name.index, output);
+            }
+        }
+        rules
+    }
+
+    fn has_used_output(&self, rule: &str, index: u32) -> bool {
+        let first = OutputName {
+            rule: rule.to_owned(),
+            index,
+            to: String::new(),
+        };
+        let mut same = self.outputs.owners.range(first..);
+        let is_same = |name: &OutputName| name.rule == rule && name.index == index;
+        same.by_ref()
+            .take_while(|(name, _)| is_same(name))
+            .any(|(_, owner)| owner.uses > 0)
+    }
+}
+
+/// Reads counters, summed over the workers.
+pub(super) trait Reading {
+    /// A rule's.
+    fn rule(&self, slot: RuleSlot) -> Counted;
+    /// An output's.
+    fn output(&self, slot: OutputSlot) -> Counted;
+}
+
+fn output_names(route: &Route) -> impl Iterator<Item = OutputName> + '_ {
+    route.outputs.iter().map(|output| OutputName {
+        rule: route.rule.clone(),
+        index: output.index,
+        to: output.to.clone(),
+    })
+}
+
+/// Slots of one kind.
+#[derive(Debug)]
+struct Assignment<N> {
+    owners: BTreeMap<N, Owner>,
+    /// Names without a use, by the time they lost it.
+    unused: BTreeMap<u64, N>,
+    clock: u64,
+    next: u32,
+    limit: u32,
+}
+
+#[derive(Debug)]
+struct Owner {
+    slot: u32,
+    /// Routes that count here.
+    uses: u32,
+    unused_since: u64,
+    /// What earlier owners of the slot had counted.
+    base: Counted,
+}
+
+impl<N: Ord + Clone> Assignment<N> {
+    const fn new(limit: u32) -> Self {
+        Self {
+            owners: BTreeMap::new(),
+            unused: BTreeMap::new(),
+            clock: 0,
+            next: 0,
+            limit,
+        }
+    }
+
+    fn shortage(&self, names: &BTreeSet<N>) -> u32 {
+        let new = names
+            .iter()
+            .filter(|name| !self.owners.contains_key(name))
+            .count();
+        let kept = self.unused.values().filter(|name| names.contains(name));
+        let room = (self.limit - self.next) as usize + self.unused.len() - kept.count();
+        u32::try_from(new.saturating_sub(room)).unwrap_or(u32::MAX)
+    }
+
+    fn acquire(&mut self, name: N, now: impl Fn(u32) -> Counted) -> Option<u32> {
+        if let Some(owner) = self.owners.get_mut(&name) {
+            if owner.uses == 0 {
+                self.unused.remove(&owner.unused_since);
+            }
+            owner.uses += 1;
+            return Some(owner.slot);
+        }
+        let slot = self.free_slot()?;
+        let owner = Owner {
+            slot,
+            uses: 1,
+            unused_since: 0,
+            base: now(slot),
+        };
+        self.owners.insert(name, owner);
+        Some(slot)
+    }
+
+    fn free_slot(&mut self) -> Option<u32> {
+        if self.next < self.limit {
+            self.next += 1;
+            return Some(self.next - 1);
+        }
+        let (_, name) = self.unused.pop_first()?;
+        self.owners.remove(&name).map(|owner| owner.slot)
+    }
+
+    fn release(&mut self, name: &N) {
+        let Some(owner) = self.owners.get_mut(name) else {
+            return;
+        };
+        owner.uses = owner.uses.saturating_sub(1);
+        if owner.uses == 0 {
+            self.clock += 1;
+            owner.unused_since = self.clock;
+            self.unused.insert(self.clock, name.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(_: u32) -> Counted {
+        Counted::default()
+    }
+
+    #[test]
+    fn a_name_that_comes_back_finds_its_slot() {
+        let mut slots = Assignment::new(4);
+        let first = slots.acquire("a", nothing).unwrap();
+        slots.release(&"a");
+        slots.acquire("b", nothing).unwrap();
+        assert_eq!(slots.acquire("a", nothing), Some(first));
+    }
+
+    #[test]
+    fn the_longest_unused_slot_is_given_away_with_its_base() {
+        let mut slots = Assignment::new(2);
+        let first = slots.acquire("a", nothing).unwrap();
+        slots.acquire("b", nothing).unwrap();
+        assert_eq!(slots.acquire("c", nothing), None);
+        slots.release(&"a");
+        slots.release(&"b");
+        let old = |_| {
+            let mut counted = Counted::default();
+            counted.traffic.packets = 7;
+            counted
+        };
+        assert_eq!(slots.acquire("c", old), Some(first));
+        assert_eq!(slots.owners["c"].base.traffic.packets, 7);
+        assert!(!slots.owners.contains_key("a"));
+    }
+
+    #[test]
+    fn shortage_counts_what_does_not_fit() {
+        let mut slots = Assignment::new(2);
+        slots.acquire("a", nothing).unwrap();
+        assert_eq!(slots.shortage(&BTreeSet::from(["a", "b"])), 0);
+        assert_eq!(slots.shortage(&BTreeSet::from(["b", "c"])), 1);
+        slots.release(&"a");
+        assert_eq!(slots.shortage(&BTreeSet::from(["b", "c"])), 0);
+        assert_eq!(slots.shortage(&BTreeSet::from(["a", "b", "c"])), 1);
+    }
+}

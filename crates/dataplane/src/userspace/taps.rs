@@ -1,0 +1,176 @@
+//! The supervisor's copies of a worker's taps.
+//!
+//! They are kept on purpose, to read the kernel's statistics and to open and filter the taps. The
+//! price: a dead worker's tap would stay in its `packet_fanout` group and swallow its share, so
+//! whoever sees the worker's end must call [`Taps::close`] at once.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use model::net::Prefix;
+use packet::ethernet;
+use sys::packet_socket::{PacketSocket, RingSize};
+
+use super::filter::filter;
+use super::shared::{SharedCounters, WorkerWord};
+
+/// Ring memory that one worker's taps may take together, in bytes, before they get small.
+const RING_BUDGET: usize = 32 << 20;
+/// The largest and the smallest ring, in bytes.
+const RING_BYTES: (usize, usize) = (16 << 20, 1 << 20);
+/// Bytes of a ring frame: a packet of a 1500-byte MTU and what the kernel puts in front. Larger
+/// packets come through the socket's queue.
+const FRAME_BYTES: usize = 2048;
+/// Bytes of the socket's queue, for packets that are larger than a frame; kernel memory.
+const QUEUE_BYTES: usize = 16 << 20;
+
+/// A worker's taps.
+#[derive(Debug)]
+pub(super) struct Taps {
+    taps: Vec<Tap>,
+    counters: Arc<SharedCounters>,
+    frames_before: u64,
+    packets: u64,
+    drops: u64,
+    closed: bool,
+}
+
+/// One tap.
+#[derive(Debug)]
+pub(super) struct Tap {
+    /// The interface it listens on.
+    pub interface: u32,
+    /// Its socket, shared with the worker.
+    pub socket: PacketSocket,
+    /// Size of its ring.
+    pub size: RingSize,
+    /// Whether packets carry an Ethernet header there.
+    pub ethernet: bool,
+    open: bool,
+}
+
+impl Taps {
+    /// Starts without taps; the worker will count on from what `counters` show.
+    #[must_use]
+    pub(super) fn new(counters: Arc<SharedCounters>) -> Self {
+        Self {
+            taps: Vec::new(),
+            frames_before: counters.worker(WorkerWord::Frames),
+            counters,
+            packets: 0,
+            drops: 0,
+            closed: false,
+        }
+    }
+
+    /// Makes a tap for `interface`, bound but not open yet, and keeps it.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is no such interface, `EPERM` without `CAP_NET_RAW`.
+    pub(super) fn prepare(&mut self, interface: u32) -> io::Result<&Tap> {
+        let used: usize = self.taps.iter().map(|tap| ring_bytes(tap.size)).sum();
+        let (most, least) = RING_BYTES;
+        let bytes = (RING_BUDGET.saturating_sub(used) / 2).clamp(least, most);
+        let size = RingSize {
+            // A power of two, as the halves of the budget are.
+            frames: 1 << (bytes / FRAME_BYTES).ilog2(),
+            frame_bytes: FRAME_BYTES,
+        };
+        let socket = PacketSocket::tap(size, QUEUE_BYTES)?;
+        socket.bind(interface)?;
+        let ethernet = socket.is_ethernet()?;
+        self.taps.push(Tap {
+            interface,
+            socket,
+            size,
+            ethernet,
+            open: false,
+        });
+        self.taps.last().ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    /// Opens a prepared tap whose worker is ready, or changes an open one's filter.
+    ///
+    /// With `fanout` it joins that group first; the moment between joining and opening, two system
+    /// calls long, loses its share of the packets, where the other order would double them.
+    ///
+    /// # Errors
+    /// The system calls'.
+    pub(super) fn open(
+        &mut self,
+        interface: u32,
+        groups: &BTreeSet<Prefix>,
+        fanout: Fanout<'_>,
+    ) -> io::Result<()> {
+        let tap = self.taps.iter_mut().find(|tap| tap.interface == interface);
+        let Some(tap) = tap else {
+            return Ok(());
+        };
+        let ip_offset = if tap.ethernet { ethernet::HEADER } else { 0 };
+        let filter = filter(groups, ip_offset as u32);
+        if let (false, Fanout::Group(group)) = (tap.open, fanout) {
+            *group = Some(tap.socket.join_fanout(*group)?);
+        }
+        tap.open = true;
+        tap.socket.attach_filter(&filter)
+    }
+
+    /// Interfaces that have a tap.
+    pub(super) fn interfaces(&self) -> impl Iterator<Item = u32> + '_ {
+        self.taps.iter().map(|tap| tap.interface)
+    }
+
+    /// Lets nothing more into a tap and reads its last statistics, then drops the supervisor's
+    /// copy; the worker still has its own.
+    pub(super) fn drop_tap(&mut self, interface: u32) {
+        for tap in self.taps.iter().filter(|tap| tap.interface == interface) {
+            // An interface that is gone takes the filter as well as any other.
+            let _ = tap.socket.close_filter();
+        }
+        self.read_statistics();
+        self.taps.retain(|tap| tap.interface != interface);
+    }
+
+    /// Reads what the kernel dropped at full rings and adds it to the worker's counters.
+    pub(super) fn read_statistics(&mut self) {
+        let mut drops = 0;
+        for tap in &self.taps {
+            if let Ok(statistics) = tap.socket.statistics() {
+                self.packets += statistics.packets;
+                drops += statistics.drops;
+            }
+        }
+        self.drops += drops;
+        self.counters.add(WorkerWord::Lost, drops);
+    }
+
+    /// Closes the taps of a worker that has ended, and counts what it had not yet taken out of its
+    /// rings as lost. A second call does nothing.
+    pub(super) fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        for tap in &self.taps {
+            let _ = tap.socket.close_filter();
+        }
+        self.read_statistics();
+        self.taps.clear();
+        let taken = self.counters.worker(WorkerWord::Frames) - self.frames_before;
+        let left = (self.packets - self.drops).saturating_sub(taken);
+        self.counters.add(WorkerWord::Lost, left);
+    }
+}
+
+/// Whether taps share their interface's packets with those of other workers.
+#[derive(Debug)]
+pub(super) enum Fanout<'a> {
+    /// There is only one worker.
+    Alone,
+    /// They do, in this group; `None` until the first one makes it.
+    Group(&'a mut Option<u16>),
+}
+
+const fn ring_bytes(size: RingSize) -> usize {
+    size.frames * size.frame_bytes
+}

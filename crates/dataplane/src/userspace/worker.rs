@@ -1,0 +1,349 @@
+//! The worker process: one pinned core, one thread, one io_uring, no capability.
+//!
+//! Its loop: take a batch from a tap, look each packet up, send the copies, give the ring frames
+//! back; between batches apply what the supervisor says. Sends wait for their completion, so a
+//! slow egress slows the taking: what piles up then piles up in the rings, where the kernel counts
+//! what does not fit.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use model::table::RouteKey;
+use packet::parse::{Link, Meta, Parsed, parse};
+use packet::verdict::{DropReason, Verdict};
+use sys::packet_socket::VnetHeader;
+
+use super::handover::{self, Channel, FromWorker, TableChange, ToWorker, ring_size};
+use super::lookup::{Lookup, RouteIndex};
+use super::receive::{Arrival, LargeBuffers, Place, Tap};
+use super::rewrite::CompiledRoute;
+use super::send::{BATCH, Context, Matched, Sender};
+use super::shared::{RuleSlot, SharedCounters, WorkerWord};
+
+/// Longest sleep, so that the heartbeat goes on.
+const IDLE: Duration = Duration::from_millis(100);
+/// Batches after which the supervisor is listened to even if packets never cease.
+const LISTEN_EVERY: u32 = 16;
+
+/// Why a worker ends.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// The conversation with the supervisor failed.
+    #[error(transparent)]
+    Control(#[from] handover::Error),
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The supervisor spoke before it said hello.
+    #[error("control socket: the first message is not a hello")]
+    NoHello,
+}
+
+/// Runs a worker whose control socket is its standard input, until the supervisor closes it.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run() {
+        Ok(()) | Err(Error::Control(handover::Error::Closed)) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Error> {
+    sys::capability::ignore_termination().map_err(system("ignoring signals"))?;
+    let control = sys::descriptor::inherited(0).map_err(system("the control socket"))?;
+    let mut channel = Channel::new(UnixStream::from(control));
+    let (cpu, counters) = loop {
+        channel.fill()?;
+        match channel.next()? {
+            Some(ToWorker::Hello { cpu, .. }) => {
+                let region = channel.claim()?;
+                let counters = SharedCounters::map(region.as_fd());
+                break (cpu, counters.map_err(system("mapping the counters"))?);
+            }
+            Some(_) => return Err(Error::NoHello),
+            None => {}
+        }
+    };
+    // A core that was taken away meanwhile is no reason not to forward.
+    if let Err(error) = sys::capability::pin_to_cpu(cpu) {
+        tracing::warn!("worker: cannot be pinned to core {cpu}: {error}");
+    }
+    let mut worker = Worker::new(channel, counters)?;
+    sys::capability::renounce_all().map_err(system("giving up capabilities"))?;
+    worker.turn()
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System { what, source }
+}
+
+struct Worker {
+    channel: Channel,
+    counters: SharedCounters,
+    sender: Sender,
+    taps: Vec<Tap>,
+    large: LargeBuffers,
+    table: ActiveTable,
+}
+
+/// The table as it is executed.
+#[derive(Default)]
+struct ActiveTable {
+    indices: BTreeMap<RouteKey, RouteIndex>,
+    routes: Vec<Option<CompiledRoute>>,
+    free: Vec<u32>,
+    lookup: Lookup,
+    own: Vec<IpAddr>,
+}
+
+/// What a batch came to, beside what its rules count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    received: u64,
+    matched: u64,
+    lost: u64,
+}
+
+impl Worker {
+    fn new(channel: Channel, counters: SharedCounters) -> Result<Self, Error> {
+        let nonblocking = channel.stream().set_nonblocking(true);
+        nonblocking.map_err(system("the control socket"))?;
+        Ok(Self {
+            channel,
+            counters,
+            sender: Sender::new().map_err(system("io_uring"))?,
+            taps: Vec::new(),
+            large: LargeBuffers::default(),
+            table: ActiveTable::default(),
+        })
+    }
+
+    fn turn(&mut self) -> Result<(), Error> {
+        loop {
+            self.listen()?;
+            for _ in 0..LISTEN_EVERY {
+                self.counters.add(WorkerWord::Heartbeat, 1);
+                let mut taken = 0;
+                for tap in 0..self.taps.len() {
+                    taken += self.batch(tap).map_err(system("sending"))?;
+                }
+                if taken == 0 && self.wait()? {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Waits for packets or the supervisor; `true` if it is the supervisor.
+    fn wait(&mut self) -> Result<bool, Error> {
+        let uring = self.sender.uring();
+        let control = self.channel.stream().as_fd();
+        let taps = self.taps.iter().map(Tap::descriptor);
+        uring
+            .wait(control, taps, IDLE)
+            .map_err(system("waiting for packets"))
+    }
+
+    /// Takes one batch from one tap and returns the number of frames.
+    #[inline]
+    fn batch(&mut self, tap: usize) -> io::Result<u32> {
+        let Some(tap) = self.taps.get_mut(tap) else {
+            return Ok(0);
+        };
+        let mut frames = 0;
+        let mut tally = Tally::default();
+        while (frames as usize) < BATCH {
+            match tap.arrival(frames, &mut self.large) {
+                Arrival::Packet(place, meta, vnet) => {
+                    let context = Context {
+                        tap,
+                        large: &self.large,
+                        routes: &self.table.routes,
+                        counters: &self.counters,
+                    };
+                    self.table
+                        .execute(&mut self.sender, context, (place, meta, vnet), &mut tally);
+                }
+                Arrival::Lost => tally.lost += 1,
+                Arrival::Full | Arrival::Nothing => break,
+            }
+            frames += 1;
+        }
+        if frames == 0 {
+            return Ok(0);
+        }
+        self.sender.flush(Context {
+            tap,
+            large: &self.large,
+            routes: &self.table.routes,
+            counters: &self.counters,
+        })?;
+        tap.release(frames, &mut self.large);
+        self.counters.add(WorkerWord::Frames, u64::from(frames));
+        self.counters.add(WorkerWord::Received, tally.received);
+        self.counters.add(WorkerWord::Matched, tally.matched);
+        let not_matched = tally.received - tally.matched;
+        self.counters.add(WorkerWord::NotMatched, not_matched);
+        self.counters.add(WorkerWord::BufferExhausted, tally.lost);
+        Ok(frames)
+    }
+
+    /// Does what the supervisor has said meanwhile.
+    fn listen(&mut self) -> Result<(), Error> {
+        while self.channel.fill()? {
+            while let Some(message) = self.channel.next()? {
+                self.obey(message)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, message: ToWorker) -> Result<(), Error> {
+        match message {
+            ToWorker::Hello { .. } => {}
+            ToWorker::Change(change) => self.table.change(change),
+            ToWorker::Egress { interface } => {
+                self.sender.add_socket(interface, self.channel.claim()?);
+            }
+            ToWorker::DropEgress { interface } => self.sender.drop_socket(interface),
+            ToWorker::Tap {
+                interface,
+                ethernet,
+                frames,
+                frame_bytes,
+            } => {
+                let link = if ethernet { Link::Ethernet } else { Link::None };
+                let size = ring_size(frames, frame_bytes);
+                let tap = Tap::adopt(self.channel.claim()?, interface, link, size);
+                self.taps.push(tap.map_err(system("mapping a tap's ring"))?);
+            }
+            ToWorker::DropTap { interface } => self.drop_tap(interface)?,
+            ToWorker::Confirm(number) => self.channel.say(&FromWorker::Done(number), None)?,
+        }
+        Ok(())
+    }
+
+    /// Forwards what is left in the tap's ring and closes it.
+    fn drop_tap(&mut self, interface: u32) -> Result<(), Error> {
+        while let Some(at) = self.taps.iter().position(|tap| tap.interface == interface) {
+            while self.batch(at).map_err(system("sending"))? > 0 {}
+            let tap = self.taps.swap_remove(at);
+            let forgotten = self.sender.uring().forget(tap.descriptor());
+            forgotten.map_err(system("io_uring"))?;
+        }
+        Ok(())
+    }
+}
+
+impl ActiveTable {
+    /// Executes the table for one packet.
+    #[inline]
+    fn execute(
+        &self,
+        sender: &mut Sender,
+        context: Context<'_>,
+        (place, meta, vnet): (Place, Meta, VnetHeader),
+        tally: &mut Tally,
+    ) {
+        let bytes = context.tap.bytes(context.large, place);
+        let Parsed::Udp(datagram) = parse(bytes, context.tap.link(), meta) else {
+            tally.received += 1;
+            return;
+        };
+        let packets = u64::from(datagram.packets());
+        tally.received += packets;
+        let route = self.lookup.find(
+            context.tap.interface,
+            datagram.destination,
+            datagram.destination_port,
+            datagram.source,
+        );
+        let Some((index, route)) = route.and_then(|index| {
+            let route = self.routes.get(index.0 as usize)?.as_ref()?;
+            Some((index, route))
+        }) else {
+            return;
+        };
+        tally.matched += packets;
+        let verdict = if datagram.defect(bytes).is_some() {
+            Verdict::Dropped(DropReason::Malformed)
+        } else if self.own.contains(&datagram.source) {
+            Verdict::Dropped(DropReason::OwnSource)
+        } else {
+            Verdict::Forwarded
+        };
+        match verdict {
+            Verdict::Forwarded | Verdict::Passed => sender.stage(
+                Matched {
+                    route: index.0,
+                    place,
+                    bytes,
+                    datagram: &datagram,
+                    vnet,
+                },
+                context,
+            ),
+            Verdict::Dropped(reason) => {
+                let bytes = datagram.payload_bytes() as u64;
+                drop_packet(context.counters, route.rule, reason, (packets, bytes));
+            }
+        }
+    }
+
+    /// Applies a change. Not hot: it allocates, and rebuilds the lookup.
+    fn change(&mut self, change: TableChange) {
+        for key in &change.removed {
+            self.remove(key);
+        }
+        for (key, counted) in &change.set {
+            let route = CompiledRoute::compile(key, counted);
+            self.insert(*key, route);
+        }
+        self.own
+            .retain(|address| !change.own_removed.contains(address));
+        self.own.extend(change.own_added);
+        let keys = self.indices.iter().map(|(key, index)| (*index, key));
+        self.lookup = Lookup::build(keys);
+    }
+
+    fn insert(&mut self, key: RouteKey, route: CompiledRoute) {
+        let index = *self.indices.entry(key).or_insert_with(|| {
+            let index = self.free.pop().unwrap_or_else(|| {
+                self.routes.push(None);
+                self.routes.len() as u32 - 1
+            });
+            RouteIndex(index)
+        });
+        self.routes[index.0 as usize] = Some(route);
+    }
+
+    fn remove(&mut self, key: &RouteKey) {
+        if let Some(index) = self.indices.remove(key) {
+            self.routes[index.0 as usize] = None;
+            self.free.push(index.0);
+        }
+    }
+}
+
+fn drop_packet(
+    counters: &SharedCounters,
+    rule: RuleSlot,
+    reason: DropReason,
+    (packets, bytes): (u64, u64),
+) {
+    counters.rule_received(rule, packets, bytes);
+    counters.rule_dropped(rule, reason, packets);
+}

@@ -1,0 +1,192 @@
+//! The chain of the lab with a userspace path in its middle, driven as the daemon drives it.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use dataplane::counters::{Counters, RuleCounters};
+use dataplane::userspace::{Options, Userspace};
+use lab::link;
+use lab::topology::Chain;
+use model::diff::TableDiff;
+use model::net::{Ifindex, Mac, Ports, Prefix};
+use model::table::{
+    Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Table, Ttl,
+};
+
+/// Name of the ignored test that is no test but a worker.
+pub(crate) const WORKER: &str = "worker_process";
+
+/// A chain whose relay runs the userspace path.
+pub(crate) struct Bed {
+    pub(crate) chain: Chain,
+    pub(crate) ingress: Ifindex,
+    pub(crate) egress: Ifindex,
+    mac: Mac,
+    userspace: Option<Userspace>,
+    table: Table,
+}
+
+impl Bed {
+    pub(crate) fn new(workers: usize) -> Result<Self> {
+        Self::on(Chain::plain()?, workers)
+    }
+
+    pub(crate) fn on(chain: Chain, workers: usize) -> Result<Self> {
+        let options = Options {
+            workers,
+            worker_command: worker_command()?,
+        };
+        let egress = (&chain.relay, "veth2");
+        let mac = parse_mac(&link::mac(egress)?)?;
+        let (ingress, egress) = (link::index((&chain.relay, "veth1"))?, link::index(egress)?);
+        let userspace = chain.relay.run(|| Ok(Userspace::open(options)?))?;
+        Ok(Self {
+            chain,
+            ingress: Ifindex(ingress),
+            egress: Ifindex(egress),
+            mac,
+            userspace: Some(userspace),
+            table: Table::default(),
+        })
+    }
+
+    /// An output to a group on the egress, source rewritten to the egress address.
+    pub(crate) fn output(&self, index: u32, group: &str, port: u16) -> Output {
+        Output {
+            index,
+            to: format!("{group}%veth2:{port}"),
+            state: OutputState::Up(Egress {
+                interface: self.egress,
+                link: LinkHeader::Group { source: self.mac },
+                mtu: 1500,
+                destination: Prefix::host(group.parse().unwrap()),
+                ports: Ports::single(port),
+                source: Some("10.0.1.1".parse().unwrap()),
+                source_port: None,
+                ttl: Ttl::Keep,
+                dscp: None,
+                fragment: false,
+            }),
+            limit: None,
+        }
+    }
+
+    /// A rule from any source of a group on the ingress.
+    pub(crate) fn rule(&self, name: &str, group: &str, port: u16, outputs: Vec<Output>) -> Rule {
+        let key = RouteKey {
+            ingress: self.ingress,
+            groups: Prefix::host(group.parse().unwrap()),
+            ports: Ports::single(port),
+            source: None,
+        };
+        let route = Route {
+            rule: name.to_owned(),
+            path: Path::Userspace,
+            local: LocalDelivery::Auto,
+            limit: None,
+            outputs,
+        };
+        (key, route)
+    }
+
+    /// Makes the path execute exactly these rules.
+    pub(crate) fn apply(&mut self, rules: impl IntoIterator<Item = Rule>) -> Result<()> {
+        let table = Table {
+            routes: rules.into_iter().collect(),
+            own_addresses: self.table.own_addresses.clone(),
+        };
+        self.apply_table(table)
+    }
+
+    /// Makes the path execute exactly this table.
+    pub(crate) fn apply_table(&mut self, table: Table) -> Result<()> {
+        let diff = TableDiff::between(&self.table, &table);
+        self.with(|userspace| Ok(userspace.apply(&diff)?))?;
+        self.table = table;
+        Ok(())
+    }
+
+    /// What a rule has counted.
+    pub(crate) fn rule_counters(&mut self, rule: &str) -> Result<RuleCounters> {
+        let counters = self.counters()?;
+        counters.rules.get(rule).cloned().context("no such rule")
+    }
+
+    /// Everything counted.
+    pub(crate) fn counters(&mut self) -> Result<Counters> {
+        self.with(|userspace| {
+            let mut counters = Counters::default();
+            userspace.tick();
+            userspace.read_counters(&mut counters);
+            Ok(counters)
+        })
+    }
+
+    /// Waits until a condition on the counters holds, ticking as the daemon does.
+    pub(crate) fn wait_for(
+        &mut self,
+        what: &str,
+        mut holds: impl FnMut(&Counters) -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let counters = self.counters()?;
+            if holds(&counters) {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "waited in vain until {what}: {counters:#?}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn address(&self, octets: &str) -> IpAddr {
+        octets.parse().unwrap()
+    }
+
+    fn with<T: Send>(
+        &mut self,
+        work: impl FnOnce(&mut Userspace) -> Result<T> + Send,
+    ) -> Result<T> {
+        let userspace = self.userspace.as_mut().context("closed")?;
+        self.chain.relay.run(|| work(userspace))
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Some(userspace) = self.userspace.take() {
+            let _ = self.chain.relay.run(|| {
+                userspace.close();
+                Ok(())
+            });
+        }
+    }
+}
+
+/// A route and its key.
+pub(crate) type Rule = (RouteKey, Route);
+
+/// Runs this very test binary as a worker.
+fn worker_command() -> Result<Vec<OsString>> {
+    let arguments = [
+        WORKER,
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ];
+    let mut command = vec![std::env::current_exe()?.into_os_string()];
+    command.extend(arguments.map(OsString::from));
+    Ok(command)
+}
+
+fn parse_mac(text: &str) -> Result<Mac> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let bytes: Vec<u8> = bytes.collect::<Result<_, _>>()?;
+    Ok(Mac(bytes.try_into().ok().context("not a MAC")?))
+}

@@ -1,0 +1,13 @@
+//! The userspace path between real namespaces, with real workers: needs root.
+
+mod bed;
+mod relay;
+
+/// Not a test: what the beds run as their worker processes.
+#[test]
+#[ignore = "a worker process, started by the beds"]
+fn worker_process() {
+    let _ = dataplane::userspace::worker::main();
+    // The harness must not print a summary or reset anything.
+    std::process::exit(0);
+}
