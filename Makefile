@@ -8,15 +8,17 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 CARGO ?= cargo
+TRIPLE := $(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU
 BINARY := target/release/mcr
-# Tests and the demo need root; a user builds as himself and runs them through sudo.
-ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E env "PATH=$$PATH" "HOME=$$HOME")
+# Demo, bench and tests need root; a user builds as himself and runs them through sudo.
+SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
+RUNNER := $(if $(SUDO),sudo -E env PATH=$(PATH) HOME=$(HOME))
 
 .PHONY: demo
 demo:
 	dist/bootstrap demo
 	$(CARGO) build --release --locked --package mcr
-	$(ROOT) $(BINARY) demo
+	$(SUDO) $(BINARY) demo
 
 .PHONY: build
 build:
@@ -49,15 +51,13 @@ doc:
 .PHONY: check
 check:
 	$(CARGO) build --locked --package mcr
-	CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER='$(ROOT)' \
-	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='$(ROOT)' \
-	$(CARGO) test --locked --workspace
+	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --workspace
 
 .PHONY: bench
 bench:
 	dist/bootstrap bench
 	$(CARGO) build --release --locked --package mcr
-	$(ROOT) $(BINARY) bench report
+	$(SUDO) $(BINARY) bench report
 
 .PHONY: install
 install: build

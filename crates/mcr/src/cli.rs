@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Demo(command::demo::Args),
     Completions(command::completions::Args),
     Man(command::man::Args),
+    #[command(hide = true)]
+    Worker(command::worker::Args),
 }
 
 impl Command {
@@ -85,6 +87,7 @@ impl Command {
             Self::Demo(_) => "demo",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
+            Self::Worker(_) => "worker",
         }
     }
 }

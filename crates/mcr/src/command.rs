@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod man;
 pub(crate) mod receive;
 pub(crate) mod send;
+pub(crate) mod worker;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo::run(&args, json),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::Worker(args) => Ok(worker::run(&args)),
     }
 }
 
