@@ -4,6 +4,8 @@
 //! received it: sockets are bound to the group itself and to the interface.
 
 mod account;
+mod foreign;
+mod skew;
 mod socket;
 
 use std::net::SocketAddr;

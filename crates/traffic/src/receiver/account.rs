@@ -1,11 +1,14 @@
-//! What arrived: per endpoint, per stream of the generator.
+//! What arrived: per endpoint, per stream.
 
 use std::collections::HashMap;
 
 use sys::udp::receive::Received;
 
+use super::foreign::{Foreign, Gaps};
+use super::skew::Skew;
 use crate::clock;
 use crate::endpoint::Listen;
+use crate::framing::{self, Framed};
 use crate::latency::{Latency, Summary};
 use crate::payload::{self, Payload, Stamp};
 use crate::report::{EndpointReport, ReceiveReport, Tally};
@@ -14,14 +17,16 @@ use crate::sequence::Sequence;
 /// Above this many endpoints their histograms have 2 digits instead of 3, to save memory.
 const FINE_ENDPOINTS: usize = 64;
 
-/// Tells streams apart: the run's number and the stream's.
-type StreamKey = (u16, u32);
+/// Tells the generator's streams apart: the run's number and the stream's.
+pub(super) type StreamKey = (u16, u32);
 
 /// Everything counted.
 pub(super) struct Account {
     endpoints: Vec<Endpoint>,
     packets: u64,
     digits: u8,
+    /// Only where there are several endpoints.
+    skew: Option<Skew>,
 }
 
 struct Endpoint {
@@ -29,10 +34,12 @@ struct Endpoint {
     packets: u64,
     bytes: u64,
     corrupt: u64,
-    streams: Vec<Sequence>,
-    numbers: HashMap<StreamKey, usize>,
-    latest: Option<(StreamKey, usize)>,
+    streams: Vec<(StreamKey, Sequence)>,
+    /// Index of each stream in `streams`.
+    indices: HashMap<StreamKey, usize>,
+    latest: usize,
     latency: Option<Latency>,
+    foreign: Foreign,
 }
 
 impl Account {
@@ -45,6 +52,7 @@ impl Account {
             } else {
                 3
             },
+            skew: (endpoints.len() > 1).then(Skew::default),
         }
     }
 
@@ -56,10 +64,16 @@ impl Account {
     /// Accounts for one receive at the endpoint with the number `endpoint`.
     pub(super) fn take(&mut self, endpoint: usize, received: &Received<'_>) {
         let arrival = received.timestamp_ns.unwrap_or_else(clock::realtime_ns);
-        let endpoint = &mut self.endpoints[endpoint];
+        let number = endpoint;
+        let endpoint = &mut self.endpoints[number];
         for datagram in received.datagrams() {
             self.packets += 1;
-            endpoint.take(datagram, arrival, self.digits);
+            let Some(stamp) = endpoint.take(datagram, arrival, self.digits) else {
+                continue;
+            };
+            if let Some(skew) = &mut self.skew {
+                skew.record((stamp.run, stamp.stream), number, stamp.sequence, arrival);
+            }
         }
     }
 
@@ -76,6 +90,7 @@ impl Account {
             total.corrupt += tally.corrupt;
         }
         total.latency_us = self.latency();
+        total.skew_us = self.skew.as_ref().and_then(Skew::summary);
         ReceiveReport { endpoints, total }
     }
 
@@ -96,67 +111,83 @@ impl Endpoint {
             bytes: 0,
             corrupt: 0,
             streams: Vec::new(),
-            numbers: HashMap::new(),
-            latest: None,
+            indices: HashMap::new(),
+            latest: 0,
             latency: None,
+            foreign: Foreign::default(),
         }
     }
 
-    fn take(&mut self, datagram: &[u8], arrival: u64, digits: u8) {
+    /// Accounts for one datagram; returns the stamp of an undamaged one of the generator's.
+    fn take(&mut self, datagram: &[u8], arrival: u64, digits: u8) -> Option<Stamp> {
         self.packets += 1;
         self.bytes += datagram.len() as u64;
-        match payload::read(datagram) {
-            Payload::Foreign => {}
-            Payload::Corrupt(stamp) => {
-                self.corrupt += 1;
-                self.take_corrupt(&stamp);
-            }
-            Payload::Good(stamp) => {
+        match find(datagram) {
+            Found::Own(Payload::Good(stamp)) => {
                 self.sequence(&stamp);
                 // Clocks of different hosts may differ by more than the latency: not below 0.
                 let latency = arrival.saturating_sub(stamp.intended_ns);
                 self.latency
                     .get_or_insert_with(|| Latency::new(digits))
                     .record(latency);
+                Some(stamp)
+            }
+            Found::Own(Payload::Corrupt(stamp)) => {
+                self.corrupt += 1;
+                self.take_corrupt(&stamp);
+                None
+            }
+            Found::Own(Payload::Foreign) => None,
+            Found::Foreign(framed) => {
+                self.foreign.take(&framed);
+                None
             }
         }
     }
 
     fn sequence(&mut self, stamp: &Stamp) {
         let key = (stamp.run, stamp.stream);
-        let index = match self.latest {
-            Some((latest, index)) if latest == key => Some(index),
-            _ => self.numbers.get(&key).copied(),
-        };
-        if let Some(index) = index {
-            self.streams[index].record(stamp.sequence);
-            self.latest = Some((key, index));
-        } else {
-            self.numbers.insert(key, self.streams.len());
-            self.latest = Some((key, self.streams.len()));
-            self.streams.push(Sequence::starting_at(stamp.sequence));
+        if self
+            .streams
+            .get(self.latest)
+            .is_none_or(|(latest, _)| *latest != key)
+        {
+            match self.indices.get(&key) {
+                Some(&index) => self.latest = index,
+                None => {
+                    self.latest = self.streams.len();
+                    self.indices.insert(key, self.latest);
+                    self.streams
+                        .push((key, Sequence::starting_at(stamp.sequence)));
+                    return;
+                }
+            }
         }
+        self.streams[self.latest].1.record(stamp.sequence);
     }
 
     /// A corrupt packet did arrive: it is not lost as well, if its number can be believed.
     fn take_corrupt(&mut self, stamp: &Stamp) {
-        if let Some(&index) = self.numbers.get(&(stamp.run, stamp.stream))
-            && self.streams[index].is_plausible(stamp.sequence)
+        if let Some(&index) = self.indices.get(&(stamp.run, stamp.stream))
+            && self.streams[index].1.is_plausible(stamp.sequence)
         {
-            self.streams[index].record(stamp.sequence);
+            self.streams[index].1.record(stamp.sequence);
         }
     }
 
     fn report(&self) -> EndpointReport {
-        let sum = |field: fn(&Sequence) -> u64| self.streams.iter().map(field).sum();
+        let mut gaps = self.foreign.gaps();
+        for (_, sequence) in &self.streams {
+            gaps.add(Gaps::of(sequence));
+        }
         EndpointReport {
             at: self.at.clone(),
             tally: Tally {
                 packets: self.packets,
                 bytes: self.bytes,
-                lost: sum(Sequence::lost),
-                duplicated: sum(Sequence::duplicated),
-                reordered: sum(Sequence::reordered),
+                lost: gaps.lost,
+                duplicated: gaps.duplicated,
+                reordered: gaps.reordered,
                 corrupt: self.corrupt,
                 latency_us: self
                     .latency
@@ -166,5 +197,25 @@ impl Endpoint {
                 skew_us: None,
             },
         }
+    }
+}
+
+/// What a datagram holds.
+enum Found<'a> {
+    Own(Payload),
+    Foreign(Framed<'a>),
+}
+
+/// Looks for the generator's header at the start, and behind the framing it may stand in.
+fn find(datagram: &[u8]) -> Found<'_> {
+    let bare = payload::read(datagram);
+    if bare != Payload::Foreign {
+        return Found::Own(bare);
+    }
+    let framed = framing::recognise(datagram);
+    let own = datagram.get(framed.framing.own_offset()..).unwrap_or(&[]);
+    match payload::read(own) {
+        Payload::Foreign => Found::Foreign(framed),
+        payload => Found::Own(payload),
     }
 }

@@ -1,0 +1,135 @@
+//! Replication skew: how far apart the copies of one packet arrive at different endpoints.
+
+use std::collections::HashMap;
+
+use super::account::StreamKey;
+use crate::latency::{Latency, Summary};
+
+/// Packets of a stream whose copies may be outstanding at once.
+const OUTSTANDING: usize = 4096;
+
+/// The streams seen, and the skew of those that several endpoints see.
+pub(super) struct Skew {
+    streams: Vec<Stream>,
+    indices: HashMap<StreamKey, usize>,
+    latest: usize,
+    latency: Latency,
+}
+
+struct Stream {
+    key: StreamKey,
+    /// The endpoint that saw the stream first.
+    endpoint: usize,
+    /// Packets by sequence number; only once a second endpoint has seen the stream.
+    packets: Vec<Packet>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Packet {
+    sequence: u64,
+    copies: u32,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Default for Skew {
+    fn default() -> Self {
+        Self {
+            streams: Vec::new(),
+            indices: HashMap::new(),
+            latest: 0,
+            latency: Latency::new(3),
+        }
+    }
+}
+
+impl Skew {
+    /// Takes in one copy of a packet.
+    pub(super) fn record(&mut self, key: StreamKey, endpoint: usize, sequence: u64, arrival: u64) {
+        self.find(key, endpoint);
+        let stream = &mut self.streams[self.latest];
+        if stream.packets.is_empty() {
+            if stream.endpoint == endpoint {
+                return;
+            }
+            stream.packets = vec![Packet::default(); OUTSTANDING];
+        }
+        let packet = &mut stream.packets[sequence as usize % OUTSTANDING];
+        if packet.copies > 0 && packet.sequence == sequence {
+            packet.copies += 1;
+            packet.first_ns = packet.first_ns.min(arrival);
+            packet.last_ns = packet.last_ns.max(arrival);
+            return;
+        }
+        packet.finish(&mut self.latency);
+        *packet = Packet {
+            sequence,
+            copies: 1,
+            first_ns: arrival,
+            last_ns: arrival,
+        };
+    }
+
+    /// Makes `latest` the stream of that key, a new one if need be.
+    fn find(&mut self, key: StreamKey, endpoint: usize) {
+        if self
+            .streams
+            .get(self.latest)
+            .is_some_and(|latest| latest.key == key)
+        {
+            return;
+        }
+        let next = self.streams.len();
+        self.latest = *self.indices.entry(key).or_insert(next);
+        if self.latest == next {
+            self.streams.push(Stream {
+                key,
+                endpoint,
+                packets: Vec::new(),
+            });
+        }
+    }
+
+    /// The distribution over all packets with more than one copy; `None` when there were none.
+    pub(super) fn summary(&self) -> Option<Summary> {
+        let mut latency = self.latency.clone();
+        let outstanding = self.streams.iter().flat_map(|stream| &stream.packets);
+        outstanding.for_each(|packet| packet.finish(&mut latency));
+        let summary = latency.summary();
+        summary.max.is_some().then_some(summary)
+    }
+}
+
+impl Packet {
+    fn finish(&self, latency: &mut Latency) {
+        if self.copies > 1 {
+            latency.record(self.last_ns - self.first_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skew_is_between_the_first_and_the_last_copy() {
+        let mut skew = Skew::default();
+        for sequence in 0..3 {
+            for endpoint in [0, 2, 1] {
+                let arrival = 1_000_000 * (sequence + 1) + 1000 * endpoint as u64;
+                skew.record((1, 7), endpoint, sequence, arrival);
+            }
+        }
+        let summary = skew.summary().unwrap();
+        // The very first copy came before the stream was known to have several.
+        assert_eq!((summary.min, summary.max), (Some(1.0), Some(2.0)));
+    }
+
+    #[test]
+    fn a_stream_at_one_endpoint_has_no_skew() {
+        let mut skew = Skew::default();
+        (0..10).for_each(|sequence| skew.record((1, 7), 0, sequence, sequence));
+        assert_eq!(skew.summary(), None);
+    }
+}
