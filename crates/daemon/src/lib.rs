@@ -1,1 +1,3 @@
 //! Supervisor, control API server, links and neighbours, memberships.
+
+pub mod keeper;

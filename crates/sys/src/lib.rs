@@ -8,4 +8,5 @@ pub mod packet_socket;
 pub mod shared_memory;
 pub mod udp;
 pub mod uring;
+pub mod wait;
 pub mod wire;

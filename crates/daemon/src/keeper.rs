@@ -1,0 +1,313 @@
+//! The keeper: a process that does nothing but hold descriptors, so that memberships outlive the
+//! supervisor and a snooping switch never sees a leave.
+//!
+//! The supervisor stores duplicates of its membership sockets under labels and asks for them back
+//! after it was killed. The keeper interprets nothing, forwards nothing and ends when told to, or
+//! when nobody has asked for its descriptors within a deadline after the supervisor went away.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use sys::descriptor::{receive_with, send_with};
+
+/// Longest label in bytes.
+pub const LABEL_MAX: usize = 200;
+
+/// Most descriptors one keeper holds.
+const HELD_MAX: usize = 4096;
+
+/// How long a client may take over one message.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a message asks for; its first byte on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    /// Hold the descriptor that comes along, in place of any other of that label.
+    Store = 1,
+    /// Let go of a label's descriptor.
+    Release = 2,
+    /// Hand out everything held.
+    Recall = 3,
+    /// End.
+    Quit = 4,
+    /// Answer: one held descriptor.
+    Held = 5,
+    /// Answer: done.
+    Done = 6,
+    /// Answer: no room.
+    Full = 7,
+}
+
+impl Verb {
+    fn from_byte(byte: u8) -> io::Result<Self> {
+        let all = [
+            Self::Store,
+            Self::Release,
+            Self::Recall,
+            Self::Quit,
+            Self::Held,
+            Self::Done,
+            Self::Full,
+        ];
+        let found = all.into_iter().find(|verb| *verb as u8 == byte);
+        found.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "unknown keeper message"))
+    }
+}
+
+/// Runs the keeper on `listener` until it is told to end or nobody has connected for `deadline`
+/// after the last client left.
+///
+/// # Errors
+/// The listener's.
+pub fn serve(listener: &UnixListener, deadline: Duration) -> io::Result<()> {
+    let mut held = BTreeMap::new();
+    while sys::wait::readable(listener.as_fd(), deadline)? {
+        let (mut client, _) = listener.accept()?;
+        match attend(&mut client, &mut held) {
+            Ok(After::Quit) => return Ok(()),
+            Ok(After::Continue) => {}
+            Err(error) => tracing::debug!(%error, "keeper: client left"),
+        }
+    }
+    Ok(())
+}
+
+enum After {
+    Continue,
+    Quit,
+}
+
+fn attend(client: &mut UnixStream, held: &mut BTreeMap<String, OwnedFd>) -> io::Result<After> {
+    loop {
+        // The supervisor stays connected and silent for as long as it lives.
+        client.set_read_timeout(None)?;
+        let mut descriptors = Vec::new();
+        let mut first = [0];
+        if receive_with(client, &mut first, &mut descriptors)? == 0 {
+            return Ok(After::Continue);
+        }
+        client.set_read_timeout(Some(PATIENCE))?;
+        let label = read_label(client)?;
+        let answer = match Verb::from_byte(first[0])? {
+            Verb::Store => store(held, label, descriptors.pop()),
+            Verb::Release => {
+                held.remove(&label);
+                Verb::Done
+            }
+            Verb::Recall => {
+                for (label, fd) in &*held {
+                    write_message(client, Verb::Held, label, Some(fd.as_fd()))?;
+                }
+                Verb::Done
+            }
+            Verb::Quit => {
+                write_message(client, Verb::Done, "", None)?;
+                return Ok(After::Quit);
+            }
+            Verb::Held | Verb::Done | Verb::Full => return Ok(After::Continue),
+        };
+        write_message(client, answer, "", None)?;
+    }
+}
+
+fn store(held: &mut BTreeMap<String, OwnedFd>, label: String, fd: Option<OwnedFd>) -> Verb {
+    let Some(fd) = fd else { return Verb::Full };
+    if held.len() >= HELD_MAX && !held.contains_key(&label) {
+        return Verb::Full;
+    }
+    held.insert(label, fd);
+    Verb::Done
+}
+
+fn write_message(
+    stream: &mut UnixStream,
+    verb: Verb,
+    label: &str,
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let length = u8::try_from(label.len())
+        .ok()
+        .filter(|n| usize::from(*n) <= LABEL_MAX);
+    let length = length.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "label too long"))?;
+    let descriptors: Vec<_> = fd.into_iter().collect();
+    if send_with(stream, &[verb as u8], &descriptors)? != 1 {
+        return Err(ErrorKind::WriteZero.into());
+    }
+    stream.write_all(&[length])?;
+    stream.write_all(label.as_bytes())
+}
+
+fn read_label(stream: &mut UnixStream) -> io::Result<String> {
+    let mut length = [0];
+    stream.read_exact(&mut length)?;
+    let mut label = vec![0; usize::from(length[0])];
+    stream.read_exact(&mut label)?;
+    String::from_utf8(label).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+/// The supervisor's end. It stays connected while the supervisor lives: that is how the keeper
+/// knows.
+#[derive(Debug)]
+pub struct Keeper {
+    stream: UnixStream,
+}
+
+impl Keeper {
+    /// Connects to the keeper behind the socket at `path`.
+    ///
+    /// # Errors
+    /// `NotFound` or `ConnectionRefused` where none runs.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream })
+    }
+
+    /// Has the keeper hold a duplicate of `fd` under `label`, at most [`LABEL_MAX`] bytes.
+    ///
+    /// # Errors
+    /// `OutOfMemory` where the keeper is full; the stream's.
+    pub fn store(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+        write_message(&mut self.stream, Verb::Store, label, Some(fd))?;
+        match self.answer()?.0 {
+            Verb::Done => Ok(()),
+            _ => Err(ErrorKind::OutOfMemory.into()),
+        }
+    }
+
+    /// Has the keeper let go of what it holds under `label`.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn release(&mut self, label: &str) -> io::Result<()> {
+        write_message(&mut self.stream, Verb::Release, label, None)?;
+        self.answer().map(drop)
+    }
+
+    /// Fetches everything held; the keeper goes on holding it.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn recall(&mut self) -> io::Result<Vec<(String, OwnedFd)>> {
+        write_message(&mut self.stream, Verb::Recall, "", None)?;
+        let mut held = Vec::new();
+        loop {
+            match self.answer()? {
+                (Verb::Held, label, Some(fd)) => held.push((label, fd)),
+                _ => return Ok(held),
+            }
+        }
+    }
+
+    /// Ends the keeper; what it alone held is closed, memberships with it.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn quit(mut self) -> io::Result<()> {
+        write_message(&mut self.stream, Verb::Quit, "", None)?;
+        self.answer().map(drop)
+    }
+
+    fn answer(&mut self) -> io::Result<(Verb, String, Option<OwnedFd>)> {
+        let mut descriptors = Vec::new();
+        let mut first = [0];
+        if receive_with(&self.stream, &mut first, &mut descriptors)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let label = read_label(&mut self.stream)?;
+        Ok((Verb::from_byte(first[0])?, label, descriptors.pop()))
+    }
+}
+
+/// Opens the keeper's socket, for its owner alone; a stale one is replaced.
+///
+/// # Errors
+/// `AddrInUse` where a keeper answers behind it; the file system's.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(ErrorKind::AddrInUse.into());
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::thread;
+
+    use super::*;
+
+    struct Running {
+        _directory: tempfile::TempDir,
+        path: std::path::PathBuf,
+        thread: thread::JoinHandle<io::Result<()>>,
+    }
+
+    fn run(deadline: Duration) -> Running {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keeper.sock");
+        let listener = listen(&path).unwrap();
+        let thread = thread::spawn(move || serve(&listener, deadline));
+        Running {
+            _directory: directory,
+            path,
+            thread,
+        }
+    }
+
+    #[test]
+    fn descriptors_outlive_the_client_that_stored_them() {
+        let running = run(Duration::from_secs(10));
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let mut first = Keeper::connect(&running.path).unwrap();
+        first.store("eth0 239.1.1.1", socket.as_fd()).unwrap();
+        drop((first, socket));
+        assert!(
+            UdpSocket::bind(address).is_err(),
+            "the keeper holds the port"
+        );
+
+        let mut second = Keeper::connect(&running.path).unwrap();
+        let held = second.recall().unwrap();
+        assert_eq!(held.len(), 1);
+        assert_eq!(held[0].0, "eth0 239.1.1.1");
+        drop(held);
+        second.release("eth0 239.1.1.1").unwrap();
+        assert!(second.recall().unwrap().is_empty());
+        assert!(UdpSocket::bind(address).is_ok(), "released");
+        second.quit().unwrap();
+        running.thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn ends_by_itself_when_nobody_comes_back() {
+        let running = run(Duration::from_millis(50));
+        drop(Keeper::connect(&running.path).unwrap());
+        running.thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn nonsense_ends_only_its_own_connection() {
+        let running = run(Duration::from_secs(10));
+        let mut nonsense = UnixStream::connect(&running.path).unwrap();
+        nonsense.write_all(&[99, 0]).unwrap();
+        let mut end = Vec::new();
+        nonsense.read_to_end(&mut end).unwrap();
+        assert!(end.is_empty());
+        Keeper::connect(&running.path).unwrap().quit().unwrap();
+        running.thread.join().unwrap().unwrap();
+    }
+}
