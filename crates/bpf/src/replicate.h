@@ -71,9 +71,12 @@ static __always_inline int send_last(struct fanout *f)
 	if (!o)
 		return TC_ACT_SHOT;
 	reason = refused(f->skb, &f->p, o);
-	if (likely(reason == NOT_DROPPED) && likely(rewrite(f->skb, &f->p, o))) {
-		count(o->counter, &f->p);
-		return bpf_redirect(o->ifindex, 0);
+	if (likely(reason == NOT_DROPPED)) {
+		if (likely(rewrite(f->skb, &f->p, o))) {
+			count(o->counter, &f->p);
+			return bpf_redirect(o->ifindex, 0);
+		}
+		reason = DROP_EGRESS_ERROR;
 	}
 	count_drop(o->counter, reason, &f->p);
 	return TC_ACT_SHOT;
