@@ -4,6 +4,7 @@
 //! feeds it rules and a [`host::Host`] snapshot and hands the resulting [`diff::TableDiff`] down to
 //! the paths.
 
+pub mod compile;
 pub mod diff;
 pub mod document;
 pub mod endpoint;

@@ -1,8 +1,14 @@
 //! Which path a rule takes, whole, and why: a pure function of the rule and of what this host can.
+//!
+//! What a path cannot do stands in one place, [`Feature::served_by`]; a path that learns something
+//! changes one line there.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::rule::Rule;
 use crate::table::Path;
 
 /// What the operator asks for, for one rule, one interface or the whole process.
@@ -39,6 +45,16 @@ impl From<Path> for PathChoice {
     }
 }
 
+/// What is asked for beyond the single rule. A rule's own choice comes first, then its first
+/// input's interface that has one, then the process's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathChoices {
+    /// The process's: `mcr run --path`.
+    pub process: PathChoice,
+    /// Interfaces with a choice of their own, by name as inputs write it.
+    pub interfaces: BTreeMap<String, PathChoice>,
+}
+
 /// What this host can execute: for each path nothing, or the reason it is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
@@ -46,4 +62,282 @@ pub struct Support {
     pub kernel: Result<(), String>,
     /// The userspace path.
     pub userspace: Result<(), String>,
+}
+
+impl Support {
+    const fn of(&self, path: Path) -> &Result<(), String> {
+        match path {
+            Path::Kernel => &self.kernel,
+            Path::Userspace => &self.userspace,
+        }
+    }
+}
+
+/// Something a rule may ask for that not every path can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    /// IPv6.
+    Ipv6,
+    /// A range of groups or ports.
+    Range,
+    /// `limit=`.
+    RateLimit,
+    /// `fragment=yes`.
+    Fragment,
+}
+
+impl Feature {
+    /// Says whether `path` can do it.
+    #[must_use]
+    pub const fn served_by(self, path: Path) -> bool {
+        match path {
+            Path::Kernel => false,
+            Path::Userspace => !matches!(self, Self::RateLimit),
+        }
+    }
+
+    /// What the operator wrote to ask for it.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ipv6 => "IPv6",
+            Self::Range => "ranges",
+            Self::RateLimit => "rate limits",
+            Self::Fragment => "fragment=yes",
+        }
+    }
+}
+
+/// Where a rule runs, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The path; of a rule that no path serves, the one it was meant for.
+    pub path: Path,
+    /// Whether the path serves the rule; if not, the rule is down.
+    pub serves: bool,
+    /// Why there, or why nowhere and what to do.
+    pub reason: String,
+}
+
+/// Decides where `rule` runs.
+#[must_use]
+pub fn place(rule: &Rule, support: &Support, choices: &PathChoices) -> Placement {
+    if let Some((path, who)) = forced(rule, choices) {
+        let obstacle = obstacle(rule, support, path);
+        let serves = obstacle.is_none();
+        let reason = match obstacle {
+            None => format!("forced by {who}"),
+            Some(why) => format!("{who} forces the {} path, but {why}", name(path)),
+        };
+        return Placement {
+            path,
+            serves,
+            reason,
+        };
+    }
+    let Some(kernel) = obstacle(rule, support, Path::Kernel) else {
+        return Placement {
+            path: Path::Kernel,
+            serves: true,
+            reason: "the kernel path is available and serves all that the rule asks for".to_owned(),
+        };
+    };
+    match obstacle(rule, support, Path::Userspace) {
+        None => Placement {
+            path: Path::Userspace,
+            serves: true,
+            reason: kernel,
+        },
+        Some(userspace) => Placement {
+            path: Path::Kernel,
+            serves: false,
+            reason: format!("no path serves it: {kernel}, and {userspace}"),
+        },
+    }
+}
+
+/// The path that must be taken, and who says so.
+fn forced(rule: &Rule, choices: &PathChoices) -> Option<(Path, String)> {
+    if let Some(path) = rule.path {
+        return Some((path, format!("the rule's path = {:?}", name(path))));
+    }
+    let mut interfaces = rule.inputs.iter().filter_map(|i| i.interface.as_deref());
+    let of_interface = interfaces.find_map(|interface| {
+        let path = choices.interfaces.get(interface)?.forced()?;
+        let who = format!("interface {interface}'s path = {:?}", name(path));
+        Some((path, who))
+    });
+    let process = || {
+        let path = choices.process.forced()?;
+        Some((path, format!("--path {}", name(path))))
+    };
+    of_interface.or_else(process)
+}
+
+/// What keeps `path` from serving the rule.
+fn obstacle(rule: &Rule, support: &Support, path: Path) -> Option<String> {
+    if let Err(reason) = support.of(path) {
+        return Some(format!(
+            "the {} path is not available: {reason}",
+            name(path)
+        ));
+    }
+    let lacking: Vec<&str> = features(rule)
+        .into_iter()
+        .filter(|feature| !feature.served_by(path))
+        .map(Feature::as_str)
+        .collect();
+    if lacking.is_empty() {
+        return None;
+    }
+    let lacking = lacking.join(", ");
+    Some(format!("the {} path cannot do {lacking}", name(path)))
+}
+
+/// What the rule asks for beyond the ordinary.
+fn features(rule: &Rule) -> Vec<Feature> {
+    let outputs = &rule.outputs;
+    let asked = [
+        (
+            Feature::Ipv6,
+            rule.inputs.iter().any(|input| !input.is_ipv4()),
+        ),
+        (
+            Feature::Range,
+            rule.inputs.iter().any(|input| !input.is_single()),
+        ),
+        (
+            Feature::RateLimit,
+            rule.limit.is_some() || outputs.iter().any(|output| output.limit.is_some()),
+        ),
+        (
+            Feature::Fragment,
+            outputs.iter().any(|output| output.fragment),
+        ),
+    ];
+    let asked = asked.into_iter().filter(|(_, asked)| *asked);
+    asked.map(|(feature, _)| feature).collect()
+}
+
+const fn name(path: Path) -> &'static str {
+    match path {
+        Path::Kernel => "kernel",
+        Path::Userspace => "userspace",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "10.9.9.9:7000";
+
+    fn rule(output: &str, path: Option<Path>) -> Rule {
+        Rule {
+            name: "a".to_owned(),
+            inputs: vec!["239.1.1.1%eth0:5001".parse().unwrap()],
+            outputs: vec![output.parse().unwrap()],
+            path,
+            local: Default::default(),
+            limit: None,
+        }
+    }
+
+    fn both() -> Support {
+        Support {
+            kernel: Ok(()),
+            userspace: Ok(()),
+        }
+    }
+
+    fn without_kernel() -> Support {
+        Support {
+            kernel: Err("no BPF in this kernel".to_owned()),
+            userspace: Ok(()),
+        }
+    }
+
+    fn shown(rule: &Rule, support: &Support, choices: &PathChoices) -> (Path, bool, String) {
+        let placement = place(rule, support, choices);
+        (placement.path, placement.serves, placement.reason)
+    }
+
+    #[test]
+    fn takes_the_kernel_path_wherever_it_can() {
+        let placement = place(&rule(PLAIN, None), &both(), &PathChoices::default());
+        assert_eq!((placement.path, placement.serves), (Path::Kernel, true));
+    }
+
+    #[test]
+    fn says_why_it_takes_the_userspace_path() {
+        let auto = PathChoices::default();
+        let fragment = rule("10.9.9.9:7000,fragment=yes", None);
+        assert_eq!(
+            shown(&fragment, &both(), &auto),
+            (
+                Path::Userspace,
+                true,
+                "the kernel path cannot do fragment=yes".to_owned()
+            )
+        );
+        assert_eq!(
+            shown(&rule(PLAIN, None), &without_kernel(), &auto),
+            (
+                Path::Userspace,
+                true,
+                "the kernel path is not available: no BPF in this kernel".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn lets_the_rule_overrule_the_interface_and_the_interface_the_process() {
+        let mut choices = PathChoices {
+            process: PathChoice::Userspace,
+            ..Default::default()
+        };
+        let auto = rule(PLAIN, None);
+        let reason = |choices: &PathChoices, rule: &Rule| shown(rule, &both(), choices).2;
+        assert_eq!(reason(&choices, &auto), "forced by --path userspace");
+        let eth0 = ("eth0".to_owned(), PathChoice::Kernel);
+        choices.interfaces.extend([eth0]);
+        assert_eq!(
+            reason(&choices, &auto),
+            "forced by interface eth0's path = \"kernel\""
+        );
+        assert_eq!(
+            reason(&choices, &rule(PLAIN, Some(Path::Userspace))),
+            "forced by the rule's path = \"userspace\""
+        );
+    }
+
+    #[test]
+    fn refuses_a_forced_path_that_cannot_serve_the_rule() {
+        let auto = PathChoices::default();
+        let fragment = rule("10.9.9.9:7000,fragment=yes", Some(Path::Kernel));
+        assert_eq!(
+            shown(&fragment, &both(), &auto),
+            (
+                Path::Kernel,
+                false,
+                "the rule's path = \"kernel\" forces the kernel path, but the kernel path \
+                 cannot do fragment=yes"
+                    .to_owned()
+            )
+        );
+        let forced = rule(PLAIN, Some(Path::Kernel));
+        assert!(!place(&forced, &without_kernel(), &auto).serves);
+    }
+
+    #[test]
+    fn tells_both_obstacles_when_no_path_serves() {
+        let nothing = Support {
+            kernel: Err("no BPF".to_owned()),
+            userspace: Err("no CAP_NET_RAW".to_owned()),
+        };
+        assert_eq!(
+            place(&rule(PLAIN, None), &nothing, &PathChoices::default()).reason,
+            "no path serves it: the kernel path is not available: no BPF, and the userspace \
+             path is not available: no CAP_NET_RAW"
+        );
+    }
 }

@@ -287,7 +287,7 @@ fn already_there(names: &[String]) -> String {
     names.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn listed(names: &[String]) -> String {
+pub(crate) fn listed(names: &[String]) -> String {
     let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>();
     let more = names.len().saturating_sub(NAMES_SHOWN);
     match more {

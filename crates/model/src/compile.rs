@@ -1,0 +1,262 @@
+//! From rules and a snapshot of the host to the forwarding table, and to what can be said about each
+//! rule.
+//!
+//! A rule whose input interface is missing has no routes and waits; an output that cannot send is
+//! down in its routes, and neither disturbs anything else.
+
+mod egress;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::endpoint::Endpoint;
+use crate::host::{Host, Interface, NextHopQuery};
+use crate::net::{Ifindex, Prefix};
+use crate::placement::{PathChoices, Placement, Support, place};
+use crate::rule::Rule;
+use crate::ruleset::{RuleSet, listed};
+use crate::table::{DownReason, Output, Route, RouteKey, Table};
+use crate::wildcard;
+
+/// Groups of one range that are joined; of a larger range none is, for the kernel keeps each
+/// membership by itself.
+pub const JOINED_GROUPS_MAX: u128 = 4096;
+
+/// The loopback interface: never meant by a wildcard, its addresses betray no loop.
+const LOOPBACK: &str = "lo";
+
+/// What rules come to on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compiled {
+    /// What the paths execute.
+    pub table: Table,
+    /// What can be said about each rule, in the order of the rules.
+    pub rules: Vec<RuleView>,
+}
+
+/// A rule as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleView {
+    /// Its name.
+    pub name: String,
+    /// Where it runs and why; where no path serves it, it has no routes and joins nothing.
+    pub placement: Placement,
+    /// Its inputs, in its order.
+    pub inputs: Vec<InputView>,
+    /// Its outputs, in its order.
+    pub outputs: Vec<OutputView>,
+}
+
+/// An input as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputView {
+    /// The endpoint as the rule writes it.
+    pub at: String,
+    /// Interfaces it listens on: one, none while it waits, several behind a wildcard.
+    pub interfaces: Vec<Ifindex>,
+    /// Memberships it needs.
+    pub joins: Vec<Join>,
+    /// Why nothing may arrive: a missing interface, one that is down, a range too large to join.
+    pub pending: Option<String>,
+}
+
+/// Membership of one group, or of each group of a range, on one interface.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Join {
+    /// Interface to join on.
+    pub interface: Ifindex,
+    /// Groups, at most [`JOINED_GROUPS_MAX`].
+    pub groups: Prefix,
+    /// Sources to include; empty for any.
+    pub sources: Vec<IpAddr>,
+}
+
+/// An output as it stands on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputView {
+    /// Destination as the rule writes it, without options.
+    pub to: String,
+    /// Why it cannot send; `None` if it can.
+    pub down: Option<Down>,
+}
+
+/// Why an output cannot send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// For counters.
+    pub reason: DownReason,
+    /// For people: names what is missing, what there is, and what to do.
+    pub text: String,
+}
+
+/// Compiles `rules` for `host`.
+#[must_use]
+pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathChoices) -> Compiled {
+    let links = Links::new(host);
+    let mut compiled = Compiled::default();
+    let mut behind_wildcards = Vec::new();
+    for rule in rules {
+        let placement = place(rule, support, choices);
+        let outputs = egress::outputs(rule, host, &links, &mut compiled.table.own_addresses);
+        let views = outputs.iter().map(|(output, down)| OutputView {
+            to: output.to.clone(),
+            down: down.clone(),
+        });
+        let mut view = RuleView {
+            name: rule.name.clone(),
+            inputs: rule.inputs.iter().map(|i| input(i, &links)).collect(),
+            outputs: views.collect(),
+            placement,
+        };
+        if view.placement.serves {
+            let outputs = outputs.into_iter().map(|(output, _)| output).collect();
+            let route = route(rule, &view, outputs);
+            for (endpoint, input) in rule.inputs.iter().zip(&view.inputs) {
+                for key in keys(endpoint, &input.interfaces) {
+                    if endpoint.has_wildcard() {
+                        behind_wildcards.push((key, route.clone()));
+                    } else {
+                        compiled.table.routes.insert(key, route.clone());
+                    }
+                }
+            }
+        } else {
+            view.inputs.iter_mut().for_each(|input| input.joins.clear());
+        }
+        compiled.rules.push(view);
+    }
+    // An interface that a rule names outright is not taken from it by a wildcard.
+    for (key, route) in behind_wildcards {
+        compiled.table.routes.entry(key).or_insert(route);
+    }
+    compiled
+}
+
+/// The unicast destinations that `rules` name, each once: what [`Host::next_hops`] should hold.
+#[must_use]
+pub fn next_hop_queries(rules: &RuleSet) -> Vec<NextHopQuery> {
+    let outputs = rules.iter().flat_map(|rule| &rule.outputs);
+    let unicast = outputs.filter(|output| !output.to.is_multicast());
+    let queries: BTreeSet<NextHopQuery> =
+        unicast.map(|output| next_hop_query(&output.to)).collect();
+    queries.into_iter().collect()
+}
+
+fn next_hop_query(to: &Endpoint) -> NextHopQuery {
+    NextHopQuery {
+        destination: to.destination.address,
+        interface: to.interface.clone(),
+    }
+}
+
+/// The host's interfaces by name.
+struct Links<'a>(BTreeMap<&'a str, &'a Interface>);
+
+impl<'a> Links<'a> {
+    fn new(host: &'a Host) -> Self {
+        let interfaces = host.interfaces.values();
+        Self(interfaces.map(|link| (link.name.as_str(), link)).collect())
+    }
+
+    fn named(&self, name: &str) -> Option<&'a Interface> {
+        self.0.get(name).copied()
+    }
+
+    fn matching(&self, pattern: &str) -> Vec<&'a Interface> {
+        let links = self.0.values().copied();
+        let meant =
+            |link: &&Interface| link.name != LOOPBACK && wildcard::matches(pattern, &link.name);
+        links.filter(meant).collect()
+    }
+
+    /// Says that there is no such interface, and which there are.
+    fn missing(&self, name: &str) -> String {
+        let names = self.0.keys().filter(|name| **name != LOOPBACK);
+        let names: Vec<String> = names.map(ToString::to_string).collect();
+        match names.as_slice() {
+            [] => format!("no interface {name} (there is none but {LOOPBACK})"),
+            names => format!("no interface {name} (have: {})", listed(names)),
+        }
+    }
+}
+
+fn input(endpoint: &Endpoint, links: &Links<'_>) -> InputView {
+    let name = endpoint.interface.as_deref().unwrap_or_default();
+    let found = if endpoint.has_wildcard() {
+        links.matching(name)
+    } else {
+        links.named(name).into_iter().collect()
+    };
+    let too_many = groups_too_many(endpoint.destination);
+    let join = |link: &&Interface| Join {
+        interface: link.index,
+        groups: endpoint.destination,
+        sources: endpoint.sources.clone(),
+    };
+    let joins = match too_many {
+        None => found.iter().map(join).collect(),
+        Some(_) => Vec::new(),
+    };
+    let down = found.iter().find(|link| !link.up);
+    let pending = match (found.is_empty(), down) {
+        (true, _) => Some(format!("{}; waits for it", links.missing(name))),
+        (_, Some(link)) => Some(link_down(link)),
+        _ => too_many,
+    };
+    InputView {
+        at: endpoint.to_string(),
+        interfaces: found.iter().map(|link| link.index).collect(),
+        joins,
+        pending,
+    }
+}
+
+fn groups_too_many(groups: Prefix) -> Option<String> {
+    let count = 1_u128.checked_shl(groups.host_bits().into());
+    if count.is_some_and(|count| count <= JOINED_GROUPS_MAX) {
+        return None;
+    }
+    Some(format!(
+        "{groups} holds more than {JOINED_GROUPS_MAX} groups, so none is joined and only what \
+         arrives anyway is relayed; divide the range to have it joined"
+    ))
+}
+
+fn link_down(link: &Interface) -> String {
+    let name = &link.name;
+    format!(
+        "interface {name} is down or has no carrier; `ip link set {name} up`, check its cable or peer"
+    )
+}
+
+fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
+    Route {
+        rule: rule.name.clone(),
+        path: view.placement.path,
+        local: rule.local,
+        limit: rule.limit,
+        outputs,
+    }
+}
+
+/// One key for each interface and source.
+fn keys(endpoint: &Endpoint, interfaces: &[Ifindex]) -> Vec<RouteKey> {
+    let sources: Vec<Option<IpAddr>> = if endpoint.sources.is_empty() {
+        vec![None]
+    } else {
+        endpoint.sources.iter().copied().map(Some).collect()
+    };
+    let key = |ingress: &Ifindex, source: &Option<IpAddr>| RouteKey {
+        ingress: *ingress,
+        groups: endpoint.destination,
+        ports: endpoint.ports,
+        source: *source,
+    };
+    let pairs = interfaces
+        .iter()
+        .flat_map(|ingress| sources.iter().map(move |source| key(ingress, source)));
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests;

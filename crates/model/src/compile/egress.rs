@@ -1,0 +1,151 @@
+//! How each output of a rule leaves this host, or why it cannot.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::{Down, LOOPBACK, Links, link_down, next_hop_query};
+use crate::host::{Host, Interface, NextHop};
+use crate::net::Mac;
+use crate::rule::{OutputSpec, Rule, SourceChoice};
+use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
+
+/// The outputs of `rule` in its order, each with the text for its state. Adds the addresses of the
+/// interfaces they use to `own_addresses`, whether they are up or down: a packet on its way round
+/// may still arrive.
+pub(super) fn outputs(
+    rule: &Rule,
+    host: &Host,
+    links: &Links<'_>,
+    own_addresses: &mut BTreeSet<IpAddr>,
+) -> Vec<(Output, Option<Down>)> {
+    let outputs = rule.outputs.iter().zip(0..);
+    let outputs = outputs.map(|(spec, index)| {
+        let ready = next_hop(spec, host, links).and_then(|(link, header)| {
+            if link.name != LOOPBACK {
+                own_addresses.extend(&link.addresses);
+            }
+            egress(spec, link, header)
+        });
+        let (state, down) = match ready {
+            Ok(egress) => (OutputState::Up(egress), None),
+            Err(down) => (OutputState::Down(down.reason), Some(down)),
+        };
+        let output = Output {
+            index,
+            to: spec.to.to_string(),
+            state,
+            limit: spec.limit,
+        };
+        (output, down)
+    });
+    outputs.collect()
+}
+
+/// The destination address of the link-layer header, once it is known.
+enum Neighbour {
+    Group,
+    At(Option<Mac>),
+    Silent(IpAddr),
+}
+
+/// Finds the interface an output leaves by, and who is to receive it there.
+fn next_hop<'a>(
+    spec: &OutputSpec,
+    host: &'a Host,
+    links: &Links<'a>,
+) -> Result<(&'a Interface, Neighbour), Down> {
+    let named = spec.to.interface.as_deref();
+    if let Some(name) = named {
+        let link = links.named(name);
+        let link = link.ok_or_else(|| down(DownReason::InterfaceMissing, links.missing(name)))?;
+        if spec.to.is_multicast() {
+            return Ok((link, Neighbour::Group));
+        }
+    }
+    let destination = spec.to.destination.address;
+    let no_route = |text| Err(down(DownReason::NoRoute, text));
+    let (index, neighbour) = match host.next_hops.get(&next_hop_query(&spec.to)) {
+        None => return no_route(format!("the route to {destination} is being looked up")),
+        Some(NextHop::NoRoute) => {
+            let through = named.map(|name| format!(" through {name}"));
+            let through = through.unwrap_or_default();
+            return no_route(format!(
+                "no route to {destination}{through}; add one, `ip route get {destination}` shows it"
+            ));
+        }
+        Some(NextHop::Unresolved { interface, via }) => (interface, Neighbour::Silent(*via)),
+        Some(NextHop::Resolved { interface, mac, .. }) => (interface, Neighbour::At(*mac)),
+    };
+    match host.interfaces.get(index) {
+        Some(link) => Ok((link, neighbour)),
+        None => Err(down(
+            DownReason::InterfaceMissing,
+            format!("the route to {destination} leads through an interface that is gone"),
+        )),
+    }
+}
+
+/// Assembles what is needed to rewrite and send.
+fn egress(spec: &OutputSpec, link: &Interface, neighbour: Neighbour) -> Result<Egress, Down> {
+    if !link.up {
+        return Err(down(DownReason::InterfaceDown, link_down(link)));
+    }
+    Ok(Egress {
+        interface: link.index,
+        source: source(spec, link)?,
+        link: header(link, neighbour)?,
+        mtu: link.mtu,
+        destination: spec.to.destination,
+        ports: spec.to.ports,
+        source_port: spec.source_port,
+        ttl: spec.ttl,
+        dscp: spec.dscp,
+        fragment: spec.fragment,
+    })
+}
+
+fn source(spec: &OutputSpec, link: &Interface) -> Result<Option<IpAddr>, Down> {
+    match spec.source {
+        SourceChoice::Keep => Ok(None),
+        SourceChoice::Address(address) => Ok(Some(address)),
+        SourceChoice::Auto => {
+            let primary = link.primary_address(spec.to.destination.address);
+            let family = if spec.to.is_ipv4() { "IPv4" } else { "IPv6" };
+            primary.map(Some).ok_or_else(|| {
+                let name = &link.name;
+                let text = format!(
+                    "interface {name} has no {family} address to send from; give it one, or the \
+                     output source=ADDRESS or source=keep"
+                );
+                down(DownReason::NoAddress, text)
+            })
+        }
+    }
+}
+
+fn header(link: &Interface, neighbour: Neighbour) -> Result<LinkHeader, Down> {
+    match (link.mac, neighbour) {
+        (_, Neighbour::Silent(via)) => {
+            let asked = if via.is_ipv4() {
+                "ARP"
+            } else {
+                "neighbour discovery"
+            };
+            let text = format!(
+                "neighbour {via} on {} does not answer {asked}; is it there?",
+                link.name
+            );
+            Err(down(DownReason::NoNeighbour, text))
+        }
+        (Some(source), Neighbour::Group) => Ok(LinkHeader::Group { source }),
+        (Some(source), Neighbour::At(Some(destination))) => Ok(LinkHeader::Neighbour {
+            source,
+            destination,
+        }),
+        (None, _) | (_, Neighbour::At(None)) => Ok(LinkHeader::None),
+    }
+}
+
+const fn down(reason: DownReason, text: String) -> Down {
+    Down { reason, text }
+}

@@ -1,0 +1,392 @@
+//! What rules come to on hosts of several shapes.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::document::RuleDocument;
+use crate::host::NextHop;
+use crate::net::{Mac, Ports};
+use crate::placement::PathChoice;
+use crate::ruleset::Policy;
+use crate::table::{Egress, LinkHeader, OutputState, Path};
+
+fn link(index: u32, name: &str, address: &str) -> Interface {
+    Interface {
+        index: Ifindex(index),
+        name: name.to_owned(),
+        up: true,
+        mtu: 1500,
+        mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
+        addresses: address.split(' ').filter_map(|a| a.parse().ok()).collect(),
+    }
+}
+
+fn host(links: &[Interface]) -> Host {
+    let links = links.iter().cloned();
+    Host {
+        interfaces: links.map(|link| (link.index, link)).collect(),
+        next_hops: BTreeMap::new(),
+    }
+}
+
+fn usual() -> Host {
+    host(&[
+        link(1, "lo", "127.0.0.1"),
+        link(2, "eth0", "10.0.0.1"),
+        link(3, "eth1", "10.0.1.1 10.0.1.2 fe80::1 2001:db8::1"),
+    ])
+}
+
+fn support() -> Support {
+    Support {
+        kernel: Ok(()),
+        userspace: Ok(()),
+    }
+}
+
+fn rules(rules: &[(&str, &[&str], &[&str])]) -> RuleSet {
+    let documents = rules.iter().map(|(name, inputs, outputs)| RuleDocument {
+        name: (*name).to_owned(),
+        inputs: inputs.iter().map(ToString::to_string).collect(),
+        outputs: outputs.iter().map(|text| (*text).into()).collect(),
+        ..Default::default()
+    });
+    RuleSet::from_documents(&documents.collect::<Vec<_>>(), Policy::default()).unwrap()
+}
+
+fn one(input: &str, output: &str, host: &Host) -> Compiled {
+    let rules = rules(&[("a", &[input], &[output])]);
+    compile(&rules, host, &support(), &PathChoices::default())
+}
+
+fn egress(compiled: &Compiled) -> &Egress {
+    let route = compiled.table.routes.values().next().unwrap();
+    match &route.outputs[0].state {
+        OutputState::Up(egress) => egress,
+        OutputState::Down(reason) => panic!("{reason:?}"),
+    }
+}
+
+fn down(compiled: &Compiled) -> (DownReason, String) {
+    let down = compiled.rules[0].outputs[0].down.clone().unwrap();
+    let route = compiled.table.routes.values().next().unwrap();
+    assert_eq!(route.outputs[0].state, OutputState::Down(down.reason));
+    (down.reason, down.text)
+}
+
+const INPUT: &str = "239.1.1.1%eth0:5001";
+const OUTPUT: &str = "239.10.1.1%eth1:6001";
+
+#[test]
+fn compiles_a_multicast_output_with_all_it_needs() {
+    let compiled = one(
+        INPUT,
+        "239.10.1.1%eth1:6001,ttl=16,dscp=34,sport=9",
+        &usual(),
+    );
+    let key = RouteKey {
+        ingress: Ifindex(2),
+        groups: Prefix::host("239.1.1.1".parse().unwrap()),
+        ports: Ports::single(5001),
+        source: None,
+    };
+    let route = &compiled.table.routes[&key];
+    assert_eq!((route.rule.as_str(), route.path), ("a", Path::Kernel));
+    assert_eq!(route.outputs[0].to, OUTPUT);
+    assert_eq!(
+        *egress(&compiled),
+        Egress {
+            interface: Ifindex(3),
+            link: LinkHeader::Group {
+                source: Mac([2, 0, 0, 0, 0, 3])
+            },
+            mtu: 1500,
+            destination: Prefix::host("239.10.1.1".parse().unwrap()),
+            ports: Ports::single(6001),
+            source: Some("10.0.1.1".parse().unwrap()),
+            source_port: Some(9),
+            ttl: crate::table::Ttl::Set(16),
+            dscp: Some(34),
+            fragment: false,
+        }
+    );
+    let view = &compiled.rules[0];
+    assert_eq!(view.outputs[0].down, None);
+    assert_eq!(view.inputs[0].pending, None);
+    let join = &view.inputs[0].joins[0];
+    assert_eq!((join.interface, join.groups), (Ifindex(2), key.groups));
+}
+
+#[test]
+fn makes_a_route_for_every_source_and_interface() {
+    let sources = "10.0.0.5,10.0.0.6@232.1.1.1%eth*:5001";
+    let compiled = one(sources, OUTPUT, &usual());
+    let keys: Vec<(u32, String)> = compiled
+        .table
+        .routes
+        .keys()
+        .map(|key| (key.ingress.0, key.source.unwrap().to_string()))
+        .collect();
+    let expected = [
+        (2, "10.0.0.5"),
+        (2, "10.0.0.6"),
+        (3, "10.0.0.5"),
+        (3, "10.0.0.6"),
+    ];
+    assert_eq!(
+        keys,
+        expected.map(|(link, source)| (link, source.to_owned()))
+    );
+    let input = &compiled.rules[0].inputs[0];
+    assert_eq!(input.interfaces, [Ifindex(2), Ifindex(3)]);
+    assert_eq!(input.joins.len(), 2);
+    assert_eq!(input.joins[0].sources.len(), 2);
+}
+
+#[test]
+fn never_takes_loopback_for_a_wildcard_but_by_its_name() {
+    let any = one("239.1.1.1%*:5001", OUTPUT, &usual());
+    assert_eq!(any.rules[0].inputs[0].interfaces, [Ifindex(2), Ifindex(3)]);
+    let loopback = one("239.1.1.1%lo:5001", OUTPUT, &usual());
+    assert_eq!(loopback.rules[0].inputs[0].interfaces, [Ifindex(1)]);
+}
+
+#[test]
+fn leaves_an_interface_to_the_rule_that_names_it() {
+    let set = rules(&[
+        ("any", &["239.1.1.1%eth*:5001"], &["10.9.9.9:1"]),
+        ("own", &["239.1.1.1%eth0:5001"], &["10.9.9.9:1"]),
+    ]);
+    let compiled = compile(&set, &usual(), &support(), &PathChoices::default());
+    let owners: Vec<(u32, &str)> = compiled
+        .table
+        .routes
+        .iter()
+        .map(|(key, route)| (key.ingress.0, route.rule.as_str()))
+        .collect();
+    assert_eq!(owners, [(2, "own"), (3, "any")]);
+}
+
+#[test]
+fn lets_a_rule_wait_for_its_input_interface() {
+    let compiled = one("239.1.1.1%eth9:5001", OUTPUT, &usual());
+    assert!(compiled.table.routes.is_empty());
+    let input = &compiled.rules[0].inputs[0];
+    assert!(input.interfaces.is_empty() && input.joins.is_empty());
+    assert_eq!(
+        input.pending.as_deref(),
+        Some("no interface eth9 (have: eth0, eth1); waits for it")
+    );
+}
+
+#[test]
+fn keeps_the_route_of_an_input_interface_that_is_down_and_says_so() {
+    let mut host = usual();
+    host.interfaces.get_mut(&Ifindex(2)).unwrap().up = false;
+    let compiled = one(INPUT, OUTPUT, &host);
+    assert_eq!(compiled.table.routes.len(), 1);
+    let input = &compiled.rules[0].inputs[0];
+    assert_eq!(input.joins.len(), 1);
+    assert!(
+        input
+            .pending
+            .as_deref()
+            .unwrap()
+            .starts_with("interface eth0 is down")
+    );
+}
+
+#[test]
+fn says_why_an_output_is_down() {
+    let missing = down(&one(INPUT, "239.10.1.1%eth9:6001", &usual()));
+    assert_eq!(missing.0, DownReason::InterfaceMissing);
+    assert_eq!(missing.1, "no interface eth9 (have: eth0, eth1)");
+
+    let mut host = usual();
+    host.interfaces
+        .get_mut(&Ifindex(3))
+        .unwrap()
+        .addresses
+        .clear();
+    let address = down(&one(INPUT, OUTPUT, &host));
+    assert_eq!(address.0, DownReason::NoAddress);
+    assert_eq!(
+        address.1,
+        "interface eth1 has no IPv4 address to send from; give it one, or the output source=ADDRESS or source=keep"
+    );
+    for choice in ["keep", "10.7.7.7"] {
+        let output = format!("{OUTPUT},source={choice}");
+        assert!(
+            one(INPUT, &output, &host).rules[0].outputs[0]
+                .down
+                .is_none()
+        );
+    }
+
+    host.interfaces.get_mut(&Ifindex(3)).unwrap().up = false;
+    let link = down(&one(INPUT, OUTPUT, &host));
+    assert_eq!(link.0, DownReason::InterfaceDown);
+    assert!(link.1.starts_with("interface eth1 is down"));
+}
+
+#[test]
+fn keeps_other_outputs_up_when_one_is_down() {
+    let set = rules(&[("a", &[INPUT], &["239.10.1.1%eth9:6001", OUTPUT])]);
+    let compiled = compile(&set, &usual(), &support(), &PathChoices::default());
+    let view = &compiled.rules[0];
+    assert!(view.outputs[0].down.is_some() && view.outputs[1].down.is_none());
+    let route = compiled.table.routes.values().next().unwrap();
+    assert_eq!((route.outputs[0].index, route.outputs[1].index), (0, 1));
+}
+
+#[test]
+fn sends_unicast_to_the_resolved_next_hop() {
+    let destination: IpAddr = "10.9.9.9".parse().unwrap();
+    let query = NextHopQuery {
+        destination,
+        interface: None,
+    };
+    assert_eq!(
+        next_hop_queries(&rules(&[(
+            "a",
+            &[INPUT],
+            &["10.9.9.9:7000", "10.9.9.9:7001", OUTPUT]
+        ),])),
+        [query.clone()]
+    );
+    let gateway: IpAddr = "10.0.1.254".parse().unwrap();
+    let at = |next_hop| {
+        let mut host = usual();
+        host.next_hops.insert(query.clone(), next_hop);
+        one(INPUT, "10.9.9.9:7000", &host)
+    };
+    let mac = Mac([2, 9, 9, 9, 9, 9]);
+    let resolved = at(NextHop::Resolved {
+        interface: Ifindex(3),
+        via: gateway,
+        mac: Some(mac),
+    });
+    let egress = egress(&resolved);
+    assert_eq!(
+        egress.link,
+        LinkHeader::Neighbour {
+            source: Mac([2, 0, 0, 0, 0, 3]),
+            destination: mac
+        }
+    );
+    assert_eq!(egress.source, Some("10.0.1.1".parse().unwrap()));
+
+    let (reason, text) = down(&at(NextHop::NoRoute));
+    assert_eq!(reason, DownReason::NoRoute);
+    assert_eq!(
+        text,
+        "no route to 10.9.9.9; add one, `ip route get 10.9.9.9` shows it"
+    );
+    let (reason, text) = down(&at(NextHop::Unresolved {
+        interface: Ifindex(3),
+        via: gateway,
+    }));
+    assert_eq!(reason, DownReason::NoNeighbour);
+    assert_eq!(
+        text,
+        "neighbour 10.0.1.254 on eth1 does not answer ARP; is it there?"
+    );
+    let (reason, _) = down(&one(INPUT, "10.9.9.9:7000", &usual()));
+    assert_eq!(reason, DownReason::NoRoute);
+}
+
+#[test]
+fn puts_no_header_on_devices_without_one() {
+    let mut host = usual();
+    host.interfaces.get_mut(&Ifindex(3)).unwrap().mac = None;
+    assert_eq!(egress(&one(INPUT, OUTPUT, &host)).link, LinkHeader::None);
+}
+
+#[test]
+fn takes_the_addresses_of_egress_interfaces_for_its_own() {
+    let addresses = |output: &str| {
+        let own = one(INPUT, output, &usual()).table.own_addresses;
+        own.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        addresses(OUTPUT),
+        ["10.0.1.1", "10.0.1.2", "2001:db8::1", "fe80::1"]
+    );
+    assert_eq!(addresses("239.10.1.1%eth0:6001"), ["10.0.0.1"]);
+    assert_eq!(addresses("239.10.1.1%lo:6001"), [""; 0]);
+    assert_eq!(addresses("239.10.1.1%eth9:6001"), [""; 0]);
+}
+
+#[test]
+fn gives_a_rule_that_no_path_serves_neither_routes_nor_joins() {
+    let choices = PathChoices {
+        process: PathChoice::Kernel,
+        ..Default::default()
+    };
+    let set = rules(&[("a", &[INPUT], &["239.10.1.1%eth1:6001,fragment=yes"])]);
+    let compiled = compile(&set, &usual(), &support(), &choices);
+    assert!(compiled.table.routes.is_empty());
+    let view = &compiled.rules[0];
+    assert!(!view.placement.serves);
+    assert!(view.inputs[0].joins.is_empty());
+}
+
+#[test]
+fn joins_ranges_up_to_a_limit() {
+    let joins = |input: &str| {
+        let compiled = one(input, OUTPUT, &usual());
+        assert_eq!(compiled.table.routes.len(), 1);
+        let input = compiled.rules[0].inputs[0].clone();
+        (input.joins.len(), input.pending.is_some())
+    };
+    assert_eq!(joins("239.1.0.0/20%eth0:5001"), (1, false));
+    assert_eq!(joins("239.1.0.0/19%eth0:5001"), (0, true));
+}
+
+#[test]
+fn compiles_ten_thousand_rules_without_comparing_each_with_each() {
+    let documents = (0..10_000).map(|n| RuleDocument {
+        name: format!("r{n}"),
+        inputs: vec![format!("239.1.{}.{}%eth0:5001", n / 250, n % 250)],
+        outputs: vec![
+            format!("239.2.{}.{}%eth1:5001", n / 250, n % 250)
+                .as_str()
+                .into(),
+        ],
+        ..Default::default()
+    });
+    let documents: Vec<RuleDocument> = documents.collect();
+    let start = std::time::Instant::now();
+    let set = RuleSet::from_documents(&documents, Policy::default()).unwrap();
+    let compiled = compile(&set, &usual(), &support(), &PathChoices::default());
+    assert_eq!(compiled.table.routes.len(), 10_000);
+    assert!(start.elapsed().as_secs() < 5);
+}
+
+proptest! {
+    #[test]
+    fn keeps_the_tables_promises_for_any_rules(
+        sample in proptest::collection::vec(crate::samples::rule(), 1..5),
+        up: bool,
+    ) {
+        let Ok(set) = RuleSet::new(sample, Policy::default()) else {
+            return Ok(());
+        };
+        let mut host = usual();
+        host.interfaces.get_mut(&Ifindex(3)).unwrap().up = up;
+        let compiled = compile(&set, &host, &support(), &PathChoices::default());
+        prop_assert_eq!(compiled.rules.len(), set.len());
+        for (key, route) in &compiled.table.routes {
+            let rule = set.get(&route.rule).unwrap();
+            prop_assert_eq!(route.outputs.len(), rule.outputs.len());
+            for (output, spec) in route.outputs.iter().zip(&rule.outputs) {
+                prop_assert_eq!(&output.to, &spec.to.to_string());
+                let OutputState::Up(egress) = &output.state else { continue };
+                let length = egress.destination.length;
+                prop_assert!(egress.destination.is_host() || length == key.groups.length);
+                let ports = egress.ports.count();
+                prop_assert!(ports == 1 || ports == key.ports.count());
+            }
+        }
+    }
+}
