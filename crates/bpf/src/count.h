@@ -17,14 +17,18 @@ enum drop_reason {
 	NOT_DROPPED = DROP_SLOTS,
 };
 
+static __always_inline void count_in(struct tally *tally, const struct packet *p)
+{
+	tally->packets += p->segments;
+	tally->bytes += p->payload;
+}
+
 static __always_inline void count(__u32 counter, const struct packet *p)
 {
 	struct tally *tally = bpf_map_lookup_elem(&counters, &counter);
 
-	if (likely(tally)) {
-		tally->packets += p->segments;
-		tally->bytes += p->payload;
-	}
+	if (likely(tally))
+		count_in(tally, p);
 }
 
 static __always_inline void count_drop(__u32 counter, __u32 reason, const struct packet *p)

@@ -90,10 +90,14 @@ enum output_flags {
 	OUTPUT_LIMITED = 1 << 9,	/* `limits[counter]` applies */
 };
 
-/* Value of `counters`, per CPU. */
+/* Value of `counters`, per CPU. A rule's also remembers, for the rest of the timer tick, whether a
+ * local socket takes packets of this flow: asking costs as much as the rewriting.
+ */
 struct tally {
 	__u64 packets;
 	__u64 bytes;
+	__u64 sender;	/* address and port */
+	__u64 asked;	/* group, port, 15 bits of jiffies, answer */
 };
 
 /* Entry of `drops`: by reason, shared between CPUs because dropping is the exception. */
@@ -106,7 +110,8 @@ struct drops {
  */
 struct identity {
 	__u64 hash[2];
-	struct tally base;
+	__u64 packets;
+	__u64 bytes;
 };
 
 /* The one entry of `own_bloom`: no bit, no lookup in `own_sources`. */

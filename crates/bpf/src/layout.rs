@@ -180,7 +180,7 @@ pub const OUTPUT_PORT_DELTA: u16 = 1 << 8;
 /// The output has a rate limit.
 pub const OUTPUT_LIMITED: u16 = 1 << 9;
 
-/// Packets and UDP payload bytes.
+/// Packets and UDP payload bytes, on one CPU or summed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -188,6 +188,10 @@ pub struct Tally {
     pub packets: u64,
     /// UDP payload bytes.
     pub bytes: u64,
+    /// The program's own note: for which sender it last looked for a local socket.
+    pub sender: u64,
+    /// The program's own note: for which group and port, when, and the answer.
+    pub asked: u64,
 }
 
 /// Entry of `drops`: packets by [`DropReason`].
@@ -204,8 +208,10 @@ pub struct Drops {
 pub struct Identity {
     /// Hash of the rule's or the output's identity; zero: nobody's.
     pub hash: [u64; 2],
-    /// What the per-CPU values stood at when the counter was given out.
-    pub base: Tally,
+    /// Packets the per-CPU values stood at when the counter was given out.
+    pub packets: u64,
+    /// Bytes, likewise.
+    pub bytes: u64,
 }
 
 /// The one entry of `own_bloom`.

@@ -64,8 +64,8 @@ static __always_inline bool own_source(const struct packet *p)
 	return bpf_map_lookup_elem(&own_sources, &key) != 0;
 }
 
-/* Says whether a UDP socket of this host would take the packet. */
-static __always_inline bool socket_listens(struct __sk_buff *skb, const struct packet *p)
+/* Asks the host's socket table whether a UDP socket would take the packet. */
+static __always_inline bool find_socket(struct __sk_buff *skb, const struct packet *p)
 {
 	struct bpf_sock_tuple tuple = {
 		.ipv4 = { p->source, p->destination, p->sport, p->dport },
@@ -76,6 +76,25 @@ static __always_inline bool socket_listens(struct __sk_buff *skb, const struct p
 		return false;
 	bpf_sk_release(sock);
 	return true;
+}
+
+/* Says whether a UDP socket of this host would take the packet, as of this timer tick: a socket that
+ * binds while packets flow gets its copies from the next tick on.
+ */
+static __always_inline bool socket_listens(struct __sk_buff *skb, const struct packet *p,
+					   struct tally *rule)
+{
+	__u64 sender = (__u64)p->source << 16 | p->sport;
+	__u64 question = (__u64)p->destination << 32 | (__u32)p->dport << 16 |
+			 (bpf_jiffies64() & 0x7fff) << 1;
+	bool listens;
+
+	if (likely(rule->sender == sender && (rule->asked & ~1ull) == question))
+		return rule->asked & 1;
+	listens = find_socket(skb, p);
+	rule->sender = sender;
+	rule->asked = question | listens;
+	return listens;
 }
 
 #endif

@@ -16,13 +16,16 @@ static __always_inline enum verdict judge(struct fanout *f)
 {
 	__u32 reason = NOT_DROPPED;
 
+	f->rule = bpf_map_lookup_elem(&counters, &f->m.counter);
+	if (unlikely(!f->rule))
+		return DROPPED;
 	if (unlikely(f->m.flags & ROUTE_SHADOW))
 		return SHADOWED;
 	if (unlikely(!measure(f->skb, &f->p)))
 		reason = DROP_MALFORMED;
 	else if (unlikely(own_source(&f->p)))
 		reason = DROP_OWN_SOURCE;
-	count(f->m.counter, &f->p);
+	count_in(f->rule, &f->p);
 	if (likely(reason == NOT_DROPPED))
 		return ACCEPTED;
 	count_drop(f->m.counter, reason, &f->p);

@@ -12,6 +12,7 @@ struct fanout {
 	struct __sk_buff *skb;
 	struct packet p;
 	struct match m;
+	struct tally *rule;
 };
 
 /* The drop reason of this packet at this output, before anything is sent. */
@@ -85,7 +86,7 @@ static __always_inline int send_last(struct fanout *f)
 static __always_inline bool delivers_locally(struct fanout *f)
 {
 	if (f->m.flags & ROUTE_LOCAL_AUTO)
-		return socket_listens(f->skb, &f->p);
+		return socket_listens(f->skb, &f->p, f->rule);
 	return f->m.flags & ROUTE_LOCAL_YES;
 }
 

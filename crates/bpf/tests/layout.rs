@@ -128,9 +128,26 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             destination,
         }
     );
-    assert_same!(btf, "tally", layout::Tally { packets, bytes });
+    assert_same!(
+        btf,
+        "tally",
+        layout::Tally {
+            packets,
+            bytes,
+            sender,
+            asked
+        }
+    );
     assert_same!(btf, "drops", layout::Drops { packets });
-    assert_same!(btf, "identity", layout::Identity { hash, base });
+    assert_same!(
+        btf,
+        "identity",
+        layout::Identity {
+            hash,
+            packets,
+            bytes
+        }
+    );
     assert_same!(btf, "bloom", layout::Bloom { words });
     assert_same!(btf, "address", layout::Address { words });
 }

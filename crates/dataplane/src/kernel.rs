@@ -120,8 +120,11 @@ impl Kernel {
         for owner in named.outputs.into_values().chain([named.hash]) {
             if let Some(counter) = self.registry.forget(owner) {
                 let identities = &mut self.program.maps.identities;
-                let base = identities.read(counter).base;
-                identities.write(counter, &Identity { hash: [0; 2], base });
+                let nobody = Identity {
+                    hash: [0; 2],
+                    ..identities.read(counter)
+                };
+                identities.write(counter, &nobody);
             }
         }
     }

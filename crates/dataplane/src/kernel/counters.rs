@@ -33,7 +33,7 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
 fn one(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(Traffic, Drops)> {
     let counter = kernel.registry.find(owner)?;
     let raw = raw.get(counter as usize)?;
-    let base = kernel.program.maps.identities.read(counter).base;
+    let base = kernel.program.maps.identities.read(counter);
     let traffic = Traffic {
         packets: raw.packets.wrapping_sub(base.packets),
         bytes: raw.bytes.wrapping_sub(base.bytes),

@@ -212,7 +212,11 @@ impl Kernel {
                 raw
             }
         };
-        let identity = Identity { hash: owner, base };
+        let identity = Identity {
+            hash: owner,
+            packets: base.packets,
+            bytes: base.bytes,
+        };
         maps.identities.write(taken.counter, &identity);
         Ok(taken.counter)
     }
