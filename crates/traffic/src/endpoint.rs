@@ -1,8 +1,13 @@
-//! Where streams go and come from, resolved to addresses, ports and an interface.
+//! Where streams go and come from: endpoints resolved to single addresses and ports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use model::endpoint::Endpoint;
+use model::net::{Ports, Prefix};
 use thiserror::Error;
+
+/// The most streams one endpoint may stand for: each takes a socket.
+pub const MOST_STREAMS: u64 = 65_536;
 
 /// One destination of the generator: one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,88 +33,134 @@ pub struct Listen {
 
 /// Why an endpoint cannot be used for traffic.
 #[derive(Debug, Error)]
-#[error("{text}: {reason}")]
-pub struct ParseError {
-    text: String,
-    reason: &'static str,
+pub enum Error {
+    /// An interface is matched by a pattern.
+    #[error("{0}: name one interface, without * and ?")]
+    Wildcard(Endpoint),
+    /// A destination with sources.
+    #[error("{0}: a destination has no sources; give the source address with --source")]
+    Sources(Endpoint),
+    /// Streams are counted from a range.
+    #[error("{0}: streams count up from one group and port, not from a range")]
+    Range(Endpoint),
+    /// Too many streams, or past the last port or address.
+    #[error("{endpoint}: {streams} streams do not fit behind it")]
+    TooMany {
+        /// Where they start.
+        endpoint: Endpoint,
+        /// How many were asked for.
+        streams: u64,
+    },
 }
 
-/// Reads `[SOURCE[,SOURCE]@]ADDRESS[%IFACE]:PORT[-PORT]`, or `[ADDRESS%IFACE]:PORT` for IPv6, with
-/// `streams` streams from there on.
-///
-/// # Errors
-/// Names the part that cannot be read.
-pub fn parse(text: &str, streams: u32) -> Result<Listen, ParseError> {
-    let fail = |reason| ParseError {
-        text: text.to_owned(),
-        reason,
-    };
-    let (host, ports) = text
-        .rsplit_once(':')
-        .ok_or_else(|| fail("no port; write ADDRESS%IFACE:PORT"))?;
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    let (sources, host) = host.split_once('@').unwrap_or(("", host));
-    let (address, interface) = match host.split_once('%') {
-        Some((address, interface)) => (address, Some(interface.to_owned())),
-        None => (host, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| fail("not an IP address"))?;
-    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-    let port = |text: &str| text.parse().map_err(|_| fail("not a port from 1 to 65535"));
-    let (first, last): (u16, u16) = (port(first)?, port(last)?);
-    let addresses = (first..=last)
-        .flat_map(|port| {
-            (0..streams).map(move |number| step(SocketAddr::new(address, port), number))
-        })
-        .collect();
-    let sources = sources
-        .split(',')
-        .filter(|source| !source.is_empty())
-        .map(|source| source.parse().map_err(|_| fail("not a source address")))
-        .collect::<Result<_, _>>()?;
-    Ok(Listen {
-        at: text.to_owned(),
-        addresses,
-        interface,
-        sources,
-    })
-}
-
-/// Writes an endpoint as [`parse`] reads it.
-#[must_use]
-pub fn describe(address: SocketAddr, interface: Option<&str>) -> String {
-    let zone = interface.map(|name| format!("%{name}")).unwrap_or_default();
-    match address.ip() {
-        IpAddr::V4(ip) => format!("{ip}{zone}:{}", address.port()),
-        IpAddr::V6(ip) => format!("[{ip}{zone}]:{}", address.port()),
+impl Destination {
+    /// Resolves a destination to one stream for each of its groups and ports.
+    ///
+    /// # Errors
+    /// If it has sources or wildcards, or too many streams.
+    pub fn resolve(endpoint: &Endpoint) -> Result<Vec<Self>, Error> {
+        if !endpoint.sources.is_empty() {
+            return Err(Error::Sources(endpoint.clone()));
+        }
+        let addresses = addresses(endpoint)?.into_iter();
+        Ok(addresses
+            .map(|address| Self {
+                address,
+                interface: endpoint.interface.clone(),
+            })
+            .collect())
     }
 }
 
-/// The `number`-th stream from `base` on: group and port count up together, IPv4 groups passing
-/// over the last octets 0 and 255, so that stream 255 from 239.1.1.1:5001 on is 239.1.2.1:5255.
-/// For a unicast address only the port counts.
-fn step(base: SocketAddr, number: u32) -> SocketAddr {
-    let port = base.port().wrapping_add(number as u16);
-    let address = match base.ip() {
-        address if !address.is_multicast() => address,
-        IpAddr::V4(group) => {
-            let last = group.to_bits() & 0xff;
-            let usable = u32::from((1..=254).contains(&last));
-            let from_one = last.wrapping_sub(usable) + number;
-            let high = (group.to_bits() >> 8) + usable * (from_one / 254);
-            let low = if usable == 1 {
-                from_one % 254 + 1
-            } else {
-                from_one
-            };
-            IpAddr::V4(Ipv4Addr::from_bits((high << 8) + low))
-        }
-        IpAddr::V6(group) => IpAddr::V6(Ipv6Addr::from_bits(group.to_bits() + u128::from(number))),
+impl Listen {
+    /// Resolves an endpoint to all its groups and ports.
+    ///
+    /// # Errors
+    /// If it has wildcards, or too many groups and ports.
+    pub fn resolve(endpoint: &Endpoint) -> Result<Self, Error> {
+        Ok(Self {
+            at: endpoint.to_string(),
+            addresses: addresses(endpoint)?,
+            interface: endpoint.interface.clone(),
+            sources: endpoint.sources.clone(),
+        })
+    }
+}
+
+/// Counts `streams` endpoints up from `first`: group and port together, IPv4 groups passing over
+/// the last octets 0 and 255, so that stream 255 from 239.1.1.1:5001 on is 239.1.2.1:5255. For a
+/// unicast address only the port counts. One stream is `first` itself, be it a range or not.
+///
+/// # Errors
+/// If `first` is a range, or the streams run past the last port.
+pub fn count_up(first: &Endpoint, streams: u32) -> Result<Vec<Endpoint>, Error> {
+    if streams == 1 {
+        return Ok(vec![first.clone()]);
+    }
+    if !first.is_single() {
+        return Err(Error::Range(first.clone()));
+    }
+    let step = |number| {
+        let port = u32::from(first.ports.first).checked_add(number)?;
+        Some(Endpoint {
+            destination: Prefix::host(address_of(first.destination.address, number)?),
+            ports: Ports::single(u16::try_from(port).ok()?),
+            ..first.clone()
+        })
     };
-    SocketAddr::new(address, port)
+    let counted: Option<Vec<_>> = (0..streams).map(step).collect();
+    counted.ok_or_else(|| Error::TooMany {
+        endpoint: first.clone(),
+        streams: u64::from(streams),
+    })
+}
+
+fn address_of(first: IpAddr, number: u32) -> Option<IpAddr> {
+    match first {
+        address if !address.is_multicast() => Some(address),
+        IpAddr::V4(group) => {
+            let (high, low) = (group.to_bits() >> 8, group.to_bits() & 0xff);
+            // Counting starts at octet 1 wherever the first one is usable at all.
+            let usable = (1..=254).contains(&low);
+            let place = (low - u32::from(usable)).checked_add(number)?;
+            let (carry, low) = if usable {
+                (place / 254, place % 254 + 1)
+            } else {
+                (place / 256, place % 256)
+            };
+            let bits = (u64::from(high) + u64::from(carry)) << 8 | u64::from(low);
+            let next = Ipv4Addr::from_bits(u32::try_from(bits).ok()?);
+            next.is_multicast().then_some(IpAddr::V4(next))
+        }
+        IpAddr::V6(group) => {
+            let bits = group.to_bits().checked_add(u128::from(number))?;
+            Some(IpAddr::V6(Ipv6Addr::from_bits(bits)))
+        }
+    }
+}
+
+/// Every address of the range with every port.
+fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Error> {
+    if endpoint.has_wildcard() {
+        return Err(Error::Wildcard(endpoint.clone()));
+    }
+    let Prefix { address, length } = endpoint.destination;
+    let host_bits = Prefix::host(address).length - length;
+    let hosts = 1u64.checked_shl(host_bits.into()).unwrap_or(u64::MAX);
+    let streams = hosts.saturating_mul(endpoint.ports.count().into());
+    if streams > MOST_STREAMS {
+        return Err(Error::TooMany {
+            endpoint: endpoint.clone(),
+            streams,
+        });
+    }
+    let host = |number: u64| match address {
+        IpAddr::V4(base) => IpAddr::V4(Ipv4Addr::from_bits(base.to_bits() | number as u32)),
+        IpAddr::V6(base) => IpAddr::V6(Ipv6Addr::from_bits(base.to_bits() | u128::from(number))),
+    };
+    let Ports { first, last } = endpoint.ports;
+    let ports = |number| (first..=last).map(move |port| SocketAddr::new(host(number), port));
+    Ok((0..hosts).flat_map(ports).collect())
 }
 
 /// Raises the limit on open descriptors, as far as the process may, to hold `wanted` and some.
@@ -130,34 +181,42 @@ pub(crate) fn raise_descriptor_limit(wanted: usize) {
 mod tests {
     use super::*;
 
+    fn endpoint(text: &str) -> Endpoint {
+        text.parse().unwrap()
+    }
+
     #[test]
     fn streams_count_up_as_in_the_published_runs() {
-        let streams = parse("239.1.1.1%veth0:5001", 508).unwrap().addresses;
+        let streams = count_up(&endpoint("239.1.1.1%veth0:5001"), 508).unwrap();
         let at = |number: usize| streams[number - 1].to_string();
-        assert_eq!(at(1), "239.1.1.1:5001");
-        assert_eq!(at(254), "239.1.1.254:5254");
-        assert_eq!(at(255), "239.1.2.1:5255");
-        assert_eq!(at(508), "239.1.2.254:5508");
+        assert_eq!(at(1), "239.1.1.1%veth0:5001");
+        assert_eq!(at(254), "239.1.1.254%veth0:5254");
+        assert_eq!(at(255), "239.1.2.1%veth0:5255");
+        assert_eq!(at(508), "239.1.2.254%veth0:5508");
     }
 
     #[test]
     fn unicast_streams_differ_in_port_only() {
-        let streams = parse("10.0.0.1:7000", 3).unwrap().addresses;
+        let streams = count_up(&endpoint("10.0.0.1:7000"), 3).unwrap();
         assert_eq!(streams[2].to_string(), "10.0.0.1:7002");
     }
 
     #[test]
-    fn both_families_are_described_as_they_are_read() {
-        for text in [
-            "239.1.1.1%eth0:5001",
-            "[ff3e::1%eth0]:5001",
-            "10.9.9.9:7000",
-        ] {
-            let parsed = parse(text, 1).unwrap();
-            assert_eq!(
-                describe(parsed.addresses[0], parsed.interface.as_deref()),
-                text
-            );
-        }
+    fn streams_that_do_not_fit_are_refused() {
+        assert!(count_up(&endpoint("239.1.1.1:65535"), 2).is_err());
+        assert!(count_up(&endpoint("239.255.255.254:1"), 2).is_err());
+        assert!(count_up(&endpoint("239.1.1.0/24:5001"), 2).is_err());
+        assert!(Destination::resolve(&endpoint("239.0.0.0/8:5001")).is_err());
+        assert!(Destination::resolve(&endpoint("10.0.0.1@239.1.1.1:5001")).is_err());
+        assert!(Listen::resolve(&endpoint("239.1.1.1%eth*:5001")).is_err());
+    }
+
+    #[test]
+    fn a_range_is_every_group_with_every_port() {
+        let listen = Listen::resolve(&endpoint("239.1.1.4/31%eth0:5001-5003")).unwrap();
+        assert_eq!(listen.addresses.len(), 6);
+        assert_eq!(listen.addresses[5].to_string(), "239.1.1.5:5003");
+        let listen = Listen::resolve(&endpoint("[ff3e::/126%eth0]:5001")).unwrap();
+        assert_eq!(listen.addresses[3].to_string(), "[ff3e::3]:5001");
     }
 }

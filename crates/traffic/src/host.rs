@@ -45,6 +45,17 @@ pub(crate) fn interface(name: &str) -> io::Result<Option<Interface>> {
     Ok(Some(interface))
 }
 
+/// The names of all interfaces, for messages.
+pub(crate) fn names() -> String {
+    let Ok(interfaces) = nix::net::if_::if_nameindex() else {
+        return "none that can be listed".to_owned();
+    };
+    let names = interfaces
+        .iter()
+        .map(|interface| interface.name().to_string_lossy());
+    names.collect::<Vec<_>>().join(", ")
+}
+
 /// Says whether `address` is one of this host's.
 pub(crate) fn is_local(address: IpAddr) -> io::Result<bool> {
     let is_it = |entry: nix::ifaddrs::InterfaceAddress| entry.address.as_ref().and_then(ip);

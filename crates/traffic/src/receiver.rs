@@ -65,12 +65,14 @@ pub enum Error {
     #[error("no endpoint given")]
     NoEndpoint,
     /// No interface has that name in this network namespace.
-    #[error("{at}: no interface {interface}; `ip link` lists those that exist")]
+    #[error("{at}: no interface {interface} (have: {have})")]
     NoInterface {
         /// The endpoint as written.
         at: String,
         /// The name that is not there.
         interface: String,
+        /// Those that are.
+        have: String,
     },
     /// A group without an interface to join it on.
     #[error("{at}: name the interface to join the group on, as in GROUP%eth0:PORT")]

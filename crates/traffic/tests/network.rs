@@ -68,10 +68,7 @@ impl Pair {
         options: &Options,
         expect: u64,
     ) -> (SendReport, ReceiveReport) {
-        let endpoints = endpoints
-            .iter()
-            .map(|text| endpoint::parse(text, 1).unwrap())
-            .collect();
+        let endpoints = endpoints.iter().map(|text| listen(text)).collect();
         let control = receiver::Control::default();
         thread::scope(|scope| {
             let receiving = scope.spawn(|| {
@@ -128,21 +125,13 @@ fn ip(namespace: &Namespace, arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
+fn listen(text: &str) -> Listen {
+    Listen::resolve(&text.parse().unwrap()).unwrap()
+}
+
 fn to(texts: &[&str]) -> Options {
-    let destinations = texts
-        .iter()
-        .flat_map(|text| {
-            let parsed = endpoint::parse(text, 1).unwrap();
-            let interface = parsed.interface.clone();
-            parsed
-                .addresses
-                .into_iter()
-                .map(move |address| Destination {
-                    address,
-                    interface: interface.clone(),
-                })
-        })
-        .collect();
+    let resolve = |text: &&str| Destination::resolve(&text.parse().unwrap()).unwrap();
+    let destinations = texts.iter().flat_map(resolve).collect();
     Options {
         rate_pps: Some(10_000.0),
         count: Some(500),
@@ -287,16 +276,15 @@ fn copies_of_one_stream_show_their_skew() {
 #[test]
 fn five_hundred_groups_need_no_sysctl() {
     let Some(pair) = Pair::new() else { return };
-    let addresses = endpoint::parse("239.1.1.1%veth0:5001", 500)
-        .unwrap()
-        .addresses;
-    let describe = |interface| {
-        let text = addresses
+    let describe = |first: &str| {
+        let endpoints = endpoint::count_up(&first.parse().unwrap(), 500).unwrap();
+        endpoints
             .iter()
-            .map(|&address| endpoint::describe(address, Some(interface)));
-        text.collect::<Vec<_>>()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
     };
-    let (destinations, endpoints) = (describe("veth0"), describe("veth1"));
+    let destinations = describe("239.1.1.1%veth0:5001");
+    let endpoints = describe("239.1.1.1%veth1:5001");
     let texts: Vec<_> = destinations.iter().map(String::as_str).collect();
     let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
     let options = Options {
@@ -337,7 +325,10 @@ fn a_foreign_source_address_takes_raw_frames() {
 #[test]
 fn a_run_ends_at_once_when_told_to_and_still_reports() {
     let control = receiver::Control::default();
-    let listen = endpoint::parse("127.0.0.1:0", 1).unwrap();
+    let listen = Listen {
+        addresses: vec!["127.0.0.1:0".parse().unwrap()],
+        ..listen("127.0.0.1:1")
+    };
     let options = receiver::Options {
         count: None,
         duration: None,
@@ -367,7 +358,7 @@ fn unicast_over_loopback_needs_no_privilege() {
         probe.local_addr().unwrap().port()
     };
     let at = format!("127.0.0.1:{port}");
-    let listen = endpoint::parse(&at, 1).unwrap();
+    let listen = listen(&at);
     let control = receiver::Control::default();
     let options = Options {
         ramp: Duration::from_millis(50),
@@ -390,7 +381,7 @@ fn what_stands_in_the_way_is_named() {
         &generator::Control::default(),
     );
     assert!(error.unwrap_err().to_string().contains("nosuch0"));
-    let listen = endpoint::parse("239.1.1.1%nosuch0:5001", 1).unwrap();
+    let listen = listen("239.1.1.1%nosuch0:5001");
     let error = receiver::run(&until(vec![listen], 1), &receiver::Control::default());
     assert!(error.unwrap_err().to_string().contains("nosuch0"));
     let tiny = Options {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use model::endpoint::Endpoint;
 use traffic::endpoint::{self, Listen};
 use traffic::latency::Summary;
 use traffic::receiver::{self, Control, Error, Options};
@@ -21,9 +22,10 @@ use crate::render;
 /// with status 5 when packets were lost or corrupt.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// [SOURCE@]GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; PORT may be a range
+    /// [SOURCE@]GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
+    /// PORT may be ranges
     #[arg(required = true, value_name = "ENDPOINT")]
-    endpoints: Vec<String>,
+    endpoints: Vec<Endpoint>,
     /// End after this many packets in all
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
@@ -67,17 +69,10 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
 
 fn options(args: &Args) -> Result<Options, Failure> {
     let mut endpoints = Vec::new();
-    for text in &args.endpoints {
-        let parsed = endpoint::parse(text, args.streams).map_err(usage)?;
-        if args.streams == 1 {
-            endpoints.push(parsed);
-            continue;
+    for first in &args.endpoints {
+        for endpoint in endpoint::count_up(first, args.streams).map_err(usage)? {
+            endpoints.push(Listen::resolve(&endpoint).map_err(usage)?);
         }
-        endpoints.extend(parsed.addresses.iter().map(|&address| Listen {
-            at: endpoint::describe(address, parsed.interface.as_deref()),
-            addresses: vec![address],
-            ..parsed.clone()
-        }));
     }
     Ok(Options {
         endpoints,

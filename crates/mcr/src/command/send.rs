@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use model::endpoint::Endpoint;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use traffic::capture::Capture;
@@ -28,9 +29,10 @@ use crate::render;
 /// late one does not delay the next, and shows as latency at the receiver.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; PORT may be a range
+    /// GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
+    /// PORT may be ranges, 239.1.1.0/24%eth0:5001-5010
     #[arg(required = true, value_name = "DESTINATION")]
-    destinations: Vec<String>,
+    destinations: Vec<Endpoint>,
     /// Packets per second of each stream; "max" for as fast as possible
     #[arg(short, long, value_name = "PPS", default_value = "1000", value_parser = rate)]
     rate: Rate,
@@ -157,12 +159,10 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
 
 fn options(args: &Args) -> Result<Options, Failure> {
     let mut destinations = Vec::new();
-    for text in &args.destinations {
-        let parsed = endpoint::parse(text, args.streams).map_err(usage)?;
-        destinations.extend(parsed.addresses.iter().map(|&address| Destination {
-            address,
-            interface: parsed.interface.clone(),
-        }));
+    for first in &args.destinations {
+        for endpoint in endpoint::count_up(first, args.streams).map_err(usage)? {
+            destinations.extend(Destination::resolve(&endpoint).map_err(usage)?);
+        }
     }
     let framing = match args.framing {
         FramingArg::Own => Framing::Own,
@@ -232,7 +232,7 @@ fn failure(error: Error) -> Failure {
         | Error::Percentage
         | Error::Size { .. }
         | Error::Raw { .. } => Status::Usage,
-        Error::NoInterface(_) | Error::Interfaces(_) | Error::Cpu { .. } => Status::Unavailable,
+        Error::NoInterface { .. } | Error::Interfaces(_) | Error::Cpu { .. } => Status::Unavailable,
         Error::Socket { source, .. } => status_of(source),
     };
     Failure::new(status, error)

@@ -226,8 +226,15 @@ pub enum Error {
         framing: Framing,
     },
     /// No interface has that name in this network namespace.
-    #[error("no interface {0}; `ip link` lists those that exist")]
-    NoInterface(String),
+    #[error("{destination}: no interface {name} (have: {have})")]
+    NoInterface {
+        /// The stream's destination.
+        destination: SocketAddr,
+        /// The name that is not there.
+        name: String,
+        /// Those that are.
+        have: String,
+    },
     /// Raw frames need an Ethernet interface, a group and a source address.
     #[error("{destination}: raw frames need {missing}")]
     Raw {
@@ -257,6 +264,16 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+}
+
+impl Error {
+    pub(super) fn no_interface(destination: SocketAddr, name: &str) -> Self {
+        Self::NoInterface {
+            destination,
+            name: name.to_owned(),
+            have: crate::host::names(),
+        }
+    }
 }
 
 /// Moves the calling thread to `cpu`.

@@ -171,7 +171,7 @@ impl Raw {
         let name = name.ok_or_else(|| missing("an interface, as in GROUP%eth0:PORT"))?;
         let interface = host::interface(name)
             .map_err(Error::Interfaces)?
-            .ok_or_else(|| Error::NoInterface(name.to_owned()))?;
+            .ok_or_else(|| Error::no_interface(address, name))?;
         let mac = interface
             .mac
             .ok_or_else(|| missing("an Ethernet interface"))?;

@@ -103,7 +103,8 @@ fn open(destination: &Destination, options: &Options) -> Result<Socket, Error> {
     .map_err(failed("open a socket"))?;
     set_options(&socket, address.ip(), options).map_err(failed("set TTL and DSCP"))?;
     if let Some(name) = &destination.interface {
-        let index = if_nametoindex(name.as_str()).map_err(|_| Error::NoInterface(name.clone()))?;
+        let index =
+            if_nametoindex(name.as_str()).map_err(|_| Error::no_interface(address, name))?;
         choose_interface(&socket, address.ip(), name, index)
             .map_err(failed("choose the interface"))?;
     }

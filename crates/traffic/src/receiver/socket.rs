@@ -112,6 +112,7 @@ fn ifindex(endpoint: &Listen) -> Result<Option<u32>, Error> {
     let missing = |_| Error::NoInterface {
         at: endpoint.at.clone(),
         interface: interface.clone(),
+        have: crate::host::names(),
     };
     if_nametoindex(interface.as_str())
         .map(Some)
