@@ -5,7 +5,7 @@
 use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -36,10 +36,18 @@ pub struct RuleDocument {
     /// The outputs, at least one.
     pub outputs: Vec<OutputDocument>,
     /// Path to force the rule to; by default placement decides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_path"
+    )]
     pub path: Option<PathChoice>,
     /// Whether this host's own sockets get a copy; by default where one is bound to the port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_local"
+    )]
     pub local: Option<LocalDelivery>,
     /// Cap on what the rule accepts, as in `5000pps` or `20Mbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,6 +261,35 @@ impl fmt::Display for Scalar {
     }
 }
 
+/// Reads a path by a text that says what there is to choose from.
+pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathChoice, D::Error> {
+    match Scalar::deserialize(deserializer)?.to_string().as_str() {
+        "auto" => Ok(PathChoice::Auto),
+        "kernel" => Ok(PathChoice::Kernel),
+        "userspace" => Ok(PathChoice::Userspace),
+        other => Err(D::Error::custom(format!(
+            "path = {other:?}: give \"auto\", \"kernel\" or \"userspace\""
+        ))),
+    }
+}
+
+fn some_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathChoice>, D::Error> {
+    path(deserializer).map(Some)
+}
+
+fn some_local<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<LocalDelivery>, D::Error> {
+    match Scalar::deserialize(deserializer)?.to_string().as_str() {
+        "auto" => Ok(Some(LocalDelivery::Auto)),
+        "yes" => Ok(Some(LocalDelivery::Yes)),
+        "no" => Ok(Some(LocalDelivery::No)),
+        other => Err(D::Error::custom(format!(
+            "local = {other:?}: give \"auto\", \"yes\" or \"no\""
+        ))),
+    }
+}
+
 // By hand, because serde's untagged enums lose the reason: "data did not match any variant".
 impl<'de> Deserialize<'de> for OutputDocument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -376,7 +413,7 @@ mod tests {
             (r#"{"name": "a", "outputs": [5]}"#, "expected an output: "),
             (
                 r#"{"name": "a", "outputs": [], "path": "fast"}"#,
-                "expected one of `auto`, `kernel`, `userspace`",
+                "path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
             ),
         ] {
             let error = serde_json::from_str::<RuleDocument>(json).unwrap_err();

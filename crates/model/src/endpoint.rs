@@ -70,6 +70,15 @@ pub fn is_wildcard(interface: &str) -> bool {
     interface.contains(['*', '?'])
 }
 
+/// Says whether an interface, or a wildcard for some, may have that name.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn check_interface_name(name: &str) -> Result<(), EndpointProblem> {
+    parse::interface(name).map(drop)
+}
+
 impl FromStr for Endpoint {
     type Err = EndpointError;
 

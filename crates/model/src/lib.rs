@@ -5,6 +5,7 @@
 //! the paths.
 
 pub mod compile;
+pub mod config;
 pub mod diff;
 pub mod document;
 pub mod endpoint;

@@ -112,7 +112,10 @@ pub enum What {
     NameInvalid,
     /// A name taken by an earlier rule.
     #[error("the name is taken by an earlier rule; give each rule its own")]
-    NameTaken,
+    NameTaken {
+        /// Place of that rule in the set, from 0.
+        first: usize,
+    },
     /// Neither `input` nor `inputs`, or an empty list.
     #[error("has no input; give one, as in input = \"239.1.1.1%eth0:5001\"")]
     NoInput,

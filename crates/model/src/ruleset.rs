@@ -1,7 +1,7 @@
 //! An ordered set of rules that make sense, alone and together. There is no other way to make one
 //! than through validation, so whoever holds a set need not check it again.
 
-mod check;
+pub(crate) mod check;
 mod index;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 use crate::document::RuleDocument;
-use crate::problem::Problems;
+use crate::problem::{Problems, What};
 use crate::rule::Rule;
 
 pub(crate) use index::InputIndex;
@@ -83,6 +83,9 @@ impl RuleSet {
         let mut more = check::problems(&rules, policy);
         for problem in &mut more.0 {
             problem.position = positions[problem.position];
+            if let What::NameTaken { first } = &mut problem.what {
+                *first = positions[*first];
+            }
         }
         problems.0.extend(more.0);
         problems

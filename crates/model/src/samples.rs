@@ -147,3 +147,28 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
             limit,
         })
 }
+
+/// A rule that makes sense by itself: one group to others and to a host.
+pub(crate) fn valid_rule() -> impl Strategy<Value = Rule> {
+    let copies = vec((0_u8..3, 1_u16.., option::of(limit())), 1..4);
+    (rule(), any::<[u8; 2]>(), 1_u16.., copies).prop_map(|(mut rule, [c, d], port, copies)| {
+        let input = format!("239.1.{c}.{d}%in0:{port}");
+        rule.inputs = vec![input.parse().unwrap()];
+        let outputs = copies
+            .into_iter()
+            .enumerate()
+            .map(|(n, (kind, port, limit))| {
+                let to = match kind {
+                    0 => format!("10.9.9.{n}:{port}"),
+                    1 => format!("239.2.{c}.{n}%out{n}:{port},ttl=dec,dscp={n}"),
+                    _ => format!("239.3.{c}.{n}%out0:{port},source=keep,sport=7"),
+                };
+                OutputSpec {
+                    limit,
+                    ..to.parse().unwrap()
+                }
+            });
+        rule.outputs = outputs.collect();
+        rule
+    })
+}

@@ -105,12 +105,16 @@ fn split_bracketed<'a>(
     }
 }
 
-fn interface(name: &str) -> Result<String, Problem> {
+pub(super) fn interface(name: &str) -> Result<String, Problem> {
     if name.is_empty() {
         return Err(Problem::InterfaceEmpty);
     }
     if name.contains('@') {
         return Err(Problem::InterfaceWithPeer(name.to_owned()));
+    }
+    // Names in a configuration come here without having been checked for white space.
+    if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(Problem::WhiteSpace);
     }
     // The kernel's dev_valid_name(), and what this notation needs for itself.
     let forbidden = |c: char| matches!(c, '/' | ':' | ',' | '%' | '[' | ']');

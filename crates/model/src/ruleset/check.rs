@@ -1,6 +1,6 @@
 //! What is wrong with rules, each alone and all together. Every problem is reported, not the first.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::Policy;
@@ -14,7 +14,7 @@ use crate::rule::{OutputSpec, Rule, is_name};
 pub(super) fn problems(rules: &[Rule], policy: Policy) -> Problems {
     let index = InputIndex::new(rules);
     let mut problems = Problems(loops::find(rules, &index));
-    let mut names = HashSet::new();
+    let mut names = HashMap::new();
     for (position, rule) in rules.iter().enumerate() {
         let mut check = Check {
             position,
@@ -54,14 +54,16 @@ impl<'r> Check<'r, '_> {
         });
     }
 
-    fn name(&mut self, names: &mut HashSet<&'r str>) {
+    fn name(&mut self, names: &mut HashMap<&'r str, usize>) {
         let name = &self.rule.name;
         if name.is_empty() {
             self.report(Part::Name, What::NameEmpty);
         } else if !is_name(name) {
             self.report(Part::Name, What::NameInvalid);
-        } else if !names.insert(name) {
-            self.report(Part::Name, What::NameTaken);
+        } else if let Some(first) = names.get(name.as_str()).copied() {
+            self.report(Part::Name, What::NameTaken { first });
+        } else {
+            names.insert(name, self.position);
         }
     }
 

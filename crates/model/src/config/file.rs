@@ -1,0 +1,199 @@
+//! One file: from text to documents that remember their lines.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::{ConfigError, ConfigFile, InterfaceSettings, VERSION};
+use crate::document::RuleDocument;
+use crate::endpoint::check_interface_name;
+use crate::problem::Part;
+
+/// Keys a file may have.
+const KEYS: &str = "version, allow_link_local, [interface.NAME], [[rule]]";
+
+/// What a file holds, as far as it can be read.
+#[derive(Default)]
+pub(super) struct Parsed {
+    pub(super) errors: Vec<ConfigError>,
+    pub(super) allow_link_local: bool,
+    /// Name, settings, line.
+    pub(super) interfaces: Vec<(String, InterfaceSettings, usize)>,
+    pub(super) rules: Vec<LocatedRule>,
+}
+
+/// A rule and the lines it stands on.
+pub(super) struct LocatedRule {
+    pub(super) document: RuleDocument,
+    pub(super) file: String,
+    pub(super) line: usize,
+    parts: Vec<(Part, usize)>,
+}
+
+impl LocatedRule {
+    /// The line of a part of the rule, or the rule's own.
+    pub(super) fn line_of(&self, part: Part) -> usize {
+        let found = self.parts.iter().find(|(known, _)| *known == part);
+        found.map_or(self.line, |(_, line)| *line)
+    }
+}
+
+/// Reads a file; the main file must say its version.
+pub(super) fn parse(file: &ConfigFile, main: bool) -> Parsed {
+    let mut reader = Reader {
+        file,
+        parsed: Parsed::default(),
+    };
+    let (root, errors) = DeTable::parse_recoverable(&file.text);
+    if errors.is_empty() {
+        reader.root(root.into_inner(), main);
+    } else {
+        // What was saved of a broken file would only give errors that are not there.
+        for error in errors {
+            reader.refuse(error.span(), error.message().to_owned());
+        }
+        reader.parsed.errors.dedup_by_key(|error| error.line);
+    }
+    reader.parsed
+}
+
+struct Reader<'a> {
+    file: &'a ConfigFile,
+    parsed: Parsed,
+}
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+impl<'a> Reader<'a> {
+    fn line(&self, offset: usize) -> usize {
+        let before = self.file.text.as_bytes().iter().take(offset);
+        1 + before.filter(|byte| **byte == b'\n').count()
+    }
+
+    fn refuse(&mut self, span: Option<Range<usize>>, message: String) {
+        let line = self.line(span.map_or(0, |span| span.start));
+        let at = (self.file.name.clone(), line);
+        self.parsed.errors.push(ConfigError::at(at, message));
+    }
+
+    fn root(&mut self, root: DeTable<'a>, main: bool) {
+        if main && !root.contains_key("version") {
+            let message = format!("there is no version; begin the file with version = {VERSION}");
+            self.refuse(None, message);
+        }
+        for (key, value) in root {
+            match key.get_ref().as_ref() {
+                "version" => self.version(value),
+                "allow_link_local" => self.allow_link_local(value),
+                "interface" => self.interfaces(value),
+                "rule" => self.rules(value),
+                unknown => {
+                    let message = format!("unknown key {unknown:?}; there are {KEYS}");
+                    self.refuse(Some(key.span()), message);
+                }
+            }
+        }
+    }
+
+    fn version(&mut self, value: Value<'a>) {
+        let span = value.span();
+        let text = &self.file.text[span.clone()];
+        let message = format!("version = {text}: this MCR reads version = {VERSION}");
+        if i64::deserialize(ValueDeserializer::from(value)) != Ok(VERSION) {
+            self.refuse(Some(span), message);
+        }
+    }
+
+    fn allow_link_local(&mut self, value: Value<'a>) {
+        match value.get_ref() {
+            DeValue::Boolean(allow) => self.parsed.allow_link_local = *allow,
+            _ => self.refuse(
+                Some(value.span()),
+                "allow_link_local: give true or false".to_owned(),
+            ),
+        }
+    }
+
+    fn interfaces(&mut self, value: Value<'a>) {
+        let span = value.span();
+        let DeValue::Table(interfaces) = value.into_inner() else {
+            let message = "settings stand in a table for each interface; write [interface.eth0]";
+            return self.refuse(Some(span), message.to_owned());
+        };
+        for (key, value) in interfaces {
+            let name = key.get_ref().to_string();
+            if let Err(problem) = check_interface_name(&name) {
+                self.refuse(Some(key.span()), format!("interface {name:?}: {problem}"));
+                continue;
+            }
+            match InterfaceSettings::deserialize(ValueDeserializer::from(value)) {
+                Ok(settings) => {
+                    let line = self.line(key.span().start);
+                    self.parsed.interfaces.push((name, settings, line));
+                }
+                Err(error) => {
+                    let span = error.span().unwrap_or(key.span());
+                    self.refuse(Some(span), format!("interface {name}: {}", error.message()));
+                }
+            }
+        }
+    }
+
+    fn rules(&mut self, value: Value<'a>) {
+        let span = value.span();
+        let DeValue::Array(rules) = value.into_inner() else {
+            let message = "rules are a list; write [[rule]] with double brackets before each";
+            return self.refuse(Some(span), message.to_owned());
+        };
+        for rule in rules {
+            self.rule(rule);
+        }
+    }
+
+    fn rule(&mut self, rule: Value<'a>) {
+        let span = rule.span();
+        let DeValue::Table(table) = rule.get_ref() else {
+            let message = "a rule is a table; write [[rule]] before its keys";
+            return self.refuse(Some(span), message.to_owned());
+        };
+        let name = match table.get("name").map(Spanned::get_ref) {
+            Some(DeValue::String(name)) => format!("rule {name:?}: "),
+            _ => "rule without a name: ".to_owned(),
+        };
+        let parts = self.parts(table);
+        match RuleDocument::deserialize(ValueDeserializer::from(rule)) {
+            Ok(document) => {
+                let located = LocatedRule {
+                    document,
+                    file: self.file.name.clone(),
+                    line: self.line(span.start),
+                    parts,
+                };
+                self.parsed.rules.push(located);
+            }
+            Err(error) => {
+                let at = error.span().unwrap_or(span);
+                self.refuse(Some(at), format!("{name}{}", error.message()));
+            }
+        }
+    }
+
+    fn parts(&self, rule: &DeTable<'a>) -> Vec<(Part, usize)> {
+        let mut parts = Vec::new();
+        let mut note = |part, value: &Value<'a>| parts.push((part, self.line(value.span().start)));
+        for (key, value) in rule {
+            let elements = || value.get_ref().as_array().into_iter().flatten().enumerate();
+            match key.get_ref().as_ref() {
+                "name" => note(Part::Name, value),
+                "input" => note(Part::Input(0), value),
+                "limit" | "burst" => note(Part::Limit, value),
+                "inputs" => elements().for_each(|(index, value)| note(Part::Input(index), value)),
+                "outputs" => elements().for_each(|(index, value)| note(Part::Output(index), value)),
+                _ => {}
+            }
+        }
+        parts
+    }
+}

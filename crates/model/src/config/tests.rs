@@ -1,0 +1,271 @@
+//! Files that are right, files that are wrong, and the way to a file and back.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn file(name: &str, text: &str) -> ConfigFile {
+    ConfigFile {
+        name: name.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn load(text: &str) -> Result<Config, ConfigErrors> {
+    Config::load(&[file("mcr.toml", text)], Policy::default())
+}
+
+fn errors(text: &str) -> Vec<String> {
+    let errors = load(text).unwrap_err();
+    errors.0.iter().map(ToString::to_string).collect()
+}
+
+const USUAL: &str = r#"
+version = 1
+
+[interface.eth0]
+gro = "auto"
+path = "userspace"
+
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%eth0:5001"        # or inputs = [ … ]
+outputs = ["239.10.1.1%eth1:6001", { to = "10.9.9.9:7000", ttl = 32 }]
+
+[[rule]]
+name = "cam2"
+inputs = ["239.1.1.2%eth0:5001", "10.0.0.5@232.1.1.2%eth*:5001"]
+outputs = ["239.10.1.2%eth1:6001,ttl=dec"]
+local = true
+limit = "20Mbit"
+"#;
+
+#[test]
+fn reads_rules_and_settings() {
+    let config = load(USUAL).unwrap();
+    assert_eq!(config.rules.names().collect::<Vec<_>>(), ["cam1", "cam2"]);
+    let outputs = &config.rules.rules()[0].outputs;
+    assert_eq!(outputs[1].to_string(), "10.9.9.9:7000,ttl=32");
+    let settings = config.interfaces["eth0"];
+    assert_eq!(
+        (settings.gro, settings.path),
+        (Gro::Auto, PathChoice::Userspace)
+    );
+    let choices = config.path_choices(PathChoice::Kernel);
+    assert_eq!(choices.interfaces["eth0"], PathChoice::Userspace);
+}
+
+#[test]
+fn writes_what_it_reads_the_same_way_every_time() {
+    let config = load(USUAL).unwrap();
+    let text = config.export();
+    assert_eq!(
+        text,
+        r#"version = 1
+
+[interface.eth0]
+gro = "auto"
+path = "userspace"
+
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%eth0:5001"
+outputs = [
+    "239.10.1.1%eth1:6001",
+    "10.9.9.9:7000,ttl=32",
+]
+
+[[rule]]
+name = "cam2"
+inputs = [
+    "239.1.1.2%eth0:5001",
+    "10.0.0.5@232.1.1.2%eth*:5001",
+]
+outputs = ["239.10.1.2%eth1:6001,ttl=dec"]
+local = "yes"
+limit = "20Mbit"
+"#
+    );
+    let again = load(&text).unwrap();
+    assert_eq!(again, config);
+    assert_eq!(again.export(), text);
+}
+
+#[test]
+fn exports_an_empty_set_as_a_valid_file() {
+    assert_eq!(export(&RuleSet::default()), "version = 1\n");
+    assert_eq!(load("version = 1\n").unwrap(), Config::default());
+}
+
+#[test]
+fn exports_the_permission_that_rules_need() {
+    let policy = Policy {
+        allow_link_local: true,
+    };
+    let text = r#"version = 1
+rule = [{ name = "mdns", input = "224.0.0.251%eth0:5353", outputs = ["224.0.0.251%eth1:5353"] }]"#;
+    let config = Config::load(&[file("x", text)], policy).unwrap();
+    let exported = export(&config.rules);
+    assert!(exported.contains("allow_link_local = true\n"));
+    assert_eq!(load(&exported).unwrap().rules, config.rules);
+}
+
+#[test]
+fn names_file_and_line_of_every_error() {
+    let text = r#"version = 1
+ruels = []
+[interface.eth0]
+gor = true
+[interface."a b"]
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%eth0:0"
+outputs = [
+    "239.10.1.1%eth1:6001",
+    "239.10.1.1%eth1",
+    { to = "10.9.9.9:7000", ttl = 0 },
+]
+[[rule]]
+name = "cam1"
+inptu = "239.1.1.2%eth0:1"
+outputs = []
+[[rule]]
+name = "cam3"
+input = "239.1.1.3%eth0:1"
+path = "fast"
+outputs = []
+[[rule]]
+input = "239.1.1.3%eth0:1"
+outputs = ["x"]
+[[rule]]
+name = "cam4"
+input = "239.1.1.3%eth0:1"
+outputs = [7]
+[[rule]]
+name = "cam5"
+input = "239.1.1.3%eth0:1"
+outputs = []
+limit = "fast"
+"#;
+    assert_eq!(
+        errors(text),
+        [
+            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [interface.NAME], [[rule]]",
+            "mcr.toml:4: interface eth0: unknown field `gor`, expected `gro` or `path`",
+            "mcr.toml:5: interface \"a b\": holds white space; write it without",
+            "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
+            "mcr.toml:11: rule \"cam1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
+            "mcr.toml:12: rule \"cam1\": output 10.9.9.9:7000,ttl=0: ttl=0: give 1 to 255, dec (one less, as a router) or keep",
+            "mcr.toml:16: rule \"cam1\": unknown field `inptu`, expected one of `name`, `input`, `inputs`, `outputs`, `path`, `local`, `limit`, `burst`",
+            "mcr.toml:21: rule \"cam3\": path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
+            "mcr.toml:23: rule without a name: missing field `name`",
+            "mcr.toml:29: rule \"cam4\": invalid type: integer `7`, expected an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }",
+            "mcr.toml:34: rule \"cam5\": limit=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
+        ]
+    );
+}
+
+#[test]
+fn names_the_line_of_broken_toml() {
+    for (text, expected) in [
+        ("version = 1\n[[rule]\nname = \"a\"\n", "mcr.toml:2: "),
+        ("version = 1\nversion = 1\n", "mcr.toml:2: duplicate key"),
+        ("version = 1\n\nname = \"a\n", "mcr.toml:3: "),
+        (
+            "version = 1\n[rule]\nname = \"a\"\n",
+            "mcr.toml:2: rules are a list; write [[rule]] with double brackets before each",
+        ),
+        (
+            "",
+            "mcr.toml:1: there is no version; begin the file with version = 1",
+        ),
+        (
+            "# MCR\nversion = 2\n",
+            "mcr.toml:2: version = 2: this MCR reads version = 1",
+        ),
+        (
+            "version = \"1\"\n",
+            "mcr.toml:1: version = \"1\": this MCR reads version = 1",
+        ),
+        (
+            "version = 1\nrule = [3]\n",
+            "mcr.toml:2: a rule is a table; write [[rule]] before its keys",
+        ),
+        (
+            "version = 1\nallow_link_local = 1\n",
+            "mcr.toml:2: allow_link_local: give true or false",
+        ),
+        (
+            "version = 1\n[interface.eth0]\ngro = 5\n",
+            "mcr.toml:3: interface eth0: gro = \"5\": give \"auto\", \"on\" or \"off\"",
+        ),
+        (
+            "version = 1\ninterface = 1\n",
+            "mcr.toml:2: settings stand in a table for each interface; write [interface.eth0]",
+        ),
+    ] {
+        let errors = errors(text);
+        assert!(errors[0].starts_with(expected), "{errors:#?}");
+        assert_eq!(errors.len(), 1, "{errors:#?}");
+    }
+}
+
+#[test]
+fn merges_files_and_names_both_places_of_a_conflict() {
+    let rule = |name: &str, n: u8| {
+        format!(
+            "[[rule]]\nname = \"{name}\"\ninput = \"239.1.1.{n}%eth0:1\"\noutputs = [\"10.9.9.9:1\"]\n"
+        )
+    };
+    let main = file(
+        "mcr.toml",
+        &format!("version = 1\n[interface.eth0]\n{}", rule("a", 1)),
+    );
+    let more = file("conf.d/b.toml", &rule("b", 2));
+    let both = Config::load(&[main.clone(), more], Policy::default()).unwrap();
+    assert_eq!(both.rules.names().collect::<Vec<_>>(), ["a", "b"]);
+
+    let text = format!("[interface.eth0]\n{}{}", rule("a", 3), rule("c", 1));
+    let errors =
+        Config::load(&[main, file("conf.d/b.toml", &text)], Policy::default()).unwrap_err();
+    let errors: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        errors,
+        [
+            "conf.d/b.toml:1: interface eth0: is set already at mcr.toml:2; keep one",
+            "conf.d/b.toml:3: rule \"a\": the name is taken by an earlier rule; give each rule its own (the earlier one: mcr.toml:3)",
+            "conf.d/b.toml:8: rule \"c\": input 239.1.1.1%eth0:1: is an input of rule \"a\" already; a stream belongs to one rule, which may have many outputs",
+        ]
+    );
+}
+
+proptest! {
+    #[test]
+    fn reads_back_what_it_exports(
+        rules in proptest::collection::vec(crate::samples::valid_rule(), 0..6),
+    ) {
+        let mut rules = rules;
+        rules.sort_by(|a, b| a.name.cmp(&b.name));
+        rules.dedup_by(|a, b| a.name == b.name || a.inputs == b.inputs);
+        let Ok(set) = RuleSet::new(rules, Policy::default()) else {
+            return Ok(());
+        };
+        let text = export(&set);
+        let config = load(&text).unwrap();
+        prop_assert_eq!(&config.rules, &set);
+        prop_assert_eq!(config.export(), text);
+    }
+
+    #[test]
+    fn never_panics_on_any_text(text in "\\PC*") {
+        let _ = load(&text);
+    }
+
+    #[test]
+    fn never_panics_on_a_damaged_file(at in 0..USUAL.len(), with in "\\PC{0,2}") {
+        let mut text: Vec<char> = USUAL.chars().collect();
+        let at = at.min(text.len() - 1);
+        text.splice(at..=at, with.chars());
+        let _ = load(&text.into_iter().collect::<String>());
+    }
+}
