@@ -122,6 +122,21 @@ pub struct WorkerStats {
     pub transmit_errors: u64,
 }
 
+/// What a change of the rules changed, or would change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Change {
+    /// Generation of the rule set after the change; of the running one for a dry run.
+    pub generation: u64,
+    /// Names of rules that came.
+    pub added: Vec<String>,
+    /// Names of rules that went.
+    pub removed: Vec<String>,
+    /// Names of rules that are there before and after, but not the same.
+    pub changed: Vec<String>,
+    /// How many rules stayed the same.
+    pub unchanged: usize,
+}
+
 /// Any refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorReply {

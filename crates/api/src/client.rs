@@ -1,0 +1,213 @@
+//! A client of the control API: one request per connection, over the daemon's Unix socket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use model::document::RuleDocument;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::reply::{Change, ErrorReply, Stats};
+use crate::request::{RuleList, Transaction};
+
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody listens on the socket.
+    #[error("{}: cannot reach the daemon: {source}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The daemon went away or does not speak HTTP.
+    #[error("{}: the conversation with the daemon broke off: {reason}", path.display())]
+    Broken {
+        /// The socket.
+        path: PathBuf,
+        /// What happened.
+        reason: String,
+    },
+    /// The daemon refused.
+    #[error("{}", .0.message)]
+    Refused(ErrorReply),
+}
+
+/// A client for one socket.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// Makes a client; the daemon is first reached by a request.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+        }
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Reads all counters.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn stats(&self) -> Result<Stats, Error> {
+        self.read(Method::GET, "/v1/stats", None::<&()>).await
+    }
+
+    /// Reads the running rules.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn rules(&self) -> Result<RuleList, Error> {
+        self.read(Method::GET, "/v1/rules", None::<&()>).await
+    }
+
+    /// Reads one rule.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is none of that name.
+    pub async fn rule(&self, name: &str) -> Result<RuleDocument, Error> {
+        let path = format!("/v1/rules/{}", escaped(name));
+        self.read(Method::GET, &path, None::<&()>).await
+    }
+
+    /// Changes the running rules, whole or not at all.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn transaction(&self, transaction: &Transaction) -> Result<Change, Error> {
+        self.read(Method::POST, "/v1/transaction", Some(transaction))
+            .await
+    }
+
+    /// Puts a whole rule set in the place of the running one, or only says what that would change.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn replace(&self, rules: &RuleList, dry_run: bool) -> Result<Change, Error> {
+        let path = if dry_run {
+            "/v1/rules?dry_run=true"
+        } else {
+            "/v1/rules"
+        };
+        self.read(Method::PUT, path, Some(rules)).await
+    }
+
+    /// Reads the running rules as a configuration file.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn export(&self) -> Result<String, Error> {
+        let body = self.request(Method::GET, "/v1/export", None::<&()>).await?;
+        String::from_utf8(body.to_vec()).map_err(|error| self.broken(error))
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
+        let reply = self.request(method, path, body).await?;
+        serde_json::from_slice(&reply).map_err(|error| self.broken(error))
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Bytes, Error> {
+        let exchange = self.exchange(method, path, body);
+        match timeout(PATIENCE, exchange).await {
+            Ok(reply) => reply,
+            Err(_) => Err(self.broken(format!("no answer within {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Bytes, Error> {
+        let stream = UnixStream::connect(&self.socket).await;
+        let stream = stream.map_err(|source| Error::Connect {
+            path: self.socket.clone(),
+            source,
+        })?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.broken(error))?;
+        let connection = tokio::spawn(connection);
+        let body = body.map(serde_json::to_vec).transpose();
+        let body = body.map_err(|error| self.broken(error))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "mcr")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(|error| self.broken(error))?;
+        let reply = sender
+            .send_request(request)
+            .await
+            .map_err(|error| self.broken(error))?;
+        let status = reply.status();
+        let bytes = reply.into_body().collect().await;
+        connection.abort();
+        let bytes = bytes.map_err(|error| self.broken(error))?.to_bytes();
+        if status.is_success() {
+            return Ok(bytes);
+        }
+        Err(Error::Refused(refusal(status, &bytes)))
+    }
+
+    fn broken(&self, reason: impl std::fmt::Display) -> Error {
+        Error::Broken {
+            path: self.socket.clone(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> ErrorReply {
+    serde_json::from_slice(body).unwrap_or_else(|_| ErrorReply {
+        code: "internal".to_owned(),
+        message: format!("{status}: {}", String::from_utf8_lossy(body)),
+    })
+}
+
+/// Escapes what a rule's name may hold and a path segment may not.
+fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b':' => {
+                text.push(char::from(byte));
+            }
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
+}
