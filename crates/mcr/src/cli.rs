@@ -69,6 +69,15 @@ impl Global {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Add(command::add::Args),
+    Remove(command::remove::Args),
+    List(command::list::Args),
+    Show(command::show::Args),
+    Stats(command::stats::Args),
+    Check(command::check::Args),
+    Diff(command::apply::DiffArgs),
+    Apply(command::apply::Args),
+    Export(command::export::Args),
     Send(command::send::Args),
     Receive(command::receive::Args),
     Demo(command::demo::Args),
@@ -82,6 +91,15 @@ impl Command {
     /// The name as the command line has it, for messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Add(_) => "add",
+            Self::Remove(_) => "remove",
+            Self::List(_) => "list",
+            Self::Show(_) => "show",
+            Self::Stats(_) => "stats",
+            Self::Check(_) => "check",
+            Self::Diff(_) => "diff",
+            Self::Apply(_) => "apply",
+            Self::Export(_) => "export",
             Self::Send(_) => "send",
             Self::Receive(_) => "receive",
             Self::Demo(_) => "demo",

@@ -1,10 +1,18 @@
 //! The subcommands, one file each.
 
+pub(crate) mod add;
+pub(crate) mod apply;
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod export;
+pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod receive;
+pub(crate) mod remove;
 pub(crate) mod send;
+pub(crate) mod show;
+pub(crate) mod stats;
 pub(crate) mod worker;
 
 use std::fmt;
@@ -15,11 +23,20 @@ use crate::failure::Failure;
 
 /// Runs the subcommand that the command line names.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let json = cli.global.json;
+    let global = cli.global;
     match cli.command {
-        Command::Send(args) => send::run(&args, json),
-        Command::Receive(args) => receive::run(&args, json),
-        Command::Demo(args) => demo::run(&args, json),
+        Command::Add(args) => add::run(args, &global),
+        Command::Remove(args) => remove::run(args, &global),
+        Command::List(args) => list::run(&args, &global),
+        Command::Show(args) => show::run(&args, &global),
+        Command::Stats(args) => stats::run(&args, &global),
+        Command::Check(args) => check::run(&args, &global),
+        Command::Diff(args) => apply::diff(&args, &global),
+        Command::Apply(args) => apply::run(&args, &global),
+        Command::Export(args) => export::run(&args, &global),
+        Command::Send(args) => send::run(&args, global.json),
+        Command::Receive(args) => receive::run(&args, global.json),
+        Command::Demo(args) => demo::run(&args, global.json),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Worker(args) => Ok(worker::run(&args)),
@@ -36,6 +53,17 @@ pub(crate) enum PathChoice {
     Kernel,
     /// Worker processes
     Userspace,
+}
+
+impl PathChoice {
+    /// The choice as a rule's document has it.
+    pub(crate) fn document(self) -> model::placement::PathChoice {
+        match self {
+            Self::Auto => model::placement::PathChoice::Auto,
+            Self::Kernel => model::placement::PathChoice::Kernel,
+            Self::Userspace => model::placement::PathChoice::Userspace,
+        }
+    }
 }
 
 impl fmt::Display for PathChoice {

@@ -2,6 +2,8 @@
 
 mod cli;
 mod command;
+mod configuration;
+mod control;
 mod failure;
 mod render;
 

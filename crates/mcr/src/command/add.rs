@@ -1,0 +1,112 @@
+//! `mcr add`: one more rule.
+
+use std::process::ExitCode;
+
+use model::document::{OutputDocument, RuleDocument, Scalar};
+use model::rule;
+use model::ruleset::{Policy, RuleSet};
+use serde_json::json;
+
+use super::PathChoice;
+use crate::cli::Global;
+use crate::control::Control;
+use crate::failure::{Failure, Status};
+use crate::render;
+
+/// Add a rule: relay what arrives at INPUT to every OUTPUT.
+///
+/// Prints the rule's name. Exits with status 3 if there is a rule of that name already.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// [SOURCE@]GROUP%IFACE:PORT
+    input: String,
+    /// GROUP%IFACE:PORT or ADDRESS[%IFACE]:PORT, with options after commas: ttl=N|dec,
+    /// source=ADDR|keep, sport=N, dscp=N, limit=RATE, burst=SIZE
+    #[arg(required = true, value_name = "OUTPUT")]
+    outputs: Vec<String>,
+    /// Name of the rule; made from the input if not given: 239.1.1.1%eth0:5001 becomes
+    /// eth0-239.1.1.1-5001
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// A further input, relayed like the first; may be given several times
+    #[arg(long = "input", value_name = "INPUT")]
+    further_inputs: Vec<String>,
+    /// Path to force the rule to
+    #[arg(long, value_enum, value_name = "PATH")]
+    path: Option<PathChoice>,
+    /// Whether this host's own sockets get a copy as well
+    #[arg(long, value_enum)]
+    local: Option<Local>,
+    /// Cap on what the rule accepts: 5000pps, 20Mbit
+    #[arg(long, value_name = "RATE")]
+    limit: Option<String>,
+    /// Burst the cap allows: packets, or a size such as 1Mbit
+    #[arg(long, value_name = "SIZE", requires = "limit")]
+    burst: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001
+  mcr add 10.0.0.5@232.1.1.1%eth0:5001 10.9.9.9:7000 --name cam1      one sender, to unicast
+  mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001,ttl=16 239.10.1.2%eth2:6001,dscp=34";
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Local {
+    /// Where a socket is bound to the port
+    Auto,
+    /// Always
+    Yes,
+    /// Never
+    No,
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+    let document = document(args);
+    check(&document)?;
+    let name = document.name.clone();
+    Control::open(global)?.add(vec![document])?;
+    if global.json {
+        render::json(&json!({ "added": [name] }))?;
+    } else {
+        render::text(&name)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn document(args: Args) -> RuleDocument {
+    let mut inputs = args.further_inputs;
+    inputs.insert(0, args.input);
+    let derived = || inputs[0].parse().map(|input| rule::name_for(&input)).ok();
+    // An input that cannot be read is reported as such, under the name it stands for.
+    let name = args
+        .name
+        .or_else(derived)
+        .unwrap_or_else(|| "new".to_owned());
+    RuleDocument {
+        name,
+        input: None,
+        inputs,
+        outputs: args.outputs.into_iter().map(OutputDocument::Text).collect(),
+        path: args.path.map(PathChoice::document),
+        local: args.local.map(|local| match local {
+            Local::Auto => model::table::LocalDelivery::Auto,
+            Local::Yes => model::table::LocalDelivery::Yes,
+            Local::No => model::table::LocalDelivery::No,
+        }),
+        limit: args.limit,
+        burst: args.burst.map(Scalar::Text),
+    }
+}
+
+/// Finds what is wrong with the rule by itself: that is the command line's fault. What the daemon
+/// permits beyond the ordinary is left to the daemon.
+fn check(document: &RuleDocument) -> Result<(), Failure> {
+    let policy = Policy {
+        allow_link_local: true,
+    };
+    RuleSet::from_documents(std::slice::from_ref(document), policy)
+        .map(drop)
+        .map_err(|problems| Failure::new(Status::Usage, problems))
+}

@@ -1,0 +1,64 @@
+//! `mcr apply` and `mcr diff`: makes the running rules those of a file, or says what that would
+//! change.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use api::reply::Change;
+
+use crate::cli::Global;
+use crate::configuration;
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::render;
+
+/// Make the running rules those of a configuration file: all of it or nothing.
+///
+/// Rules that stay the same lose no packet.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration, TOML
+    file: PathBuf,
+    /// Only say what would change, like mcr diff
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Say what mcr apply would change.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// The configuration, TOML
+    file: PathBuf,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    replace(&args.file, args.dry_run, global)
+}
+
+pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure> {
+    replace(&args.file, true, global)
+}
+
+fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<ExitCode, Failure> {
+    let rules = configuration::read(file, true)?;
+    let change = Control::open(global)?.replace(rules, dry_run)?;
+    if global.json {
+        render::json(&change)?;
+    } else {
+        render::text(&text(&change))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(change: &Change) -> String {
+    let marked = |mark: &'static str, names: &[String]| {
+        let lines = names.iter().map(|name| format!("{mark} {name}\n"));
+        lines.collect::<String>()
+    };
+    let changes = [
+        marked("-", &change.removed),
+        marked("+", &change.added),
+        marked("~", &change.changed),
+    ];
+    format!("{}{} unchanged", changes.concat(), change.unchanged)
+}

@@ -1,0 +1,37 @@
+//! `mcr check`: reads a configuration and says what is wrong with it; no daemon is asked.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::{configuration, render};
+
+/// Check a configuration file without a daemon.
+///
+/// Exits with status 78 if something is wrong, and says what and where.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration, TOML
+    file: PathBuf,
+    /// Permit 224.0.0.0/24 and ff02::/16 as inputs, as mcr run does with this option
+    #[arg(long)]
+    allow_link_local: bool,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let rules = configuration::read(&args.file, args.allow_link_local)?;
+    if global.json {
+        render::json(&json!({ "file": args.file, "rules": rules.len() }))?;
+    } else {
+        let plural = if rules.len() == 1 { "" } else { "s" };
+        render::text(&format!(
+            "{}: {} rule{plural}, good",
+            args.file.display(),
+            rules.len()
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,24 @@
+//! `mcr export`: the running rules as a configuration file.
+
+use std::process::ExitCode;
+
+use crate::cli::Global;
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::render;
+
+/// Print the running rules as a configuration file that mcr apply takes back unchanged.
+///
+/// To make rules added at run time permanent: mcr export > /etc/mcr/mcr.toml
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let control = Control::open(global)?;
+    if global.json {
+        render::json(&control.rules()?)?;
+    } else {
+        render::text(&control.export()?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,29 @@
+//! `mcr remove`: takes rules out, all of those named or none.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::render;
+
+/// Remove rules, all of those named or none.
+///
+/// Exits with status 3 if there is no rule of a name.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Names of the rules
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+    let names = args.names;
+    Control::open(global)?.remove(names.clone())?;
+    if global.json {
+        render::json(&json!({ "removed": names }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,92 @@
+//! `mcr show`: everything about one rule.
+
+use std::process::ExitCode;
+
+use api::reply::RuleStats;
+use model::document::RuleDocument;
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::control::Control;
+use crate::failure::{Failure, Status};
+use crate::render;
+
+/// Show everything about one rule: configuration, state, counters.
+///
+/// Exits with status 3 if there is no such rule.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name of the rule
+    name: String,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let control = Control::open(global)?;
+    let rule = control.rule(&args.name)?;
+    let stats = control.stats()?.rules.into_iter();
+    let stats = stats.into_iter().find(|stats| stats.name == args.name);
+    // Removed between the two questions.
+    let stats = stats.ok_or_else(|| {
+        let message = format!("rule {:?}: no such rule any more", args.name);
+        Failure::new(Status::Rule, message)
+    })?;
+    if global.json {
+        render::json(&json!({ "rule": rule, "stats": stats }))?;
+    } else {
+        render::text(&text(&rule, &stats))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(rule: &RuleDocument, stats: &RuleStats) -> String {
+    let mut lines = vec![format!("rule      {}", rule.name)];
+    let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
+    line(
+        "state",
+        match &stats.state_reason {
+            Some(reason) => format!("{}: {reason}", render::stats::state(stats.state)),
+            None => render::stats::state(stats.state).to_owned(),
+        },
+    );
+    line("path", format!("{}: {}", stats.path, stats.path_reason));
+    for option in render::rule::options(rule) {
+        line("option", option);
+    }
+    for input in &stats.inputs {
+        let joined = match (&input.reason, input.joined) {
+            (_, true) => "joined".to_owned(),
+            (Some(reason), false) => format!("not joined: {reason}"),
+            (None, false) => "not joined".to_owned(),
+        };
+        line("input", format!("{}  {joined}", input.at));
+    }
+    line("received", volume(stats.received));
+    for (reason, count) in stats.dropped.iter().filter(|(_, count)| **count > 0) {
+        line("dropped", format!("{} {reason}", render::count(*count)));
+    }
+    let written = render::rule::outputs(rule);
+    for (index, output) in stats.outputs.iter().enumerate() {
+        let to = written.get(index).unwrap_or(&output.to);
+        let state = render::stats::state(output.state);
+        line(
+            "output",
+            match &output.reason {
+                Some(reason) => format!("{to}  {state}: {reason}"),
+                None => format!("{to}  {state}"),
+            },
+        );
+        line("  sent", volume(output.sent));
+        for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {
+            line("  dropped", format!("{} {reason}", render::count(*count)));
+        }
+    }
+    lines.join("\n")
+}
+
+fn volume(traffic: api::reply::Traffic) -> String {
+    format!(
+        "{} packets, {}",
+        render::count(traffic.packets),
+        render::bytes(traffic.bytes)
+    )
+}

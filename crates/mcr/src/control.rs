@@ -1,0 +1,118 @@
+//! The running daemon, as subcommands talk to it: asks, waits, turns refusals into exit statuses.
+
+use std::future::Future;
+use std::io;
+
+use api::client::{Client, Error};
+use api::reply::{Change, Stats};
+use api::request::{RuleList, Transaction};
+use model::document::RuleDocument;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cli::Global;
+use crate::failure::{Failure, Status};
+
+/// A conversation with the daemon that the global options name.
+pub(crate) struct Control {
+    client: Client,
+    runtime: Runtime,
+}
+
+impl Control {
+    /// Prepares the conversation; the daemon is first reached by a question.
+    pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| {
+            let message = format!("cannot start: {error}");
+            Failure::new(Status::Unavailable, message)
+        })?;
+        Ok(Self {
+            client: Client::new(global.socket()),
+            runtime,
+        })
+    }
+
+    pub(crate) fn stats(&self) -> Result<Stats, Failure> {
+        self.wait(self.client.stats())
+    }
+
+    pub(crate) fn rules(&self) -> Result<RuleList, Failure> {
+        self.wait(self.client.rules())
+    }
+
+    pub(crate) fn rule(&self, name: &str) -> Result<RuleDocument, Failure> {
+        self.wait(self.client.rule(name))
+    }
+
+    pub(crate) fn export(&self) -> Result<String, Failure> {
+        self.wait(self.client.export())
+    }
+
+    /// Adds rules, all or none.
+    pub(crate) fn add(&self, add: Vec<RuleDocument>) -> Result<Change, Failure> {
+        let transaction = Transaction {
+            add,
+            ..Transaction::default()
+        };
+        self.wait(self.client.transaction(&transaction))
+    }
+
+    /// Removes rules, all or none.
+    pub(crate) fn remove(&self, remove: Vec<String>) -> Result<Change, Failure> {
+        let transaction = Transaction {
+            remove,
+            ..Transaction::default()
+        };
+        self.wait(self.client.transaction(&transaction))
+    }
+
+    /// Makes `rules` the running ones, or only says what that would change.
+    pub(crate) fn replace(
+        &self,
+        rules: Vec<RuleDocument>,
+        dry_run: bool,
+    ) -> Result<Change, Failure> {
+        let rules = RuleList {
+            generation: None,
+            rules,
+        };
+        self.wait(self.client.replace(&rules, dry_run))
+    }
+
+    fn wait<T>(&self, question: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+        self.runtime.block_on(question).map_err(Failure::from)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match &error {
+            Error::Connect { source, .. } => Self::new(
+                Status::Unreachable,
+                format!("{error}; {}", remedy(source.kind())),
+            ),
+            Error::Broken { .. } => Self::new(Status::Unreachable, error),
+            Error::Refused(reply) => Self::new(status(&reply.code), &reply.message),
+        }
+    }
+}
+
+fn remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::PermissionDenied => {
+            "use sudo, or become a member of the group that owns the socket"
+        }
+        _ => "start it with mcr run, or name its socket with --socket or its name with --instance",
+    }
+}
+
+fn status(code: &str) -> Status {
+    match code {
+        "usage" => Status::Usage,
+        "not_found" | "exists" => Status::Rule,
+        "unavailable" => Status::Unavailable,
+        "privilege" => Status::Privilege,
+        "timeout" => Status::Unreachable,
+        _ => Status::Refused,
+    }
+}

@@ -1,0 +1,300 @@
+//! The command line by itself: what needs no daemon.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+fn mcr(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mcr"))
+        .args(arguments)
+        .env_remove("MCR_SOCKET")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Runs `mcr`, expects this exit status and every one of `words` on standard error, nothing on
+/// standard output.
+#[track_caller]
+fn fails(arguments: &[&str], status: i32, words: &[&str]) {
+    let output = mcr(arguments);
+    let message = err(&output);
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{arguments:?}: {message}"
+    );
+    assert_eq!(out(&output), "", "{arguments:?}");
+    for word in words {
+        assert!(
+            message.contains(word),
+            "{arguments:?}: no {word:?} in: {message}"
+        );
+    }
+}
+
+#[test]
+fn no_subcommand_shows_the_help_and_is_wrong_usage() {
+    fails(&[], 2, &["Usage: mcr"]);
+    fails(&["frobnicate"], 2, &["frobnicate"]);
+}
+
+#[test]
+fn help_lists_every_subcommand_that_works_and_no_other() {
+    let help = out(&mcr(&["--help"]));
+    for name in [
+        "run",
+        "add",
+        "remove",
+        "list",
+        "show",
+        "stats",
+        "check",
+        "diff",
+        "apply",
+        "export",
+        "send",
+        "receive",
+        "demo",
+        "completions",
+        "man",
+    ] {
+        assert!(help.contains(&format!("\n  {name} ")), "{name}: {help}");
+    }
+    assert!(!help.contains("worker"), "{help}");
+}
+
+#[test]
+fn add_names_what_is_wrong_with_an_endpoint() {
+    let good = "239.10.1.1%eth1:6001";
+    fails(&["add", "239.1.1.1%eth0:5001"], 2, &["OUTPUT"]);
+    fails(
+        &["add", "10.0.0.1%eth0:5001", good],
+        2,
+        &["10.0.0.1", "multicast"],
+    );
+    fails(
+        &["add", "239.1.1.1%eth0:0", good],
+        2,
+        &["239.1.1.1%eth0:0", "port 0"],
+    );
+    fails(
+        &["add", "239.1.1.1:5001", good],
+        2,
+        &["239.1.1.1:5001", "interface"],
+    );
+    fails(
+        &["add", "239.1.1.1%eth0:5001", "239.10.1.1%eth1:0"],
+        2,
+        &["port 0"],
+    );
+    fails(
+        &["add", "239.1.1.1%eth0:5001", "239.10.1.1%eth1:6001,ttl=0"],
+        2,
+        &["ttl=0"],
+    );
+    fails(
+        &["add", "239.1.1.1%eth0:5001", good, "--name", "a b"],
+        2,
+        &["name"],
+    );
+    fails(
+        &["add", "239.1.1.1%eth0:5001", good, "--limit", "fast"],
+        2,
+        &["limit=fast"],
+    );
+    fails(
+        &["add", "239.1.1.1%eth0:5001", "239.1.1.1%eth0:5001"],
+        2,
+        &["239.1.1.1%eth0:5001", "own input"],
+    );
+}
+
+#[test]
+fn an_absent_daemon_is_status_4_and_says_how_to_start_one() {
+    let socket = "/nonexistent/mcr.sock";
+    for command in [
+        &["list"][..],
+        &["stats"],
+        &["show", "cam1"],
+        &["remove", "cam1"],
+        &["export"],
+        &["add", "239.1.1.1%eth0:5001", "239.10.1.1%eth1:6001"],
+    ] {
+        let before = [&["--socket", socket], command].concat();
+        fails(&before, 4, &[socket, "mcr run"]);
+        let after = [command, &["--socket", socket, "--json"]].concat();
+        fails(&after, 4, &[socket, "mcr run"]);
+    }
+}
+
+#[test]
+fn the_socket_comes_from_option_environment_or_instance() {
+    fails(
+        &["list", "--instance", "no-such-instance"],
+        4,
+        &["/run/mcr/no-such-instance.sock"],
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_mcr"))
+        .args(["list", "--instance", "other"])
+        .env("MCR_SOCKET", "/nonexistent/environment.sock")
+        .output()
+        .unwrap();
+    assert!(err(&output).contains("/nonexistent/environment.sock"));
+    fails(&["list", "--instance", "../etc"], 2, &["instance"]);
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_status_4() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    fails(&["list", "--socket", path], 4, &[path]);
+}
+
+#[test]
+fn check_accepts_a_good_file_and_needs_no_daemon() {
+    let config = write(
+        "version = 1\n[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%eth0:5001\"\n\
+         outputs = [\"239.10.1.1%eth1:6001\", { to = \"10.9.9.9:7000\", ttl = 32 }]\n",
+    );
+    let output = mcr(&["check", path(&config)]);
+    assert!(output.status.success(), "{}", err(&output));
+    let output = mcr(&["check", path(&config), "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["rules"], 1);
+}
+
+#[test]
+fn check_names_file_line_and_fault() {
+    let unknown = write(
+        "version = 1\n\n[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%eth0:5001\"\n\
+         outptus = [\"239.10.1.1%eth1:6001\"]\n",
+    );
+    fails(
+        &["check", path(&unknown)],
+        78,
+        &[path(&unknown), "6", "outptus"],
+    );
+    let twice = write(
+        "version = 1\n\
+         [[rule]]\nname = \"a\"\ninput = \"239.1.1.1%eth0:5001\"\noutputs = [\"10.9.9.9:1\"]\n\
+         [[rule]]\nname = \"a\"\ninput = \"239.1.1.2%eth0:5001\"\noutputs = [\"10.9.9.9:2\"]\n",
+    );
+    fails(&["check", path(&twice)], 78, &["\"a\""]);
+    let zero = write(
+        "version = 1\n[[rule]]\nname = \"a\"\ninput = \"239.1.1.1%eth0:0\"\noutputs = [\"10.9.9.9:1\"]\n",
+    );
+    fails(&["check", path(&zero)], 78, &["port 0"]);
+    fails(&["check", "/nonexistent.toml"], 78, &["/nonexistent.toml"]);
+}
+
+#[test]
+fn run_refuses_a_bad_configuration_before_anything_else() {
+    let config = write("version = 2\n");
+    fails(&["run", "--config", path(&config)], 78, &["version"]);
+    fails(
+        &["run", "--config", "/nonexistent.toml"],
+        78,
+        &["/nonexistent.toml"],
+    );
+}
+
+#[test]
+fn run_and_demo_without_privilege_are_status_77() {
+    if !is_root() {
+        eprintln!("skipped: needs root, to become nobody");
+        return;
+    }
+    // The build directory may be closed to others.
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let binary = directory.path().join("mcr");
+    fs::copy(env!("CARGO_BIN_EXE_mcr"), &binary).unwrap();
+    let socket = directory.path().join("mcr.sock");
+    for arguments in [&["run"][..], &["demo"]] {
+        let output = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+            .arg(&binary)
+            .args(arguments)
+            .arg("--socket")
+            .arg(&socket)
+            .current_dir("/")
+            .output()
+            .unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(77),
+            "{arguments:?}: {}",
+            err(&output)
+        );
+        assert!(err(&output).contains("root"), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    for arguments in [&["man"][..], &["completions", "bash"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_mcr"))
+            .args(arguments)
+            .stdout(writer.try_clone().unwrap())
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        assert_eq!(err(&output), "");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let output = Command::new(env!("CARGO_BIN_EXE_mcr"))
+        .arg("man")
+        .stdout(File::options().write(true).open("/dev/full").unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    assert!(err(&output).contains("standard output"));
+}
+
+#[test]
+fn completions_know_the_subcommands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = out(&mcr(&["completions", shell]));
+        assert!(script.contains("receive"), "{shell}");
+    }
+}
+
+#[test]
+fn every_subcommand_has_a_manual_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = mcr(&["man", "--directory", directory.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", err(&output));
+    for page in ["mcr.1", "mcr-run.1", "mcr-add.1", "mcr-receive.1"] {
+        let text = fs::read_to_string(directory.path().join(page)).unwrap();
+        assert!(text.contains(".SH NAME"), "{page}");
+    }
+    assert!(!directory.path().join("mcr-worker.1").exists());
+}
+
+fn write(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn path(file: &tempfile::NamedTempFile) -> &str {
+    file.path().to_str().unwrap()
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}

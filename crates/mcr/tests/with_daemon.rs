@@ -1,0 +1,235 @@
+//! The command line against a running daemon: what it prints, what it refuses, how it exits.
+
+use lab::daemon::{Daemon, Options};
+use lab::process::Finished;
+use lab::topology::Chain;
+use serde_json::{Value, json};
+
+const INPUT: &str = "239.1.1.1%veth1:5001";
+const OUTPUT: &str = "239.10.1.1%veth2:6001";
+const RULES: &str = r#"version = 1
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%veth1:5001"
+outputs = ["239.10.1.1%veth2:6001", { to = "10.0.1.2:7000", ttl = 32 }]
+[[rule]]
+name = "cam2"
+input = "10.0.0.1@232.1.1.2%veth1:5002"
+outputs = ["239.10.1.2%veth2:6002,dscp=34"]
+"#;
+
+struct Bed {
+    daemon: Daemon,
+    _chain: Chain,
+}
+
+/// Relay and daemon, or nothing where the test may not make namespaces.
+fn bed(config: Option<&str>) -> Option<Bed> {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    let chain = Chain::plain().unwrap();
+    let options = Options {
+        config: config.map(str::to_owned),
+        ..Options::default()
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    Some(Bed {
+        daemon,
+        _chain: chain,
+    })
+}
+
+impl Bed {
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.daemon.mcr(arguments).unwrap()).unwrap()
+    }
+
+    /// Runs `mcr`, expects this exit status and every one of `words` on standard error.
+    #[track_caller]
+    fn fails(&self, arguments: &[&str], status: i32, words: &[&str]) {
+        let Finished {
+            status: got,
+            stdout,
+            stderr,
+        } = self.daemon.client(arguments).unwrap();
+        assert_eq!(got.code(), Some(status), "{arguments:?}: {stdout}{stderr}");
+        assert_eq!(stdout, "", "{arguments:?}");
+        for word in words {
+            assert!(
+                stderr.contains(word),
+                "{arguments:?}: no {word:?} in: {stderr}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rule_comes_is_shown_and_goes() {
+    let Some(bed) = bed(None) else { return };
+    let name = bed.daemon.mcr(&["add", INPUT, OUTPUT]).unwrap();
+    assert_eq!(name, "veth1-239.1.1.1-5001\n");
+    let added = bed.json(&[
+        "add",
+        "239.1.1.2%veth1:5001",
+        OUTPUT,
+        "--name",
+        "b",
+        "--json",
+    ]);
+    assert_eq!(added["added"], json!(["b"]));
+    let table = bed.daemon.mcr(&["list"]).unwrap();
+    assert!(
+        table.contains("veth1-239.1.1.1-5001") && table.contains(OUTPUT),
+        "{table}"
+    );
+    let shown = bed.daemon.mcr(&["show", "b"]).unwrap();
+    assert!(
+        shown.contains("239.1.1.2%veth1:5001") && shown.contains("joined"),
+        "{shown}"
+    );
+    let stats = bed.daemon.mcr(&["stats", "b"]).unwrap();
+    assert!(stats.contains("→ 239.10.1.1%veth2:6001"), "{stats}");
+    bed.daemon
+        .mcr(&["remove", "b", "veth1-239.1.1.1-5001"])
+        .unwrap();
+    assert_eq!(bed.json(&["list", "--json"])["rules"], json!([]));
+}
+
+#[test]
+fn statistics_have_the_documented_shape() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    let stats = bed.json(&["stats", "--json"]);
+    assert_eq!(stats["instance"], bed.daemon.instance());
+    assert!(stats["version"].is_string() && stats["uptime_seconds"].is_f64());
+    assert!(stats["workers"].is_array());
+    let rule = &stats["rules"][0];
+    assert_eq!(rule["name"], "cam1");
+    assert_eq!(rule["state"], "up");
+    assert!(rule["path"].is_string() && rule["path_reason"].is_string());
+    assert_eq!(rule["inputs"], json!([{"at": INPUT, "joined": true}]));
+    assert_eq!(rule["received"], json!({"packets": 0, "bytes": 0}));
+    assert_eq!(rule["dropped"], json!({}));
+    let output = &rule["outputs"][0];
+    assert_eq!(output["to"], OUTPUT);
+    assert_eq!(output["state"], "up");
+    assert_eq!(output["sent"], json!({"packets": 0, "bytes": 0}));
+    assert_eq!(output["dropped"]["too_big"], 0);
+    assert_eq!(rule["outputs"][1]["to"], "10.0.1.2:7000");
+}
+
+#[test]
+fn lists_and_shows_rules_as_configured() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    let list = bed.json(&["--json", "list"]);
+    assert!(list["generation"].is_u64());
+    let names: Vec<_> = list["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| &rule["name"])
+        .collect();
+    assert_eq!(names, ["cam1", "cam2"]);
+    let shown = bed.json(&["show", "cam2", "--json"]);
+    assert_eq!(shown["rule"]["name"], "cam2");
+    assert_eq!(shown["stats"]["inputs"][0]["joined"], true);
+}
+
+#[test]
+fn names_that_are_not_there_or_taken_are_status_3() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    bed.fails(&["show", "cam9"], 3, &["cam9"]);
+    bed.fails(&["remove", "cam9"], 3, &["cam9"]);
+    bed.fails(&["stats", "cam9"], 3, &["cam9", "cam1"]);
+    bed.fails(&["remove", "cam1", "cam9"], 3, &["cam9"]);
+    let again = ["add", "239.1.1.9%veth1:5009", OUTPUT, "--name", "cam1"];
+    bed.fails(&again, 3, &["cam1"]);
+    assert_eq!(
+        bed.json(&["list", "--json"])["rules"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+}
+
+#[test]
+fn what_contradicts_the_running_rules_is_refused() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    // The input is taken.
+    bed.fails(
+        &["add", INPUT, "239.10.9.9%veth2:9", "--name", "twin"],
+        1,
+        &["twin", "cam1"],
+    );
+    // cam1's output would come back as cam1's input.
+    bed.fails(
+        &["add", "239.10.1.1%veth2:6001", INPUT, "--name", "back"],
+        1,
+        &["back", "loop"],
+    );
+    bed.fails(
+        &["add", "224.0.0.5%veth1:5001", OUTPUT, "--name", "local"],
+        1,
+        &["224.0.0.5"],
+    );
+}
+
+#[test]
+fn export_is_a_configuration_that_applies_unchanged() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    let text = bed.daemon.mcr(&["export"]).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &text).unwrap();
+    let file = file.path().to_str().unwrap();
+    let diff = bed.json(&["diff", file, "--json"]);
+    assert_eq!(
+        (
+            &diff["added"],
+            &diff["removed"],
+            &diff["changed"],
+            &diff["unchanged"]
+        ),
+        (&json!([]), &json!([]), &json!([]), &json!(2))
+    );
+    bed.daemon.mcr(&["apply", file]).unwrap();
+    assert_eq!(bed.daemon.mcr(&["export"]).unwrap(), text);
+}
+
+#[test]
+fn apply_makes_the_difference_and_a_dry_run_does_not() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let other = RULES
+        .replace("ttl = 32", "ttl = 33")
+        .replace("cam2", "cam3");
+    std::fs::write(file.path(), other).unwrap();
+    let path = file.path().to_str().unwrap();
+    let expected = |change: &Value| {
+        assert_eq!(change["added"], json!(["cam3"]));
+        assert_eq!(change["removed"], json!(["cam2"]));
+        assert_eq!(change["changed"], json!(["cam1"]));
+        assert_eq!(change["unchanged"], 0);
+    };
+    expected(&bed.json(&["apply", path, "--dry-run", "--json"]));
+    expected(&bed.json(&["diff", path, "--json"]));
+    expected(&bed.json(&["apply", path, "--json"]));
+    assert_eq!(bed.daemon.mcr(&["diff", path]).unwrap(), "2 unchanged\n");
+    std::fs::write(file.path(), "version = 1\nrules = []\n").unwrap();
+    bed.fails(&["apply", path], 78, &[path, "rules", "2"]);
+    assert_eq!(
+        bed.json(&["list", "--json"])["rules"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+}
+
+#[test]
+fn a_second_daemon_of_the_same_name_is_refused_by_name_and_process() {
+    let Some(bed) = bed(None) else { return };
+    let id = bed.daemon.id().to_string();
+    bed.fails(&["run"], 1, &[bed.daemon.instance(), &id]);
+}
