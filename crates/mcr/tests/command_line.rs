@@ -1,5 +1,7 @@
 //! The command line by itself: what needs no daemon.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};

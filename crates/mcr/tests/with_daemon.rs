@@ -1,5 +1,7 @@
 //! The command line against a running daemon: what it prints, what it refuses, how it exits.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use lab::daemon::{Daemon, Options};
 use lab::process::Finished;
 use lab::topology::Chain;
