@@ -1,6 +1,6 @@
 //! Headers, checksums, the rewrite and the verdict: the reference for both paths.
 //!
-//! Pure: no I/O and no unsafe. Everything but [`reference`], [`fragment`]'s split and [`craft`] is
+//! Pure: no I/O and no unsafe. Everything but [`mod@reference`], [`fragment`]'s split and [`craft`] is
 //! hot path: no allocation per packet, no panic, every access bounds-checked.
 
 mod bytes;
