@@ -11,6 +11,7 @@ pub mod ethernet;
 pub mod fragment;
 pub mod ipv4;
 pub mod ipv6;
+pub mod limit;
 pub mod parse;
 pub mod reference;
 pub mod rewrite;
