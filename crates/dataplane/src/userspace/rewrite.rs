@@ -55,7 +55,7 @@ pub(super) struct Sending {
     /// Interface they leave by.
     pub interface: u32,
     /// Its MTU in bytes.
-    pub mtu: usize,
+    mtu: usize,
     change: Rewrite,
     /// For ranges: what each packet's own destination is made of.
     range: Option<Range>,
@@ -182,6 +182,17 @@ impl Sending {
             *destination = Mac::of_group(change.destination).0;
         }
         change
+    }
+
+    /// Why no copy of the datagram may leave here, before anything is rewritten: TTL before size,
+    /// as in `packet::reference`.
+    #[inline]
+    #[must_use]
+    pub(super) fn refusal(&self, datagram: &Datagram) -> Option<DropReason> {
+        if self.change.ttl == TtlChange::Decrement && datagram.ttl <= 1 {
+            return Some(DropReason::TtlExpired);
+        }
+        (datagram.largest_packet() > self.mtu).then_some(DropReason::TooBig)
     }
 
     /// Ethertype of the copies.

@@ -197,19 +197,17 @@ impl Sender {
                     }
                     Action::Send(sending) => sending,
                 };
-                let whole = Copies {
+                if let Some(reason) = sending.refusal(&run.head.datagram) {
+                    drop_copies(context, output, reason, run.packets);
+                    continue;
+                }
+                let copies = Copies {
                     head: &run.head,
                     entries,
                     first: run.first,
                     count: usize::from(run.entries),
                     packets: run.packets,
                     bytes: run.payload_bytes,
-                };
-                let copies = if run.fits(sending.mtu) {
-                    whole
-                } else {
-                    drop_copies(context, output, DropReason::TooBig, run.packets);
-                    continue;
                 };
                 while push(
                     &mut batch, pending, sockets, &copies, output, sending, context,
@@ -303,11 +301,6 @@ impl Run {
             self.head.gso_size = self.size;
             self.head.extend_to(self.ip_bytes);
         }
-    }
-
-    #[inline]
-    fn fits(&self, mtu: usize) -> bool {
-        self.head.datagram.largest_packet() <= mtu
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Case {
 }
 
 /// A packet as it comes in: its bytes and what the kernel knows beside them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub frame: Vec<u8>,
     pub meta: Meta,

@@ -87,8 +87,13 @@ fn source_specific_alone(name: &'static str, source: &str, taken: bool) -> Case 
 }
 
 fn local_delivery() -> Vec<Case> {
-    let case = |name, local, socket_bound, passed_up| {
-        let mut case = Case::relayed(name, input(), [plain(&input(), A), plain(&input(), B)]);
+    // Each a flow of its own: a path may go by what it knew of sockets a timer tick ago.
+    let case = |name, local, source_port, socket_bound, passed_up| {
+        let packet = Craft {
+            source: socket("10.0.0.5", source_port),
+            ..input()
+        };
+        let mut case = Case::relayed(name, packet.clone(), [plain(&packet, A), plain(&packet, B)]);
         case.routes[0].1.local = local;
         case.socket_bound = socket_bound;
         case.expected.passed_up = passed_up;
@@ -98,19 +103,22 @@ fn local_delivery() -> Vec<Case> {
         case(
             "local=auto without a socket consumes",
             LocalDelivery::Auto,
+            4001,
             false,
             false,
         ),
         case(
             "local=auto with a socket passes up",
             LocalDelivery::Auto,
+            4002,
             true,
             true,
         ),
-        case("local=yes passes up", LocalDelivery::Yes, false, true),
+        case("local=yes passes up", LocalDelivery::Yes, 4003, false, true),
         case(
             "local=no consumes in spite of a socket",
             LocalDelivery::No,
+            4004,
             true,
             false,
         ),

@@ -1,0 +1,265 @@
+//! The lab bed of the cases: a relay namespace with one ingress and three egress veths, whose far
+//! ends are raw wires in a second namespace.
+//!
+//!     far: in0 ---- in0 :relay: out1, out2, out3 ---- out1, out2, out3 :far
+//!
+//! After each packet a sentinel goes the same way to every wire, so that "nothing more came" is
+//! known without waiting for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use model::net::{Ifindex, Ports, Prefix};
+use model::table::{LocalDelivery, OutputState, Path, Route, RouteKey, Table};
+use packet::craft::Craft;
+use packet::parse::{ChecksumState, Gso, Meta};
+use sys::netns::Namespace;
+use sys::wire::{Capture, VNET_HEADER, Wire};
+
+use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, socket, trim};
+use crate::relayed::Sum;
+
+/// The interfaces of the relay: symbol and name.
+const INTERFACES: [(Ifindex, &str); 4] = [(INGRESS, "in0"), (A, "out1"), (B, "out2"), (C, "out3")];
+/// Every device can carry the largest plain packet of the cases; smaller MTUs stand in the table.
+const MTU: &str = "9600";
+const SENTINEL_GROUP: &str = "239.255.255.250";
+const SENTINEL_PORT: u16 = 9;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_UDP: u8 = 5;
+
+/// The bed; dropping it takes both namespaces away.
+pub(crate) struct Bed {
+    pub(crate) relay: Namespace,
+    indexes: BTreeMap<Ifindex, Ifindex>,
+    sender: Wire,
+    receivers: Vec<(Ifindex, Wire)>,
+    /// What the relay's stack gets to see: IPv4 and IPv6.
+    stack: [Wire; 2],
+    sentinels: AtomicU64,
+    _far: Namespace,
+}
+
+impl Bed {
+    /// Makes the bed; `None`, with the reason printed, where the test is not root.
+    pub(crate) fn new(label: &str) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: {label} needs root for network namespaces");
+            return None;
+        }
+        let relay = Namespace::create("mcrpath", &format!("{label}-relay")).expect("a namespace");
+        let far = Namespace::create("mcrpath", &format!("{label}-far")).expect("a namespace");
+        for namespace in [&relay, &far] {
+            silence(namespace);
+        }
+        for (symbol, name) in INTERFACES {
+            lay_link(&relay, &far, symbol, name);
+        }
+        let index_in = |namespace: &Namespace, name: &str| {
+            let index = namespace.run(|| nix::net::if_::if_nametoindex(name));
+            index.expect("the namespace").expect("the interface")
+        };
+        let open = |namespace: &Namespace, name: &str, capture| {
+            let index = index_in(namespace, name);
+            let wire = namespace.run(|| Wire::open(index, capture));
+            wire.expect("the namespace").expect("a raw socket")
+        };
+        let behind = |capture| open(&relay, "in0", capture);
+        let captured = [A, B, C].into_iter().zip(["out1", "out2", "out3"]);
+        Some(Self {
+            indexes: INTERFACES
+                .map(|(symbol, name)| (symbol, Ifindex(index_in(&relay, name))))
+                .into(),
+            sender: open(&far, "in0", Capture::None),
+            receivers: captured
+                .map(|(symbol, name)| (symbol, open(&far, name, Capture::All)))
+                .collect(),
+            stack: [
+                behind(Capture::Ipv4BehindIngress),
+                behind(Capture::Ipv6BehindIngress),
+            ],
+            sentinels: AtomicU64::new(0),
+            relay,
+            _far: far,
+        })
+    }
+
+    /// `table` with this bed's interface indexes, every route on `path`, and the sentinel's route.
+    pub(crate) fn table(&self, table: &Table, path: Path) -> Table {
+        let mut table = table.clone();
+        let (key, sentinel) = sentinel_route();
+        table.routes.insert(key, sentinel);
+        let routes = table.routes.into_iter();
+        Table {
+            routes: routes
+                .map(|(key, route)| self.place(key, route, path))
+                .collect(),
+            own_addresses: table.own_addresses,
+        }
+    }
+
+    fn place(&self, mut key: RouteKey, mut route: Route, path: Path) -> (RouteKey, Route) {
+        key.ingress = self.indexes[&key.ingress];
+        route.path = path;
+        for output in &mut route.outputs {
+            if let OutputState::Up(egress) = &mut output.state {
+                egress.interface = self.indexes[&egress.interface];
+            }
+        }
+        (key, route)
+    }
+
+    /// Sends `packet` into the relay.
+    pub(crate) fn send(&self, packet: &Packet) {
+        let sent = self.sender.send(vnet_header(packet), &packet.frame);
+        sent.unwrap_or_else(|error| panic!("sending {packet:?}: {error}"));
+    }
+
+    /// Sends a sentinel and collects everything that came out before it; the counters are left
+    /// to the caller.
+    pub(crate) fn collect(&self) -> Sum {
+        let number = self.sentinels.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("sentinel {number:020}").into_bytes();
+        let (from, to) = (
+            socket("10.0.0.5", 4000),
+            socket(SENTINEL_GROUP, SENTINEL_PORT),
+        );
+        self.send(&Craft::new(from, to, mark.clone()).into());
+        let mut sum = Sum::default();
+        for (symbol, wire) in &self.receivers {
+            let frames = read_until(wire, &mark);
+            if !frames.is_empty() {
+                let copies = frames
+                    .into_iter()
+                    .map(|(vnet, frame)| received(vnet, frame));
+                sum.copies.insert(*symbol, copies.collect());
+            }
+        }
+        let [ipv4, ipv6] = &self.stack;
+        for (_, frame) in read_until(ipv4, &mark) {
+            sum.passed_up.push(frame);
+        }
+        // Both protocols pass the same hook in order: what is not here by now is not coming.
+        while let Some((_, frame)) = ipv6.receive(Instant::now()).expect("the wire is up") {
+            sum.passed_up.push(frame);
+        }
+        sum
+    }
+}
+
+/// Binds a UDP socket to `port` in the calling thread's namespace.
+pub(crate) fn bind(port: u16) -> UdpSocket {
+    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).expect("the port is free")
+}
+
+/// Reads up to and without the frame that ends in `mark`.
+fn read_until(wire: &Wire, mark: &[u8]) -> Vec<([u8; VNET_HEADER], Vec<u8>)> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut frames = Vec::new();
+    loop {
+        let received = wire.receive(deadline).expect("the wire is up");
+        let Some((vnet, frame)) = received else {
+            panic!("no sentinel within {PATIENCE:?}; before it came {frames:?}");
+        };
+        if frame.ends_with(mark) {
+            return frames;
+        }
+        frames.push((vnet, frame));
+    }
+}
+
+/// The route that every table of a bed carries: to all egresses and to the stack.
+fn sentinel_route() -> (RouteKey, Route) {
+    let key = RouteKey {
+        ingress: INGRESS,
+        groups: Prefix::host(address(SENTINEL_GROUP)),
+        ports: Ports::single(SENTINEL_PORT),
+        source: None,
+    };
+    let outputs = [A, B, C].map(output).to_vec();
+    let mut route = route("sentinel", outputs);
+    route.local = LocalDelivery::Yes;
+    (key, route)
+}
+
+fn vnet_header(packet: &Packet) -> [u8; VNET_HEADER] {
+    let mut header = [0; VNET_HEADER];
+    let mut put = |at: usize, value: u16| {
+        header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+    };
+    if packet.meta.checksum == ChecksumState::Partial {
+        let udp = udp_offset(&packet.frame);
+        put(2, udp + 8);
+        put(6, udp);
+        put(8, 6);
+        if let Some(gso) = packet.meta.gso {
+            put(4, gso.size);
+            header[1] = GSO_UDP;
+        }
+        header[0] = NEEDS_CHECKSUM;
+    }
+    header
+}
+
+fn received(vnet: [u8; VNET_HEADER], mut frame: Vec<u8>) -> Packet {
+    trim(&mut frame);
+    let partial = vnet[0] & NEEDS_CHECKSUM != 0;
+    let size = u16::from_ne_bytes([vnet[4], vnet[5]]);
+    Packet {
+        frame,
+        meta: Meta {
+            vlan: false,
+            gso: (vnet[1] == GSO_UDP).then_some(Gso { size }),
+            checksum: if partial {
+                ChecksumState::Partial
+            } else {
+                ChecksumState::Complete
+            },
+        },
+    }
+}
+
+/// Where the UDP header of an IPv4 or plain IPv6 frame starts.
+fn udp_offset(frame: &[u8]) -> u16 {
+    match frame.get(14) {
+        Some(first) if first >> 4 == 4 => 14 + u16::from(first & 0x0f) * 4,
+        _ => 14 + 40,
+    }
+}
+
+fn lay_link(relay: &Namespace, far: &Namespace, symbol: Ifindex, name: &str) {
+    let [.., a, b] = egress_mac(symbol);
+    let mac = format!("02:00:00:00:{a:02x}:{b:02x}");
+    let add = format!(
+        "link add name {name} netns {} mtu {MTU} address {mac} type veth peer name {name} netns {} mtu {MTU}",
+        relay.name(),
+        far.name(),
+    );
+    run(Command::new("ip").args(add.split(' ')));
+    for namespace in [relay, far] {
+        run(namespace.command("ip").args(["link", "set", name, "up"]));
+    }
+}
+
+/// Keeps the kernel from sending anything by itself.
+fn silence(namespace: &Namespace) {
+    let written = namespace.run(|| {
+        for which in ["all", "default"] {
+            let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
+            fs::write(&path, "1").unwrap_or_else(|error| panic!("{path}: {error}"));
+        }
+    });
+    written.expect("the namespace");
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().expect("ip can be started");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {error}");
+}

@@ -1,0 +1,227 @@
+//! Sends packets through a real path on a bed and sums up what it did: frames on the wires, frames
+//! to the stack, growth of the counters. The same sum is made of what cases and reference expect.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use dataplane::counters::{Counters, Drops, OutputCounters, RuleCounters, Traffic};
+use dataplane::{Close, Dataplane};
+use model::diff::TableDiff;
+use model::net::Ifindex;
+use model::table::{Path, Table};
+use packet::verdict::{DropReason, Verdict};
+
+use crate::bed::Bed;
+use crate::case::{Expected, Outlet, Packet, trim};
+
+/// A dataplane on a bed, with the table it executes.
+pub(crate) struct Relay<'a> {
+    bed: &'a Bed,
+    path: Path,
+    dataplane: Dataplane,
+    table: Table,
+}
+
+/// What a row of packets came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// Copies on each egress, in order, without padding; with their offload state.
+    pub(crate) copies: BTreeMap<Ifindex, Vec<Packet>>,
+    /// Frames the relay's stack got.
+    pub(crate) passed_up: Vec<Vec<u8>>,
+    /// What the counters grew by; rules and outputs that did not grow are left out.
+    pub(crate) counters: BTreeMap<String, RuleCounters>,
+}
+
+impl<'a> Relay<'a> {
+    /// Puts `dataplane` on `bed`, where it executes every route on `path`.
+    pub(crate) fn new(bed: &'a Bed, path: Path, dataplane: Dataplane) -> Self {
+        let mut relay = Self {
+            bed,
+            path,
+            dataplane,
+            table: Table::default(),
+        };
+        relay.apply(&Table::default());
+        relay
+    }
+
+    /// Swings the path to `table`.
+    pub(crate) fn apply(&mut self, table: &Table) {
+        let table = self.bed.table(table, self.path);
+        let diff = TableDiff::between(&self.table, &table);
+        self.dataplane
+            .apply(&diff)
+            .unwrap_or_else(|error| panic!("{diff:#?}: {error}"));
+        self.table = table;
+    }
+
+    /// Sends packets one behind the other and sums up what became of them. Gives the counters
+    /// until their deadline to grow by what is expected: a worker writes them when the copies
+    /// have left.
+    pub(crate) fn forward<'p>(
+        &mut self,
+        packets: impl IntoIterator<Item = &'p Packet>,
+        expected: &Sum,
+    ) -> Sum {
+        let before = self.counters();
+        for packet in packets {
+            self.bed.send(packet);
+        }
+        let deadline = Instant::now() + self.patience();
+        let counters = loop {
+            self.dataplane.tick().expect("nothing came loose");
+            let counters = growth(&before, &self.counters());
+            if counters == expected.counters || Instant::now() >= deadline {
+                break counters;
+            }
+            std::thread::yield_now();
+        };
+        let mut sum = self.bed.collect();
+        sum.counters = counters;
+        self.level(&mut sum, expected);
+        sum
+    }
+
+    /// The kernel path has counted before a send returns.
+    const fn patience(&self) -> Duration {
+        match self.path {
+            Path::Kernel => Duration::ZERO,
+            Path::Userspace => Duration::from_secs(2),
+        }
+    }
+
+    /// Leaves out what a path does not promise: without BPF the userspace path cannot keep packets
+    /// from the stack, and it keeps order only within a flow.
+    fn level(&self, seen: &mut Sum, expected: &Sum) {
+        if self.path == Path::Userspace {
+            seen.passed_up.clone_from(&expected.passed_up);
+            for (interface, copies) in &mut seen.copies {
+                if let Some(expected) = expected.copies.get(interface) {
+                    restore_order(copies, expected);
+                }
+            }
+        }
+    }
+
+    /// Ends the dataplane.
+    pub(crate) fn close(self, how: Close) {
+        self.dataplane.close(how).expect("the dataplane ends");
+    }
+
+    fn counters(&self) -> Counters {
+        self.dataplane.counters().expect("the counters are read")
+    }
+}
+
+impl Sum {
+    /// Adds what is expected of one more packet.
+    pub(crate) fn expect(&mut self, packet: &Packet, expected: &Expected) {
+        for outlet in expected.outputs.values() {
+            if let Outlet::Sent { interface, frame } = outlet {
+                let mut frame = frame.clone();
+                trim(&mut frame);
+                let copy = Packet {
+                    frame,
+                    meta: packet.meta,
+                };
+                self.copies.entry(*interface).or_default().push(copy);
+            }
+        }
+        if expected.passed_up {
+            self.passed_up.extend(as_the_stack_sees(&packet.frame));
+        }
+        if let Some(rule) = &expected.rule {
+            count(self.counters.entry(rule.clone()).or_default(), expected);
+        }
+    }
+}
+
+/// Moves what is in both rows to where it is expected.
+fn restore_order(seen: &mut Vec<Packet>, expected: &[Packet]) {
+    let mut rest = std::mem::take(seen);
+    for packet in expected {
+        if let Some(at) = rest.iter().position(|other| other == packet) {
+            seen.push(rest.remove(at));
+        }
+    }
+    seen.append(&mut rest);
+}
+
+/// The frame as a tap behind tc ingress shows it: without its VLAN tag; `None` if it is neither
+/// IPv4 nor IPv6.
+fn as_the_stack_sees(frame: &[u8]) -> Option<Vec<u8>> {
+    let mut frame = frame.to_vec();
+    if frame.len() >= 18 && matches!(frame[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
+        frame.drain(12..16);
+    }
+    matches!(frame[12..14], [0x08, 0x00] | [0x86, 0xdd]).then_some(frame)
+}
+
+/// Adds one packet's fate to its rule's counters.
+fn count(counters: &mut RuleCounters, expected: &Expected) {
+    let packets = expected.packets;
+    let receive = |traffic: &mut Traffic| {
+        traffic.packets += packets;
+        traffic.bytes += expected.bytes;
+    };
+    let drop = |drops: &mut Drops, reason: DropReason| drops.0[reason as usize] += packets;
+    receive(&mut counters.received);
+    if let Verdict::Dropped(reason) = expected.verdict {
+        drop(&mut counters.dropped, reason);
+    }
+    for (index, outlet) in &expected.outputs {
+        let output = counters.outputs.entry(*index).or_default();
+        match outlet {
+            Outlet::Sent { .. } => receive(&mut output.sent),
+            Outlet::Dropped(reason) => drop(&mut output.dropped, *reason),
+        }
+    }
+}
+
+/// What has grown between two readings; the sentinel's rule does not count.
+fn growth(before: &Counters, after: &Counters) -> BTreeMap<String, RuleCounters> {
+    let none = RuleCounters::default();
+    let rules = after.rules.iter().filter(|(rule, _)| *rule != "sentinel");
+    let grown = rules.map(|(rule, after)| {
+        let before = before.rules.get(rule).unwrap_or(&none);
+        (rule.clone(), rule_growth(before, after))
+    });
+    grown
+        .filter(|(_, grown)| *grown != RuleCounters::default())
+        .collect()
+}
+
+fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
+    let none = OutputCounters::default();
+    let outputs = after.outputs.iter().map(|(index, after)| {
+        let before = before.outputs.get(index).unwrap_or(&none);
+        let grown = OutputCounters {
+            sent: traffic_growth(before.sent, after.sent),
+            dropped: drops_growth(&before.dropped, &after.dropped),
+        };
+        (*index, grown)
+    });
+    RuleCounters {
+        received: traffic_growth(before.received, after.received),
+        dropped: drops_growth(&before.dropped, &after.dropped),
+        outputs: outputs
+            .filter(|(_, grown)| *grown != OutputCounters::default())
+            .collect(),
+    }
+}
+
+fn traffic_growth(before: Traffic, after: Traffic) -> Traffic {
+    Traffic {
+        packets: after.packets - before.packets,
+        bytes: after.bytes - before.bytes,
+    }
+}
+
+fn drops_growth(before: &Drops, after: &Drops) -> Drops {
+    let mut grown = after.clone();
+    for (grown, before) in grown.0.iter_mut().zip(before.0) {
+        *grown -= before;
+    }
+    grown
+}
