@@ -30,6 +30,8 @@ pub struct Options {
     pub config: Option<String>,
     /// Further arguments of `mcr run`.
     pub arguments: Vec<String>,
+    /// Core that the daemon and its workers are bound to; `None` for all.
+    pub core: Option<usize>,
 }
 
 impl Options {
@@ -269,7 +271,7 @@ impl Daemon {
     }
 
     fn command(&self) -> Result<Command> {
-        let mut command = self.namespace.command(binary::mcr()?);
+        let mut command = self.namespace.command_on(self.options.core, binary::mcr()?);
         command.arg("--socket").arg(self.socket());
         command.args(["--instance", &self.instance]);
         Ok(command)

@@ -4,6 +4,7 @@
 //! runs the `mcr` binary as a user would and never links the data plane. It needs root.
 
 pub mod accounting;
+pub mod bench;
 pub mod binary;
 pub mod capture;
 pub mod daemon;

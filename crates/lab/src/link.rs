@@ -15,9 +15,21 @@ pub type End<'a> = (&'a Namespace, &'a str);
 /// # Errors
 /// When a name is taken or too long.
 pub fn veth(one: End<'_>, other: End<'_>) -> Result<()> {
+    make_veth(one, other, "")
+}
+
+/// Makes a veth pair whose first end has this interface index.
+///
+/// # Errors
+/// When the name or the index is taken.
+pub fn veth_with_index(one: End<'_>, other: End<'_>, index: u32) -> Result<()> {
+    make_veth(one, other, &format!("index {index}"))
+}
+
+fn make_veth(one: End<'_>, other: End<'_>, index: &str) -> Result<()> {
     let ((here, name), (there, peer)) = (one, other);
     here.ip(&format!(
-        "link add {name} type veth peer name {peer} netns {}",
+        "link add {name} {index} type veth peer name {peer} netns {}",
         there.name()
     ))?;
     up(one)?;
@@ -161,6 +173,10 @@ pub struct Statistics {
     pub receive_dropped: u64,
     /// Packets the transmit side dropped.
     pub transmit_dropped: u64,
+    /// Bytes received, Ethernet headers included; a super-packet's headers count once.
+    pub received_bytes: u64,
+    /// Bytes sent, Ethernet headers included; a super-packet's headers count once.
+    pub sent_bytes: u64,
 }
 
 /// Reads a link's statistics.
@@ -175,6 +191,8 @@ pub fn statistics(end: End<'_>) -> Result<Statistics> {
         sent: stats.tx.packets,
         receive_dropped: stats.rx.dropped + stats.rx.over_errors,
         transmit_dropped: stats.tx.dropped,
+        received_bytes: stats.rx.bytes,
+        sent_bytes: stats.tx.bytes,
     })
 }
 
@@ -217,6 +235,7 @@ struct Stats64 {
 #[derive(Deserialize)]
 struct Direction {
     packets: u64,
+    bytes: u64,
     dropped: u64,
     #[serde(default)]
     over_errors: u64,

@@ -44,6 +44,17 @@ impl Namespace {
         self.0.command(program)
     }
 
+    /// Prepares a command that runs inside, bound to one core if one is given.
+    #[must_use]
+    pub fn command_on(&self, core: Option<usize>, program: impl AsRef<OsStr>) -> Command {
+        let Some(core) = core else {
+            return self.command(program);
+        };
+        let mut command = self.command("taskset");
+        command.args(["--cpu-list", &core.to_string()]).arg(program);
+        command
+    }
+
     /// Runs `ip` inside with the words of `arguments` and hands back its output.
     ///
     /// # Errors

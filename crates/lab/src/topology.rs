@@ -14,6 +14,9 @@ use crate::namespace::Namespace;
 use crate::socket::Sender;
 use crate::wait;
 
+/// Index of a chain's `veth2`, always the same: the bench's bare redirect has it built in.
+pub const EGRESS_INDEX: u32 = 3000;
+
 /// Sender, relay and sink in a row.
 #[derive(Debug)]
 pub struct Chain {
@@ -59,7 +62,7 @@ impl Chain {
 
     fn finish(sender: Namespace, relay: Namespace, switch: Option<Namespace>) -> Result<Self> {
         let sink = Namespace::new("sink")?;
-        link::veth((&relay, "veth2"), (&sink, "veth3"))?;
+        link::veth_with_index((&relay, "veth2"), (&sink, "veth3"), EGRESS_INDEX)?;
         add_addresses((&sender, "veth0"), 0, 1)?;
         add_addresses((&relay, "veth1"), 0, 2)?;
         add_addresses((&relay, "veth2"), 1, 1)?;

@@ -1,0 +1,236 @@
+//! The beds of the bench: where the streams start, pass and end, and who pays on which core.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result, ensure};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::link;
+use crate::namespace::Namespace;
+use crate::topology::{Chain, DualBridge, Pipeline};
+use crate::wait;
+
+/// The generator's usual address.
+const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// A documentation address (RFC 5737), routed nowhere.
+const FOREIGN_SOURCE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
+
+/// Core of the generator on every bed.
+pub const GENERATOR_CORE: usize = 0;
+/// Core of the relay on the one-core bed.
+pub const RELAY_CORE: usize = 1;
+
+/// Which bed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BedKind {
+    /// Sender, relay and sink in a row; the machine as it is.
+    Chain,
+    /// The same, with the generator alone on one core and everything else on the other; `gro`
+    /// turns on forwarding GRO at the relay's input, `segment` lets its output segment.
+    OneCore {
+        /// `rx-udp-gro-forwarding` on veth1.
+        gro: bool,
+        /// Segmentation offload on veth2.
+        segment: bool,
+    },
+    /// Two snooping bridges that nothing routes between, with this many sinks.
+    DualBridge {
+        /// Sinks on the second bridge.
+        sinks: u8,
+    },
+    /// Two such bridges with one sink; the sender's address is one that no route of the relay
+    /// leads back to, and the relay's host checks that (`rp_filter`).
+    ForeignSource,
+    /// This many relays in a row.
+    Pipeline {
+        /// Relays.
+        relays: u8,
+    },
+    /// A chain whose relay has this many links to the sink, for relays that can only copy to
+    /// different links.
+    ManyLinks {
+        /// Links.
+        links: u8,
+    },
+}
+
+/// A bed that stands.
+#[derive(Debug)]
+pub struct Bed {
+    /// Which one.
+    pub kind: BedKind,
+    /// The generator's namespace; it sends by `veth0`.
+    pub sender: Namespace,
+    /// The generator's address.
+    pub source: Ipv4Addr,
+    /// Where relays run, first to last; they receive on `veth1`.
+    pub relays: Vec<Namespace>,
+    /// Links that relays send by: `veth2`, except on [`BedKind::ManyLinks`].
+    pub egresses: Vec<String>,
+    /// Where the streams end: namespaces and their links.
+    pub sinks: Vec<(Namespace, String)>,
+    // Held, not used: bridges between.
+    _between: Vec<Namespace>,
+}
+
+impl Bed {
+    /// Makes a bed.
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn new(kind: BedKind) -> Result<Self> {
+        match kind {
+            BedKind::Chain => chain(kind, Chain::plain()?),
+            BedKind::OneCore { gro, segment } => one_core(kind, gro, segment),
+            BedKind::DualBridge { sinks } => dual_bridge(kind, DualBridge::new(sinks)?),
+            BedKind::ForeignSource => foreign_source(kind),
+            BedKind::Pipeline { relays } => pipeline(kind, Pipeline::new(relays)?),
+            BedKind::ManyLinks { links } => many_links(kind, links),
+        }
+    }
+
+    /// The core that the relay is bound to, if it is.
+    #[must_use]
+    pub fn relay_core(&self) -> Option<usize> {
+        matches!(self.kind, BedKind::OneCore { .. }).then_some(RELAY_CORE)
+    }
+
+    /// The links a stream passes, in order, each with its namespace.
+    #[must_use]
+    pub fn links(&self) -> Vec<(&Namespace, &str)> {
+        let mut links = vec![(&self.sender, "veth0")];
+        for relay in &self.relays {
+            links.push((relay, "veth1"));
+            links.extend(self.egresses.iter().map(|link| (relay, link.as_str())));
+        }
+        let sinks = self.sinks.iter();
+        links.extend(sinks.map(|(namespace, link)| (namespace, link.as_str())));
+        links
+    }
+}
+
+fn chain(kind: BedKind, chain: Chain) -> Result<Bed> {
+    // A bench measures what a user has: the defaults of a fresh link.
+    link::features((&chain.relay, "veth2"), "tx on")?;
+    Ok(Bed {
+        kind,
+        sender: chain.sender,
+        source: SOURCE,
+        relays: vec![chain.relay],
+        egresses: vec!["veth2".into()],
+        sinks: vec![(chain.sink, "veth3".into())],
+        _between: chain.switch.into_iter().collect(),
+    })
+}
+
+/// LAB.md's bed. A veth only has a receive thread of its own, one that can be bound to a core,
+/// when its own GRO is on and its peer's TSO off.
+fn one_core(kind: BedKind, gro: bool, segment: bool) -> Result<Bed> {
+    let cores = std::thread::available_parallelism()?.get();
+    ensure!(
+        cores >= 2,
+        "the one-core bed needs 2 cores, this machine has {cores}"
+    );
+    let bed = chain(kind, Chain::plain()?)?;
+    let relay = &bed.relays[0];
+    let whole = "tso off tx-udp-segmentation off";
+    link::features((&bed.sender, "veth0"), whole)?;
+    link::features((relay, "veth1"), "gro on")?;
+    if gro {
+        link::features((relay, "veth1"), "rx-udp-gro-forwarding on")?;
+        relay.write_sysfs("class/net/veth1/gro_flush_timeout", "50000")?;
+        relay.write_sysfs("class/net/veth1/napi_defer_hard_irqs", "1")?;
+    }
+    if !segment {
+        link::features((relay, "veth2"), whole)?;
+    }
+    bind_receive_thread(relay, "veth1", RELAY_CORE)?;
+    Ok(bed)
+}
+
+fn bind_receive_thread(namespace: &Namespace, interface: &str, core: usize) -> Result<()> {
+    let prefix = format!("napi/{interface}-");
+    let before = threads(&prefix);
+    namespace.write_sysfs(&format!("class/net/{interface}/threaded"), "1")?;
+    let mut cores = CpuSet::new();
+    cores.set(core)?;
+    let thread = wait::some_within(wait::PATIENCE, "the receive thread is there", || {
+        threads(&prefix).difference(&before).next().copied()
+    })?;
+    sched_setaffinity(Pid::from_raw(thread), &cores)
+        .with_context(|| format!("binding {prefix}* to core {core}"))
+}
+
+fn threads(prefix: &str) -> BTreeSet<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return BTreeSet::new();
+    };
+    let ids = entries.flatten().filter_map(|entry| {
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        name.starts_with(prefix).then_some(id)
+    });
+    ids.collect()
+}
+
+fn dual_bridge(kind: BedKind, bed: DualBridge) -> Result<Bed> {
+    link::features((&bed.relay, "veth2"), "tx on")?;
+    Ok(Bed {
+        kind,
+        sender: bed.sender,
+        source: SOURCE,
+        relays: vec![bed.relay],
+        egresses: vec!["veth2".into()],
+        sinks: { bed.sinks }
+            .into_iter()
+            .map(|sink| (sink, "veth3".into()))
+            .collect(),
+        _between: vec![bed.left, bed.right],
+    })
+}
+
+fn foreign_source(kind: BedKind) -> Result<Bed> {
+    let bed = dual_bridge(kind, DualBridge::new(1)?)?;
+    link::address((&bed.sender, "veth0"), &format!("{FOREIGN_SOURCE}/32"))?;
+    for place in ["all", "veth1"] {
+        let key = format!("net/ipv4/conf/{place}/rp_filter");
+        bed.relays[0].sysctl(&key, "1")?;
+    }
+    Ok(Bed {
+        source: FOREIGN_SOURCE,
+        ..bed
+    })
+}
+
+fn pipeline(kind: BedKind, bed: Pipeline) -> Result<Bed> {
+    Ok(Bed {
+        kind,
+        sender: bed.sender,
+        source: SOURCE,
+        relays: bed.relays,
+        egresses: vec!["veth2".into()],
+        sinks: vec![(bed.sink, "veth3".into())],
+        _between: Vec::new(),
+    })
+}
+
+fn many_links(kind: BedKind, links: u8) -> Result<Bed> {
+    let mut bed = chain(kind, Chain::plain()?)?;
+    let (relay, sink) = (&bed.relays[0], bed.sinks[0].0.clone());
+    bed.egresses.clear();
+    bed.sinks.clear();
+    for number in 0..links {
+        let (out, peer) = (format!("out{number}"), format!("in{number}"));
+        link::veth((relay, &out), (&sink, &peer))?;
+        link::address((relay, &out), &format!("10.1.{number}.1/24"))?;
+        link::address((&sink, &peer), &format!("10.1.{number}.2/24"))?;
+        bed.egresses.push(out);
+        bed.sinks.push((sink.clone(), peer));
+    }
+    Ok(bed)
+}

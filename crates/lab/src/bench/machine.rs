@@ -1,0 +1,116 @@
+//! Where a result was measured: hardware, kernel, revision, settings that matter.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::binary;
+
+const SETTINGS: [&str; 6] = [
+    "net/core/netdev_max_backlog",
+    "net/core/netdev_budget",
+    "net/core/rmem_max",
+    "net/core/wmem_max",
+    "net/ipv4/igmp_max_memberships",
+    "net/core/bpf_jit_enable",
+];
+
+/// A machine and what ran on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model of the processor.
+    pub cpu: String,
+    /// Cores in use.
+    pub cores: u32,
+    /// Memory, MiB.
+    pub memory_mib: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// `mcr --version`.
+    pub version: String,
+    /// Revision of the source tree the bench was started in, if it was started in one.
+    pub revision: Option<String>,
+    /// Day of the run, YYYY-MM-DD.
+    pub date: String,
+    /// Sysctls that matter.
+    pub settings: BTreeMap<String, String>,
+    /// Versions of the peers.
+    pub peers: BTreeMap<String, String>,
+}
+
+impl Machine {
+    /// Looks at this machine.
+    #[must_use]
+    pub fn describe() -> Self {
+        let cpus = read("/proc/cpuinfo");
+        Self {
+            cpu: field(&cpus, "model name").unwrap_or_else(|| "unknown".into()),
+            cores: cpus.matches("processor\t").count() as u32,
+            memory_mib: memory_mib(),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            version: version(),
+            revision: revision(),
+            date: output("date", &["+%Y-%m-%d"]).unwrap_or_default(),
+            settings: settings(),
+            peers: peers(),
+        }
+    }
+}
+
+fn read(file: &str) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn memory_mib() -> u64 {
+    let total = field(&read("/proc/meminfo"), "MemTotal");
+    let kib = total.and_then(|total| total.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
+}
+
+fn version() -> String {
+    let program = binary::mcr().ok();
+    let shown = program.and_then(|mcr| output(&mcr.to_string_lossy(), &["--version"]));
+    shown.unwrap_or_else(|| "unknown".into())
+}
+
+fn revision() -> Option<String> {
+    let revision = output("git", &["rev-parse", "--short=12", "HEAD"])?;
+    let changed = output("git", &["status", "--porcelain", "--untracked-files=no"])?;
+    Some(if changed.is_empty() {
+        revision
+    } else {
+        format!("{revision} with local changes")
+    })
+}
+
+fn settings() -> BTreeMap<String, String> {
+    let values = SETTINGS.map(|key| (key.replace('/', "."), read(&format!("/proc/sys/{key}"))));
+    values.into_iter().collect()
+}
+
+fn peers() -> BTreeMap<String, String> {
+    let mut peers = BTreeMap::new();
+    let socat = output("socat", &["-V"]).unwrap_or_default();
+    if let Some(line) = socat.lines().find(|line| line.starts_with("socat version")) {
+        let version = line.split_whitespace().nth(2).unwrap_or_default();
+        peers.insert("socat".into(), version.to_owned());
+    }
+    if let Some(version) = output("smcrouted", &["-v"]) {
+        peers.insert("smcroute".into(), version);
+    }
+    peers
+}
+
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}

@@ -1,0 +1,232 @@
+//! The relays that are compared: MCR on either path, its peers, the floor of the bed, and any other
+//! by a script.
+
+mod mcr;
+mod peers;
+mod script;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::bed::{Bed, BedKind};
+use super::plan::Plan;
+use super::results::RelayCount;
+use super::usage;
+
+/// A relay that can be put on a bed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Relay {
+    /// MCR, kernel path.
+    Kernel,
+    /// MCR, userspace path.
+    Userspace,
+    /// One socat per output.
+    Socat,
+    /// Kernel multicast routing, set up by smcroute.
+    KernelRouting,
+    /// A tc program that redirects everything and does nothing else: what the bed itself can do.
+    Floor,
+    /// `NAME=SCRIPT`, see [`script`].
+    Script {
+        /// What the report calls it.
+        name: String,
+        /// The program to start and stop it with.
+        program: PathBuf,
+    },
+}
+
+impl Relay {
+    /// MCR and the peers, without the floor.
+    pub const ALL: [Self; 4] = [
+        Self::Kernel,
+        Self::Userspace,
+        Self::KernelRouting,
+        Self::Socat,
+    ];
+
+    /// Reads a relay's name, or `NAME=SCRIPT`.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn parse(text: &str) -> Result<Self> {
+        if let Some((name, program)) = text.split_once('=') {
+            return Ok(Self::Script {
+                name: name.to_owned(),
+                program: PathBuf::from(program),
+            });
+        }
+        let known = Self::ALL.into_iter().chain([Self::Floor]);
+        let names: Vec<String> = known.clone().map(|relay| relay.to_string()).collect();
+        match { known }.find(|relay| relay.to_string() == text) {
+            Some(relay) => Ok(relay),
+            None => bail!("no relay {text} (have: {}, NAME=SCRIPT)", names.join(", ")),
+        }
+    }
+
+    /// Says why this relay cannot carry a plan, if it cannot.
+    #[must_use]
+    pub fn cannot(&self, bed: BedKind, plan: Plan) -> Option<String> {
+        match self {
+            Self::KernelRouting if plan.outputs > 31 => {
+                Some("the kernel has 32 multicast interfaces: 31 outputs".into())
+            }
+            Self::KernelRouting
+                if plan.outputs > 1 && !matches!(bed, BedKind::ManyLinks { .. }) =>
+            {
+                Some("kernel routing copies to different links only".into())
+            }
+            Self::Socat if usize::from(plan.streams) * usize::from(plan.outputs) > 1000 => {
+                Some("one process per output: more than 1000".into())
+            }
+            Self::Floor if plan.outputs > 1 || plan.streams > 1 => {
+                Some("the floor redirects one stream to one output".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// The bed this relay needs instead of `bed` for a plan with fan-out.
+    #[must_use]
+    pub fn bed_for(&self, bed: BedKind, plan: Plan) -> BedKind {
+        match (self, bed, u8::try_from(plan.outputs)) {
+            (Self::KernelRouting, BedKind::Chain, Ok(links @ 2..=31)) => {
+                BedKind::ManyLinks { links }
+            }
+            _ => bed,
+        }
+    }
+
+    /// Starts the relay on every relay place of a bed. It relays once this returns, up to a moment
+    /// that the caller has to wait for.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(&self, bed: &Bed, plan: Plan, tools: &Tools) -> Result<Running> {
+        match self {
+            Self::Kernel => mcr::start(bed, plan, "kernel", tools),
+            Self::Userspace => mcr::start(bed, plan, "userspace", tools),
+            Self::Socat => peers::socat(bed, plan),
+            Self::KernelRouting => peers::kernel_routing(bed, plan),
+            Self::Floor => peers::floor(bed, tools),
+            Self::Script { program, .. } => script::start(bed, plan, program),
+        }
+    }
+
+    /// Says whether streams leave under the number they came with.
+    #[must_use]
+    pub const fn keeps_groups(&self) -> bool {
+        matches!(self, Self::KernelRouting | Self::Floor)
+    }
+}
+
+impl fmt::Display for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kernel => "mcr-kernel",
+            Self::Userspace => "mcr-userspace",
+            Self::Socat => "socat",
+            Self::KernelRouting => "kernel-routing",
+            Self::Floor => "floor",
+            Self::Script { name, .. } => name,
+        })
+    }
+}
+
+/// What relays need from outside the lab.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    /// The BPF object of the floor, program section `classifier`; without it there is no floor.
+    pub floor_object: Option<&'static [u8]>,
+    /// Workers of MCR's userspace path; `None` for its default.
+    pub workers: Option<usize>,
+}
+
+/// A relay at work. Dropping it stops it.
+pub struct Running {
+    roots: Vec<u32>,
+    apply: Option<Duration>,
+    count: Box<dyn Fn() -> Result<Option<RelayCount>>>,
+    stop: Vec<Box<dyn FnOnce()>>,
+}
+
+impl Running {
+    fn new(roots: Vec<u32>, stop: impl FnOnce() + 'static) -> Self {
+        Self {
+            roots,
+            apply: None,
+            count: Box::new(|| Ok(None)),
+            stop: vec![Box::new(stop)],
+        }
+    }
+
+    /// How long the relay took to accept its whole rule set, where that is one command.
+    #[must_use]
+    pub const fn apply(&self) -> Option<Duration> {
+        self.apply
+    }
+
+    /// The relay's processes at this moment.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        usage::family(&self.roots)
+    }
+
+    /// What the relay counted so far, if it counts.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn count(&self) -> Result<Option<RelayCount>> {
+        (self.count)()
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("roots", &self.roots)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for stop in self.stop.drain(..) {
+            stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_as_they_are_written() {
+        for relay in Relay::ALL {
+            assert_eq!(Relay::parse(&relay.to_string()).unwrap(), relay);
+        }
+        let other = Relay::parse("udpxy=/opt/start-udpxy").unwrap();
+        assert_eq!(other.to_string(), "udpxy");
+        assert!(Relay::parse("nonsense").is_err());
+    }
+
+    #[test]
+    fn kernel_routing_stops_at_31_outputs() {
+        let wide = Plan {
+            streams: 1,
+            outputs: 50,
+        };
+        let bed = Relay::KernelRouting.bed_for(BedKind::Chain, wide);
+        assert!(Relay::KernelRouting.cannot(bed, wide).is_some());
+        let narrow = Plan {
+            outputs: 31,
+            ..wide
+        };
+        let bed = Relay::KernelRouting.bed_for(BedKind::Chain, narrow);
+        assert_eq!(bed, BedKind::ManyLinks { links: 31 });
+        assert!(Relay::KernelRouting.cannot(bed, narrow).is_none());
+    }
+}

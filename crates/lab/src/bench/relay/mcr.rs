@@ -1,0 +1,100 @@
+//! MCR itself, on one path, by its command line.
+
+use std::fmt::Write;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::{Running, Tools};
+use crate::bench::bed::Bed;
+use crate::bench::plan::{Address, Plan};
+use crate::bench::results::RelayCount;
+use crate::daemon::{Daemon, Options};
+
+pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<Running> {
+    let mut daemons = Vec::new();
+    let mut apply = Duration::ZERO;
+    for place in 0..bed.relays.len() {
+        let mut options = Options::path(path);
+        options.core = bed.relay_core();
+        // One core, one worker: what a user would give it there.
+        let workers = tools.workers.or(options.core.map(|_| 1));
+        if let Some(workers) = workers.filter(|_| path == "userspace") {
+            options.arguments = vec!["--workers".into(), workers.to_string()];
+        }
+        let daemon = Daemon::start(&bed.relays[place], options)?;
+        let rules = config(bed, plan, place);
+        let start = Instant::now();
+        daemon.apply(&rules)?;
+        apply += start.elapsed();
+        daemons.push(daemon);
+    }
+    let roots = daemons.iter().map(Daemon::id).collect();
+    let daemons = Rc::new(daemons);
+    let held = Rc::clone(&daemons);
+    let mut running = Running::new(roots, move || drop(held));
+    running.apply = Some(apply);
+    running.count = Box::new(move || count(&daemons).map(Some));
+    Ok(running)
+}
+
+/// The rules of one place in a row: the first takes the sender's groups, the last gives the
+/// sink's, those between count the second octet up from 2.
+fn config(bed: &Bed, plan: Plan, place: usize) -> String {
+    let last = place + 1 == bed.relays.len();
+    let mut text = String::from("version = 1\n");
+    for stream in plan.numbers() {
+        let input = passing(plan.input(stream), place);
+        let outputs: Vec<String> = if last {
+            let egresses = bed.egresses.iter().cycle();
+            let outputs = plan.outputs(stream).zip(egresses);
+            outputs.map(|(to, link)| endpoint(to, link)).collect()
+        } else {
+            vec![endpoint(passing(plan.input(stream), place + 1), "veth2")]
+        };
+        let input = endpoint(input, "veth1");
+        let _ = write!(
+            text,
+            "[[rule]]\nname = \"s{stream}\"\ninput = {input:?}\noutputs = {outputs:?}\n"
+        );
+    }
+    text
+}
+
+/// Where a stream comes in at a place in a row.
+pub(super) fn passing(input: Address, place: usize) -> Address {
+    let [first, second, third, fourth] = input.group.octets();
+    let second = second + place as u8;
+    Address {
+        group: [first, second, third, fourth].into(),
+        ..input
+    }
+}
+
+fn endpoint(address: Address, link: &str) -> String {
+    format!("{}%{link}:{}", address.group, address.port)
+}
+
+/// What the first relay of a row received and the last one sent; drops of all.
+fn count(daemons: &[Daemon]) -> Result<RelayCount> {
+    let mut total = RelayCount::default();
+    for (place, daemon) in daemons.iter().enumerate() {
+        for rule in daemon.stats()?.rules {
+            let outputs = rule.outputs.len() as u64;
+            if place == 0 {
+                total.received += rule.received.packets;
+            }
+            if place + 1 == daemons.len() {
+                total.sent += { &rule.outputs }
+                    .iter()
+                    .map(|to| to.sent.packets)
+                    .sum::<u64>();
+            }
+            total.dropped += rule.dropped.values().sum::<u64>() * outputs;
+            let dropped = rule.outputs.iter().flat_map(|to| to.dropped.values());
+            total.dropped += dropped.sum::<u64>();
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,148 @@
+//! The peers: socat, kernel multicast routing through smcroute, and the bare tc redirect.
+
+use std::fmt::Write;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use super::mcr::passing;
+use super::{Running, Tools};
+use crate::bench::bed::Bed;
+use crate::bench::plan::{Address, Plan};
+use crate::link;
+use crate::namespace::Namespace;
+use crate::process::Process;
+use crate::topology::EGRESS_INDEX;
+use crate::wait;
+
+/// One socat per output, as its manual has it: `UDP4-RECV` to `UDP4-DATAGRAM`. All copies of one
+/// stream share the port, and each process gets every datagram (`reuseaddr`).
+pub(super) fn socat(bed: &Bed, plan: Plan) -> Result<Running> {
+    let mut processes = Vec::new();
+    for (place, relay) in bed.relays.iter().enumerate() {
+        let last = place + 1 == bed.relays.len();
+        let before = processes.len();
+        for stream in plan.numbers() {
+            let from = passing(plan.input(stream), place);
+            if !last {
+                let to = passing(plan.input(stream), place + 1);
+                processes.push(one_socat(bed, relay, from, to, "veth2")?);
+                continue;
+            }
+            let egresses = bed.egresses.iter().cycle();
+            for (to, link) in plan.outputs(stream).zip(egresses) {
+                processes.push(one_socat(bed, relay, from, to, link)?);
+            }
+        }
+        wait_for_sockets(relay, processes.len() - before)?;
+    }
+    let roots = processes.iter().map(Process::id).collect();
+    Ok(Running::new(roots, move || drop(processes)))
+}
+
+fn one_socat(
+    bed: &Bed,
+    relay: &Namespace,
+    from: Address,
+    to: Address,
+    egress: &str,
+) -> Result<Process> {
+    let mut command = relay.command_on(bed.relay_core(), "socat");
+    command.arg("-u").arg(format!(
+        "UDP4-RECV:{port},bind={group},ip-add-membership={group}:veth1,reuseaddr",
+        port = from.port,
+        group = from.group,
+    ));
+    command.arg(format!(
+        "UDP4-DATAGRAM:{}:{},ip-multicast-if={},ip-multicast-ttl=16,ip-multicast-loop=0",
+        to.group,
+        to.port,
+        address_of(relay, egress)?,
+    ));
+    Process::start(command)
+}
+
+fn address_of(namespace: &Namespace, interface: &str) -> Result<String> {
+    let shown = namespace.ip(&format!("-4 -o address show dev {interface}"))?;
+    let mut words = shown.split_whitespace().skip_while(|word| *word != "inet");
+    let address = words.nth(1).context("no IPv4 address")?;
+    Ok(address.split('/').next().unwrap_or(address).to_owned())
+}
+
+fn wait_for_sockets(namespace: &Namespace, count: usize) -> Result<()> {
+    wait::until("every socat has joined", || {
+        let table = namespace.read_proc_net("udp").unwrap_or_default();
+        // Each has a receiving socket on its port and a sending one on another.
+        table.lines().skip(1).count() >= count
+    })
+}
+
+/// Kernel multicast routing. It rewrites nothing: the sinks see the sender's groups.
+pub(super) fn kernel_routing(bed: &Bed, plan: Plan) -> Result<Running> {
+    let mut held = Vec::new();
+    for relay in &bed.relays {
+        // Its joins share one socket, so at the default of 20 it loses all groups beyond.
+        relay.sysctl("net/ipv4/igmp_max_memberships", "60000")?;
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("smcroute.conf");
+        fs::write(&file, smcroute_config(bed, plan))?;
+        let mut command = relay.command_on(bed.relay_core(), "smcrouted");
+        command.args(["-n", "-N", "-l", "notice", "-f"]).arg(&file);
+        command.arg("-P").arg(directory.path().join("pid"));
+        command.arg("-u").arg(directory.path().join("socket"));
+        let process = Process::start(command)?;
+        held.push((process, directory));
+        // A copy to fewer than two hops away would die of its TTL; the sender uses 16.
+        wait::until("smcrouted has its routes", || {
+            let routes = relay.read_proc_net("ip_mr_cache").unwrap_or_default();
+            routes.lines().skip(1).count() >= usize::from(plan.streams)
+        })
+        .with_context(|| {
+            held.iter()
+                .map(|(process, _)| process.stderr())
+                .collect::<String>()
+        })?;
+    }
+    let roots = held.iter().map(|(process, _)| process.id()).collect();
+    Ok(Running::new(roots, move || drop(held)))
+}
+
+fn smcroute_config(bed: &Bed, plan: Plan) -> String {
+    let (egresses, source) = (&bed.egresses, bed.source);
+    let mut text = String::from("phyint veth1 enable\n");
+    for link in egresses {
+        let _ = writeln!(text, "phyint {link} enable");
+    }
+    let to = egresses.join(" ");
+    for stream in plan.numbers() {
+        let group = plan.input(stream).group;
+        let _ = writeln!(text, "mgroup from veth1 group {group}");
+        let _ = writeln!(
+            text,
+            "mroute from veth1 source {source} group {group} to {to}"
+        );
+    }
+    text
+}
+
+/// A tc program that redirects every IPv4 packet to `EGRESS_INDEX` and does nothing else.
+pub(super) fn floor(bed: &Bed, tools: &Tools) -> Result<Running> {
+    let object = tools
+        .floor_object
+        .context("this build has no floor program")?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("floor.o");
+    fs::write(&file, object)?;
+    let file = file.to_str().context("temporary directory")?;
+    for relay in &bed.relays {
+        let index = link::index((relay, "veth2"))?;
+        ensure!(
+            index == EGRESS_INDEX,
+            "the floor's egress has index {index}, not {EGRESS_INDEX}"
+        );
+        relay.tool("tc", "qdisc add dev veth1 clsact")?;
+        let filter = format!("filter add dev veth1 ingress bpf da obj {file} sec classifier");
+        relay.tool("tc", &filter)?;
+    }
+    Ok(Running::new(Vec::new(), || ()))
+}

@@ -1,0 +1,57 @@
+//! Any other relay, by a small program of the user's.
+//!
+//! `PROGRAM start RULES` runs inside the relay's network namespace, starts the relay and returns
+//! when it is ready; it prints the process ids of the relay, one a line. RULES is a file with one
+//! line per stream: `GROUP%IFACE:PORT GROUP%IFACE:PORT…`, input first. `PROGRAM stop` ends it.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Running;
+use crate::bench::bed::Bed;
+use crate::bench::plan::Plan;
+use crate::process;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) fn start(bed: &Bed, plan: Plan, program: &Path) -> Result<Running> {
+    ensure!(
+        bed.relays.len() == 1,
+        "a relay by script runs on beds with one relay only"
+    );
+    let relay = bed.relays[0].clone();
+    let directory = tempfile::tempdir()?;
+    let rules = directory.path().join("rules");
+    fs::write(&rules, rules_text(bed, plan))?;
+    let program = program
+        .canonicalize()
+        .with_context(|| program.display().to_string())?;
+    let mut command = relay.command_on(bed.relay_core(), &program);
+    command.arg("start").arg(&rules);
+    let printed = process::run(command, PATIENCE)?.success()?;
+    let roots = printed.lines().filter_map(|line| line.trim().parse().ok());
+    Ok(Running::new(roots.collect(), move || {
+        let mut command = relay.command(&program);
+        command.arg("stop");
+        let _ = process::run(command, PATIENCE);
+        drop(directory);
+    }))
+}
+
+fn rules_text(bed: &Bed, plan: Plan) -> String {
+    let mut text = String::new();
+    for stream in plan.numbers() {
+        let input = plan.input(stream);
+        let _ = write!(text, "{}%veth1:{}", input.group, input.port);
+        let egresses = bed.egresses.iter().cycle();
+        for (to, link) in plan.outputs(stream).zip(egresses) {
+            let _ = write!(text, " {}%{link}:{}", to.group, to.port);
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,280 @@
+//! What a run leaves behind: every trial of every case, with the machine it ran on. JSON.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::machine::Machine;
+
+/// One run of the bench.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// Where and with what it ran.
+    pub machine: Machine,
+    /// The command line.
+    pub command: String,
+    /// Every measured case, in the order of the scenarios.
+    pub cases: Vec<CaseResult>,
+}
+
+/// One relay in one case.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CaseResult {
+    /// Number of the scenario, 1 to 10.
+    pub scenario: u8,
+    /// What is varied, such as `streams` = `20`.
+    pub parameters: BTreeMap<String, String>,
+    /// Name of the relay.
+    pub relay: String,
+    /// Why the relay was not measured here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// Every trial, in the order they ran.
+    #[serde(default)]
+    pub trials: Vec<Trial>,
+}
+
+/// One trial.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Trial {
+    /// Datagrams the generator handed to the kernel.
+    pub sent: u64,
+    /// Seconds it took to.
+    pub seconds: f64,
+    /// Datagrams that should have reached the sinks: `sent` times the copies of each.
+    pub expected: u64,
+    /// Datagrams that did.
+    pub delivered: u64,
+    /// Where the others went, as far as anybody counted them.
+    pub drops: Vec<Drops>,
+    /// What the relay itself counted, if it counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<RelayCount>,
+    /// What it cost.
+    pub cost: Cost,
+    /// One-way latency in microseconds, from the intended send time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<Latency>,
+    /// Microseconds between the first and the last copy of one datagram.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skew_us: Option<Latency>,
+    /// The highest offered rate without loss that a search found, datagrams per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zero_loss_pps: Option<f64>,
+    /// What the receiver found in the sequence numbers, if it looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<Sequence>,
+}
+
+/// Copies that one place dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drops {
+    /// The place.
+    pub at: String,
+    /// Copies that are missing at the sinks because of it.
+    pub copies: u64,
+}
+
+/// What the relay counted, over all its rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayCount {
+    /// Datagrams received.
+    pub received: u64,
+    /// Copies sent.
+    pub sent: u64,
+    /// Copies dropped under some reason.
+    pub dropped: u64,
+}
+
+/// What a trial cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Seconds from the first command to the last stream relayed.
+    pub configure_seconds: f64,
+    /// Seconds the relay took to accept its whole rule set, where that is one command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_seconds: Option<f64>,
+    /// Busy seconds of each core during the trial.
+    pub busy_seconds: Vec<f64>,
+    /// CPU seconds of the relay's processes during the trial; the kernel's work for them in
+    /// softirq is in `busy_seconds` alone.
+    pub process_seconds: f64,
+    /// Proportional memory of the relay's processes and its BPF maps, KiB.
+    pub memory_kib: u64,
+    /// Processes of the relay.
+    pub processes: u32,
+}
+
+/// Figures of a distribution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Shortest.
+    pub min: Option<f64>,
+    /// Median.
+    pub p50: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+    /// 99.9th percentile.
+    pub p99_9: Option<f64>,
+    /// Longest.
+    pub max: Option<f64>,
+}
+
+/// What the receiver found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sequence {
+    /// Numbers missing between the first and the last seen.
+    pub lost: u64,
+    /// Numbers seen again.
+    pub duplicated: u64,
+    /// Datagrams that came after a higher number.
+    pub reordered: u64,
+    /// Datagrams with a changed byte.
+    pub corrupt: u64,
+}
+
+impl Trial {
+    /// Copies that did not arrive; negative when more came than were sent.
+    #[must_use]
+    pub fn missing(&self) -> i64 {
+        self.expected as i64 - self.delivered as i64
+    }
+
+    /// Missing copies that nobody counted; negative when more drops were counted than are missing.
+    #[must_use]
+    pub fn unexplained(&self) -> i64 {
+        let counted: u64 = self.drops.iter().map(|drops| drops.copies).sum();
+        self.missing() - counted as i64
+    }
+
+    /// Loss in percent of what was expected; negative for duplicates.
+    #[must_use]
+    pub fn loss_percent(&self) -> f64 {
+        100.0 * self.missing() as f64 / self.expected.max(1) as f64
+    }
+
+    /// Datagrams offered per second, over all streams.
+    #[must_use]
+    pub fn offered_pps(&self) -> f64 {
+        self.sent as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Copies delivered per second.
+    #[must_use]
+    pub fn delivered_pps(&self) -> f64 {
+        self.delivered as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Busy time of the core that belongs to the relay, microseconds per delivered copy, as far as
+    /// a core does: `core` is its number.
+    #[must_use]
+    pub fn core_us_per_copy(&self, core: usize) -> f64 {
+        let busy = self.cost.busy_seconds.get(core).copied().unwrap_or(0.0);
+        1e6 * busy / self.delivered.max(1) as f64
+    }
+
+    /// Busy time of all cores, microseconds per delivered copy.
+    #[must_use]
+    pub fn cpu_us_per_copy(&self) -> f64 {
+        let busy: f64 = self.cost.busy_seconds.iter().sum();
+        1e6 * busy / self.delivered.max(1) as f64
+    }
+}
+
+impl CaseResult {
+    /// Summarises a figure over the trials; `None` without trials.
+    #[must_use]
+    pub fn spread(&self, figure: impl Fn(&Trial) -> f64) -> Option<Spread> {
+        Spread::of(self.trials.iter().map(figure))
+    }
+}
+
+/// Median and extremes of a figure over several trials.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Lowest.
+    pub min: f64,
+    /// Middle; the mean of the two middle ones when their number is even.
+    pub median: f64,
+    /// Highest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Summarises figures; `None` if there are none.
+    pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = figures.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        let median = match sorted.len() {
+            0 => return None,
+            odd if odd % 2 == 1 => sorted[middle],
+            _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        };
+        Some(Self {
+            min: sorted[0],
+            median,
+            max: sorted[sorted.len() - 1],
+        })
+    }
+}
+
+impl Results {
+    /// Reads results that [`Results::write`] left.
+    ///
+    /// # Errors
+    /// When the file is not there or not of this shape.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        serde_json::from_str(&text).with_context(|| file.display().to_string())
+    }
+
+    /// Writes the results, making the directory if need be.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn write(&self, file: &Path) -> Result<()> {
+        if let Some(directory) = file.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let text = serde_json::to_string_pretty(self)?;
+        fs::write(file, text + "\n").with_context(|| file.display().to_string())
+    }
+
+    /// The measured cases of one scenario.
+    pub fn of_scenario(&self, scenario: u8) -> impl Iterator<Item = &CaseResult> {
+        self.cases
+            .iter()
+            .filter(move |case| case.scenario == scenario)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_middle_ones() {
+        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!((spread.min, spread.median, spread.max), (1.0, 2.5, 4.0));
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn what_nobody_counted_is_unexplained() {
+        let trial = Trial {
+            expected: 100,
+            delivered: 90,
+            drops: vec![Drops {
+                at: "veth1 ring".into(),
+                copies: 7,
+            }],
+            ..Trial::default()
+        };
+        assert_eq!(trial.missing(), 10);
+        assert_eq!(trial.unexplained(), 3);
+    }
+}
