@@ -18,10 +18,11 @@ const HEADERS: [&str; 8] = [
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let object = out.join("relay.bpf.o");
-    for file in HEADERS.iter().chain(&["relay.bpf.c"]) {
+    for file in HEADERS.iter().chain(&["relay.bpf.c", "floor.bpf.c"]) {
         println!("cargo::rerun-if-changed=src/{file}");
     }
     compile(Path::new("src/relay.bpf.c"), &object);
+    compile(Path::new("src/floor.bpf.c"), &out.join("floor.bpf.o"));
     let layout = fs::read("src/layout.h").expect("layout.h lies beside the program");
     println!("cargo::rustc-env=MCR_LAYOUT_HASH={:016x}", fnv1a(&layout));
 }
@@ -37,10 +38,11 @@ fn compile(source: &Path, object: &Path) {
     clang.arg("-c").arg(source).arg("-o").arg(object);
     match clang.status() {
         Ok(status) if status.success() => {}
-        Ok(_) => fail(
-            "clang cannot compile crates/bpf/src/relay.bpf.c (messages above); it needs clang 12 \
-             or later and the kernel's user-space headers (Debian: linux-libc-dev)",
-        ),
+        Ok(_) => fail(&format!(
+            "clang cannot compile crates/bpf/{} (messages above); it needs clang 12 or later and \
+             the kernel's user-space headers (Debian: linux-libc-dev)",
+            source.display()
+        )),
         Err(error) => fail(&format!(
             "cannot run clang: {error}; the kernel path is compiled with it, install it (Debian, \
              Ubuntu: apt install clang; Fedora: dnf install clang)"

@@ -81,6 +81,7 @@ pub(crate) enum Command {
     Send(command::send::Args),
     Receive(command::receive::Args),
     Demo(command::demo::Args),
+    Bench(command::bench::Args),
     Completions(command::completions::Args),
     Man(command::man::Args),
     #[command(hide = true)]
@@ -103,6 +104,7 @@ impl Command {
             Self::Send(_) => "send",
             Self::Receive(_) => "receive",
             Self::Demo(_) => "demo",
+            Self::Bench(_) => "bench",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
             Self::Worker(_) => "worker",

@@ -2,6 +2,7 @@
 
 pub(crate) mod add;
 pub(crate) mod apply;
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
@@ -37,6 +38,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Send(args) => send::run(&args, global.json),
         Command::Receive(args) => receive::run(&args, global.json),
         Command::Demo(args) => demo::run(&args, global.json),
+        Command::Bench(args) => bench::run(&args, global.json),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Worker(args) => Ok(worker::run(&args)),

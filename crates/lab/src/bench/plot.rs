@@ -1,1 +1,211 @@
-//! plot
+//! Plots of the report, SVG: loss over offered load, copies over fan-out, latency.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+
+use super::report::{Figure, figure_of};
+use super::results::{CaseResult, Spread, Trial};
+
+const SIZE: (u32, u32) = (860, 420);
+/// Colours that people with the common colour-vision deficiencies tell apart (Okabe and Ito 2008).
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(90, 90, 90),
+    RGBColor(230, 159, 0),
+];
+
+/// One relay's points.
+struct Line {
+    name: String,
+    points: Vec<(f64, Spread)>,
+}
+
+/// What a plot shows.
+struct Plot {
+    scenario: u8,
+    file: &'static str,
+    title: &'static str,
+    x: &'static str,
+    y: &'static str,
+    lines: Vec<Line>,
+}
+
+/// Draws every plot that has points and hands back its scenario, file name and title.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn draw_all(
+    cases: &[&CaseResult],
+    directory: &Path,
+) -> Result<Vec<(u8, &'static str, &'static str)>> {
+    let plots = [
+        loss_over_load(cases, 1),
+        copies_over_fan_out(cases),
+        loss_over_load(cases, 7),
+        latency(cases),
+    ];
+    let mut drawn = Vec::new();
+    for plot in plots {
+        if plot.lines.is_empty() {
+            continue;
+        }
+        draw(&plot, &directory.join(plot.file))?;
+        drawn.push((plot.scenario, plot.file, plot.title));
+    }
+    Ok(drawn)
+}
+
+fn loss_over_load(cases: &[&CaseResult], scenario: u8) -> Plot {
+    let at = |case: &CaseResult| {
+        let rated = case.parameters.get("pps")?.parse::<f64>().is_ok();
+        let offered = case.spread(Trial::offered_pps)?;
+        let loss = figure_of(case, Figure::Loss)?;
+        rated.then_some((offered.median / 1000.0, loss))
+    };
+    let (file, title) = match scenario {
+        1 => (
+            "loss.svg",
+            "Loss over offered load, one stream, whole machine",
+        ),
+        _ => (
+            "loss-one-core.svg",
+            "Loss over offered load, one stream, one core",
+        ),
+    };
+    Plot {
+        scenario,
+        file,
+        title,
+        x: "offered, thousand packets per second",
+        y: "lost, %",
+        lines: lines(cases, scenario, at),
+    }
+}
+
+fn copies_over_fan_out(cases: &[&CaseResult]) -> Plot {
+    let at = |case: &CaseResult| {
+        let saturated = case.parameters.get("pps")? == "max";
+        let outputs = case.parameters.get("outputs")?.parse().ok()?;
+        let copies = figure_of(case, Figure::Delivered)?.scaled(1e-6);
+        saturated.then_some((outputs, copies))
+    };
+    Plot {
+        scenario: 5,
+        file: "fan-out.svg",
+        title: "Copies per second over fan-out, one core",
+        x: "outputs",
+        y: "million copies per second",
+        lines: lines(cases, 5, at),
+    }
+}
+
+/// Latency by percentile at 20,000 packets per second; the horizontal axis counts nines.
+fn latency(cases: &[&CaseResult]) -> Plot {
+    let own = cases.iter().filter(|case| {
+        let rate = case.parameters.get("pps");
+        let wide = case.parameters.contains_key("outputs");
+        case.scenario == 8 && !wide && rate.is_some_and(|rate| rate == "20000")
+    });
+    let lines = own.filter_map(|case| {
+        let figures = [Figure::LatencyP50, Figure::LatencyP99, Figure::LatencyP99_9];
+        let nines = [50.0_f64, 99.0, 99.9].map(|percent| -(1.0 - percent / 100.0).log10());
+        let points = nines.iter().zip(figures);
+        let points: Vec<_> = points
+            .filter_map(|(nines, figure)| Some((*nines, figure_of(case, figure)?)))
+            .collect();
+        (!points.is_empty()).then(|| Line {
+            name: case.relay.clone(),
+            points,
+        })
+    });
+    Plot {
+        scenario: 8,
+        file: "latency.svg",
+        title: "Latency at 20,000 packets per second",
+        x: "percentile, in nines (0.3 is p50, 2 is p99, 3 is p99.9)",
+        y: "microseconds",
+        lines: lines.collect(),
+    }
+}
+
+fn lines(
+    cases: &[&CaseResult],
+    scenario: u8,
+    at: impl Fn(&CaseResult) -> Option<(f64, Spread)>,
+) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for case in cases.iter().filter(|case| case.scenario == scenario) {
+        let Some(point) = at(case) else { continue };
+        match lines.iter_mut().find(|line| line.name == case.relay) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line {
+                name: case.relay.clone(),
+                points: vec![point],
+            }),
+        }
+    }
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    lines
+}
+
+fn draw(plot: &Plot, file: &Path) -> Result<()> {
+    let failed = |error: String| anyhow!("{}: {error}", file.display());
+    let root = SVGBackend::new(file, SIZE).into_drawing_area();
+    root.fill(&WHITE)
+        .map_err(|error| failed(error.to_string()))?;
+    let points = || plot.lines.iter().flat_map(|line| &line.points);
+    let right = points().map(|point| point.0).fold(0.0, f64::max) * 1.05;
+    let top = points().map(|point| point.1.max).fold(0.0, f64::max) * 1.1;
+    let top = if top > 0.0 { top } else { 1.0 };
+    let mut chart = ChartBuilder::on(&root)
+        .caption(plot.title, ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..right, 0.0..top)
+        .map_err(|error| failed(error.to_string()))?;
+    chart
+        .configure_mesh()
+        .x_desc(plot.x)
+        .y_desc(plot.y)
+        .light_line_style(WHITE)
+        .draw()
+        .map_err(|error| failed(error.to_string()))?;
+    for (line, colour) in plot.lines.iter().zip(COLOURS.iter().cycle()) {
+        let style = colour.stroke_width(2);
+        let medians = line.points.iter().map(|(x, spread)| (*x, spread.median));
+        chart
+            .draw_series(LineSeries::new(medians.clone(), style))
+            .map_err(|error| failed(error.to_string()))?
+            .label(&line.name)
+            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], style));
+        let dots = medians.map(|point| Circle::new(point, 3, colour.filled()));
+        chart
+            .draw_series(dots)
+            .map_err(|error| failed(error.to_string()))?;
+        let whiskers = line.points.iter().map(|(x, spread)| {
+            PathElement::new(
+                vec![(*x, spread.min), (*x, spread.max)],
+                colour.stroke_width(1),
+            )
+        });
+        chart
+            .draw_series(whiskers)
+            .map_err(|error| failed(error.to_string()))?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.85))
+        .border_style(RGBColor(200, 200, 200))
+        .draw()
+        .map_err(|error| failed(error.to_string()))?;
+    root.present().map_err(|error| failed(error.to_string()))
+}

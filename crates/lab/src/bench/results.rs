@@ -222,6 +222,18 @@ impl Spread {
     }
 }
 
+impl Spread {
+    /// The same in another unit.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            min: self.min * factor,
+            median: self.median * factor,
+            max: self.max * factor,
+        }
+    }
+}
+
 impl Results {
     /// Reads results that [`Results::write`] left.
     ///
