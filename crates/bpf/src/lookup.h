@@ -15,32 +15,51 @@ struct match {
 	__u32 flags;
 };
 
-static __always_inline struct route *route_of(const struct route_key *key)
+static __always_inline struct route *route_at(const __u32 *index)
 {
-	__u32 *index = bpf_map_lookup_elem(&routes, key);
-
 	return index ? bpf_map_lookup_elem(&route_table, index) : 0;
+}
+
+static __always_inline struct route *find_ipv4(struct __sk_buff *skb, const struct packet *p)
+{
+	struct route_key key = {
+		.ifindex = skb->ifindex,
+		.group = p->destination[0],
+		.port = p->dport,
+	};
+	struct route *route = route_at(bpf_map_lookup_elem(&routes, &key)), *specific;
+
+	if (!route || likely(!(route->lookup & LOOKUP_SOURCES)))
+		return route;
+	key.source = p->source[0];
+	specific = route_at(bpf_map_lookup_elem(&routes, &key));
+	return specific ? specific : route;
+}
+
+static __attribute__((noinline)) struct route *find_ipv6(struct __sk_buff *skb,
+							  const struct packet *p)
+{
+	struct route_key6 key = {
+		.ifindex = skb->ifindex,
+		.port = p->dport,
+	};
+	struct route *route, *specific;
+
+	__builtin_memcpy(key.group, p->destination, 16);
+	route = route_at(bpf_map_lookup_elem(&routes6, &key));
+	if (!route || likely(!(route->lookup & LOOKUP_SOURCES)))
+		return route;
+	__builtin_memcpy(key.source, p->source, 16);
+	specific = route_at(bpf_map_lookup_elem(&routes6, &key));
+	return specific ? specific : route;
 }
 
 static __always_inline bool lookup(struct __sk_buff *skb, const struct packet *p, struct match *m)
 {
-	struct route_key key = {
-		.ifindex = skb->ifindex,
-		.group = p->destination,
-		.port = p->dport,
-	};
-	struct route *route = route_of(&key), *exact;
+	struct route *route = unlikely(p->ipv6) ? find_ipv6(skb, p) : find_ipv4(skb, p);
 	__u64 word;
 
-	if (!route)
-		return false;
-	if (unlikely(route->lookup & LOOKUP_SOURCES)) {
-		key.source = p->source;
-		exact = route_of(&key);
-		if (exact)
-			route = exact;
-	}
-	if (unlikely(route->lookup & LOOKUP_PLACEHOLDER))
+	if (!route || unlikely(route->lookup & LOOKUP_PLACEHOLDER))
 		return false;
 	word = *(volatile __u64 *)&route->word;
 	m->first = word & WORD_FIRST_MASK;
@@ -50,29 +69,54 @@ static __always_inline bool lookup(struct __sk_buff *skb, const struct packet *p
 	return true;
 }
 
+/* 32 bits that stand for an address: itself, or the sum of its words without carry. */
+static __always_inline __u32 digest(const struct packet *p, const __be32 *address)
+{
+	__u32 sum = address[0];
+
+	if (unlikely(p->ipv6))
+		sum ^= address[1] ^ address[2] ^ address[3];
+	return sum;
+}
+
 /* Says whether the packet comes from this host itself, that is, went in a loop. */
 static __always_inline bool own_source(const struct packet *p)
 {
-	__u32 zero = 0, bit = (p->source * 0x9e3779b1u) >> 20;
+	__u32 zero = 0, bit = (digest(p, p->source) * 0x9e3779b1u) >> 20;
 	struct bloom *bloom = bpf_map_lookup_elem(&own_bloom, &zero);
 	struct address key = {};
 
 	if (likely(!bloom || !(bloom->words[bit >> 6] & 1ull << (bit & 63))))
 		return false;
-	key.words[2] = be32(0xffff);
-	key.words[3] = p->source;
+	if (p->ipv6) {
+		__builtin_memcpy(key.words, p->source, 16);
+	} else {
+		key.words[2] = be32(0xffff);
+		key.words[3] = p->source[0];
+	}
 	return bpf_map_lookup_elem(&own_sources, &key) != 0;
 }
 
 /* Asks the host's socket table whether a UDP socket would take the packet. */
-static __always_inline bool find_socket(struct __sk_buff *skb, const struct packet *p)
+static __attribute__((noinline)) int find_socket(struct __sk_buff *skb, const struct packet *p)
 {
-	struct bpf_sock_tuple tuple = {
-		.ipv4 = { p->source, p->destination, p->sport, p->dport },
-	};
-	struct bpf_sock *sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv4), -1, 0);
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sock;
 
-	if (likely(!sock))
+	if (p->ipv6) {
+		__builtin_memcpy(tuple.ipv6.saddr, p->source, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, p->destination, 16);
+		tuple.ipv6.sport = p->sport;
+		tuple.ipv6.dport = p->dport;
+		sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv6), -1, 0);
+	} else {
+		tuple.ipv4.saddr = p->source[0];
+		tuple.ipv4.daddr = p->destination[0];
+		tuple.ipv4.sport = p->sport;
+		tuple.ipv4.dport = p->dport;
+		sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv4), -1, 0);
+	}
+	if (!sock)
 		return false;
 	bpf_sk_release(sock);
 	return true;
@@ -84,8 +128,8 @@ static __always_inline bool find_socket(struct __sk_buff *skb, const struct pack
 static __always_inline bool socket_listens(struct __sk_buff *skb, const struct packet *p,
 					   struct tally *rule)
 {
-	__u64 sender = (__u64)p->source << 16 | p->sport;
-	__u64 question = (__u64)p->destination << 32 | (__u32)p->dport << 16 |
+	__u64 sender = (__u64)digest(p, p->source) << 16 | p->sport;
+	__u64 question = (__u64)digest(p, p->destination) << 32 | (__u32)p->dport << 16 |
 			 (bpf_jiffies64() & 0x7fff) << 1;
 	bool listens;
 

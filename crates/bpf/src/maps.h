@@ -15,6 +15,13 @@ struct {
 } routes SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct route_key6);
+	__type(value, __u32);
+} routes6 SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -1,35 +1,37 @@
-/* From bytes to `struct packet`: what is UDP multicast over IPv4, whole. Whatever is not goes to the
- * stack untouched; whether the lengths and the checksum hold is judged later, once a rule matched.
+/* From bytes to `struct packet`: what is UDP multicast, whole. Whatever is not goes to the stack
+ * untouched; whether the lengths and the checksum hold is judged later, once a rule matched.
  */
 #ifndef PARSE_H
 #define PARSE_H
 
 #include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
 #include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
 #include "helpers.h"
 
 #define IP_OFFSET ETH_HLEN
-#define IP_MF_OFFSET 0x3fff
-#define L4_MASK 127	/* 14 + 60 fits; tells the verifier */
+#define MF_OR_OFFSET 0x3fff
+#define L4_MASK 0x7fff		/* above the longest header chain; tells the verifier */
+#define MAX_EXTENSIONS 8	/* packet::ipv6::MAX_EXTENSIONS */
 
-/* The packet as it came. Multi-byte header fields in network order. */
+/* The packet as it came. Header fields in network order. */
 struct packet {
-	__be32 source, destination;
+	__be32 source[4];	/* IPv4 in [0], the rest then unset */
+	__be32 destination[4];
 	__be16 sport, dport;
 	__u16 ip_check;
-	__u16 tos_word;		/* first two bytes of the IP header */
-	__u16 ttl_word;		/* TTL and protocol */
 	__u16 udp_check;
+	__u16 class_word;	/* first two bytes of the IP header */
+	__u16 ttl_word;		/* TTL and protocol, or next header and hop limit */
+	__u32 ipv6;
 	__u32 l4;		/* offset of the UDP header from the start of the frame */
-	__u32 length;		/* IP total length */
+	__u32 length;		/* of the IP packet, as its header claims */
 	__u32 udp_length;
-	__u32 present;		/* bytes of the IP packet that are there, padding included */
 	__u32 segments;
 	__u32 payload;		/* UDP payload bytes */
 	__u8 mac[12];
-	__u16 pad;
 };
 
 /* Makes `length` bytes from the start directly accessible. */
@@ -42,60 +44,136 @@ static __always_inline bool pull(struct __sk_buff *skb, __u32 length)
 	return skb->len >= length && bpf_skb_pull_data(skb, length) == 0;
 }
 
-static __always_inline bool parse(struct __sk_buff *skb, struct packet *p)
+/* Reads the UDP header at `p->l4`, which is pulled. */
+static __always_inline bool parse_udp(struct packet *p, void *data, void *end)
+{
+	struct udphdr *udp = data + (p->l4 & L4_MASK);
+
+	if ((void *)(udp + 1) > end)
+		return false;
+	p->sport = udp->source;
+	p->dport = udp->dest;
+	p->udp_check = udp->check;
+	p->udp_length = host16(udp->len);
+	return true;
+}
+
+static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct iphdr *ip = data + IP_OFFSET;
+
+	if ((void *)(ip + 1) > end)
+		return false;
+	if (ip->protocol != IPPROTO_UDP || (*(__u8 *)&ip->daddr & 0xf0) != 0xe0 ||
+	    ip->version != 4 || ip->ihl < 5 || ip->frag_off & be16(MF_OR_OFFSET))
+		return false;
+	p->ipv6 = false;
+	p->source[0] = ip->saddr;
+	p->destination[0] = ip->daddr;
+	p->ip_check = ip->check;
+	p->class_word = *(__u16 *)ip;
+	p->ttl_word = *(__u16 *)&ip->ttl;
+	p->length = host16(ip->tot_len);
+	p->l4 = IP_OFFSET + ip->ihl * 4;
+	if (unlikely(p->l4 != IP_OFFSET + sizeof(*ip))) {
+		if (!pull(skb, p->l4 + sizeof(struct udphdr)))
+			return false;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+	return parse_udp(p, data, end);
+}
+
+/* Follows the extension headers from `next` to UDP; 0 if they lead elsewhere, or to a fragment. */
+static __attribute__((noinline)) __u32 udp_behind_extensions(struct __sk_buff *skb, __u32 next)
+{
+	__u32 offset = IP_OFFSET + sizeof(struct ipv6hdr), fragments = 0;
+
+	for (int i = 0; i <= MAX_EXTENSIONS; i++) {
+		__u8 header[4];
+
+		if (next == IPPROTO_UDP)
+			return offset;
+		if (bpf_skb_load_bytes(skb, offset, header, sizeof(header)))
+			return 0;
+		switch (next) {
+		case IPPROTO_ROUTING:
+			if (header[3])	/* segments left: not the final destination */
+				return 0;
+			/* fallthrough */
+		case IPPROTO_HOPOPTS:
+		case IPPROTO_DSTOPTS:
+			offset += header[1] * 8 + 8;
+			break;
+		case IPPROTO_FRAGMENT:	/* a whole packet may carry one (RFC 6946) */
+			if (fragments++ || header[2] || header[3] & 0xf9)
+				return 0;
+			offset += 8;
+			break;
+		default:
+			return 0;
+		}
+		next = header[0];
+	}
+	return 0;
+}
+
+static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p)
 {
 	void *data, *end;
-	struct ethhdr *eth;
-	struct iphdr *ip;
-	struct udphdr *udp;
-	__u32 l4;
+	struct ipv6hdr *ip;
 
-	if (unlikely(skb->vlan_present))
-		return false;
-	if (!pull(skb, IP_OFFSET + sizeof(*ip) + sizeof(*udp)))
+	if (!pull(skb, IP_OFFSET + sizeof(*ip) + sizeof(struct udphdr)))
 		return false;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	ip = data + IP_OFFSET;
-	eth = data;
-	if ((void *)(ip + 1) + sizeof(*udp) > end)
+	if ((void *)(ip + 1) > end)
 		return false;
-	if (eth->h_proto != be16(ETH_P_IP) || ip->protocol != IPPROTO_UDP ||
-	    (*(__u8 *)&ip->daddr & 0xf0) != 0xe0 || ip->version != 4 || ip->ihl < 5 ||
-	    ip->frag_off & be16(IP_MF_OFFSET))
+	if (ip->version != 6 || ip->daddr.s6_addr[0] != 0xff)
 		return false;
-
-	l4 = IP_OFFSET + ip->ihl * 4;
-	if (unlikely(l4 != IP_OFFSET + sizeof(*ip))) {
-		if (!pull(skb, l4 + sizeof(*udp)))
+	p->ipv6 = true;
+	__builtin_memcpy(p->source, &ip->saddr, 16);
+	__builtin_memcpy(p->destination, &ip->daddr, 16);
+	p->ip_check = 0;
+	p->class_word = *(__u16 *)ip;
+	p->ttl_word = *(__u16 *)&ip->nexthdr;
+	p->length = sizeof(*ip) + host16(ip->payload_len);
+	p->l4 = IP_OFFSET + sizeof(*ip);
+	if (unlikely(ip->nexthdr != IPPROTO_UDP)) {
+		p->l4 = udp_behind_extensions(skb, ip->nexthdr) & L4_MASK;
+		if (!p->l4 || !pull(skb, p->l4 + sizeof(struct udphdr)))
 			return false;
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
-		ip = data + IP_OFFSET;
-		if ((void *)(ip + 1) > end)
-			return false;
 	}
-	eth = data;
-	udp = data + l4;
-	if ((void *)(udp + 1) > end)
-		return false;
-
-	p->source = ip->saddr;
-	p->destination = ip->daddr;
-	p->sport = udp->source;
-	p->dport = udp->dest;
-	p->ip_check = ip->check;
-	p->tos_word = *(__u16 *)ip;
-	p->ttl_word = *(__u16 *)&ip->ttl;
-	p->udp_check = udp->check;
-	p->l4 = l4;
-	p->length = host16(ip->tot_len);
-	p->udp_length = host16(udp->len);
-	__builtin_memcpy(p->mac, data, 12);
-	return true;
+	return parse_udp(p, data, end);
 }
 
-/* The one's complement sum of the IP header, folded to 16 bits: 0xffff if its checksum is right. */
+static __always_inline bool parse(struct __sk_buff *skb, struct packet *p)
+{
+	void *data, *end;
+	struct ethhdr *eth;
+
+	if (unlikely(skb->vlan_present))
+		return false;
+	if (!pull(skb, IP_OFFSET + sizeof(struct iphdr) + sizeof(struct udphdr)))
+		return false;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	eth = data;
+	if ((void *)(eth + 1) > end)
+		return false;
+	__builtin_memcpy(p->mac, data, 12);
+	if (eth->h_proto == be16(ETH_P_IP))
+		return parse_ipv4(skb, p);
+	if (eth->h_proto == be16(ETH_P_IPV6))
+		return parse_ipv6(skb, p);
+	return false;
+}
+
+/* Folds a sum of 16-bit or 32-bit words to 16 bits. */
 static __always_inline __u32 fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -105,12 +183,17 @@ static __always_inline __u32 fold(__u64 sum)
 	return sum;
 }
 
-static __always_inline bool header_sum_holds(struct __sk_buff *skb, const struct packet *p)
+/* IPv4: the header's checksum is right. IPv6: the UDP checksum, which protects the header, is not
+ * missing (RFC 8200 section 8.1).
+ */
+static __always_inline bool header_is_sound(struct __sk_buff *skb, const struct packet *p)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 *word = data + IP_OFFSET;
 	__u64 sum;
 
+	if (p->ipv6)
+		return p->udp_check != 0;
 	if ((void *)(word + 5) > end)
 		return false;
 	sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
@@ -124,25 +207,24 @@ static __always_inline bool header_sum_holds(struct __sk_buff *skb, const struct
 	return fold(sum) == 0xffff;
 }
 
-/* Fills in sizes and segments; says whether lengths and header checksum agree. */
+/* Fills in payload and segments; says whether lengths and checksum are those of a whole datagram. */
 static __always_inline bool measure(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 header = (p->l4 & L4_MASK) - IP_OFFSET;
+	__u32 present = skb->len - IP_OFFSET;	/* padding included */
 	__u32 size = skb->gso_size;
 	bool whole;
 
-	p->present = skb->len - IP_OFFSET;
-	whole = p->length <= p->present && p->udp_length >= sizeof(struct udphdr) &&
+	whole = p->length <= present && p->udp_length >= sizeof(struct udphdr) &&
 		header + p->udp_length <= p->length;
-	p->payload = whole ? p->udp_length - sizeof(struct udphdr) :
-			     p->present - header - sizeof(struct udphdr);
+	p->payload = (whole ? p->udp_length : present - header) - sizeof(struct udphdr);
 	p->segments = 1;
 	if (unlikely(size)) {
 		p->segments = skb->gso_segs;
 		if (!p->segments)	/* set by untrusted senders: not counted yet */
 			p->segments = (p->payload + size - 1) / size;
 	}
-	return whole && header_sum_holds(skb, p);
+	return whole && header_is_sound(skb, p);
 }
 
 #endif

@@ -9,7 +9,9 @@ use aya::programs::SchedClassifier;
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
-use crate::layout::{Address, Bloom, Drops, Identity, Output, Plain, Route, RouteKey, Tally, Word};
+use crate::layout::{
+    Address, Bloom, Drops, Identity, Output, Plain, Route, RouteKey, RouteKey6, Tally, Word,
+};
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
 use crate::{Error, syscall};
@@ -50,6 +52,8 @@ pub struct Program {
 pub struct Maps {
     /// Key to index in `route_table`.
     pub routes: HashMap<RouteKey, u32>,
+    /// The same for IPv6.
+    pub routes6: HashMap<RouteKey6, u32>,
     /// What each route's packets obey.
     pub route_table: Mapped<Route>,
     /// Blocks of outputs.
@@ -95,6 +99,7 @@ impl Program {
         }
         let sizes = [
             ("routes", capacity.routes),
+            ("routes6", capacity.routes),
             ("route_table", capacity.routes * 2),
             ("outputs", capacity.outputs),
             ("counters", counters),
@@ -162,6 +167,7 @@ impl Maps {
         let cpus = nr_cpus().map_err(|(path, error)| Error::Load(format!("{path}: {error}")))?;
         Ok(Self {
             routes: hash_map(ebpf, "routes")?,
+            routes6: hash_map(ebpf, "routes6")?,
             route_table: array(ebpf, "route_table")?,
             outputs: array(ebpf, "outputs")?,
             counters: {

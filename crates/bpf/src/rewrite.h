@@ -9,42 +9,55 @@
 #include "parse.h"
 
 #define UDP_CHECK_OFFSET 6
+#define PORTS_UNCHANGED 0x1fffe	/* ~a + a + ~b + b */
+#ifndef BPF_F_IPV6
+#define BPF_F_IPV6 (1ull << 7)
+#endif
 
 /* What a copy shall carry. */
 struct header {
-	__be32 source, destination;
+	__be32 source[4], destination[4];
 	__be16 sport, dport;
-	__u16 tos_word, ttl_word;
+	__u16 class_word, ttl_word;
 };
 
 static __always_inline __u8 ttl_of(const struct packet *p)
 {
-	return *(const __u8 *)&p->ttl_word;
+	__u16 word = host16(p->ttl_word);
+
+	return p->ipv6 ? word & 0xff : word >> 8;
 }
 
-static __always_inline void plan(const struct packet *p, const struct output *o, struct header *h)
+static __always_inline void plan_common(const struct packet *p, const struct output *o,
+					struct header *h)
 {
 	__u32 flags = o->flags;
 
-	h->source = flags & OUTPUT_SOURCE ? o->source[0] : p->source;
-	h->destination = o->destination[0];
 	h->sport = flags & OUTPUT_SPORT ? o->sport : p->sport;
 	h->dport = o->dport;
-	h->tos_word = p->tos_word;
-	h->ttl_word = p->ttl_word;
-	if (flags & OUTPUT_GROUP_RANGE)
-		h->destination |= p->destination & o->destination[1];
 	if (flags & OUTPUT_PORT_DELTA)
 		h->dport = be16((__u16)(host16(p->dport) + o->dport));
-	if (flags & OUTPUT_TTL_SET)
-		*(__u8 *)&h->ttl_word = o->ttl;
-	if (flags & OUTPUT_TTL_DEC)
-		*(__u8 *)&h->ttl_word -= 1;
-	if (flags & OUTPUT_DSCP) {
-		__u8 *tos = (__u8 *)&h->tos_word + 1;
+	h->class_word = p->class_word;
+	h->ttl_word = p->ttl_word;
+}
 
+static __always_inline void plan_ipv4(const struct packet *p, const struct output *o,
+				      struct header *h)
+{
+	__u32 flags = o->flags;
+	__u8 *ttl = (__u8 *)&h->ttl_word, *tos = (__u8 *)&h->class_word + 1;
+
+	plan_common(p, o, h);
+	h->source[0] = flags & OUTPUT_SOURCE ? o->source[0] : p->source[0];
+	h->destination[0] = o->destination[0];
+	if (flags & OUTPUT_GROUP_RANGE)
+		h->destination[0] |= p->destination[0] & o->destination[1];
+	if (flags & OUTPUT_TTL_SET)
+		*ttl = o->ttl;
+	if (flags & OUTPUT_TTL_DEC)
+		*ttl -= 1;
+	if (flags & OUTPUT_DSCP)
 		*tos = (*tos & 3) | o->tos;
-	}
 }
 
 /* RFC 1624 equation 3, for all changed words at once, always from the header as it came. */
@@ -52,10 +65,10 @@ static __always_inline __u16 ip_check(const struct packet *p, const struct heade
 {
 	__u64 sum = (__u16)~p->ip_check;
 
-	sum += (__u16)~p->tos_word + (__u32)h->tos_word;
+	sum += (__u16)~p->class_word + (__u32)h->class_word;
 	sum += (__u16)~p->ttl_word + (__u32)h->ttl_word;
-	sum += (__u64)(__u32)~p->source + h->source;
-	sum += (__u64)(__u32)~p->destination + h->destination;
+	sum += (__u64)(__u32)~p->source[0] + h->source[0];
+	sum += (__u64)(__u32)~p->destination[0] + h->destination[0];
 	return ~fold(sum);
 }
 
@@ -66,79 +79,181 @@ static __always_inline __u32 fold32(__u64 sum)
 	return sum;
 }
 
-/* Writes `h` and, if not null, `mac` into the packet. The UDP checksum goes through the kernel's
- * helper, which alone knows whether the packet carries a complete or a partial one: addresses are in
- * the pseudo-header, ports are not. Zero means none and stays.
+/* Writes the ports and returns what that adds to the checksum. */
+static __always_inline __u32 write_ports(struct udphdr *udp, const struct header *h)
+{
+	__u32 change = (__u16)~udp->source + (__u16)~udp->dest + h->sport + h->dport;
+
+	udp->source = h->sport;
+	udp->dest = h->dport;
+	return change;
+}
+
+/* The UDP checksum goes through the kernel's helper, which alone knows whether the packet carries a
+ * complete or a partial one: addresses are in the pseudo-header, ports are not. Zero means none and
+ * stays.
  */
-static __always_inline bool write(struct __sk_buff *skb, const struct packet *p,
-				  const struct header *h, const __u8 *mac)
+static __always_inline bool write_ipv4(struct __sk_buff *skb, const struct packet *p,
+				       const struct header *h, const __u8 *mac, bool range)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct iphdr *ip = data + IP_OFFSET;
-	__u32 l4 = p->l4 & L4_MASK;
+	__u32 l4 = p->l4 & L4_MASK, ports;
 	struct udphdr *udp = data + l4;
 	__u64 addresses;
-	__u32 ports;
 
 	if ((void *)(ip + 1) > end || (void *)(udp + 1) > end)
 		return false;
 	addresses = (__u64)(__u32)~ip->saddr + (__u32)~ip->daddr;
-	addresses += (__u64)h->source + h->destination;
-	ports = (__u32)(__u16)~udp->source + (__u16)~udp->dest + h->sport + h->dport;
-
+	addresses += (__u64)h->source[0] + h->destination[0];
 	if (mac)
 		__builtin_memcpy(data, mac, 12);
-	*(__u16 *)ip = h->tos_word;
+	if (mac && unlikely(range)) {	/* RFC 1112 section 6.4 */
+		*(__u8 *)(data + 3) = host32(h->destination[0]) >> 16 & 0x7f;
+		*(__u16 *)(data + 4) = be16(host32(h->destination[0]));
+	}
+	*(__u16 *)ip = h->class_word;
 	*(__u16 *)&ip->ttl = h->ttl_word;
 	ip->check = ip_check(p, h);
-	ip->saddr = h->source;
-	ip->daddr = h->destination;
-	udp->source = h->sport;
-	udp->dest = h->dport;
+	ip->saddr = h->source[0];
+	ip->daddr = h->destination[0];
+	ports = write_ports(udp, h);
 	if (p->udp_check == 0)
 		return true;
 	bpf_l4_csum_replace(skb, l4 + UDP_CHECK_OFFSET, 0, fold32(addresses),
 			    BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0);
-	if (ports != 0x1fffe)	/* both unchanged */
+	if (ports != PORTS_UNCHANGED)
 		bpf_l4_csum_replace(skb, l4 + UDP_CHECK_OFFSET, 0, ports, BPF_F_MARK_MANGLED_0);
 	return true;
+}
+
+static __always_inline bool rewrite_ipv4(struct __sk_buff *skb, const struct packet *p,
+					 const struct output *o)
+{
+	struct header h;
+
+	plan_ipv4(p, o, &h);
+	return write_ipv4(skb, p, &h, o->flags & OUTPUT_MAC ? o->mac : 0,
+			  o->flags & OUTPUT_GROUP_RANGE);
+}
+
+/* The bits of word `i` of an address that a prefix does not fix. */
+static __always_inline __be32 host_bits(__u32 prefix, int i)
+{
+	__u32 fixed = prefix <= i * 32 ? 0 : prefix - i * 32;
+
+	return fixed >= 32 ? 0 : be32(0xffffffff >> fixed);
+}
+
+static __always_inline void plan_ipv6(const struct packet *p, const struct output *o,
+				      struct header *h)
+{
+	__u32 flags = o->flags;
+	__u8 *hop_limit = (__u8 *)&h->ttl_word + 1;
+
+	plan_common(p, o, h);
+	for (int i = 0; i < 4; i++) {
+		h->source[i] = flags & OUTPUT_SOURCE ? o->source[i] : p->source[i];
+		h->destination[i] = o->destination[i];
+		if (flags & OUTPUT_GROUP_RANGE)
+			h->destination[i] |= p->destination[i] & host_bits(o->prefix, i);
+	}
+	if (flags & OUTPUT_TTL_SET)
+		*hop_limit = o->ttl;
+	if (flags & OUTPUT_TTL_DEC)
+		*hop_limit -= 1;
+	if (flags & OUTPUT_DSCP) {	/* behind the version's four bits, ECN behind it */
+		__u16 word = host16(p->class_word);
+
+		h->class_word = be16((word & 0xf03f) | o->tos << 4);
+	}
+}
+
+/* IPv6 has no header checksum that would balance the UDP checksum's change, so a complete sum must
+ * not follow it; kernels that know the flag refuse it never, older ones always (commit
+ * ead7f9b8de65).
+ */
+static __always_inline void add_to_check_ipv6(struct __sk_buff *skb, __u32 offset, __u32 change)
+{
+	__u64 flags = BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0;
+
+	if (bpf_l4_csum_replace(skb, offset, 0, change, flags | BPF_F_IPV6) == -22 /* EINVAL */)
+		bpf_l4_csum_replace(skb, offset, 0, change, flags);
+}
+
+static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packet *p,
+				       const struct header *h, const __u8 *mac, bool range)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ipv6hdr *ip = data + IP_OFFSET;
+	__u32 l4 = p->l4 & L4_MASK, ports;
+	struct udphdr *udp = data + l4;
+	__u64 addresses = 0;
+
+	if ((void *)(ip + 1) > end || (void *)(udp + 1) > end)
+		return false;
+	for (int i = 0; i < 4; i++) {
+		addresses += (__u64)(__u32)~ip->saddr.s6_addr32[i] + h->source[i];
+		addresses += (__u64)(__u32)~ip->daddr.s6_addr32[i] + h->destination[i];
+		ip->saddr.s6_addr32[i] = h->source[i];
+		ip->daddr.s6_addr32[i] = h->destination[i];
+	}
+	if (mac)
+		__builtin_memcpy(data, mac, 12);
+	if (mac && range)	/* RFC 2464 section 7 */
+		*(__u32 *)(data + 2) = h->destination[3];
+	*(__u16 *)ip = h->class_word;
+	*(__u16 *)&ip->nexthdr = h->ttl_word;
+	ports = write_ports(udp, h);
+	add_to_check_ipv6(skb, l4 + UDP_CHECK_OFFSET, fold32(addresses));
+	if (ports != PORTS_UNCHANGED)
+		bpf_l4_csum_replace(skb, l4 + UDP_CHECK_OFFSET, 0, ports, BPF_F_MARK_MANGLED_0);
+	return true;
+}
+
+static __attribute__((noinline)) int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p,
+						  const struct output *o)
+{
+	struct header h;
+
+	plan_ipv6(p, o, &h);
+	return write_ipv6(skb, p, &h, o->flags & OUTPUT_MAC ? o->mac : 0,
+			  o->flags & OUTPUT_GROUP_RANGE);
 }
 
 static __always_inline bool rewrite(struct __sk_buff *skb, const struct packet *p,
 				    const struct output *o)
 {
-	struct header h;
-	__u8 mac[12];
-
-	plan(p, o, &h);
-	if (unlikely(o->flags & OUTPUT_GROUP_RANGE)) {
-		const __u8 *group = (const __u8 *)&h.destination;
-
-		__builtin_memcpy(mac, o->mac, 12);
-		mac[3] = group[1] & 0x7f;
-		mac[4] = group[2];
-		mac[5] = group[3];
-		return write(skb, p, &h, o->flags & OUTPUT_MAC ? mac : 0);
-	}
-	return write(skb, p, &h, o->flags & OUTPUT_MAC ? o->mac : 0);
+	return unlikely(p->ipv6) ? rewrite_ipv6(skb, p, o) : rewrite_ipv4(skb, p, o);
 }
 
 /* Puts the packet back as it came, for the host's own stack. */
-static __always_inline void restore(struct __sk_buff *skb, const struct packet *p)
+static __attribute__((noinline)) int restore(struct __sk_buff *skb, const struct packet *p)
 {
 	struct header h = {
-		p->source, p->destination, p->sport, p->dport, p->tos_word, p->ttl_word,
+		.sport = p->sport,
+		.dport = p->dport,
+		.class_word = p->class_word,
+		.ttl_word = p->ttl_word,
 	};
 	void *data, *end;
 	struct udphdr *udp;
 
-	if (!write(skb, p, &h, p->mac))
-		return;
+	h.source[0] = p->source[0];
+	h.destination[0] = p->destination[0];
+	if (p->ipv6) {
+		__builtin_memcpy(h.source, p->source, 16);
+		__builtin_memcpy(h.destination, p->destination, 16);
+		write_ipv6(skb, p, &h, p->mac, false);
+	} else {
+		write_ipv4(skb, p, &h, p->mac, false);
+	}
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	udp = data + (p->l4 & L4_MASK);
 	if ((void *)(udp + 1) <= end)
 		udp->check = p->udp_check;	/* 0xffff and 0 are one value to the arithmetic */
+	return 0;
 }
 
 #endif

@@ -108,6 +108,17 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             pad
         }
     );
+    assert_same!(
+        btf,
+        "route_key6",
+        layout::RouteKey6 {
+            ifindex,
+            port,
+            pad,
+            group,
+            source
+        }
+    );
     assert_same!(btf, "route", layout::Route { word, lookup, pad });
     assert_same!(
         btf,

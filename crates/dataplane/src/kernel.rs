@@ -8,6 +8,7 @@ mod adopt;
 mod counters;
 mod encode;
 mod identity;
+mod key;
 mod links;
 mod slots;
 mod transaction;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-use bpf::layout::{Address, Bloom, Identity, RouteKey};
+use bpf::layout::{Address, Bloom, Identity};
 use bpf::pin::Pins;
 use bpf::program::{Capacity, Program};
 use bpf::testrun::{Input, Outcome};
@@ -25,6 +26,7 @@ use model::table::{Path as TablePath, Table};
 
 use crate::Error;
 use crate::kernel::identity::{Named, Registry};
+use crate::kernel::key::Key;
 use crate::kernel::links::Links;
 use crate::kernel::slots::{Blocks, Indices};
 
@@ -36,10 +38,10 @@ pub(crate) struct Kernel {
     pins: Pins,
     program: Program,
     links: Links,
-    /// Every element of `routes`, placeholders included.
-    entries: HashMap<RouteKey, Entry>,
+    /// Every element of `routes` and `routes6`, placeholders included.
+    entries: HashMap<Key, Entry>,
     /// Number of (S,G) entries per (*,G) key.
-    sources: HashMap<RouteKey, u32>,
+    sources: HashMap<Key, u32>,
     indices: Indices,
     blocks: Blocks,
     registry: Registry,
@@ -87,7 +89,7 @@ impl Kernel {
                 wanted.set.push((*key, route.clone()));
             }
         }
-        let stale: Vec<RouteKey> = self
+        let stale: Vec<Key> = self
             .entries
             .iter()
             .filter(|(key, entry)| !entry.placeholder && !keys.contains(*key))
@@ -169,10 +171,10 @@ impl Kernel {
 }
 
 /// Routes per interface, to know where the program has to be attached.
-fn interfaces(entries: &HashMap<RouteKey, Entry>) -> BTreeMap<u32, usize> {
+fn interfaces(entries: &HashMap<Key, Entry>) -> BTreeMap<u32, usize> {
     let mut count = BTreeMap::new();
     for key in entries.keys() {
-        *count.entry(key.ifindex).or_default() += 1;
+        *count.entry(key.ifindex()).or_default() += 1;
     }
     count
 }

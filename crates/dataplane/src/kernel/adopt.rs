@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 
-use bpf::layout::{LOOKUP_PLACEHOLDER, LOOKUP_SOURCES, Route, RouteKey, Word};
+use bpf::layout::{LOOKUP_PLACEHOLDER, LOOKUP_SOURCES, Route, Word};
 
 use crate::Error;
-use crate::kernel::{Entry, Kernel, encode};
+use crate::kernel::key::{self, Key};
+use crate::kernel::{Entry, Kernel};
 
 impl Kernel {
     /// Rebuilds this process's picture from the maps, and mends what a process that was killed in
     /// the middle of a change left behind.
     pub(super) fn adopt(&mut self) -> Result<(), Error> {
         let limit = self.program.maps.route_table.len();
-        for (key, index) in self.program.maps.routes.entries()? {
+        for (key, index) in key::read(&self.program.maps)? {
             if index >= limit {
-                self.program.maps.routes.remove(&[key])?;
+                key::remove(&mut self.program.maps, &[key])?;
                 continue;
             }
             let route = self.program.maps.route_table.read(index);
@@ -34,13 +35,13 @@ impl Kernel {
 
     /// Counts the (S,G) entries and corrects the flags of the (*,G) ones.
     fn adopt_sources(&mut self) -> Result<(), Error> {
-        let mut sources: HashMap<RouteKey, u32> = HashMap::new();
-        for key in self.entries.keys().filter(|key| key.source != [0; 4]) {
-            *sources.entry(encode::any_source(*key)).or_default() += 1;
+        let mut sources: HashMap<Key, u32> = HashMap::new();
+        for key in self.entries.keys().filter(|key| key.is_specific()) {
+            *sources.entry(key.any_source()).or_default() += 1;
         }
         let mut stale = Vec::new();
         for (key, entry) in &self.entries {
-            if key.source != [0; 4] {
+            if key.is_specific() {
                 continue;
             }
             let has_sources = sources.contains_key(key);
@@ -55,11 +56,11 @@ impl Kernel {
                 );
             }
         }
-        self.program.maps.routes.remove(&stale)?;
+        key::remove(&mut self.program.maps, &stale)?;
         for key in &stale {
             self.entries.remove(key);
         }
-        let orphans: Vec<RouteKey> = sources
+        let orphans: Vec<Key> = sources
             .keys()
             .filter(|key| !self.entries.contains_key(*key))
             .copied()

@@ -10,36 +10,21 @@ use model::table::{
 use packet::verdict::DropReason;
 
 use crate::Error;
+use crate::kernel::key::Key;
 
 /// The map key of a route.
-pub(super) fn route_key(key: &RouteKey) -> Result<layout::RouteKey, Error> {
+pub(super) fn route_key(key: &RouteKey) -> Result<Key, Error> {
     let unsupported = |what| Error::Unsupported { key: *key, what };
-    let IpAddr::V4(group) = key.groups.address else {
-        return Err(unsupported("IPv6"));
-    };
     if !key.groups.is_host() || !key.ports.is_single() {
         return Err(unsupported("ranges"));
     }
-    let source = match key.source {
-        None => [0; 4],
-        Some(IpAddr::V4(source)) => source.octets(),
-        Some(IpAddr::V6(_)) => return Err(unsupported("an IPv6 source of an IPv4 group")),
-    };
-    Ok(layout::RouteKey {
-        ifindex: key.ingress.0,
-        group: group.octets(),
-        source,
-        port: key.ports.first.to_be_bytes(),
-        pad: 0,
-    })
-}
-
-/// The (*,G) key that stands before an (S,G) key.
-pub(super) fn any_source(key: layout::RouteKey) -> layout::RouteKey {
-    layout::RouteKey {
-        source: [0; 4],
-        ..key
-    }
+    Key::new(
+        key.ingress.0,
+        key.groups.address,
+        key.ports.first,
+        key.source,
+    )
+    .ok_or(unsupported("a source of the other family"))
 }
 
 /// Says whether the kernel path can execute the route at all.
@@ -55,8 +40,8 @@ pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
         if egress.fragment {
             return Err(unsupported("fragment=yes"));
         }
-        if !egress.destination.address.is_ipv4() {
-            return Err(unsupported("an IPv6 output of an IPv4 group"));
+        if egress.destination.address.is_ipv4() != key.groups.address.is_ipv4() {
+            return Err(unsupported("an output of the other family"));
         }
     }
     Ok(())

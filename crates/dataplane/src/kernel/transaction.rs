@@ -14,11 +14,12 @@ use model::table::{Route, RouteKey};
 use crate::Error;
 use crate::kernel::adopt::lookup;
 use crate::kernel::identity::{Hash, Origin, of_output, of_rule};
+use crate::kernel::key::{self, Key};
 use crate::kernel::{Entry, Kernel, encode, interfaces};
 
 /// A route that has to be written: its slots still lack their counters.
 struct Wanted {
-    key: layout::RouteKey,
+    key: Key,
     flags: u8,
     rule: Hash,
     outputs: Vec<(Hash, layout::Output)>,
@@ -26,7 +27,7 @@ struct Wanted {
 
 /// A route whose block is written but which no packet sees yet.
 struct Written {
-    key: layout::RouteKey,
+    key: Key,
     word: Word,
 }
 
@@ -34,17 +35,17 @@ impl Kernel {
     /// Removes and sets routes, all or nothing.
     pub(super) fn change(
         &mut self,
-        removed: &[layout::RouteKey],
+        removed: &[Key],
         set: &[(RouteKey, Route)],
     ) -> Result<(), Error> {
         let wanted = self.plan(set)?;
-        let removed: Vec<layout::RouteKey> = removed
+        let removed: Vec<Key> = removed
             .iter()
             .filter(|key| self.entries.get(key).is_some_and(|e| !e.placeholder))
             .copied()
             .collect();
         self.reserve(&wanted, removed.len())?;
-        let ingress: BTreeSet<u32> = wanted.iter().map(|wanted| wanted.key.ifindex).collect();
+        let ingress: BTreeSet<u32> = wanted.iter().map(|wanted| wanted.key.ifindex()).collect();
         let ingress = ingress.into_iter();
         self.links.attach(ingress, &self.pins, &self.program)?;
         for (_, route) in set {
@@ -138,10 +139,10 @@ impl Kernel {
 
     /// How many elements of `routes` the routes need beyond those that exist, placeholders included.
     fn new_entries(&self, wanted: &[Wanted]) -> usize {
-        let mut new: HashSet<layout::RouteKey> = HashSet::new();
+        let mut new: HashSet<Key> = HashSet::new();
         for route in wanted {
             new.insert(route.key);
-            new.insert(encode::any_source(route.key));
+            new.insert(route.key.any_source());
         }
         new.retain(|key| !self.entries.contains_key(key));
         new.len()
@@ -255,7 +256,7 @@ impl Kernel {
     }
 
     /// Takes keys out; says whether an element of `routes` was deleted.
-    fn remove(&mut self, keys: &[layout::RouteKey]) -> Result<bool, Error> {
+    fn remove(&mut self, keys: &[Key]) -> Result<bool, Error> {
         let mut deleted = Vec::with_capacity(keys.len());
         for key in keys {
             let Some(entry) = self.entries.get(key).copied() else {
@@ -267,11 +268,11 @@ impl Kernel {
                 continue;
             }
             deleted.push(*key);
-            if key.source != [0; 4] {
-                deleted.extend(self.remove_source(encode::any_source(*key)));
+            if key.is_specific() {
+                deleted.extend(self.remove_source(key.any_source()));
             }
         }
-        self.program.maps.routes.remove(&deleted)?;
+        key::remove(&mut self.program.maps, &deleted)?;
         for key in &deleted {
             if let Some(entry) = self.entries.remove(key) {
                 self.indices.release(entry.index);
@@ -281,7 +282,7 @@ impl Kernel {
     }
 
     /// Notes that one (S,G) entry of `key` goes; returns `key` if its placeholder goes with it.
-    fn remove_source(&mut self, key: layout::RouteKey) -> Option<layout::RouteKey> {
+    fn remove_source(&mut self, key: Key) -> Option<Key> {
         let count = self.sources.get_mut(&key)?;
         *count -= 1;
         if *count > 0 {
@@ -296,7 +297,7 @@ impl Kernel {
     }
 
     /// Sets the flags of a (*,G) entry.
-    fn look_up(&mut self, key: layout::RouteKey, sources: bool, placeholder: bool) {
+    fn look_up(&mut self, key: Key, sources: bool, placeholder: bool) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.placeholder = placeholder;
             let flags = lookup(sources, placeholder);
@@ -308,10 +309,10 @@ impl Kernel {
     /// Puts new keys in: source-specific ones first, then the (*,G) entries that point at them.
     fn insert(&mut self, routes: &[Written]) -> Result<(), Error> {
         let (specific, any): (Vec<_>, Vec<_>) =
-            routes.iter().partition(|route| route.key.source != [0; 4]);
+            routes.iter().partition(|route| route.key.is_specific());
         let mut touched = BTreeSet::new();
         for route in &specific {
-            let key = encode::any_source(route.key);
+            let key = route.key.any_source();
             *self.sources.entry(key).or_default() += 1;
             touched.insert(key);
         }
@@ -334,20 +335,20 @@ impl Kernel {
             let index = self.new_entry(route.key, route.word, lookup(sources, false))?;
             elements.push((route.key, index));
         }
-        let (keys, indices): (Vec<_>, Vec<_>) = elements.into_iter().unzip();
-        Ok(self.program.maps.routes.insert(&keys, &indices)?)
+        Ok(key::insert(&mut self.program.maps, &elements)?)
     }
 
     /// Adds (*,G) entries that only say that (S,G) entries exist.
-    pub(super) fn add_placeholders(&mut self, keys: &[layout::RouteKey]) -> Result<(), Error> {
-        let mut indices = Vec::with_capacity(keys.len());
+    pub(super) fn add_placeholders(&mut self, keys: &[Key]) -> Result<(), Error> {
+        let mut elements = Vec::with_capacity(keys.len());
         for key in keys {
-            indices.push(self.new_entry(*key, Word::default(), lookup(true, true))?);
+            let index = self.new_entry(*key, Word::default(), lookup(true, true))?;
+            elements.push((*key, index));
         }
-        Ok(self.program.maps.routes.insert(keys, &indices)?)
+        Ok(key::insert(&mut self.program.maps, &elements)?)
     }
 
-    fn new_entry(&mut self, key: layout::RouteKey, word: Word, flags: u64) -> Result<u32, Error> {
+    fn new_entry(&mut self, key: Key, word: Word, flags: u64) -> Result<u32, Error> {
         let index = self.indices.take().ok_or(Error::Capacity {
             what: "route entries",
             wanted: 1,

@@ -1,6 +1,6 @@
 //! A chain of namespaces with the dataplane in the middle and a bpffs of its own.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use dataplane::{Capacity, Dataplane, Options};
@@ -70,12 +70,12 @@ impl Bed {
         Sender::open((&self.chain.sender, "veth0"), address).unwrap()
     }
 
-    pub(crate) fn sink(&self, group: Ipv4Addr, port: u16) -> Receiver {
+    pub(crate) fn sink(&self, group: impl Into<IpAddr>, port: u16) -> Receiver {
         Receiver::join((&self.chain.sink, "veth3"), group.into(), port).unwrap()
     }
 
     /// The key of group and port on the input side.
-    pub(crate) fn key(&self, group: Ipv4Addr, port: u16) -> RouteKey {
+    pub(crate) fn key(&self, group: impl Into<IpAddr>, port: u16) -> RouteKey {
         RouteKey {
             ingress: self.ingress,
             groups: Prefix::host(group.into()),
@@ -85,7 +85,13 @@ impl Bed {
     }
 
     /// An output to group and port on the other side, source address rewritten.
-    pub(crate) fn output(&self, index: u32, group: Ipv4Addr, port: u16) -> Output {
+    pub(crate) fn output(&self, index: u32, group: impl Into<IpAddr>, port: u16) -> Output {
+        let group = group.into();
+        let source = if group.is_ipv4() {
+            "10.0.1.1"
+        } else {
+            "fd00:1::1"
+        };
         let egress = Egress {
             interface: self.egress,
             link: LinkHeader::Group {
@@ -94,7 +100,7 @@ impl Bed {
             mtu: 1500,
             destination: Prefix::host(group.into()),
             ports: Ports::single(port),
-            source: Some("10.0.1.1".parse().unwrap()),
+            source: Some(source.parse().unwrap()),
             source_port: None,
             ttl: Ttl::Keep,
             dscp: None,

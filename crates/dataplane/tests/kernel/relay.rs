@@ -1,10 +1,10 @@
 //! Packets through real interfaces: one to one, one to many, up the stack, super-packets.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use dataplane::Capacity;
-use lab::socket::{Receiver, udp_counters};
+use lab::socket::{Receiver, Sender, udp_counters};
 use model::table::{DownReason, LocalDelivery, OutputState};
 use packet::verdict::DropReason;
 
@@ -187,4 +187,44 @@ fn prefers_the_source_specific_route() {
     sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
     this.expect(10, PATIENCE).unwrap();
     any.expect_nothing(SILENCE).unwrap();
+}
+
+#[test]
+fn relays_ipv6_with_valid_checksums_in_any_offload_state() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let group = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+    let outputs = vec![
+        bed.output(0, group("ff1e::a:1"), 6001),
+        bed.output(1, group("ff1e::a:2"), 6002),
+    ];
+    let input = group("ff1e::1");
+    bed.sync(
+        &mut dataplane,
+        &table([(bed.key(input, 5001), route("cam6", outputs))]),
+    );
+    let sinks = [
+        bed.sink(group("ff1e::a:1"), 6001),
+        bed.sink(group("ff1e::a:2"), 6002),
+    ];
+    let source = "fd00::1".parse().unwrap();
+    let sender = Sender::open((&bed.chain.sender, "veth0"), source).unwrap();
+    sender.send_numbered(input.into(), 5001, 10, 700).unwrap();
+    for sink in &sinks {
+        let from = sink.expect(10, PATIENCE).unwrap();
+        assert!(from.iter().all(|from| from.ip() == group("fd00:1::1")));
+    }
+    sender
+        .send_segmented(input.into(), 5001, 0, 10, 700)
+        .unwrap();
+    for sink in &sinks {
+        sink.expect(10, PATIENCE).unwrap();
+    }
+    let local = Receiver::join((&bed.chain.relay, "veth1"), input.into(), 5001).unwrap();
+    sender.send_numbered(input.into(), 5001, 10, 700).unwrap();
+    let from = local.expect(10, PATIENCE).unwrap();
+    assert!(from.iter().all(|from| from.ip() == source));
+    let counters = dataplane.counters().unwrap();
+    assert_eq!(counters.rules["cam6"].received.packets, 30);
+    assert_eq!(counters.rules["cam6"].outputs[&1].sent.packets, 30);
 }

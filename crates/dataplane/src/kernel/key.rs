@@ -1,0 +1,119 @@
+//! Keys of the route maps, of either family.
+
+use std::net::IpAddr;
+
+use bpf::Error;
+use bpf::layout::{RouteKey, RouteKey6};
+use bpf::program::Maps;
+
+/// Key of `routes` or `routes6`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Key {
+    V4(RouteKey),
+    V6(RouteKey6),
+}
+
+impl Key {
+    /// Makes a key; `None` if the source is of the other family.
+    pub(super) fn new(
+        ifindex: u32,
+        group: IpAddr,
+        port: u16,
+        source: Option<IpAddr>,
+    ) -> Option<Self> {
+        let port = port.to_be_bytes();
+        match (group, source) {
+            (IpAddr::V4(group), None | Some(IpAddr::V4(_))) => Some(Self::V4(RouteKey {
+                ifindex,
+                group: group.octets(),
+                source: match source {
+                    Some(IpAddr::V4(source)) => source.octets(),
+                    _ => [0; 4],
+                },
+                port,
+                pad: 0,
+            })),
+            (IpAddr::V6(group), None | Some(IpAddr::V6(_))) => Some(Self::V6(RouteKey6 {
+                ifindex,
+                port,
+                pad: 0,
+                group: group.octets(),
+                source: match source {
+                    Some(IpAddr::V6(source)) => source.octets(),
+                    _ => [0; 16],
+                },
+            })),
+            _ => None,
+        }
+    }
+
+    /// The (*,G) key that stands before an (S,G) key.
+    pub(super) fn any_source(self) -> Self {
+        match self {
+            Self::V4(key) => Self::V4(RouteKey {
+                source: [0; 4],
+                ..key
+            }),
+            Self::V6(key) => Self::V6(RouteKey6 {
+                source: [0; 16],
+                ..key
+            }),
+        }
+    }
+
+    /// Says whether this is an (S,G) key.
+    pub(super) fn is_specific(self) -> bool {
+        self != self.any_source()
+    }
+
+    pub(super) fn ifindex(self) -> u32 {
+        match self {
+            Self::V4(key) => key.ifindex,
+            Self::V6(key) => key.ifindex,
+        }
+    }
+}
+
+/// All elements of both maps.
+pub(super) fn read(maps: &Maps) -> Result<Vec<(Key, u32)>, Error> {
+    let v4 = maps.routes.entries()?.into_iter();
+    let v6 = maps.routes6.entries()?.into_iter();
+    let v4 = v4.map(|(key, index)| (Key::V4(key), index));
+    let v6 = v6.map(|(key, index)| (Key::V6(key), index));
+    Ok(v4.chain(v6).collect())
+}
+
+/// Puts elements in.
+pub(super) fn insert(maps: &mut Maps, elements: &[(Key, u32)]) -> Result<(), Error> {
+    let (v4, v6) = split(elements);
+    maps.routes.insert(&v4.0, &v4.1)?;
+    maps.routes6.insert(&v6.0, &v6.1)
+}
+
+/// Takes elements out.
+pub(super) fn remove(maps: &mut Maps, keys: &[Key]) -> Result<(), Error> {
+    let elements: Vec<(Key, u32)> = keys.iter().map(|key| (*key, 0)).collect();
+    let (v4, v6) = split(&elements);
+    maps.routes.remove(&v4.0)?;
+    maps.routes6.remove(&v6.0)
+}
+
+type Elements<K> = (Vec<K>, Vec<u32>);
+
+fn split(elements: &[(Key, u32)]) -> (Elements<RouteKey>, Elements<RouteKey6>) {
+    let mut v4 = (Vec::new(), Vec::new());
+    let mut v6 = (Vec::new(), Vec::new());
+    for (key, index) in elements {
+        match key {
+            Key::V4(key) => {
+                v4.0.push(*key);
+                v4.1.push(*index);
+            }
+            Key::V6(key) => {
+                v6.0.push(*key);
+                v6.1.push(*index);
+            }
+        }
+    }
+    (v4, v6)
+}
