@@ -1,1 +1,219 @@
-//! IGMPv3 and MLDv2 memberships, spread over as many sockets as the per-socket limits ask.
+//! IGMPv3 and MLDv2 memberships, spread over as many sockets as the per-socket limits ask: 20
+//! groups (`igmp_max_memberships`) and 10 sources of a group (`igmp_max_msf`) by default.
+//!
+//! The limits are found by running into them, so a host that raised them gets fewer sockets. The
+//! sockets are never bound: no datagram reaches them and no socket lookup finds them. A set can be
+//! put together from sockets that another process opened, because memberships live as long as some
+//! process holds the socket.
+
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use socket::{Room, Socket};
+
+/// One group on one interface, from any source or from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Membership {
+    /// Index of the interface.
+    pub interface: u32,
+    /// The group.
+    pub group: IpAddr,
+    /// The source; `None` for any.
+    pub source: Option<IpAddr>,
+}
+
+/// Why a membership is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused the join.
+    #[error("cannot join {}: {source}{}", shown(.membership), hint(.source))]
+    Join {
+        /// What was to be joined.
+        membership: Membership,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// No socket to join with.
+    #[error("cannot open a socket for memberships: {0}")]
+    Open(#[source] io::Error),
+    /// A descriptor that is no socket for memberships.
+    #[error("cannot take over a descriptor as a membership socket: {0}")]
+    Adopt(#[source] io::Error),
+}
+
+/// The memberships this process holds.
+#[derive(Debug, Default)]
+pub struct Memberships {
+    sockets: BTreeMap<u32, Socket>,
+    held: BTreeMap<Membership, u32>,
+    next: u32,
+}
+
+/// One socket of the set, for whoever keeps it beyond this process.
+#[derive(Debug)]
+pub struct Held<'a> {
+    /// Number of the socket within the set; never used twice.
+    pub number: u32,
+    /// The socket.
+    pub socket: BorrowedFd<'a>,
+    /// What is joined through it.
+    pub memberships: Vec<Membership>,
+}
+
+impl Memberships {
+    /// Makes an empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes over a socket that another process joined with. Of `claims` those are believed that
+    /// the kernel confirms.
+    ///
+    /// # Errors
+    /// [`Error::Adopt`] where `socket` is none.
+    pub fn adopt(
+        &mut self,
+        socket: OwnedFd,
+        claims: impl IntoIterator<Item = Membership>,
+    ) -> Result<(), Error> {
+        let mut socket = Socket::adopt(socket).map_err(Error::Adopt)?;
+        let number = self.take_number();
+        for claim in claims {
+            if !self.held.contains_key(&claim) && socket.confirm(claim) {
+                self.held.insert(claim, number);
+            }
+        }
+        self.sockets.insert(number, socket);
+        Ok(())
+    }
+
+    /// Joins; joining what is joined already changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Join`] with the kernel's answer, at once: `ENODEV` for an interface that is not
+    /// there, `EINVAL` for an address that is no group.
+    pub fn join(&mut self, membership: Membership) -> Result<(), Error> {
+        if self.held.contains_key(&membership) {
+            return Ok(());
+        }
+        let refused = |source| Error::Join { membership, source };
+        for (number, socket) in &mut self.sockets {
+            if !socket.may_take(&membership) {
+                continue;
+            }
+            if socket.join(membership).map_err(refused)? == Room::Found {
+                self.held.insert(membership, *number);
+                return Ok(());
+            }
+        }
+        let mut socket = Socket::open(membership.group).map_err(Error::Open)?;
+        if socket.join(membership).map_err(refused)? == Room::None {
+            return Err(refused(io::Error::from_raw_os_error(libc::ENOBUFS)));
+        }
+        let number = self.take_number();
+        self.sockets.insert(number, socket);
+        self.held.insert(membership, number);
+        Ok(())
+    }
+
+    /// Leaves; also when the interface is gone. Leaving what is not joined changes nothing.
+    pub fn leave(&mut self, membership: Membership) {
+        let Some(number) = self.held.remove(&membership) else {
+            return;
+        };
+        if let Some(socket) = self.sockets.get_mut(&number) {
+            socket.leave(membership);
+            if socket.is_empty() {
+                self.sockets.remove(&number);
+            }
+        }
+    }
+
+    /// Joins what is wanted and is not there, then leaves what is there and not wanted: a group
+    /// that only changes its sources is never left in between. Hands back every join that failed.
+    pub fn reconcile(&mut self, wanted: &BTreeSet<Membership>) -> Vec<Error> {
+        let joined = wanted
+            .iter()
+            .map(|membership| self.join(*membership))
+            .filter_map(Result::err)
+            .collect();
+        let unwanted = self.held.keys().filter(|held| !wanted.contains(held));
+        for membership in unwanted.copied().collect::<Vec<_>>() {
+            self.leave(membership);
+        }
+        joined
+    }
+
+    /// Leaves and joins everything on an interface, so that routers and switches hear of it again:
+    /// for a link that comes back without having gone down (carrier), or with its number.
+    pub fn rejoin(&mut self, interface: u32) -> Vec<Error> {
+        let here = |membership: &&Membership| membership.interface == interface;
+        let memberships: Vec<Membership> = self.held.keys().filter(here).copied().collect();
+        for membership in &memberships {
+            self.leave(*membership);
+        }
+        let again = memberships
+            .into_iter()
+            .map(|membership| self.join(membership));
+        again.filter_map(Result::err).collect()
+    }
+
+    /// Says whether a membership is held.
+    #[must_use]
+    pub fn holds(&self, membership: &Membership) -> bool {
+        self.held.contains_key(membership)
+    }
+
+    /// Counts the memberships.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Says whether nothing is joined.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The sockets, and what is joined through each.
+    pub fn sockets(&self) -> impl Iterator<Item = Held<'_>> {
+        self.sockets.iter().map(|(number, socket)| Held {
+            number: *number,
+            socket: socket.as_fd(),
+            memberships: socket.memberships(),
+        })
+    }
+
+    fn take_number(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+}
+
+fn shown(membership: &Membership) -> String {
+    let Membership {
+        interface, group, ..
+    } = membership;
+    match membership.source {
+        None => format!("{group} on interface {interface}"),
+        Some(source) => format!("{source}@{group} on interface {interface}"),
+    }
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOBUFS | libc::ENOMEM) => {
+            " (net.ipv4.igmp_max_memberships, igmp_max_msf or net.core.optmem_max is 0 or very small)"
+        }
+        Some(libc::ENODEV) => " (the interface is gone, or its MTU is too small for the protocol)",
+        _ => "",
+    }
+}

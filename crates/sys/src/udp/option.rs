@@ -94,7 +94,7 @@ pub fn enable_receive_offload(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_UDP, libc::UDP_GRO, &1i32)
 }
 
-fn storage(address: IpAddr) -> libc::sockaddr_storage {
+pub(crate) fn storage(address: IpAddr) -> libc::sockaddr_storage {
     let address = SockAddr::from(SocketAddr::new(address, 0));
     // SAFETY: SockAddr's storage has the size and layout of sockaddr_storage and socket2 keeps it
     // wholly initialised (zeroed before the family's fields are written); any bytes are a valid
@@ -107,7 +107,8 @@ fn storage(address: IpAddr) -> libc::sockaddr_storage {
     }
 }
 
-fn set<T>(
+/// Callers pass only initialised C types that belong to the option.
+pub(crate) fn set<T>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

@@ -1,0 +1,285 @@
+//! One socket's memberships (RFC 3678 section 5.1).
+
+#![expect(unsafe_code, reason = "setsockopt and getsockopt take raw memory")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::mem::size_of;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use socket2::{Domain, SockAddr, Type};
+
+use super::Membership;
+use crate::udp::option::{self, storage};
+
+/// Whether a socket had room for one more membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Found,
+    None,
+}
+
+#[derive(Debug)]
+enum Filter {
+    Any,
+    Sources { list: BTreeSet<IpAddr>, full: bool },
+}
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    socket: socket2::Socket,
+    ipv4: bool,
+    groups: BTreeMap<(u32, IpAddr), Filter>,
+    full: bool,
+}
+
+impl Socket {
+    pub(super) fn open(family: IpAddr) -> io::Result<Self> {
+        let domain = if family.is_ipv4() {
+            Domain::IPV4
+        } else {
+            Domain::IPV6
+        };
+        let socket = socket2::Socket::new(domain, Type::DGRAM, None)?;
+        // Unbound, so nothing arrives; should somebody bind it, it gets only what it joined.
+        if family.is_ipv4() {
+            socket.set_multicast_all_v4(false)?;
+        } else {
+            socket.set_multicast_all_v6(false)?;
+        }
+        Ok(Self::new(socket, family.is_ipv4()))
+    }
+
+    pub(super) fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let socket = socket2::Socket::from(fd);
+        if socket.r#type()? != Type::DGRAM {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let domain = socket.domain()?;
+        if domain != Domain::IPV4 && domain != Domain::IPV6 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self::new(socket, domain == Domain::IPV4))
+    }
+
+    fn new(socket: socket2::Socket, ipv4: bool) -> Self {
+        Self {
+            socket,
+            ipv4,
+            groups: BTreeMap::new(),
+            full: false,
+        }
+    }
+
+    /// Says whether trying makes sense: right family, not known to be full, and no other mode of
+    /// the same group, which the kernel would switch.
+    pub(super) fn may_take(&self, membership: &Membership) -> bool {
+        if membership.group.is_ipv4() != self.ipv4 {
+            return false;
+        }
+        match self.groups.get(&(membership.interface, membership.group)) {
+            None => !self.full,
+            Some(Filter::Any) => false,
+            Some(Filter::Sources { full, .. }) => membership.source.is_some() && !full,
+        }
+    }
+
+    pub(super) fn join(&mut self, membership: Membership) -> io::Result<Room> {
+        let Membership {
+            interface,
+            group,
+            source,
+        } = membership;
+        match option::join(self.socket.as_fd(), interface, group, source) {
+            Ok(()) => {}
+            // Joined through this socket before this process had it.
+            Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {}
+            Err(error) if is_full(&error) => {
+                match self.groups.get_mut(&(interface, group)) {
+                    Some(Filter::Sources { full, .. }) => *full = true,
+                    _ => self.full = true,
+                }
+                return Ok(Room::None);
+            }
+            Err(error) => return Err(error),
+        }
+        self.record(membership);
+        Ok(Room::Found)
+    }
+
+    /// Records a membership if the kernel knows it too.
+    pub(super) fn confirm(&mut self, membership: Membership) -> bool {
+        let known = self.kernel_has(membership).unwrap_or(false);
+        if known {
+            self.record(membership);
+        }
+        known
+    }
+
+    pub(super) fn leave(&mut self, membership: Membership) {
+        let Membership {
+            interface,
+            group,
+            source,
+        } = membership;
+        let key = (interface, group);
+        let Some(filter) = self.groups.get_mut(&key) else {
+            return;
+        };
+        let last = match (filter, source) {
+            (Filter::Sources { list, full }, Some(source)) => {
+                list.remove(&source);
+                *full = false;
+                list.is_empty()
+            }
+            _ => true,
+        };
+        if let Some(source) = source.filter(|_| !last) {
+            // Fails only where the interface is gone, and then the group follows below.
+            let request = source_request(interface, group, source);
+            let _ = self.set(libc::MCAST_LEAVE_SOURCE_GROUP, &request);
+        }
+        if last {
+            // Unlike a source, a group can be left although the interface is gone.
+            let request = group_request(interface, group);
+            let _ = self.set(libc::MCAST_LEAVE_GROUP, &request);
+            self.groups.remove(&key);
+            self.full = false;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(super) fn memberships(&self) -> Vec<Membership> {
+        let all = self
+            .groups
+            .iter()
+            .flat_map(|(&(interface, group), filter)| {
+                let sources: Vec<Option<IpAddr>> = match filter {
+                    Filter::Any => vec![None],
+                    Filter::Sources { list, .. } => list.iter().copied().map(Some).collect(),
+                };
+                sources.into_iter().map(move |source| Membership {
+                    interface,
+                    group,
+                    source,
+                })
+            });
+        all.collect()
+    }
+
+    fn record(&mut self, membership: Membership) {
+        let key = (membership.interface, membership.group);
+        let Some(source) = membership.source else {
+            self.groups.insert(key, Filter::Any);
+            return;
+        };
+        let filter = self.groups.entry(key).or_insert_with(|| Filter::Sources {
+            list: BTreeSet::new(),
+            full: false,
+        });
+        if let Filter::Sources { list, .. } = filter {
+            list.insert(source);
+        }
+    }
+
+    const fn level(&self) -> libc::c_int {
+        if self.ipv4 {
+            libc::IPPROTO_IP
+        } else {
+            libc::IPPROTO_IPV6
+        }
+    }
+
+    fn set<T>(&self, name: libc::c_int, value: &T) -> io::Result<()> {
+        option::set(self.socket.as_fd(), self.level(), name, value)
+    }
+
+    /// Asks the kernel for the socket's filter of a group.
+    fn kernel_has(&self, membership: Membership) -> io::Result<bool> {
+        let mut filter = GroupFilter {
+            interface: membership.interface,
+            group: storage(membership.group),
+            mode: 0,
+            count: SOURCES_MAX as u32,
+            sources: [storage(membership.group); SOURCES_MAX],
+        };
+        let mut length = size_of::<GroupFilter>() as libc::socklen_t;
+        // SAFETY: pointer and length describe `filter`; the kernel writes at most `length` bytes,
+        // and any bytes are a valid `GroupFilter`.
+        let status = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                self.level(),
+                libc::MCAST_MSFILTER,
+                std::ptr::from_mut(&mut filter).cast(),
+                &mut length,
+            )
+        };
+        if status != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let listed = filter.sources.iter().take(filter.count as usize);
+        Ok(match membership.source {
+            None => filter.mode == libc::MCAST_EXCLUDE as u32 && filter.count == 0,
+            Some(source) => {
+                filter.mode == libc::MCAST_INCLUDE as u32
+                    && listed.map(address).any(|listed| listed == Some(source))
+            }
+        })
+    }
+}
+
+/// More sources than a socket has of one group by default (`igmp_max_msf` 10, `mld_max_msf` 64).
+const SOURCES_MAX: usize = 256;
+
+/// `struct group_filter` of linux/in.h with room for its sources.
+#[repr(C)]
+struct GroupFilter {
+    interface: u32,
+    group: libc::sockaddr_storage,
+    mode: u32,
+    count: u32,
+    sources: [libc::sockaddr_storage; SOURCES_MAX],
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
+}
+
+fn group_request(interface: u32, group: IpAddr) -> libc::group_req {
+    libc::group_req {
+        gr_interface: interface,
+        gr_group: storage(group),
+    }
+}
+
+fn source_request(interface: u32, group: IpAddr, source: IpAddr) -> libc::group_source_req {
+    libc::group_source_req {
+        gsr_interface: interface,
+        gsr_group: storage(group),
+        gsr_source: storage(source),
+    }
+}
+
+fn address(storage: &libc::sockaddr_storage) -> Option<IpAddr> {
+    let mut result = socket2::SockAddrStorage::zeroed();
+    // SAFETY: both are the C `sockaddr_storage`: same size, and any bytes are valid.
+    let view: &mut libc::sockaddr_storage = unsafe { result.view_as() };
+    *view = *storage;
+    // SAFETY: the storage is initialised and the length is its whole size.
+    let address = unsafe {
+        SockAddr::new(
+            result,
+            size_of::<libc::sockaddr_storage>() as libc::socklen_t,
+        )
+    };
+    address.as_socket().map(|address| address.ip())
+}

@@ -1,0 +1,211 @@
+//! Memberships on the loopback interface of a namespace of the test's own.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+
+use super::*;
+use crate::netns::Namespace;
+
+/// Index of `lo` in every namespace.
+const LO: u32 = 1;
+
+fn namespace() -> Option<Namespace> {
+    match Namespace::create("mcrsys", "igmp") {
+        Ok(namespace) => Some(namespace),
+        Err(error) => {
+            println!("skipped: no namespace: {error}");
+            None
+        }
+    }
+}
+
+fn group(number: u16) -> IpAddr {
+    let [high, low] = number.to_be_bytes();
+    Ipv4Addr::new(239, 1, high, low).into()
+}
+
+fn group6(number: u16) -> IpAddr {
+    Ipv6Addr::new(0xff3e, 0, 0, 0, 0, 0, 1, number).into()
+}
+
+fn source(number: u8) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, number).into()
+}
+
+fn any(group: IpAddr) -> Membership {
+    Membership {
+        interface: LO,
+        group,
+        source: None,
+    }
+}
+
+fn from(source: IpAddr, group: IpAddr) -> Membership {
+    Membership {
+        source: Some(source),
+        ..any(group)
+    }
+}
+
+/// Groups joined in the kernel's own list, which prints 239.1.0.5 as 050001EF.
+fn kernel_groups() -> usize {
+    let text = fs::read_to_string("/proc/thread-self/net/igmp").unwrap();
+    let first = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    first
+        .filter(|word| word.len() == 8 && word.ends_with("EF"))
+        .count()
+}
+
+fn kernel_groups6() -> usize {
+    let text = fs::read_to_string("/proc/thread-self/net/igmp6").unwrap();
+    text.lines().filter(|line| line.contains("ff3e")).count()
+}
+
+fn kernel_sources(group: IpAddr) -> usize {
+    let IpAddr::V4(group) = group else { return 0 };
+    let wanted = format!("0x{:08x}", group.to_bits());
+    let text = fs::read_to_string("/proc/thread-self/net/mcfilter").unwrap();
+    text.lines().filter(|line| line.contains(&wanted)).count()
+}
+
+#[test]
+fn joins_500_groups_with_the_default_limits() {
+    let Some(namespace) = namespace() else { return };
+    let joined = namespace.run(|| {
+        let mut memberships = Memberships::new();
+        for number in 0..500 {
+            memberships.join(any(group(number))).unwrap();
+            memberships.join(any(group6(number))).unwrap();
+        }
+        assert_eq!(memberships.len(), 1000);
+        assert_eq!((kernel_groups(), kernel_groups6()), (500, 500));
+        for number in 100..500 {
+            memberships.leave(any(group(number)));
+        }
+        assert_eq!(kernel_groups(), 100);
+        // Sockets with room are used again before new ones are opened.
+        let sockets = memberships.sockets().count();
+        for number in 100..105 {
+            memberships.join(any(group(number))).unwrap();
+        }
+        assert!(memberships.sockets().count() <= sockets + 1);
+        assert_eq!(kernel_groups(), 105);
+        drop(memberships);
+        assert_eq!((kernel_groups(), kernel_groups6()), (0, 0));
+    });
+    joined.unwrap();
+}
+
+#[test]
+fn joins_more_sources_than_one_socket_takes() {
+    let Some(namespace) = namespace() else { return };
+    let joined = namespace.run(|| {
+        let mut memberships = Memberships::new();
+        for number in 1..=35 {
+            memberships.join(from(source(number), group(1))).unwrap();
+        }
+        assert_eq!(kernel_sources(group(1)), 35);
+        assert_eq!(kernel_groups(), 1);
+        memberships.leave(from(source(3), group(1)));
+        assert_eq!(kernel_sources(group(1)), 34);
+        let wanted = BTreeSet::from([from(source(4), group(1))]);
+        assert!(memberships.reconcile(&wanted).is_empty());
+        assert_eq!(kernel_sources(group(1)), 1);
+        // From some sources to any and back, never without a membership.
+        let wanted = BTreeSet::from([any(group(1))]);
+        assert!(memberships.reconcile(&wanted).is_empty());
+        assert_eq!((kernel_sources(group(1)), kernel_groups()), (0, 1));
+        let wanted = BTreeSet::from([from(source(9), group(1))]);
+        assert!(memberships.reconcile(&wanted).is_empty());
+        assert_eq!((kernel_sources(group(1)), kernel_groups()), (1, 1));
+    });
+    joined.unwrap();
+}
+
+#[test]
+fn refuses_at_once_what_cannot_be_joined() {
+    let Some(namespace) = namespace() else { return };
+    let joined = namespace.run(|| {
+        let mut memberships = Memberships::new();
+        let nowhere = Membership {
+            interface: 77,
+            ..any(group(1))
+        };
+        let error = memberships.join(nowhere).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cannot join 239.1.0.1 on interface 77: "),
+            "{text}"
+        );
+        let unicast = any(Ipv4Addr::new(10, 0, 0, 1).into());
+        assert!(memberships.join(unicast).is_err());
+        assert!(memberships.is_empty());
+        memberships.leave(nowhere);
+    });
+    joined.unwrap();
+}
+
+#[test]
+fn rejoins_what_is_on_one_interface() {
+    let Some(namespace) = namespace() else { return };
+    let joined = namespace.run(|| {
+        let mut memberships = Memberships::new();
+        memberships.join(any(group(1))).unwrap();
+        memberships.join(from(source(1), group(2))).unwrap();
+        assert!(memberships.rejoin(LO).is_empty());
+        assert_eq!(memberships.len(), 2);
+        assert_eq!(kernel_groups(), 2);
+    });
+    joined.unwrap();
+}
+
+#[test]
+fn takes_over_sockets_that_another_set_joined_with() {
+    let Some(namespace) = namespace() else { return };
+    let joined = namespace.run(|| {
+        let mut first = Memberships::new();
+        for number in 0..30 {
+            first.join(any(group(number))).unwrap();
+        }
+        first.join(from(source(1), group(40))).unwrap();
+        first.join(any(group6(1))).unwrap();
+        let mut kept: Vec<(OwnedFd, Vec<Membership>)> = first
+            .sockets()
+            .map(|held| {
+                let duplicate = held.socket.try_clone_to_owned().unwrap();
+                (duplicate, held.memberships)
+            })
+            .collect();
+        drop(first);
+        assert_eq!(kernel_groups(), 31, "the duplicates hold them");
+
+        // What the kernel does not confirm is not believed.
+        kept[0].1.push(any(group(400)));
+        kept[0].1.push(from(source(2), group(40)));
+        let mut second = Memberships::new();
+        for (socket, claims) in kept {
+            second.adopt(socket, claims).unwrap();
+        }
+        assert_eq!(second.len(), 32);
+        assert!(!second.holds(&any(group(400))));
+        assert!(second.holds(&from(source(1), group(40))));
+        assert!(second.holds(&any(group6(1))));
+        let left: BTreeSet<Membership> = [any(group(7))].into();
+        assert!(second.reconcile(&left).is_empty());
+        assert_eq!((kernel_groups(), kernel_groups6()), (1, 0));
+    });
+    joined.unwrap();
+}
+
+#[test]
+fn refuses_to_take_over_what_is_no_membership_socket() {
+    let (stream, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    let fd = stream.as_fd().try_clone_to_owned().unwrap();
+    assert!(matches!(
+        Memberships::new().adopt(fd, []),
+        Err(Error::Adopt(_))
+    ));
+}
