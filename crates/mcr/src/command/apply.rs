@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use api::reply::Change;
+use model::ruleset::Policy;
 
 use crate::cli::Global;
 use crate::configuration;
@@ -40,8 +41,12 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure
 }
 
 fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<ExitCode, Failure> {
-    let rules = configuration::read(file, true)?;
-    let change = Control::open(global)?.replace(rules, dry_run)?;
+    // Whether link-local inputs are permitted is the daemon's to say.
+    let policy = Policy {
+        allow_link_local: true,
+    };
+    let rules = configuration::read(file, policy)?.rules;
+    let change = Control::open(global)?.replace(rules.to_documents(), dry_run)?;
     if global.json {
         render::json(&change)?;
     } else {

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use model::ruleset::Policy;
 use serde_json::json;
 
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::{configuration, render};
 
-/// Check a configuration file without a daemon.
+/// Check a configuration file, and conf.d/*.toml beside it, without a daemon.
 ///
 /// Exits with status 78 if something is wrong, and says what and where.
 #[derive(Debug, clap::Args)]
@@ -22,7 +23,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let rules = configuration::read(&args.file, args.allow_link_local)?;
+    let policy = Policy {
+        allow_link_local: args.allow_link_local,
+    };
+    let rules = configuration::read(&args.file, policy)?.rules;
     if global.json {
         render::json(&json!({ "file": args.file, "rules": rules.len() }))?;
     } else {
