@@ -173,3 +173,91 @@ fn duration(seconds: f64) -> String {
         _ => format!("{days} d {hours} h"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(uptime: f64, packets: u64) -> Stats {
+        let text = format!(
+            r#"{{"instance":"default","version":"1","uptime_seconds":{uptime},"workers":[],"rules":[
+            {{"name":"cam1","state":"degraded","state_reason":"1 of 2 outputs is down",
+              "path":"kernel","path_reason":"","inputs":[{{"at":"239.1.1.1%eth0:5001","joined":true}}],
+              "received":{{"packets":{packets},"bytes":{}}},"dropped":{{"malformed":0}},
+              "outputs":[
+                {{"to":"239.10.1.1%eth1:6001","state":"up","sent":{{"packets":{packets},"bytes":{}}},
+                  "dropped":{{"too_big":7}}}},
+                {{"to":"10.9.9.9:7000","state":"down","reason":"no_route",
+                  "sent":{{"packets":0,"bytes":0}},"dropped":{{"too_big":0,"no_route":{packets}}}}}
+              ]}}]}}"#,
+            packets * 1000,
+            packets * 1000
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_rule_and_each_of_its_outputs_have_a_line() {
+        let table = table(&stats(10.0, 12_000), None);
+        let lines: Vec<Vec<&str>> = table
+            .lines()
+            .map(|line| {
+                line.split("  ")
+                    .map(str::trim)
+                    .filter(|word| !word.is_empty())
+                    .collect()
+            })
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                vec![
+                    "RULE", "STATE", "PATH", "ENDPOINT", "PACKETS", "BYTES", "DROPPED", "NOTE"
+                ],
+                vec![
+                    "cam1",
+                    "degraded",
+                    "kernel",
+                    "239.1.1.1%eth0:5001",
+                    "12 000",
+                    "12.0 MB",
+                    "-",
+                    "1 of 2 outputs is down"
+                ],
+                vec![
+                    "up",
+                    "→ 239.10.1.1%eth1:6001",
+                    "12 000",
+                    "12.0 MB",
+                    "too_big 7"
+                ],
+                vec![
+                    "down",
+                    "→ 10.9.9.9:7000",
+                    "0",
+                    "0 B",
+                    "no_route 12 000",
+                    "no_route"
+                ],
+            ]
+        );
+    }
+
+    #[test]
+    fn rates_come_from_two_looks() {
+        let table = table(&stats(12.0, 14_000), Some(&stats(10.0, 12_000)));
+        let rule = table.lines().nth(1).unwrap();
+        assert!(
+            rule.contains(" 1 000 ") && rule.contains("8.0 Mbit/s"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn uptimes_are_short() {
+        assert_eq!(duration(12.34), "12.3 s");
+        assert_eq!(duration(100.0), "1 min 40 s");
+        assert_eq!(duration(7_300.0), "2 h 1 min");
+        assert_eq!(duration(90_000.0), "1 d 1 h");
+    }
+}
