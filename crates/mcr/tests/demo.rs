@@ -15,7 +15,7 @@ fn start(arguments: &[&str]) -> Option<Child> {
         return None;
     }
     let child = Command::new(env!("CARGO_BIN_EXE_mcr"))
-        .args(["demo", "--rate", "500", "--duration", "2"])
+        .args(["demo", "--rate", "500"])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -50,7 +50,7 @@ fn left_behind(pid: u32) -> Vec<String> {
 
 #[test]
 fn everything_is_delivered_and_nothing_is_left() {
-    let Some(demo) = start(&["--json"]) else {
+    let Some(demo) = start(&["--duration", "2", "--json"]) else {
         return;
     };
     let pid = demo.id();
