@@ -160,7 +160,8 @@ impl RuleSet {
     ///
     /// As [`RuleSet::changed`]; the set stays as it was.
     pub fn replace(&mut self, rule: Rule, policy: Policy) -> Result<(), ChangeError> {
-        *self = self.changed(&[rule.name.clone()], vec![rule], policy)?;
+        let name = [rule.name.clone()];
+        *self = self.changed(&name, vec![rule], policy)?;
         Ok(())
     }
 

@@ -42,8 +42,11 @@ impl LocatedRule {
 
 /// Reads a file; the main file must say its version.
 pub(super) fn parse(file: &ConfigFile, main: bool) -> Parsed {
+    let newlines = file.text.bytes().enumerate();
+    let newlines = newlines.filter(|(_, byte)| *byte == b'\n');
     let mut reader = Reader {
         file,
+        newlines: newlines.map(|(offset, _)| offset).collect(),
         parsed: Parsed::default(),
     };
     let (root, errors) = DeTable::parse_recoverable(&file.text);
@@ -61,6 +64,7 @@ pub(super) fn parse(file: &ConfigFile, main: bool) -> Parsed {
 
 struct Reader<'a> {
     file: &'a ConfigFile,
+    newlines: Vec<usize>,
     parsed: Parsed,
 }
 
@@ -68,8 +72,7 @@ type Value<'a> = Spanned<DeValue<'a>>;
 
 impl<'a> Reader<'a> {
     fn line(&self, offset: usize) -> usize {
-        let before = self.file.text.as_bytes().iter().take(offset);
-        1 + before.filter(|byte| **byte == b'\n').count()
+        1 + self.newlines.partition_point(|newline| *newline < offset)
     }
 
     fn refuse(&mut self, span: Option<Range<usize>>, message: String) {

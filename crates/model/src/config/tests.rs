@@ -239,6 +239,18 @@ fn merges_files_and_names_both_places_of_a_conflict() {
     );
 }
 
+#[test]
+fn loads_ten_thousand_rules_without_counting_lines_from_the_start_each_time() {
+    let rules = (1..=10_000).map(|n| {
+        let input = format!("239.1.1.1%eth0:{n}");
+        format!("[[rule]]\nname = \"r{n}\"\ninput = \"{input}\"\noutputs = [\"10.9.9.9:{n}\"]\n")
+    });
+    let text = format!("version = 1\n{}", rules.collect::<String>());
+    let start = std::time::Instant::now();
+    assert_eq!(load(&text).unwrap().rules.len(), 10_000);
+    assert!(start.elapsed().as_secs() < 10);
+}
+
 proptest! {
     #[test]
     fn reads_back_what_it_exports(
