@@ -50,7 +50,11 @@ pub struct RuleDocument {
     )]
     pub local: Option<LocalDelivery>,
     /// Cap on what the rule accepts, as in `5000pps` or `20Mbit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_text"
+    )]
     pub limit: Option<String>,
     /// Burst the cap allows: packets, or a size such as `1Mbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -275,6 +279,11 @@ pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathCho
 
 fn some_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathChoice>, D::Error> {
     path(deserializer).map(Some)
+}
+
+/// Takes a number for its text, so that what is wrong with it is said in the words of the option.
+fn some_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(Some(Scalar::deserialize(deserializer)?.to_string()))
 }
 
 fn some_local<'de, D: Deserializer<'de>>(
