@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, process};
 
-const HEADERS: [&str; 8] = [
+const HEADERS: [&str; 9] = [
     "count.h",
     "helpers.h",
     "layout.h",
+    "limit.h",
     "lookup.h",
     "maps.h",
     "parse.h",

@@ -105,6 +105,14 @@ struct drops {
 	__u64 packets[DROP_SLOTS];
 };
 
+/* Entry of `limits`, by counter: packet::limit::Limit, and its one word of state. */
+struct limit {
+	__u64 per_token;	/* nanoseconds times 2^20 */
+	__u64 depth_ns;
+	__u64 due_ns;		/* when the bucket will be full again */
+	__u64 bits;		/* a token is a bit of payload, not a packet */
+};
+
 /* Entry of `identities`, for user space alone: whose counter it is, and what the per-CPU values
  * stood at when it became so.
  */

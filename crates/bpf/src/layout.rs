@@ -28,7 +28,7 @@ macro_rules! plain {
 }
 
 plain!(
-    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Identity, Bloom, Address
+    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Identity, Bloom, Address
 );
 
 /// Key of `routes`; source 0 is (*,G).
@@ -200,6 +200,20 @@ pub struct Tally {
 pub struct Drops {
     /// Indexed by reason.
     pub packets: [u64; DropReason::SLOTS],
+}
+
+/// Entry of `limits`: a token bucket as `packet::limit` defines it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// Nanoseconds per token, times 2^20.
+    pub per_token: u64,
+    /// Nanoseconds in which an empty bucket fills up.
+    pub depth_ns: u64,
+    /// State: when the bucket will be full again.
+    pub due_ns: u64,
+    /// 1: a token is a bit of payload; 0: a packet.
+    pub bits: u64,
 }
 
 /// Entry of `identities`: whose counter it is.

@@ -57,6 +57,14 @@ struct {
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
+	__type(value, struct limit);
+} limits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
 	__type(value, struct identity);
 } identities SEC(".maps");
 

@@ -10,7 +10,7 @@ use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{
-    Address, Bloom, Drops, Identity, Output, Plain, Route, RouteKey, RouteKey6, Tally, Word,
+    Address, Bloom, Drops, Identity, Limit, Output, Plain, Route, RouteKey, RouteKey6, Tally, Word,
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
@@ -62,6 +62,8 @@ pub struct Maps {
     pub counters: Counters,
     /// Drops of rules and outputs, indexed alike.
     pub drops: Mapped<Drops>,
+    /// Rate limits of rules and outputs, indexed alike.
+    pub limits: Mapped<Limit>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
     /// Filter before `own_sources`.
@@ -104,6 +106,7 @@ impl Program {
             ("outputs", capacity.outputs),
             ("counters", counters),
             ("drops", counters),
+            ("limits", counters),
             ("identities", counters),
             ("own_bloom", 1),
             ("own_sources", 4096),
@@ -175,6 +178,7 @@ impl Maps {
                 Counters::new(map, length, cpus)
             },
             drops: array(ebpf, "drops")?,
+            limits: array(ebpf, "limits")?,
             identities: array(ebpf, "identities")?,
             own_bloom: array(ebpf, "own_bloom")?,
             own_sources: hash_map(ebpf, "own_sources")?,

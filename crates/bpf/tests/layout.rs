@@ -152,6 +152,16 @@ fn every_struct_has_the_same_names_offsets_and_size() {
     assert_same!(btf, "drops", layout::Drops { packets });
     assert_same!(
         btf,
+        "limit",
+        layout::Limit {
+            per_token,
+            depth_ns,
+            due_ns,
+            bits
+        }
+    );
+    assert_same!(
+        btf,
         "identity",
         layout::Identity {
             hash,

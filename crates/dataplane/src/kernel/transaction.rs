@@ -9,7 +9,7 @@ use std::mem::offset_of;
 
 use bpf::grace;
 use bpf::layout::{self, Identity, Word};
-use model::table::{Route, RouteKey};
+use model::table::{Output, Route, RouteKey};
 
 use crate::Error;
 use crate::kernel::adopt::lookup;
@@ -21,8 +21,15 @@ use crate::kernel::{Entry, Kernel, encode, interfaces};
 struct Wanted {
     key: Key,
     flags: u8,
-    rule: Hash,
-    outputs: Vec<(Hash, layout::Output)>,
+    rule: Owner,
+    outputs: Vec<(Owner, layout::Output)>,
+}
+
+/// Who a counter is for, and the limit that goes with it.
+#[derive(Clone, Copy)]
+struct Owner {
+    hash: Hash,
+    limit: layout::Limit,
 }
 
 /// A route whose block is written but which no packet sees yet.
@@ -71,14 +78,20 @@ impl Kernel {
         let mut wanted = Vec::with_capacity(set.len());
         for (key, route) in set {
             encode::check(key, route)?;
-            let output = |output| {
-                let owner = of_output(&route.rule, output);
+            let output = |output: &Output| {
+                let owner = Owner {
+                    hash: of_output(&route.rule, output),
+                    limit: encode::limit(output.limit),
+                };
                 (owner, encode::output(key, output, 0))
             };
             let route = Wanted {
                 key: encode::route_key(key)?,
                 flags: encode::flags(route),
-                rule: of_rule(&route.rule),
+                rule: Owner {
+                    hash: of_rule(&route.rule),
+                    limit: encode::limit(route.limit),
+                },
                 outputs: route.outputs.iter().map(output).collect(),
             };
             if !self.is_installed(&route) {
@@ -94,19 +107,27 @@ impl Kernel {
         };
         let word = entry.word;
         let slots = word.first..word.first + u32::from(word.count);
-        let same_output = |(slot, (owner, output)): (u32, &(Hash, layout::Output))| {
+        let same_output = |(slot, (owner, output)): (u32, &(Owner, layout::Output))| {
             let installed = self.program.maps.outputs.read(slot);
             let expected = layout::Output {
                 counter: installed.counter,
                 ..*output
             };
-            installed == expected && self.registry.owns(*owner, installed.counter)
+            installed == expected && self.is_owner(*owner, installed.counter)
         };
         !entry.placeholder
             && word.flags == wanted.flags
             && usize::from(word.count) == wanted.outputs.len()
-            && self.registry.owns(wanted.rule, word.counter)
+            && self.is_owner(wanted.rule, word.counter)
             && slots.zip(&wanted.outputs).all(same_output)
+    }
+
+    fn is_owner(&self, owner: Owner, counter: u32) -> bool {
+        let limit = layout::Limit {
+            due_ns: 0,
+            ..self.program.maps.limits.read(counter)
+        };
+        self.registry.owns(owner.hash, counter) && limit == owner.limit
     }
 
     /// Makes sure that everything fits, waiting for a grace period if that makes the room.
@@ -115,8 +136,8 @@ impl Kernel {
         let slots: usize = wanted.iter().map(|route| route.outputs.len()).sum();
         let owners: HashSet<Hash> = wanted
             .iter()
-            .flat_map(|route| route.outputs.iter().map(|(owner, _)| *owner))
-            .chain(wanted.iter().map(|route| route.rule))
+            .flat_map(|route| route.outputs.iter().map(|(owner, _)| owner.hash))
+            .chain(wanted.iter().map(|route| route.rule.hash))
             .filter(|owner| self.registry.find(*owner).is_none())
             .collect();
 
@@ -197,13 +218,20 @@ impl Kernel {
     }
 
     /// Takes one more reference to the owner's counter and writes down whose it is.
-    fn counter(&mut self, owner: Hash) -> Result<u32, Error> {
-        let taken = self.registry.take(owner).ok_or(Error::Capacity {
+    fn counter(&mut self, owner: Owner) -> Result<u32, Error> {
+        let taken = self.registry.take(owner.hash).ok_or(Error::Capacity {
             what: "counters",
             wanted: 1,
             limit: 0,
         })?;
         let maps = &mut self.program.maps;
+        for (offset, value) in [
+            (offset_of!(layout::Limit, per_token), owner.limit.per_token),
+            (offset_of!(layout::Limit, depth_ns), owner.limit.depth_ns),
+            (offset_of!(layout::Limit, bits), owner.limit.bits),
+        ] {
+            maps.limits.store(taken.counter, offset, value);
+        }
         let base = match taken.origin {
             Origin::Kept => return Ok(taken.counter),
             Origin::New => layout::Tally::default(),
@@ -214,7 +242,7 @@ impl Kernel {
             }
         };
         let identity = Identity {
-            hash: owner,
+            hash: owner.hash,
             packets: base.packets,
             bytes: base.bytes,
         };

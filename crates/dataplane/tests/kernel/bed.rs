@@ -78,7 +78,7 @@ impl Bed {
     pub(crate) fn key(&self, group: impl Into<IpAddr>, port: u16) -> RouteKey {
         RouteKey {
             ingress: self.ingress,
-            groups: Prefix::host(group.into()),
+            groups: Prefix::host(group),
             ports: Ports::single(port),
             source: None,
         }
@@ -98,7 +98,7 @@ impl Bed {
                 source: self.egress_mac,
             },
             mtu: 1500,
-            destination: Prefix::host(group.into()),
+            destination: Prefix::host(group),
             ports: Ports::single(port),
             source: Some(source.parse().unwrap()),
             source_port: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dataplane::Capacity;
 use lab::socket::{Receiver, Sender, udp_counters};
-use model::table::{DownReason, LocalDelivery, OutputState};
+use model::table::{DownReason, LocalDelivery, OutputState, RateLimit, RateUnit};
 use packet::verdict::DropReason;
 
 use crate::bed::{Bed, route, table};
@@ -227,4 +227,36 @@ fn relays_ipv6_with_valid_checksums_in_any_offload_state() {
     let counters = dataplane.counters().unwrap();
     assert_eq!(counters.rules["cam6"].received.packets, 30);
     assert_eq!(counters.rules["cam6"].outputs[&1].sent.packets, 30);
+}
+
+#[test]
+fn holds_rules_and_outputs_to_their_limits() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let limit = |unit, burst| {
+        Some(RateLimit {
+            unit,
+            rate: 1,
+            burst,
+        })
+    };
+    let mut outputs = vec![bed.output(0, OUT, 6001), bed.output(1, OUT, 6002)];
+    outputs[1].limit = limit(RateUnit::Bits, 8 * 100 * 10);
+    let mut limited = route("cam1", outputs);
+    limited.limit = limit(RateUnit::Packets, 30);
+    bed.sync(&mut dataplane, &table([(bed.key(IN, 5001), limited)]));
+    let sinks = [bed.sink(OUT, 6001), bed.sink(OUT, 6002)];
+    bed.sender()
+        .send_numbered(IN.into(), 5001, 50, 100)
+        .unwrap();
+    sinks[0].expect(30, PATIENCE).unwrap();
+    sinks[1].expect(10, PATIENCE).unwrap();
+    let counters = dataplane.counters().unwrap();
+    let rule = &counters.rules["cam1"];
+    let limited = DropReason::RateLimited as usize;
+    assert_eq!(rule.received.packets, 50);
+    assert_eq!(rule.dropped.0[limited], 20);
+    assert_eq!(rule.outputs[&0].sent.packets, 30);
+    assert_eq!(rule.outputs[&1].sent.packets, 10);
+    assert_eq!(rule.outputs[&1].dropped.0[limited], 20);
 }
