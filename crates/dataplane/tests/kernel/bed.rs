@@ -78,7 +78,7 @@ impl Bed {
     pub(crate) fn key(&self, group: impl Into<IpAddr>, port: u16) -> RouteKey {
         RouteKey {
             ingress: self.ingress,
-            groups: Prefix::host(group),
+            groups: Prefix::host(group.into()),
             ports: Ports::single(port),
             source: None,
         }
