@@ -25,7 +25,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     let config = Config {
         cases: u32::try_from(count.div_ceil(PACKETS_PER_TABLE)).expect("a sane count"),
         max_shrink_iters: 3000,
-        max_shrink_time: 60_000,
+        max_shrink_time: 20_000,
         failure_persistence: None,
         ..Config::default()
     };

@@ -194,7 +194,7 @@ fn vnet_header(packet: &Packet) -> [u8; VNET_HEADER] {
         header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
     };
     if packet.meta.checksum == ChecksumState::Partial {
-        let udp = udp_offset(&packet.frame);
+        let udp = packet.udp_offset() as u16;
         put(2, udp + 8);
         put(6, udp);
         put(8, 6);
@@ -222,14 +222,6 @@ fn received(vnet: [u8; VNET_HEADER], mut frame: Vec<u8>) -> Packet {
                 ChecksumState::Complete
             },
         },
-    }
-}
-
-/// Where the UDP header of an IPv4 or plain IPv6 frame starts.
-fn udp_offset(frame: &[u8]) -> u16 {
-    match frame.get(14) {
-        Some(first) if first >> 4 == 4 => 14 + u16::from(first & 0x0f) * 4,
-        _ => 14 + 40,
     }
 }
 

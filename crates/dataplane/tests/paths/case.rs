@@ -147,16 +147,26 @@ impl Packet {
         self.meta.gso.map_or(1, segments)
     }
 
-    /// Payload bytes of a sound IPv4 packet behind Ethernet.
+    /// Payload bytes of a sound packet.
     fn payload_bytes(&self) -> u64 {
-        let Some(first) = self.frame.get(14) else {
-            return 0;
-        };
-        let udp = 14 + usize::from(first & 0x0f) * 4;
-        let length = self.frame.get(udp + 4..udp + 6);
+        let at = self.udp_offset() + 4;
+        let length = self.frame.get(at..at + 2);
         length.map_or(0, |b| {
             u64::from(u16::from_be_bytes([b[0], b[1]]).saturating_sub(8))
         })
+    }
+
+    /// Where the UDP header of a sound packet starts.
+    pub(crate) fn udp_offset(&self) -> usize {
+        let byte = |at: usize| usize::from(self.frame.get(at).copied().unwrap_or(17));
+        if byte(14) >> 4 == 4 {
+            return 14 + (byte(14) & 0x0f) * 4;
+        }
+        let (mut next, mut at) = (byte(20), 14 + 40);
+        while next != 17 && at < self.frame.len() {
+            (next, at) = (byte(at), at + 8 + byte(at + 1) * 8);
+        }
+        at
     }
 }
 
@@ -205,9 +215,14 @@ impl Expected {
 
 /// Takes the padding off a frame.
 pub(crate) fn trim(frame: &mut Vec<u8>) {
-    if let Some([a, b]) = frame.get(16..18) {
-        let length = usize::from(u16::from_be_bytes([*a, *b]));
-        frame.truncate((14 + length).max(34));
+    let word = |at: usize| match frame.get(at..at + 2) {
+        Some([a, b]) => usize::from(u16::from_be_bytes([*a, *b])),
+        _ => 0,
+    };
+    match word(12) {
+        0x0800 => frame.truncate((14 + word(16)).max(34)),
+        0x86dd => frame.truncate(14 + 40 + word(18)),
+        _ => {}
     }
 }
 
