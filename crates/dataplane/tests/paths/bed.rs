@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv6Addr, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -153,9 +153,9 @@ impl Bed {
     }
 }
 
-/// Binds a UDP socket to `port` in the calling thread's namespace.
+/// Binds a UDP socket of both families to `port` in the calling thread's namespace.
 pub(crate) fn bind(port: u16) -> UdpSocket {
-    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).expect("the port is free")
+    UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).expect("the port is free")
 }
 
 /// Reads up to and without the frame that ends in `mark`.

@@ -4,6 +4,7 @@
 //! indexes in their place. Addresses and MACs are the same everywhere.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use model::net::{Ifindex, Mac, Ports, Prefix};
@@ -44,7 +45,7 @@ pub(crate) struct Case {
 }
 
 /// A packet as it comes in: its bytes and what the kernel knows beside them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub frame: Vec<u8>,
     pub meta: Meta,
@@ -137,6 +138,14 @@ impl Case {
             routes: self.routes.iter().cloned().collect(),
             own_addresses: self.own_addresses.iter().copied().collect(),
         }
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {} bytes ", self.meta, self.frame.len())?;
+        let mut head = self.frame.iter().take(100);
+        head.try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! IPv6: what differs from IPv4. The kernel path does not have it yet.
+//! IPv6: what differs from IPv4.
 
 use model::net::{Ports, Prefix};
 use model::table::{Egress, Output, Ttl};
@@ -39,20 +39,23 @@ fn plain(input: &Craft) -> (Output, Outlet) {
 
 fn changed_to(change: impl FnOnce(&mut Egress), copy: Craft) -> (Output, Outlet) {
     let (output, outlet) = changed(A, change, copy);
-    let output = with(output, |egress| {
-        egress.destination = Prefix::host(address("ff3e::a:1"));
-        egress.ports = Ports::single(6001);
-        if egress.source.is_some() {
-            egress.source = Some(address("fd00:1::1"));
-        }
-    });
-    (output, outlet)
+    (over_ipv6(output), outlet)
 }
 
-/// Puts the case's key on the IPv6 group.
+/// Sends to an IPv6 group, from an IPv6 address unless the packet's is kept.
+fn over_ipv6(output: Output) -> Output {
+    with(output, |egress| {
+        egress.destination = Prefix::host(address("ff3e::a:1"));
+        egress.ports = Ports::single(6001);
+        egress.source = egress.source.map(|_| address("fd00:1::1"));
+    })
+}
+
+/// Puts the case's key on the IPv6 group, and every output.
 fn on_group(mut case: Case) -> Case {
-    for (key, _) in &mut case.routes {
+    for (key, route) in &mut case.routes {
         key.groups = Prefix::host(address("ff3e::1:1"));
+        route.outputs = route.outputs.drain(..).map(over_ipv6).collect();
     }
     case
 }
