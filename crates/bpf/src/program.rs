@@ -155,7 +155,7 @@ fn classifier(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Error> {
     program.try_into().map_err(load_error)
 }
 
-fn load_error(error: impl std::error::Error) -> Error {
+pub(crate) fn load_error(error: impl std::error::Error) -> Error {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -194,14 +194,14 @@ fn hash_map<K: Plain, V: Plain>(
     Ok(HashMap::new(name, map, capacity))
 }
 
-fn array<T: Plain>(ebpf: &mut Ebpf, name: &'static str) -> Result<Mapped<T>, Error> {
+pub(crate) fn array<T: Plain>(ebpf: &mut Ebpf, name: &'static str) -> Result<Mapped<T>, Error> {
     let (map, length) = take::<u32, T>(ebpf, name)?;
     Mapped::new(name, map.as_fd(), length)
 }
 
 /// Takes a map out of the object, after checking that its sizes are those of `K` and `V`: every
 /// later access relies on that.
-fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd, u32), Error> {
+pub(crate) fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd, u32), Error> {
     let problem = |problem| Error::Map { name, problem };
     let data = match ebpf.take_map(name) {
         Some(Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data)) => data,

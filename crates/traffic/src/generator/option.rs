@@ -186,7 +186,9 @@ impl Options {
                 let streams = self.destinations.len() as f64;
                 self.replay.is_none()
                     && self.sizes.largest() <= LARGEST_SEGMENT
-                    && self.rate_pps.is_none_or(|rate| rate * streams >= GROUPING_PPS)
+                    && self
+                        .rate_pps
+                        .is_none_or(|rate| rate * streams >= GROUPING_PPS)
             }
         }
     }
