@@ -175,7 +175,7 @@ impl<'u, 'p> Batch<'u, 'p> {
     /// Adds a message made of `head`, which is copied, and `payload`, which is not.
     ///
     /// # Errors
-    /// [`Full`] if it does not fit; a batch that is empty takes any message of up to 256 parts.
+    /// [`Full`] if it does not fit, see [`Batch::is_full`].
     #[inline]
     pub fn push(
         &mut self,
@@ -183,12 +183,11 @@ impl<'u, 'p> Batch<'u, 'p> {
         head: &[u8],
         payload: impl ExactSizeIterator<Item = &'p [u8]>,
     ) -> Result<(), Full> {
-        let uring = &mut *self.uring;
         let parts = payload.len() + 1;
-        let room = uring.parts.capacity() - uring.parts.len();
-        if uring.slots.len() == uring.capacity || parts > room.min(MAX_PARTS) || head.len() > HEAD {
+        if self.is_full(parts) || parts > MAX_PARTS || head.len() > HEAD {
             return Err(Full);
         }
+        let uring = &mut *self.uring;
         let first_part = uring.parts.len();
         uring.parts.push(part(std::ptr::null(), head.len()));
         uring
@@ -204,6 +203,16 @@ impl<'u, 'p> Batch<'u, 'p> {
         slot.head[..head.len()].copy_from_slice(head);
         uring.slots.push(slot);
         Ok(())
+    }
+
+    /// Says whether a message of `parts` parts, its head included, no longer fits: submit the
+    /// batch and start the next. An empty batch takes any message of up to 256 parts.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self, parts: usize) -> bool {
+        let uring = &self.uring;
+        let room = uring.parts.capacity() - uring.parts.len();
+        uring.slots.len() == uring.capacity || parts > room
     }
 
     /// Number of messages collected.

@@ -22,7 +22,8 @@ use super::handover::{self, Channel, FromWorker, TableChange, ToWorker, ring_siz
 use super::lookup::{Lookup, RouteIndex};
 use super::receive::{Arrival, LargeBuffers, Place, Tap};
 use super::rewrite::CompiledRoute;
-use super::send::{BATCH, Context, Matched, Sender};
+use super::runs::{BATCH, Matched, Source};
+use super::send::{Context, Sender};
 use super::shared::{RuleSlot, SharedCounters, WorkerWord};
 
 /// Longest sleep, so that the heartbeat goes on.
@@ -169,8 +170,10 @@ impl Worker {
             match tap.arrival(frames, &mut self.large) {
                 Arrival::Packet(place, meta, vnet) => {
                     let context = Context {
-                        tap,
-                        large: &self.large,
+                        source: Source {
+                            tap,
+                            large: &self.large,
+                        },
                         routes: &self.table.routes,
                         counters: &self.counters,
                     };
@@ -186,8 +189,10 @@ impl Worker {
             return Ok(0);
         }
         self.sender.flush(Context {
-            tap,
-            large: &self.large,
+            source: Source {
+                tap,
+                large: &self.large,
+            },
             routes: &self.table.routes,
             counters: &self.counters,
         })?;
@@ -258,15 +263,16 @@ impl ActiveTable {
         (place, meta, vnet): (Place, Meta, VnetHeader),
         tally: &mut Tally,
     ) {
-        let bytes = context.tap.bytes(context.large, place);
-        let Parsed::Udp(datagram) = parse(bytes, context.tap.link(), meta) else {
+        let Source { tap, large } = context.source;
+        let bytes = tap.bytes(large, place);
+        let Parsed::Udp(datagram) = parse(bytes, tap.link(), meta) else {
             tally.received += 1;
             return;
         };
         let packets = u64::from(datagram.packets());
         tally.received += packets;
         let route = self.lookup.find(
-            context.tap.interface,
+            tap.interface,
             datagram.destination,
             datagram.destination_port,
             datagram.source,
@@ -287,7 +293,7 @@ impl ActiveTable {
         };
         match verdict {
             Verdict::Forwarded | Verdict::Passed => sender.stage(
-                Matched {
+                &Matched {
                     route: index.0,
                     place,
                     bytes,

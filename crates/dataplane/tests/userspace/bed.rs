@@ -108,6 +108,11 @@ impl Bed {
         Ok(())
     }
 
+    /// The rules in force.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = Rule> {
+        self.table.routes.clone().into_iter()
+    }
+
     /// What a rule has counted.
     pub(crate) fn rule_counters(&mut self, rule: &str) -> Result<RuleCounters> {
         let counters = self.counters()?;

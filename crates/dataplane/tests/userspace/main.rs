@@ -1,6 +1,8 @@
 //! The userspace path between real namespaces, with real workers: needs root.
 
 mod bed;
+mod death;
+mod load;
 mod relay;
 
 /// Not a test: what the beds run as their worker processes.
