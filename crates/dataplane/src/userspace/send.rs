@@ -57,11 +57,6 @@ impl Sender {
         })
     }
 
-    /// The ring, to wait with.
-    pub(super) const fn uring(&mut self) -> &mut Uring {
-        &mut self.uring
-    }
-
     /// Takes over an egress socket.
     pub(super) fn add_socket(&mut self, interface: u32, fd: OwnedFd) {
         self.drop_socket(interface);

@@ -16,6 +16,7 @@ use std::time::Duration;
 use model::table::RouteKey;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
+use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
 
 use super::handover::{self, Channel, FromWorker, TableChange, ToWorker, ring_size};
@@ -98,6 +99,7 @@ struct Worker {
     taps: Vec<Tap>,
     large: LargeBuffers,
     table: ActiveTable,
+    waiter: Waiter,
 }
 
 /// The table as it is executed.
@@ -129,6 +131,7 @@ impl Worker {
             taps: Vec::new(),
             large: LargeBuffers::default(),
             table: ActiveTable::default(),
+            waiter: Waiter::default(),
         })
     }
 
@@ -150,10 +153,9 @@ impl Worker {
 
     /// Waits for packets or the supervisor; `true` if it is the supervisor.
     fn wait(&mut self) -> Result<bool, Error> {
-        let uring = self.sender.uring();
         let control = self.channel.stream().as_fd();
         let taps = self.taps.iter().map(Tap::descriptor);
-        uring
+        self.waiter
             .wait(control, taps, IDLE)
             .map_err(system("waiting for packets"))
     }
@@ -245,9 +247,7 @@ impl Worker {
     fn drop_tap(&mut self, interface: u32) -> Result<(), Error> {
         while let Some(at) = self.taps.iter().position(|tap| tap.interface == interface) {
             while self.batch(at).map_err(system("sending"))? > 0 {}
-            let tap = self.taps.swap_remove(at);
-            let forgotten = self.sender.uring().forget(tap.descriptor());
-            forgotten.map_err(system("io_uring"))?;
+            self.taps.swap_remove(at);
         }
         Ok(())
     }
