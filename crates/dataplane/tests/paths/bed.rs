@@ -105,14 +105,19 @@ impl Bed {
     }
 
     fn place(&self, mut key: RouteKey, mut route: Route, path: Path) -> (RouteKey, Route) {
-        key.ingress = self.indexes[&key.ingress];
+        key.ingress = self.index(key.ingress);
         route.path = path;
         for output in &mut route.outputs {
             if let OutputState::Up(egress) = &mut output.state {
-                egress.interface = self.indexes[&egress.interface];
+                egress.interface = self.index(egress.interface);
             }
         }
         (key, route)
+    }
+
+    /// This bed's index of an interface of the cases.
+    pub(crate) fn index(&self, symbol: Ifindex) -> Ifindex {
+        self.indexes[&symbol]
     }
 
     /// Sends `packet` into the relay.

@@ -151,7 +151,7 @@ impl fmt::Debug for Packet {
 
 impl Packet {
     /// Datagrams in a sound packet.
-    fn datagrams(&self) -> u64 {
+    pub(crate) fn datagrams(&self) -> u64 {
         let segments = |gso: Gso| self.payload_bytes().div_ceil(u64::from(gso.size)).max(1);
         self.meta.gso.map_or(1, segments)
     }

@@ -15,6 +15,7 @@ mod cases_routes;
 mod cases_sizes;
 mod generated;
 mod kernel;
+mod program;
 mod reference;
 mod relayed;
 mod userspace;
@@ -66,6 +67,11 @@ fn the_reference_gives_what_the_cases_say() {
 #[test]
 fn the_kernel_path_gives_what_the_cases_say() {
     kernel::with_relay("cases", |relay| demand(relay, &cases()));
+}
+
+#[test]
+fn the_kernel_program_gives_what_the_cases_say_in_a_test_run() {
+    kernel::with_relay("program", |relay| program::demand(relay, &cases()));
 }
 
 #[test]
