@@ -355,6 +355,7 @@ fn details(cases: &[&CaseResult]) -> String {
         "process CPU, s",
         "memory, MiB",
         "processes",
+        "load average",
         "where the rest went (copies, all trials)",
     ];
     let lines: Vec<Vec<String>> = cases.iter().map(|case| detail(case)).collect();
@@ -378,6 +379,7 @@ fn detail(case: &CaseResult) -> Vec<String> {
         median(process),
         show(Figure::Memory),
         show(Figure::Processes),
+        median(case.spread(|trial| trial.load_average)),
         whereabouts(case),
     ]
 }

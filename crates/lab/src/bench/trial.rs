@@ -160,6 +160,7 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When the generator or a counter fails.
     pub fn offer(&self, load: Load) -> Result<Trial> {
+        let load_average = usage::load_average();
         let receiver = self.start_receiver()?;
         let before = self.snapshot()?;
         let report = self.send(load)?;
@@ -181,6 +182,7 @@ impl<'a> Stage<'a> {
                 memory_kib: usage::memory_kib(&loaded),
                 processes: loaded.len() as u32,
             },
+            load_average,
             ..Trial::default()
         };
         self.reconcile(&mut trial, before.relay, after.relay);
