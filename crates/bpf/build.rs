@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, process};
 
-const HEADERS: [&str; 9] = [
+const HEADERS: [&str; 10] = [
     "count.h",
     "helpers.h",
     "layout.h",
@@ -12,6 +12,7 @@ const HEADERS: [&str; 9] = [
     "lookup.h",
     "maps.h",
     "parse.h",
+    "range.h",
     "replicate.h",
     "rewrite.h",
 ];

@@ -10,7 +10,8 @@ use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{
-    Address, Bloom, Drops, Identity, Limit, Output, Plain, Route, RouteKey, RouteKey6, Tally, Word,
+    Address, Candidate, Drops, Identity, Limit, Output, Plain, Range, RangeKey, Route, RouteKey,
+    RouteKey6, Settings, Tally, Word,
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
@@ -66,8 +67,12 @@ pub struct Maps {
     pub limits: Mapped<Limit>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
-    /// Filter before `own_sources`.
-    pub own_bloom: Mapped<Bloom>,
+    /// What concerns all packets.
+    pub settings: Mapped<Settings>,
+    /// Group prefix to its block in `candidates`.
+    pub ranges: HashMap<RangeKey, Range>,
+    /// Blocks of routes for ranges.
+    pub candidates: Mapped<Candidate>,
     /// This host's addresses.
     pub own_sources: HashMap<Address, u32>,
 }
@@ -108,7 +113,9 @@ impl Program {
             ("drops", counters),
             ("limits", counters),
             ("identities", counters),
-            ("own_bloom", 1),
+            ("settings", 1),
+            ("ranges", capacity.routes),
+            ("candidates", capacity.routes * 4),
             ("own_sources", 4096),
         ];
         let mut loader = EbpfLoader::new();
@@ -180,7 +187,9 @@ impl Maps {
             drops: array(ebpf, "drops")?,
             limits: array(ebpf, "limits")?,
             identities: array(ebpf, "identities")?,
-            own_bloom: array(ebpf, "own_bloom")?,
+            settings: array(ebpf, "settings")?,
+            ranges: hash_map(ebpf, "ranges")?,
+            candidates: array(ebpf, "candidates")?,
             own_sources: hash_map(ebpf, "own_sources")?,
         })
     }
@@ -204,7 +213,9 @@ pub(crate) fn array<T: Plain>(ebpf: &mut Ebpf, name: &'static str) -> Result<Map
 pub(crate) fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd, u32), Error> {
     let problem = |problem| Error::Map { name, problem };
     let data = match ebpf.take_map(name) {
-        Some(Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data)) => data,
+        Some(
+            Map::Array(data) | Map::HashMap(data) | Map::LpmTrie(data) | Map::PerCpuArray(data),
+        ) => data,
         Some(_) => return Err(problem("has another type")),
         None => return Err(problem("is missing")),
     };

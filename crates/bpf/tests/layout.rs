@@ -170,7 +170,30 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             bytes
         }
     );
-    assert_same!(btf, "bloom", layout::Bloom { words });
+    assert_same!(btf, "settings", layout::Settings { own_bloom, ranges });
+    assert_same!(
+        btf,
+        "range_key",
+        layout::RangeKey {
+            prefix,
+            ifindex,
+            ipv6,
+            group
+        }
+    );
+    assert_same!(btf, "range", layout::Range { first, count });
+    assert_same!(
+        btf,
+        "candidate",
+        layout::Candidate {
+            source,
+            first_port,
+            last_port,
+            route,
+            specific,
+            prefix
+        }
+    );
     assert_same!(btf, "address", layout::Address { words });
 }
 
@@ -221,6 +244,7 @@ fn every_constant_has_the_same_value() {
         ("ROUTE_SHADOW", layout::ROUTE_SHADOW.into()),
         ("LOOKUP_PLACEHOLDER", layout::LOOKUP_PLACEHOLDER),
         ("LOOKUP_SOURCES", layout::LOOKUP_SOURCES),
+        ("LOOKUP_RANGES", layout::LOOKUP_RANGES),
         ("OUTPUT_DOWN", layout::OUTPUT_DOWN.into()),
         ("OUTPUT_MAC", layout::OUTPUT_MAC.into()),
         ("OUTPUT_SOURCE", layout::OUTPUT_SOURCE.into()),

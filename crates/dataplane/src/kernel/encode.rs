@@ -12,13 +12,18 @@ use packet::limit::Limit;
 use packet::verdict::DropReason;
 
 use crate::Error;
-use crate::kernel::key::Key;
+use crate::kernel::key::{Key, RangeRoute};
 
 /// The map key of a route.
 pub(super) fn route_key(key: &RouteKey) -> Result<Key, Error> {
     let unsupported = |what| Error::Unsupported { key: *key, what };
     if !key.groups.is_host() || !key.ports.is_single() {
-        return Err(unsupported("ranges"));
+        return Ok(Key::Range(RangeRoute {
+            ifindex: key.ingress.0,
+            groups: key.groups,
+            ports: key.ports,
+            source: key.source,
+        }));
     }
     Key::new(
         key.ingress.0,
