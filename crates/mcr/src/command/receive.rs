@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// End after this many seconds
     #[arg(short, long, value_name = "S", value_parser = super::send::seconds)]
     duration: Option<Duration>,
-    /// End when nothing has arrived for this many seconds
+    /// End when nothing has arrived for this many seconds [default: 10 with --expect alone]
     #[arg(long, value_name = "S", value_parser = super::send::seconds)]
     idle: Option<Duration>,
     /// Exit with status 5 unless exactly this many packets arrive in all, each once; ends the run
@@ -97,9 +97,15 @@ fn options(args: &Args) -> Result<Options, Failure> {
         endpoints,
         count: args.count.or(args.expect),
         duration: args.duration,
-        idle: args.idle,
+        idle: args.idle.or_else(|| default_idle(args)),
         cpu: args.cpu,
     })
+}
+
+/// A script that expects packets must not wait for a lost one for ever.
+fn default_idle(args: &Args) -> Option<Duration> {
+    let endless = args.expect.is_some() && args.duration.is_none();
+    endless.then_some(Duration::from_secs(10))
 }
 
 /// Says whether nothing was lost or changed, and just the packets expected arrived.
