@@ -137,6 +137,70 @@ pub struct Change {
     pub unchanged: usize,
 }
 
+/// The daemon in a few words.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// Instance name.
+    pub instance: String,
+    /// Version of the daemon.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds since the daemon started.
+    pub uptime_seconds: f64,
+    /// Generation of the running rule set; every change of it adds one.
+    pub generation: u64,
+    /// Number of rules.
+    pub rules: usize,
+    /// Whether the kernel path is available.
+    pub kernel: PathStatus,
+    /// Whether the userspace path is available.
+    pub userspace: PathStatus,
+}
+
+/// Whether a path is available on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PathStatus {
+    /// Whether rules can run there.
+    pub available: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// One network interface as the daemon sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InterfaceStatus {
+    /// Name.
+    pub name: String,
+    /// Kernel index.
+    pub index: u32,
+    /// Administratively up and with carrier.
+    pub up: bool,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Ethernet address; none for devices that carry bare IP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Addresses, primary ones first.
+    pub addresses: Vec<String>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_added`, `rule_removed`,
+    /// `output_up`, `output_down`, `joined`, `join_failed`, `worker_restarted`, `link_changed`,
+    /// `reloaded`, `reload_failed`.
+    pub kind: String,
+    /// Rule, interface or worker it happened to.
+    pub subject: String,
+    /// What happened, for people.
+    pub message: String,
+}
+
 /// Any refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorReply {

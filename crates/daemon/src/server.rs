@@ -1,0 +1,81 @@
+//! The control API over HTTP/1.1: who may connect, for how long, how much. What is answered stands
+//! in `routes`.
+//!
+//! No client holds up another: each connection is a task of its own, requests are limited in size
+//! and time, and where there are too many connections the oldest idle one goes.
+
+mod body;
+mod connections;
+mod events;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::question::Supervisor;
+use connections::Connections;
+
+/// Largest request body in bytes: 10,000 rules with room to spare.
+pub(crate) const BODY_MAX: usize = 32 << 20;
+
+/// How long a client may take over the head of a request, and be silent between two.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a request may take from its head to its answer.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connections held at a time.
+const CONNECTIONS_MAX: usize = 512;
+
+/// Serves the whole API on the control socket until the task is aborted.
+pub(crate) async fn serve_control(listener: UnixListener, supervisor: Supervisor) {
+    let router = routes::control(supervisor);
+    let mut connections = Connections::new(CONNECTIONS_MAX);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => connections.add(|busy| converse(stream, router.clone(), busy)),
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// Serves what only reads, on TCP, until the task is aborted.
+pub(crate) async fn serve_read_only(listener: TcpListener, supervisor: Supervisor) {
+    let router = routes::read_only(supervisor);
+    let mut connections = Connections::new(CONNECTIONS_MAX);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => connections.add(|busy| converse(stream, router.clone(), busy)),
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// Out of descriptors, most likely: others will end and free some.
+async fn pause(error: &io::Error) {
+    tracing::warn!(%error, "cannot accept a connection");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+async fn converse<S>(stream: S, router: Router, busy: connections::Busy)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let router = router.layer(axum::Extension(busy));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a client's connection broke off");
+    }
+}
