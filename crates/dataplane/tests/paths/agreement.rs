@@ -44,7 +44,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
 }
 
 fn compare(relay: &mut Relay<'_>, table: &Table, packets: &[Packet]) -> Result<(), TestCaseError> {
-    let reference = Reference::of(table);
+    let mut reference = Reference::of(table);
     let mut expected = Sum::default();
     for packet in packets {
         let socket_bound = destination_port(packet) == Some(BOUND_PORT);

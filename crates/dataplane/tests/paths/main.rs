@@ -11,6 +11,7 @@ mod case;
 mod cases_fields;
 mod cases_hostile;
 mod cases_ipv6;
+mod cases_limits;
 mod cases_routes;
 mod cases_sizes;
 mod generated;
@@ -40,6 +41,21 @@ fn cases() -> Vec<Case> {
     .concat()
 }
 
+/// Cases that the userspace path is never given.
+fn cases_beyond_the_userspace_path() -> Vec<Case> {
+    cases_limits::cases()
+}
+
+/// Every case there is.
+fn all_cases() -> Vec<Case> {
+    [
+        cases(),
+        cases_beyond_the_kernel_path(),
+        cases_beyond_the_userspace_path(),
+    ]
+    .concat()
+}
+
 /// Cases that the kernel path refuses as unsupported.
 fn cases_beyond_the_kernel_path() -> Vec<Case> {
     cases_routes::ranges()
@@ -47,7 +63,7 @@ fn cases_beyond_the_kernel_path() -> Vec<Case> {
 
 #[test]
 fn every_case_has_a_name_of_its_own() {
-    let cases = [cases(), cases_beyond_the_kernel_path()].concat();
+    let cases = all_cases();
     let mut names: Vec<_> = cases.iter().map(|case| case.name).collect();
     let all = names.len();
     names.sort_unstable();
@@ -57,8 +73,8 @@ fn every_case_has_a_name_of_its_own() {
 
 #[test]
 fn the_reference_gives_what_the_cases_say() {
-    for case in [cases(), cases_beyond_the_kernel_path()].concat() {
-        let reference = reference::Reference::of(&case.table());
+    for case in all_cases() {
+        let mut reference = reference::Reference::of(&case.table());
         let observed = reference.execute(case::INGRESS, &case.packet, case.socket_bound);
         case.expected.assert_matches(case.name, &observed);
     }
@@ -66,7 +82,8 @@ fn the_reference_gives_what_the_cases_say() {
 
 #[test]
 fn the_kernel_path_gives_what_the_cases_say() {
-    kernel::with_relay("cases", |relay| demand(relay, &cases()));
+    let cases = [cases(), cases_beyond_the_userspace_path()].concat();
+    kernel::with_relay("cases", |relay| demand(relay, &cases));
 }
 
 #[test]
