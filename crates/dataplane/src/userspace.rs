@@ -7,6 +7,7 @@
 mod filter;
 mod handover;
 mod ledger;
+mod limits;
 mod lookup;
 mod pool;
 mod process;

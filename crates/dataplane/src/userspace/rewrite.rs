@@ -15,6 +15,7 @@ use packet::verdict::DropReason;
 use sys::packet_socket::{VNET_HEADER, VnetHeader};
 
 use super::handover::CountedRoute;
+use super::limits::CompiledLimit;
 use super::shared::{OutputSlot, RuleSlot};
 
 /// Where the IP header lies in a [`Head`]: behind room for vnet header and link header.
@@ -27,6 +28,10 @@ pub(super) const HEAD: usize = sys::uring::HEAD;
 pub(super) struct CompiledRoute {
     /// Its rule's counters.
     pub rule: RuleSlot,
+    /// Cap on what the rule accepts.
+    pub limit: Option<CompiledLimit>,
+    /// Whether packets may leave merged: not where outputs judge each of them.
+    pub merge: bool,
     /// Its outputs, in the rule's order.
     pub outputs: Box<[CompiledOutput]>,
 }
@@ -36,6 +41,8 @@ pub(super) struct CompiledRoute {
 pub(super) struct CompiledOutput {
     /// Its counters.
     pub slot: OutputSlot,
+    /// Cap on what it sends.
+    pub limit: Option<CompiledLimit>,
     /// What becomes of its copies.
     pub action: Action,
 }
@@ -90,15 +97,24 @@ impl CompiledRoute {
     /// Works out what can be known beforehand.
     #[must_use]
     pub(super) fn compile(key: &RouteKey, counted: &CountedRoute) -> Self {
-        let outputs = counted.route.outputs.iter().zip(&counted.outputs);
+        let route = &counted.route;
+        let outputs = route.outputs.iter().zip(&counted.outputs);
         let outputs = outputs.map(|(output, slot)| CompiledOutput {
             slot: *slot,
+            limit: output.limit.as_ref().map(CompiledLimit::compile),
             action: compile_output(key, output),
         });
         Self {
             rule: counted.rule,
+            limit: route.limit.as_ref().map(CompiledLimit::compile),
+            merge: route.outputs.iter().all(|output| output.limit.is_none()),
             outputs: outputs.collect(),
         }
+    }
+
+    /// Says whether anything in it has a rate limit.
+    pub(super) fn has_limits(&self) -> bool {
+        self.limit.is_some() || !self.merge
     }
 }
 

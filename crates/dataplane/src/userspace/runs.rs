@@ -45,6 +45,8 @@ pub(super) struct Source<'a> {
 pub(super) struct Matched<'a> {
     /// Index of the route.
     pub(super) route: u32,
+    /// Whether it may leave merged with others.
+    pub(super) merge: bool,
     /// Where the packet lies.
     pub(super) place: Place,
     /// Its bytes.
@@ -204,7 +206,8 @@ impl Run {
     fn start(entry: u32, packet: &Matched<'_>) -> Option<Self> {
         let datagram = packet.datagram;
         let payload = datagram.payload_bytes();
-        let size = if is_mergeable(datagram) { payload } else { 0 };
+        let mergeable = packet.merge && is_mergeable(datagram);
+        let size = if mergeable { payload } else { 0 };
         Some(Self {
             route: packet.route,
             head: Head::of(packet.bytes, datagram)?,

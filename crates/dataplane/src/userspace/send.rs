@@ -8,7 +8,8 @@ use sys::packet_socket::PacketSocket;
 use sys::uring::{Batch, Destination, Uring};
 
 use super::ledger::Ledger;
-use super::rewrite::{Action, CompiledRoute, Head, Sending};
+use super::limits::{Cost, SharedLimits};
+use super::rewrite::{Action, CompiledOutput, CompiledRoute, Head, Sending};
 use super::runs::{Matched, Payloads, Runs, Source};
 use super::shared::{OutputSlot, SharedCounters};
 
@@ -32,6 +33,10 @@ pub(super) struct Context<'a> {
     pub(super) routes: &'a [Option<CompiledRoute>],
     /// Where it is counted.
     pub(super) counters: &'a SharedCounters,
+    /// The rate limits' state.
+    pub(super) limits: &'a SharedLimits,
+    /// Monotonic clock at the start of the batch.
+    pub(super) now_ns: u64,
 }
 
 /// The part of a run that one output sends.
@@ -131,6 +136,10 @@ impl Sender {
                         continue;
                     }
                 };
+                if context.is_over_limit(output, &copies) {
+                    ledger.dropped(output.slot, DropReason::RateLimited, copies.packets);
+                    continue;
+                }
                 if batch.is_full(copies.payloads.len() + 1) {
                     ledger.commit(batch.submit()?, context.counters);
                     batch = uring.batch();
@@ -155,6 +164,22 @@ impl Sender {
             self.ledger
                 .dropped(output.slot, DropReason::EgressError, packets);
         }
+    }
+}
+
+impl Context<'_> {
+    #[inline]
+    fn is_over_limit(&self, output: &CompiledOutput, copies: &Copies<'_, '_>) -> bool {
+        let Some(limit) = &output.limit else {
+            return false;
+        };
+        let cost = Cost {
+            packets: copies.packets,
+            bytes: copies.bytes,
+        };
+        !self
+            .limits
+            .admit_to_output(output.slot, limit, self.now_ns, cost)
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod bed;
 mod death;
+mod fan_out;
 mod load;
 mod relay;
+mod sizes;
 
 /// Not a test: what the beds run as their worker processes.
 #[test]
