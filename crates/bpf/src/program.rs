@@ -10,8 +10,7 @@ use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{
-    Address, Candidate, Drops, Identity, Limit, Output, Plain, Range, RangeKey, Route, RouteKey,
-    RouteKey6, Settings, Tally, Word,
+    Address, Bloom, Drops, Identity, Output, Plain, Route, RouteKey, RouteKey6, Tally, Word,
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
@@ -63,16 +62,10 @@ pub struct Maps {
     pub counters: Counters,
     /// Drops of rules and outputs, indexed alike.
     pub drops: Mapped<Drops>,
-    /// Rate limits of rules and outputs, indexed alike.
-    pub limits: Mapped<Limit>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
-    /// What concerns all packets.
-    pub settings: Mapped<Settings>,
-    /// Group prefix to its block in `candidates`.
-    pub ranges: HashMap<RangeKey, Range>,
-    /// Blocks of routes for ranges.
-    pub candidates: Mapped<Candidate>,
+    /// Filter before `own_sources`.
+    pub own_bloom: Mapped<Bloom>,
     /// This host's addresses.
     pub own_sources: HashMap<Address, u32>,
 }
@@ -111,11 +104,8 @@ impl Program {
             ("outputs", capacity.outputs),
             ("counters", counters),
             ("drops", counters),
-            ("limits", counters),
             ("identities", counters),
-            ("settings", 1),
-            ("ranges", capacity.routes),
-            ("candidates", capacity.routes * 4),
+            ("own_bloom", 1),
             ("own_sources", 4096),
         ];
         let mut loader = EbpfLoader::new();
@@ -162,7 +152,7 @@ fn classifier(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Error> {
     program.try_into().map_err(load_error)
 }
 
-pub(crate) fn load_error(error: impl std::error::Error) -> Error {
+fn load_error(error: impl std::error::Error) -> Error {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -185,11 +175,8 @@ impl Maps {
                 Counters::new(map, length, cpus)
             },
             drops: array(ebpf, "drops")?,
-            limits: array(ebpf, "limits")?,
             identities: array(ebpf, "identities")?,
-            settings: array(ebpf, "settings")?,
-            ranges: hash_map(ebpf, "ranges")?,
-            candidates: array(ebpf, "candidates")?,
+            own_bloom: array(ebpf, "own_bloom")?,
             own_sources: hash_map(ebpf, "own_sources")?,
         })
     }
@@ -203,19 +190,17 @@ fn hash_map<K: Plain, V: Plain>(
     Ok(HashMap::new(name, map, capacity))
 }
 
-pub(crate) fn array<T: Plain>(ebpf: &mut Ebpf, name: &'static str) -> Result<Mapped<T>, Error> {
+fn array<T: Plain>(ebpf: &mut Ebpf, name: &'static str) -> Result<Mapped<T>, Error> {
     let (map, length) = take::<u32, T>(ebpf, name)?;
     Mapped::new(name, map.as_fd(), length)
 }
 
 /// Takes a map out of the object, after checking that its sizes are those of `K` and `V`: every
 /// later access relies on that.
-pub(crate) fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd, u32), Error> {
+fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd, u32), Error> {
     let problem = |problem| Error::Map { name, problem };
     let data = match ebpf.take_map(name) {
-        Some(
-            Map::Array(data) | Map::HashMap(data) | Map::LpmTrie(data) | Map::PerCpuArray(data),
-        ) => data,
+        Some(Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data)) => data,
         Some(_) => return Err(problem("has another type")),
         None => return Err(problem("is missing")),
     };

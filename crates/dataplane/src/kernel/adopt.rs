@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bpf::layout::{LOOKUP_PLACEHOLDER, Word};
+use bpf::layout::{LOOKUP_PLACEHOLDER, LOOKUP_SOURCES, Route, Word};
 
 use crate::Error;
 use crate::kernel::key::{self, Key};
@@ -13,9 +13,7 @@ impl Kernel {
     /// the middle of a change left behind.
     pub(super) fn adopt(&mut self) -> Result<(), Error> {
         let limit = self.program.maps.route_table.len();
-        let mut elements = key::read(&self.program.maps)?;
-        elements.extend(self.ranges.adopt(&self.program.maps)?);
-        for (key, index) in elements {
+        for (key, index) in key::read(&self.program.maps)? {
             if index >= limit {
                 key::remove(&mut self.program.maps, &[key])?;
                 continue;
@@ -30,7 +28,6 @@ impl Kernel {
         }
         self.adopt_sources()?;
         self.adopt_slots();
-        self.publish_ranges()?;
         let own = self.program.maps.own_sources.entries()?;
         self.own = own.into_iter().map(|(key, _)| key.into()).collect();
         Ok(())
@@ -44,8 +41,19 @@ impl Kernel {
         }
         let mut stale = Vec::new();
         for (key, entry) in &self.entries {
-            if entry.placeholder && !sources.contains_key(key) {
+            if key.is_specific() {
+                continue;
+            }
+            let has_sources = sources.contains_key(key);
+            if entry.placeholder && !has_sources {
                 stale.push(*key);
+            } else {
+                let lookup = lookup(has_sources, entry.placeholder);
+                self.program.maps.route_table.store(
+                    entry.index,
+                    std::mem::offset_of!(Route, lookup),
+                    lookup,
+                );
             }
         }
         key::remove(&mut self.program.maps, &stale)?;
@@ -59,10 +67,7 @@ impl Kernel {
             .collect();
         self.indices.occupy(self.entries.values().map(|e| e.index));
         self.sources = sources;
-        self.add_placeholders(&orphans)?;
-        let keys: Vec<Key> = self.entries.keys().copied().collect();
-        keys.into_iter().for_each(|key| self.flag(key));
-        Ok(())
+        self.add_placeholders(&orphans)
     }
 
     fn adopt_slots(&mut self) {
@@ -83,4 +88,18 @@ impl Kernel {
         owners.truncate(used.map_or(0, |last| last + 1));
         self.registry.adopt(owners, referenced.into_iter());
     }
+}
+
+/// The `lookup` word of a (*,G) entry, with the padding behind it.
+pub(super) fn lookup(sources: bool, placeholder: bool) -> u64 {
+    let sources = if sources { LOOKUP_SOURCES } else { 0 };
+    let placeholder = if placeholder { LOOKUP_PLACEHOLDER } else { 0 };
+    // The padding is zero on either side of the 32-bit word, whatever the byte order.
+    let halves = [sources | placeholder, 0];
+    u64::from_ne_bytes(
+        [halves[0].to_ne_bytes(), halves[1].to_ne_bytes()]
+            .concat()
+            .try_into()
+            .expect("two halves of four bytes"),
+    )
 }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use model::table::{RouteKey, Table};
 
 use super::handover::{self, CountedRoute, TableChange};
-use super::limits::SharedLimits;
 use super::process::Process;
 use super::shared::{Counted, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
 use super::slots::Reading;
@@ -34,7 +33,6 @@ pub(super) struct Pool {
     /// `packet_fanout` groups by interface.
     fanouts: BTreeMap<u32, Option<u16>>,
     interfaces: Interfaces,
-    limits: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -43,7 +41,6 @@ struct Worker {
     cpu: u32,
     region: OwnedFd,
     counters: Arc<SharedCounters>,
-    limits: OwnedFd,
     state: State,
     restarts: u64,
     backoff: Duration,
@@ -74,10 +71,6 @@ impl Pool {
             workers: Vec::new(),
             fanouts: BTreeMap::new(),
             interfaces: Interfaces::default(),
-            limits: SharedLimits::create().map_err(|source| Error::System {
-                what: "making shared memory",
-                source,
-            })?,
         })
     }
 
@@ -118,7 +111,6 @@ impl Pool {
                 cpu,
                 region,
                 counters: Arc::new(counters),
-                limits: self.limits.try_clone()?,
                 state: State::Waiting(Instant::now()),
                 restarts: 0,
                 backoff: BACKOFF,
@@ -244,8 +236,7 @@ impl Worker {
     ) -> Result<Process, handover::Error> {
         let place = (self.id, self.cpu);
         let command = &options.worker_command;
-        let mut process =
-            Process::start(command, place, (&self.region, &self.limits), &self.counters)?;
+        let mut process = Process::start(command, place, &self.region, &self.counters)?;
         let tell = |process: &mut Process| {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {

@@ -137,7 +137,7 @@ impl<'r> Check<'r, '_> {
             let what = What::GroupRange {
                 own: groups.to_string(),
                 input: input.to_string(),
-                remedy: group_remedy(input.destination),
+                length: input.destination.length,
             };
             self.report(part, what);
         }
@@ -146,10 +146,11 @@ impl<'r> Check<'r, '_> {
             && let Some(input) = rule.inputs.iter().find(other_count)
         {
             let what = What::PortRange {
-                own: to.ports.to_string(),
-                count: to.ports.count(),
+                ports: to.ports.to_string(),
+                own: to.ports.count(),
                 input: input.to_string(),
-                remedy: port_remedy(to.ports, input.ports),
+                other: input.ports.count(),
+                fit: fitting_ports(to.ports, input.ports).to_string(),
             };
             self.report(part, what);
         }
@@ -230,28 +231,12 @@ fn family(endpoint: &Endpoint) -> &'static str {
     if endpoint.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-fn group_remedy(input: Prefix) -> String {
-    if input.is_host() {
-        "that is one group, so write one".to_owned()
-    } else {
-        let length = input.length;
-        format!("make it a /{length} as well, or one single group")
-    }
-}
-
-/// Proposes as many ports as `input` has, from where `output` begins, or as late as they fit.
-fn port_remedy(output: Ports, input: Ports) -> String {
-    if input.is_single() {
-        return format!("that has one port, so write one, as in {}", output.first);
-    }
+/// As many ports as `input` has, from where `output` begins, or as late as they fit.
+fn fitting_ports(output: Ports, input: Ports) -> Ports {
     let more = input.last - input.first;
     let first = output.first.min(u16::MAX - more);
-    let fit = Ports {
+    Ports {
         first,
         last: first + more,
-    };
-    format!(
-        "give {} ports as well, as in {fit}, or one single port",
-        input.count()
-    )
+    }
 }

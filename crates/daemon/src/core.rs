@@ -1,0 +1,271 @@
+//! What follows from rules and host: no I/O, no clock, so that every decision can be tested.
+//!
+//! A [`Step`] is a proposal. The supervisor carries it out, and only then the core accepts it; a
+//! step that cannot be carried out leaves no trace.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::reply::{Change, ErrorReply};
+use model::compile::{Compiled, compile, next_hop_queries};
+use model::config::Config;
+use model::diff::TableDiff;
+use model::document::RuleDocument;
+use model::host::{Host, NextHopQuery};
+use model::net::Ifindex;
+use model::placement::{PathChoice, PathChoices, Support};
+use model::problem::Problems;
+use model::rule::Rule;
+use model::ruleset::{ChangeError, Policy, RuleSet, diff};
+use model::table::Table;
+use sys::membership::Membership;
+
+use crate::memberships::wanted;
+
+/// A change that somebody asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    /// Take rules out and put rules in.
+    Change {
+        generation: Option<u64>,
+        add: Vec<RuleDocument>,
+        remove: Vec<String>,
+    },
+    /// Make the rules these.
+    Replace {
+        generation: Option<u64>,
+        rules: Vec<RuleDocument>,
+        dry_run: bool,
+    },
+}
+
+impl Request {
+    /// Says whether only the outcome is asked for.
+    pub(crate) const fn is_dry_run(&self) -> bool {
+        matches!(self, Self::Replace { dry_run: true, .. })
+    }
+}
+
+/// Why a change is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The rules, or their names.
+    #[error(transparent)]
+    Rules(#[from] ChangeError),
+    /// Somebody else changed the rules in between.
+    #[error(
+        "the rules are of generation {running}, not {asked}: somebody changed them in between; \
+         read them again and repeat the change"
+    )]
+    Conflict { running: u64, asked: u64 },
+    /// The host could not carry it out; the rules stay as they were.
+    #[error("{0}; the rules stay as they were")]
+    Unavailable(String),
+    /// The daemon ends.
+    #[error("the daemon is stopping")]
+    Stopping,
+}
+
+impl From<Problems> for Refusal {
+    fn from(problems: Problems) -> Self {
+        Self::Rules(problems.into())
+    }
+}
+
+impl Refusal {
+    /// The refusal as the API answers it.
+    pub(crate) fn reply(&self) -> ErrorReply {
+        let code = match self {
+            Self::Rules(ChangeError::NotFound { .. }) => "not_found",
+            Self::Rules(ChangeError::AlreadyThere(_)) => "exists",
+            Self::Rules(ChangeError::Invalid(_)) => "invalid",
+            Self::Conflict { .. } => "conflict",
+            Self::Unavailable(_) | Self::Stopping => "unavailable",
+        };
+        ErrorReply {
+            code: code.to_owned(),
+            message: self.to_string(),
+        }
+    }
+}
+
+/// What to do to get to other rules or another host.
+#[derive(Debug)]
+pub(crate) struct Step {
+    rules: Arc<RuleSet>,
+    host: Arc<Host>,
+    pub(crate) compiled: Compiled,
+    /// What the dataplane has to do first: routes on links that are not the ones they were.
+    pub(crate) cleared: TableDiff,
+    /// What the dataplane has to do then.
+    pub(crate) diff: TableDiff,
+    /// Rules whose counters end.
+    pub(crate) gone: Vec<String>,
+    /// What has to be joined.
+    pub(crate) wanted: BTreeSet<Membership>,
+    pub(crate) change: Change,
+}
+
+/// The running rules on the host as it was last seen.
+#[derive(Debug)]
+pub(crate) struct Core {
+    policy: Policy,
+    support: Support,
+    choices: PathChoices,
+    process_choice: PathChoice,
+    generation: u64,
+    rules: Arc<RuleSet>,
+    host: Arc<Host>,
+    table: Table,
+    wanted: BTreeSet<Membership>,
+}
+
+impl Core {
+    pub(crate) fn new(support: Support, process_choice: PathChoice, policy: Policy) -> Self {
+        Self {
+            policy,
+            support,
+            choices: PathChoices {
+                process: process_choice,
+                ..PathChoices::default()
+            },
+            process_choice,
+            generation: 0,
+            rules: Arc::default(),
+            host: Arc::default(),
+            table: Table::default(),
+            wanted: BTreeSet::new(),
+        }
+    }
+
+    /// Takes over what the configuration says beyond rules.
+    pub(crate) fn configure(&mut self, config: &Config) {
+        self.choices = config.path_choices(self.process_choice);
+        self.policy.allow_link_local |= config.allow_link_local;
+    }
+
+    /// Goes on with the generation numbers of an earlier run.
+    pub(crate) fn continue_from(&mut self, generation: u64) {
+        self.generation = generation;
+    }
+
+    pub(crate) const fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    pub(crate) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn rules(&self) -> &Arc<RuleSet> {
+        &self.rules
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// What the running rules need joined.
+    pub(crate) const fn wanted(&self) -> &BTreeSet<Membership> {
+        &self.wanted
+    }
+
+    /// The rules that a request comes to.
+    pub(crate) fn asked(&self, request: &Request) -> Result<RuleSet, Refusal> {
+        let (Request::Change { generation, .. } | Request::Replace { generation, .. }) = request;
+        if let Some(asked) = generation.filter(|asked| *asked != self.generation) {
+            let running = self.generation;
+            return Err(Refusal::Conflict { running, asked });
+        }
+        match request {
+            Request::Replace { rules, .. } => Ok(RuleSet::from_documents(rules, self.policy)?),
+            Request::Change { add, remove, .. } => {
+                let add = parse(add)?;
+                Ok(self.rules.changed(remove, add, self.policy)?)
+            }
+        }
+    }
+
+    /// What a change to `rules` would change.
+    pub(crate) fn compare(&self, rules: &RuleSet) -> Change {
+        let diff = diff(&self.rules, rules);
+        let unchanged = rules.len() - diff.added.len() - diff.changed.len();
+        Change {
+            generation: self.generation,
+            added: diff.added,
+            removed: diff.removed,
+            changed: diff.changed,
+            unchanged,
+        }
+    }
+
+    /// The unicast destinations of `rules`, whose next hops the host has to know.
+    pub(crate) fn queries(rules: &RuleSet) -> Vec<NextHopQuery> {
+        next_hop_queries(rules)
+    }
+
+    /// Works out how to get to `rules` on `host`. The routes on `renewed` links are made anew even
+    /// where they look the same.
+    pub(crate) fn step(
+        &self,
+        rules: Arc<RuleSet>,
+        host: Arc<Host>,
+        renewed: &BTreeSet<Ifindex>,
+    ) -> Step {
+        let mut change = self.compare(&rules);
+        if *rules != *self.rules {
+            change.generation += 1;
+        }
+        let compiled = compile(&rules, &host, &self.support, &self.choices);
+        let mut base = self.table.clone();
+        base.routes.retain(|key, _| !renewed.contains(&key.ingress));
+        Step {
+            cleared: TableDiff::between(&self.table, &base),
+            diff: TableDiff::between(&base, &compiled.table),
+            gone: change.removed.clone(),
+            wanted: wanted(&compiled),
+            rules,
+            host,
+            compiled,
+            change,
+        }
+    }
+
+    /// Records that a step was carried out.
+    pub(crate) fn accept(&mut self, step: Step) -> Compiled {
+        let mut compiled = step.compiled;
+        self.rules = step.rules;
+        self.host = step.host;
+        self.table = std::mem::take(&mut compiled.table);
+        self.wanted = step.wanted;
+        self.generation = step.change.generation;
+        compiled
+    }
+
+    /// Records that the routes on renewed links were taken out, whatever becomes of the rest.
+    pub(crate) fn accept_cleared(&mut self, renewed: &BTreeSet<Ifindex>) {
+        self.table
+            .routes
+            .retain(|key, _| !renewed.contains(&key.ingress));
+    }
+}
+
+/// Reads rules; everything that is wrong with any of them is reported.
+fn parse(documents: &[RuleDocument]) -> Result<Vec<Rule>, Problems> {
+    let mut rules = Vec::new();
+    let mut problems = Problems::default();
+    for (position, document) in documents.iter().enumerate() {
+        match document.to_rule(position) {
+            Ok(rule) => rules.push(rule),
+            Err(more) => problems.0.extend(more.0),
+        }
+    }
+    if problems.0.is_empty() {
+        Ok(rules)
+    } else {
+        Err(problems)
+    }
+}

@@ -1,0 +1,140 @@
+//! The dataplane's thread: owns it, executes one command at a time, looks after it in between.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use dataplane::counters::Counters;
+use dataplane::{Close, Dataplane};
+use model::diff::TableDiff;
+use model::placement::Support;
+use model::table::Table;
+use tokio::sync::oneshot;
+
+/// How often the dataplane is looked after.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Why the dataplane did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The dataplane refused.
+    #[error(transparent)]
+    Dataplane(#[from] dataplane::Error),
+    /// The thread cannot be started.
+    #[error("cannot start the dataplane's thread: {0}")]
+    Thread(std::io::Error),
+    /// The thread ended.
+    #[error("the dataplane's thread ended; restart the daemon")]
+    Gone,
+}
+
+type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+enum Command {
+    Sync(Box<Table>, Reply<()>),
+    Apply(Box<TableDiff>, Vec<String>, Reply<()>),
+    Counters(Reply<Counters>),
+    Close(Close, Reply<()>),
+}
+
+/// The thread's other end.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine {
+    commands: Sender<Command>,
+}
+
+/// Opens the dataplane in the network namespace of the calling thread.
+pub(crate) fn start(options: dataplane::Options) -> Result<(Engine, Support), Error> {
+    let (opened, support) = channel();
+    let (commands, queue) = channel();
+    let thread = Builder::new().name("dataplane".to_owned());
+    let _: JoinHandle<()> = thread
+        .spawn(move || match Dataplane::open(options) {
+            Ok(dataplane) => {
+                let support = dataplane.support();
+                let support = Support {
+                    kernel: support.kernel.clone(),
+                    userspace: support.userspace.clone(),
+                };
+                if opened.send(Ok(support)).is_ok() {
+                    serve(dataplane, &queue);
+                }
+            }
+            Err(error) => drop(opened.send(Err(error))),
+        })
+        .map_err(Error::Thread)?;
+    let support = support.recv().map_err(|_| Error::Gone)??;
+    Ok((Engine { commands }, support))
+}
+
+impl Engine {
+    /// Makes the dataplane execute exactly `table`.
+    pub(crate) async fn sync(&self, table: Table) -> Result<(), Error> {
+        self.ask(|reply| Command::Sync(Box::new(table), reply))
+            .await
+    }
+
+    /// Carries a difference over, all or nothing, and ends the counters of rules that are gone.
+    pub(crate) async fn apply(&self, diff: TableDiff, gone: Vec<String>) -> Result<(), Error> {
+        if diff.is_empty() && gone.is_empty() {
+            return Ok(());
+        }
+        self.ask(|reply| Command::Apply(Box::new(diff), gone, reply))
+            .await
+    }
+
+    /// Reads all counters.
+    pub(crate) async fn counters(&self) -> Result<Counters, Error> {
+        self.ask(Command::Counters).await
+    }
+
+    /// Ends the dataplane.
+    pub(crate) async fn close(&self, how: Close) -> Result<(), Error> {
+        self.ask(|reply| Command::Close(how, reply)).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.commands.send(command(reply));
+        sent.map_err(|_| Error::Gone)?;
+        answer.await.map_err(|_| Error::Gone)?
+    }
+}
+
+fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
+    let mut due = Instant::now() + TICK;
+    let mut troubled = false;
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        match queue.recv_timeout(left) {
+            // Whoever asked may have gone away; what was asked for is done all the same.
+            Ok(Command::Sync(table, reply)) => {
+                let _ = reply.send(dataplane.sync(&table).map_err(Error::from));
+            }
+            Ok(Command::Apply(diff, gone, reply)) => {
+                let applied = dataplane.apply(&diff);
+                if applied.is_ok() {
+                    dataplane.forget(gone.iter().map(String::as_str));
+                }
+                let _ = reply.send(applied.map_err(Error::from));
+            }
+            Ok(Command::Counters(reply)) => {
+                let _ = reply.send(dataplane.counters().map_err(Error::from));
+            }
+            Ok(Command::Close(how, reply)) => {
+                let _ = reply.send(dataplane.close(how).map_err(Error::from));
+                return;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if due <= Instant::now() {
+            let result = dataplane.tick();
+            if let (Err(error), false) = (&result, troubled) {
+                tracing::warn!(%error, "dataplane");
+            }
+            troubled = result.is_err();
+            due = Instant::now() + TICK;
+        }
+    }
+}

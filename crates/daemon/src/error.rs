@@ -1,0 +1,101 @@
+//! Why a daemon does not start or ends badly, and the exit status that says so.
+
+use std::io;
+use std::path::PathBuf;
+
+use model::config::ConfigErrors;
+
+/// Why a daemon does not start or ends badly.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Another process runs the instance.
+    #[error(
+        "instance {name:?} is run by process {pid} already; stop that one, or choose another \
+         name with --instance and another socket with --socket"
+    )]
+    AlreadyRunning {
+        /// Name of the instance.
+        name: String,
+        /// Process id of the daemon that runs it, as its lock says.
+        pid: String,
+    },
+    /// The control socket cannot be used.
+    #[error("control socket {path}: {problem}")]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        problem: String,
+    },
+    /// A file or directory cannot be used.
+    #[error("{path}: cannot {operation}: {source}")]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        operation: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A configuration file cannot be read.
+    #[error("{path}: {source}")]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// Neither path, or not the one that was asked for, is available.
+    #[error("{reason}{}", hint(.missing))]
+    NoPath {
+        /// Which path, and why.
+        reason: String,
+        /// Capabilities this process lacks.
+        missing: Vec<&'static str>,
+    },
+    /// The host's links cannot be followed.
+    #[error(transparent)]
+    Host(#[from] crate::host::Error),
+    /// The forwarding table cannot be brought to the kernel.
+    #[error(transparent)]
+    Engine(#[from] crate::engine::Error),
+    /// The read-only listener cannot be opened.
+    #[error("cannot listen on {address}: {source}; choose another address with --listen")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// No threads, timers or signals.
+    #[error("cannot start: {0}")]
+    Runtime(io::Error),
+}
+
+impl DaemonError {
+    /// The exit status for scripts: 69 unavailable, 77 missing privilege, 78 bad configuration.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::ConfigFile { .. } => 78,
+            Self::NoPath { missing, .. } if !missing.is_empty() => 77,
+            Self::File { source, .. } | Self::Listen { source, .. } if is_denied(source) => 77,
+            _ => 69,
+        }
+    }
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+fn hint(missing: &[&str]) -> String {
+    if missing.is_empty() {
+        return String::new();
+    }
+    let list = missing.join(", ");
+    format!("; this process lacks {list}: run it as root, or give it these capabilities")
+}

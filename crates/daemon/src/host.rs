@@ -1,0 +1,222 @@
+//! Follows the host: links, addresses, routes and neighbours of the own network namespace, through
+//! rtnetlink.
+//!
+//! A notification only says that something changed; what is true is read again, so a lost or
+//! reordered notification cannot leave a wrong picture behind.
+
+mod next_hop;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::channel::mpsc::UnboundedReceiver;
+use model::host::{Host, NextHopQuery};
+use model::net::Ifindex;
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::sys::SocketAddr;
+use rtnetlink::{Handle, MulticastGroup};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use next_hop::NextHops;
+
+/// How long notifications are gathered before the host is read again.
+const SETTLE: Duration = Duration::from_millis(5);
+
+/// How often neighbours are asked whether they are still there, if the kernel does not know.
+const PROBE: Duration = Duration::from_secs(1);
+
+const GROUPS: [MulticastGroup; 8] = [
+    MulticastGroup::Link,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv6Route,
+    MulticastGroup::Ipv4Rule,
+    MulticastGroup::Ipv6Rule,
+    MulticastGroup::Neigh,
+];
+
+/// Why the host cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No netlink socket.
+    #[error("cannot open a netlink socket: {0}")]
+    Open(#[from] io::Error),
+    /// A question the kernel did not answer.
+    #[error("netlink: cannot list {what}: {source}")]
+    Dump {
+        /// What was asked for.
+        what: &'static str,
+        /// The answer.
+        source: rtnetlink::Error,
+    },
+    /// The task that follows the host ended.
+    #[error("nobody follows the host any more")]
+    Gone,
+}
+
+/// What the host looks like, and which links are not the ones they were.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) host: Host,
+    /// Links that were deleted since the last report; their number may be in use again.
+    pub(crate) renewed: BTreeSet<Ifindex>,
+}
+
+/// The follower's other end.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    requests: mpsc::Sender<Request>,
+}
+
+#[derive(Debug)]
+struct Request {
+    queries: Vec<NextHopQuery>,
+    reply: oneshot::Sender<Result<Seen, Error>>,
+}
+
+impl Watch {
+    /// Reads the host now, with the next hops of `queries`, which are followed from here on.
+    pub(crate) async fn look(&self, queries: Vec<NextHopQuery>) -> Result<Seen, Error> {
+        let (reply, answer) = oneshot::channel();
+        let request = Request { queries, reply };
+        self.requests.send(request).await.map_err(|_| Error::Gone)?;
+        answer.await.map_err(|_| Error::Gone)?
+    }
+}
+
+/// Begins to follow the network namespace of the calling thread; every change comes through the
+/// receiver.
+pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Seen>), Error> {
+    // Questions have a socket of their own: an overrun of notifications must not hurt them.
+    let (connection, handle, _) = rtnetlink::new_connection()?;
+    tokio::spawn(connection);
+    let (connection, _, notifications) = rtnetlink::new_multicast_connection(&GROUPS)?;
+    tokio::spawn(connection);
+    let (requests, incoming) = mpsc::channel(16);
+    let (changes, receiver) = mpsc::channel(16);
+    let follower = Follower {
+        next_hops: NextHops::new(handle.clone()),
+        handle,
+        changes,
+        seen: Host::default(),
+        renewed: BTreeSet::new(),
+        due: None,
+    };
+    tokio::spawn(follower.run(notifications, incoming));
+    Ok((Watch { requests }, receiver))
+}
+
+struct Follower {
+    handle: Handle,
+    next_hops: NextHops,
+    changes: mpsc::Sender<Seen>,
+    seen: Host,
+    renewed: BTreeSet<Ifindex>,
+    due: Option<Instant>,
+}
+
+type Notification = (NetlinkMessage<RouteNetlinkMessage>, SocketAddr);
+
+impl Follower {
+    async fn run(
+        mut self,
+        mut notifications: UnboundedReceiver<Notification>,
+        mut requests: mpsc::Receiver<Request>,
+    ) {
+        let mut probe = interval(PROBE);
+        probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let due = self.due;
+            tokio::select! {
+                notification = notifications.next() => match notification {
+                    Some((message, _)) => self.note(&message.payload),
+                    None => return,
+                },
+                request = requests.recv() => match request {
+                    Some(Request { queries, reply }) => {
+                        self.next_hops.follow(queries);
+                        // Whoever asked and went away loses only the answer.
+                        let _ = reply.send(self.look().await);
+                    }
+                    None => return,
+                },
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.report().await;
+                }
+                _ = probe.tick() => {
+                    if self.next_hops.probe().await {
+                        self.wake();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decides whether a notification is worth another look.
+    fn note(&mut self, payload: &NetlinkPayload<RouteNetlinkMessage>) {
+        use RouteNetlinkMessage as Message;
+        match payload {
+            NetlinkPayload::InnerMessage(message) => match message {
+                Message::NewNeighbour(entry) | Message::DelNeighbour(entry)
+                    if !self.next_hops.concerns(entry) =>
+                {
+                    return;
+                }
+                Message::NewNeighbour(_) | Message::DelNeighbour(_) => {
+                    self.next_hops.forget_neighbours();
+                }
+                // A bridge port that leaves its bridge is reported deleted under AF_BRIDGE.
+                Message::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
+                    self.renewed.insert(Ifindex(link.header.index));
+                    self.next_hops.forget_routes();
+                }
+                _ => self.next_hops.forget_routes(),
+            },
+            // Notifications were lost: nothing that is remembered can be trusted.
+            _ => {
+                self.next_hops.forget_routes();
+                self.next_hops.forget_neighbours();
+            }
+        }
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        self.due.get_or_insert_with(|| Instant::now() + SETTLE);
+    }
+
+    async fn report(&mut self) {
+        let before = self.seen.clone();
+        match self.look().await {
+            Ok(seen) if seen.host == before && seen.renewed.is_empty() => {}
+            // The supervisor is gone only when everything ends.
+            Ok(seen) => drop(self.changes.send(seen).await),
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the host's network; trying again");
+                self.due = Some(Instant::now() + PROBE);
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<Seen, Error> {
+        self.due = None;
+        let interfaces = snapshot::interfaces(&self.handle).await?;
+        let next_hops = self.next_hops.resolve(&interfaces).await?;
+        self.seen = Host {
+            interfaces,
+            next_hops,
+        };
+        Ok(Seen {
+            host: self.seen.clone(),
+            renewed: std::mem::take(&mut self.renewed),
+        })
+    }
+}

@@ -1,0 +1,305 @@
+//! Where unicast destinations are reached: the route to each, and its next hop's link address.
+//!
+//! Routes and neighbours are remembered until a notification casts doubt on them. Forwarding at tc
+//! does not touch the neighbour table, so entries in use would age out: whatever is not known to
+//! be reachable is asked for again (NTF_USE), as the kernel does for its own packets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use futures::TryStreamExt;
+use model::host::{Interface, NextHop, NextHopQuery};
+use model::net::{Ifindex, Mac};
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
+};
+use rtnetlink::{Handle, RouteMessageBuilder};
+
+use super::Error;
+
+pub(super) struct NextHops {
+    handle: Handle,
+    queries: BTreeSet<NextHopQuery>,
+    /// Answers of the routing table, by query.
+    routes: BTreeMap<NextHopQuery, Option<Via>>,
+    /// What the neighbour table holds of the next hops; `None`: not known.
+    neighbours: Option<BTreeMap<Via, Neighbour>>,
+}
+
+/// A neighbour: interface and address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Via {
+    interface: Ifindex,
+    address: IpAddr,
+    /// One of this host's own addresses.
+    local: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Neighbour {
+    state: NeighbourState,
+    mac: Option<Mac>,
+}
+
+impl NextHops {
+    pub(super) fn new(handle: Handle) -> Self {
+        Self {
+            handle,
+            queries: BTreeSet::new(),
+            routes: BTreeMap::new(),
+            neighbours: None,
+        }
+    }
+
+    /// Sets the destinations to follow.
+    pub(super) fn follow(&mut self, queries: Vec<NextHopQuery>) {
+        self.queries = queries.into_iter().collect();
+        let queries = &self.queries;
+        self.routes.retain(|query, _| queries.contains(query));
+    }
+
+    pub(super) fn forget_routes(&mut self) {
+        self.routes.clear();
+    }
+
+    pub(super) fn forget_neighbours(&mut self) {
+        self.neighbours = None;
+    }
+
+    /// Says whether a neighbour table entry is that of a next hop.
+    pub(super) fn concerns(&self, entry: &NeighbourMessage) -> bool {
+        let Some(address) = destination(entry) else {
+            return false;
+        };
+        let interface = Ifindex(entry.header.ifindex);
+        let mut vias = self.routes.values().flatten();
+        vias.any(|via| via.interface == interface && via.address == address)
+    }
+
+    /// Answers all queries.
+    pub(super) async fn resolve(
+        &mut self,
+        interfaces: &BTreeMap<Ifindex, Interface>,
+    ) -> Result<BTreeMap<NextHopQuery, NextHop>, Error> {
+        let missing = self.queries.iter().filter(|q| !self.routes.contains_key(q));
+        let missing: Vec<NextHopQuery> = missing.cloned().collect();
+        for query in missing {
+            let via = self.route(&query, interfaces).await;
+            self.routes.insert(query, via);
+        }
+        self.look_at_neighbours(interfaces).await?;
+        let answers = self.routes.iter().map(|(query, via)| {
+            let next_hop = via.map_or(NextHop::NoRoute, |via| self.next_hop(via, interfaces));
+            (query.clone(), next_hop)
+        });
+        Ok(answers.collect())
+    }
+
+    /// Asks for neighbours that are not known to be reachable. Says whether what is remembered of
+    /// them should be read again.
+    pub(super) async fn probe(&mut self) -> bool {
+        let known = self.neighbours.as_ref();
+        let doubtful = self.routes.values().flatten().filter(|via| {
+            let entry = known.and_then(|known| known.get(via));
+            !via.local && entry.is_none_or(Neighbour::is_doubtful)
+        });
+        let doubtful: BTreeSet<Via> = doubtful.copied().collect();
+        for via in &doubtful {
+            self.ask(*via).await;
+        }
+        if doubtful.is_empty() {
+            return false;
+        }
+        self.forget_neighbours();
+        true
+    }
+
+    fn next_hop(&self, via: Via, interfaces: &BTreeMap<Ifindex, Interface>) -> NextHop {
+        let Via {
+            interface, address, ..
+        } = via;
+        let own = interfaces.get(&interface).and_then(|link| link.mac);
+        let neighbour = self.neighbours.as_ref().and_then(|known| known.get(&via));
+        let resolved = |mac| NextHop::Resolved {
+            interface,
+            via: address,
+            mac,
+        };
+        match (own, neighbour.and_then(Neighbour::valid_mac)) {
+            (None, _) => resolved(None),
+            (Some(own), _) if via.local => resolved(Some(own)),
+            (Some(_), Some(mac)) => resolved(Some(mac)),
+            (Some(_), None) => NextHop::Unresolved {
+                interface,
+                via: address,
+            },
+        }
+    }
+
+    async fn route(
+        &self,
+        query: &NextHopQuery,
+        interfaces: &BTreeMap<Ifindex, Interface>,
+    ) -> Option<Via> {
+        let mut message = request(query.destination);
+        if let Some(name) = &query.interface {
+            let link = interfaces.values().find(|link| link.name == *name)?;
+            message.attributes.push(RouteAttribute::Oif(link.index.0));
+        }
+        // An error is the kernel's way to say that there is no route.
+        let mut answers = Box::pin(self.handle.route().get(message).execute());
+        let answer = answers.try_next().await.ok().flatten()?;
+        via(query.destination, &answer)
+    }
+
+    /// Reads the neighbour table where it is not known, and asks for what it lacks.
+    async fn look_at_neighbours(
+        &mut self,
+        interfaces: &BTreeMap<Ifindex, Interface>,
+    ) -> Result<(), Error> {
+        let vias: BTreeSet<Via> = self.routes.values().flatten().copied().collect();
+        let asked = self.neighbours.as_ref();
+        if vias
+            .iter()
+            .all(|via| asked.is_some_and(|known| known.contains_key(via)))
+        {
+            return Ok(());
+        }
+        let dump = |source| Error::Dump {
+            what: "neighbours",
+            source,
+        };
+        let entries = self.handle.neighbours().get().execute();
+        let entries: Vec<NeighbourMessage> = entries.try_collect().await.map_err(dump)?;
+        let found: BTreeMap<(Ifindex, IpAddr), Neighbour> =
+            entries.iter().filter_map(neighbour).collect();
+        let mut known = BTreeMap::new();
+        for via in vias {
+            let has_header = interfaces
+                .get(&via.interface)
+                .is_some_and(|l| l.mac.is_some());
+            let entry = found.get(&(via.interface, via.address)).cloned();
+            if entry.is_none() && has_header && !via.local {
+                self.ask(via).await;
+            }
+            let unknown = Neighbour {
+                state: NeighbourState::None,
+                mac: None,
+            };
+            known.insert(via, entry.unwrap_or(unknown));
+        }
+        self.neighbours = Some(known);
+        Ok(())
+    }
+
+    /// Has the kernel resolve or confirm a neighbour.
+    async fn ask(&self, via: Via) {
+        let request = self
+            .handle
+            .neighbours()
+            .add(via.interface.0, via.address)
+            .state(NeighbourState::None)
+            .flags(NeighbourFlags::Use)
+            .replace();
+        // A link that is down or gone cannot be asked; it is looked at again when that changes.
+        if let Err(error) = request.execute().await {
+            tracing::debug!(%error, address = %via.address, "cannot ask for a neighbour");
+        }
+    }
+}
+
+impl Neighbour {
+    fn valid_mac(&self) -> Option<Mac> {
+        use NeighbourState as State;
+        let valid = matches!(
+            self.state,
+            State::Reachable
+                | State::Stale
+                | State::Delay
+                | State::Probe
+                | State::Noarp
+                | State::Permanent
+        );
+        self.mac.filter(|_| valid)
+    }
+
+    const fn is_doubtful(&self) -> bool {
+        use NeighbourState as State;
+        matches!(
+            self.state,
+            State::None | State::Stale | State::Failed | State::Other(_)
+        )
+    }
+}
+
+fn request(destination: IpAddr) -> RouteMessage {
+    match destination {
+        IpAddr::V4(address) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+            .destination_prefix(address, 32)
+            .build(),
+        IpAddr::V6(address) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
+            .destination_prefix(address, 128)
+            .build(),
+    }
+}
+
+fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
+    let local = match answer.header.kind {
+        RouteType::Local => true,
+        RouteType::Unicast | RouteType::Broadcast | RouteType::Anycast => false,
+        _ => return None,
+    };
+    let mut interface = None;
+    let mut address = destination;
+    for attribute in &answer.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => interface = Some(Ifindex(*index)),
+            RouteAttribute::Gateway(RouteAddress::Inet(gateway)) => address = (*gateway).into(),
+            RouteAttribute::Gateway(RouteAddress::Inet6(gateway)) => address = (*gateway).into(),
+            RouteAttribute::Via(RouteVia::Inet(gateway)) => address = (*gateway).into(),
+            RouteAttribute::Via(RouteVia::Inet6(gateway)) => address = (*gateway).into(),
+            _ => {}
+        }
+    }
+    Some(Via {
+        interface: interface?,
+        address,
+        local,
+    })
+}
+
+fn destination(entry: &NeighbourMessage) -> Option<IpAddr> {
+    entry
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
+                Some((*address).into())
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
+                Some((*address).into())
+            }
+            _ => None,
+        })
+}
+
+fn neighbour(entry: &NeighbourMessage) -> Option<((Ifindex, IpAddr), Neighbour)> {
+    let mac = entry
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(bytes) => {
+                bytes.as_slice().try_into().ok().map(Mac)
+            }
+            _ => None,
+        });
+    let neighbour = Neighbour {
+        state: entry.header.state.clone(),
+        mac,
+    };
+    let key = (Ifindex(entry.header.ifindex), destination(entry)?);
+    Some((key, neighbour))
+}

@@ -1,0 +1,88 @@
+//! Links and their addresses, as the kernel lists them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use futures::TryStreamExt;
+use model::host::Interface;
+use model::net::{Ifindex, Mac};
+use rtnetlink::Handle;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+
+use super::Error;
+
+/// Reads all links with their addresses.
+pub(super) async fn interfaces(handle: &Handle) -> Result<BTreeMap<Ifindex, Interface>, Error> {
+    let dump = |what| move |source| Error::Dump { what, source };
+    let links = handle.link().get().execute();
+    let links: Vec<LinkMessage> = links.try_collect().await.map_err(dump("links"))?;
+    let addresses = handle.address().get().execute();
+    let addresses: Vec<AddressMessage> =
+        addresses.try_collect().await.map_err(dump("addresses"))?;
+    let mut interfaces: BTreeMap<Ifindex, Interface> = links
+        .iter()
+        .map(interface)
+        .map(|interface| (interface.index, interface))
+        .collect();
+    let mut ranked: Vec<(u8, Ifindex, IpAddr)> = addresses.iter().filter_map(address).collect();
+    // Stable: within a rank the kernel's order stays.
+    ranked.sort_by_key(|(rank, ..)| *rank);
+    for (_, index, address) in ranked {
+        if let Some(interface) = interfaces.get_mut(&index) {
+            interface.addresses.push(address);
+        }
+    }
+    Ok(interfaces)
+}
+
+fn interface(link: &LinkMessage) -> Interface {
+    let header = &link.header;
+    let mut carrier = true;
+    let mut interface = Interface {
+        index: Ifindex(header.index),
+        name: String::new(),
+        up: false,
+        mtu: 0,
+        mac: None,
+        addresses: Vec::new(),
+    };
+    let has_header = matches!(
+        header.link_layer_type,
+        LinkLayerType::Ether | LinkLayerType::Loopback
+    );
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
+            LinkAttribute::Carrier(value) => carrier = *value != 0,
+            LinkAttribute::Address(bytes) if has_header => {
+                interface.mac = bytes.as_slice().try_into().ok().map(Mac);
+            }
+            _ => {}
+        }
+    }
+    interface.up = header.flags.contains(LinkFlags::Up) && carrier;
+    interface
+}
+
+/// An address that can be sent from, with its rank: primary ones before secondary and deprecated.
+fn address(message: &AddressMessage) -> Option<(u8, Ifindex, IpAddr)> {
+    let mut flags = AddressFlags::from_bits_truncate(message.header.flags.bits().into());
+    let (mut local, mut other) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            // On a point-to-point link IFA_ADDRESS is the peer's and IFA_LOCAL the own one.
+            AddressAttribute::Local(address) => local = Some(*address),
+            AddressAttribute::Address(address) => other = Some(*address),
+            AddressAttribute::Flags(all) => flags = *all,
+            _ => {}
+        }
+    }
+    if flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed) {
+        return None;
+    }
+    let later = AddressFlags::Secondary | AddressFlags::Deprecated;
+    let rank = u8::from(flags.intersects(later));
+    Some((rank, Ifindex(message.header.index), local.or(other)?))
+}

@@ -1,0 +1,156 @@
+//! What belongs to one instance alone: its lock, its directory, and the bpffs all instances share.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use crate::error::DaemonError;
+use crate::options::Options;
+
+/// An instance, claimed for this process as long as the value lives.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    name: String,
+    directory: PathBuf,
+    lock_path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Instance {
+    /// Claims the instance, or says who has it.
+    pub(crate) fn claim(options: &Options) -> Result<Self, DaemonError> {
+        let directory = options.run_directory.join(&options.instance);
+        make_directory(&options.run_directory, 0o755)?;
+        let lock_path = options
+            .run_directory
+            .join(format!("{}.lock", options.instance));
+        let lock = lock(&lock_path, &options.instance)?;
+        make_directory(&directory, 0o700)?;
+        Ok(Self {
+            name: options.instance.clone(),
+            directory,
+            lock_path,
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory of the running rules.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Whoever waits for the lock checks that the file it locked is still the one at the path.
+        let _ = fs::remove_file(&self.lock_path);
+        // Goes only when it is empty: running rules of a daemon that keeps forwarding stay.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
+    let failed = |operation| {
+        move |source| DaemonError::File {
+            path: path.to_owned(),
+            operation,
+            source,
+        }
+    };
+    loop {
+        let mut open = OpenOptions::new();
+        let open = open.read(true).write(true).create(true).truncate(false);
+        let file = open.open(path).map_err(failed("open the lock"))?;
+        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((mut file, _)) => {
+                let mut pid = String::new();
+                let _ = file.read_to_string(&mut pid);
+                return Err(DaemonError::AlreadyRunning {
+                    name: name.to_owned(),
+                    pid: pid.trim().to_owned(),
+                });
+            }
+        };
+        let held = lock.metadata().map_err(failed("read the lock"))?;
+        // The former owner may have removed the file between the opening and the locking.
+        if fs::metadata(path).is_ok_and(|there| there.ino() == held.ino()) {
+            lock.set_len(0).map_err(failed("write the lock"))?;
+            writeln!(lock, "{}", std::process::id()).map_err(failed("write the lock"))?;
+            return Ok(lock);
+        }
+    }
+}
+
+fn make_directory(path: &Path, mode: u32) -> Result<(), DaemonError> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(|source| DaemonError::File {
+        path: path.to_owned(),
+        operation: "make the directory",
+        source,
+    })
+}
+
+/// Mounts bpffs where it is missing. A failure is only logged: the kernel path then says itself
+/// why it is not available.
+pub(crate) fn mount_bpffs(path: &Path) {
+    if statfs(path).is_ok_and(|there| there.filesystem_type() == BPF_FS_MAGIC) {
+        return;
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RELATIME;
+    match mount(Some("bpf"), path, Some("bpf"), flags, Some("mode=0700")) {
+        Ok(()) => tracing::info!(path = %path.display(), "mounted bpffs"),
+        Err(error) => tracing::warn!(path = %path.display(), %error, "cannot mount bpffs"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(directory: &Path) -> Options {
+        Options {
+            run_directory: directory.join("run"),
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn refuses_a_second_claim_by_name_and_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        let first = Instance::claim(&options).unwrap();
+        let error = Instance::claim(&options).unwrap_err();
+        assert_eq!(error.exit_code(), 69);
+        let expected = format!(
+            "instance \"default\" is run by process {} already",
+            std::process::id()
+        );
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        drop(first);
+        let again = Instance::claim(&options).unwrap();
+        assert_eq!(again.name(), "default");
+    }
+
+    #[test]
+    fn leaves_nothing_behind_but_running_rules() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        drop(Instance::claim(&options).unwrap());
+        assert_eq!(fs::read_dir(&options.run_directory).unwrap().count(), 0);
+        let second = Instance::claim(&options).unwrap();
+        let kept = second.directory().join("running.json");
+        fs::write(&kept, "{}").unwrap();
+        drop(second);
+        assert!(kept.exists());
+    }
+}

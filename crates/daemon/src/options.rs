@@ -1,0 +1,56 @@
+//! How a daemon is started.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use model::placement::PathChoice;
+
+/// How a daemon is started. The defaults are those of the default instance.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the instance; it owns its lock, pins and running rules.
+    pub instance: String,
+    /// The control socket.
+    pub socket: PathBuf,
+    /// The configuration; `None`: `/etc/mcr/mcr.toml` if it is there.
+    pub config: Option<PathBuf>,
+    /// Path of rules and interfaces that do not ask for one.
+    pub path: PathChoice,
+    /// Worker processes of the userspace path; 0: one per core this process may use.
+    pub workers: usize,
+    /// Address of the read-only listener for metrics and health; `None`: nothing listens on TCP.
+    pub listen: Option<SocketAddr>,
+    /// Program and arguments that run a worker; empty: no userspace path.
+    pub worker_command: Vec<OsString>,
+    /// Program and arguments that run a keeper of membership sockets, which is given the path of
+    /// its socket as last argument; empty: memberships end with this process.
+    pub keeper_command: Vec<OsString>,
+    /// Whether the kernel path goes on forwarding after SIGTERM.
+    pub keep_forwarding: bool,
+    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
+    pub allow_link_local: bool,
+    /// Directory of locks and, one directory per instance, of running rules.
+    pub run_directory: PathBuf,
+    /// Where bpffs is, or is to be mounted.
+    pub bpffs: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            instance: "default".to_owned(),
+            socket: PathBuf::from("/run/mcr/mcr.sock"),
+            config: None,
+            path: PathChoice::Auto,
+            workers: 0,
+            listen: None,
+            worker_command: Vec::new(),
+            keeper_command: Vec::new(),
+            keep_forwarding: false,
+            allow_link_local: false,
+            run_directory: PathBuf::from("/run/mcr"),
+            bpffs: PathBuf::from("/sys/fs/bpf"),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The control socket: claimed, never taken from a daemon that lives, removed at the end.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{Group, chown};
+
+use crate::error::DaemonError;
+
+/// Who may use the socket besides its owner.
+const GROUP: &str = "mcr";
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// The bound control socket; its file goes with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Listener {
+    /// Binds the socket, 0660 and of group `mcr` where there is one. A socket nobody listens on
+    /// any more is replaced; anything else at the path is left alone.
+    pub(crate) fn bind(path: &Path) -> Result<Self, DaemonError> {
+        let failed = |problem: String| DaemonError::Socket {
+            path: path.to_owned(),
+            problem,
+        };
+        if let Some(directory) = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
+            fs::create_dir_all(directory)
+                .map_err(|error| failed(format!("cannot make its directory: {error}")))?;
+        }
+        refuse_taken(path).map_err(failed)?;
+        // Made under another name and moved into place: never there with the wrong owner.
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let temporary = PathBuf::from(name);
+        let bound = make(&temporary).and_then(|listener| {
+            fs::rename(&temporary, path)?;
+            let inode = fs::symlink_metadata(path)?.ino();
+            Ok((listener, inode))
+        });
+        let (listener, inode) = bound.map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            failed(format!("cannot make it: {error}"))
+        })?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            inode,
+        })
+    }
+
+    /// The listening end.
+    pub(crate) fn listener(&self) -> io::Result<UnixListener> {
+        let listener = self.listener.try_clone()?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let own = |there: fs::Metadata| there.ino() == self.inode;
+        if fs::symlink_metadata(&self.path).is_ok_and(own) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn refuse_taken(path: &Path) -> Result<(), String> {
+    let there = match fs::symlink_metadata(path) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("cannot look at it: {error}")),
+    };
+    if !there.file_type().is_socket() {
+        return Err("is there and is no socket; remove it or choose another with --socket".into());
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(
+            "another daemon listens on it; stop that one or choose another socket \
+                      with --socket"
+                .into(),
+        ),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) => Err(format!("cannot tell whether it is in use: {error}")),
+    }
+}
+
+fn make(path: &Path) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(BACKLOG)?)?;
+    if let Ok(Some(group)) = Group::from_name(GROUP) {
+        chown(path, None, Some(group.gid))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binds_with_owner_and_group_only_and_removes_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run/mcr.sock");
+        let listener = Listener::bind(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn replaces_a_stale_socket_but_never_one_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mcr.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "stale");
+        let first = Listener::bind(&path).unwrap();
+        let error = Listener::bind(&path).unwrap_err();
+        assert!(error.to_string().contains("another daemon listens on it"));
+        assert_eq!(error.exit_code(), 69);
+        drop(first);
+    }
+
+    #[test]
+    fn leaves_a_file_alone_that_is_no_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mcr.sock");
+        fs::write(&path, "precious").unwrap();
+        assert!(Listener::bind(&path).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

@@ -1,0 +1,147 @@
+//! Counters and states put together into what `mcr stats` shows.
+
+use std::collections::BTreeMap;
+
+use api::reply::{OutputStats, RuleStats, State, Stats, Traffic, WorkerStats};
+use dataplane::counters::{self, Counters, Drops, OutputCounters, RuleCounters, WorkerCounters};
+use model::table::Path;
+
+use crate::view::{OutputState, RuleState, View};
+
+/// The reason that is shown even before it occurred.
+const ALWAYS_SHOWN: &str = "too_big";
+
+/// Who counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) instance: String,
+    pub(crate) started: std::time::Instant,
+}
+
+/// Makes the statistics.
+pub(crate) fn stats(identity: &Identity, view: &View, counters: &Counters) -> Stats {
+    let none = RuleCounters::default();
+    let of = |state: &RuleState| {
+        let counted = counters.rules.get(&state.name).unwrap_or(&none);
+        rule(state, counted)
+    };
+    Stats {
+        instance: identity.instance.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_seconds: identity.started.elapsed().as_secs_f64(),
+        rules: view.states.iter().map(of).collect(),
+        workers: counters.workers.iter().map(worker).collect(),
+    }
+}
+
+/// Writes final statistics into the log.
+pub(crate) fn log(stats: &Stats) {
+    for rule in &stats.rules {
+        let dropped: u64 = rule.dropped.values().sum();
+        tracing::info!(
+            rule = rule.name,
+            received = rule.received.packets,
+            dropped,
+            "final"
+        );
+        for output in &rule.outputs {
+            let dropped: u64 = output.dropped.values().sum();
+            tracing::info!(
+                rule = rule.name,
+                output = output.to,
+                sent = output.sent.packets,
+                dropped,
+                "final"
+            );
+        }
+    }
+    for worker in &stats.workers {
+        tracing::info!(
+            worker = worker.id,
+            received = worker.received,
+            matched = worker.matched,
+            forwarded = worker.forwarded,
+            buffer_exhausted = worker.buffer_exhausted,
+            restarts = worker.restarts,
+            "final"
+        );
+    }
+}
+
+/// Makes the statistics of one rule.
+pub(crate) fn rule(state: &RuleState, counted: &RuleCounters) -> RuleStats {
+    let none = OutputCounters::default();
+    let outputs = state.outputs.iter().zip(0..).map(|(state, index)| {
+        let counted = counted.outputs.get(&index).unwrap_or(&none);
+        output(state, counted)
+    });
+    RuleStats {
+        name: state.name.clone(),
+        state: state.state,
+        state_reason: state.reason.clone(),
+        path: path_name(state.path).to_owned(),
+        path_reason: state.path_reason.clone(),
+        inputs: state.inputs.clone(),
+        received: traffic(counted.received),
+        dropped: dropped(&counted.dropped),
+        outputs: outputs.collect(),
+    }
+}
+
+/// The path's name in JSON and metrics.
+pub(crate) const fn path_name(path: Path) -> &'static str {
+    match path {
+        Path::Kernel => "kernel",
+        Path::Userspace => "userspace",
+    }
+}
+
+fn output(state: &OutputState, counted: &OutputCounters) -> OutputStats {
+    let mut dropped = dropped(&counted.dropped);
+    dropped.entry(ALWAYS_SHOWN.to_owned()).or_default();
+    OutputStats {
+        to: state.to.clone(),
+        state: match state.down {
+            None => State::Up,
+            Some(_) => State::Down,
+        },
+        reason: state.down.clone(),
+        sent: traffic(counted.sent),
+        dropped,
+    }
+}
+
+fn traffic(counted: counters::Traffic) -> Traffic {
+    Traffic {
+        packets: counted.packets,
+        bytes: counted.bytes,
+    }
+}
+
+fn dropped(drops: &Drops) -> BTreeMap<String, u64> {
+    drops
+        .occurred()
+        .map(|(reason, count)| (reason.as_str().to_owned(), count))
+        .collect()
+}
+
+fn worker(counted: &WorkerCounters) -> WorkerStats {
+    WorkerStats {
+        id: counted.id,
+        cpu: counted.cpu,
+        pid: counted.pid,
+        state: match counted.pid {
+            0 => "backoff",
+            _ => "running",
+        }
+        .to_owned(),
+        restarts: counted.restarts,
+        received: counted.received,
+        matched: counted.matched,
+        not_matched: counted.not_matched,
+        forwarded: counted.forwarded,
+        buffer_exhausted: counted.buffer_exhausted,
+        receive_errors: counted.receive_errors,
+        transmit_errors: counted.transmit_errors,
+    }
+}

@@ -1,0 +1,175 @@
+//! The supervisor: one task that owns rules, memberships and the running set, and carries out what
+//! the core decides. Readers never wait for it: they look at the view.
+
+mod changes;
+mod start;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::reply::Change;
+use dataplane::Close;
+use model::compile::Compiled;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::block_in_place;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::config;
+use crate::core::{Core, Refusal, Request};
+use crate::engine::Engine;
+use crate::error::DaemonError;
+use crate::events::{self, Events};
+use crate::host::{Seen, Watch};
+use crate::instance::Instance;
+use crate::memberships::Joined;
+use crate::options::Options;
+use crate::socket::Listener;
+use crate::state::Store;
+use crate::statistics::{self, Identity};
+use crate::view::View;
+
+/// How often joins that failed are tried again, and workers looked at.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A request and where to answer it.
+pub(crate) type Asked = (Request, oneshot::Sender<Result<Change, Refusal>>);
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) async fn run(
+    options: &Options,
+    instance: &Instance,
+    listener: Listener,
+) -> Result<(), DaemonError> {
+    start::start(options, instance, &listener)
+        .await?
+        .serve()
+        .await
+}
+
+struct Supervisor {
+    options: Options,
+    identity: Identity,
+    core: Core,
+    engine: Engine,
+    joined: Joined,
+    watch: Watch,
+    store: Store,
+    events: Events,
+    view: watch::Sender<Arc<View>>,
+    /// What the view was made of.
+    compiled: Compiled,
+    requests: mpsc::Receiver<Asked>,
+    links: mpsc::Receiver<Seen>,
+    signals: Signals,
+    /// Restarts of each worker as last seen.
+    restarts: BTreeMap<u32, u64>,
+    /// A change of the host that could not be carried out yet.
+    pending: Option<Seen>,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, DaemonError> {
+        let catch = |kind| signal(kind).map_err(DaemonError::Runtime);
+        Ok(Self {
+            terminate: catch(SignalKind::terminate())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            hangup: catch(SignalKind::hangup())?,
+        })
+    }
+}
+
+impl Supervisor {
+    async fn serve(mut self) -> Result<(), DaemonError> {
+        let mut retry = interval(RETRY);
+        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = self.signals.terminate.recv() => break,
+                _ = self.signals.interrupt.recv() => break,
+                _ = self.signals.hangup.recv() => self.reload().await,
+                Some(asked) = self.requests.recv() => self.answer(asked).await,
+                Some(seen) = self.links.recv() => self.host_changed(seen).await,
+                _ = retry.tick() => self.look_after().await,
+            }
+        }
+        self.stop().await
+    }
+
+    /// Makes the running rules those of the configuration, as it is now.
+    async fn reload(&mut self) {
+        let config = config::read(self.options.config.as_deref(), self.core.policy());
+        let outcome = match config {
+            Ok(config) => {
+                self.core.configure(&config);
+                let changed = self.change_to(config.rules).await;
+                changed.map_err(|refusal| refusal.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        self.events.tell(match outcome {
+            Ok(change) => {
+                let message = format!(
+                    "configuration read again: {} added, {} removed, {} changed, {} unchanged",
+                    change.added.len(),
+                    change.removed.len(),
+                    change.changed.len(),
+                    change.unchanged
+                );
+                events::event(api::event::EventKind::Reloaded, message)
+            }
+            Err(reason) => {
+                let message = format!("configuration not used, the rules stay: {reason}");
+                events::event(api::event::EventKind::ReloadFailed, message)
+            }
+        });
+    }
+
+    /// Tries again what could not be done, and notices what nobody reports.
+    async fn look_after(&mut self) {
+        if let Some(seen) = self.pending.take() {
+            self.host_changed(seen).await;
+        }
+        if self.joined.is_incomplete() {
+            block_in_place(|| self.joined.settle(self.core.wanted()));
+            self.publish_joined();
+        }
+        if let Ok(counters) = self.engine.counters().await {
+            for worker in &counters.workers {
+                let before = self.restarts.insert(worker.id, worker.restarts);
+                if before.is_some_and(|before| before < worker.restarts) {
+                    self.events.tell(events::worker_restarted(worker));
+                }
+            }
+        }
+    }
+
+    async fn stop(mut self) -> Result<(), DaemonError> {
+        // Requests that wait are refused rather than left without an answer.
+        self.requests.close();
+        while let Ok((_, reply)) = self.requests.try_recv() {
+            let _ = reply.send(Err(Refusal::Stopping));
+        }
+        if let Ok(counters) = self.engine.counters().await {
+            let view = self.view.borrow().clone();
+            statistics::log(&statistics::stats(&self.identity, &view, &counters));
+        }
+        let how = if self.options.keep_forwarding {
+            Close::KeepForwarding
+        } else {
+            Close::Detach
+        };
+        let closed = self.engine.close(how).await;
+        if how == Close::Detach {
+            self.store.remove();
+        }
+        Ok(closed?)
+    }
+}

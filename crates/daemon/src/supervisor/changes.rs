@@ -1,0 +1,156 @@
+//! Changes of rules and of the host, carried out whole or not at all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::reply::Change;
+use model::compile::Compiled;
+use model::host::Host;
+use model::net::Ifindex;
+use model::ruleset::RuleSet;
+use tokio::task::block_in_place;
+
+use super::{Asked, Supervisor};
+use crate::core::{Core, Refusal, Request, Step};
+use crate::engine;
+use crate::events;
+use crate::host::Seen;
+use crate::state::Running;
+use crate::view::{self, View};
+
+impl Supervisor {
+    pub(super) async fn answer(&mut self, (request, reply): Asked) {
+        let outcome = self.change(&request).await;
+        // Whoever asked may have gone away.
+        let _ = reply.send(outcome);
+    }
+
+    async fn change(&mut self, request: &Request) -> Result<Change, Refusal> {
+        let rules = block_in_place(|| self.core.asked(request))?;
+        if request.is_dry_run() {
+            return Ok(self.core.compare(&rules));
+        }
+        self.change_to(rules).await
+    }
+
+    /// Makes `rules` the running ones.
+    pub(super) async fn change_to(&mut self, rules: RuleSet) -> Result<Change, Refusal> {
+        let unavailable = |error: &dyn std::error::Error| Refusal::Unavailable(error.to_string());
+        let queries = Core::queries(&rules);
+        let seen = self.watch.look(queries).await;
+        let seen = seen.map_err(|error| unavailable(&error))?;
+        block_in_place(|| self.joined.renew(&seen.renewed));
+        let came_back = came_back(self.core.host(), &seen.host);
+        let (rules, host) = (Arc::new(rules), Arc::new(seen.host));
+        let step = block_in_place(|| self.core.step(rules, host, &seen.renewed));
+        let required = block_in_place(|| self.joined.require(&step.wanted));
+        let carried = match required {
+            Ok(()) => {
+                let applied = self.apply(&step, &seen.renewed).await;
+                applied.map_err(|error| unavailable(&error))
+            }
+            Err(error) => Err(unavailable(&error)),
+        };
+        if let Err(refusal) = carried {
+            block_in_place(|| self.joined.settle(self.core.wanted()));
+            return Err(refusal);
+        }
+        let change = step.change.clone();
+        self.finish(step, &came_back);
+        for event in events::of_change(&change) {
+            self.events.tell(event);
+        }
+        Ok(change)
+    }
+
+    /// Follows the host. What cannot be carried out is tried again.
+    pub(super) async fn host_changed(&mut self, seen: Seen) {
+        block_in_place(|| self.joined.renew(&seen.renewed));
+        let came_back = came_back(self.core.host(), &seen.host);
+        let (rules, host) = (self.core.rules().clone(), Arc::new(seen.host.clone()));
+        let step = block_in_place(|| self.core.step(rules, host, &seen.renewed));
+        match self.apply(&step, &seen.renewed).await {
+            Ok(()) => self.finish(step, &came_back),
+            Err(error) => {
+                tracing::warn!(%error, "cannot follow the host; trying again");
+                self.pending = Some(seen);
+            }
+        }
+    }
+
+    async fn apply(
+        &mut self,
+        step: &Step,
+        renewed: &BTreeSet<Ifindex>,
+    ) -> Result<(), engine::Error> {
+        if !step.cleared.is_empty() {
+            let cleared = step.cleared.clone();
+            self.engine.apply(cleared, Vec::new()).await?;
+            self.core.accept_cleared(renewed);
+        }
+        let (diff, gone) = (step.diff.clone(), step.gone.clone());
+        self.engine.apply(diff, gone).await
+    }
+
+    /// Everything that follows once the dataplane has the table.
+    pub(super) fn finish(&mut self, step: Step, came_back: &[Ifindex]) {
+        let before = self.core.generation();
+        let compiled = self.core.accept(step);
+        self.pending = None;
+        block_in_place(|| {
+            for link in came_back {
+                self.joined.rejoin(*link);
+            }
+            self.joined.settle(self.core.wanted());
+            if self.core.generation() != before {
+                self.save();
+            }
+        });
+        self.publish(compiled);
+    }
+
+    /// Writes the running rules down.
+    pub(super) fn save(&self) {
+        let documents = self.core.rules().to_documents();
+        let running = Running::new(self.core.generation(), documents);
+        if let Err(error) = self.store.save(&running) {
+            tracing::error!(%error, "cannot write the running rules; a crash would lose this change");
+        }
+    }
+
+    /// Shows everybody what is.
+    fn publish(&mut self, compiled: Compiled) {
+        let states = view::states(&compiled, &self.joined);
+        self.compiled = compiled;
+        self.show(states);
+    }
+
+    /// Shows what changed in the memberships.
+    pub(super) fn publish_joined(&mut self) {
+        self.show(view::states(&self.compiled, &self.joined));
+    }
+
+    fn show(&self, states: Vec<view::RuleState>) {
+        let before = self.view.borrow().clone();
+        let view = View {
+            generation: self.core.generation(),
+            rules: self.core.rules().clone(),
+            states,
+            host: self.core.host().clone(),
+            ready: true,
+        };
+        for event in events::between(&before, &view) {
+            self.events.tell(event);
+        }
+        self.view.send_replace(Arc::new(view));
+    }
+}
+
+/// Links that are up and were down: whoever listens behind them may have forgotten our groups.
+fn came_back(before: &Host, now: &Host) -> Vec<Ifindex> {
+    let back = now.interfaces.values().filter(|link| {
+        let before = before.interfaces.get(&link.index);
+        link.up && before.is_some_and(|before| !before.up)
+    });
+    back.map(|link| link.index).collect()
+}

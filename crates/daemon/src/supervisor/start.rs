@@ -1,0 +1,148 @@
+//! From nothing to the first live rules.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use model::placement::{PathChoice, Support};
+use model::ruleset::{Policy, RuleSet};
+use tokio::sync::{mpsc, watch};
+use tokio::task::block_in_place;
+
+use super::{Signals, Supervisor};
+use crate::core::Core;
+use crate::error::DaemonError;
+use crate::events::Events;
+use crate::instance::Instance;
+use crate::memberships::Joined;
+use crate::options::Options;
+use crate::server::{self, Api};
+use crate::socket::Listener;
+use crate::state::Store;
+use crate::statistics::Identity;
+use crate::view::View;
+use crate::{config, engine, host};
+
+/// Changes that may wait for the supervisor.
+const QUEUE: usize = 64;
+
+pub(super) async fn start(
+    options: &Options,
+    instance: &Instance,
+    listener: &Listener,
+) -> Result<Supervisor, DaemonError> {
+    let signals = Signals::new()?;
+    let policy = Policy {
+        allow_link_local: options.allow_link_local,
+    };
+    let config = config::read(options.config.as_deref(), policy)?;
+    let (engine, support) = engine::start(dataplane::Options {
+        instance: instance.name().to_owned(),
+        bpffs: options.bpffs.clone(),
+        workers: options.workers,
+        kernel: options.path != PathChoice::Userspace,
+        worker_command: options.worker_command.clone(),
+        ..dataplane::Options::default()
+    })?;
+    require_path(&support, options.path)?;
+    let mut core = Core::new(support.clone(), options.path, policy);
+    core.configure(&config);
+    let store = Store::new(instance.directory());
+    let rules = first_rules(&store, &mut core, config.rules);
+    let (watch, links) = host::follow()?;
+    let (asks, requests) = mpsc::channel(QUEUE);
+    let (sender, view) = watch::channel(Arc::new(View::default()));
+    let identity = Identity {
+        instance: instance.name().to_owned(),
+        started: Instant::now(),
+    };
+    let events = Events::new();
+    let mut supervisor = Supervisor {
+        options: options.clone(),
+        identity: identity.clone(),
+        core,
+        engine: engine.clone(),
+        joined: Joined::default(),
+        watch,
+        store,
+        events: events.clone(),
+        view: sender,
+        compiled: Default::default(),
+        requests,
+        links,
+        signals,
+        restarts: Default::default(),
+        pending: None,
+    };
+    supervisor.first_step(rules).await?;
+    let api = Api {
+        identity,
+        asks,
+        engine,
+        events,
+        view,
+        support: Arc::new(support),
+        socket: options.socket.clone(),
+    };
+    server::serve(api, listener, options.listen).await?;
+    tracing::info!(
+        instance = instance.name(),
+        socket = %options.socket.display(),
+        rules = supervisor.core.rules().len(),
+        "ready"
+    );
+    Ok(supervisor)
+}
+
+impl Supervisor {
+    /// Brings the first rules to the dataplane, which may have others from before.
+    async fn first_step(&mut self, rules: RuleSet) -> Result<(), DaemonError> {
+        let seen = self.watch.look(Core::queries(&rules)).await?;
+        let (rules, host) = (Arc::new(rules), Arc::new(seen.host));
+        let step = block_in_place(|| self.core.step(rules, host, &BTreeSet::new()));
+        // Joined before anything is forwarded and before anything of an earlier run is left.
+        block_in_place(|| self.joined.settle(&step.wanted));
+        self.engine.sync(step.compiled.table.clone()).await?;
+        self.finish(step, &[]);
+        block_in_place(|| self.save());
+        Ok(())
+    }
+}
+
+/// After a crash or with `--keep-forwarding` the running rules of before, otherwise those of the
+/// configuration.
+fn first_rules(store: &Store, core: &mut Core, configured: RuleSet) -> RuleSet {
+    let Some(running) = store.load() else {
+        return configured;
+    };
+    match RuleSet::from_documents(&running.rules, core.policy()) {
+        Ok(rules) => {
+            tracing::info!(
+                rules = rules.len(),
+                generation = running.generation,
+                "goes on with the running rules of before; `mcr apply` takes the configuration"
+            );
+            core.continue_from(running.generation);
+            rules
+        }
+        Err(problems) => {
+            tracing::warn!(%problems, "running rules of before are not valid any more; not used");
+            configured
+        }
+    }
+}
+
+fn require_path(support: &Support, choice: PathChoice) -> Result<(), DaemonError> {
+    let reason = match (choice, &support.kernel, &support.userspace) {
+        (PathChoice::Kernel, Err(reason), _) => format!("no kernel path: {reason}"),
+        (PathChoice::Userspace, _, Err(reason)) => format!("no userspace path: {reason}"),
+        (PathChoice::Auto, Err(kernel), Err(userspace)) => {
+            format!("no kernel path: {kernel}; no userspace path: {userspace}")
+        }
+        _ => return Ok(()),
+    };
+    Err(DaemonError::NoPath {
+        reason,
+        missing: sys::capability::missing(),
+    })
+}
