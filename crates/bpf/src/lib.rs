@@ -8,6 +8,7 @@
 )]
 
 pub mod grace;
+mod interface;
 pub mod layout;
 pub mod link;
 pub mod map;

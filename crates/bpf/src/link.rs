@@ -21,7 +21,7 @@ impl Link {
     ///
     /// ENODEV without such an interface, EPERM without CAP_NET_ADMIN.
     pub fn attach(program: &Program, ifindex: u32) -> Result<Self, Error> {
-        syscall::create_tcx_link(program.fd(), ifindex)
+        syscall::create_tcx_link(program.variant(ifindex), ifindex)
             .map(|link| Self { link })
             .map_err(|error| Error::Attach { ifindex, error })
     }
@@ -49,7 +49,7 @@ impl Link {
     /// When the interface is gone.
     pub fn replace(&self, program: &Program) -> Result<(), Error> {
         let ifindex = self.ifindex();
-        syscall::update_link(self.link.as_fd(), program.fd())
+        syscall::update_link(self.link.as_fd(), program.variant(ifindex))
             .map_err(|error| Error::Attach { ifindex, error })
     }
 

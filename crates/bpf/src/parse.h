@@ -58,10 +58,10 @@ static __always_inline bool parse_udp(struct packet *p, void *data, void *end)
 	return true;
 }
 
-static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p)
+static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, __u32 ip_offset)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct iphdr *ip = data + IP_OFFSET;
+	struct iphdr *ip = data + ip_offset;
 
 	if ((void *)(ip + 1) > end)
 		return false;
@@ -75,8 +75,8 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p)
 	p->class_word = *(__u16 *)ip;
 	p->ttl_word = *(__u16 *)&ip->ttl;
 	p->length = host16(ip->tot_len);
-	p->l4 = IP_OFFSET + ip->ihl * 4;
-	if (unlikely(p->l4 != IP_OFFSET + sizeof(*ip))) {
+	p->l4 = ip_offset + ip->ihl * 4;
+	if (unlikely(p->l4 != ip_offset + sizeof(*ip))) {
 		if (!pull(skb, p->l4 + sizeof(struct udphdr)))
 			return false;
 		data = (void *)(long)skb->data;
@@ -85,10 +85,11 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p)
 	return parse_udp(p, data, end);
 }
 
-/* Follows the extension headers from `next` to UDP; 0 if they lead elsewhere, or to a fragment. */
-static __attribute__((noinline)) __u32 udp_behind_extensions(struct __sk_buff *skb, __u32 next)
+/* Follows the extension headers from `next` to UDP and returns its offset in the frame; 0 if they lead elsewhere, or to a fragment. */
+static __attribute__((noinline)) __u32 udp_behind_extensions(struct __sk_buff *skb, __u32 next,
+							      __u32 ip_offset)
 {
-	__u32 offset = IP_OFFSET + sizeof(struct ipv6hdr), fragments = 0;
+	__u32 offset = ip_offset + sizeof(struct ipv6hdr), fragments = 0;
 
 	for (int i = 0; i <= MAX_EXTENSIONS; i++) {
 		__u8 header[4];
@@ -119,16 +120,16 @@ static __attribute__((noinline)) __u32 udp_behind_extensions(struct __sk_buff *s
 	return 0;
 }
 
-static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p)
+static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p, __u32 ip_offset)
 {
 	void *data, *end;
 	struct ipv6hdr *ip;
 
-	if (!pull(skb, IP_OFFSET + sizeof(*ip) + sizeof(struct udphdr)))
+	if (!pull(skb, ip_offset + sizeof(*ip) + sizeof(struct udphdr)))
 		return false;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
-	ip = data + IP_OFFSET;
+	ip = data + ip_offset;
 	if ((void *)(ip + 1) > end)
 		return false;
 	if (ip->version != 6 || ip->daddr.s6_addr[0] != 0xff)
@@ -140,9 +141,9 @@ static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p)
 	p->class_word = *(__u16 *)ip;
 	p->ttl_word = *(__u16 *)&ip->nexthdr;
 	p->length = sizeof(*ip) + host16(ip->payload_len);
-	p->l4 = IP_OFFSET + sizeof(*ip);
+	p->l4 = ip_offset + sizeof(*ip);
 	if (unlikely(ip->nexthdr != IPPROTO_UDP)) {
-		p->l4 = udp_behind_extensions(skb, ip->nexthdr) & L4_MASK;
+		p->l4 = udp_behind_extensions(skb, ip->nexthdr, ip_offset) & L4_MASK;
 		if (!p->l4 || !pull(skb, p->l4 + sizeof(struct udphdr)))
 			return false;
 		data = (void *)(long)skb->data;
@@ -151,7 +152,7 @@ static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p)
 	return parse_udp(p, data, end);
 }
 
-static __always_inline bool parse(struct __sk_buff *skb, struct packet *p)
+static __always_inline bool parse_ethernet(struct __sk_buff *skb, struct packet *p)
 {
 	void *data, *end;
 	struct ethhdr *eth;
@@ -167,10 +168,44 @@ static __always_inline bool parse(struct __sk_buff *skb, struct packet *p)
 		return false;
 	__builtin_memcpy(p->mac, data, 12);
 	if (eth->h_proto == be16(ETH_P_IP))
-		return parse_ipv4(skb, p);
+		return parse_ipv4(skb, p, IP_OFFSET);
 	if (eth->h_proto == be16(ETH_P_IPV6))
-		return parse_ipv6(skb, p);
+		return parse_ipv6(skb, p, IP_OFFSET);
 	return false;
+}
+
+/* A packet of a device that carries bare IP: tun, some tunnels. */
+static __always_inline bool parse_bare(struct __sk_buff *skb, struct packet *p)
+{
+	if (!pull(skb, sizeof(struct iphdr) + sizeof(struct udphdr)))
+		return false;
+	if (skb->protocol == be16(ETH_P_IP))
+		return parse_ipv4(skb, p, 0);
+	if (skb->protocol == be16(ETH_P_IPV6))
+		return parse_ipv6(skb, p, 0);
+	return false;
+}
+
+/* Puts an Ethernet header in front of a bare packet, so that all that follows finds one. The kernel
+ * takes it off again (tcx_run, __bpf_redirect_no_mac) where it is not wanted.
+ */
+static __always_inline bool add_ethernet(struct __sk_buff *skb, struct packet *p)
+{
+	void *data, *end;
+	struct ethhdr *eth;
+
+	if (bpf_skb_change_head(skb, ETH_HLEN, 0))
+		return false;
+	p->l4 += ETH_HLEN;
+	if (!pull(skb, (p->l4 & L4_MASK) + sizeof(struct udphdr)))
+		return false;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	eth = data;
+	if ((void *)(eth + 1) > end)
+		return false;
+	eth->h_proto = p->ipv6 ? be16(ETH_P_IPV6) : be16(ETH_P_IP);
+	return true;
 }
 
 /* Folds a sum of 16-bit or 32-bit words to 16 bits. */

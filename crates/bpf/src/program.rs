@@ -14,7 +14,7 @@ use crate::layout::{
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
-use crate::{Error, syscall};
+use crate::{Error, interface, syscall};
 
 /// The compiled program, an ELF file.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
@@ -42,7 +42,8 @@ impl Default for Capacity {
 #[derive(Debug)]
 pub struct Program {
     ebpf: Ebpf,
-    program: OwnedFd,
+    ethernet: OwnedFd,
+    bare: OwnedFd,
     /// Its maps.
     pub maps: Maps,
 }
@@ -116,20 +117,28 @@ impl Program {
             }
         }
         let mut ebpf = loader.load(OBJECT).map_err(load_error)?;
-        let program = classifier(&mut ebpf)?;
-        program.load().map_err(load_error)?;
-        let fd = program.fd().map_err(load_error)?.as_fd();
-        let program = fd.try_clone_to_owned().map_err(load_error)?;
+        let ethernet = load_classifier(&mut ebpf, "relay")?;
+        let bare = load_classifier(&mut ebpf, "relay_bare")?;
         let maps = Maps::take(&mut ebpf)?;
         Ok(Self {
             ebpf,
-            program,
+            ethernet,
+            bare,
             maps,
         })
     }
 
+    /// The variant for an interface.
+    pub(crate) fn variant(&self, ifindex: u32) -> BorrowedFd<'_> {
+        if interface::has_link_header(ifindex) {
+            self.ethernet.as_fd()
+        } else {
+            self.bare.as_fd()
+        }
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.program.as_fd()
+        self.ethernet.as_fd()
     }
 
     /// Asks the kernel for the program's size and the verifier's effort.
@@ -138,7 +147,9 @@ impl Program {
     ///
     /// When the kernel does not tell.
     pub fn facts(&mut self) -> Result<Facts, Error> {
-        let info = classifier(&mut self.ebpf)?.info().map_err(load_error)?;
+        let info = classifier(&mut self.ebpf, "relay")?
+            .info()
+            .map_err(load_error)?;
         Ok(Facts {
             verified_instructions: info.verified_instruction_count().unwrap_or(0),
             translated_bytes: info.size_translated().unwrap_or(0),
@@ -147,8 +158,15 @@ impl Program {
     }
 }
 
-fn classifier(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Error> {
-    let program = ebpf.program_mut("relay").expect("the object defines it");
+fn load_classifier(ebpf: &mut Ebpf, name: &str) -> Result<OwnedFd, Error> {
+    let program = classifier(ebpf, name)?;
+    program.load().map_err(load_error)?;
+    let fd = program.fd().map_err(load_error)?.as_fd();
+    fd.try_clone_to_owned().map_err(load_error)
+}
+
+fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, Error> {
+    let program = ebpf.program_mut(name).expect("the object defines it");
     program.try_into().map_err(load_error)
 }
 

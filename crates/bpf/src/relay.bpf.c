@@ -32,22 +32,38 @@ static __always_inline enum verdict judge(struct fanout *f)
 	return DROPPED;
 }
 
+static __always_inline int carry_out(struct fanout *f)
+{
+	switch (judge(f)) {
+	case ACCEPTED:
+		return replicate(f);
+	case SHADOWED:	/* its copies leave from the userspace path's tap */
+		return delivers_locally(f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	case DROPPED:
+		break;
+	}
+	return TC_ACT_SHOT;
+}
+
 SEC("classifier")
 int relay(struct __sk_buff *skb)
 {
 	struct fanout f = { .skb = skb };
 
-	if (!parse(skb, &f.p) || !lookup(skb, &f.p, &f.m))
+	if (!parse_ethernet(skb, &f.p) || !lookup(skb, &f.p, &f.m))
 		return TC_ACT_UNSPEC;
-	switch (judge(&f)) {
-	case ACCEPTED:
-		return replicate(&f);
-	case SHADOWED:	/* its copies leave from the userspace path's tap */
-		return delivers_locally(&f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
-	case DROPPED:
-		break;
-	}
-	return TC_ACT_SHOT;
+	return carry_out(&f);
+}
+
+/* The same for devices without a link-layer header. */
+SEC("classifier")
+int relay_bare(struct __sk_buff *skb)
+{
+	struct fanout f = { .skb = skb };
+
+	if (!parse_bare(skb, &f.p) || !lookup(skb, &f.p, &f.m) || !add_ethernet(skb, &f.p))
+		return TC_ACT_UNSPEC;
+	return carry_out(&f);
 }
 
 char dual_license[] SEC("license") = "Dual MIT/GPL";

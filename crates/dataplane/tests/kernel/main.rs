@@ -6,3 +6,4 @@ mod adopt;
 mod apply;
 mod bed;
 mod relay;
+mod tun;
