@@ -54,6 +54,12 @@ check:
 	$(CARGO) build --locked --package mcr
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --workspace
 
+# Long: reference, kernel path and userspace path on 100,000 generated packets each.
+.PHONY: agreement
+agreement:
+	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --package dataplane \
+	    --test paths very_many -- --ignored --nocapture
+
 .PHONY: bench
 bench:
 	dist/bootstrap bench

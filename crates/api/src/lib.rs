@@ -1,6 +1,5 @@
 //! Requests and replies of the control API, its OpenAPI document, and a client.
 
 pub mod client;
-pub mod event;
 pub mod reply;
 pub mod request;

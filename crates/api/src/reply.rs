@@ -137,71 +137,75 @@ pub struct Change {
     pub unchanged: usize,
 }
 
-/// What the daemon is and what its host lets it do.
+/// The daemon in a few words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Instance name.
     pub instance: String,
     /// Version of the daemon.
     pub version: String,
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_seconds: f64,
-    /// Its control socket.
-    pub socket: String,
-    /// Generation of the rule set.
+    /// Generation of the running rule set; every change of it adds one.
     pub generation: u64,
-    /// How many rules there are.
+    /// Number of rules.
     pub rules: usize,
-    /// Whether the first rules are live.
-    pub ready: bool,
-    /// The kernel path on this host.
-    pub kernel: PathSupport,
-    /// The userspace path on this host.
-    pub userspace: PathSupport,
+    /// Whether the kernel path is available.
+    pub kernel: PathStatus,
+    /// Whether the userspace path is available.
+    pub userspace: PathStatus,
 }
 
-/// Whether a path is available.
+/// Whether a path is available on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PathSupport {
-    /// Whether it is.
+pub struct PathStatus {
+    /// Whether rules can run there.
     pub available: bool,
-    /// Why it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The host's interfaces.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct InterfaceList {
-    /// Every interface of the daemon's network namespace.
-    pub interfaces: Vec<InterfaceInfo>,
-}
-
-/// One network interface.
+/// One network interface as the daemon sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct InterfaceInfo {
-    /// Kernel index.
-    pub index: u32,
+pub struct InterfaceStatus {
     /// Name.
     pub name: String,
+    /// Kernel index.
+    pub index: u32,
     /// Administratively up and with carrier.
     pub up: bool,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Ethernet address, where the device has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Ethernet address; none for devices that carry bare IP.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Addresses, the one that `source=auto` uses first.
+    /// Addresses, primary ones first.
     pub addresses: Vec<String>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_added`, `rule_removed`,
+    /// `output_up`, `output_down`, `joined`, `join_failed`, `worker_restarted`, `link_changed`,
+    /// `reloaded`, `reload_failed`.
+    pub kind: String,
+    /// Rule, interface or worker it happened to.
+    pub subject: String,
+    /// What happened, for people.
+    pub message: String,
 }
 
 /// Any refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorReply {
     /// Stable code: `usage`, `not_found`, `exists`, `conflict`, `invalid`, `unavailable`,
-    /// `privilege`, `too_large`, `timeout`, `internal`, `no_such_endpoint`, `wrong_method`.
+    /// `privilege`, `too_large`, `timeout`, `internal`.
     pub code: String,
     /// What is wrong and what to do, for people; several errors stand on lines of their own.
     pub message: String,

@@ -28,6 +28,32 @@ struct route_key6 {
 	__be32 source[4];
 };
 
+/* Key of `ranges`; IPv4 in group[0]. */
+struct range_key {
+	__u32 prefix;		/* leading bits of what follows: 64 and the group's */
+	__u32 ifindex;
+	__u32 ipv6;
+	__be32 group[4];
+};
+
+/* Value of `ranges`: where its candidates lie, those of shorter prefixes included. */
+struct range {
+	__u32 first;
+	__u32 count;
+};
+
+/* Slot of `candidates`: a route for a range of groups or ports. The first that fits is the most
+ * specific.
+ */
+struct candidate {
+	__be32 source[4];
+	__u16 first_port;	/* host order */
+	__u16 last_port;
+	__u32 route;		/* index in `route_table` */
+	__u32 specific;		/* only for `source` */
+	__u32 prefix;		/* of the route itself */
+};
+
 /* Entry of `route_table`. Everything that a packet obeys lies in `word`, so that one store changes
  * it for every packet at once: first output slot (22 bits), number of outputs (16), counter (22),
  * flags (4), from the low end. `lookup` belongs to the key, not to the rule.
@@ -58,6 +84,7 @@ enum route_flags {
 enum route_lookup {
 	LOOKUP_PLACEHOLDER = 1,	/* no (*,G) route, the entry only carries the flag below */
 	LOOKUP_SOURCES = 2,	/* (S,G) entries exist for this interface, group and port */
+	LOOKUP_RANGES = 4,	/* so do source-specific ranges, which go before (*,G) */
 };
 
 /* Slot of `outputs`. While a live route refers to a slot, the slot never changes. */
@@ -105,6 +132,14 @@ struct drops {
 	__u64 packets[DROP_SLOTS];
 };
 
+/* Entry of `limits`, by counter: packet::limit::Limit, and its one word of state. */
+struct limit {
+	__u64 per_token;	/* nanoseconds times 2^20 */
+	__u64 depth_ns;
+	__u64 due_ns;		/* when the bucket will be full again */
+	__u64 bits;		/* a token is a bit of payload, not a packet */
+};
+
 /* Entry of `identities`, for user space alone: whose counter it is, and what the per-CPU values
  * stood at when it became so.
  */
@@ -114,9 +149,10 @@ struct identity {
 	__u64 bytes;
 };
 
-/* The one entry of `own_bloom`: no bit, no lookup in `own_sources`. */
-struct bloom {
-	__u64 words[BLOOM_WORDS];
+/* The one entry of `settings`. */
+struct settings {
+	__u64 own_bloom[BLOOM_WORDS];	/* no bit, no lookup in `own_sources` */
+	__u64 ranges;			/* not zero: look in `ranges` too */
 };
 
 /* Key of `own_sources`; IPv4 as ::ffff:a.b.c.d. */

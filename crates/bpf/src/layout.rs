@@ -28,7 +28,8 @@ macro_rules! plain {
 }
 
 plain!(
-    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Identity, Bloom, Address
+    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Identity, Settings, Address,
+    RangeKey, Range, Candidate
 );
 
 /// Key of `routes`; source 0 is (*,G).
@@ -63,13 +64,55 @@ pub struct RouteKey6 {
     pub source: [u8; 16],
 }
 
+/// Key of `ranges`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RangeKey {
+    /// Leading bits of what follows: 64 and those of the group.
+    pub prefix: u32,
+    /// Interface the packet arrives on.
+    pub ifindex: u32,
+    /// 1 for IPv6.
+    pub ipv6: u32,
+    /// First group; IPv4 in the first four bytes.
+    pub group: [u8; 16],
+}
+
+/// Value of `ranges`: where its candidates lie.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// First slot in `candidates`.
+    pub first: u32,
+    /// Number of slots.
+    pub count: u32,
+}
+
+/// Slot of `candidates`: a route for a range of groups or ports.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Candidate {
+    /// Sender, if `specific`; IPv4 in the first four bytes.
+    pub source: [u8; 16],
+    /// Lowest port, host order.
+    pub first_port: u16,
+    /// Highest port, host order.
+    pub last_port: u16,
+    /// Index in `route_table`.
+    pub route: u32,
+    /// 1: only for `source`.
+    pub specific: u32,
+    /// Leading bits of the route's own group prefix.
+    pub prefix: u32,
+}
+
 /// Entry of `route_table`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// See [`Word`].
     pub word: u64,
-    /// [`LOOKUP_PLACEHOLDER`], [`LOOKUP_SOURCES`].
+    /// [`LOOKUP_PLACEHOLDER`], [`LOOKUP_SOURCES`], [`LOOKUP_RANGES`].
     pub lookup: u32,
     /// Zero.
     pub pad: u32,
@@ -79,6 +122,8 @@ pub struct Route {
 pub const LOOKUP_PLACEHOLDER: u32 = 1;
 /// (S,G) entries exist for this interface, group and port.
 pub const LOOKUP_SOURCES: u32 = 2;
+/// Source-specific ranges cover this interface, group and port.
+pub const LOOKUP_RANGES: u32 = 4;
 
 /// Also up the stack if a UDP socket matches.
 pub const ROUTE_LOCAL_AUTO: u8 = 1;
@@ -202,6 +247,20 @@ pub struct Drops {
     pub packets: [u64; DropReason::SLOTS],
 }
 
+/// Entry of `limits`: a token bucket as `packet::limit` defines it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// Nanoseconds per token, times 2^20.
+    pub per_token: u64,
+    /// Nanoseconds in which an empty bucket fills up.
+    pub depth_ns: u64,
+    /// State: when the bucket will be full again.
+    pub due_ns: u64,
+    /// 1: a token is a bit of payload; 0: a packet.
+    pub bits: u64,
+}
+
 /// Entry of `identities`: whose counter it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -214,24 +273,29 @@ pub struct Identity {
     pub bytes: u64,
 }
 
-/// The one entry of `own_bloom`.
+/// The one entry of `settings`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bloom {
-    /// 4096 bits, one per value of [`Bloom::bit`].
-    pub words: [u64; 64],
+pub struct Settings {
+    /// 4096 bits, one per value of [`Settings::own_bit`].
+    pub own_bloom: [u64; 64],
+    /// Not zero: there are range routes.
+    pub ranges: u64,
 }
 
-impl Default for Bloom {
+impl Default for Settings {
     fn default() -> Self {
-        Self { words: [0; 64] }
+        Self {
+            own_bloom: [0; 64],
+            ranges: 0,
+        }
     }
 }
 
-impl Bloom {
+impl Settings {
     /// The bit an address has, as `own_source` in `lookup.h` computes it.
     #[must_use]
-    pub fn bit(address: IpAddr) -> u32 {
+    pub fn own_bit(address: IpAddr) -> u32 {
         let word = |at: &[u8]| u32::from_ne_bytes([at[0], at[1], at[2], at[3]]);
         let mixed = match address {
             IpAddr::V4(address) => word(&address.octets()),
@@ -244,9 +308,9 @@ impl Bloom {
     }
 
     /// Sets the address's bit.
-    pub fn insert(&mut self, address: IpAddr) {
-        let bit = Self::bit(address) as usize;
-        self.words[bit / 64] |= 1 << (bit % 64);
+    pub fn insert_own(&mut self, address: IpAddr) {
+        let bit = Self::own_bit(address) as usize;
+        self.own_bloom[bit / 64] |= 1 << (bit % 64);
     }
 }
 

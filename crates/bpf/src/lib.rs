@@ -16,6 +16,7 @@ pub mod mapped;
 pub mod pin;
 pub mod probe;
 pub mod program;
+pub mod sequence;
 mod syscall;
 pub mod testrun;
 

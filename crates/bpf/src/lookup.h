@@ -1,11 +1,12 @@
-/* From packet to route: (*,G) first, because it is the common case and says whether (S,G) entries
- * exist; the most specific one wins.
+/* From packet to route: the exact (*,G) first, because it is the common case and says whether there
+ * is anything more specific.
  */
 #ifndef LOOKUP_H
 #define LOOKUP_H
 
 #include "maps.h"
 #include "parse.h"
+#include "range.h"
 
 /* A route as one packet sees it: `word` read once. */
 struct match {
@@ -59,6 +60,15 @@ static __always_inline bool lookup(struct __sk_buff *skb, const struct packet *p
 	struct route *route = unlikely(p->ipv6) ? find_ipv6(skb, p) : find_ipv4(skb, p);
 	__u64 word;
 
+	if (!route || unlikely(route->lookup & (LOOKUP_PLACEHOLDER | LOOKUP_RANGES))) {
+		bool exact = route && !(route->lookup & LOOKUP_PLACEHOLDER);
+		__u32 zero = 0;
+		struct settings *s = bpf_map_lookup_elem(&settings, &zero);
+		struct route *range = s && s->ranges ? find_range(skb, p, exact) : 0;
+
+		if (range)
+			route = range;
+	}
 	if (!route || unlikely(route->lookup & LOOKUP_PLACEHOLDER))
 		return false;
 	word = *(volatile __u64 *)&route->word;
@@ -83,10 +93,10 @@ static __always_inline __u32 digest(const struct packet *p, const __be32 *addres
 static __always_inline bool own_source(const struct packet *p)
 {
 	__u32 zero = 0, bit = (digest(p, p->source) * 0x9e3779b1u) >> 20;
-	struct bloom *bloom = bpf_map_lookup_elem(&own_bloom, &zero);
+	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
 	struct address key = {};
 
-	if (likely(!bloom || !(bloom->words[bit >> 6] & 1ull << (bit & 63))))
+	if (likely(!s || !(s->own_bloom[bit >> 6] & 1ull << (bit & 63))))
 		return false;
 	if (p->ipv6) {
 		__builtin_memcpy(key.words, p->source, 16);

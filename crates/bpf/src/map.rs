@@ -12,7 +12,7 @@ use crate::syscall::{attr, bpf};
 
 const BATCH: usize = 4096;
 
-/// A hash map with keys `K` and values `V`.
+/// A hash map or prefix trie with keys `K` and values `V`.
 #[derive(Debug)]
 pub struct HashMap<K, V> {
     name: &'static str,
@@ -88,18 +88,19 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
         let mut keys = vec![K::default(); size];
         let mut values = vec![V::default(); size];
         let mut total = 0;
-        let mut position = 0u64;
+        const { assert!(size_of::<K>() <= 64, "a trie's position is a key") };
+        let mut position = [0u8; 64];
         let mut first = true;
         loop {
             let mut attr = attr();
-            attr.batch.in_batch = if first { 0 } else { &raw const position as u64 };
-            attr.batch.out_batch = &raw mut position as u64;
+            attr.batch.in_batch = if first { 0 } else { position.as_ptr() as u64 };
+            attr.batch.out_batch = position.as_mut_ptr() as u64;
             attr.batch.keys = keys[total..].as_mut_ptr() as u64;
             attr.batch.values = values[total..].as_mut_ptr() as u64;
             attr.batch.count = (size - total) as u32;
             attr.batch.map_fd = self.map.as_raw_fd() as u32;
             // SAFETY: `keys` and `values` have room for `count` more entries of the map's sizes; a
-            // hash map's position is a u32 bucket number and has room in `position`.
+            // hash map's position is a u32 bucket number, a trie's a key: `position` has room.
             let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
             // SAFETY: reads the union member that was passed.
             let count = unsafe { attr.batch.count } as usize;

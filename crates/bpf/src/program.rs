@@ -10,7 +10,8 @@ use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{
-    Address, Bloom, Drops, Identity, Output, Plain, Route, RouteKey, RouteKey6, Tally, Word,
+    Address, Candidate, Drops, Identity, Limit, Output, Plain, Range, RangeKey, Route, RouteKey,
+    RouteKey6, Settings, Tally, Word,
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
@@ -63,10 +64,16 @@ pub struct Maps {
     pub counters: Counters,
     /// Drops of rules and outputs, indexed alike.
     pub drops: Mapped<Drops>,
+    /// Rate limits of rules and outputs, indexed alike.
+    pub limits: Mapped<Limit>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
-    /// Filter before `own_sources`.
-    pub own_bloom: Mapped<Bloom>,
+    /// What concerns all packets.
+    pub settings: Mapped<Settings>,
+    /// Group prefix to its block in `candidates`.
+    pub ranges: HashMap<RangeKey, Range>,
+    /// Blocks of routes for ranges.
+    pub candidates: Mapped<Candidate>,
     /// This host's addresses.
     pub own_sources: HashMap<Address, u32>,
 }
@@ -105,8 +112,11 @@ impl Program {
             ("outputs", capacity.outputs),
             ("counters", counters),
             ("drops", counters),
+            ("limits", counters),
             ("identities", counters),
-            ("own_bloom", 1),
+            ("settings", 1),
+            ("ranges", capacity.routes),
+            ("candidates", capacity.routes * 4),
             ("own_sources", 4096),
         ];
         let mut loader = EbpfLoader::new();
@@ -170,7 +180,7 @@ fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassif
     program.try_into().map_err(load_error)
 }
 
-fn load_error(error: impl std::error::Error) -> Error {
+pub(crate) fn load_error(error: impl std::error::Error) -> Error {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -193,8 +203,11 @@ impl Maps {
                 Counters::new(map, length, cpus)
             },
             drops: array(ebpf, "drops")?,
+            limits: array(ebpf, "limits")?,
             identities: array(ebpf, "identities")?,
-            own_bloom: array(ebpf, "own_bloom")?,
+            settings: array(ebpf, "settings")?,
+            ranges: hash_map(ebpf, "ranges")?,
+            candidates: array(ebpf, "candidates")?,
             own_sources: hash_map(ebpf, "own_sources")?,
         })
     }
@@ -208,17 +221,19 @@ fn hash_map<K: Plain, V: Plain>(
     Ok(HashMap::new(name, map, capacity))
 }
 
-fn array<T: Plain>(ebpf: &mut Ebpf, name: &'static str) -> Result<Mapped<T>, Error> {
+pub(crate) fn array<T: Plain>(ebpf: &mut Ebpf, name: &'static str) -> Result<Mapped<T>, Error> {
     let (map, length) = take::<u32, T>(ebpf, name)?;
     Mapped::new(name, map.as_fd(), length)
 }
 
 /// Takes a map out of the object, after checking that its sizes are those of `K` and `V`: every
 /// later access relies on that.
-fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd, u32), Error> {
+pub(crate) fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd, u32), Error> {
     let problem = |problem| Error::Map { name, problem };
     let data = match ebpf.take_map(name) {
-        Some(Map::Array(data) | Map::HashMap(data) | Map::PerCpuArray(data)) => data,
+        Some(
+            Map::Array(data) | Map::HashMap(data) | Map::LpmTrie(data) | Map::PerCpuArray(data),
+        ) => data,
         Some(_) => return Err(problem("has another type")),
         None => return Err(problem("is missing")),
     };

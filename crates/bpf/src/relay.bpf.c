@@ -7,6 +7,7 @@
 #include "parse.h"
 #include "lookup.h"
 #include "count.h"
+#include "limit.h"
 #include "rewrite.h"
 #include "replicate.h"
 
@@ -25,6 +26,8 @@ static __always_inline enum verdict judge(struct fanout *f)
 		reason = DROP_MALFORMED;
 	else if (unlikely(own_source(&f->p)))
 		reason = DROP_OWN_SOURCE;
+	else if (unlikely(f->m.flags & ROUTE_LIMITED) && !admitted(f->m.counter, &f->p))
+		reason = DROP_RATE_LIMITED;
 	count_in(f->rule, &f->p);
 	if (likely(reason == NOT_DROPPED))
 		return ACCEPTED;

@@ -5,6 +5,7 @@
 #define REPLICATE_H
 
 #include "count.h"
+#include "limit.h"
 #include "lookup.h"
 #include "rewrite.h"
 
@@ -29,6 +30,8 @@ static __always_inline __u32 refused(struct __sk_buff *skb, const struct packet 
 		size = (p->l4 & L4_MASK) - IP_OFFSET + sizeof(struct udphdr) + skb->gso_size;
 	if (unlikely(size > o->mtu))
 		return DROP_TOO_BIG;
+	if (unlikely(o->flags & OUTPUT_LIMITED) && !admitted(o->counter, p))
+		return DROP_RATE_LIMITED;
 	return NOT_DROPPED;
 }
 

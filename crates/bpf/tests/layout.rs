@@ -7,6 +7,7 @@ use std::mem::{offset_of, size_of};
 
 use bpf::layout;
 use bpf::program::OBJECT;
+use bpf::sequence;
 
 /// What BTF says of the object's structs.
 #[derive(Default)]
@@ -16,8 +17,8 @@ struct Btf {
 }
 
 impl Btf {
-    fn of_the_object() -> Self {
-        let object = aya_obj::Object::parse(OBJECT).unwrap();
+    fn of(object: &[u8]) -> Self {
+        let object = aya_obj::Object::parse(object).unwrap();
         Self::parse(&object.btf.unwrap().to_bytes())
     }
 
@@ -96,7 +97,7 @@ macro_rules! assert_same {
 
 #[test]
 fn every_struct_has_the_same_names_offsets_and_size() {
-    let btf = Btf::of_the_object();
+    let btf = Btf::of(OBJECT);
     assert_same!(
         btf,
         "route_key",
@@ -152,6 +153,16 @@ fn every_struct_has_the_same_names_offsets_and_size() {
     assert_same!(btf, "drops", layout::Drops { packets });
     assert_same!(
         btf,
+        "limit",
+        layout::Limit {
+            per_token,
+            depth_ns,
+            due_ns,
+            bits
+        }
+    );
+    assert_same!(
+        btf,
         "identity",
         layout::Identity {
             hash,
@@ -159,8 +170,68 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             bytes
         }
     );
-    assert_same!(btf, "bloom", layout::Bloom { words });
+    assert_same!(btf, "settings", layout::Settings { own_bloom, ranges });
+    assert_same!(
+        btf,
+        "range_key",
+        layout::RangeKey {
+            prefix,
+            ifindex,
+            ipv6,
+            group
+        }
+    );
+    assert_same!(btf, "range", layout::Range { first, count });
+    assert_same!(
+        btf,
+        "candidate",
+        layout::Candidate {
+            source,
+            first_port,
+            last_port,
+            route,
+            specific,
+            prefix
+        }
+    );
     assert_same!(btf, "address", layout::Address { words });
+}
+
+#[test]
+fn the_sequence_counter_shares_its_structs() {
+    let btf = Btf::of(sequence::OBJECT);
+    assert_same!(
+        btf,
+        "watch_key",
+        sequence::WatchKey {
+            group,
+            ifindex,
+            port,
+            pad
+        }
+    );
+    assert_same!(btf, "stream_key", sequence::StreamKey { at, stream, run });
+    assert_same!(
+        btf,
+        "stream_state",
+        sequence::StreamState {
+            lock,
+            endpoint,
+            packets,
+            bytes,
+            first,
+            highest,
+            distinct,
+            duplicated,
+            reordered,
+            min_ns,
+            max_ns,
+            seen,
+        }
+    );
+    assert_same!(btf, "latency", sequence::Latency { buckets });
+    assert_same!(btf, "foreign", sequence::Foreign { packets, bytes });
+    assert_same!(btf, "clock", sequence::Clock { offset_ns });
 }
 
 #[test]
@@ -173,6 +244,7 @@ fn every_constant_has_the_same_value() {
         ("ROUTE_SHADOW", layout::ROUTE_SHADOW.into()),
         ("LOOKUP_PLACEHOLDER", layout::LOOKUP_PLACEHOLDER),
         ("LOOKUP_SOURCES", layout::LOOKUP_SOURCES),
+        ("LOOKUP_RANGES", layout::LOOKUP_RANGES),
         ("OUTPUT_DOWN", layout::OUTPUT_DOWN.into()),
         ("OUTPUT_MAC", layout::OUTPUT_MAC.into()),
         ("OUTPUT_SOURCE", layout::OUTPUT_SOURCE.into()),

@@ -1,77 +1,81 @@
-//! The API server: HTTP/1.1 on the control socket, a read-only part of it on TCP if asked for.
+//! The control API over HTTP/1.1: who may connect, for how long, how much. What is answered stands
+//! in `routes`.
 //!
-//! It decides nothing: changes go to the supervisor, everything else is read from the view and
-//! the engine.
+//! No client holds up another: each connection is a task of its own, requests are limited in size
+//! and time, and where there are too many connections the oldest idle one goes.
 
-mod connection;
-mod error;
+mod body;
+mod connections;
 mod events;
-mod metrics;
-mod read;
 mod routes;
-mod rules;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::io;
+use std::time::Duration;
 
-use dataplane::counters::Counters;
-use model::placement::Support;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{mpsc, watch};
 
-use crate::engine::Engine;
-use crate::error::DaemonError;
-use crate::events::Events;
-use crate::socket::Listener;
-use crate::statistics::Identity;
-use crate::supervisor::Asked;
-use crate::view::View;
+use crate::question::Supervisor;
+use connections::Connections;
 
-pub(crate) use error::Failure;
+/// Largest request body in bytes: 10,000 rules with room to spare.
+pub(crate) const BODY_MAX: usize = 32 << 20;
 
-/// What the server needs of the rest of the daemon.
-#[derive(Clone, Debug)]
-pub(crate) struct Api {
-    pub(crate) identity: Identity,
-    pub(crate) asks: mpsc::Sender<Asked>,
-    pub(crate) engine: Engine,
-    pub(crate) events: Events,
-    pub(crate) view: watch::Receiver<Arc<View>>,
-    pub(crate) support: Arc<Support>,
-    pub(crate) socket: PathBuf,
-}
+/// How long a client may take over the head of a request, and be silent between two.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
-impl Api {
-    fn view(&self) -> Arc<View> {
-        self.view.borrow().clone()
-    }
+/// How long a request may take from its head to its answer.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 
-    async fn counters(&self) -> Result<Counters, Failure> {
-        let counters = self.engine.counters().await;
-        counters.map_err(|error| Failure::new("unavailable", error))
+/// Connections held at a time.
+const CONNECTIONS_MAX: usize = 512;
+
+/// Serves the whole API on the control socket until the task is aborted.
+pub(crate) async fn serve_control(listener: UnixListener, supervisor: Supervisor) {
+    let router = routes::control(supervisor);
+    let mut connections = Connections::new(CONNECTIONS_MAX);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => connections.add(|busy| converse(stream, router.clone(), busy)),
+            Err(error) => pause(&error).await,
+        }
     }
 }
 
-/// Serves until the runtime ends.
-pub(crate) async fn serve(
-    api: Api,
-    control: &Listener,
-    listen: Option<SocketAddr>,
-) -> Result<(), DaemonError> {
-    let listener = control.listener().and_then(UnixListener::from_std);
-    let listener = listener.map_err(DaemonError::Runtime)?;
-    tokio::spawn(connection::accept(
-        connection::Control(listener),
-        routes::control(api.clone()),
-    ));
-    if let Some(address) = listen {
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
-        let router = routes::read_only(api);
-        tokio::spawn(connection::accept(connection::Public(listener), router));
+/// Serves what only reads, on TCP, until the task is aborted.
+pub(crate) async fn serve_read_only(listener: TcpListener, supervisor: Supervisor) {
+    let router = routes::read_only(supervisor);
+    let mut connections = Connections::new(CONNECTIONS_MAX);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => connections.add(|busy| converse(stream, router.clone(), busy)),
+            Err(error) => pause(&error).await,
+        }
     }
-    Ok(())
+}
+
+/// Out of descriptors, most likely: others will end and free some.
+async fn pause(error: &io::Error) {
+    tracing::warn!(%error, "cannot accept a connection");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+async fn converse<S>(stream: S, router: Router, busy: connections::Busy)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let router = router.layer(axum::Extension(busy));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a client's connection broke off");
+    }
 }

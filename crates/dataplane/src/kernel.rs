@@ -10,6 +10,7 @@ mod encode;
 mod identity;
 mod key;
 mod links;
+mod ranges;
 mod slots;
 mod transaction;
 
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-use bpf::layout::{Address, Bloom, Identity};
+use bpf::layout::{Address, Identity, Settings};
 use bpf::pin::Pins;
 use bpf::program::{Capacity, Program};
 use bpf::testrun::{Input, Outcome};
@@ -28,6 +29,7 @@ use crate::Error;
 use crate::kernel::identity::{Named, Registry};
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
+use crate::kernel::ranges::Ranges;
 use crate::kernel::slots::{Blocks, Indices};
 
 pub(crate) use counters::read as read_counters;
@@ -44,6 +46,7 @@ pub(crate) struct Kernel {
     sources: HashMap<Key, u32>,
     indices: Indices,
     blocks: Blocks,
+    ranges: Ranges,
     registry: Registry,
     named: Named,
     own: HashSet<IpAddr>,
@@ -66,6 +69,7 @@ impl Kernel {
             links: Links::adopt(&pins, &program)?,
             indices: Indices::new(program.maps.route_table.len()),
             blocks: Blocks::new(program.maps.outputs.len()),
+            ranges: Ranges::new(program.maps.candidates.len()),
             registry: Registry::new(program.maps.identities.len()),
             entries: HashMap::new(),
             sources: HashMap::new(),
@@ -160,10 +164,10 @@ impl Kernel {
         }
         maps.own_sources.remove(&removed)?;
         maps.own_sources.insert(&added, &vec![1; added.len()])?;
-        let mut bloom = Bloom::default();
-        own.iter().for_each(|address| bloom.insert(*address));
-        for (i, word) in bloom.words.iter().enumerate() {
-            maps.own_bloom.store(0, i * 8, *word);
+        let mut settings = Settings::default();
+        own.iter().for_each(|address| settings.insert_own(*address));
+        for (i, word) in settings.own_bloom.iter().enumerate() {
+            maps.settings.store(0, i * 8, *word);
         }
         self.own = own;
         Ok(())

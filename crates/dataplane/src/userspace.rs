@@ -2,15 +2,18 @@
 //! feeds and replaces.
 //!
 //! Supervisor side: this file, `process`, `taps`, `filter`, `slots`. Worker side: `worker`,
-//! `receive`, `lookup`, `rewrite`, `send`. Between them: `handover`, `shared`.
+//! `receive`, `lookup`, `rewrite`, `runs`, `send`, `ledger`. Between them: `handover`, `shared`.
 
 mod filter;
 mod handover;
+mod ledger;
+mod limits;
 mod lookup;
 mod pool;
 mod process;
 mod receive;
 mod rewrite;
+mod runs;
 mod send;
 mod shared;
 mod slots;

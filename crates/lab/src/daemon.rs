@@ -1,5 +1,7 @@
 //! The daemon guard: `mcr run` in a namespace, with a socket, an instance and pins of its own.
 
+mod orphans;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -287,10 +289,12 @@ impl Drop for Daemon {
                 Err(error) => self.logs.push(format!("process {pid}: {error:#}")),
             }
         }
+        orphans::end(&self.namespace, &self.instance);
         if thread::panicking() {
             eprintln!("log of {}:\n{}", self.instance, self.log());
         }
         let _ = fs::remove_dir_all(Path::new(PINS).join(&self.instance));
         let _ = fs::remove_dir_all(Path::new(STATE).join(&self.instance));
+        let _ = fs::remove_file(Path::new(STATE).join(format!("{}.lock", self.instance)));
     }
 }

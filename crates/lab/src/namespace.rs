@@ -84,6 +84,20 @@ impl Namespace {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Lists the processes inside.
+    ///
+    /// # Errors
+    /// When `ip netns pids` fails.
+    pub fn processes(&self) -> Result<Vec<i32>> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "pids", self.name()]);
+        let output = command.output().context("ip netns pids")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok({ text.lines() }
+            .filter_map(|line| line.trim().parse().ok())
+            .collect())
+    }
+
     /// Sets a network sysctl of the namespace, named by its path below `/proc/sys`.
     ///
     /// # Errors

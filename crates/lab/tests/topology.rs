@@ -1,5 +1,7 @@
 //! The lab itself: what the tests stand on behaves as they believe.
 
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 use std::net::IpAddr;
 use std::time::Duration;
 

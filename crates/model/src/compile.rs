@@ -9,7 +9,7 @@ mod egress;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, NextHopQuery};
 use crate::net::{Ifindex, Prefix};
 use crate::placement::{PathChoices, Placement, Support, place};
@@ -45,6 +45,25 @@ pub struct RuleView {
     pub inputs: Vec<InputView>,
     /// Its outputs, in its order.
     pub outputs: Vec<OutputView>,
+}
+
+impl RuleView {
+    /// Everything that keeps the rule from relaying all it should, each said in full:
+    /// `rule "cam1": output 239.10.1.1%eth9:6001: no interface eth9 (have: eth0, eth1)`.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        let rule = |text: &str| format!("rule {:?}: {text}", self.name);
+        let placement = (!self.placement.serves).then(|| rule(&self.placement.reason));
+        let inputs = self.inputs.iter().filter_map(|input| {
+            let pending = input.pending.as_ref()?;
+            Some(rule(&format!("input {}: {pending}", input.at)))
+        });
+        let outputs = self.outputs.iter().filter_map(|output| {
+            let down = output.down.as_ref()?;
+            Some(rule(&format!("output {}: {}", output.to, down.text)))
+        });
+        placement.into_iter().chain(inputs).chain(outputs).collect()
+    }
 }
 
 /// An input as it stands on this host.
@@ -171,11 +190,13 @@ impl<'a> Links<'a> {
 
     /// Says that there is no such interface, and which there are.
     fn missing(&self, name: &str) -> String {
+        let matching = if is_wildcard(name) { "matches " } else { "" };
+        let what = format!("{matching}{name}");
         let names = self.0.keys().filter(|name| **name != LOOPBACK);
         let names: Vec<String> = names.map(ToString::to_string).collect();
         match names.as_slice() {
-            [] => format!("no interface {name} (there is none but {LOOPBACK})"),
-            names => format!("no interface {name} (have: {})", listed(names)),
+            [] => format!("no interface {what} (there is none but {LOOPBACK})"),
+            names => format!("no interface {what} (have: {})", listed(names)),
         }
     }
 }

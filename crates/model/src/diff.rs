@@ -56,3 +56,55 @@ impl TableDiff {
             && self.own_added.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::{btree_map, btree_set};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::net::{Ifindex, Ports, Prefix};
+    use crate::table::{LocalDelivery, Path};
+
+    fn table() -> impl Strategy<Value = Table> {
+        let key = (1_u32..4, 0_u8..4).prop_map(|(ingress, group)| RouteKey {
+            ingress: Ifindex(ingress),
+            groups: Prefix::host([239, 0, 0, group].into()),
+            ports: Ports::single(5001),
+            source: None,
+        });
+        let route = "[ab]".prop_map(|rule| Route {
+            rule,
+            path: Path::Kernel,
+            local: LocalDelivery::Auto,
+            limit: None,
+            outputs: Vec::new(),
+        });
+        let address = (0_u8..4).prop_map(|d| IpAddr::from([10, 0, 0, d]));
+        (btree_map(key, route, 0..8), btree_set(address, 0..4)).prop_map(
+            |(routes, own_addresses)| Table {
+                routes,
+                own_addresses,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn leads_from_the_old_table_to_the_new_one(old in table(), new in table()) {
+            let diff = TableDiff::between(&old, &new);
+            prop_assert_eq!(diff.is_empty(), old == new);
+            for (key, route) in &diff.set {
+                prop_assert_ne!(old.routes.get(key), Some(route));
+            }
+            let mut made = old;
+            made.routes.retain(|key, _| !diff.removed.contains(key));
+            made.routes.extend(diff.set.into_iter().collect::<BTreeMap<_, _>>());
+            made.own_addresses.retain(|own| !diff.own_removed.contains(own));
+            made.own_addresses.extend(diff.own_added);
+            prop_assert_eq!(made, new);
+        }
+    }
+}

@@ -2,18 +2,21 @@
 //!
 //! Documents hold what was written; [`Rule`] holds what it means. Unknown keys are refused.
 
-use std::fmt;
+mod output;
+mod scalar;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use output::{OutputDocument, OutputTable};
+pub use scalar::Scalar;
+pub(crate) use scalar::path;
 
 use crate::endpoint::Endpoint;
 use crate::limit;
 use crate::placement::PathChoice;
 use crate::problem::{Part, Problem, Problems, What};
-use crate::rule::{OutputError, OutputSpec, Rule, is_name};
+use crate::rule::{Rule, is_name};
 use crate::table::LocalDelivery;
 
 /// One rule.
@@ -39,73 +42,26 @@ pub struct RuleDocument {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_path"
+        deserialize_with = "scalar::some_path"
     )]
     pub path: Option<PathChoice>,
     /// Whether this host's own sockets get a copy; by default where one is bound to the port.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_local"
+        deserialize_with = "scalar::some_local"
     )]
     pub local: Option<LocalDelivery>,
     /// Cap on what the rule accepts, as in `5000pps` or `20Mbit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scalar::some_text"
+    )]
     pub limit: Option<String>,
     /// Burst the cap allows: packets, or a size such as `1Mbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Scalar>,
-}
-
-/// One output: its text with options, `239.10.1.1%eth1:6001,ttl=16`, or a table of the same.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum OutputDocument {
-    /// Destination and options in one text.
-    Text(String),
-    /// Destination and options apart.
-    Table(OutputTable),
-}
-
-/// An output with its options as keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct OutputTable {
-    /// Destination: `GROUP%IFACE:PORT` or `ADDRESS[%IFACE]:PORT`.
-    pub to: String,
-    /// `keep`, `dec` or 1 to 255.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<Scalar>,
-    /// `auto`, `keep` or an address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Scalar>,
-    /// `keep`, 0 to 63 or a name such as `ef`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dscp: Option<Scalar>,
-    /// `keep` or 1 to 65535.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sport: Option<Scalar>,
-    /// `yes` (true) or `no` (false).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fragment: Option<Scalar>,
-    /// Cap on what the output sends, as in `5000pps` or `20Mbit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<Scalar>,
-    /// Burst the cap allows: packets, or a size such as `1Mbit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<Scalar>,
-}
-
-/// An option's value, in whichever type it is natural to write.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum Scalar {
-    /// `true` is `yes`, `false` is `no`.
-    Boolean(bool),
-    /// A number.
-    Integer(i64),
-    /// Anything else.
-    Text(String),
 }
 
 impl RuleDocument {
@@ -202,150 +158,6 @@ impl From<&Rule> for RuleDocument {
             limit: limit.map(limit::rate_text),
             burst: limit.and_then(limit::burst_text).map(Scalar::Text),
         }
-    }
-}
-
-impl OutputDocument {
-    /// Reads the output.
-    ///
-    /// # Errors
-    ///
-    /// Names the output as text and the first thing that is wrong with it.
-    pub fn to_output(&self) -> Result<OutputSpec, OutputError> {
-        match self {
-            Self::Text(text) => text.parse(),
-            Self::Table(table) => table.to_output(),
-        }
-    }
-}
-
-impl OutputTable {
-    fn to_output(&self) -> Result<OutputSpec, OutputError> {
-        let options = [
-            ("ttl", &self.ttl),
-            ("source", &self.source),
-            ("dscp", &self.dscp),
-            ("sport", &self.sport),
-            ("fragment", &self.fragment),
-            ("limit", &self.limit),
-            ("burst", &self.burst),
-        ];
-        let given: Vec<(&str, String)> = options
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value.as_ref()?.to_string())))
-            .collect();
-        OutputSpec::from_parts(&self.to, &given)
-    }
-}
-
-impl From<&str> for OutputDocument {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<&str> for Scalar {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl fmt::Display for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Boolean(true) => f.write_str("yes"),
-            Self::Boolean(false) => f.write_str("no"),
-            Self::Integer(number) => write!(f, "{number}"),
-            Self::Text(text) => f.write_str(text),
-        }
-    }
-}
-
-/// Reads a path by a text that says what there is to choose from.
-pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathChoice, D::Error> {
-    match Scalar::deserialize(deserializer)?.to_string().as_str() {
-        "auto" => Ok(PathChoice::Auto),
-        "kernel" => Ok(PathChoice::Kernel),
-        "userspace" => Ok(PathChoice::Userspace),
-        other => Err(D::Error::custom(format!(
-            "path = {other:?}: give \"auto\", \"kernel\" or \"userspace\""
-        ))),
-    }
-}
-
-fn some_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathChoice>, D::Error> {
-    path(deserializer).map(Some)
-}
-
-fn some_local<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<LocalDelivery>, D::Error> {
-    match Scalar::deserialize(deserializer)?.to_string().as_str() {
-        "auto" => Ok(Some(LocalDelivery::Auto)),
-        "yes" => Ok(Some(LocalDelivery::Yes)),
-        "no" => Ok(Some(LocalDelivery::No)),
-        other => Err(D::Error::custom(format!(
-            "local = {other:?}: give \"auto\", \"yes\" or \"no\""
-        ))),
-    }
-}
-
-// By hand, because serde's untagged enums lose the reason: "data did not match any variant".
-impl<'de> Deserialize<'de> for OutputDocument {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Output;
-
-        impl<'de> Visitor<'de> for Output {
-            type Value = OutputDocument;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<OutputDocument, E> {
-                Ok(OutputDocument::Text(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OutputDocument, A::Error> {
-                OutputTable::deserialize(MapAccessDeserializer::new(map)).map(OutputDocument::Table)
-            }
-        }
-
-        deserializer.deserialize_any(Output)
-    }
-}
-
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Value;
-
-        impl Visitor<'_> for Value {
-            type Value = Scalar;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a whole number, true or false")
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
-                Ok(Scalar::Boolean(value))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
-                Ok(Scalar::Integer(value))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
-                // No option is that large; as a text it is refused with its name.
-                Ok(i64::try_from(value)
-                    .map_or_else(|_| Scalar::Text(value.to_string()), Scalar::Integer))
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
-                Ok(Scalar::Text(value.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_any(Value)
     }
 }
 

@@ -224,3 +224,64 @@ impl fmt::Display for Ports {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn prefix(text: &str, length: u8) -> Prefix {
+        Prefix::new(text.parse().unwrap(), length)
+    }
+
+    #[test]
+    fn maps_groups_to_ethernet_addresses() {
+        let mac = |group: &str| Mac::of_group(group.parse().unwrap()).to_string();
+        assert_eq!(mac("239.129.2.3"), "01:00:5e:01:02:03");
+        assert_eq!(mac("224.1.2.3"), "01:00:5e:01:02:03");
+        assert_eq!(mac("ff3e::1:2345:6789"), "33:33:23:45:67:89");
+    }
+
+    #[test]
+    fn keeps_the_host_bits_of_what_it_carries() {
+        let range = prefix("239.9.0.0", 16);
+        assert_eq!(
+            range.carry([239, 1, 2, 3].into()),
+            IpAddr::from([239, 9, 2, 3])
+        );
+        let single = prefix("239.9.0.1", 32);
+        assert_eq!(
+            single.carry([239, 1, 2, 3].into()),
+            IpAddr::from([239, 9, 0, 1])
+        );
+        assert_eq!(range.carry("ff3e::1".parse().unwrap()), range.address);
+    }
+
+    #[test]
+    fn knows_its_ends_and_size() {
+        let range = prefix("239.1.1.77", 24);
+        assert_eq!(range.to_string(), "239.1.1.0/24");
+        assert_eq!(range.last(), IpAddr::from([239, 1, 1, 255]));
+        assert_eq!(range.host_bits(), 8);
+        assert_eq!(
+            prefix("0.0.0.0", 0).last(),
+            IpAddr::from([255, 255, 255, 255])
+        );
+        assert!(prefix("::", 0).contains("ff3e::1".parse().unwrap()));
+        assert!(!prefix("0.0.0.0", 0).overlaps(prefix("::", 0)));
+    }
+
+    proptest! {
+        #[test]
+        fn overlaps_when_some_address_lies_in_both(
+            a: u32, b: u32, a_length in 0_u8..=32, b_length in 0_u8..=32,
+        ) {
+            let make = |bits, length| Prefix::new(Ipv4Addr::from_bits(bits).into(), length);
+            let (a, b) = (make(a, a_length), make(b, b_length));
+            let meet = a.address <= b.last() && b.address <= a.last();
+            prop_assert_eq!(a.overlaps(b), meet);
+            prop_assert!(a.contains(a.address) && a.contains(a.last()));
+        }
+    }
+}

@@ -91,7 +91,7 @@ impl Feature {
     #[must_use]
     pub const fn served_by(self, path: Path) -> bool {
         match path {
-            Path::Kernel => false,
+            Path::Kernel => !matches!(self, Self::Fragment),
             Path::Userspace => !matches!(self, Self::RateLimit),
         }
     }

@@ -134,7 +134,7 @@ pub enum What {
     /// A link-local input.
     #[error(
         "{0} is link-local, where routing protocols and discovery live, and is not relayed \
-         by default; --allow-link-local permits it"
+         by default; --allow-link-local, or allow_link_local = true in the file, permits it"
     )]
     LinkLocal(String),
     /// The same key in two rules, or twice in one.
@@ -176,34 +176,26 @@ pub enum What {
         other: &'static str,
     },
     /// A range of groups of another size than the input's.
-    #[error(
-        "the range of groups {own} does not fit input {input}; make it /{length} as well, or \
-         one single group"
-    )]
+    #[error("the range of groups {own} does not fit input {input}; {remedy}")]
     GroupRange {
         /// The output's range.
         own: String,
         /// The input it disagrees with.
         input: String,
-        /// The input's prefix length.
-        length: u8,
+        /// What would fit.
+        remedy: String,
     },
     /// A range of ports of another size than the input's.
-    #[error(
-        "the {own} ports {ports} do not fit the {other} of input {input}; give {fit}, or one \
-         single port"
-    )]
+    #[error("the range of {count} ports {own} does not fit input {input}; {remedy}")]
     PortRange {
         /// The output's ports.
-        ports: String,
+        own: String,
         /// How many they are.
-        own: u32,
+        count: u32,
         /// The input it disagrees with.
         input: String,
-        /// How many ports that has.
-        other: u32,
-        /// A range that fits.
-        fit: String,
+        /// What would fit.
+        remedy: String,
     },
     /// An output into an input of its own rule.
     #[error(

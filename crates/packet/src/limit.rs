@@ -41,9 +41,12 @@ impl Limit {
     }
 }
 
+/// `per_token * tokens >> SCALE`, in two halves that do not overflow.
 #[inline]
 const fn time_of(per_token: u64, tokens: u64) -> u64 {
-    per_token.saturating_mul(tokens) >> SCALE
+    let fraction = per_token & ((1 << SCALE) - 1);
+    let whole = (per_token >> SCALE).saturating_mul(tokens);
+    whole.saturating_add(fraction.saturating_mul(tokens) >> SCALE)
 }
 
 #[cfg(test)]

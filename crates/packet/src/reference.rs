@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::datagram::Datagram;
+use crate::limit::Limit;
 use crate::parse::{Link, Meta, Parsed, parse};
 use crate::rewrite::{LINK_HEADROOM, LinkChange, Rewrite, TtlChange, rewrite};
 use crate::verdict::{DropReason, Verdict};
@@ -32,8 +33,21 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// What becomes of the packet on this host.
     pub local: Local,
+    /// Cap on what is accepted.
+    pub limit: Option<Bucket>,
     /// The copies.
     pub outputs: Vec<Output>,
+}
+
+/// A rate limit and its state.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    /// Rate and depth.
+    pub limit: Limit,
+    /// Tokens are bits of UDP payload; otherwise datagrams.
+    pub bits: bool,
+    /// When the bucket is full again, 0 at first.
+    pub due_ns: u64,
 }
 
 /// What becomes of a relayed packet on this host.
@@ -76,8 +90,10 @@ pub struct Egress {
     pub ttl: TtlChange,
     /// DSCP, `None` to keep.
     pub dscp: Option<u8>,
-    /// Link header; `None` in place of the destination address means the group's own.
+    /// Link header.
     pub link: LinkTo,
+    /// Cap on what is sent.
+    pub limit: Option<Bucket>,
 }
 
 /// Link header of a copy.
@@ -130,23 +146,24 @@ pub struct Copy {
 }
 
 impl Reference {
-    /// Executes the table for one packet. `socket_bound` answers `bpf_sk_lookup_udp`: a UDP socket
-    /// on this host wants the packet.
-    #[must_use]
+    /// Executes the table for one packet that arrives at `now_ns` by any clock. `socket_bound`
+    /// answers `bpf_sk_lookup_udp`: a UDP socket on this host wants the packet.
     pub fn execute(
-        &self,
-        ingress: u32,
-        link: Link,
+        &mut self,
+        (ingress, link): (u32, Link),
         frame: &[u8],
         meta: Meta,
         socket_bound: bool,
+        now_ns: u64,
     ) -> Outcome {
         let Parsed::Udp(datagram) = parse(frame, link, meta) else {
             return Outcome::passed();
         };
-        let Some((index, route)) = self.find(ingress, &datagram) else {
+        let Some(index) = self.find(ingress, &datagram) else {
             return Outcome::passed();
         };
+        let own_source = self.own_addresses.contains(&datagram.source);
+        let route = &mut self.routes[index];
         let mut outcome = Outcome {
             verdict: Verdict::Forwarded,
             passed_up: false,
@@ -156,12 +173,17 @@ impl Reference {
             outputs: Vec::new(),
             copies: Vec::new(),
         };
-        if datagram.defect(frame).is_some() {
-            outcome.verdict = Verdict::Dropped(DropReason::Malformed);
-            return outcome;
-        }
-        if self.own_addresses.contains(&datagram.source) {
-            outcome.verdict = Verdict::Dropped(DropReason::OwnSource);
+        let reason = if datagram.defect(frame).is_some() {
+            Some(DropReason::Malformed)
+        } else if own_source {
+            Some(DropReason::OwnSource)
+        } else if !admits(&mut route.limit, &datagram, now_ns) {
+            Some(DropReason::RateLimited)
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
+            outcome.verdict = Verdict::Dropped(reason);
             return outcome;
         }
         outcome.passed_up = match route.local {
@@ -169,8 +191,9 @@ impl Reference {
             Local::Yes => true,
             Local::No => false,
         };
-        for (output, to) in route.outputs.iter().enumerate() {
-            match copy(frame, &datagram, route, to) {
+        let first_port = route.ports.0;
+        for (output, to) in route.outputs.iter_mut().enumerate() {
+            match copy(frame, &datagram, first_port, to, now_ns) {
                 Ok((interface, frame)) => {
                     outcome.outputs.push(Verdict::Forwarded);
                     outcome.copies.push(Copy {
@@ -187,7 +210,7 @@ impl Reference {
 
     /// Finds the most specific route: (S,G) before (*,G), longer prefix before shorter, fewer
     /// ports before more.
-    fn find(&self, ingress: u32, datagram: &Datagram) -> Option<(usize, &Route)> {
+    fn find(&self, ingress: u32, datagram: &Datagram) -> Option<usize> {
         let matches = |route: &&Route| {
             route.ingress == ingress
                 && network(route.groups, datagram.destination) == Some(route.groups.0)
@@ -202,6 +225,7 @@ impl Reference {
                 let ports = route.ports.1 - route.ports.0;
                 (route.source.is_none(), u8::MAX - route.groups.1, ports)
             })
+            .map(|(index, _)| index)
     }
 }
 
@@ -219,11 +243,22 @@ impl Outcome {
     }
 }
 
+fn admits(bucket: &mut Option<Bucket>, datagram: &Datagram, now_ns: u64) -> bool {
+    let Some(bucket) = bucket else { return true };
+    let tokens = if bucket.bits {
+        datagram.payload_bytes() as u64 * 8
+    } else {
+        u64::from(datagram.packets())
+    };
+    bucket.limit.admit(&mut bucket.due_ns, now_ns, tokens)
+}
+
 fn copy(
     frame: &[u8],
     datagram: &Datagram,
-    route: &Route,
-    output: &Output,
+    first_port: u16,
+    output: &mut Output,
+    now_ns: u64,
 ) -> Result<(u32, Vec<u8>), DropReason> {
     let egress = match output {
         Output::Down(reason) => return Err(*reason),
@@ -235,17 +270,20 @@ fn copy(
     if datagram.largest_packet() > egress.mtu as usize {
         return Err(DropReason::TooBig);
     }
-    let change = change(datagram, route, egress);
+    if !admits(&mut egress.limit, datagram, now_ns) {
+        return Err(DropReason::RateLimited);
+    }
+    let change = change(datagram, first_port, egress);
     let mut copy = vec![0; LINK_HEADROOM];
     copy.extend(frame.get(datagram.ip_offset..).unwrap_or_default());
     let start = rewrite(&mut copy, &datagram.moved(LINK_HEADROOM), &change)?;
     Ok((egress.interface, copy.split_off(start)))
 }
 
-fn change(datagram: &Datagram, route: &Route, egress: &Egress) -> Rewrite {
+fn change(datagram: &Datagram, first_port: u16, egress: &Egress) -> Rewrite {
     let destination = carry(egress.destination, datagram.destination);
     let port_offset = if egress.ports.0 < egress.ports.1 {
-        datagram.destination_port - route.ports.0
+        datagram.destination_port - first_port
     } else {
         0
     };

@@ -6,6 +6,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
@@ -88,6 +89,47 @@ pub fn set_inheritable(fd: BorrowedFd<'_>, inheritable: bool) -> io::Result<()> 
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Waits for descriptors without holding on to them in between.
+#[derive(Debug, Default)]
+pub struct Waiter {
+    polled: Vec<libc::pollfd>,
+}
+
+impl Waiter {
+    /// Waits until `first` or one of `others` is readable or has an error, or `timeout` is over,
+    /// and says whether it was `first`. A signal ends the waiting.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn wait<'f>(
+        &mut self,
+        first: BorrowedFd<'f>,
+        others: impl Iterator<Item = BorrowedFd<'f>>,
+        timeout: Duration,
+    ) -> io::Result<bool> {
+        self.polled.clear();
+        let descriptors = std::iter::once(first).chain(others);
+        self.polled.extend(descriptors.map(|fd| libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        }));
+        let milliseconds = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
+        let count = self.polled.len() as libc::nfds_t;
+        // SAFETY: the array holds `count` elements and lives during the call.
+        let ready = unsafe { libc::poll(self.polled.as_mut_ptr(), count, milliseconds) };
+        let error = io::Error::last_os_error();
+        if ready < 0 && error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+        Ok(ready > 0
+            && self
+                .polled
+                .first()
+                .is_some_and(|polled| polled.revents != 0))
+    }
 }
 
 /// A process that cannot be mistaken for another one that got its number later.

@@ -1,6 +1,7 @@
 //! The unsafe fence: the system calls MCR needs beyond the standard library, as safe functions.
 
 pub mod capability;
+pub mod clock;
 pub mod descriptor;
 pub mod membership;
 pub mod netns;

@@ -1,15 +1,18 @@
-//! The io_uring of a worker: sends a batch of packets with one system call, and waits.
+//! The io_uring of a worker: sends a batch of packets with one system call.
 //!
 //! A batch is synchronous: [`Batch::submit`] returns once every send has completed, so the borrowed
 //! payloads outlive their use. Where io_uring is not allowed (`kernel.io_uring_disabled`, a
-//! seccomp filter) the same batch goes out by `sendmsg` and waiting is `ppoll`.
+//! seccomp filter) the same batch goes out by `sendmsg`.
+//!
+//! Waiting for packets is not done here: a poll request that is under way holds its socket, and
+//! when the process is killed the kernel lets go of it only some 10 ms later, during which the
+//! socket would swallow its share of a `packet_fanout` group. [`crate::descriptor::Waiter`] does it.
 
 #![expect(unsafe_code, reason = "the kernel reads messages through raw pointers")]
 
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::time::Duration;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
@@ -18,21 +21,18 @@ use crate::packet_socket::link_address;
 /// Bytes a message's own part (vnet header, link header, IP and UDP headers) may have.
 pub const HEAD: usize = 192;
 
-const TAG_POLL: u64 = 1 << 32;
-const TAG_IGNORED: u64 = 1 << 33;
 /// Payload parts that fit in the pool, per message slot on average.
 const PARTS_PER_MESSAGE: usize = 16;
 /// Parts that one message may have at most: the kernel's `UIO_MAXIOV` is 1024.
 const MAX_PARTS: usize = 256;
 
-/// Sends batches and waits for descriptors.
+/// Sends batches.
 pub struct Uring {
     ring: Option<IoUring>,
     slots: Vec<Slot>,
     parts: Vec<libc::iovec>,
     messages: Vec<libc::msghdr>,
     results: Vec<i32>,
-    armed: Vec<RawFd>,
     capacity: usize,
 }
 
@@ -65,7 +65,6 @@ impl Uring {
             parts: Vec::with_capacity(capacity * PARTS_PER_MESSAGE + MAX_PARTS),
             messages: Vec::with_capacity(capacity),
             results: Vec::with_capacity(capacity),
-            armed: Vec::with_capacity(64),
             capacity,
         })
     }
@@ -85,72 +84,6 @@ impl Uring {
             uring: self,
             payloads: PhantomData,
         }
-    }
-
-    /// Waits until `first` or one of `others` is readable or has an error, or `timeout` is over,
-    /// and says whether it was `first`.
-    ///
-    /// # Errors
-    /// The system call's; an interruption by a signal is none.
-    pub fn wait<'f>(
-        &mut self,
-        first: BorrowedFd<'f>,
-        others: impl Iterator<Item = BorrowedFd<'f>>,
-        timeout: Duration,
-    ) -> io::Result<bool> {
-        let Some(ring) = &mut self.ring else {
-            return poll(first, others, timeout);
-        };
-        let descriptors = std::iter::once(first).chain(others);
-        for fd in descriptors.map(|fd| fd.as_raw_fd()) {
-            if self.armed.contains(&fd) {
-                continue;
-            }
-            let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32)
-                .build()
-                .user_data(TAG_POLL | fd as u64);
-            // SAFETY: a poll request names a descriptor and holds no pointer.
-            if unsafe { ring.submission().push(&entry) }.is_err() {
-                break;
-            }
-            self.armed.push(fd);
-        }
-        let time = types::Timespec::from(timeout);
-        let arguments = types::SubmitArgs::new().timespec(&time);
-        match ring.submitter().submit_with_args(1, &arguments) {
-            Ok(_) => {}
-            Err(error) if is_no_error(&error) => {}
-            Err(error) => return Err(error),
-        }
-        for completion in ring.completion() {
-            disarm(&mut self.armed, completion.user_data());
-        }
-        Ok(!self.armed.contains(&first.as_raw_fd()))
-    }
-
-    /// Takes back the waiting for a descriptor that is about to be closed.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub fn forget(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        let fd = descriptor.as_raw_fd();
-        let Some(ring) = self.ring.as_mut().filter(|_| self.armed.contains(&fd)) else {
-            return Ok(());
-        };
-        let entry = opcode::PollRemove::new(TAG_POLL | fd as u64)
-            .build()
-            .user_data(TAG_IGNORED);
-        // SAFETY: the request holds no pointer.
-        let pushed = unsafe { ring.submission().push(&entry) };
-        pushed.map_err(|_| io::ErrorKind::WouldBlock)?;
-        // Two completions: the removal's, and the removed poll's.
-        while self.armed.contains(&fd) {
-            ring.submit_and_wait(1)?;
-            for completion in ring.completion() {
-                disarm(&mut self.armed, completion.user_data());
-            }
-        }
-        Ok(())
     }
 }
 
@@ -175,7 +108,7 @@ impl<'u, 'p> Batch<'u, 'p> {
     /// Adds a message made of `head`, which is copied, and `payload`, which is not.
     ///
     /// # Errors
-    /// [`Full`] if it does not fit; a batch that is empty takes any message of up to 256 parts.
+    /// [`Full`] if it does not fit, see [`Batch::is_full`].
     #[inline]
     pub fn push(
         &mut self,
@@ -183,12 +116,11 @@ impl<'u, 'p> Batch<'u, 'p> {
         head: &[u8],
         payload: impl ExactSizeIterator<Item = &'p [u8]>,
     ) -> Result<(), Full> {
-        let uring = &mut *self.uring;
         let parts = payload.len() + 1;
-        let room = uring.parts.capacity() - uring.parts.len();
-        if uring.slots.len() == uring.capacity || parts > room.min(MAX_PARTS) || head.len() > HEAD {
+        if self.is_full(parts) || parts > MAX_PARTS || head.len() > HEAD {
             return Err(Full);
         }
+        let uring = &mut *self.uring;
         let first_part = uring.parts.len();
         uring.parts.push(part(std::ptr::null(), head.len()));
         uring
@@ -204,6 +136,16 @@ impl<'u, 'p> Batch<'u, 'p> {
         slot.head[..head.len()].copy_from_slice(head);
         uring.slots.push(slot);
         Ok(())
+    }
+
+    /// Says whether a message of `parts` parts, its head included, no longer fits: submit the
+    /// batch and start the next. An empty batch takes any message of up to 256 parts.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self, parts: usize) -> bool {
+        let uring = &self.uring;
+        let room = uring.parts.capacity() - uring.parts.len();
+        uring.slots.len() == uring.capacity || parts > room
     }
 
     /// Number of messages collected.
@@ -240,13 +182,7 @@ impl<'u, 'p> Batch<'u, 'p> {
         uring.results.clear();
         uring.results.resize(uring.slots.len(), -libc::EIO);
         match &mut uring.ring {
-            Some(ring) => submit_ring(
-                ring,
-                &uring.slots,
-                &uring.messages,
-                &mut uring.results,
-                &mut uring.armed,
-            )?,
+            Some(ring) => submit_ring(ring, &uring.slots, &uring.messages, &mut uring.results)?,
             None => submit_calls(&uring.slots, &uring.messages, &mut uring.results),
         }
         Ok(&uring.results)
@@ -258,7 +194,6 @@ fn submit_ring(
     slots: &[Slot],
     messages: &[libc::msghdr],
     results: &mut [i32],
-    armed: &mut Vec<RawFd>,
 ) -> io::Result<()> {
     for (index, (slot, message)) in slots.iter().zip(messages).enumerate() {
         let entry = opcode::SendMsg::new(types::Fd(slot.fd), message)
@@ -281,12 +216,9 @@ fn submit_ring(
             Err(error) => return Err(error),
         }
         for completion in ring.completion() {
-            match results.get_mut(completion.user_data() as usize) {
-                Some(result) => {
-                    *result = completion.result();
-                    open -= 1;
-                }
-                None => disarm(armed, completion.user_data()),
+            open -= 1;
+            if let Some(result) = results.get_mut(completion.user_data() as usize) {
+                *result = completion.result();
             }
         }
     }
@@ -307,25 +239,8 @@ fn submit_calls(slots: &[Slot], messages: &[libc::msghdr], results: &mut [i32]) 
     }
 }
 
-fn poll<'f>(
-    first: BorrowedFd<'f>,
-    others: impl Iterator<Item = BorrowedFd<'f>>,
-    timeout: Duration,
-) -> io::Result<bool> {
-    let mut polled: Vec<_> = std::iter::once(first)
-        .chain(others)
-        .map(|fd| nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLIN))
-        .collect();
-    let milliseconds = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
-    match nix::poll::poll(&mut polled, milliseconds) {
-        Ok(_) | Err(nix::Error::EINTR) => Ok(polled[0].any().unwrap_or(true)),
-        Err(error) => Err(error.into()),
-    }
-}
-
 fn build(capacity: usize) -> io::Result<IoUring> {
-    // Twice the batch: polls are armed in the same queue.
-    let entries = (capacity * 2).next_power_of_two() as u32;
+    let entries = capacity.next_power_of_two() as u32;
     let tuned = IoUring::<squeue::Entry>::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
@@ -349,13 +264,6 @@ fn is_no_error(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
     )
-}
-
-fn disarm(armed: &mut Vec<RawFd>, tag: u64) {
-    if tag & TAG_POLL != 0 {
-        let fd = (tag & 0xffff_ffff) as RawFd;
-        armed.retain(|armed| *armed != fd);
-    }
 }
 
 const fn part(start: *const u8, length: usize) -> libc::iovec {

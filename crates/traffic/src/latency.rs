@@ -49,8 +49,20 @@ impl Latency {
     /// Records one latency; more than a minute counts as a minute in the quantiles.
     pub fn record(&mut self, latency_ns: u64) {
         self.histogram.saturating_record(latency_ns);
-        self.min_ns = self.min_ns.min(latency_ns);
-        self.max_ns = self.max_ns.max(latency_ns);
+        self.widen(latency_ns, latency_ns);
+    }
+
+    /// Records `count` latencies that lie near `latency_ns`, counted elsewhere; [`Latency::widen`]
+    /// tells the exact extremes.
+    pub fn record_many(&mut self, latency_ns: u64, count: u64) {
+        self.histogram.saturating_record_n(latency_ns, count);
+    }
+
+    /// Takes in the exact shortest and longest latency of those recorded with
+    /// [`Latency::record_many`].
+    pub fn widen(&mut self, min_ns: u64, max_ns: u64) {
+        self.min_ns = self.min_ns.min(min_ns);
+        self.max_ns = self.max_ns.max(max_ns);
     }
 
     /// Takes in another distribution.
@@ -58,8 +70,7 @@ impl Latency {
         self.histogram
             .add(&other.histogram)
             .expect("every histogram here has the same bounds");
-        self.min_ns = self.min_ns.min(other.min_ns);
-        self.max_ns = self.max_ns.max(other.max_ns);
+        self.widen(other.min_ns, other.max_ns);
     }
 
     /// The figures.

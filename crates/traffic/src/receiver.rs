@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use thiserror::Error;
 
@@ -126,6 +127,45 @@ pub fn run(options: &Options, control: &Control) -> Result<ReceiveReport, Error>
     Ok(run.account.report())
 }
 
+/// Sockets that hold the endpoints' memberships and receive nothing of use: for who counts the
+/// packets before they reach a socket. Dropping it leaves the groups.
+#[derive(Debug)]
+pub struct Membership {
+    _listeners: Vec<Listener>,
+}
+
+impl Membership {
+    /// Joins every endpoint.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn join(endpoints: &[Listen]) -> Result<Self, Error> {
+        Ok(Self {
+            _listeners: listen(endpoints)?,
+        })
+    }
+}
+
+impl Listen {
+    /// Index of the interface to receive on; `None` where none is named.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`] where there is none of that name.
+    pub fn ifindex(&self) -> Result<Option<u32>, Error> {
+        let Some(interface) = &self.interface else {
+            return Ok(None);
+        };
+        let missing = |_| Error::NoInterface {
+            at: self.at.clone(),
+            interface: interface.clone(),
+            have: crate::host::names(),
+        };
+        if_nametoindex(interface.as_str())
+            .map(Some)
+            .map_err(missing)
+    }
+}
+
 struct Run<'a> {
     options: &'a Options,
     control: &'a Control,
@@ -155,14 +195,22 @@ impl Run<'_> {
                 self.control.received.store(received, Ordering::Relaxed);
             }
         }
+        // What the kernel already holds has arrived, and counts.
+        if !self.has_enough() {
+            (0..self.listeners.len()).for_each(|index| self.drain(index));
+        }
         Ok(())
     }
 
     fn is_over(&self, start: u64, last_arrival: u64) -> bool {
-        let enough = |count| self.account.packets() >= count;
         self.control.stop.load(Ordering::Relaxed)
-            || self.options.count.is_some_and(enough)
+            || self.has_enough()
             || self.end(start, last_arrival) <= clock::monotonic_ns()
+    }
+
+    fn has_enough(&self) -> bool {
+        let packets = self.account.packets();
+        self.options.count.is_some_and(|count| packets >= count)
     }
 
     /// When the run ends if nothing more arrives, in CLOCK_MONOTONIC nanoseconds.

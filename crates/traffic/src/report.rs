@@ -52,6 +52,29 @@ pub struct ReceiveReport {
     pub total: Tally,
 }
 
+impl ReceiveReport {
+    /// Adds the endpoints up; latency and skew of all of them are measured elsewhere.
+    #[must_use]
+    pub fn of(
+        endpoints: Vec<EndpointReport>,
+        latency_us: Summary,
+        skew_us: Option<Summary>,
+    ) -> Self {
+        let sum = |field: fn(&Tally) -> u64| endpoints.iter().map(|e| field(&e.tally)).sum();
+        let total = Tally {
+            packets: sum(|tally| tally.packets),
+            bytes: sum(|tally| tally.bytes),
+            lost: sum(|tally| tally.lost),
+            duplicated: sum(|tally| tally.duplicated),
+            reordered: sum(|tally| tally.reordered),
+            corrupt: sum(|tally| tally.corrupt),
+            latency_us,
+            skew_us,
+        };
+        Self { endpoints, total }
+    }
+}
+
 /// One endpoint's account.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndpointReport {

@@ -1,141 +1,283 @@
-//! The endpoints, each once, with the OpenAPI document generated from them, and the limits that
-//! hold for all of them.
+//! Every route of the API, each described where it is written: the OpenAPI document is made of the
+//! router itself.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::Method;
+use api::reply::{Change, ErrorReply, InterfaceStatus, Stats, Status};
+use api::request::{RuleList, Transaction};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use model::document::RuleDocument;
+use serde::Deserialize;
 use tokio::time::timeout;
-use utoipa::OpenApi;
+use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::{Api, Failure, events, metrics, read, rules};
+use super::body::Body;
+use super::connections::Busy;
+use super::{REQUEST_PATIENCE, events};
+use crate::metrics;
+use crate::question::{Answer, Code, Question, Refusal, Supervisor};
 
-/// Largest body of a request in bytes: some 50,000 rules.
-const BODY: usize = 16 * 1024 * 1024;
-
-/// How long a request may take, its body included.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-#[derive(OpenApi)]
-#[openapi(
-    info(
-        title = "MCR control API",
-        description = "Rules, statistics and events of one MCR daemon, over its Unix socket.",
-        license(name = "Apache-2.0 OR MIT")
-    ),
-    paths(
-        read::status,
-        read::stats,
-        read::rule_stats,
-        read::interfaces,
-        read::export,
-        read::openapi,
-        read::healthz,
-        read::readyz,
-        metrics::metrics,
-        events::events,
-        rules::list,
-        rules::show,
-        rules::add,
-        rules::replace,
-        rules::remove,
-        rules::transaction,
-    )
-)]
-pub(super) struct Document;
-
-type Endpoint = (Method, &'static str, MethodRouter<Api>);
-
-/// Endpoints that change nothing.
-fn reading() -> Vec<Endpoint> {
-    vec![
-        (Method::GET, "/v1/status", get(read::status)),
-        (Method::GET, "/v1/stats", get(read::stats)),
-        (Method::GET, "/v1/stats/{name}", get(read::rule_stats)),
-        (Method::GET, "/v1/interfaces", get(read::interfaces)),
-        (Method::GET, "/v1/rules", get(rules::list)),
-        (Method::GET, "/v1/rules/{name}", get(rules::show)),
-        (Method::GET, "/v1/export", get(read::export)),
-        (Method::GET, "/v1/events", get(events::events)),
-        (Method::GET, "/openapi.json", get(read::openapi)),
-        (Method::GET, "/metrics", get(metrics::metrics)),
-        (Method::GET, "/healthz", get(read::healthz)),
-        (Method::GET, "/readyz", get(read::readyz)),
-    ]
+/// The whole API.
+pub(super) fn control(supervisor: Supervisor) -> Router {
+    let (router, document) = described(reading().merge(changing()));
+    finish(router, document, supervisor)
 }
 
-/// Endpoints that change rules.
-fn changing() -> Vec<Endpoint> {
-    vec![
-        (Method::POST, "/v1/rules", post(rules::add)),
-        (Method::PUT, "/v1/rules", put(rules::replace)),
-        (Method::DELETE, "/v1/rules/{name}", delete(rules::remove)),
-        (Method::POST, "/v1/transaction", post(rules::transaction)),
-    ]
+/// What changes nothing.
+pub(super) fn read_only(supervisor: Supervisor) -> Router {
+    let (router, document) = described(reading());
+    finish(router, document, supervisor)
 }
 
-/// Every endpoint: method and path.
-#[cfg(test)]
-pub(super) fn endpoints() -> Vec<(Method, &'static str)> {
-    let all = reading().into_iter().chain(changing());
-    all.map(|(method, path, _)| (method, path)).collect()
+/// The OpenAPI document of the whole API.
+pub(crate) fn document() -> OpenApi {
+    described(reading().merge(changing())).1
 }
 
-/// Everything, for the control socket.
-pub(super) fn control(api: Api) -> Router {
-    router(reading().into_iter().chain(changing())).with_state(api)
+fn reading() -> OpenApiRouter<Supervisor> {
+    OpenApiRouter::new()
+        .routes(routes!(status))
+        .routes(routes!(stats))
+        .routes(routes!(rules))
+        .routes(routes!(rule))
+        .routes(routes!(export))
+        .routes(routes!(interfaces))
+        .routes(routes!(events::events))
+        .routes(routes!(metrics_text))
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
 }
 
-/// What may be read by anybody who reaches the TCP listener: numbers, not the configuration.
-pub(super) fn read_only(api: Api) -> Router {
-    let open = ["/metrics", "/healthz", "/readyz", "/v1/status", "/v1/stats"];
-    let open = reading()
-        .into_iter()
-        .filter(|(_, path, _)| open.contains(path));
-    router(open).with_state(api)
+fn changing() -> OpenApiRouter<Supervisor> {
+    OpenApiRouter::new()
+        .routes(routes!(add, replace))
+        .routes(routes!(remove))
+        .routes(routes!(transaction))
+        .routes(routes!(reload))
 }
 
-fn router(endpoints: impl Iterator<Item = Endpoint>) -> Router<Api> {
-    let mut paths: BTreeMap<&'static str, MethodRouter<Api>> = BTreeMap::new();
-    for (_, path, handler) in endpoints {
-        let merged = paths.remove(path).unwrap_or_default().merge(handler);
-        paths.insert(path, merged);
-    }
-    let mut router = Router::new();
-    for (path, handler) in paths {
-        router = router.route(path, handler);
-    }
+fn described(router: OpenApiRouter<Supervisor>) -> (Router<Supervisor>, OpenApi) {
+    let about = InfoBuilder::new()
+        .title("MCR control API")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some("The multicast relay's daemon, over its Unix socket."))
+        .build();
+    let (router, routes) = router.split_for_parts();
+    let mut document = OpenApiBuilder::new().info(about).build();
+    document.merge(routes);
+    (router, document)
+}
+
+fn finish(router: Router<Supervisor>, document: OpenApi, supervisor: Supervisor) -> Router {
+    let document = Json(document);
     router
-        .fallback(async || {
-            Failure::new(
-                "no_such_endpoint",
-                "no such endpoint; /openapi.json lists them",
-            )
-        })
-        .method_not_allowed_fallback(async || {
-            Failure::new(
-                "wrong_method",
-                "not with this method; /openapi.json lists the endpoints",
-            )
-        })
-        .layer(DefaultBodyLimit::max(BODY))
-        .layer(middleware::from_fn(limit_time))
+        .route("/openapi.json", get(move || async { document }))
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(no_such_method)
+        .with_state(supervisor)
+        .layer(middleware::from_fn(in_time))
 }
 
-async fn limit_time(request: Request, next: Next) -> Response {
-    match timeout(REQUEST_TIMEOUT, next.run(request)).await {
+async fn in_time(Extension(busy): Extension<Busy>, request: Request, next: Next) -> Response {
+    let _held = busy.hold();
+    match timeout(REQUEST_PATIENCE, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let seconds = REQUEST_TIMEOUT.as_secs();
-            let message = format!(
-                "the request took longer than {seconds} s; look at the rules to see what became of it"
-            );
-            Failure::new("timeout", message).into_response()
+            let limit = REQUEST_PATIENCE.as_secs();
+            let message = format!("the request was not complete and done within {limit} s");
+            Refusal::new(Code::Timeout, message).into_response()
         }
     }
+}
+
+async fn no_such_route(request: Request) -> Refusal {
+    let path = request.uri().path();
+    Refusal::new(
+        Code::NotFound,
+        format!("no {path} here; GET /openapi.json lists what there is"),
+    )
+}
+
+async fn no_such_method(request: Request) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let message = format!("{path} does not know {method}; GET /openapi.json lists what there is");
+    let mut response = Refusal::new(Code::Usage, message).into_response();
+    *response.status_mut() = axum::http::StatusCode::METHOD_NOT_ALLOWED;
+    response
+}
+
+/// The daemon in a few words.
+#[utoipa::path(get, path = "/v1/status", tag = "daemon", responses((status = 200, body = Status)))]
+async fn status(State(supervisor): State<Supervisor>) -> Answer<Json<Status>> {
+    supervisor.ask(Question::Status).await.map(Json)
+}
+
+/// Everything counted.
+#[utoipa::path(get, path = "/v1/stats", tag = "daemon", responses((status = 200, body = Stats)))]
+async fn stats(State(supervisor): State<Supervisor>) -> Answer<Json<Stats>> {
+    supervisor.ask(Question::Stats).await.map(Json)
+}
+
+/// The interfaces of the daemon's network namespace.
+#[utoipa::path(get, path = "/v1/interfaces", tag = "daemon",
+    responses((status = 200, body = Vec<InterfaceStatus>)))]
+async fn interfaces(State(supervisor): State<Supervisor>) -> Answer<Json<Vec<InterfaceStatus>>> {
+    supervisor.ask(Question::Interfaces).await.map(Json)
+}
+
+/// The running rules and their generation.
+#[utoipa::path(get, path = "/v1/rules", tag = "rules", responses((status = 200, body = RuleList)))]
+async fn rules(State(supervisor): State<Supervisor>) -> Answer<Json<RuleList>> {
+    supervisor.ask(Question::Rules).await.map(Json)
+}
+
+/// One rule.
+#[utoipa::path(get, path = "/v1/rules/{name}", tag = "rules",
+    params(("name" = String, Path, description = "Name of the rule")),
+    responses((status = 200, body = RuleDocument), (status = 404, body = ErrorReply)))]
+async fn rule(
+    State(supervisor): State<Supervisor>,
+    Path(name): Path<String>,
+) -> Answer<Json<RuleDocument>> {
+    let list = supervisor.ask(Question::Rules).await?;
+    let names: Vec<&str> = list.rules.iter().map(|rule| rule.name.as_str()).collect();
+    let message = format!("no rule {name} (have: {})", names.join(", "));
+    let found = list.rules.iter().find(|rule| rule.name == name).cloned();
+    found.map(Json).ok_or(Refusal::new(Code::NotFound, message))
+}
+
+/// The running rules as a configuration file, TOML.
+#[utoipa::path(get, path = "/v1/export", tag = "rules",
+    responses((status = 200, body = String, content_type = "application/toml")))]
+async fn export(State(supervisor): State<Supervisor>) -> Answer<impl IntoResponse> {
+    let text = supervisor.ask(Question::Export).await?;
+    Ok(([(header::CONTENT_TYPE, "application/toml")], text))
+}
+
+/// Rules to add.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Rules {
+    rules: Vec<RuleDocument>,
+}
+
+/// Adds rules behind the running ones, all or none.
+#[utoipa::path(post, path = "/v1/rules", tag = "rules", request_body = Rules,
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
+        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+async fn add(
+    State(supervisor): State<Supervisor>,
+    Body(Rules { rules }): Body<Rules>,
+) -> Answer<Json<Change>> {
+    let transaction = Transaction {
+        add: rules,
+        ..Transaction::default()
+    };
+    let ask = |reply| Question::Change(transaction, reply);
+    supervisor.ask(ask).await.map(Json)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ReplaceOptions {
+    /// Only say what would change.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Puts a whole rule set in the place of the running one, as one step.
+#[utoipa::path(put, path = "/v1/rules", tag = "rules", params(ReplaceOptions),
+    request_body = RuleList,
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
+        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+async fn replace(
+    State(supervisor): State<Supervisor>,
+    options: Result<Query<ReplaceOptions>, axum::extract::rejection::QueryRejection>,
+    Body(rules): Body<RuleList>,
+) -> Answer<Json<Change>> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    let ask = |reply| Question::Replace {
+        rules,
+        dry_run: options.dry_run,
+        reply,
+    };
+    supervisor.ask(ask).await.map(Json)
+}
+
+/// Takes one rule out.
+#[utoipa::path(delete, path = "/v1/rules/{name}", tag = "rules",
+    params(("name" = String, Path, description = "Name of the rule")),
+    responses((status = 200, body = Change), (status = 404, body = ErrorReply)))]
+async fn remove(
+    State(supervisor): State<Supervisor>,
+    Path(name): Path<String>,
+) -> Answer<Json<Change>> {
+    let transaction = Transaction {
+        remove: vec![name],
+        ..Transaction::default()
+    };
+    let ask = |reply| Question::Change(transaction, reply);
+    supervisor.ask(ask).await.map(Json)
+}
+
+/// Removes and adds rules as one step.
+#[utoipa::path(post, path = "/v1/transaction", tag = "rules", request_body = Transaction,
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+async fn transaction(
+    State(supervisor): State<Supervisor>,
+    Body(transaction): Body<Transaction>,
+) -> Answer<Json<Change>> {
+    let ask = |reply| Question::Change(transaction, reply);
+    supervisor.ask(ask).await.map(Json)
+}
+
+/// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.
+#[utoipa::path(post, path = "/v1/reload", tag = "rules",
+    responses((status = 200, body = Change), (status = 422, body = ErrorReply)))]
+async fn reload(State(supervisor): State<Supervisor>) -> Answer<Json<Change>> {
+    supervisor.ask(Question::Reload).await.map(Json)
+}
+
+/// The counters for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "observe",
+    responses((status = 200, body = String, content_type = "text/plain")))]
+async fn metrics_text(State(supervisor): State<Supervisor>) -> Answer<impl IntoResponse> {
+    let status = supervisor.ask(Question::Status).await?;
+    let stats = supervisor.ask(Question::Stats).await?;
+    let text = metrics::text(&status, &stats);
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+}
+
+/// Says that the daemon answers.
+#[utoipa::path(get, path = "/healthz", tag = "observe", responses((status = 200, body = String)))]
+async fn healthz(State(supervisor): State<Supervisor>) -> Answer<&'static str> {
+    supervisor.ask(Question::Status).await.map(|_| "ok\n")
+}
+
+/// Says whether every input is joined.
+#[utoipa::path(get, path = "/readyz", tag = "observe",
+    responses((status = 200, body = String), (status = 503, body = ErrorReply)))]
+async fn readyz(State(supervisor): State<Supervisor>) -> Answer<&'static str> {
+    let stats = supervisor.ask(Question::Stats).await?;
+    let waiting = stats
+        .rules
+        .iter()
+        .filter(|rule| rule.inputs.iter().any(|input| !input.joined));
+    let waiting: Vec<&str> = waiting.map(|rule| rule.name.as_str()).collect();
+    if waiting.is_empty() {
+        return Ok("ready\n");
+    }
+    let message = format!("not joined: {}", waiting.join(", "));
+    Err(Refusal::new(Code::Unavailable, message))
 }

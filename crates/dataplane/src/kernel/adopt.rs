@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bpf::layout::{LOOKUP_PLACEHOLDER, LOOKUP_SOURCES, Route, Word};
+use bpf::layout::{LOOKUP_PLACEHOLDER, Word};
 
 use crate::Error;
 use crate::kernel::key::{self, Key};
@@ -13,7 +13,9 @@ impl Kernel {
     /// the middle of a change left behind.
     pub(super) fn adopt(&mut self) -> Result<(), Error> {
         let limit = self.program.maps.route_table.len();
-        for (key, index) in key::read(&self.program.maps)? {
+        let mut elements = key::read(&self.program.maps)?;
+        elements.extend(self.ranges.adopt(&self.program.maps)?);
+        for (key, index) in elements {
             if index >= limit {
                 key::remove(&mut self.program.maps, &[key])?;
                 continue;
@@ -28,6 +30,7 @@ impl Kernel {
         }
         self.adopt_sources()?;
         self.adopt_slots();
+        self.publish_ranges()?;
         let own = self.program.maps.own_sources.entries()?;
         self.own = own.into_iter().map(|(key, _)| key.into()).collect();
         Ok(())
@@ -41,19 +44,8 @@ impl Kernel {
         }
         let mut stale = Vec::new();
         for (key, entry) in &self.entries {
-            if key.is_specific() {
-                continue;
-            }
-            let has_sources = sources.contains_key(key);
-            if entry.placeholder && !has_sources {
+            if entry.placeholder && !sources.contains_key(key) {
                 stale.push(*key);
-            } else {
-                let lookup = lookup(has_sources, entry.placeholder);
-                self.program.maps.route_table.store(
-                    entry.index,
-                    std::mem::offset_of!(Route, lookup),
-                    lookup,
-                );
             }
         }
         key::remove(&mut self.program.maps, &stale)?;
@@ -67,7 +59,10 @@ impl Kernel {
             .collect();
         self.indices.occupy(self.entries.values().map(|e| e.index));
         self.sources = sources;
-        self.add_placeholders(&orphans)
+        self.add_placeholders(&orphans)?;
+        let keys: Vec<Key> = self.entries.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.flag(key));
+        Ok(())
     }
 
     fn adopt_slots(&mut self) {
@@ -88,18 +83,4 @@ impl Kernel {
         owners.truncate(used.map_or(0, |last| last + 1));
         self.registry.adopt(owners, referenced.into_iter());
     }
-}
-
-/// The `lookup` word of a (*,G) entry, with the padding behind it.
-pub(super) fn lookup(sources: bool, placeholder: bool) -> u64 {
-    let sources = if sources { LOOKUP_SOURCES } else { 0 };
-    let placeholder = if placeholder { LOOKUP_PLACEHOLDER } else { 0 };
-    // The padding is zero on either side of the 32-bit word, whatever the byte order.
-    let halves = [sources | placeholder, 0];
-    u64::from_ne_bytes(
-        [halves[0].to_ne_bytes(), halves[1].to_ne_bytes()]
-            .concat()
-            .try_into()
-            .expect("two halves of four bytes"),
-    )
 }

@@ -5,18 +5,25 @@ use std::net::IpAddr;
 use bpf::layout;
 use model::net::Mac;
 use model::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Route, RouteKey, Ttl,
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, RateLimit, RateUnit, Route,
+    RouteKey, Ttl,
 };
+use packet::limit::Limit;
 use packet::verdict::DropReason;
 
 use crate::Error;
-use crate::kernel::key::Key;
+use crate::kernel::key::{Key, RangeRoute};
 
 /// The map key of a route.
 pub(super) fn route_key(key: &RouteKey) -> Result<Key, Error> {
     let unsupported = |what| Error::Unsupported { key: *key, what };
     if !key.groups.is_host() || !key.ports.is_single() {
-        return Err(unsupported("ranges"));
+        return Ok(Key::Range(RangeRoute {
+            ifindex: key.ingress.0,
+            groups: key.groups,
+            ports: key.ports,
+            source: key.source,
+        }));
     }
     Key::new(
         key.ingress.0,
@@ -30,9 +37,6 @@ pub(super) fn route_key(key: &RouteKey) -> Result<Key, Error> {
 /// Says whether the kernel path can execute the route at all.
 pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
     let unsupported = |what| Error::Unsupported { key: *key, what };
-    if route.limit.is_some() || route.outputs.iter().any(|output| output.limit.is_some()) {
-        return Err(unsupported("rate limits"));
-    }
     for output in &route.outputs {
         let OutputState::Up(egress) = &output.state else {
             continue;
@@ -48,16 +52,38 @@ pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
 }
 
 pub(super) fn flags(route: &Route) -> u8 {
-    match route.local {
+    let local = match route.local {
         LocalDelivery::Auto => layout::ROUTE_LOCAL_AUTO,
         LocalDelivery::Yes => layout::ROUTE_LOCAL_YES,
         LocalDelivery::No => 0,
+    };
+    match route.limit {
+        Some(_) => local | layout::ROUTE_LIMITED,
+        None => local,
+    }
+}
+
+/// The entry of a rate limit, its state left out; all zero for none.
+pub(super) fn limit(limit: Option<RateLimit>) -> layout::Limit {
+    let Some(limit) = limit else {
+        return layout::Limit::default();
+    };
+    let schedule = Limit::new(limit.rate, limit.burst);
+    layout::Limit {
+        per_token: schedule.per_token,
+        depth_ns: schedule.depth_ns,
+        due_ns: 0,
+        bits: u64::from(limit.unit == RateUnit::Bits),
     }
 }
 
 /// The slot of an output; `counter` is its counter.
 pub(super) fn output(key: &RouteKey, output: &Output, counter: u32) -> layout::Output {
-    match &output.state {
+    let limited = match output.limit {
+        Some(_) => layout::OUTPUT_LIMITED,
+        None => 0,
+    };
+    let mut slot = match &output.state {
         OutputState::Down(reason) => layout::Output {
             counter,
             flags: layout::OUTPUT_DOWN,
@@ -65,7 +91,9 @@ pub(super) fn output(key: &RouteKey, output: &Output, counter: u32) -> layout::O
             ..Default::default()
         },
         OutputState::Up(egress) => up(key, egress, counter),
-    }
+    };
+    slot.flags |= limited;
+    slot
 }
 
 fn up(key: &RouteKey, egress: &Egress, counter: u32) -> layout::Output {

@@ -5,12 +5,24 @@ use std::net::IpAddr;
 use bpf::Error;
 use bpf::layout::{RouteKey, RouteKey6};
 use bpf::program::Maps;
+use model::net::{Ports, Prefix};
 
 /// Key of `routes` or `routes6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
     V4(RouteKey),
     V6(RouteKey6),
+    /// Not in a hash map but in the trie of ranges.
+    Range(RangeRoute),
+}
+
+/// A route for a range of groups or ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RangeRoute {
+    pub(super) ifindex: u32,
+    pub(super) groups: Prefix,
+    pub(super) ports: Ports,
+    pub(super) source: Option<IpAddr>,
 }
 
 impl Key {
@@ -58,10 +70,11 @@ impl Key {
                 source: [0; 16],
                 ..key
             }),
+            Self::Range(_) => self,
         }
     }
 
-    /// Says whether this is an (S,G) key.
+    /// Says whether this is an (S,G) key of a hash map.
     pub(super) fn is_specific(self) -> bool {
         self != self.any_source()
     }
@@ -70,7 +83,21 @@ impl Key {
         match self {
             Self::V4(key) => key.ifindex,
             Self::V6(key) => key.ifindex,
+            Self::Range(key) => key.ifindex,
         }
+    }
+
+    /// Interface, (first) group and (first) port.
+    pub(super) fn target(self) -> (u32, IpAddr, u16) {
+        match self {
+            Self::V4(key) => (key.ifindex, key.group.into(), u16::from_be_bytes(key.port)),
+            Self::V6(key) => (key.ifindex, key.group.into(), u16::from_be_bytes(key.port)),
+            Self::Range(key) => (key.ifindex, key.groups.address, key.ports.first),
+        }
+    }
+
+    pub(super) fn is_range(self) -> bool {
+        matches!(self, Self::Range(_))
     }
 }
 
@@ -83,7 +110,7 @@ pub(super) fn read(maps: &Maps) -> Result<Vec<(Key, u32)>, Error> {
     Ok(v4.chain(v6).collect())
 }
 
-/// Puts elements in.
+/// Puts elements in; those of ranges go their own way.
 pub(super) fn insert(maps: &mut Maps, elements: &[(Key, u32)]) -> Result<(), Error> {
     let (v4, v6) = split(elements);
     maps.routes.insert(&v4.0, &v4.1)?;
@@ -113,6 +140,7 @@ fn split(elements: &[(Key, u32)]) -> (Elements<RouteKey>, Elements<RouteKey6>) {
                 v6.0.push(*key);
                 v6.1.push(*index);
             }
+            Key::Range(_) => {}
         }
     }
     (v4, v6)

@@ -9,20 +9,27 @@ use std::mem::offset_of;
 
 use bpf::grace;
 use bpf::layout::{self, Identity, Word};
-use model::table::{Route, RouteKey};
+use model::table::{Output, Route, RouteKey};
 
 use crate::Error;
-use crate::kernel::adopt::lookup;
 use crate::kernel::identity::{Hash, Origin, of_output, of_rule};
 use crate::kernel::key::{self, Key};
+use crate::kernel::ranges::Ranges;
 use crate::kernel::{Entry, Kernel, encode, interfaces};
 
 /// A route that has to be written: its slots still lack their counters.
 struct Wanted {
     key: Key,
     flags: u8,
-    rule: Hash,
-    outputs: Vec<(Hash, layout::Output)>,
+    rule: Owner,
+    outputs: Vec<(Owner, layout::Output)>,
+}
+
+/// Who a counter is for, and the limit that goes with it.
+#[derive(Clone, Copy)]
+struct Owner {
+    hash: Hash,
+    limit: layout::Limit,
 }
 
 /// A route whose block is written but which no packet sees yet.
@@ -44,7 +51,7 @@ impl Kernel {
             .filter(|key| self.entries.get(key).is_some_and(|e| !e.placeholder))
             .copied()
             .collect();
-        self.reserve(&wanted, removed.len())?;
+        self.reserve(&wanted, &removed)?;
         let ingress: BTreeSet<u32> = wanted.iter().map(|wanted| wanted.key.ifindex()).collect();
         let ingress = ingress.into_iter();
         self.links.attach(ingress, &self.pins, &self.program)?;
@@ -58,10 +65,17 @@ impl Kernel {
             .partition(|route| self.entries.contains_key(&route.key));
         self.swing(&swung);
         let deleted = self.remove(&removed)?;
+        let ranges_removed = removed.iter().any(|key| key.is_range());
+        if ranges_removed {
+            self.publish_ranges()?;
+        }
         if deleted && !new.is_empty() {
             self.wait()?;
         }
         self.insert(&new)?;
+        if new.iter().any(|route| route.key.is_range()) {
+            self.publish_ranges()?;
+        }
         let interfaces = interfaces(&self.entries);
         self.links.detach_others(&interfaces, &self.pins)
     }
@@ -71,14 +85,20 @@ impl Kernel {
         let mut wanted = Vec::with_capacity(set.len());
         for (key, route) in set {
             encode::check(key, route)?;
-            let output = |output| {
-                let owner = of_output(&route.rule, output);
+            let output = |output: &Output| {
+                let owner = Owner {
+                    hash: of_output(&route.rule, output),
+                    limit: encode::limit(output.limit),
+                };
                 (owner, encode::output(key, output, 0))
             };
             let route = Wanted {
                 key: encode::route_key(key)?,
                 flags: encode::flags(route),
-                rule: of_rule(&route.rule),
+                rule: Owner {
+                    hash: of_rule(&route.rule),
+                    limit: encode::limit(route.limit),
+                },
                 outputs: route.outputs.iter().map(output).collect(),
             };
             if !self.is_installed(&route) {
@@ -94,38 +114,48 @@ impl Kernel {
         };
         let word = entry.word;
         let slots = word.first..word.first + u32::from(word.count);
-        let same_output = |(slot, (owner, output)): (u32, &(Hash, layout::Output))| {
+        let same_output = |(slot, (owner, output)): (u32, &(Owner, layout::Output))| {
             let installed = self.program.maps.outputs.read(slot);
             let expected = layout::Output {
                 counter: installed.counter,
                 ..*output
             };
-            installed == expected && self.registry.owns(*owner, installed.counter)
+            installed == expected && self.is_owner(*owner, installed.counter)
         };
         !entry.placeholder
             && word.flags == wanted.flags
             && usize::from(word.count) == wanted.outputs.len()
-            && self.registry.owns(wanted.rule, word.counter)
+            && self.is_owner(wanted.rule, word.counter)
             && slots.zip(&wanted.outputs).all(same_output)
     }
 
+    fn is_owner(&self, owner: Owner, counter: u32) -> bool {
+        let limit = layout::Limit {
+            due_ns: 0,
+            ..self.program.maps.limits.read(counter)
+        };
+        self.registry.owns(owner.hash, counter) && limit == owner.limit
+    }
+
     /// Makes sure that everything fits, waiting for a grace period if that makes the room.
-    fn reserve(&mut self, wanted: &[Wanted], removed: usize) -> Result<(), Error> {
+    fn reserve(&mut self, wanted: &[Wanted], removed: &[Key]) -> Result<(), Error> {
         let entries = self.new_entries(wanted);
         let slots: usize = wanted.iter().map(|route| route.outputs.len()).sum();
         let owners: HashSet<Hash> = wanted
             .iter()
-            .flat_map(|route| route.outputs.iter().map(|(owner, _)| *owner))
-            .chain(wanted.iter().map(|route| route.rule))
+            .flat_map(|route| route.outputs.iter().map(|(owner, _)| owner.hash))
+            .chain(wanted.iter().map(|route| route.rule.hash))
             .filter(|owner| self.registry.find(*owner).is_none())
             .collect();
 
         let limit = self.program.maps.routes.capacity() as usize;
-        let routes = (self.entries.len() + entries).saturating_sub(removed);
+        let routes = (self.entries.len() + entries).saturating_sub(removed.len());
         refuse_above("routes", routes, limit)?;
         refuse_above("route entries", entries, self.indices.room())?;
         refuse_above("free output slots", slots, self.blocks.room())?;
         refuse_above("free counters", owners.len(), self.registry.room())?;
+        let candidates = self.new_candidates(wanted, removed);
+        refuse_above("range candidates", candidates, self.ranges.room())?;
         let largest = wanted.iter().map(|route| route.outputs.len()).max();
         refuse_above("outputs of one rule", largest.unwrap_or(0), u16::MAX.into())?;
         if self.indices.ready() < entries
@@ -135,6 +165,19 @@ impl Kernel {
             self.wait()?;
         }
         Ok(())
+    }
+
+    /// How many candidates the lists of ranges come to after the change, if it concerns them.
+    fn new_candidates(&self, wanted: &[Wanted], removed: &[Key]) -> usize {
+        let new = wanted.iter().map(|route| route.key);
+        let new = new.filter(|key| key.is_range() && !self.entries.contains_key(key));
+        let new: Vec<Key> = new.collect();
+        if new.is_empty() {
+            return 0;
+        }
+        let removed: HashSet<&Key> = removed.iter().collect();
+        let kept = self.entries.keys().filter(|key| !removed.contains(key));
+        Ranges::candidates(kept.copied().chain(new))
     }
 
     /// How many elements of `routes` the routes need beyond those that exist, placeholders included.
@@ -153,6 +196,7 @@ impl Kernel {
         grace::wait().map_err(Error::Grace)?;
         self.indices.grace_period_passed();
         self.blocks.grace_period_passed();
+        self.ranges.grace_period_passed();
         Ok(())
     }
 
@@ -197,13 +241,20 @@ impl Kernel {
     }
 
     /// Takes one more reference to the owner's counter and writes down whose it is.
-    fn counter(&mut self, owner: Hash) -> Result<u32, Error> {
-        let taken = self.registry.take(owner).ok_or(Error::Capacity {
+    fn counter(&mut self, owner: Owner) -> Result<u32, Error> {
+        let taken = self.registry.take(owner.hash).ok_or(Error::Capacity {
             what: "counters",
             wanted: 1,
             limit: 0,
         })?;
         let maps = &mut self.program.maps;
+        for (offset, value) in [
+            (offset_of!(layout::Limit, per_token), owner.limit.per_token),
+            (offset_of!(layout::Limit, depth_ns), owner.limit.depth_ns),
+            (offset_of!(layout::Limit, bits), owner.limit.bits),
+        ] {
+            maps.limits.store(taken.counter, offset, value);
+        }
         let base = match taken.origin {
             Origin::Kept => return Ok(taken.counter),
             Origin::New => layout::Tally::default(),
@@ -214,7 +265,7 @@ impl Kernel {
             }
         };
         let identity = Identity {
-            hash: owner,
+            hash: owner.hash,
             packets: base.packets,
             bytes: base.bytes,
         };
@@ -230,17 +281,19 @@ impl Kernel {
             };
             let table = &mut self.program.maps.route_table;
             table.store(entry.index, WORD, route.word.pack());
-            if entry.placeholder {
-                table.store(entry.index, LOOKUP, lookup(true, false));
-            } else {
-                self.release(entry.word);
-            }
+            let was_placeholder = entry.placeholder;
+            let released = entry.word;
             let entry = Entry {
                 word: route.word,
                 placeholder: false,
                 ..entry
             };
             self.entries.insert(route.key, entry);
+            if was_placeholder {
+                self.flag(route.key);
+            } else {
+                self.release(released);
+            }
         }
     }
 
@@ -264,7 +317,7 @@ impl Kernel {
             };
             self.release(entry.word);
             if self.sources.contains_key(key) {
-                self.look_up(*key, true, true);
+                self.make_placeholder(*key);
                 continue;
             }
             deleted.push(*key);
@@ -292,18 +345,48 @@ impl Kernel {
         if self.entries.get(&key)?.placeholder {
             return Some(key);
         }
-        self.look_up(key, false, false);
+        self.flag(key);
         None
     }
 
-    /// Sets the flags of a (*,G) entry.
-    fn look_up(&mut self, key: Key, sources: bool, placeholder: bool) {
+    /// Leaves of a (*,G) entry only the word that (S,G) entries exist.
+    fn make_placeholder(&mut self, key: Key) {
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.placeholder = placeholder;
-            let flags = lookup(sources, placeholder);
+            entry.placeholder = true;
+        }
+        self.flag(key);
+    }
+
+    /// Writes the flags of an entry as they should be by now.
+    pub(super) fn flag(&mut self, key: Key) {
+        if let Some(entry) = self.entries.get(&key) {
+            let flags = self.flags_of(key, entry.placeholder);
             let table = &mut self.program.maps.route_table;
             table.store(entry.index, LOOKUP, flags);
         }
+    }
+
+    /// The `lookup` word of an entry, with the padding behind it.
+    fn flags_of(&self, key: Key, placeholder: bool) -> u64 {
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let any = !key.is_specific() && !key.is_range();
+        let flags = flag(placeholder, layout::LOOKUP_PLACEHOLDER)
+            | flag(self.sources.contains_key(&key), layout::LOOKUP_SOURCES)
+            | flag(any && self.ranges.go_before(key), layout::LOOKUP_RANGES);
+        // Two 32-bit words in memory order, the second one zero.
+        let [a, b, c, d] = flags.to_ne_bytes();
+        u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0])
+    }
+
+    /// Brings the trie of ranges to the entries, and the flags of the exact entries to the trie.
+    pub(super) fn publish_ranges(&mut self) -> Result<(), Error> {
+        let before = self.ranges.has_specific();
+        self.ranges.publish(&mut self.program.maps, &self.entries)?;
+        if before || self.ranges.has_specific() {
+            let keys: Vec<Key> = self.entries.keys().copied().collect();
+            keys.into_iter().for_each(|key| self.flag(key));
+        }
+        Ok(())
     }
 
     /// Puts new keys in: source-specific ones first, then the (*,G) entries that point at them.
@@ -321,18 +404,14 @@ impl Kernel {
         let (present, missing): (Vec<_>, Vec<_>) = touched
             .into_iter()
             .partition(|key| self.entries.contains_key(key));
-        for key in present {
-            let placeholder = self.entries[&key].placeholder;
-            self.look_up(key, true, placeholder);
-        }
+        present.into_iter().for_each(|key| self.flag(key));
         self.add_placeholders(&missing)
     }
 
     fn insert_elements(&mut self, routes: &[&Written]) -> Result<(), Error> {
         let mut elements = Vec::with_capacity(routes.len());
         for route in routes {
-            let sources = self.sources.contains_key(&route.key);
-            let index = self.new_entry(route.key, route.word, lookup(sources, false))?;
+            let index = self.new_entry(route.key, route.word, false)?;
             elements.push((route.key, index));
         }
         Ok(key::insert(&mut self.program.maps, &elements)?)
@@ -342,25 +421,26 @@ impl Kernel {
     pub(super) fn add_placeholders(&mut self, keys: &[Key]) -> Result<(), Error> {
         let mut elements = Vec::with_capacity(keys.len());
         for key in keys {
-            let index = self.new_entry(*key, Word::default(), lookup(true, true))?;
+            let index = self.new_entry(*key, Word::default(), true)?;
             elements.push((*key, index));
         }
         Ok(key::insert(&mut self.program.maps, &elements)?)
     }
 
-    fn new_entry(&mut self, key: Key, word: Word, flags: u64) -> Result<u32, Error> {
+    fn new_entry(&mut self, key: Key, word: Word, placeholder: bool) -> Result<u32, Error> {
         let index = self.indices.take().ok_or(Error::Capacity {
             what: "route entries",
             wanted: 1,
             limit: 0,
         })?;
+        let flags = self.flags_of(key, placeholder);
         let table = &mut self.program.maps.route_table;
         table.store(index, LOOKUP, flags);
         table.store(index, WORD, word.pack());
         let entry = Entry {
             index,
             word,
-            placeholder: flags == lookup(true, true),
+            placeholder,
         };
         self.entries.insert(key, entry);
         Ok(index)

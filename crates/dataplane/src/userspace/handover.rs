@@ -26,13 +26,16 @@ const PREFIX: usize = 4;
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToWorker {
-    /// First of all; the counters' region comes with it.
+    /// First of all; the regions of the counters and of the limits come with it and with the
+    /// [`ToWorker::Limits`] that follows.
     Hello {
         /// Number of the worker.
         worker: u32,
         /// Core to pin to.
         cpu: u32,
     },
+    /// The limits' region comes with this message.
+    Limits,
     /// An egress socket comes with this message.
     Egress {
         /// The interface it sends by.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use model::table::{RouteKey, Table};
 
 use super::handover::{self, CountedRoute, TableChange};
+use super::limits::SharedLimits;
 use super::process::Process;
 use super::shared::{Counted, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
 use super::slots::Reading;
@@ -33,6 +34,7 @@ pub(super) struct Pool {
     /// `packet_fanout` groups by interface.
     fanouts: BTreeMap<u32, Option<u16>>,
     interfaces: Interfaces,
+    limits: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -41,6 +43,7 @@ struct Worker {
     cpu: u32,
     region: OwnedFd,
     counters: Arc<SharedCounters>,
+    limits: OwnedFd,
     state: State,
     restarts: u64,
     backoff: Duration,
@@ -71,6 +74,10 @@ impl Pool {
             workers: Vec::new(),
             fanouts: BTreeMap::new(),
             interfaces: Interfaces::default(),
+            limits: SharedLimits::create().map_err(|source| Error::System {
+                what: "making shared memory",
+                source,
+            })?,
         })
     }
 
@@ -111,6 +118,7 @@ impl Pool {
                 cpu,
                 region,
                 counters: Arc::new(counters),
+                limits: self.limits.try_clone()?,
                 state: State::Waiting(Instant::now()),
                 restarts: 0,
                 backoff: BACKOFF,
@@ -236,7 +244,8 @@ impl Worker {
     ) -> Result<Process, handover::Error> {
         let place = (self.id, self.cpu);
         let command = &options.worker_command;
-        let mut process = Process::start(command, place, &self.region, &self.counters)?;
+        let mut process =
+            Process::start(command, place, (&self.region, &self.limits), &self.counters)?;
         let tell = |process: &mut Process| {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {

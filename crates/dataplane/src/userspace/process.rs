@@ -51,7 +51,7 @@ impl Process {
     pub(super) fn start(
         command: &[OsString],
         (worker, cpu): (u32, u32),
-        region: &OwnedFd,
+        (region, limits): (&OwnedFd, &OwnedFd),
         counters: &Arc<SharedCounters>,
     ) -> Result<Self, handover::Error> {
         let (here, there) = UnixStream::pair()?;
@@ -86,6 +86,8 @@ impl Process {
         };
         let hello = ToWorker::Hello { worker, cpu };
         process.channel.say(&hello, Some(region.as_fd()))?;
+        let limits = Some(limits.as_fd());
+        process.channel.say(&ToWorker::Limits, limits)?;
         Ok(process)
     }
 

@@ -15,6 +15,7 @@ use packet::verdict::DropReason;
 use sys::packet_socket::{VNET_HEADER, VnetHeader};
 
 use super::handover::CountedRoute;
+use super::limits::CompiledLimit;
 use super::shared::{OutputSlot, RuleSlot};
 
 /// Where the IP header lies in a [`Head`]: behind room for vnet header and link header.
@@ -27,6 +28,10 @@ pub(super) const HEAD: usize = sys::uring::HEAD;
 pub(super) struct CompiledRoute {
     /// Its rule's counters.
     pub rule: RuleSlot,
+    /// Cap on what the rule accepts.
+    pub limit: Option<CompiledLimit>,
+    /// Whether packets may leave merged: not where outputs judge each of them.
+    pub merge: bool,
     /// Its outputs, in the rule's order.
     pub outputs: Box<[CompiledOutput]>,
 }
@@ -36,6 +41,8 @@ pub(super) struct CompiledRoute {
 pub(super) struct CompiledOutput {
     /// Its counters.
     pub slot: OutputSlot,
+    /// Cap on what it sends.
+    pub limit: Option<CompiledLimit>,
     /// What becomes of its copies.
     pub action: Action,
 }
@@ -55,7 +62,7 @@ pub(super) struct Sending {
     /// Interface they leave by.
     pub interface: u32,
     /// Its MTU in bytes.
-    mtu: usize,
+    pub(super) mtu: usize,
     change: Rewrite,
     /// For ranges: what each packet's own destination is made of.
     range: Option<Range>,
@@ -76,8 +83,6 @@ pub(super) struct Head {
     pub bytes: [u8; HEAD],
     /// The datagram, its offsets within `bytes`.
     pub datagram: Datagram,
-    /// Payload bytes of each segment, 0 for a single datagram.
-    pub gso_size: u16,
 }
 
 /// One copy's headers: vnet header, link header, IP and UDP.
@@ -92,15 +97,24 @@ impl CompiledRoute {
     /// Works out what can be known beforehand.
     #[must_use]
     pub(super) fn compile(key: &RouteKey, counted: &CountedRoute) -> Self {
-        let outputs = counted.route.outputs.iter().zip(&counted.outputs);
+        let route = &counted.route;
+        let outputs = route.outputs.iter().zip(&counted.outputs);
         let outputs = outputs.map(|(output, slot)| CompiledOutput {
             slot: *slot,
+            limit: output.limit.as_ref().map(CompiledLimit::compile),
             action: compile_output(key, output),
         });
         Self {
             rule: counted.rule,
+            limit: route.limit.as_ref().map(CompiledLimit::compile),
+            merge: route.outputs.iter().all(|output| output.limit.is_none()),
             outputs: outputs.collect(),
         }
+    }
+
+    /// Says whether anything in it has a rate limit.
+    pub(super) fn has_limits(&self) -> bool {
+        self.limit.is_some() || !self.merge
     }
 }
 
@@ -211,7 +225,7 @@ impl Head {
     /// be (IPv6 extension headers).
     #[inline]
     #[must_use]
-    pub(super) fn of(packet: &[u8], datagram: &Datagram, gso_size: u16) -> Option<Self> {
+    pub(super) fn of(packet: &[u8], datagram: &Datagram) -> Option<Self> {
         let headers = packet.get(datagram.ip_offset..datagram.payload_offset())?;
         let mut bytes = [0; HEAD];
         bytes
@@ -220,37 +234,47 @@ impl Head {
         Some(Self {
             bytes,
             datagram: datagram.moved(IP_AT),
-            gso_size,
         })
     }
 
-    /// Makes a single datagram's headers those of a super-packet of `ip_length` bytes, its UDP
-    /// checksum partial.
-    pub(super) fn extend_to(&mut self, ip_length: usize) {
-        let headers = self.datagram.udp_offset - IP_AT;
-        let udp_length = (ip_length - headers) as u16;
-        self.datagram.ip_length = ip_length;
-        self.datagram.udp_length = udp_length;
-        self.datagram.checksum = ChecksumState::Partial;
-        self.datagram.udp_checksum =
-            checksum::pseudo_header(self.datagram.source, self.datagram.destination, udp_length);
-        self.datagram.gso = Some(Gso {
-            size: self.gso_size,
-        });
-        let udp = self.datagram.udp_offset;
-        self.bytes[udp + 4..udp + 6].copy_from_slice(&udp_length.to_be_bytes());
-        self.bytes[udp + 6..udp + 8].copy_from_slice(&self.datagram.udp_checksum.to_be_bytes());
-        let ip = &mut self.bytes[IP_AT..udp];
-        if self.datagram.source.is_ipv6() {
+    /// Makes a single datagram's headers those of a super-packet of `ip_length` bytes whose
+    /// datagrams carry `size` bytes of payload; its UDP checksum becomes partial.
+    pub(super) fn merge(&mut self, ip_length: usize, size: u16) {
+        self.datagram.gso = Some(Gso { size });
+        self.resize(ip_length);
+    }
+
+    /// The headers of the last of `count` merged datagrams, which carries `size` bytes.
+    pub(super) fn last_of(&self, count: u16, size: u16) -> Self {
+        let mut last = *self;
+        last.datagram.gso = None;
+        last.resize(self.datagram.payload_offset() - IP_AT + usize::from(size));
+        if self.datagram.source.is_ipv4() {
+            let ip = &mut last.bytes[IP_AT..];
+            let id = u16::from_be_bytes([ip[4], ip[5]]);
+            replace(ip, 4, id.wrapping_add(count - 1));
+        }
+        last
+    }
+
+    /// Changes the lengths, and makes the UDP checksum partial to match.
+    fn resize(&mut self, ip_length: usize) {
+        let datagram = &mut self.datagram;
+        let udp_length = (ip_length - (datagram.udp_offset - IP_AT)) as u16;
+        datagram.ip_length = ip_length;
+        datagram.udp_length = udp_length;
+        datagram.checksum = ChecksumState::Partial;
+        datagram.udp_checksum =
+            checksum::pseudo_header(datagram.source, datagram.destination, udp_length);
+        let (ip, udp) = self.bytes[IP_AT..].split_at_mut(datagram.udp_offset - IP_AT);
+        udp[4..6].copy_from_slice(&udp_length.to_be_bytes());
+        udp[6..8].copy_from_slice(&datagram.udp_checksum.to_be_bytes());
+        if datagram.source.is_ipv4() {
+            replace(ip, 2, ip_length as u16);
+        } else {
             let payload = (ip_length - ipv6::HEADER) as u16;
             ip[4..6].copy_from_slice(&payload.to_be_bytes());
-            return;
         }
-        let mut delta = checksum::Delta::default();
-        delta.replace(u16::from_be_bytes([ip[2], ip[3]]), ip_length as u16);
-        let sum = delta.apply(u16::from_be_bytes([ip[10], ip[11]]));
-        ip[2..4].copy_from_slice(&(ip_length as u16).to_be_bytes());
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// Makes the headers of one copy.
@@ -281,9 +305,9 @@ impl Head {
             vnet.checksum_start = (self.datagram.udp_offset - start) as u16;
             vnet.checksum_offset = 6;
         }
-        if self.gso_size != 0 {
+        if let Some(gso) = self.datagram.gso {
             vnet.gso_type = VnetHeader::GSO_UDP;
-            vnet.gso_size = self.gso_size;
+            vnet.gso_size = gso.size;
             vnet.header_bytes = (self.datagram.payload_offset() - start) as u16;
         }
         vnet
@@ -297,4 +321,13 @@ impl CopyHead {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
+}
+
+/// Replaces a word of an IPv4 header and keeps its checksum right.
+fn replace(header: &mut [u8], at: usize, new: u16) {
+    let mut delta = checksum::Delta::default();
+    delta.replace(u16::from_be_bytes([header[at], header[at + 1]]), new);
+    let sum = delta.apply(u16::from_be_bytes([header[10], header[11]]));
+    header[at..at + 2].copy_from_slice(&new.to_be_bytes());
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
 }

@@ -92,8 +92,8 @@ impl Taps {
 
     /// Opens a prepared tap whose worker is ready, or changes an open one's filter.
     ///
-    /// With `fanout` it joins that group first; the moment between joining and opening, two system
-    /// calls long, loses its share of the packets, where the other order would double them.
+    /// With `fanout` it joins that group first, with the filter still closed: the other order would
+    /// double packets.
     ///
     /// # Errors
     /// The system calls'.
@@ -151,9 +151,7 @@ impl Taps {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        for tap in &self.taps {
-            let _ = tap.socket.close_filter();
-        }
+        // Nothing in between: what a tap is given after this reading goes uncounted.
         self.read_statistics();
         self.taps.clear();
         let taken = self.counters.worker(WorkerWord::Frames) - self.frames_before;

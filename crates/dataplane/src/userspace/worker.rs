@@ -8,21 +8,25 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use model::table::RouteKey;
+use packet::datagram::Datagram;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
+use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
 
 use super::handover::{self, Channel, FromWorker, TableChange, ToWorker, ring_size};
+use super::limits::{Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
 use super::receive::{Arrival, LargeBuffers, Place, Tap};
 use super::rewrite::CompiledRoute;
-use super::send::{BATCH, Context, Matched, Sender};
+use super::runs::{BATCH, Matched, Source};
+use super::send::{Context, Sender};
 use super::shared::{RuleSlot, SharedCounters, WorkerWord};
 
 /// Longest sleep, so that the heartbeat goes on.
@@ -44,8 +48,8 @@ enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The supervisor spoke before it said hello.
-    #[error("control socket: the first message is not a hello")]
+    /// The supervisor does not begin with hello, or says it twice.
+    #[error("control socket: hello is not where it belongs")]
     NoHello,
 }
 
@@ -65,25 +69,40 @@ fn run() -> Result<(), Error> {
     sys::capability::ignore_termination().map_err(system("ignoring signals"))?;
     let control = sys::descriptor::inherited(0).map_err(system("the control socket"))?;
     let mut channel = Channel::new(UnixStream::from(control));
-    let (cpu, counters) = loop {
-        channel.fill()?;
-        match channel.next()? {
-            Some(ToWorker::Hello { cpu, .. }) => {
-                let region = channel.claim()?;
-                let counters = SharedCounters::map(region.as_fd());
-                break (cpu, counters.map_err(system("mapping the counters"))?);
-            }
-            Some(_) => return Err(Error::NoHello),
-            None => {}
-        }
+    let (cpu, counters) = expect(&mut channel, |message| match message {
+        ToWorker::Hello { cpu, .. } => Some(cpu),
+        _ => None,
+    })?;
+    let counters = SharedCounters::map(counters.as_fd());
+    let ((), limits) = expect(&mut channel, |message| {
+        matches!(message, ToWorker::Limits).then_some(())
+    })?;
+    let limits = SharedLimits::map(limits.as_fd());
+    let shared = Shared {
+        counters: counters.map_err(system("mapping the counters"))?,
+        limits: limits.map_err(system("mapping the limits"))?,
     };
     // A core that was taken away meanwhile is no reason not to forward.
     if let Err(error) = sys::capability::pin_to_cpu(cpu) {
         tracing::warn!("worker: cannot be pinned to core {cpu}: {error}");
     }
-    let mut worker = Worker::new(channel, counters)?;
+    let mut worker = Worker::new(channel, shared)?;
     sys::capability::renounce_all().map_err(system("giving up capabilities"))?;
     worker.turn()
+}
+
+/// Waits for the next message, which has to be the one that `wanted` knows, and its descriptor.
+fn expect<T>(
+    channel: &mut Channel,
+    wanted: impl Fn(ToWorker) -> Option<T>,
+) -> Result<(T, OwnedFd), Error> {
+    loop {
+        if let Some(message) = channel.next()? {
+            let value = wanted(message).ok_or(Error::NoHello)?;
+            return Ok((value, channel.claim()?));
+        }
+        channel.fill()?;
+    }
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
@@ -92,11 +111,18 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
 
 struct Worker {
     channel: Channel,
-    counters: SharedCounters,
+    shared: Shared,
     sender: Sender,
     taps: Vec<Tap>,
     large: LargeBuffers,
     table: ActiveTable,
+    waiter: Waiter,
+}
+
+/// What is shared with the supervisor and, the limits, with the other workers.
+struct Shared {
+    counters: SharedCounters,
+    limits: SharedLimits,
 }
 
 /// The table as it is executed.
@@ -107,6 +133,8 @@ struct ActiveTable {
     free: Vec<u32>,
     lookup: Lookup,
     own: Vec<IpAddr>,
+    /// Some route asks for the time.
+    has_limits: bool,
 }
 
 /// What a batch came to, beside what its rules count.
@@ -118,16 +146,17 @@ struct Tally {
 }
 
 impl Worker {
-    fn new(channel: Channel, counters: SharedCounters) -> Result<Self, Error> {
+    fn new(channel: Channel, shared: Shared) -> Result<Self, Error> {
         let nonblocking = channel.stream().set_nonblocking(true);
         nonblocking.map_err(system("the control socket"))?;
         Ok(Self {
             channel,
-            counters,
+            shared,
             sender: Sender::new().map_err(system("io_uring"))?,
             taps: Vec::new(),
             large: LargeBuffers::default(),
             table: ActiveTable::default(),
+            waiter: Waiter::default(),
         })
     }
 
@@ -135,7 +164,7 @@ impl Worker {
         loop {
             self.listen()?;
             for _ in 0..LISTEN_EVERY {
-                self.counters.add(WorkerWord::Heartbeat, 1);
+                self.shared.counters.add(WorkerWord::Heartbeat, 1);
                 let mut taken = 0;
                 for tap in 0..self.taps.len() {
                     taken += self.batch(tap).map_err(system("sending"))?;
@@ -149,10 +178,9 @@ impl Worker {
 
     /// Waits for packets or the supervisor; `true` if it is the supervisor.
     fn wait(&mut self) -> Result<bool, Error> {
-        let uring = self.sender.uring();
         let control = self.channel.stream().as_fd();
         let taps = self.taps.iter().map(Tap::descriptor);
-        uring
+        self.waiter
             .wait(control, taps, IDLE)
             .map_err(system("waiting for packets"))
     }
@@ -163,16 +191,26 @@ impl Worker {
         let Some(tap) = self.taps.get_mut(tap) else {
             return Ok(0);
         };
+        let Shared { counters, limits } = &self.shared;
+        let now_ns = if self.table.has_limits {
+            sys::clock::monotonic_ns()
+        } else {
+            0
+        };
         let mut frames = 0;
         let mut tally = Tally::default();
         while (frames as usize) < BATCH {
             match tap.arrival(frames, &mut self.large) {
                 Arrival::Packet(place, meta, vnet) => {
                     let context = Context {
-                        tap,
-                        large: &self.large,
+                        source: Source {
+                            tap,
+                            large: &self.large,
+                        },
                         routes: &self.table.routes,
-                        counters: &self.counters,
+                        counters,
+                        limits,
+                        now_ns,
                     };
                     self.table
                         .execute(&mut self.sender, context, (place, meta, vnet), &mut tally);
@@ -186,18 +224,30 @@ impl Worker {
             return Ok(0);
         }
         self.sender.flush(Context {
-            tap,
-            large: &self.large,
+            source: Source {
+                tap,
+                large: &self.large,
+            },
             routes: &self.table.routes,
-            counters: &self.counters,
+            counters,
+            limits,
+            now_ns,
         })?;
         tap.release(frames, &mut self.large);
-        self.counters.add(WorkerWord::Frames, u64::from(frames));
-        self.counters.add(WorkerWord::Received, tally.received);
-        self.counters.add(WorkerWord::Matched, tally.matched);
+        self.shared
+            .counters
+            .add(WorkerWord::Frames, u64::from(frames));
+        self.shared
+            .counters
+            .add(WorkerWord::Received, tally.received);
+        self.shared.counters.add(WorkerWord::Matched, tally.matched);
         let not_matched = tally.received - tally.matched;
-        self.counters.add(WorkerWord::NotMatched, not_matched);
-        self.counters.add(WorkerWord::BufferExhausted, tally.lost);
+        self.shared
+            .counters
+            .add(WorkerWord::NotMatched, not_matched);
+        self.shared
+            .counters
+            .add(WorkerWord::BufferExhausted, tally.lost);
         Ok(frames)
     }
 
@@ -213,7 +263,7 @@ impl Worker {
 
     fn obey(&mut self, message: ToWorker) -> Result<(), Error> {
         match message {
-            ToWorker::Hello { .. } => {}
+            ToWorker::Hello { .. } | ToWorker::Limits => return Err(Error::NoHello),
             ToWorker::Change(change) => self.table.change(change),
             ToWorker::Egress { interface } => {
                 self.sender.add_socket(interface, self.channel.claim()?);
@@ -240,9 +290,7 @@ impl Worker {
     fn drop_tap(&mut self, interface: u32) -> Result<(), Error> {
         while let Some(at) = self.taps.iter().position(|tap| tap.interface == interface) {
             while self.batch(at).map_err(system("sending"))? > 0 {}
-            let tap = self.taps.swap_remove(at);
-            let forgotten = self.sender.uring().forget(tap.descriptor());
-            forgotten.map_err(system("io_uring"))?;
+            self.taps.swap_remove(at);
         }
         Ok(())
     }
@@ -258,15 +306,16 @@ impl ActiveTable {
         (place, meta, vnet): (Place, Meta, VnetHeader),
         tally: &mut Tally,
     ) {
-        let bytes = context.tap.bytes(context.large, place);
-        let Parsed::Udp(datagram) = parse(bytes, context.tap.link(), meta) else {
+        let Source { tap, large } = context.source;
+        let bytes = tap.bytes(large, place);
+        let Parsed::Udp(datagram) = parse(bytes, tap.link(), meta) else {
             tally.received += 1;
             return;
         };
         let packets = u64::from(datagram.packets());
         tally.received += packets;
         let route = self.lookup.find(
-            context.tap.interface,
+            tap.interface,
             datagram.destination,
             datagram.destination_port,
             datagram.source,
@@ -282,13 +331,16 @@ impl ActiveTable {
             Verdict::Dropped(DropReason::Malformed)
         } else if self.own.contains(&datagram.source) {
             Verdict::Dropped(DropReason::OwnSource)
+        } else if route.is_over_limit(&datagram, context) {
+            Verdict::Dropped(DropReason::RateLimited)
         } else {
             Verdict::Forwarded
         };
         match verdict {
             Verdict::Forwarded | Verdict::Passed => sender.stage(
-                Matched {
+                &Matched {
                     route: index.0,
+                    merge: route.merge,
                     place,
                     bytes,
                     datagram: &datagram,
@@ -317,6 +369,7 @@ impl ActiveTable {
         self.own.extend(change.own_added);
         let keys = self.indices.iter().map(|(key, index)| (*index, key));
         self.lookup = Lookup::build(keys);
+        self.has_limits = self.routes.iter().flatten().any(CompiledRoute::has_limits);
     }
 
     fn insert(&mut self, key: RouteKey, route: CompiledRoute) {
@@ -335,6 +388,22 @@ impl ActiveTable {
             self.routes[index.0 as usize] = None;
             self.free.push(index.0);
         }
+    }
+}
+
+impl CompiledRoute {
+    #[inline]
+    fn is_over_limit(&self, datagram: &Datagram, context: Context<'_>) -> bool {
+        let Some(limit) = &self.limit else {
+            return false;
+        };
+        let cost = Cost {
+            packets: datagram.packets(),
+            bytes: datagram.payload_bytes() as u32,
+        };
+        !context
+            .limits
+            .admit_to_rule(self.rule, limit, context.now_ns, cost)
     }
 }
 

@@ -98,7 +98,7 @@ impl Bed {
                 source: self.egress_mac,
             },
             mtu: 1500,
-            destination: Prefix::host(group.into()),
+            destination: Prefix::host(group),
             ports: Ports::single(port),
             source: Some(source.parse().unwrap()),
             source_port: None,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dataplane::Capacity;
 use lab::socket::{Receiver, Sender, udp_counters};
-use model::table::{DownReason, LocalDelivery, OutputState};
+use model::net::Prefix;
+use model::table::{DownReason, LocalDelivery, OutputState, RateLimit, RateUnit};
 use packet::verdict::DropReason;
 
 use crate::bed::{Bed, route, table};
@@ -227,4 +228,111 @@ fn relays_ipv6_with_valid_checksums_in_any_offload_state() {
     let counters = dataplane.counters().unwrap();
     assert_eq!(counters.rules["cam6"].received.packets, 30);
     assert_eq!(counters.rules["cam6"].outputs[&1].sent.packets, 30);
+}
+
+#[test]
+fn holds_rules_and_outputs_to_their_limits() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let limit = |unit, burst| {
+        Some(RateLimit {
+            unit,
+            rate: 1,
+            burst,
+        })
+    };
+    let mut outputs = vec![bed.output(0, OUT, 6001), bed.output(1, OUT, 6002)];
+    outputs[1].limit = limit(RateUnit::Bits, 8 * 100 * 10);
+    let mut limited = route("cam1", outputs);
+    limited.limit = limit(RateUnit::Packets, 30);
+    bed.sync(&mut dataplane, &table([(bed.key(IN, 5001), limited)]));
+    let sinks = [bed.sink(OUT, 6001), bed.sink(OUT, 6002)];
+    bed.sender()
+        .send_numbered(IN.into(), 5001, 50, 100)
+        .unwrap();
+    sinks[0].expect(30, PATIENCE).unwrap();
+    sinks[1].expect(10, PATIENCE).unwrap();
+    let counters = dataplane.counters().unwrap();
+    let rule = &counters.rules["cam1"];
+    let limited = DropReason::RateLimited as usize;
+    assert_eq!(rule.received.packets, 50);
+    assert_eq!(rule.dropped.0[limited], 20);
+    assert_eq!(rule.outputs[&0].sent.packets, 30);
+    assert_eq!(rule.outputs[&1].sent.packets, 10);
+    assert_eq!(rule.outputs[&1].dropped.0[limited], 20);
+}
+
+#[test]
+fn relays_ranges_and_prefers_the_most_specific() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let groups = |text: &str, length| Prefix {
+        address: text.parse().unwrap(),
+        length,
+    };
+    let range = |text, length, ports: (u16, u16), source: Option<&str>| {
+        let mut key = bed.key(IN, 5001);
+        key.groups = groups(text, length);
+        (key.ports.first, key.ports.last) = ports;
+        key.source = source.map(|source| source.parse().unwrap());
+        key
+    };
+    let carried = |text, length, ports: (u16, u16)| {
+        let mut output = bed.output(0, OUT, 6001);
+        let OutputState::Up(egress) = &mut output.state else {
+            panic!("an output of the bed is up")
+        };
+        egress.destination = groups(text, length);
+        (egress.ports.first, egress.ports.last) = ports;
+        vec![output]
+    };
+    let wide = (
+        range("239.1.0.0", 16, (5001, 5150), None),
+        route("wide", carried("239.9.0.0", 16, (6001, 6150))),
+    );
+    let narrow = (
+        range("239.1.2.0", 24, (5001, 5001), None),
+        route("narrow", carried("239.8.2.0", 24, (7001, 7001))),
+    );
+    let exact = (
+        bed.key(Ipv4Addr::new(239, 1, 2, 3), 5001),
+        route("exact", vec![bed.output(0, OUT, 8001)]),
+    );
+    let specific = (
+        range("239.1.0.0", 16, (5001, 5001), Some("10.0.0.1")),
+        route("specific", carried("239.7.0.0", 16, (9001, 9001))),
+    );
+    let all = table([wide.clone(), narrow.clone(), exact.clone()]);
+    bed.sync(&mut dataplane, &all);
+    let group = |b, c, d| Ipv4Addr::new(239, b, c, d);
+    let sender = bed.sender();
+    let relayed = |to: (Ipv4Addr, u16), expected: (Ipv4Addr, u16)| {
+        let sink = bed.sink(expected.0, expected.1);
+        sender.send_numbered(to.0.into(), to.1, 5, 100).unwrap();
+        sink.expect(5, PATIENCE).unwrap();
+    };
+    relayed((group(1, 77, 5), 5010), (group(9, 77, 5), 6010));
+    relayed((group(1, 2, 9), 5001), (group(8, 2, 9), 7001));
+    relayed((group(1, 2, 9), 5002), (group(9, 2, 9), 6002));
+    relayed((group(1, 2, 3), 5001), (OUT, 8001));
+    relayed((group(1, 2, 3), 5003), (group(9, 2, 3), 6003));
+
+    let with_source = table([wide.clone(), exact.clone(), specific.clone()]);
+    bed.sync(&mut dataplane, &with_source);
+    relayed((group(1, 2, 3), 5001), (group(7, 2, 3), 9001));
+    relayed((group(1, 2, 9), 5001), (group(7, 2, 9), 9001));
+
+    drop(dataplane);
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &with_source);
+    relayed((group(1, 2, 3), 5001), (group(7, 2, 3), 9001));
+    let counters = dataplane.counters().unwrap();
+    assert_eq!(counters.rules["specific"].received.packets, 15);
+    bed.sync(&mut dataplane, &table([exact]));
+    relayed((group(1, 2, 3), 5001), (OUT, 8001));
+    let sink = bed.sink(group(9, 77, 5), 6010);
+    sender
+        .send_numbered(group(1, 77, 5).into(), 5010, 5, 100)
+        .unwrap();
+    sink.expect_nothing(SILENCE).unwrap();
 }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 
 use model::table::Table;
+use packet::parse::{Link, Parsed, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
@@ -25,7 +26,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     let config = Config {
         cases: u32::try_from(count.div_ceil(PACKETS_PER_TABLE)).expect("a sane count"),
         max_shrink_iters: 3000,
-        max_shrink_time: 60_000,
+        max_shrink_time: 20_000,
         failure_persistence: None,
         ..Config::default()
     };
@@ -43,11 +44,10 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
 }
 
 fn compare(relay: &mut Relay<'_>, table: &Table, packets: &[Packet]) -> Result<(), TestCaseError> {
-    let reference = Reference::of(table);
+    let mut reference = Reference::of(table);
     let mut expected = Sum::default();
     for packet in packets {
-        let bound = |port: [u8; 2]| u16::from_be_bytes(port) == BOUND_PORT;
-        let socket_bound = destination_port(packet).is_some_and(bound);
+        let socket_bound = destination_port(packet) == Some(BOUND_PORT);
         expected.expect(packet, &reference.execute(INGRESS, packet, socket_bound));
     }
     // The wires show IPv4 and IPv6 one after the other.
@@ -62,7 +62,9 @@ fn compare(relay: &mut Relay<'_>, table: &Table, packets: &[Packet]) -> Result<(
     Ok(())
 }
 
-fn destination_port(packet: &Packet) -> Option<[u8; 2]> {
-    let header = usize::from(packet.frame.get(14)? & 0x0f) * 4;
-    packet.frame.get(14 + header + 2..)?.first_chunk().copied()
+fn destination_port(packet: &Packet) -> Option<u16> {
+    match parse(&packet.frame, Link::Ethernet, packet.meta) {
+        Parsed::Udp(datagram) => Some(datagram.destination_port),
+        _ => None,
+    }
 }

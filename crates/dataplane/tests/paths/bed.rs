@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv6Addr, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -105,14 +105,19 @@ impl Bed {
     }
 
     fn place(&self, mut key: RouteKey, mut route: Route, path: Path) -> (RouteKey, Route) {
-        key.ingress = self.indexes[&key.ingress];
+        key.ingress = self.index(key.ingress);
         route.path = path;
         for output in &mut route.outputs {
             if let OutputState::Up(egress) = &mut output.state {
-                egress.interface = self.indexes[&egress.interface];
+                egress.interface = self.index(egress.interface);
             }
         }
         (key, route)
+    }
+
+    /// This bed's index of an interface of the cases.
+    pub(crate) fn index(&self, symbol: Ifindex) -> Ifindex {
+        self.indexes[&symbol]
     }
 
     /// Sends `packet` into the relay.
@@ -153,9 +158,9 @@ impl Bed {
     }
 }
 
-/// Binds a UDP socket to `port` in the calling thread's namespace.
+/// Binds a UDP socket of both families to `port` in the calling thread's namespace.
 pub(crate) fn bind(port: u16) -> UdpSocket {
-    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).expect("the port is free")
+    UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).expect("the port is free")
 }
 
 /// Reads up to and without the frame that ends in `mark`.
@@ -194,7 +199,7 @@ fn vnet_header(packet: &Packet) -> [u8; VNET_HEADER] {
         header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
     };
     if packet.meta.checksum == ChecksumState::Partial {
-        let udp = udp_offset(&packet.frame);
+        let udp = packet.udp_offset() as u16;
         put(2, udp + 8);
         put(6, udp);
         put(8, 6);
@@ -222,14 +227,6 @@ fn received(vnet: [u8; VNET_HEADER], mut frame: Vec<u8>) -> Packet {
                 ChecksumState::Complete
             },
         },
-    }
-}
-
-/// Where the UDP header of an IPv4 or plain IPv6 frame starts.
-fn udp_offset(frame: &[u8]) -> u16 {
-    match frame.get(14) {
-        Some(first) if first >> 4 == 4 => 14 + u16::from(first & 0x0f) * 4,
-        _ => 14 + 40,
     }
 }
 

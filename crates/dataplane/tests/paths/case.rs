@@ -4,6 +4,7 @@
 //! indexes in their place. Addresses and MACs are the same everywhere.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use model::net::{Ifindex, Mac, Ports, Prefix};
@@ -44,7 +45,7 @@ pub(crate) struct Case {
 }
 
 /// A packet as it comes in: its bytes and what the kernel knows beside them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub frame: Vec<u8>,
     pub meta: Meta,
@@ -140,23 +141,41 @@ impl Case {
     }
 }
 
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {} bytes ", self.meta, self.frame.len())?;
+        let mut head = self.frame.iter().take(100);
+        head.try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 impl Packet {
     /// Datagrams in a sound packet.
-    fn datagrams(&self) -> u64 {
+    pub(crate) fn datagrams(&self) -> u64 {
         let segments = |gso: Gso| self.payload_bytes().div_ceil(u64::from(gso.size)).max(1);
         self.meta.gso.map_or(1, segments)
     }
 
-    /// Payload bytes of a sound IPv4 packet behind Ethernet.
+    /// Payload bytes of a sound packet.
     fn payload_bytes(&self) -> u64 {
-        let Some(first) = self.frame.get(14) else {
-            return 0;
-        };
-        let udp = 14 + usize::from(first & 0x0f) * 4;
-        let length = self.frame.get(udp + 4..udp + 6);
+        let at = self.udp_offset() + 4;
+        let length = self.frame.get(at..at + 2);
         length.map_or(0, |b| {
             u64::from(u16::from_be_bytes([b[0], b[1]]).saturating_sub(8))
         })
+    }
+
+    /// Where the UDP header of a sound packet starts.
+    pub(crate) fn udp_offset(&self) -> usize {
+        let byte = |at: usize| usize::from(self.frame.get(at).copied().unwrap_or(17));
+        if byte(14) >> 4 == 4 {
+            return 14 + (byte(14) & 0x0f) * 4;
+        }
+        let (mut next, mut at) = (byte(20), 14 + 40);
+        while next != 17 && at < self.frame.len() {
+            (next, at) = (byte(at), at + 8 + byte(at + 1) * 8);
+        }
+        at
     }
 }
 
@@ -205,9 +224,14 @@ impl Expected {
 
 /// Takes the padding off a frame.
 pub(crate) fn trim(frame: &mut Vec<u8>) {
-    if let Some([a, b]) = frame.get(16..18) {
-        let length = usize::from(u16::from_be_bytes([*a, *b]));
-        frame.truncate((14 + length).max(34));
+    let word = |at: usize| match frame.get(at..at + 2) {
+        Some([a, b]) => usize::from(u16::from_be_bytes([*a, *b])),
+        _ => 0,
+    };
+    match word(12) {
+        0x0800 => frame.truncate((14 + word(16)).max(34)),
+        0x86dd => frame.truncate(14 + 40 + word(18)),
+        _ => {}
     }
 }
 

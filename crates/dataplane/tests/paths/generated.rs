@@ -2,7 +2,7 @@
 //! meet routes; packets are sound, cut, mutated or super-packets.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use model::net::{Ifindex, Mac, Ports, Prefix};
 use model::table::{
@@ -15,19 +15,42 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, with};
+use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, socket, with};
 
-/// The first two share an Ethernet address.
-const GROUPS: [&str; 3] = ["239.1.1.1", "238.129.1.1", "232.4.5.6"];
-const SOURCES: [&str; 3] = ["10.0.0.5", "10.0.0.6", "10.0.2.1"];
+/// A family's addresses. The first two groups share an Ethernet address; the last source is one
+/// that a table may call its own.
+#[derive(Debug)]
+struct Addresses {
+    groups: [&'static str; 3],
+    sources: [&'static str; 3],
+}
+
+const IPV4: Addresses = Addresses {
+    groups: ["239.1.1.1", "238.129.1.1", "232.4.5.6"],
+    sources: ["10.0.0.5", "10.0.0.6", "10.0.2.1"],
+};
+const IPV6: Addresses = Addresses {
+    groups: ["ff3e::1:1", "ff35::1:1", "ff3e::1:2"],
+    sources: ["fd00::5", "fd00::6", "fd00:2::1"],
+};
 const PORTS: [u16; 3] = [5001, 5002, 5003];
 /// The port to which a socket of the relay's host is bound all the time.
 pub(crate) const BOUND_PORT: u16 = 5003;
 
+fn families() -> impl Strategy<Value = &'static Addresses> {
+    prop_oneof![2 => Just(&IPV4), 1 => Just(&IPV6)]
+}
+
 /// A table of up to six rules, each with one or two keys.
 pub(crate) fn tables() -> impl Strategy<Value = Table> {
-    let rule = (btree_set(keys(), 1..=2), locals(), vec(outputs(), 0..=4));
-    let own = btree_set(select(&SOURCES[2..]), 0..=1);
+    let rule = families().prop_flat_map(|of| {
+        (
+            btree_set(keys(of), 1..=2),
+            locals(),
+            vec(outputs(of), 0..=4),
+        )
+    });
+    let own = btree_set(select(vec![IPV4.sources[2], IPV6.sources[2]]), 0..=2);
     (vec(rule, 1..=6), own).prop_map(|(rules, own)| {
         let mut routes = BTreeMap::new();
         for (number, (keys, local, outputs)) in rules.into_iter().enumerate() {
@@ -44,18 +67,16 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
     })
 }
 
-fn keys() -> impl Strategy<Value = RouteKey> {
-    (
-        select(&GROUPS[..]),
-        select(&PORTS[..]),
-        option::of(select(&SOURCES[..])),
-    )
-        .prop_map(|(group, port, source)| RouteKey {
+fn keys(of: &'static Addresses) -> impl Strategy<Value = RouteKey> {
+    let source = option::of(select(&of.sources[..]));
+    (select(&of.groups[..]), select(&PORTS[..]), source).prop_map(|(group, port, source)| {
+        RouteKey {
             ingress: INGRESS,
             groups: Prefix::host(address(group)),
             ports: Ports::single(port),
             source: source.map(address),
-        })
+        }
+    })
 }
 
 fn locals() -> impl Strategy<Value = LocalDelivery> {
@@ -67,9 +88,9 @@ fn locals() -> impl Strategy<Value = LocalDelivery> {
     ])
 }
 
-fn outputs() -> impl Strategy<Value = Output> {
+fn outputs(of: &'static Addresses) -> impl Strategy<Value = Output> {
     prop_oneof![
-        6 => outputs_up(),
+        6 => outputs_up(of),
         1 => (interfaces(), down_reasons()).prop_map(|(interface, reason)| Output {
             state: OutputState::Down(reason),
             ..output(interface)
@@ -77,42 +98,45 @@ fn outputs() -> impl Strategy<Value = Output> {
     ]
 }
 
-fn outputs_up() -> impl Strategy<Value = Output> {
-    (
-        interfaces(),
-        select(vec![60, 576, 1500, 9000]),
-        option::of(any::<u32>()),
-        option::of(option::of(any::<u32>())),
-        option::of(any::<u16>()),
-        option::of(any::<u16>()),
-        ttls(),
-        option::of(0u8..64),
-        option::weighted(0.2, any::<[u8; 6]>()),
+fn outputs_up(of: &'static Addresses) -> impl Strategy<Value = Output> {
+    let addresses = (any::<u128>(), option::of(any::<u128>()));
+    let ports = (option::of(any::<u16>()), 1u16..);
+    let fields = (ttls(), option::of(0u8..64));
+    let neighbour = option::weighted(0.2, any::<[u8; 6]>());
+    let mtu = select(vec![60, 576, 1500, 9000]);
+    (interfaces(), mtu, addresses, ports, fields, neighbour).prop_map(
+        |(interface, mtu, (group, source), (sport, port), (ttl, dscp), neighbour)| {
+            with(output(interface), |egress| {
+                egress.mtu = mtu;
+                egress.destination = Prefix::host(group_of(of, group));
+                egress.source = source.map(|bits| host_of(of, bits));
+                egress.source_port = sport;
+                egress.ports = Ports::single(port);
+                egress.ttl = ttl;
+                egress.dscp = dscp;
+                if let Some(mac) = neighbour {
+                    egress.link = LinkHeader::Neighbour {
+                        source: Mac(egress_mac(interface)),
+                        destination: Mac(mac),
+                    };
+                }
+            })
+        },
     )
-        .prop_map(
-            |(interface, mtu, group, source, sport, port, ttl, dscp, neighbour)| {
-                with(output(interface), |egress| {
-                    egress.mtu = mtu;
-                    if let Some(bits) = group {
-                        let group = IpAddr::V4((0xe000_0000 | bits >> 4).into());
-                        egress.destination = Prefix::host(group);
-                    }
-                    if let Some(source) = source {
-                        egress.source = source.map(|bits| IpAddr::V4(bits.into()));
-                    }
-                    egress.source_port = sport;
-                    egress.ports = Ports::single(port.unwrap_or(6001).max(1));
-                    egress.ttl = ttl;
-                    egress.dscp = dscp;
-                    if let Some(mac) = neighbour {
-                        egress.link = LinkHeader::Neighbour {
-                            source: Mac(egress_mac(interface)),
-                            destination: Mac(mac),
-                        };
-                    }
-                })
-            },
-        )
+}
+
+fn group_of(of: &Addresses, bits: u128) -> IpAddr {
+    match address(of.groups[0]) {
+        IpAddr::V4(_) => IpAddr::V4((0xe000_0000 | bits as u32 >> 4).into()),
+        IpAddr::V6(_) => IpAddr::V6((0xff << 120 | bits >> 8).into()),
+    }
+}
+
+fn host_of(of: &Addresses, bits: u128) -> IpAddr {
+    match address(of.groups[0]) {
+        IpAddr::V4(_) => IpAddr::V4((bits as u32).into()),
+        IpAddr::V6(_) => IpAddr::V6(bits.into()),
+    }
 }
 
 fn interfaces() -> impl Strategy<Value = Ifindex> {
@@ -140,54 +164,124 @@ fn down_reasons() -> impl Strategy<Value = DownReason> {
 /// A packet of any kind.
 pub(crate) fn packets() -> impl Strategy<Value = Packet> {
     prop_oneof![
-        4 => sound().prop_map(Packet::from),
-        1 => super_packets(),
-        2 => mutated(),
+        8 => sound().prop_map(Packet::from),
+        2 => super_packets(),
+        4 => mutated(),
+        1 => tagged(),
     ]
 }
 
 fn sound() -> impl Strategy<Value = Craft> {
+    let addresses = families().prop_flat_map(|of| {
+        let options = if of.groups == IPV4.groups {
+            ipv4_options()
+        } else {
+            extensions()
+        };
+        (select(&of.sources[..]), select(&of.groups[..]), options)
+    });
+    let ports = (any::<u16>(), select(&PORTS[..]));
+    let size = prop_oneof![
+        6 => 0usize..60, 2 => 500usize..600, 2 => 1400usize..1500, 1 => 8900usize..9000
+    ];
+    let ttl = prop_oneof![Just(0u8), Just(1), Just(2), any::<u8>()];
+    let kept = (ttl, any::<u8>(), any::<u16>(), any::<bool>());
+    let padding = prop_oneof![3 => Just(0usize), 1 => 1usize..20];
     (
-        (select(&SOURCES[..]), any::<u16>()),
-        (select(&GROUPS[..]), select(&PORTS[..])),
-        prop_oneof![6 => 0usize..60, 2 => 500usize..600, 2 => 1400usize..1500, 1 => 8900usize..9000],
-        any::<u8>(),
-        prop_oneof![Just(0u8), Just(1), Just(2), any::<u8>()],
-        any::<u8>(),
-        any::<u16>(),
-        (any::<bool>(), prop_oneof![4 => Just(0usize), 1 => 1usize..=10]),
-        select(vec![
-            CraftChecksum::Complete,
-            CraftChecksum::Complete,
-            CraftChecksum::Partial,
-            CraftChecksum::Zero,
-        ]),
-        prop_oneof![3 => Just(0usize), 1 => 1usize..20],
+        addresses,
+        ports,
+        (size, any::<u8>()),
+        kept,
+        checksums(),
+        padding,
     )
         .prop_map(
-            |(source, group, size, seed, ttl, class, id, (df, words), checksum, padding)| {
+            |(addresses, ports, (size, seed), (ttl, traffic_class, id, df), checksum, padding)| {
+                let (source, group, (first_extension, options)) = addresses;
                 let payload = (0..size).map(|n| seed.wrapping_add(n as u8)).collect();
-                let source = SocketAddr::new(address(source.0), source.1);
-                let group = SocketAddr::new(address(group.0), group.1);
                 Craft {
                     ttl,
-                    traffic_class: class,
+                    traffic_class,
                     id,
                     fragment: u16::from(df) << 14,
-                    options: vec![1; words * 4],
+                    first_extension,
+                    options,
                     checksum,
                     padding,
-                    ..Craft::new(source, group, payload)
+                    ..Craft::new(socket(source, ports.0), socket(group, ports.1), payload)
                 }
             },
         )
 }
 
+fn checksums() -> impl Strategy<Value = CraftChecksum> {
+    prop_oneof![
+        2 => Just(CraftChecksum::Complete),
+        1 => Just(CraftChecksum::Partial),
+        1 => Just(CraftChecksum::Zero),
+    ]
+}
+
+fn ipv4_options() -> BoxedStrategy<(u8, Vec<u8>)> {
+    let words = prop_oneof![4 => Just(0usize), 1 => 1usize..=10];
+    words.prop_map(|words| (17, vec![1; words * 4])).boxed()
+}
+
+/// Up to ten extension headers, which is more than are followed.
+fn extensions() -> BoxedStrategy<(u8, Vec<u8>)> {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const FRAGMENT: u8 = 44;
+    const DESTINATION_OPTIONS: u8 = 60;
+    let kind = prop_oneof![
+        4 => Just(DESTINATION_OPTIONS), 2 => Just(HOP_BY_HOP), 1 => Just(ROUTING), 1 => Just(FRAGMENT)
+    ];
+    let chain = prop_oneof![
+        4 => Just(Vec::new()).boxed(),
+        2 => vec((kind.clone(), 0u8..3), 1..4).boxed(),
+        1 => vec((kind, 0u8..1), 7..=10).boxed(),
+    ];
+    chain
+        .prop_map(|chain| {
+            let kinds = chain.iter().map(|(kind, _)| *kind).chain([17]);
+            let mut bytes = Vec::new();
+            for ((kind, more), next) in chain.iter().zip(kinds.clone().skip(1)) {
+                // A fragment header has no length of its own.
+                let more = if *kind == FRAGMENT { 0 } else { *more };
+                bytes.extend([next, more]);
+                bytes.extend(vec![0; 6 + usize::from(more) * 8]);
+            }
+            (kinds.clone().next().unwrap_or(17), bytes)
+        })
+        .boxed()
+}
+
+/// A sound packet behind a VLAN tag.
+fn tagged() -> impl Strategy<Value = Packet> {
+    let ethertype = select(vec![[0x81, 0x00], [0x88, 0xa8]]);
+    (sound(), ethertype, 0u16..0x1000).prop_map(|(craft, ethertype, tag)| {
+        let mut frame = craft.frame();
+        let [high, low] = tag.to_be_bytes();
+        frame.splice(12..12, [ethertype[0], ethertype[1], high, low]);
+        Packet::from(frame)
+    })
+}
+
 fn super_packets() -> impl Strategy<Value = Packet> {
     (sound(), 1u16..1500, 2usize..8, 0usize..1000).prop_map(|(craft, size, segments, more)| {
         let whole = usize::from(size) * segments;
-        let payload = (0..whole + more % usize::from(size)).map(|n| n as u8);
+        let whole = (whole + more % usize::from(size)).min(60_000);
+        let payload = (0..whole).map(|n| n as u8);
+        // No sender makes IPv6 super-packets with extension headers.
+        let options = craft.options.clone();
+        let options = if craft.source.is_ipv4() {
+            options
+        } else {
+            vec![]
+        };
         let craft = Craft {
+            options,
+            first_extension: 17,
             payload: payload.collect(),
             checksum: CraftChecksum::Partial,
             padding: 0,
@@ -214,7 +308,8 @@ fn mutated() -> impl Strategy<Value = Packet> {
     )
         .prop_map(|(craft, changes, cut, fix)| {
             let mut frame = craft.frame();
-            let headers = 12..frame.len().min(46);
+            let udp = 14 + if craft.source.is_ipv4() { 20 } else { 40 } + craft.options.len();
+            let headers = 12..udp + 8;
             for (at, value) in changes {
                 frame[headers.start + at.index(headers.len())] = value;
             }
@@ -222,7 +317,7 @@ fn mutated() -> impl Strategy<Value = Packet> {
                 // A socket cannot send less than an Ethernet header.
                 frame.truncate(14 + cut.index(frame.len() - 14 + 1));
             }
-            if fix {
+            if fix && craft.source.is_ipv4() {
                 fix_ipv4_checksum(&mut frame, 14);
             }
             Packet::from(frame)

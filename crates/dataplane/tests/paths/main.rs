@@ -10,10 +10,13 @@ mod bed;
 mod case;
 mod cases_fields;
 mod cases_hostile;
+mod cases_ipv6;
+mod cases_limits;
 mod cases_routes;
 mod cases_sizes;
 mod generated;
 mod kernel;
+mod program;
 mod reference;
 mod relayed;
 mod userspace;
@@ -33,18 +36,34 @@ fn cases() -> Vec<Case> {
         cases_sizes::cases(),
         cases_routes::cases(),
         cases_hostile::cases(),
+        cases_ipv6::cases(),
     ]
     .concat()
 }
 
-/// Cases that only the reference executes yet.
-fn cases_to_come() -> Vec<Case> {
+/// Cases that the userspace path is never given.
+fn cases_beyond_the_userspace_path() -> Vec<Case> {
+    cases_limits::cases()
+}
+
+/// Every case there is.
+fn all_cases() -> Vec<Case> {
+    [
+        cases(),
+        cases_beyond_the_kernel_path(),
+        cases_beyond_the_userspace_path(),
+    ]
+    .concat()
+}
+
+/// Cases that the kernel path refuses as unsupported.
+fn cases_beyond_the_kernel_path() -> Vec<Case> {
     cases_routes::ranges()
 }
 
 #[test]
 fn every_case_has_a_name_of_its_own() {
-    let cases = [cases(), cases_to_come()].concat();
+    let cases = all_cases();
     let mut names: Vec<_> = cases.iter().map(|case| case.name).collect();
     let all = names.len();
     names.sort_unstable();
@@ -54,8 +73,8 @@ fn every_case_has_a_name_of_its_own() {
 
 #[test]
 fn the_reference_gives_what_the_cases_say() {
-    for case in [cases(), cases_to_come()].concat() {
-        let reference = reference::Reference::of(&case.table());
+    for case in all_cases() {
+        let mut reference = reference::Reference::of(&case.table());
         let observed = reference.execute(case::INGRESS, &case.packet, case.socket_bound);
         case.expected.assert_matches(case.name, &observed);
     }
@@ -63,7 +82,13 @@ fn the_reference_gives_what_the_cases_say() {
 
 #[test]
 fn the_kernel_path_gives_what_the_cases_say() {
-    kernel::with_relay("cases", demand_cases);
+    let cases = [cases(), cases_beyond_the_userspace_path()].concat();
+    kernel::with_relay("cases", |relay| demand(relay, &cases));
+}
+
+#[test]
+fn the_kernel_program_gives_what_the_cases_say_in_a_test_run() {
+    kernel::with_relay("program", |relay| program::demand(relay, &cases()));
 }
 
 #[test]
@@ -79,7 +104,8 @@ fn the_kernel_path_agrees_with_the_reference_on_very_many_packets() {
 
 #[test]
 fn the_userspace_path_gives_what_the_cases_say() {
-    userspace::with_relay("user-cases", demand_cases);
+    let cases = [cases(), cases_beyond_the_kernel_path()].concat();
+    userspace::with_relay("user-cases", |relay| demand(relay, &cases));
 }
 
 #[test]
@@ -107,16 +133,13 @@ fn worker_process() {
 }
 
 /// Runs every case on a path and names all that fail.
-fn demand_cases(relay: &mut Relay<'_>) {
-    let failures: Vec<_> = cases()
-        .iter()
-        .filter_map(|case| difference(relay, case))
-        .collect();
+fn demand(relay: &mut Relay<'_>, cases: &[Case]) {
+    let failures = cases.iter().filter_map(|case| difference(relay, case));
+    let failures: Vec<_> = failures.collect();
+    let (failed, all) = (failures.len(), cases.len());
     assert!(
-        failures.is_empty(),
-        "{} of {} cases failed:\n{}",
-        failures.len(),
-        cases().len(),
+        failed == 0,
+        "{failed} of {all} cases failed:\n{}",
         failures.join("\n")
     );
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use model::net::Ifindex;
 use model::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Route, RouteKey, Table, Ttl,
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, RateLimit, RateUnit, Route,
+    RouteKey, Table, Ttl,
 };
+use packet::limit::Limit;
 use packet::parse::Link;
 use packet::reference as plain;
 use packet::rewrite::TtlChange;
@@ -41,17 +43,18 @@ impl Reference {
     }
 
     pub(crate) fn execute(
-        &self,
+        &mut self,
         ingress: Ifindex,
         packet: &Packet,
         socket_bound: bool,
     ) -> Expected {
         let outcome = self.table.execute(
-            ingress.0,
-            Link::Ethernet,
+            (ingress.0, Link::Ethernet),
             &packet.frame,
             packet.meta,
             socket_bound,
+            // The limits of the cases do not depend on when.
+            0,
         );
         let names = outcome.route.map(|route| &self.names[route]);
         let mut copies = outcome.copies.into_iter();
@@ -91,13 +94,17 @@ fn plain_route(key: &RouteKey, route: &Route) -> plain::Route {
             LocalDelivery::Yes => plain::Local::Yes,
             LocalDelivery::No => plain::Local::No,
         },
+        limit: route.limit.map(plain_limit),
         outputs: route.outputs.iter().map(plain_output).collect(),
     }
 }
 
 fn plain_output(output: &Output) -> plain::Output {
     match &output.state {
-        OutputState::Up(egress) => plain::Output::Up(plain_egress(egress)),
+        OutputState::Up(egress) => plain::Output::Up(plain::Egress {
+            limit: output.limit.map(plain_limit),
+            ..plain_egress(egress)
+        }),
         OutputState::Down(reason) => plain::Output::Down(match reason {
             DownReason::InterfaceMissing => DropReason::InterfaceMissing,
             DownReason::InterfaceDown => DropReason::InterfaceDown,
@@ -133,5 +140,14 @@ fn plain_egress(egress: &Egress) -> plain::Egress {
             },
             LinkHeader::None => plain::LinkTo::Bare,
         },
+        limit: None,
+    }
+}
+
+fn plain_limit(limit: RateLimit) -> plain::Bucket {
+    plain::Bucket {
+        limit: Limit::new(limit.rate, limit.burst),
+        bits: limit.unit == RateUnit::Bits,
+        due_ns: 0,
     }
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dataplane::counters::{Counters, Drops, OutputCounters, RuleCounters, Traffic};
-use dataplane::{Close, Dataplane};
+use dataplane::{Close, Dataplane, Input, Outcome};
 use model::diff::TableDiff;
 use model::net::Ifindex;
 use model::table::{Path, Table};
 use packet::verdict::{DropReason, Verdict};
 
 use crate::bed::Bed;
-use crate::case::{Expected, Outlet, Packet, trim};
+use crate::case::{Expected, INGRESS, Outlet, Packet, trim};
 
 /// A dataplane on a bed, with the table it executes.
 pub(crate) struct Relay<'a> {
@@ -102,6 +102,20 @@ impl<'a> Relay<'a> {
                 }
             }
         }
+    }
+
+    /// Runs one packet through the kernel path's program without an interface.
+    pub(crate) fn test_run(&self, packet: &Packet) -> Outcome {
+        let input = Input {
+            frame: &packet.frame,
+            ifindex: self.bed.index(INGRESS).0,
+            gso_size: packet.meta.gso.map_or(0, |gso| gso.size.into()),
+            gso_segments: packet.datagrams() as u32,
+            repeat: 1,
+        };
+        let outcome = self.dataplane.test_run(input);
+        self.bed.collect();
+        outcome.unwrap_or_else(|error| panic!("{packet:?}: {error}"))
     }
 
     /// Ends the dataplane.

@@ -14,6 +14,8 @@ use model::net::{Ifindex, Mac, Ports, Prefix};
 use model::table::{
     Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Table, Ttl,
 };
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Name of the ignored test that is no test but a worker.
 pub(crate) const WORKER: &str = "worker_process";
@@ -106,6 +108,32 @@ impl Bed {
         self.with(|userspace| Ok(userspace.apply(&diff)?))?;
         self.table = table;
         Ok(())
+    }
+
+    /// The rules in force.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = Rule> {
+        self.table.routes.clone().into_iter()
+    }
+
+    /// Stops the workers, lets `act` send, and lets them go on: what it sent waits together.
+    pub(crate) fn while_workers_sleep(&mut self, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let workers = self.counters()?.workers;
+        let signal = |signal| {
+            let all = workers.iter();
+            all.clone()
+                .try_for_each(|worker| kill(Pid::from_raw(worker.pid as i32), signal))
+        };
+        signal(Signal::SIGSTOP)?;
+        let is_stopped = |pid: u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| stat.contains(") T "))
+        };
+        lab::wait::until("the workers have stopped", || {
+            workers.iter().all(|worker| is_stopped(worker.pid))
+        })?;
+        let acted = act();
+        signal(Signal::SIGCONT)?;
+        acted
     }
 
     /// What a rule has counted.

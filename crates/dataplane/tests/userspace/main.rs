@@ -1,7 +1,11 @@
 //! The userspace path between real namespaces, with real workers: needs root.
 
 mod bed;
+mod death;
+mod fan_out;
+mod load;
 mod relay;
+mod sizes;
 
 /// Not a test: what the beds run as their worker processes.
 #[test]

@@ -19,6 +19,9 @@ const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// A documentation address (RFC 5737), routed nowhere.
 const FOREIGN_SOURCE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 
+/// Features of a link that sends super-packets as the datagrams they consist of.
+const SINGLE_PACKETS: &str = "tso off tx-udp-segmentation off";
+
 /// Core of the generator on every bed.
 pub const GENERATOR_CORE: usize = 0;
 /// Core of the relay on the one-core bed.
@@ -138,8 +141,7 @@ fn one_core(kind: BedKind, gro: bool, segment: bool) -> Result<Bed> {
     );
     let bed = chain(kind, Chain::plain()?)?;
     let relay = &bed.relays[0];
-    let whole = "tso off tx-udp-segmentation off";
-    link::features((&bed.sender, "veth0"), whole)?;
+    link::features((&bed.sender, "veth0"), SINGLE_PACKETS)?;
     link::features((relay, "veth1"), "gro on")?;
     if gro {
         link::features((relay, "veth1"), "rx-udp-gro-forwarding on")?;
@@ -147,7 +149,7 @@ fn one_core(kind: BedKind, gro: bool, segment: bool) -> Result<Bed> {
         relay.write_sysfs("class/net/veth1/napi_defer_hard_irqs", "1")?;
     }
     if !segment {
-        link::features((relay, "veth2"), whole)?;
+        link::features((relay, "veth2"), SINGLE_PACKETS)?;
     }
     bind_receive_thread(relay, "veth1", RELAY_CORE)?;
     Ok(bed)
@@ -207,7 +209,9 @@ fn foreign_source(kind: BedKind) -> Result<Bed> {
     })
 }
 
+/// The relays get single packets, as a network brings them, also from a segmenting generator.
 fn pipeline(kind: BedKind, bed: Pipeline) -> Result<Bed> {
+    link::features((&bed.sender, "veth0"), SINGLE_PACKETS)?;
     Ok(Bed {
         kind,
         sender: bed.sender,

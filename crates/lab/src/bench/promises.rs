@@ -5,6 +5,9 @@ use std::fmt::Write;
 use super::report::{Figure, figure_of, number};
 use super::results::{CaseResult, Trial};
 
+/// A load was offered if the generator reached this share of it.
+const WELL_OFFERED: f64 = 0.97;
+
 /// One promise and what became of it.
 struct Promise {
     what: &'static str,
@@ -154,17 +157,30 @@ fn no_loss(cases: &Cases<'_>) -> Vec<Promise> {
     promises.collect()
 }
 
-/// Met only if no trial lost anything.
+/// Met only if no trial lost anything, and the generator offered what the promise says.
 fn lost(case: &CaseResult) -> Option<(String, bool)> {
+    let offered = case.spread(Trial::offered_pps)?.median;
+    let short = wanted_pps(case).filter(|wanted| offered < WELL_OFFERED * wanted);
     let worst = case.trials.iter().map(Trial::missing).max()?;
     let sent: u64 = case.trials.iter().map(|trial| trial.expected).max()?;
-    let figure = format!(
+    let mut figure = format!(
         "at most {} of {} lost in {} trials",
         number(worst.max(0) as f64),
         number(sent as f64),
         case.trials.len()
     );
-    Some((figure, worst <= 0))
+    if short.is_some() {
+        let _ = write!(figure, ", but only {} packets/s offered", number(offered));
+    }
+    Some((figure, worst <= 0 && short.is_none()))
+}
+
+/// The load that a case's parameters name, over all its streams.
+fn wanted_pps(case: &CaseResult) -> Option<f64> {
+    let rate: f64 = case.parameters.get("pps")?.parse().ok()?;
+    let streams = case.parameters.get("streams");
+    let streams: f64 = streams.map_or(Ok(1.0), |streams| streams.parse()).ok()?;
+    Some(rate * streams)
 }
 
 fn latency(cases: &Cases<'_>) -> Vec<Promise> {

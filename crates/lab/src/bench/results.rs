@@ -55,6 +55,10 @@ pub struct Trial {
     pub relay: Option<RelayCount>,
     /// What it cost.
     pub cost: Cost,
+    /// Load average of the machine as the trial began; well above 0 it says that something else
+    /// was running.
+    #[serde(default)]
+    pub load_average: f64,
     /// One-way latency in microseconds, from the intended send time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<Latency>,

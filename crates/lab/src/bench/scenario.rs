@@ -22,9 +22,9 @@ pub struct Options {
     pub relays: Vec<Relay>,
     /// Numbers of streams in scenario 3 instead of its own.
     pub streams: Vec<u16>,
-    /// Rate of each stream in scenario 3 instead of its own.
+    /// Rate of each stream in scenarios 3 and 5 instead of their own.
     pub rate_pps: Option<f64>,
-    /// Packets of each stream in scenario 3 instead of its own.
+    /// Packets of each stream in scenarios 3 and 5 instead of their own.
     pub packets: Option<u64>,
     /// Bytes of payload instead of 1024, where the size is not part of the scenario.
     pub size: Option<usize>,

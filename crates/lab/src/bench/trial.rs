@@ -1,16 +1,17 @@
 //! One trial: a fresh bed, a fresh relay, an offered load, and everything counted on the way.
 
+mod receiver;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::signal::Signal;
 use serde::Deserialize;
 
 use super::bed::{Bed, BedKind, GENERATOR_CORE};
 use super::hops::Hops;
 use super::plan::Plan;
 use super::relay::{Relay, Running, Tools};
-use super::results::{Cost, Drops, Latency, RelayCount, Sequence, Trial};
+use super::results::{Cost, Drops, RelayCount, Trial};
 use super::sink::{After, SinkCounters};
 use super::usage;
 use crate::binary;
@@ -160,7 +161,8 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// When the generator or a counter fails.
     pub fn offer(&self, load: Load) -> Result<Trial> {
-        let receiver = self.start_receiver()?;
+        let load_average = usage::load_average();
+        let receiver = receiver::start(&self.bed, self.setup)?;
         let before = self.snapshot()?;
         let report = self.send(load)?;
         let expected = report.sent.packets * self.copies();
@@ -181,11 +183,12 @@ impl<'a> Stage<'a> {
                 memory_kib: usage::memory_kib(&loaded),
                 processes: loaded.len() as u32,
             },
+            load_average,
             ..Trial::default()
         };
         self.reconcile(&mut trial, before.relay, after.relay);
         if let Some(receiver) = receiver {
-            finish_receiver(receiver, &mut trial)?;
+            receiver::finish(receiver, &mut trial)?;
         }
         Ok(trial)
     }
@@ -275,54 +278,6 @@ impl<'a> Stage<'a> {
             });
         }
     }
-
-    fn start_receiver(&self) -> Result<Option<Process>> {
-        if self.setup.measure == Measure::Count {
-            return Ok(None);
-        }
-        let plan = self.setup.plan;
-        let (sink, link) = &self.bed.sinks[0];
-        let sockets = || sockets(sink);
-        let before = sockets();
-        let mut command = sink.command(binary::mcr()?);
-        command.args(["receive", "--json"]);
-        let mut endpoints = 0;
-        for stream in plan.numbers() {
-            if self.setup.relay.keeps_groups() {
-                let at = plan.input(stream);
-                let links = { &self.bed.sinks }.iter().map(|(_, link)| link);
-                for link in links {
-                    command.arg(format!("{}%{link}:{}", at.group, at.port));
-                    endpoints += 1;
-                }
-                continue;
-            }
-            for at in plan.outputs(stream) {
-                command.arg(format!("{}%{link}:{}", at.group, at.port));
-                endpoints += 1;
-            }
-        }
-        let process = Process::start(command)?;
-        wait::until("mcr receive has joined", || sockets() >= before + endpoints)
-            .with_context(|| process.stderr())?;
-        Ok(Some(process))
-    }
-}
-
-fn finish_receiver(receiver: Process, trial: &mut Trial) -> Result<()> {
-    let finished = receiver.stop(Signal::SIGINT)?;
-    let report: ReceiveReport = serde_json::from_str(&finished.stdout)
-        .with_context(|| format!("mcr receive --json: {}{}", finished.stdout, finished.stderr))?;
-    let total = report.total;
-    trial.sequence = Some(Sequence {
-        lost: total.lost,
-        duplicated: total.duplicated,
-        reordered: total.reordered,
-        corrupt: total.corrupt,
-    });
-    trial.latency_us = Some(total.latency_us);
-    trial.skew_us = total.skew_us;
-    Ok(())
 }
 
 /// Where a bridge snoops, sinks have to join to get anything.
@@ -349,11 +304,6 @@ fn join_at_sinks(bed: &Bed, setup: &Setup<'_>) -> Result<Vec<Receiver>> {
     Ok(members)
 }
 
-fn sockets(namespace: &crate::namespace::Namespace) -> usize {
-    let table = namespace.read_proc_net("udp").unwrap_or_default();
-    table.lines().skip(1).count()
-}
-
 fn difference(after: &[f64], before: &[f64]) -> Vec<f64> {
     let pairs = after.iter().zip(before);
     pairs.map(|(after, before)| after - before).collect()
@@ -376,20 +326,4 @@ struct SendReport {
 #[derive(Deserialize)]
 struct Volume {
     packets: u64,
-}
-
-#[derive(Deserialize)]
-struct ReceiveReport {
-    total: Tally,
-}
-
-#[derive(Deserialize)]
-struct Tally {
-    lost: u64,
-    duplicated: u64,
-    reordered: u64,
-    corrupt: u64,
-    latency_us: Latency,
-    #[serde(default)]
-    skew_us: Option<Latency>,
 }

@@ -27,6 +27,14 @@ fn busy_of(line: &str) -> f64 {
     busy.sum::<f64>() / TICKS
 }
 
+/// Reads the load average over one minute.
+#[must_use]
+pub fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|load| load.parse().ok()).unwrap_or(0.0)
+}
+
 /// Lists processes and their descendants.
 #[must_use]
 pub fn family(roots: &[u32]) -> Vec<u32> {

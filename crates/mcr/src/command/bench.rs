@@ -58,10 +58,10 @@ struct RunArgs {
     /// Scenario "streams": numbers of streams
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=10_000))]
     streams: Vec<u16>,
-    /// Scenario "streams": packets per second of each stream
+    /// Scenarios "streams" and "fan-out": packets per second of each stream
     #[arg(long, value_name = "PPS")]
     rate: Option<f64>,
-    /// Scenario "streams": packets of each stream
+    /// Scenarios "streams" and "fan-out": packets of each stream
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
     /// Bytes of UDP payload, where the size is not part of the scenario [default: 1024]

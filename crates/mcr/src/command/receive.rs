@@ -1,10 +1,13 @@
 //! `mcr receive`: join, receive, check sequences, measure latency.
 
+mod counter;
+
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use model::endpoint::Endpoint;
 use traffic::endpoint::{self, Listen};
@@ -32,7 +35,7 @@ pub(crate) struct Args {
     /// End after this many seconds
     #[arg(short, long, value_name = "S", value_parser = super::send::seconds)]
     duration: Option<Duration>,
-    /// End when nothing has arrived for this many seconds
+    /// End when nothing has arrived for this many seconds [default: 10 with --expect alone]
     #[arg(long, value_name = "S", value_parser = super::send::seconds)]
     idle: Option<Duration>,
     /// Exit with status 5 unless exactly this many packets arrive in all, each once; ends the run
@@ -42,9 +45,22 @@ pub(crate) struct Args {
     /// Endpoints from each endpoint on, group and port counting up together as with `mcr send`
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     streams: u32,
+    /// Where packets are counted
+    #[arg(long, value_enum, default_value_t)]
+    method: Method,
     /// CPU to run on
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Method {
+    /// In sockets: everything is checked, payload checksums and streams of other tools too
+    #[default]
+    Sockets,
+    /// In BPF at ingress, millions a second: sequence and latency of mcr's own format; what it
+    /// counts goes no further
+    Bpf,
 }
 
 /// Runs to the end and prints the account.
@@ -52,13 +68,16 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let options = options(args)?;
     let control = Control::default();
     stop_on_signals(&control.stop)?;
+    let receive = || match args.method {
+        Method::Sockets => receiver::run(&options, &control).map_err(failure),
+        Method::Bpf => counter::run(&options, &control),
+    };
     let report = std::thread::scope(|scope| {
-        let run = scope.spawn(|| receiver::run(&options, &control));
+        let run = scope.spawn(receive);
         show_progress(&options, &control, || run.is_finished());
         run.join()
     })
-    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    .map_err(failure)?;
+    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     print(&report, json)?;
     Ok(if is_complete(args, &report) {
         ExitCode::SUCCESS
@@ -78,9 +97,15 @@ fn options(args: &Args) -> Result<Options, Failure> {
         endpoints,
         count: args.count.or(args.expect),
         duration: args.duration,
-        idle: args.idle,
+        idle: args.idle.or_else(|| default_idle(args)),
         cpu: args.cpu,
     })
+}
+
+/// A script that expects packets must not wait for a lost one for ever.
+fn default_idle(args: &Args) -> Option<Duration> {
+    let endless = args.expect.is_some() && args.duration.is_none();
+    endless.then_some(Duration::from_secs(10))
 }
 
 /// Says whether nothing was lost or changed, and just the packets expected arrived.

@@ -107,8 +107,8 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum MethodArg {
-    /// Segmentation offload above 550,000 packets per second, raw frames for a foreign source
-    /// address, else sockets
+    /// Raw frames for a foreign source address; else sockets, with segmentation offload for packets
+    /// due at once from 100,000 packets per second on
     #[default]
     Auto,
     /// UDP sockets, sendmmsg

@@ -230,6 +230,19 @@ fn says_why_an_output_is_down() {
 }
 
 #[test]
+fn lists_the_troubles_of_a_rule_in_full() {
+    let compiled = one("239.1.1.1%wan*:5001", "239.10.1.1%eth9:6001", &usual());
+    assert_eq!(
+        compiled.rules[0].troubles(),
+        [
+            "rule \"a\": input 239.1.1.1%wan*:5001: no interface matches wan* (have: eth0, eth1); waits for it",
+            "rule \"a\": output 239.10.1.1%eth9:6001: no interface eth9 (have: eth0, eth1)",
+        ]
+    );
+    assert_eq!(one(INPUT, OUTPUT, &usual()).rules[0].troubles(), [""; 0]);
+}
+
+#[test]
 fn keeps_other_outputs_up_when_one_is_down() {
     let set = rules(&[("a", &[INPUT], &["239.10.1.1%eth9:6001", OUTPUT])]);
     let compiled = compile(&set, &usual(), &support(), &PathChoices::default());

@@ -137,7 +137,7 @@ impl<'r> Check<'r, '_> {
             let what = What::GroupRange {
                 own: groups.to_string(),
                 input: input.to_string(),
-                length: input.destination.length,
+                remedy: group_remedy(input.destination),
             };
             self.report(part, what);
         }
@@ -146,11 +146,10 @@ impl<'r> Check<'r, '_> {
             && let Some(input) = rule.inputs.iter().find(other_count)
         {
             let what = What::PortRange {
-                ports: to.ports.to_string(),
-                own: to.ports.count(),
+                own: to.ports.to_string(),
+                count: to.ports.count(),
                 input: input.to_string(),
-                other: input.ports.count(),
-                fit: fitting_ports(to.ports, input.ports).to_string(),
+                remedy: port_remedy(to.ports, input.ports),
             };
             self.report(part, what);
         }
@@ -231,12 +230,28 @@ fn family(endpoint: &Endpoint) -> &'static str {
     if endpoint.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// As many ports as `input` has, from where `output` begins, or as late as they fit.
-fn fitting_ports(output: Ports, input: Ports) -> Ports {
+fn group_remedy(input: Prefix) -> String {
+    if input.is_host() {
+        "that is one group, so write one".to_owned()
+    } else {
+        let length = input.length;
+        format!("make it a /{length} as well, or one single group")
+    }
+}
+
+/// Proposes as many ports as `input` has, from where `output` begins, or as late as they fit.
+fn port_remedy(output: Ports, input: Ports) -> String {
+    if input.is_single() {
+        return format!("that has one port, so write one, as in {}", output.first);
+    }
     let more = input.last - input.first;
     let first = output.first.min(u16::MAX - more);
-    Ports {
+    let fit = Ports {
         first,
         last: first + more,
-    }
+    };
+    format!(
+        "give {} ports as well, as in {fit}, or one single port",
+        input.count()
+    )
 }

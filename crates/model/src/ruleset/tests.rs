@@ -60,7 +60,7 @@ fn says_what_is_wrong_with_one_rule_and_what_to_do() {
         (
             "224.0.0.5%eth0:5001",
             output,
-            "input 224.0.0.5%eth0:5001: 224.0.0.5 is link-local, where routing protocols and discovery live, and is not relayed by default; --allow-link-local permits it",
+            "input 224.0.0.5%eth0:5001: 224.0.0.5 is link-local, where routing protocols and discovery live, and is not relayed by default; --allow-link-local, or allow_link_local = true in the file, permits it",
         ),
         (
             input,
@@ -95,17 +95,17 @@ fn says_what_is_wrong_with_one_rule_and_what_to_do() {
         (
             input,
             "239.10.1.0/24%eth1:6001",
-            "output 239.10.1.0/24%eth1:6001: the range of groups 239.10.1.0/24 does not fit input 239.1.1.1%eth0:5001; make it /32 as well, or one single group",
+            "output 239.10.1.0/24%eth1:6001: the range of groups 239.10.1.0/24 does not fit input 239.1.1.1%eth0:5001; that is one group, so write one",
         ),
         (
             input,
             "239.10.1.1%eth1:6001-6010",
-            "output 239.10.1.1%eth1:6001-6010: the 10 ports 6001-6010 do not fit the 1 of input 239.1.1.1%eth0:5001; give 6001, or one single port",
+            "output 239.10.1.1%eth1:6001-6010: the range of 10 ports 6001-6010 does not fit input 239.1.1.1%eth0:5001; that has one port, so write one, as in 6001",
         ),
         (
             "239.1.1.1%eth0:1-100",
             "239.10.1.1%eth1:65530-65534",
-            "output 239.10.1.1%eth1:65530-65534: the 5 ports 65530-65534 do not fit the 100 of input 239.1.1.1%eth0:1-100; give 65436-65535, or one single port",
+            "output 239.10.1.1%eth1:65530-65534: the range of 5 ports 65530-65534 does not fit input 239.1.1.1%eth0:1-100; give 100 ports as well, as in 65436-65535, or one single port",
         ),
     ] {
         assert_eq!(

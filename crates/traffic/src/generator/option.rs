@@ -22,9 +22,12 @@ const MOST_SEGMENTS: usize = 64;
 /// The largest payload that a path with Ethernet's MTU takes unfragmented over IPv6; the kernel
 /// refuses to segment above the MTU.
 const LARGEST_SEGMENT: usize = 1452;
-/// Above this total rate packets are sent in segmented groups: a send call per packet no longer
-/// keeps up.
-const SINGLE_PPS: f64 = 550_000.0;
+/// From this total rate on, packets of one stream that are due at once leave as one segmented send:
+/// a loaded host cannot make up for a delay one packet at a time.
+const GROUPING_PPS: f64 = 100_000.0;
+/// Above this total rate packets are made due in groups: even an idle host cannot keep up with a
+/// send call for each.
+const GROUPED_PPS: f64 = 550_000.0;
 
 /// How datagrams are handed to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,7 +170,9 @@ impl Options {
         match total_rate {
             None if self.uses_gso() => most,
             None => 32,
-            Some(rate) if self.uses_gso() => ((rate / 50_000.0).ceil() as u64).clamp(1, most),
+            Some(rate) if self.method == Method::Gso || rate > GROUPED_PPS => {
+                ((rate / 50_000.0).ceil() as u64).clamp(1, most)
+            }
             Some(_) => 1,
         }
     }
@@ -181,7 +186,9 @@ impl Options {
                 let streams = self.destinations.len() as f64;
                 self.replay.is_none()
                     && self.sizes.largest() <= LARGEST_SEGMENT
-                    && self.rate_pps.is_none_or(|rate| rate * streams > SINGLE_PPS)
+                    && self
+                        .rate_pps
+                        .is_none_or(|rate| rate * streams >= GROUPING_PPS)
             }
         }
     }

@@ -78,20 +78,9 @@ impl Account {
     }
 
     pub(super) fn report(&self) -> ReceiveReport {
-        let endpoints: Vec<_> = self.endpoints.iter().map(Endpoint::report).collect();
-        let mut total = Tally::default();
-        for endpoint in &endpoints {
-            let tally = &endpoint.tally;
-            total.packets += tally.packets;
-            total.bytes += tally.bytes;
-            total.lost += tally.lost;
-            total.duplicated += tally.duplicated;
-            total.reordered += tally.reordered;
-            total.corrupt += tally.corrupt;
-        }
-        total.latency_us = self.latency();
-        total.skew_us = self.skew.as_ref().and_then(Skew::summary);
-        ReceiveReport { endpoints, total }
+        let endpoints = self.endpoints.iter().map(Endpoint::report).collect();
+        let skew = self.skew.as_ref().and_then(Skew::summary);
+        ReceiveReport::of(endpoints, self.latency(), skew)
     }
 
     fn latency(&self) -> Summary {

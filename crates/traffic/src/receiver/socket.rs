@@ -4,7 +4,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 use sys::udp::option;
 
@@ -19,6 +18,7 @@ const LARGEST_BUFFER: usize = 64 << 20;
 const SMALLEST_BUFFER: usize = 1 << 20;
 
 /// A socket and the endpoint it belongs to.
+#[derive(Debug)]
 pub(super) struct Listener {
     pub(super) socket: Socket,
     pub(super) endpoint: usize,
@@ -34,7 +34,7 @@ pub(super) fn listen(endpoints: &[Listen]) -> Result<Vec<Listener>, Error> {
     let buffer = (BUFFERS / sockets).clamp(SMALLEST_BUFFER, LARGEST_BUFFER) as i32;
     let mut listeners = Vec::with_capacity(sockets);
     for (index, endpoint) in endpoints.iter().enumerate() {
-        let ifindex = ifindex(endpoint)?;
+        let ifindex = endpoint.ifindex()?;
         for &address in &endpoint.addresses {
             let shares = endpoint.sources.chunks(SOURCES_PER_SOCKET);
             let any = endpoint.sources.is_empty().then_some(&[][..]);
@@ -103,20 +103,6 @@ fn set_options(socket: &Socket, address: SocketAddr, buffer: i32) -> std::io::Re
     option::force_receive_buffer(socket.as_fd(), buffer)?;
     option::enable_timestamps(socket.as_fd())?;
     option::enable_receive_offload(socket.as_fd())
-}
-
-fn ifindex(endpoint: &Listen) -> Result<Option<u32>, Error> {
-    let Some(interface) = &endpoint.interface else {
-        return Ok(None);
-    };
-    let missing = |_| Error::NoInterface {
-        at: endpoint.at.clone(),
-        interface: interface.clone(),
-        have: crate::host::names(),
-    };
-    if_nametoindex(interface.as_str())
-        .map(Some)
-        .map_err(missing)
 }
 
 fn join(socket: &Socket, ifindex: u32, group: IpAddr, sources: &[IpAddr]) -> std::io::Result<()> {

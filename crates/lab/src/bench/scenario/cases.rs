@@ -59,7 +59,7 @@ impl Case {
         self
     }
 
-    fn as_fast_as_possible(self) -> Self {
+    fn at_full_speed(self) -> Self {
         self.with("pps", "max")
     }
 
@@ -152,8 +152,8 @@ pub(super) fn fan_out(options: &Options) -> Vec<Case> {
         let rates = rates.iter().map(|(rate, packets)| {
             case(options, 5, BedKind::Chain)
                 .outputs(*outputs)
-                .rate(*rate)
-                .count(*packets)
+                .rate(options.rate_pps.unwrap_or(*rate))
+                .count(options.packets.unwrap_or(*packets))
         });
         cases.extend(rates);
     }
@@ -169,7 +169,7 @@ pub(super) fn fan_out(options: &Options) -> Vec<Case> {
     cases.extend(widths.iter().map(|outputs| {
         case(options, 5, one_core)
             .outputs(*outputs)
-            .as_fast_as_possible()
+            .at_full_speed()
             .with("bed", "one core")
     }));
     cases
@@ -178,7 +178,7 @@ pub(super) fn fan_out(options: &Options) -> Vec<Case> {
 pub(super) fn pipeline(options: &Options) -> Vec<Case> {
     let bed = BedKind::Pipeline { relays: 3 };
     let mut cases = vec![
-        case(options, 6, bed).as_fast_as_possible(),
+        case(options, 6, bed).at_full_speed(),
         case(options, 6, bed).rate(439_000.0).count(2_000_000),
     ];
     for case in &mut cases {
@@ -201,7 +201,7 @@ pub(super) fn capacity(options: &Options) -> Vec<Case> {
     for size in sizes {
         let sized = |gro, segment, label| {
             let mut case = case(options, 7, bed(gro, segment))
-                .as_fast_as_possible()
+                .at_full_speed()
                 .with("bytes", size)
                 .with("gro", label)
                 .also(Relay::Floor, options);
@@ -271,7 +271,7 @@ pub(super) fn scale(options: &Options) -> Vec<Case> {
         segment: false,
     };
     let points = rules.iter().map(|rules| {
-        let mut case = case(options, 9, bed).streams(*rules).as_fast_as_possible();
+        let mut case = case(options, 9, bed).streams(*rules).at_full_speed();
         // The same traffic each time: what changes is the size of the table alone.
         case.load.streams = 1;
         case.parameters[0].0 = "rules";

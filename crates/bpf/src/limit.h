@@ -1,0 +1,42 @@
+/* Rate limits, as packet::limit defines them: one word of state, shared between CPUs. */
+#ifndef LIMIT_H
+#define LIMIT_H
+
+#include "maps.h"
+#include "parse.h"
+
+#define LIMIT_SCALE 20
+#define LIMIT_FRACTION 0xfffff
+#define LIMIT_TRIES 8
+
+static __always_inline __u64 time_of(__u64 per_token, __u64 tokens)
+{
+	/* (per_token * tokens) >> LIMIT_SCALE, in two halves that do not overflow */
+	return (per_token >> LIMIT_SCALE) * tokens +
+	       ((per_token & LIMIT_FRACTION) * tokens >> LIMIT_SCALE);
+}
+
+/* Says whether the packet passes, and books it if so. A packet that loses the race for the word too
+ * often is refused: others passed in its place.
+ */
+static __attribute__((noinline)) int admitted(__u32 counter, const struct packet *p)
+{
+	struct limit *limit = bpf_map_lookup_elem(&limits, &counter);
+	__u64 now, cost, due, end;
+
+	if (!limit)
+		return true;
+	now = bpf_ktime_get_ns();
+	cost = time_of(limit->per_token, limit->bits ? (__u64)p->payload * 8 : p->segments);
+	for (int i = 0; i < LIMIT_TRIES; i++) {
+		due = *(volatile __u64 *)&limit->due_ns;
+		end = (due > now ? due : now) + cost;
+		if (end > now + limit->depth_ns)
+			return false;
+		if (__sync_val_compare_and_swap(&limit->due_ns, due, end) == due)
+			return true;
+	}
+	return false;
+}
+
+#endif

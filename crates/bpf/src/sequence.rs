@@ -1,0 +1,319 @@
+//! Counts test traffic at tc ingress: sequence and latency of each stream, without sockets, so that
+//! the counting is never what loses packets. What is counted goes no further.
+//!
+//! The program reads the payload of `crates/traffic`; it does not verify its checksum.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use aya::EbpfLoader;
+use aya::programs::SchedClassifier;
+
+use crate::layout::Plain;
+use crate::map::HashMap;
+use crate::mapped::Mapped;
+use crate::program::{load_error, take};
+use crate::{Error, syscall};
+
+/// The compiled program, an ELF file.
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sequence.bpf.o"));
+
+/// Streams of a watched group and port that there is room for, on average, and at least.
+const STREAMS_EACH: u32 = 4;
+const FEWEST_STREAMS: u32 = 1024;
+
+/// Words of 64 sequence numbers within which a duplicate is known.
+pub const WINDOW_WORDS: usize = 16;
+const LATENCY_FINE: usize = 256;
+const LATENCY_STEPS: usize = 128;
+const LATENCY_POWERS: usize = 28;
+const LATENCY_BUCKETS: usize = LATENCY_FINE + LATENCY_STEPS * LATENCY_POWERS;
+
+/// What is counted: a group (or unicast address) and port on an interface.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WatchKey {
+    /// Address in network order, IPv4 in the last word.
+    pub group: [u32; 4],
+    /// Interface the packets arrive on.
+    pub ifindex: u32,
+    /// Port in network order.
+    pub port: u16,
+    /// 0.
+    pub pad: u16,
+}
+
+impl WatchKey {
+    /// Makes the key of an address and port on an interface.
+    #[must_use]
+    pub fn new(address: IpAddr, port: u16, ifindex: u32) -> Self {
+        let mut group = [0; 4];
+        match address {
+            IpAddr::V4(address) => group[3] = address.to_bits().to_be(),
+            IpAddr::V6(address) => {
+                for (word, bytes) in group.iter_mut().zip(address.octets().chunks_exact(4)) {
+                    *word = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                }
+            }
+        }
+        Self {
+            group,
+            ifindex,
+            port: port.to_be(),
+            pad: 0,
+        }
+    }
+}
+
+/// One stream at one watched place.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamKey {
+    /// Where it arrives.
+    pub at: WatchKey,
+    /// The generator's stream number, in network order.
+    pub stream: u32,
+    /// The generator's run, as the program loads it.
+    pub run: u32,
+}
+
+/// What the program knows of one stream.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamState {
+    /// The kernel's.
+    pub lock: u32,
+    /// Number of the endpoint that watches.
+    pub endpoint: u32,
+    /// Datagrams, whatever their number.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+    /// Lowest sequence number seen.
+    pub first: u64,
+    /// Highest sequence number seen.
+    pub highest: u64,
+    /// Different sequence numbers seen.
+    pub distinct: u64,
+    /// Sequence numbers seen again.
+    pub duplicated: u64,
+    /// Packets seen after one with a higher number.
+    pub reordered: u64,
+    /// Shortest latency in nanoseconds.
+    pub min_ns: u64,
+    /// Longest latency in nanoseconds.
+    pub max_ns: u64,
+    /// Which of the latest numbers were seen.
+    pub seen: [u64; WINDOW_WORDS],
+}
+
+/// Latencies of one endpoint, by bucket.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// Packets in each bucket.
+    pub buckets: [u64; LATENCY_BUCKETS],
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self {
+            buckets: [0; LATENCY_BUCKETS],
+        }
+    }
+}
+
+/// Datagrams at one endpoint that are not the generator's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foreign {
+    /// Datagrams.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+}
+
+/// How the program's clock becomes the generator's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.
+    pub offset_ns: u64,
+}
+
+macro_rules! plain {
+    ($($name:ty),*) => {
+        $(
+            // SAFETY: integers and arrays of integers in repr(C); the BTF test compares offsets and
+            // sizes, which leaves no room for padding.
+            unsafe impl Plain for $name {}
+        )*
+    };
+}
+
+plain!(WatchKey, StreamKey, StreamState, Latency, Foreign, Clock);
+
+/// What one endpoint received.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Datagrams of any kind.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+    /// Sequence numbers missing between the lowest and the highest seen.
+    pub lost: u64,
+    /// Sequence numbers seen again.
+    pub duplicated: u64,
+    /// Packets that came after a higher sequence number.
+    pub reordered: u64,
+    /// Shortest and longest latency in nanoseconds, if anything was measured.
+    pub latency_range_ns: Option<(u64, u64)>,
+    /// Latencies in nanoseconds with their number of packets, right to 1/128.
+    pub latencies_ns: Vec<(u64, u64)>,
+}
+
+/// The program, loaded, with its maps and links. Dropping it detaches the program.
+#[derive(Debug)]
+pub struct SequenceCounter {
+    program: OwnedFd,
+    streams: HashMap<StreamKey, StreamState>,
+    latencies: Mapped<Latency>,
+    foreigns: Mapped<Foreign>,
+    clocks: Mapped<Clock>,
+    links: Vec<OwnedFd>,
+}
+
+impl SequenceCounter {
+    /// Loads the program to count what `watched` says, each under the number of its endpoint,
+    /// below `endpoints`. Needs CAP_BPF and CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] with the verifier's last words.
+    pub fn load(endpoints: u32, watched: &[(WatchKey, u32)]) -> Result<Self, Error> {
+        let places = watched.len() as u32;
+        let streams = (places * STREAMS_EACH).max(FEWEST_STREAMS);
+        let mut loader = EbpfLoader::new();
+        loader
+            .map_max_entries("watched", places.max(1))
+            .map_max_entries("streams", streams)
+            .map_max_entries("latencies", endpoints.max(1))
+            .map_max_entries("foreigns", endpoints.max(1));
+        let mut ebpf = loader.load(OBJECT).map_err(load_error)?;
+        let program = ebpf.program_mut("sequence").expect("the object defines it");
+        let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
+        program.load().map_err(load_error)?;
+        let fd = program.fd().map_err(load_error)?.as_fd();
+        let program = fd.try_clone_to_owned().map_err(load_error)?;
+        let (map, capacity) = take::<WatchKey, u32>(&mut ebpf, "watched")?;
+        let (keys, values): (Vec<_>, Vec<_>) = watched.iter().copied().unzip();
+        HashMap::new("watched", map, capacity).insert(&keys, &values)?;
+        let (map, capacity) = take::<StreamKey, StreamState>(&mut ebpf, "streams")?;
+        Ok(Self {
+            program,
+            streams: HashMap::new("streams", map, capacity),
+            latencies: crate::program::array(&mut ebpf, "latencies")?,
+            foreigns: crate::program::array(&mut ebpf, "foreigns")?,
+            clocks: crate::program::array(&mut ebpf, "clocks")?,
+            links: Vec::new(),
+        })
+    }
+
+    /// Attaches the program to the ingress of an interface of the calling thread's network
+    /// namespace.
+    ///
+    /// # Errors
+    ///
+    /// ENODEV without such an interface, EPERM without CAP_NET_ADMIN.
+    pub fn attach(&mut self, ifindex: u32) -> Result<(), Error> {
+        let link = syscall::create_tcx_link(self.program.as_fd(), ifindex)
+            .map_err(|error| Error::Attach { ifindex, error })?;
+        self.links.push(link);
+        Ok(())
+    }
+
+    /// Tells the program CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds: before it counts,
+    /// and now and then, because the first is adjusted as it runs.
+    pub fn set_clock_offset(&mut self, offset_ns: u64) {
+        self.clocks.store(0, 0, offset_ns);
+    }
+
+    /// Datagrams counted so far.
+    ///
+    /// # Errors
+    ///
+    /// When the maps cannot be read.
+    pub fn packets(&self) -> Result<u64, Error> {
+        let streams = self.streams.entries()?;
+        let own: u64 = streams.iter().map(|(_, state)| state.packets).sum();
+        let foreign = (0..self.foreigns.len()).map(|index| self.foreigns.read(index).packets);
+        Ok(own + foreign.sum::<u64>())
+    }
+
+    /// Reads what each endpoint received, in the order of their numbers.
+    ///
+    /// # Errors
+    ///
+    /// When the maps cannot be read.
+    pub fn counts(&self) -> Result<Vec<Count>, Error> {
+        let endpoints = self.foreigns.len();
+        let mut counts: Vec<_> = (0..endpoints)
+            .map(|endpoint| self.endpoint(endpoint))
+            .collect();
+        for (_, state) in self.streams.entries()? {
+            if let Some(count) = counts.get_mut(state.endpoint as usize) {
+                count.add(&state);
+            }
+        }
+        Ok(counts)
+    }
+
+    fn endpoint(&self, endpoint: u32) -> Count {
+        let Foreign { packets, bytes } = self.foreigns.read(endpoint);
+        let buckets = self.latencies.read(endpoint).buckets;
+        let filled = buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        Count {
+            packets,
+            bytes,
+            latencies_ns: filled.map(|(at, count)| (middle_ns(at), *count)).collect(),
+            ..Count::default()
+        }
+    }
+}
+
+impl Count {
+    fn add(&mut self, state: &StreamState) {
+        self.packets += state.packets;
+        self.bytes += state.bytes;
+        self.lost += (state.highest - state.first + 1).saturating_sub(state.distinct);
+        self.duplicated += state.duplicated;
+        self.reordered += state.reordered;
+        let (min, max) = self
+            .latency_range_ns
+            .unwrap_or((state.min_ns, state.max_ns));
+        self.latency_range_ns = Some((min.min(state.min_ns), max.max(state.max_ns)));
+    }
+}
+
+/// The middle of a bucket.
+fn middle_ns(bucket: usize) -> u64 {
+    let Some(above) = bucket.checked_sub(LATENCY_FINE) else {
+        return bucket as u64;
+    };
+    let (power, step) = (above / LATENCY_STEPS + 8, (above % LATENCY_STEPS) as u64);
+    let width = 1 << (power - 7);
+    (1 << power) + step * width + width / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_a_gap() {
+        let middles: Vec<_> = (0..LATENCY_BUCKETS).map(middle_ns).collect();
+        assert!(middles.is_sorted_by(|a, b| a < b));
+        assert_eq!((middles[0], middles[255], middles[256]), (0, 255, 257));
+        assert_eq!(middles[LATENCY_BUCKETS - 1] >> 35, 1);
+    }
+}

@@ -1,0 +1,255 @@
+//! The counters as Prometheus text, version 0.0.4: a view of the same reply that `mcr stats` prints,
+//! so the two can never disagree.
+
+use std::fmt::Write;
+
+use api::reply::{RuleStats, State, Stats, Status, WorkerStats};
+
+/// What the text is, for the content type header.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Writes every metric.
+pub(crate) fn text(status: &Status, stats: &Stats) -> String {
+    let mut page = Page::default();
+    process(&mut page, status);
+    rules(&mut page, &stats.rules);
+    outputs(&mut page, &stats.rules);
+    workers(&mut page, &stats.workers);
+    page.text
+}
+
+fn process(page: &mut Page, status: &Status) {
+    page.family(
+        "mcr_build_info",
+        "gauge",
+        "Version of the daemon; always 1.",
+    );
+    let labels = [
+        ("version", status.version.as_str()),
+        ("instance", status.instance.as_str()),
+    ];
+    page.sample("mcr_build_info", &labels, 1);
+    page.family(
+        "mcr_uptime_seconds",
+        "gauge",
+        "Seconds since the daemon started.",
+    );
+    page.sample("mcr_uptime_seconds", &[], status.uptime_seconds);
+    page.family(
+        "mcr_config_generation",
+        "gauge",
+        "Generation of the running rule set; every change of it adds one.",
+    );
+    page.sample("mcr_config_generation", &[], status.generation);
+    page.family("mcr_rules", "gauge", "Rules in the running set.");
+    page.sample("mcr_rules", &[], status.rules);
+}
+
+fn rules(page: &mut Page, rules: &[RuleStats]) {
+    page.family(
+        "mcr_rule_up",
+        "gauge",
+        "1 if every input and output of the rule works.",
+    );
+    for rule in rules {
+        let labels = [("rule", rule.name.as_str()), ("path", rule.path.as_str())];
+        page.sample("mcr_rule_up", &labels, u8::from(rule.state == State::Up));
+    }
+    page.family(
+        "mcr_input_joined",
+        "gauge",
+        "1 if the input's group is joined on its interface.",
+    );
+    for rule in rules {
+        for input in &rule.inputs {
+            let labels = [("rule", rule.name.as_str()), ("input", input.at.as_str())];
+            page.sample("mcr_input_joined", &labels, u8::from(input.joined));
+        }
+    }
+    page.family(
+        "mcr_rule_received_packets_total",
+        "counter",
+        "Datagrams that matched an input of the rule.",
+    );
+    for rule in rules {
+        let name = "mcr_rule_received_packets_total";
+        page.sample(name, &[("rule", &rule.name)], rule.received.packets);
+    }
+    page.family(
+        "mcr_rule_received_bytes_total",
+        "counter",
+        "UDP payload bytes that matched an input of the rule.",
+    );
+    for rule in rules {
+        let name = "mcr_rule_received_bytes_total";
+        page.sample(name, &[("rule", &rule.name)], rule.received.bytes);
+    }
+    page.family(
+        "mcr_rule_dropped_packets_total",
+        "counter",
+        "Datagrams dropped before the outputs of the rule, by reason.",
+    );
+    for rule in rules {
+        for (reason, count) in &rule.dropped {
+            let labels = [("rule", rule.name.as_str()), ("reason", reason.as_str())];
+            page.sample("mcr_rule_dropped_packets_total", &labels, count);
+        }
+    }
+}
+
+fn outputs(page: &mut Page, rules: &[RuleStats]) {
+    page.family("mcr_output_up", "gauge", "1 if the output can send.");
+    for (rule, output) in each_output(rules) {
+        let labels = [("rule", rule.name.as_str()), ("output", output.to.as_str())];
+        page.sample(
+            "mcr_output_up",
+            &labels,
+            u8::from(output.state == State::Up),
+        );
+    }
+    page.family(
+        "mcr_output_sent_packets_total",
+        "counter",
+        "Copies handed to the egress device.",
+    );
+    for (rule, output) in each_output(rules) {
+        let labels = [("rule", rule.name.as_str()), ("output", output.to.as_str())];
+        page.sample(
+            "mcr_output_sent_packets_total",
+            &labels,
+            output.sent.packets,
+        );
+    }
+    page.family(
+        "mcr_output_sent_bytes_total",
+        "counter",
+        "UDP payload bytes handed to the egress device.",
+    );
+    for (rule, output) in each_output(rules) {
+        let labels = [("rule", rule.name.as_str()), ("output", output.to.as_str())];
+        page.sample("mcr_output_sent_bytes_total", &labels, output.sent.bytes);
+    }
+    page.family(
+        "mcr_output_dropped_packets_total",
+        "counter",
+        "Copies dropped at the output, by reason.",
+    );
+    for (rule, output) in each_output(rules) {
+        for (reason, count) in &output.dropped {
+            let labels = [
+                ("rule", rule.name.as_str()),
+                ("output", output.to.as_str()),
+                ("reason", reason.as_str()),
+            ];
+            page.sample("mcr_output_dropped_packets_total", &labels, count);
+        }
+    }
+}
+
+fn each_output(
+    rules: &[RuleStats],
+) -> impl Iterator<Item = (&RuleStats, &api::reply::OutputStats)> {
+    rules
+        .iter()
+        .flat_map(|rule| rule.outputs.iter().map(move |output| (rule, output)))
+}
+
+type WorkerFamily = (&'static str, &'static str, fn(&WorkerStats) -> u64);
+
+fn workers(page: &mut Page, workers: &[WorkerStats]) {
+    page.family("mcr_worker_up", "gauge", "1 if the worker is running.");
+    for worker in workers {
+        let labels = [("worker", worker.id.to_string())];
+        let labels = labels.each_ref().map(|(key, value)| (*key, value.as_str()));
+        page.sample(
+            "mcr_worker_up",
+            &labels,
+            u8::from(worker.state == "running"),
+        );
+    }
+    let families: [WorkerFamily; 8] = [
+        (
+            "mcr_worker_restarts_total",
+            "Times the worker was started again.",
+            |w| w.restarts,
+        ),
+        (
+            "mcr_worker_received_packets_total",
+            "Packets read from the taps.",
+            |w| w.received,
+        ),
+        (
+            "mcr_worker_matched_packets_total",
+            "Packets that took a route.",
+            |w| w.matched,
+        ),
+        (
+            "mcr_worker_not_matched_packets_total",
+            "Packets that took none.",
+            |w| w.not_matched,
+        ),
+        (
+            "mcr_worker_forwarded_packets_total",
+            "Copies handed to egress devices.",
+            |w| w.forwarded,
+        ),
+        (
+            "mcr_worker_buffer_exhausted_packets_total",
+            "Packets lost for want of a buffer or at a full ring.",
+            |w| w.buffer_exhausted,
+        ),
+        ("mcr_worker_receive_errors_total", "Failed receives.", |w| {
+            w.receive_errors
+        }),
+        ("mcr_worker_transmit_errors_total", "Failed sends.", |w| {
+            w.transmit_errors
+        }),
+    ];
+    for (name, help, value) in families {
+        page.family(name, "counter", help);
+        for worker in workers {
+            let id = worker.id.to_string();
+            page.sample(name, &[("worker", id.as_str())], value(worker));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.text += name;
+        for (position, (key, value)) in labels.iter().enumerate() {
+            let open = if position == 0 { '{' } else { ',' };
+            let _ = write!(self.text, "{open}{key}=\"{}\"", escaped(value));
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{close} {value}");
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_cannot_break_out() {
+        let mut page = Page::default();
+        page.sample("m", &[("rule", "a\"b\\c\nd")], 1);
+        assert_eq!(page.text, "m{rule=\"a\\\"b\\\\c\\nd\"} 1\n");
+    }
+}

@@ -1,0 +1,127 @@
+//! What the API asks of the supervisor, and how it is refused.
+
+use api::reply::{Change, ErrorReply, Event, InterfaceStatus, Stats, Status};
+use api::request::{RuleList, Transaction};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+/// An answer, or the refusal.
+pub(crate) type Answer<T> = Result<T, Refusal>;
+
+/// Where an answer goes.
+pub(crate) type Reply<T> = oneshot::Sender<Answer<T>>;
+
+/// One question; the supervisor answers them in order.
+#[derive(Debug)]
+pub(crate) enum Question {
+    Status(Reply<Status>),
+    Stats(Reply<Stats>),
+    Rules(Reply<RuleList>),
+    Interfaces(Reply<Vec<InterfaceStatus>>),
+    /// The running rules as a configuration file.
+    Export(Reply<String>),
+    /// Adds and removes rules.
+    Change(Transaction, Reply<Change>),
+    /// Puts a whole set in the place of the running one, or only says what that would change.
+    Replace {
+        rules: RuleList,
+        dry_run: bool,
+        reply: Reply<Change>,
+    },
+    /// Reads the configuration again, as SIGHUP does.
+    Reload(Reply<Change>),
+}
+
+/// Why a question was refused. The code stands in [`ErrorReply`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: Code, message: impl std::fmt::Display) -> Self {
+        Self {
+            code,
+            message: message.to_string(),
+        }
+    }
+
+    pub(crate) fn into_reply(self) -> ErrorReply {
+        ErrorReply {
+            code: self.code.as_str().to_owned(),
+            message: self.message,
+        }
+    }
+}
+
+/// What kind of refusal; clients rely on the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Not a request this API knows.
+    Usage,
+    /// No such rule.
+    NotFound,
+    /// A rule of that name is there.
+    Exists,
+    /// The set is of another generation than the client insists on.
+    Conflict,
+    /// The rules make no sense.
+    Invalid,
+    /// An interface, a path or room is missing.
+    Unavailable,
+    /// The daemon lacks a privilege.
+    Privilege,
+    /// The request is too large.
+    TooLarge,
+    /// The request took too long.
+    Timeout,
+    /// The daemon's own fault.
+    Internal,
+}
+
+impl Code {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::NotFound => "not_found",
+            Self::Exists => "exists",
+            Self::Conflict => "conflict",
+            Self::Invalid => "invalid",
+            Self::Unavailable => "unavailable",
+            Self::Privilege => "privilege",
+            Self::TooLarge => "too_large",
+            Self::Timeout => "timeout",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// The supervisor as the API sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Supervisor {
+    questions: mpsc::Sender<Question>,
+    events: broadcast::Sender<Event>,
+}
+
+impl Supervisor {
+    pub(crate) const fn new(
+        questions: mpsc::Sender<Question>,
+        events: broadcast::Sender<Event>,
+    ) -> Self {
+        Self { questions, events }
+    }
+
+    /// Asks and waits for the answer.
+    pub(crate) async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Answer<T> {
+        let (reply, answer) = oneshot::channel();
+        let ending = || Refusal::new(Code::Unavailable, "the daemon is ending");
+        let sent = self.questions.send(question(reply)).await;
+        sent.map_err(|_| ending())?;
+        answer.await.map_err(|_| ending())?
+    }
+
+    /// Every event from now on.
+    pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
+        self.events.subscribe()
+    }
+}

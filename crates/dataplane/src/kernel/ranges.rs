@@ -1,0 +1,242 @@
+//! Routes for ranges of groups or ports: a trie of group prefixes, each with the list of routes that
+//! a packet of that prefix may take, most specific first. A list holds the routes of all shorter
+//! prefixes too, so that one trie lookup and one walk decide.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use bpf::layout::{Candidate, Range, RangeKey, Settings};
+use bpf::program::Maps;
+use model::net::Prefix;
+
+use crate::Error;
+use crate::kernel::Entry;
+use crate::kernel::key::{Key, RangeRoute};
+use crate::kernel::slots::Blocks;
+
+/// Interface and group prefix.
+type Node = (u32, Prefix);
+
+/// What is in the trie.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    nodes: BTreeMap<Node, Range>,
+    blocks: Blocks,
+    /// Source-specific range routes there are.
+    specific: Vec<RangeRoute>,
+}
+
+impl Ranges {
+    pub(super) fn new(candidates: u32) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            blocks: Blocks::new(candidates),
+            specific: Vec::new(),
+        }
+    }
+
+    /// Reads what is in the maps; returns every route with its index.
+    pub(super) fn adopt(&mut self, maps: &Maps) -> Result<Vec<(Key, u32)>, Error> {
+        let mut found = Vec::new();
+        for (key, range) in maps.ranges.entries()? {
+            let node = (key.ifindex, prefix_of(&key));
+            self.blocks.occupy(range.first, range.count);
+            for slot in range.first..(range.first + range.count).min(maps.candidates.len()) {
+                let candidate = maps.candidates.read(slot);
+                if candidate.prefix == u32::from(node.1.length) {
+                    found.push((Key::Range(route_of(node, &candidate)), candidate.route));
+                }
+            }
+            self.nodes.insert(node, range);
+        }
+        Ok(found)
+    }
+
+    /// How many candidates the range routes among `keys` come to.
+    pub(super) fn candidates(keys: impl Iterator<Item = Key>) -> usize {
+        let lists = lists(keys.map(|key| (key, 0)));
+        lists.values().map(Vec::len).sum()
+    }
+
+    /// Free candidates.
+    pub(super) fn room(&self) -> usize {
+        self.blocks.room()
+    }
+
+    pub(super) fn grace_period_passed(&mut self) {
+        self.blocks.grace_period_passed();
+    }
+
+    /// Says whether there are source-specific ranges at all.
+    pub(super) fn has_specific(&self) -> bool {
+        !self.specific.is_empty()
+    }
+
+    /// Says whether a source-specific range covers an exact key, and so goes before it.
+    pub(super) fn go_before(&self, key: Key) -> bool {
+        let (ifindex, group, port) = key.target();
+        self.specific.iter().any(|range| {
+            range.ifindex == ifindex && range.groups.contains(group) && range.ports.contains(port)
+        })
+    }
+
+    /// Brings trie and lists to what `entries` say; changes only what differs, and each prefix in
+    /// one step.
+    pub(super) fn publish(
+        &mut self,
+        maps: &mut Maps,
+        entries: &HashMap<Key, Entry>,
+    ) -> Result<(), Error> {
+        let routes = entries.iter().map(|(key, entry)| (*key, entry.index));
+        let lists = lists(routes);
+        let specific = entries.keys().filter_map(|key| match key {
+            Key::Range(range) if range.source.is_some() => Some(*range),
+            _ => None,
+        });
+        self.specific = specific.collect();
+        let stale = self.nodes.keys().filter(|node| !lists.contains_key(node));
+        let stale: Vec<Node> = stale.copied().collect();
+        for (node, list) in lists {
+            self.publish_node(maps, node, &list)?;
+        }
+        for node in stale {
+            maps.ranges.remove(&[key_of(node)])?;
+            if let Some(range) = self.nodes.remove(&node) {
+                self.blocks.release(range.first, range.count);
+            }
+        }
+        let any = u64::from(!self.nodes.is_empty());
+        let offset = std::mem::offset_of!(Settings, ranges);
+        maps.settings.store(0, offset, any);
+        Ok(())
+    }
+
+    fn publish_node(
+        &mut self,
+        maps: &mut Maps,
+        node: Node,
+        list: &[Candidate],
+    ) -> Result<(), Error> {
+        let old = self.nodes.get(&node).copied();
+        if let Some(old) = old
+            && (old.first..old.first + old.count)
+                .map(|slot| maps.candidates.read(slot))
+                .eq(list.iter().copied())
+        {
+            return Ok(());
+        }
+        let count = list.len() as u32;
+        let first = self.blocks.take(count).ok_or(Error::Capacity {
+            what: "contiguous range candidates",
+            wanted: list.len(),
+            limit: self.blocks.room(),
+        })?;
+        for (slot, candidate) in (first..).zip(list) {
+            maps.candidates.write(slot, candidate);
+        }
+        let range = Range { first, count };
+        maps.ranges.insert(&[key_of(node)], &[range])?;
+        self.nodes.insert(node, range);
+        if let Some(old) = old {
+            self.blocks.release(old.first, old.count);
+        }
+        Ok(())
+    }
+}
+
+/// For each prefix that a route names, the routes a packet of it may take, most specific first.
+fn lists(routes: impl Iterator<Item = (Key, u32)>) -> BTreeMap<Node, Vec<Candidate>> {
+    let mut own: BTreeMap<Node, Vec<(RangeRoute, u32)>> = BTreeMap::new();
+    for (key, index) in routes {
+        if let Key::Range(range) = key {
+            let routes = own.entry((range.ifindex, range.groups)).or_default();
+            routes.push((range, index));
+        }
+    }
+    let mut lists = BTreeMap::new();
+    for (ifindex, groups) in own.keys() {
+        let mut list: Vec<(RangeRoute, u32)> = (0..=groups.length)
+            .filter_map(|length| own.get(&(*ifindex, shorten(*groups, length))))
+            .flatten()
+            .copied()
+            .collect();
+        list.sort_by_key(|(range, _)| {
+            let wider = u8::MAX - range.groups.length;
+            (range.source.is_none(), wider, range.ports.count(), *range)
+        });
+        let list = list.iter().map(candidate).collect();
+        lists.insert((*ifindex, *groups), list);
+    }
+    lists
+}
+
+fn shorten(groups: Prefix, length: u8) -> Prefix {
+    let address = match groups.address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            IpAddr::V4((address.to_bits() & mask).into())
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            IpAddr::V6((address.to_bits() & mask).into())
+        }
+    };
+    Prefix { address, length }
+}
+
+fn candidate((range, index): &(RangeRoute, u32)) -> Candidate {
+    Candidate {
+        source: range.source.map_or([0; 16], bytes_of),
+        first_port: range.ports.first,
+        last_port: range.ports.last,
+        route: *index,
+        specific: u32::from(range.source.is_some()),
+        prefix: u32::from(range.groups.length),
+    }
+}
+
+fn route_of((ifindex, groups): Node, candidate: &Candidate) -> RangeRoute {
+    let source = address_of(candidate.source, groups.address.is_ipv6());
+    RangeRoute {
+        ifindex,
+        groups,
+        ports: model::net::Ports {
+            first: candidate.first_port,
+            last: candidate.last_port,
+        },
+        source: (candidate.specific != 0).then_some(source),
+    }
+}
+
+fn key_of((ifindex, groups): Node) -> RangeKey {
+    RangeKey {
+        prefix: 64 + u32::from(groups.length),
+        ifindex,
+        ipv6: u32::from(groups.address.is_ipv6()),
+        group: bytes_of(groups.address),
+    }
+}
+
+fn prefix_of(key: &RangeKey) -> Prefix {
+    Prefix {
+        address: address_of(key.group, key.ipv6 != 0),
+        length: key.prefix.saturating_sub(64) as u8,
+    }
+}
+
+fn bytes_of(address: IpAddr) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    match address {
+        IpAddr::V4(address) => bytes[..4].copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => bytes = address.octets(),
+    }
+    bytes
+}
+
+fn address_of(bytes: [u8; 16], ipv6: bool) -> IpAddr {
+    if ipv6 {
+        return IpAddr::from(bytes);
+    }
+    let [a, b, c, d, ..] = bytes;
+    IpAddr::from([a, b, c, d])
+}

@@ -1,0 +1,144 @@
+//! The state of the rate limits, one word each, shared by all workers: a rule's packets may be
+//! spread over several of them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::table::{RateLimit, RateUnit};
+use packet::limit::Limit;
+use sys::shared_memory::{self, Words};
+
+use super::shared::{MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
+
+const WORDS: usize = (MAX_RULES + MAX_OUTPUTS) as usize;
+/// Attempts at a word that other workers change at the same time; then the packet is refused, as
+/// others have passed in its place.
+const TRIES: u32 = 8;
+
+/// The limits' words, mapped.
+#[derive(Debug)]
+pub(super) struct SharedLimits {
+    words: Words,
+}
+
+/// A limit, ready to be asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CompiledLimit {
+    limit: Limit,
+    unit: RateUnit,
+}
+
+/// What a packet costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cost {
+    /// Datagrams.
+    pub(super) packets: u32,
+    /// UDP payload bytes.
+    pub(super) bytes: u32,
+}
+
+impl CompiledLimit {
+    /// Works out the limit's times.
+    pub(super) const fn compile(limit: &RateLimit) -> Self {
+        Self {
+            limit: Limit::new(limit.rate, limit.burst),
+            unit: limit.unit,
+        }
+    }
+}
+
+impl SharedLimits {
+    /// Makes the region, every bucket full.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub(super) fn create() -> io::Result<OwnedFd> {
+        shared_memory::create(c"mcr-limits", WORDS * size_of::<AtomicU64>())
+    }
+
+    /// Maps the region another process made.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub(super) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
+        let words = Words::map(region.as_fd(), WORDS * size_of::<AtomicU64>())?;
+        Ok(Self { words })
+    }
+
+    /// Says whether a rule may accept a packet, and books it if so.
+    #[inline]
+    pub(super) fn admit_to_rule(
+        &self,
+        rule: RuleSlot,
+        limit: &CompiledLimit,
+        now_ns: u64,
+        cost: Cost,
+    ) -> bool {
+        self.admit(rule.0 as usize, limit, now_ns, cost)
+    }
+
+    /// Says whether an output may send a packet, and books it if so.
+    #[inline]
+    pub(super) fn admit_to_output(
+        &self,
+        output: OutputSlot,
+        limit: &CompiledLimit,
+        now_ns: u64,
+        cost: Cost,
+    ) -> bool {
+        self.admit((MAX_RULES + output.0) as usize, limit, now_ns, cost)
+    }
+
+    fn admit(&self, at: usize, limit: &CompiledLimit, now_ns: u64, cost: Cost) -> bool {
+        let Some(word) = self.words.as_slice().get(at) else {
+            return true;
+        };
+        let tokens = match limit.unit {
+            RateUnit::Packets => u64::from(cost.packets),
+            RateUnit::Bits => u64::from(cost.bytes) * 8,
+        };
+        for _ in 0..TRIES {
+            let before = word.load(Ordering::Relaxed);
+            let mut due = before;
+            if !limit.limit.admit(&mut due, now_ns, tokens) {
+                return false;
+            }
+            let order = Ordering::Relaxed;
+            if word
+                .compare_exchange_weak(before, due, order, order)
+                .is_ok()
+            {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_workers_share_one_bucket() {
+        let region = SharedLimits::create().unwrap();
+        let one = SharedLimits::map(region.as_fd()).unwrap();
+        let other = SharedLimits::map(region.as_fd()).unwrap();
+        let limit = CompiledLimit::compile(&RateLimit {
+            unit: RateUnit::Bits,
+            rate: 8000,
+            burst: 1600,
+        });
+        let cost = Cost {
+            packets: 1,
+            bytes: 100,
+        };
+        let now = 1_000_000_000;
+        assert!(one.admit_to_output(OutputSlot(7), &limit, now, cost));
+        assert!(other.admit_to_output(OutputSlot(7), &limit, now, cost));
+        assert!(!one.admit_to_output(OutputSlot(7), &limit, now, cost));
+        assert!(other.admit_to_output(OutputSlot(8), &limit, now, cost));
+        assert!(one.admit_to_output(OutputSlot(7), &limit, now + 100_000_000, cost));
+    }
+}

@@ -1,0 +1,344 @@
+//! Runs: packets of one flow that wait together, to leave as one GSO send per output.
+//!
+//! Merging must not show in the bytes: only datagrams whose headers the kernel's segmentation
+//! restores exactly are merged (consecutive IP IDs, equal lengths but the last, a UDP checksum that
+//! is present and known to be right).
+
+use packet::checksum;
+use packet::datagram::Datagram;
+use packet::parse::ChecksumState;
+use packet::udp;
+use sys::packet_socket::VnetHeader;
+
+use super::receive::{LargeBuffers, Place, Tap};
+use super::rewrite::{Head, IP_AT};
+
+/// Packets of one batch.
+pub(super) const BATCH: usize = 256;
+/// Datagrams of one GSO send.
+const MAX_SEGMENTS: u16 = 128;
+/// The IP length field's limit.
+const MAX_IP_BYTES: usize = 65_535;
+/// Open runs that are found again, by flow; a collision only costs a merge.
+const OPEN_RUNS: usize = 256;
+
+/// A batch's packets, sorted into runs.
+#[derive(Debug)]
+pub(super) struct Runs {
+    entries: Vec<Entry>,
+    runs: Vec<Run>,
+    /// Index + 1 of the run that a flow's next packet may join.
+    open: [u16; OPEN_RUNS],
+}
+
+/// Where the batch's packets lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a> {
+    /// The tap they came from.
+    pub(super) tap: &'a Tap,
+    /// The large ones.
+    pub(super) large: &'a LargeBuffers,
+}
+
+/// A packet that takes a route.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matched<'a> {
+    /// Index of the route.
+    pub(super) route: u32,
+    /// Whether it may leave merged with others.
+    pub(super) merge: bool,
+    /// Where the packet lies.
+    pub(super) place: Place,
+    /// Its bytes.
+    pub(super) bytes: &'a [u8],
+    /// Its headers.
+    pub(super) datagram: &'a Datagram,
+    /// What the kernel says of it.
+    pub(super) vnet: VnetHeader,
+}
+
+/// One packet of a run.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    place: Place,
+    payload_start: u32,
+    payload_end: u32,
+    /// Index of the run's next entry; its own at the end.
+    next: u32,
+}
+
+/// Packets that leave together.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// Index of their route.
+    pub(super) route: u32,
+    /// Their headers.
+    pub(super) head: Head,
+    /// Datagrams in it.
+    pub(super) packets: u32,
+    /// UDP payload bytes.
+    pub(super) payload_bytes: u32,
+    first: u32,
+    last: u32,
+    entries: u16,
+    /// IP bytes of a merged packet, or of the one packet.
+    ip_bytes: usize,
+    /// Payload bytes of each datagram but the last; 0 if nothing may be merged with it.
+    size: u16,
+    last_size: u16,
+    checksum_known: bool,
+}
+
+/// A run's last datagram, without the others.
+pub(super) struct LastAlone {
+    /// Its headers.
+    pub(super) head: Head,
+    /// Payloads to leave out.
+    pub(super) skip: u16,
+    /// Its UDP payload bytes.
+    pub(super) bytes: u32,
+}
+
+impl Runs {
+    /// Makes room for a batch.
+    pub(super) fn new() -> Self {
+        Self {
+            entries: Vec::with_capacity(BATCH),
+            runs: Vec::with_capacity(BATCH),
+            open: [0; OPEN_RUNS],
+        }
+    }
+
+    /// Adds a packet to the run of its flow, or starts one; `false` if its headers are longer than
+    /// a [`Head`], so that it can be sent nowhere. At most [`BATCH`] packets fit.
+    #[inline]
+    pub(super) fn add(&mut self, packet: &Matched<'_>, source: Source<'_>) -> bool {
+        let datagram = packet.datagram;
+        let index = self.entries.len() as u32;
+        let entry = Entry {
+            place: packet.place,
+            payload_start: datagram.payload_offset() as u32,
+            payload_end: datagram.end() as u32,
+            next: index,
+        };
+        let flow = flow_hash(packet.route, datagram) % OPEN_RUNS;
+        let open = usize::from(self.open[flow]).checked_sub(1);
+        if let Some(run) = open.and_then(|open| self.runs.get_mut(open))
+            && run.takes(packet, &self.entries, source)
+        {
+            self.entries[run.last as usize].next = index;
+            run.append(index, datagram);
+        } else {
+            let Some(run) = Run::start(index, packet) else {
+                return false;
+            };
+            self.runs.push(run);
+            self.open[flow] = self.runs.len() as u16;
+        }
+        self.entries.push(entry);
+        true
+    }
+
+    /// Makes the heads of merged runs those of super-packets. To be called once, before they are
+    /// sent.
+    pub(super) fn seal(&mut self) {
+        for run in self.runs.iter_mut().filter(|run| run.entries > 1) {
+            run.head.merge(run.ip_bytes, run.size);
+        }
+    }
+
+    /// The runs, in the order of their first packets.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter()
+    }
+
+    /// The payloads of a run, in order, without the first `skip`.
+    #[inline]
+    pub(super) fn payloads<'a>(&'a self, run: &Run, source: Source<'a>, skip: u16) -> Payloads<'a> {
+        let next = if skip == 0 { run.first } else { run.last };
+        Payloads {
+            entries: &self.entries,
+            next,
+            left: usize::from(run.entries - skip),
+            source,
+        }
+    }
+
+    /// Forgets everything, for the next batch.
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.runs.clear();
+        self.open = [0; OPEN_RUNS];
+    }
+}
+
+/// The payloads of a run, in order.
+#[derive(Debug)]
+pub(super) struct Payloads<'a> {
+    entries: &'a [Entry],
+    next: u32,
+    left: usize,
+    source: Source<'a>,
+}
+
+impl<'a> Iterator for Payloads<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let entry = self.entries.get(self.next as usize)?;
+        self.next = entry.next;
+        let bytes = self.source.tap.bytes(self.source.large, entry.place);
+        bytes.get(entry.payload_start as usize..entry.payload_end as usize)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Payloads<'_> {}
+
+impl Run {
+    #[inline]
+    fn start(entry: u32, packet: &Matched<'_>) -> Option<Self> {
+        let datagram = packet.datagram;
+        let payload = datagram.payload_bytes();
+        let mergeable = packet.merge && is_mergeable(datagram);
+        let size = if mergeable { payload } else { 0 };
+        Some(Self {
+            route: packet.route,
+            head: Head::of(packet.bytes, datagram)?,
+            packets: datagram.packets(),
+            payload_bytes: payload as u32,
+            first: entry,
+            last: entry,
+            entries: 1,
+            ip_bytes: datagram.ip_length,
+            size: size as u16,
+            last_size: size as u16,
+            checksum_known: checksum_known(datagram, packet.vnet),
+        })
+    }
+
+    /// For a merged run that is too big for an MTU: its last datagram alone, if that is shorter and
+    /// fits.
+    pub(super) fn last_that_fits(&self, mtu: usize) -> Option<LastAlone> {
+        if self.last_size >= self.size {
+            return None;
+        }
+        let head = self.head.last_of(self.entries, self.last_size);
+        (head.datagram.ip_length <= mtu).then_some(LastAlone {
+            head,
+            skip: self.entries - 1,
+            bytes: self.last_size.into(),
+        })
+    }
+
+    /// Says whether `packet` may join the run.
+    #[inline]
+    fn takes(&mut self, packet: &Matched<'_>, entries: &[Entry], source: Source<'_>) -> bool {
+        let datagram = packet.datagram;
+        let payload = datagram.payload_bytes();
+        // Only the last datagram of a super-packet may be shorter.
+        let fits = self.last_size == self.size
+            && self.route == packet.route
+            && self.entries < MAX_SEGMENTS
+            && (1..=usize::from(self.size)).contains(&payload)
+            && self.ip_bytes + payload <= MAX_IP_BYTES
+            && is_mergeable(datagram)
+            && datagram.checksum == self.head.datagram.checksum
+            && same_flow(&self.head, packet, self.entries);
+        if !fits {
+            return false;
+        }
+        if !checksum_known(datagram, packet.vnet) && !checksum_holds(datagram, packet.bytes) {
+            return false;
+        }
+        self.checksum_known = self.checksum_known || self.first_checksum_holds(entries, source);
+        self.checksum_known
+    }
+
+    fn first_checksum_holds(&self, entries: &[Entry], source: Source<'_>) -> bool {
+        let Some(entry) = entries.get(self.first as usize) else {
+            return false;
+        };
+        let bytes = source.tap.bytes(source.large, entry.place);
+        let headers = self.head.datagram.payload_offset() - IP_AT;
+        let ip_offset = entry.payload_start as usize - headers;
+        checksum_holds(&self.head.datagram.moved(ip_offset), bytes)
+    }
+
+    #[inline]
+    fn append(&mut self, entry: u32, datagram: &Datagram) {
+        let payload = datagram.payload_bytes();
+        self.last = entry;
+        self.entries += 1;
+        self.packets += 1;
+        self.payload_bytes += payload as u32;
+        self.ip_bytes += payload;
+        self.last_size = payload as u16;
+    }
+}
+
+#[inline]
+fn flow_hash(route: u32, datagram: &Datagram) -> usize {
+    let route = route.wrapping_mul(0x9e37_79b1);
+    let port = u32::from(datagram.source_port).wrapping_mul(0x85eb_ca6b);
+    ((route ^ port) >> 20) as usize
+}
+
+/// Says whether nothing in the datagram itself speaks against merging.
+#[inline]
+fn is_mergeable(datagram: &Datagram) -> bool {
+    let headers = datagram.udp_offset - datagram.ip_offset;
+    datagram.gso.is_none()
+        && datagram.udp_checksum != 0
+        && usize::from(datagram.udp_length) > udp::HEADER
+        && headers + usize::from(datagram.udp_length) == datagram.ip_length
+}
+
+#[inline]
+fn checksum_known(datagram: &Datagram, vnet: VnetHeader) -> bool {
+    datagram.checksum == ChecksumState::Partial || vnet.flags & VnetHeader::CHECKSUM_VALID != 0
+}
+
+fn checksum_holds(datagram: &Datagram, packet: &[u8]) -> bool {
+    let end = datagram.udp_offset + usize::from(datagram.udp_length);
+    packet
+        .get(datagram.udp_offset..end)
+        .is_some_and(|bytes| checksum::udp_is_valid(datagram.source, datagram.destination, bytes))
+}
+
+/// Says whether the headers differ only in what segmentation restores: lengths, checksums, and an
+/// IPv4 ID that counts up by one.
+#[inline]
+fn same_flow(head: &Head, packet: &Matched<'_>, position: u16) -> bool {
+    let datagram = packet.datagram;
+    let length = head.datagram.payload_offset() - IP_AT;
+    let Some(first) = head.bytes.get(IP_AT..IP_AT + length) else {
+        return false;
+    };
+    let range = datagram.ip_offset..datagram.payload_offset();
+    let Some(other) = packet
+        .bytes
+        .get(range)
+        .filter(|other| other.len() == length)
+    else {
+        return false;
+    };
+    let upper = length - udp::HEADER;
+    let ports = first[upper..upper + 4] == other[upper..upper + 4];
+    if datagram.source.is_ipv4() {
+        let id = |header: &[u8]| u16::from_be_bytes([header[4], header[5]]);
+        ports
+            && first[0..2] == other[0..2]
+            && first[6..10] == other[6..10]
+            && first[12..upper] == other[12..upper]
+            && id(other) == id(first).wrapping_add(position)
+    } else {
+        ports && first[0..4] == other[0..4] && first[6..upper] == other[6..upper]
+    }
+}

@@ -1,0 +1,97 @@
+//! Rate limits, in the two ways that do not depend on time: a packet that costs more than the burst
+//! never passes, one that costs as much as the burst passes a fresh limit. Each case has a rule of
+//! its own, so that its limit is fresh.
+
+use model::table::{RateLimit, RateUnit};
+use packet::craft::{Craft, CraftChecksum};
+use packet::parse::Gso;
+use packet::verdict::{DropReason, Verdict};
+
+use crate::case::{A, B, C, Case, Outlet, Packet, input, plain, to};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let bytes = input().payload.len() as u64;
+    let bits = |burst| limit(RateUnit::Bits, burst);
+    let packets = |burst| limit(RateUnit::Packets, burst);
+    let cases = vec![
+        on_rule("a rule's limit in bits holds", bits(bytes * 8), true),
+        on_rule("a rule's limit in bits drops", bits(bytes * 8 - 1), false),
+        on_rule("a rule's limit in packets holds", packets(1), true),
+        super_packet(
+            "a super-packet costs its segments and passes",
+            packets(10),
+            true,
+        ),
+        super_packet(
+            "a super-packet costs its segments and drops",
+            packets(9),
+            false,
+        ),
+        on_output(
+            "an output's limit drops only its own copies",
+            bits(bytes * 8 - 1),
+            false,
+        ),
+        on_output("an output's limit holds", bits(bytes * 8), true),
+    ];
+    let numbered = cases.into_iter().enumerate();
+    numbered
+        .map(|(n, case)| under(case, format!("limited{n}")))
+        .collect()
+}
+
+fn limit(unit: RateUnit, burst: u64) -> RateLimit {
+    RateLimit {
+        unit,
+        rate: 1,
+        burst,
+    }
+}
+
+fn under(mut case: Case, rule: String) -> Case {
+    case.routes[0].1.rule.clone_from(&rule);
+    case.expected.rule = Some(rule);
+    case
+}
+
+fn on_rule(name: &'static str, limit: RateLimit, passes: bool) -> Case {
+    let case = Case::relayed(name, input(), [plain(&input(), A), plain(&input(), B)]);
+    limited(case, limit, passes)
+}
+
+fn super_packet(name: &'static str, limit: RateLimit, passes: bool) -> Case {
+    let payload = vec![7; 10_000];
+    let craft = Craft {
+        payload,
+        checksum: CraftChecksum::Partial,
+        ..input()
+    };
+    let mut packet = Packet::from(craft.clone());
+    packet.meta.gso = Some(Gso { size: 1000 });
+    limited(
+        Case::relayed(name, packet, [plain(&craft, A)]),
+        limit,
+        passes,
+    )
+}
+
+fn limited(mut case: Case, limit: RateLimit, passes: bool) -> Case {
+    case.routes[0].1.limit = Some(limit);
+    if !passes {
+        case.expected.verdict = Verdict::Dropped(DropReason::RateLimited);
+        case.expected.outputs.clear();
+    }
+    case
+}
+
+fn on_output(name: &'static str, limit: RateLimit, passes: bool) -> Case {
+    let dropped = to(B, Outlet::Dropped(DropReason::RateLimited));
+    let second = if passes { plain(&input(), B) } else { dropped };
+    let mut case = Case::relayed(
+        name,
+        input(),
+        [plain(&input(), A), second, plain(&input(), C)],
+    );
+    case.routes[0].1.outputs[1].limit = Some(limit);
+    case
+}

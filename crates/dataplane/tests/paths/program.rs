@@ -1,0 +1,56 @@
+//! The kernel path's program by itself: BPF_PROG_TEST_RUN tells its verdict, and shows the packet
+//! after it. Copies and counters are the bed's subject.
+
+use dataplane::{Action, Outcome};
+use packet::parse::ChecksumState;
+use packet::verdict::Verdict;
+
+use crate::bed;
+use crate::case::{Case, Outlet, PORT, trim};
+use crate::relayed::Relay;
+
+/// Runs every case that a test run can express: a test packet's checksum is never partial.
+pub(crate) fn demand(relay: &mut Relay<'_>, cases: &[Case]) {
+    for case in cases.iter().filter(is_possible) {
+        relay.apply(&case.table());
+        let _socket = case.socket_bound.then(|| bed::bind(PORT));
+        assert_outcome(case, relay.test_run(&case.packet));
+    }
+}
+
+/// The kernel makes no test packet above a page, and none with less than an IP header.
+fn is_possible(case: &&Case) -> bool {
+    let frame = &case.packet.frame;
+    let least = if frame[12..14] == [0x86, 0xdd] {
+        14 + 40
+    } else {
+        14 + 20
+    };
+    case.packet.meta.checksum == ChecksumState::Complete && (least..=3000).contains(&frame.len())
+}
+
+fn assert_outcome(case: &Case, outcome: Outcome) {
+    let name = case.name;
+    let expected = &case.expected;
+    assert_eq!(outcome.action, action(case), "case {name:?}: action");
+    let mut packet = outcome.packet;
+    trim(&mut packet);
+    let mut frame = match (outcome.action, expected.outputs.values().last()) {
+        (Action::Pass, _) => case.packet.frame.clone(),
+        (Action::Redirect, Some(Outlet::Sent { frame, .. })) => frame.clone(),
+        _ => return,
+    };
+    trim(&mut frame);
+    assert_eq!(packet, frame, "case {name:?}: the packet after the program");
+}
+
+/// The last output takes the packet itself, unless the stack shall have it.
+fn action(case: &Case) -> Action {
+    let expected = &case.expected;
+    let last = expected.outputs.values().last();
+    match (expected.verdict, last) {
+        _ if expected.passed_up => Action::Pass,
+        (Verdict::Forwarded, Some(Outlet::Sent { .. })) => Action::Redirect,
+        _ => Action::Consume,
+    }
+}

@@ -1,0 +1,140 @@
+//! The figures a report shows, and how numbers are written.
+
+use crate::bench::results::{CaseResult, Spread, Trial};
+
+/// A figure that can be taken from a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Copies delivered per second.
+    Delivered,
+    /// Loss in percent.
+    Loss,
+    /// Busy time of all cores per delivered copy.
+    Cpu,
+    /// Memory.
+    Memory,
+    /// Processes.
+    Processes,
+    /// Time until every stream passed.
+    Configure,
+    /// Time to accept the whole rule set.
+    Apply,
+    /// Median latency.
+    LatencyP50,
+    /// 99th percentile of latency.
+    LatencyP99,
+    /// 99.9th percentile of latency.
+    LatencyP99_9,
+    /// 99th percentile of the time between first and last copy.
+    Skew,
+    /// Highest rate without loss.
+    ZeroLoss,
+}
+
+impl Figure {
+    /// Name with unit, as a heading.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered, copies/s",
+            Self::Loss => "lost, %",
+            Self::Cpu => "CPU, µs per copy",
+            Self::Memory => "memory, MiB",
+            Self::Processes => "processes",
+            Self::Configure => "until every stream passes, s",
+            Self::Apply => "to accept all rules, s",
+            Self::LatencyP50 => "latency p50, µs",
+            Self::LatencyP99 => "latency p99, µs",
+            Self::LatencyP99_9 => "latency p99.9, µs",
+            Self::Skew => "skew p99, µs",
+            Self::ZeroLoss => "zero-loss rate, packets/s",
+        }
+    }
+
+    fn of(self, trial: &Trial) -> Option<f64> {
+        let cost = &trial.cost;
+        let latency = trial.latency_us.as_ref();
+        match self {
+            Self::Delivered => Some(trial.delivered_pps()),
+            Self::Loss => Some(trial.loss_percent()),
+            Self::Cpu => (trial.delivered > 0).then(|| trial.cpu_us_per_copy()),
+            Self::Memory => (cost.processes > 0).then(|| cost.memory_kib as f64 / 1024.0),
+            Self::Processes => Some(f64::from(cost.processes)),
+            Self::Configure => Some(cost.configure_seconds),
+            Self::Apply => cost.apply_seconds,
+            Self::LatencyP50 => latency?.p50,
+            Self::LatencyP99 => latency?.p99,
+            Self::LatencyP99_9 => latency?.p99_9,
+            Self::Skew => trial.skew_us.as_ref()?.p99,
+            Self::ZeroLoss => trial.zero_loss_pps,
+        }
+    }
+
+    /// Whether a ratio between relays says something.
+    pub(super) const fn has_ratio(self) -> bool {
+        matches!(
+            self,
+            Self::Delivered | Self::ZeroLoss | Self::Cpu | Self::LatencyP50 | Self::LatencyP99
+        )
+    }
+}
+
+/// Summarises a figure over a case's trials; `None` where no trial has it.
+#[must_use]
+pub fn figure_of(case: &CaseResult, figure: Figure) -> Option<Spread> {
+    Spread::of(case.trials.iter().filter_map(|trial| figure.of(trial)))
+}
+
+/// Writes a number as people read it: thousands apart, few digits behind the point.
+#[must_use]
+pub fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    if value.abs() < 0.001 {
+        return format!("{value:.1e}");
+    }
+    if value.abs() < 10.0 {
+        return format!("{value:.3}")
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned();
+    }
+    if value.abs() < 100.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 {
+        format!("-{text}")
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        let cases = [
+            (0.0, "0"),
+            (0.123_456, "0.123"),
+            (7.0, "7"),
+            (42.25, "42.2"),
+            (1234.4, "1,234"),
+            (1_234_567.0, "1,234,567"),
+            (-1500.0, "-1,500"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+    }
+}

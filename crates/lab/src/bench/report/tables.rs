@@ -1,0 +1,196 @@
+//! The tables of one scenario: its main figures with the relays side by side, then every case.
+
+use std::collections::BTreeMap;
+
+use super::figure::{Figure, figure_of, number};
+use crate::bench::compare::parameters;
+use crate::bench::published;
+use crate::bench::results::{CaseResult, Spread, Trial};
+use crate::bench::scenario::Scenario;
+
+/// Writes a scenario's heading and tables, Markdown.
+pub(super) fn section(scenario: &Scenario, cases: &[&CaseResult]) -> String {
+    let mut text = format!("## {}. {}\n\n", scenario.number, scenario.title);
+    for figure in main_figures(scenario.number) {
+        text.push_str(&matrix(cases, *figure));
+    }
+    text.push_str(&details(cases));
+    text
+}
+
+const fn main_figures(scenario: u8) -> &'static [Figure] {
+    match scenario {
+        4 => &[
+            Figure::Loss,
+            Figure::Processes,
+            Figure::Memory,
+            Figure::Cpu,
+            Figure::Configure,
+        ],
+        5 => &[Figure::Loss, Figure::Delivered],
+        6 => &[Figure::Delivered, Figure::Loss],
+        7 => &[Figure::Delivered, Figure::ZeroLoss, Figure::Cpu],
+        8 => &[
+            Figure::LatencyP50,
+            Figure::LatencyP99,
+            Figure::LatencyP99_9,
+            Figure::Skew,
+        ],
+        9 => &[Figure::Apply, Figure::Memory, Figure::Delivered],
+        _ => &[Figure::Loss, Figure::Cpu],
+    }
+}
+
+/// Rows are cases, columns relays; then the ratios to the peers and the published figures.
+fn matrix(cases: &[&CaseResult], figure: Figure) -> String {
+    let relays = in_order(cases.iter().map(|case| case.relay.clone()));
+    let rows = in_order(cases.iter().map(|case| parameters(case)));
+    let find = |row: &str, relay: &str| {
+        let mut all = cases.iter().copied();
+        all.find(|case| parameters(case) == row && case.relay == relay)
+    };
+    let spread = |row: &str, relay: &str| figure_of(find(row, relay)?, figure);
+    let peers: Vec<&String> = { relays.iter() }
+        .filter(|relay| figure.has_ratio() && !relay.starts_with("mcr"))
+        .collect();
+    let quotes = figure == Figure::Loss || figure == Figure::Delivered;
+
+    let mut head = vec!["case".to_owned()];
+    head.extend(relays.iter().cloned());
+    head.extend(peers.iter().map(|peer| format!("mcr-kernel : {peer}")));
+    let mut lines = Vec::new();
+    let mut quoted = false;
+    for row in &rows {
+        if relays.iter().all(|relay| spread(row, relay).is_none()) {
+            continue;
+        }
+        let mut line = vec![if row.is_empty() {
+            "-".into()
+        } else {
+            row.clone()
+        }];
+        line.extend(relays.iter().map(|relay| match find(row, relay) {
+            Some(case) => cell(case, figure),
+            None => "-".into(),
+        }));
+        line.extend(peers.iter().map(|peer| {
+            let own = spread(row, "mcr-kernel").map(|spread| spread.median);
+            let other = spread(row, peer).map(|spread| spread.median);
+            match (own, other) {
+                (Some(own), Some(other)) if other != 0.0 => format!("{:.2}", own / other),
+                _ => "-".into(),
+            }
+        }));
+        let case = cases.iter().find(|case| parameters(case) == *row);
+        let quote = case.and_then(|case| published::find(case.scenario, &case.parameters));
+        let quote = quote.filter(|_| quotes);
+        quoted |= quote.is_some();
+        line.push(quote.map_or("-".into(), |quote| quote.reference.to_owned()));
+        line.push(quote.map_or("-".into(), |quote| quote.socat.to_owned()));
+        lines.push(line);
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    if quoted {
+        head.extend(["published: reference".into(), "published: socat".into()]);
+    } else {
+        for line in &mut lines {
+            line.truncate(head.len());
+        }
+    }
+    format!("**{}**\n\n{}\n", figure.title(), markdown(&head, &lines))
+}
+
+fn cell(case: &CaseResult, figure: Figure) -> String {
+    let Some(spread) = figure_of(case, figure) else {
+        let failed = case.skipped.is_some();
+        return if failed { "not measured" } else { "-" }.into();
+    };
+    let Spread { min, median, max } = spread;
+    if min == max {
+        return number(median);
+    }
+    format!("{} ({}–{})", number(median), number(min), number(max))
+}
+
+/// One row per case and relay with everything else that was measured.
+fn details(cases: &[&CaseResult]) -> String {
+    let head = [
+        "case",
+        "relay",
+        "trials",
+        "offered, packets/s",
+        "lost, %",
+        "CPU, µs per copy",
+        "process CPU, s",
+        "memory, MiB",
+        "processes",
+        "load average",
+        "where the rest went (copies, all trials)",
+    ];
+    let lines: Vec<Vec<String>> = cases.iter().map(|case| detail(case)).collect();
+    let head = head.map(str::to_owned);
+    let table = markdown(&head, &lines);
+    format!("<details><summary>Every case</summary>\n\n{table}\n</details>\n\n")
+}
+
+fn detail(case: &CaseResult) -> Vec<String> {
+    let show = |figure| cell(case, figure);
+    let offered = case.spread(Trial::offered_pps);
+    let process = case.spread(|trial| trial.cost.process_seconds);
+    let median = |spread: Option<Spread>| spread.map_or("-".into(), |spread| number(spread.median));
+    vec![
+        parameters(case),
+        case.relay.clone(),
+        case.trials.len().to_string(),
+        median(offered),
+        show(Figure::Loss),
+        show(Figure::Cpu),
+        median(process),
+        show(Figure::Memory),
+        show(Figure::Processes),
+        median(case.spread(|trial| trial.load_average)),
+        whereabouts(case),
+    ]
+}
+
+/// Adds up the drops of all trials by place, and says what remains unexplained.
+fn whereabouts(case: &CaseResult) -> String {
+    if let Some(reason) = &case.skipped {
+        return reason.replace(['\n', '|'], " ");
+    }
+    let mut places: BTreeMap<&str, u64> = BTreeMap::new();
+    for drops in case.trials.iter().flat_map(|trial| &trial.drops) {
+        *places.entry(&drops.at).or_default() += drops.copies;
+    }
+    let unexplained: i64 = case.trials.iter().map(Trial::unexplained).sum();
+    let mut parts: Vec<String> = places
+        .iter()
+        .map(|(at, copies)| format!("{at} {}", number(*copies as f64)))
+        .collect();
+    if unexplained != 0 {
+        parts.push(format!("unexplained {}", number(unexplained as f64)));
+    }
+    if parts.is_empty() {
+        return "nothing lost".into();
+    }
+    parts.join("; ")
+}
+
+fn markdown(head: &[String], lines: &[Vec<String>]) -> String {
+    let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rule: Vec<String> = head.iter().map(|_| "---".to_owned()).collect();
+    let rows = lines.iter().map(|line| row(line));
+    [row(head), row(&rule)].into_iter().chain(rows).collect()
+}
+
+fn in_order(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for item in items {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+    }
+    seen
+}

@@ -1,0 +1,111 @@
+//! Values of options, in whichever type it is natural to write them, and the keys that take them.
+
+use std::fmt;
+
+use serde::de::{Deserializer, Error as _, Visitor};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::placement::PathChoice;
+use crate::table::LocalDelivery;
+
+/// An option's value, in whichever type it is natural to write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum Scalar {
+    /// `true` is `yes`, `false` is `no`.
+    Boolean(bool),
+    /// A number.
+    Integer(i64),
+    /// Anything else.
+    Text(String),
+}
+
+impl From<&str> for Scalar {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boolean(true) => f.write_str("yes"),
+            Self::Boolean(false) => f.write_str("no"),
+            Self::Integer(number) => write!(f, "{number}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Value;
+
+        impl Visitor<'_> for Value {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a whole number, true or false")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
+                Ok(Scalar::Boolean(value))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
+                Ok(Scalar::Integer(value))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
+                // No option is that large; as a text it is refused with its name.
+                Ok(i64::try_from(value)
+                    .map_or_else(|_| Scalar::Text(value.to_string()), Scalar::Integer))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
+                Ok(Scalar::Text(value.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Value)
+    }
+}
+
+/// Reads a path by a text that says what there is to choose from.
+pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathChoice, D::Error> {
+    match Scalar::deserialize(deserializer)?.to_string().as_str() {
+        "auto" => Ok(PathChoice::Auto),
+        "kernel" => Ok(PathChoice::Kernel),
+        "userspace" => Ok(PathChoice::Userspace),
+        other => Err(D::Error::custom(format!(
+            "path = {other:?}: give \"auto\", \"kernel\" or \"userspace\""
+        ))),
+    }
+}
+
+pub(super) fn some_path<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<PathChoice>, D::Error> {
+    path(deserializer).map(Some)
+}
+
+/// Takes a number for its text, so that what is wrong with it is said in the words of the option.
+pub(super) fn some_text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    Ok(Some(Scalar::deserialize(deserializer)?.to_string()))
+}
+
+pub(super) fn some_local<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<LocalDelivery>, D::Error> {
+    match Scalar::deserialize(deserializer)?.to_string().as_str() {
+        "auto" => Ok(Some(LocalDelivery::Auto)),
+        "yes" => Ok(Some(LocalDelivery::Yes)),
+        "no" => Ok(Some(LocalDelivery::No)),
+        other => Err(D::Error::custom(format!(
+            "local = {other:?}: give \"auto\", \"yes\" or \"no\""
+        ))),
+    }
+}
