@@ -1,23 +1,76 @@
 //! Waits until no packet can still see what was just unlinked.
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use aya_obj::generated::{bpf_cmd, bpf_map_type};
+
+use crate::syscall::{attr, bpf, new_descriptor};
 
 const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
 
 /// Waits for a grace period: every packet that was inside the program when this was called has left
 /// it when this returns. Takes some 10 to 30 ms.
 ///
-/// `membarrier(MEMBARRIER_CMD_GLOBAL)` is synchronize_rcu() by another name (kernel/sched/
-/// membarrier.c) and needs no privilege.
-///
 /// # Errors
 ///
-/// EINVAL on kernels with nohz_full cores, ENOSYS without membarrier.
+/// The kernel's, if neither way works.
 pub fn wait() -> io::Result<()> {
+    by_membarrier().or_else(|_| by_map_update())
+}
+
+/// `membarrier(MEMBARRIER_CMD_GLOBAL)` is synchronize_rcu() by another name
+/// (kernel/sched/membarrier.c) and needs no privilege, but refuses where some cores run without a
+/// tick (nohz_full).
+fn by_membarrier() -> io::Result<()> {
     // SAFETY: membarrier takes no pointers.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// An update of a map of maps waits in the same way (`maybe_wait_bpf_programs` in
+/// kernel/bpf/syscall.c).
+fn by_map_update() -> io::Result<()> {
+    let inner = create_map(bpf_map_type::BPF_MAP_TYPE_ARRAY, None)?;
+    let outer = create_map(bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS, Some(&inner))?;
+    let (key, value) = (0u32, inner.as_raw_fd());
+    let mut attr = attr();
+    attr.__bindgen_anon_2.map_fd = outer.as_raw_fd() as u32;
+    attr.__bindgen_anon_2.key = &raw const key as u64;
+    attr.__bindgen_anon_2.__bindgen_anon_1.value = &raw const value as u64;
+    // SAFETY: key and value are four bytes each, as the map was made.
+    unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
+}
+
+fn create_map(kind: bpf_map_type, inner: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    let mut attr = attr();
+    attr.__bindgen_anon_1.map_type = kind as u32;
+    attr.__bindgen_anon_1.key_size = 4;
+    attr.__bindgen_anon_1.value_size = 4;
+    attr.__bindgen_anon_1.max_entries = 1;
+    attr.__bindgen_anon_1.inner_map_fd = inner.map_or(0, |map| map.as_raw_fd() as u32);
+    // SAFETY: BPF_MAP_CREATE takes no pointers but the name, which is in `attr`.
+    unsafe { bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr) }.map(new_descriptor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn membarrier_waits() {
+        by_membarrier().expect("this kernel has membarrier");
+    }
+
+    #[test]
+    fn a_map_update_waits_too() {
+        if crate::probe::probe().is_err() {
+            eprintln!("skipped: needs BPF");
+            return;
+        }
+        by_map_update().expect("a map of maps can be updated");
+    }
 }

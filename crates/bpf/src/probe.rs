@@ -1,10 +1,11 @@
 //! Asks the kernel, once, whether it lets this process use BPF at all, and if not, why.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use aya_obj::generated::{bpf_cmd, bpf_prog_type};
 
-use crate::syscall::{attr, bpf};
+use crate::syscall::{attr, bpf, create_tcx_link, new_descriptor};
 
 /// Why the kernel path is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +16,9 @@ pub enum Unavailable {
     /// tc programs do not exist.
     #[error("the kernel is built without tc BPF programs (CONFIG_NET_CLS_ACT)")]
     NoClassifier,
+    /// tcx links do not exist.
+    #[error("the kernel is older than Linux 6.6: it has no tcx links to attach the program with")]
+    NoTcx,
     /// Privileges are missing.
     #[error("BPF needs the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; missing: {0}")]
     NotPermitted(String),
@@ -29,11 +33,9 @@ pub enum Unavailable {
 ///
 /// The reason why it does not load.
 pub fn probe() -> Result<(), Unavailable> {
-    let Err(error) = load_smallest() else {
-        return match missing_capabilities() {
-            missing if missing.is_empty() => Ok(()),
-            missing => Err(Unavailable::NotPermitted(missing.join(", "))),
-        };
+    let error = match load_smallest() {
+        Ok(program) => return probe_attaching(&program),
+        Err(error) => error,
     };
     Err(match error.raw_os_error() {
         Some(libc::ENOSYS) => Unavailable::NoBpf,
@@ -49,7 +51,7 @@ pub fn probe() -> Result<(), Unavailable> {
 }
 
 /// `r0 = 0; exit` as a tc program.
-fn load_smallest() -> io::Result<()> {
+fn load_smallest() -> io::Result<OwnedFd> {
     const PROGRAM: [u64; 2] = [
         u64::from_le_bytes([0xb7, 0, 0, 0, 0, 0, 0, 0]),
         u64::from_le_bytes([0x95, 0, 0, 0, 0, 0, 0, 0]),
@@ -60,10 +62,20 @@ fn load_smallest() -> io::Result<()> {
     attr.__bindgen_anon_3.insn_cnt = PROGRAM.len() as u32;
     attr.__bindgen_anon_3.license = c"Dual MIT/GPL".as_ptr() as u64;
     // SAFETY: both pointers are to constants, `insns` to `insn_cnt` instructions of 8 bytes.
-    let program = unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }?;
-    // SAFETY: the descriptor was just made and belongs to nobody else.
-    unsafe { libc::close(program as i32) };
-    Ok(())
+    unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map(new_descriptor)
+}
+
+/// Attaches to an interface that cannot exist: a kernel with tcx complains of the interface, one
+/// without of the attach type.
+fn probe_attaching(program: &OwnedFd) -> Result<(), Unavailable> {
+    let missing = missing_capabilities();
+    if !missing.is_empty() {
+        return Err(Unavailable::NotPermitted(missing.join(", ")));
+    }
+    match create_tcx_link(program.as_fd(), i32::MAX as u32) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(Unavailable::NoTcx),
+        _ => Ok(()),
+    }
 }
 
 /// The capabilities that are not effective, by name.

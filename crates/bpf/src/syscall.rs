@@ -37,7 +37,7 @@ pub(crate) fn attr() -> bpf_attr {
     unsafe { mem::zeroed() }
 }
 
-fn descriptor(result: libc::c_long) -> OwnedFd {
+pub(crate) fn new_descriptor(result: libc::c_long) -> OwnedFd {
     // SAFETY: the command that returned `result` returns a new descriptor that nobody else owns.
     unsafe { OwnedFd::from_raw_fd(result as i32) }
 }
@@ -61,7 +61,7 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     let mut attr = attr();
     attr.__bindgen_anon_4.pathname = path.as_ptr() as u64;
     // SAFETY: `path` is NUL-terminated and lives until the end of this function.
-    unsafe { bpf(bpf_cmd::BPF_OBJ_GET, &mut attr) }.map(descriptor)
+    unsafe { bpf(bpf_cmd::BPF_OBJ_GET, &mut attr) }.map(new_descriptor)
 }
 
 pub(crate) fn create_tcx_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
@@ -70,7 +70,7 @@ pub(crate) fn create_tcx_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Resu
     attr.link_create.__bindgen_anon_2.target_ifindex = ifindex;
     attr.link_create.attach_type = bpf_attach_type::BPF_TCX_INGRESS as u32;
     // SAFETY: this form of BPF_LINK_CREATE takes no pointers.
-    unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }.map(descriptor)
+    unsafe { bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr) }.map(new_descriptor)
 }
 
 pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
