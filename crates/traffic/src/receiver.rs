@@ -20,7 +20,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use thiserror::Error;
 
 use self::account::Account;
-use self::socket::{Listener, listen};
+use self::socket::{Listener, Purpose, listen};
 use crate::clock;
 use crate::endpoint::Listen;
 use crate::report::ReceiveReport;
@@ -109,7 +109,7 @@ pub fn run(options: &Options, control: &Control) -> Result<ReceiveReport, Error>
     if let Some(cpu) = options.cpu {
         crate::generator::pin(cpu)?;
     }
-    let listeners = listen(&options.endpoints)?;
+    let listeners = listen(&options.endpoints, Purpose::Datagrams)?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     for (index, listener) in listeners.iter().enumerate() {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, index as u64);
@@ -141,7 +141,7 @@ impl Membership {
     /// As [`run`].
     pub fn join(endpoints: &[Listen]) -> Result<Self, Error> {
         Ok(Self {
-            _listeners: listen(endpoints)?,
+            _listeners: listen(endpoints, Purpose::Membership)?,
         })
     }
 }

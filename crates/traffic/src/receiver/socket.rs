@@ -24,14 +24,25 @@ pub(super) struct Listener {
     pub(super) endpoint: usize,
 }
 
+/// What the sockets are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To receive.
+    Datagrams,
+    /// To hold memberships. Without timestamps and offload, which would slow down the host's
+    /// whole receive path for nothing.
+    Membership,
+}
+
 /// Opens and joins everything.
-pub(super) fn listen(endpoints: &[Listen]) -> Result<Vec<Listener>, Error> {
+pub(super) fn listen(endpoints: &[Listen], purpose: Purpose) -> Result<Vec<Listener>, Error> {
     let sockets: usize = endpoints.iter().map(sockets_of).sum();
     if sockets == 0 {
         return Err(Error::NoEndpoint);
     }
     crate::endpoint::raise_descriptor_limit(sockets);
-    let buffer = (BUFFERS / sockets).clamp(SMALLEST_BUFFER, LARGEST_BUFFER) as i32;
+    let share = (BUFFERS / sockets).clamp(SMALLEST_BUFFER, LARGEST_BUFFER);
+    let buffer = (purpose == Purpose::Datagrams).then_some(share as i32);
     let mut listeners = Vec::with_capacity(sockets);
     for (index, endpoint) in endpoints.iter().enumerate() {
         let ifindex = endpoint.ifindex()?;
@@ -60,7 +71,7 @@ fn open(
     ifindex: Option<u32>,
     address: SocketAddr,
     sources: &[IpAddr],
-    buffer: i32,
+    buffer: Option<i32>,
 ) -> Result<Socket, Error> {
     let failed = |action| {
         move |source: std::io::Error| Error::Socket {
@@ -73,7 +84,10 @@ fn open(
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
         .map_err(failed("open a socket for"))?;
-    set_options(&socket, address, buffer).map_err(failed("set the options for"))?;
+    set_options(&socket, address).map_err(failed("set the options for"))?;
+    if let Some(bytes) = buffer {
+        prepare_to_receive(&socket, bytes).map_err(failed("set the options for"))?;
+    }
     if let Some(interface) = &endpoint.interface {
         socket
             .bind_device(Some(interface.as_bytes()))
@@ -90,16 +104,19 @@ fn open(
     Ok(socket)
 }
 
-fn set_options(socket: &Socket, address: SocketAddr, buffer: i32) -> std::io::Result<()> {
+fn set_options(socket: &Socket, address: SocketAddr) -> std::io::Result<()> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     match address {
-        SocketAddr::V4(_) => socket.set_multicast_all_v4(false)?,
+        SocketAddr::V4(_) => socket.set_multicast_all_v4(false),
         SocketAddr::V6(_) => {
             socket.set_only_v6(true)?;
-            socket.set_multicast_all_v6(false)?;
+            socket.set_multicast_all_v6(false)
         }
     }
+}
+
+fn prepare_to_receive(socket: &Socket, buffer: i32) -> std::io::Result<()> {
     option::force_receive_buffer(socket.as_fd(), buffer)?;
     option::enable_timestamps(socket.as_fd())?;
     option::enable_receive_offload(socket.as_fd())
