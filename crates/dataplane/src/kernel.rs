@@ -23,7 +23,7 @@ use bpf::pin::Pins;
 use bpf::program::{Capacity, Program};
 use bpf::testrun::{Input, Outcome};
 use model::diff::TableDiff;
-use model::table::{Path as TablePath, Table};
+use model::table::Table;
 
 use crate::Error;
 use crate::kernel::identity::{Named, Registry};
@@ -83,15 +83,13 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Makes the maps hold exactly the kernel-path routes of `table`.
+    /// Makes the maps hold exactly the routes of `table`; those of the userspace path as shadows.
     pub(crate) fn sync(&mut self, table: &Table) -> Result<(), Error> {
         let mut wanted = TableDiff::default();
         let mut keys = HashSet::new();
         for (key, route) in &table.routes {
-            if route.path == TablePath::Kernel {
-                keys.insert(encode::route_key(key)?);
-                wanted.set.push((*key, route.clone()));
-            }
+            keys.insert(encode::route_key(key)?);
+            wanted.set.push((*key, route.clone()));
         }
         let stale: Vec<Key> = self
             .entries

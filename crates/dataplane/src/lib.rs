@@ -5,6 +5,7 @@
 
 pub mod counters;
 mod kernel;
+mod shadow;
 pub mod userspace;
 
 use std::collections::BTreeMap;
@@ -166,7 +167,8 @@ impl Dataplane {
             userspace.sync(table)?;
         }
         if let Some(kernel) = &mut self.kernel {
-            kernel.sync(table)?;
+            let own = shadow::own_table(table);
+            shadow::or_without(table, &own, |table| kernel.sync(table))?;
         }
         self.paths = table
             .routes
@@ -188,7 +190,8 @@ impl Dataplane {
             userspace.prepare(&there)?;
         }
         if let Some(kernel) = &mut self.kernel {
-            kernel.apply(&share(diff, Path::Kernel, &self.paths))?;
+            let own = share(diff, Path::Kernel, &self.paths);
+            shadow::or_without(diff, &own, |diff| kernel.apply(diff))?;
         }
         if let Some(userspace) = &mut self.userspace {
             userspace.apply(&there)?;
@@ -261,9 +264,13 @@ impl Dataplane {
     /// # Errors
     ///
     /// When a pin cannot be removed.
-    pub fn close(self, how: Close) -> Result<(), Error> {
+    pub fn close(mut self, how: Close) -> Result<(), Error> {
         if let Some(userspace) = self.userspace {
             userspace.close();
+        }
+        if let (Some(kernel), Close::KeepForwarding) = (&mut self.kernel, how) {
+            // Nobody relays any more what the shadows would go on consuming.
+            kernel.apply(&shadow::remove_all(&self.paths))?;
         }
         match (self.kernel, how) {
             (Some(kernel), Close::Detach) => kernel.detach(),

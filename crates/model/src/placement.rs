@@ -92,7 +92,7 @@ impl Feature {
     pub const fn served_by(self, path: Path) -> bool {
         match path {
             Path::Kernel => !matches!(self, Self::Fragment),
-            Path::Userspace => !matches!(self, Self::RateLimit),
+            Path::Userspace => true,
         }
     }
 

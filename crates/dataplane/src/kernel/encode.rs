@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use bpf::layout;
 use model::net::Mac;
 use model::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, RateLimit, RateUnit, Route,
-    RouteKey, Ttl,
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit,
+    Route, RouteKey, Ttl,
 };
 use packet::limit::Limit;
 use packet::verdict::DropReason;
@@ -36,6 +36,9 @@ pub(super) fn route_key(key: &RouteKey) -> Result<Key, Error> {
 
 /// Says whether the kernel path can execute the route at all.
 pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
+    if route.path == Path::Userspace {
+        return Ok(());
+    }
     let unsupported = |what| Error::Unsupported { key: *key, what };
     for output in &route.outputs {
         let OutputState::Up(egress) = &output.state else {
@@ -51,15 +54,24 @@ pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
     Ok(())
 }
 
+/// The outputs of a route, of which a shadow has none.
+pub(super) fn outputs(route: &Route) -> &[Output] {
+    match route.path {
+        Path::Kernel => &route.outputs,
+        Path::Userspace => &[],
+    }
+}
+
 pub(super) fn flags(route: &Route) -> u8 {
     let local = match route.local {
         LocalDelivery::Auto => layout::ROUTE_LOCAL_AUTO,
         LocalDelivery::Yes => layout::ROUTE_LOCAL_YES,
         LocalDelivery::No => 0,
     };
-    match route.limit {
-        Some(_) => local | layout::ROUTE_LIMITED,
-        None => local,
+    match (route.path, route.limit) {
+        (Path::Userspace, _) => local | layout::ROUTE_SHADOW,
+        (Path::Kernel, Some(_)) => local | layout::ROUTE_LIMITED,
+        (Path::Kernel, None) => local,
     }
 }
 

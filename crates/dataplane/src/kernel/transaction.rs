@@ -99,7 +99,7 @@ impl Kernel {
                     hash: of_rule(&route.rule),
                     limit: encode::limit(route.limit),
                 },
-                outputs: route.outputs.iter().map(output).collect(),
+                outputs: encode::outputs(route).iter().map(output).collect(),
             };
             if !self.is_installed(&route) {
                 wanted.push(route);

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dataplane::counters::{Counters, RuleCounters};
-use dataplane::userspace::{Options, Userspace};
+use dataplane::{Close, Dataplane, Options};
 use lab::link;
 use lab::topology::Chain;
 use model::diff::TableDiff;
@@ -14,8 +15,10 @@ use model::net::{Ifindex, Mac, Ports, Prefix};
 use model::table::{
     Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Table, Ttl,
 };
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
 /// Name of the ignored test that is no test but a worker.
 pub(crate) const WORKER: &str = "worker_process";
@@ -26,8 +29,9 @@ pub(crate) struct Bed {
     pub(crate) ingress: Ifindex,
     pub(crate) egress: Ifindex,
     mac: Mac,
-    userspace: Option<Userspace>,
+    dataplane: Option<Dataplane>,
     table: Table,
+    _bpffs: Option<Bpffs>,
 }
 
 impl Bed {
@@ -36,21 +40,34 @@ impl Bed {
     }
 
     pub(crate) fn on(chain: Chain, workers: usize) -> Result<Self> {
+        Self::beside(chain, workers, None)
+    }
+
+    /// A bed whose kernel path works too.
+    pub(crate) fn with_kernel_path(workers: usize) -> Result<Self> {
+        Self::beside(Chain::plain()?, workers, Some(Bpffs::mount()?))
+    }
+
+    fn beside(chain: Chain, workers: usize, bpffs: Option<Bpffs>) -> Result<Self> {
         let options = Options {
             workers,
             worker_command: worker_command()?,
+            kernel: bpffs.is_some(),
+            bpffs: bpffs.as_ref().map_or_else(PathBuf::new, Bpffs::path),
+            ..Options::default()
         };
         let egress = (&chain.relay, "veth2");
         let mac = parse_mac(&link::mac(egress)?)?;
         let (ingress, egress) = (link::index((&chain.relay, "veth1"))?, link::index(egress)?);
-        let userspace = chain.relay.run(|| Ok(Userspace::open(options)?))?;
+        let dataplane = chain.relay.run(|| Ok(Dataplane::open(options)?))?;
         Ok(Self {
             chain,
             ingress: Ifindex(ingress),
             egress: Ifindex(egress),
             mac,
-            userspace: Some(userspace),
+            dataplane: Some(dataplane),
             table: Table::default(),
+            _bpffs: bpffs,
         })
     }
 
@@ -105,7 +122,7 @@ impl Bed {
     /// Makes the path execute exactly this table.
     pub(crate) fn apply_table(&mut self, table: Table) -> Result<()> {
         let diff = TableDiff::between(&self.table, &table);
-        self.with(|userspace| Ok(userspace.apply(&diff)?))?;
+        self.with(|dataplane| Ok(dataplane.apply(&diff)?))?;
         self.table = table;
         Ok(())
     }
@@ -144,11 +161,9 @@ impl Bed {
 
     /// Everything counted.
     pub(crate) fn counters(&mut self) -> Result<Counters> {
-        self.with(|userspace| {
-            let mut counters = Counters::default();
-            userspace.tick();
-            userspace.read_counters(&mut counters);
-            Ok(counters)
+        self.with(|dataplane| {
+            dataplane.tick()?;
+            Ok(dataplane.counters()?)
         })
     }
 
@@ -178,21 +193,40 @@ impl Bed {
 
     fn with<T: Send>(
         &mut self,
-        work: impl FnOnce(&mut Userspace) -> Result<T> + Send,
+        work: impl FnOnce(&mut Dataplane) -> Result<T> + Send,
     ) -> Result<T> {
-        let userspace = self.userspace.as_mut().context("closed")?;
-        self.chain.relay.run(|| work(userspace))
+        let dataplane = self.dataplane.as_mut().context("closed")?;
+        self.chain.relay.run(|| work(dataplane))
     }
 }
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        if let Some(userspace) = self.userspace.take() {
-            let _ = self.chain.relay.run(|| {
-                userspace.close();
-                Ok(())
-            });
+        if let Some(dataplane) = self.dataplane.take() {
+            let _ = self.chain.relay.run(|| Ok(dataplane.close(Close::Detach)?));
         }
+    }
+}
+
+/// A bpffs of the bed's own, gone with all that is pinned in it.
+struct Bpffs(TempDir);
+
+impl Bpffs {
+    fn mount() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let (at, none) = (directory.path(), None::<&str>);
+        mount(Some("bpf"), at, Some("bpf"), MsFlags::empty(), none)?;
+        Ok(Self(directory))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().into()
+    }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
     }
 }
 

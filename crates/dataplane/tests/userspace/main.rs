@@ -5,6 +5,7 @@ mod death;
 mod fan_out;
 mod load;
 mod relay;
+mod shadow;
 mod sizes;
 
 /// Not a test: what the beds run as their worker processes.
