@@ -10,6 +10,7 @@ mod encode;
 mod identity;
 mod key;
 mod links;
+mod plan;
 mod ranges;
 mod slots;
 mod transaction;

@@ -4,33 +4,18 @@
 //! Order: new output blocks; swing existing routes to theirs, one store each; take removed keys out;
 //! wait until no packet looks at them any more; put new keys in.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 
 use bpf::grace;
 use bpf::layout::{self, Identity, Word};
-use model::table::{Output, Route, RouteKey};
+use model::table::{Route, RouteKey};
 
 use crate::Error;
-use crate::kernel::identity::{Hash, Origin, of_output, of_rule};
+use crate::kernel::identity::Origin;
 use crate::kernel::key::{self, Key};
-use crate::kernel::ranges::Ranges;
-use crate::kernel::{Entry, Kernel, encode, interfaces};
-
-/// A route that has to be written: its slots still lack their counters.
-struct Wanted {
-    key: Key,
-    flags: u8,
-    rule: Owner,
-    outputs: Vec<(Owner, layout::Output)>,
-}
-
-/// Who a counter is for, and the limit that goes with it.
-#[derive(Clone, Copy)]
-struct Owner {
-    hash: Hash,
-    limit: layout::Limit,
-}
+use crate::kernel::plan::{Owner, Wanted};
+use crate::kernel::{Entry, Kernel, interfaces};
 
 /// A route whose block is written but which no packet sees yet.
 struct Written {
@@ -80,119 +65,8 @@ impl Kernel {
         self.links.detach_others(&interfaces, &self.pins)
     }
 
-    /// Encodes the routes and leaves out those that are in the maps already, byte for byte.
-    fn plan(&self, set: &[(RouteKey, Route)]) -> Result<Vec<Wanted>, Error> {
-        let mut wanted = Vec::with_capacity(set.len());
-        for (key, route) in set {
-            encode::check(key, route)?;
-            let output = |output: &Output| {
-                let owner = Owner {
-                    hash: of_output(&route.rule, output),
-                    limit: encode::limit(output.limit),
-                };
-                (owner, encode::output(key, output, 0))
-            };
-            let route = Wanted {
-                key: encode::route_key(key)?,
-                flags: encode::flags(route),
-                rule: Owner {
-                    hash: of_rule(&route.rule),
-                    limit: encode::limit(route.limit),
-                },
-                outputs: encode::outputs(route).iter().map(output).collect(),
-            };
-            if !self.is_installed(&route) {
-                wanted.push(route);
-            }
-        }
-        Ok(wanted)
-    }
-
-    fn is_installed(&self, wanted: &Wanted) -> bool {
-        let Some(entry) = self.entries.get(&wanted.key) else {
-            return false;
-        };
-        let word = entry.word;
-        let slots = word.first..word.first + u32::from(word.count);
-        let same_output = |(slot, (owner, output)): (u32, &(Owner, layout::Output))| {
-            let installed = self.program.maps.outputs.read(slot);
-            let expected = layout::Output {
-                counter: installed.counter,
-                ..*output
-            };
-            installed == expected && self.is_owner(*owner, installed.counter)
-        };
-        !entry.placeholder
-            && word.flags == wanted.flags
-            && usize::from(word.count) == wanted.outputs.len()
-            && self.is_owner(wanted.rule, word.counter)
-            && slots.zip(&wanted.outputs).all(same_output)
-    }
-
-    fn is_owner(&self, owner: Owner, counter: u32) -> bool {
-        let limit = layout::Limit {
-            due_ns: 0,
-            ..self.program.maps.limits.read(counter)
-        };
-        self.registry.owns(owner.hash, counter) && limit == owner.limit
-    }
-
-    /// Makes sure that everything fits, waiting for a grace period if that makes the room.
-    fn reserve(&mut self, wanted: &[Wanted], removed: &[Key]) -> Result<(), Error> {
-        let entries = self.new_entries(wanted);
-        let slots: usize = wanted.iter().map(|route| route.outputs.len()).sum();
-        let owners: HashSet<Hash> = wanted
-            .iter()
-            .flat_map(|route| route.outputs.iter().map(|(owner, _)| owner.hash))
-            .chain(wanted.iter().map(|route| route.rule.hash))
-            .filter(|owner| self.registry.find(*owner).is_none())
-            .collect();
-
-        let limit = self.program.maps.routes.capacity() as usize;
-        let routes = (self.entries.len() + entries).saturating_sub(removed.len());
-        refuse_above("routes", routes, limit)?;
-        refuse_above("route entries", entries, self.indices.room())?;
-        refuse_above("free output slots", slots, self.blocks.room())?;
-        refuse_above("free counters", owners.len(), self.registry.room())?;
-        let candidates = self.new_candidates(wanted, removed);
-        refuse_above("range candidates", candidates, self.ranges.room())?;
-        let largest = wanted.iter().map(|route| route.outputs.len()).max();
-        refuse_above("outputs of one rule", largest.unwrap_or(0), u16::MAX.into())?;
-        if self.indices.ready() < entries
-            || self.blocks.ready() < slots
-            || self.registry.untouched() < owners.len()
-        {
-            self.wait()?;
-        }
-        Ok(())
-    }
-
-    /// How many candidates the lists of ranges come to after the change, if it concerns them.
-    fn new_candidates(&self, wanted: &[Wanted], removed: &[Key]) -> usize {
-        let new = wanted.iter().map(|route| route.key);
-        let new = new.filter(|key| key.is_range() && !self.entries.contains_key(key));
-        let new: Vec<Key> = new.collect();
-        if new.is_empty() {
-            return 0;
-        }
-        let removed: HashSet<&Key> = removed.iter().collect();
-        let kept = self.entries.keys().filter(|key| !removed.contains(key));
-        Ranges::candidates(kept.copied().chain(new))
-    }
-
-    /// How many elements of `routes` the routes need beyond those that exist, placeholders included.
-    fn new_entries(&self, wanted: &[Wanted]) -> usize {
-        let mut new: HashSet<Key> = HashSet::new();
-        for route in wanted {
-            new.insert(route.key);
-            new.insert(route.key.any_source());
-        }
-        new.retain(|key| !self.entries.contains_key(key));
-        new.len()
-    }
-
     /// Waits until no packet reads what was unlinked before.
-    fn wait(&mut self) -> Result<(), Error> {
+    pub(super) fn wait(&mut self) -> Result<(), Error> {
         grace::wait().map_err(Error::Grace)?;
         self.indices.grace_period_passed();
         self.blocks.grace_period_passed();
@@ -449,14 +323,3 @@ impl Kernel {
 
 const WORD: usize = offset_of!(layout::Route, word);
 const LOOKUP: usize = offset_of!(layout::Route, lookup);
-
-fn refuse_above(what: &'static str, wanted: usize, limit: usize) -> Result<(), Error> {
-    if wanted > limit {
-        return Err(Error::Capacity {
-            what,
-            wanted,
-            limit,
-        });
-    }
-    Ok(())
-}
