@@ -135,6 +135,10 @@ pub struct Change {
     pub changed: Vec<String>,
     /// How many rules stayed the same.
     pub unchanged: usize,
+    /// What keeps rules that came or changed from relaying all they should, though they were
+    /// accepted: an interface they wait for, a destination nobody answers for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The daemon in a few words.

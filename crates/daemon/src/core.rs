@@ -9,8 +9,9 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::reply::{Change, ErrorReply};
-use model::compile::{Compiled, compile, next_hop_queries};
+use api::reply::Change;
+use api::request::{RuleList, Transaction};
+use model::compile::{Compiled, RuleView, compile, next_hop_queries};
 use model::config::Config;
 use model::diff::TableDiff;
 use model::document::RuleDocument;
@@ -24,34 +25,20 @@ use model::table::Table;
 use sys::membership::Membership;
 
 use crate::memberships::wanted;
+use crate::question::{Code, Refusal};
 
 /// A change that somebody asks for.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     /// Take rules out and put rules in.
-    Change {
-        generation: Option<u64>,
-        add: Vec<RuleDocument>,
-        remove: Vec<String>,
-    },
+    Change(Transaction),
     /// Make the rules these.
-    Replace {
-        generation: Option<u64>,
-        rules: Vec<RuleDocument>,
-        dry_run: bool,
-    },
-}
-
-impl Request {
-    /// Says whether only the outcome is asked for.
-    pub(crate) const fn is_dry_run(&self) -> bool {
-        matches!(self, Self::Replace { dry_run: true, .. })
-    }
+    Replace(RuleList),
 }
 
 /// Why a change is refused.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum Refused {
     /// The rules, or their names.
     #[error(transparent)]
     Rules(#[from] ChangeError),
@@ -64,31 +51,24 @@ pub(crate) enum Refusal {
     /// The host could not carry it out; the rules stay as they were.
     #[error("{0}; the rules stay as they were")]
     Unavailable(String),
-    /// The daemon ends.
-    #[error("the daemon is stopping")]
-    Stopping,
 }
 
-impl From<Problems> for Refusal {
+impl From<Problems> for Refused {
     fn from(problems: Problems) -> Self {
         Self::Rules(problems.into())
     }
 }
 
-impl Refusal {
-    /// The refusal as the API answers it.
-    pub(crate) fn reply(&self) -> ErrorReply {
-        let code = match self {
-            Self::Rules(ChangeError::NotFound { .. }) => "not_found",
-            Self::Rules(ChangeError::AlreadyThere(_)) => "exists",
-            Self::Rules(ChangeError::Invalid(_)) => "invalid",
-            Self::Conflict { .. } => "conflict",
-            Self::Unavailable(_) | Self::Stopping => "unavailable",
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let code = match &refused {
+            Refused::Rules(ChangeError::NotFound { .. }) => Code::NotFound,
+            Refused::Rules(ChangeError::AlreadyThere(_)) => Code::Exists,
+            Refused::Rules(ChangeError::Invalid(_)) => Code::Invalid,
+            Refused::Conflict { .. } => Code::Conflict,
+            Refused::Unavailable(_) => Code::Unavailable,
         };
-        ErrorReply {
-            code: code.to_owned(),
-            message: self.to_string(),
-        }
+        Self::new(code, refused)
     }
 }
 
@@ -174,15 +154,18 @@ impl Core {
     }
 
     /// The rules that a request comes to.
-    pub(crate) fn asked(&self, request: &Request) -> Result<RuleSet, Refusal> {
-        let (Request::Change { generation, .. } | Request::Replace { generation, .. }) = request;
+    pub(crate) fn asked(&self, request: &Request) -> Result<RuleSet, Refused> {
+        let generation = match request {
+            Request::Change(transaction) => transaction.generation,
+            Request::Replace(list) => list.generation,
+        };
         if let Some(asked) = generation.filter(|asked| *asked != self.generation) {
             let running = self.generation;
-            return Err(Refusal::Conflict { running, asked });
+            return Err(Refused::Conflict { running, asked });
         }
         match request {
-            Request::Replace { rules, .. } => Ok(RuleSet::from_documents(rules, self.policy)?),
-            Request::Change { add, remove, .. } => {
+            Request::Replace(list) => Ok(RuleSet::from_documents(&list.rules, self.policy)?),
+            Request::Change(Transaction { add, remove, .. }) => {
                 let add = parse(add)?;
                 Ok(self.rules.changed(remove, add, self.policy)?)
             }
@@ -199,6 +182,7 @@ impl Core {
             removed: diff.removed,
             changed: diff.changed,
             unchanged,
+            warnings: Vec::new(),
         }
     }
 
@@ -220,6 +204,7 @@ impl Core {
             change.generation += 1;
         }
         let compiled = compile(&rules, &host, &self.support, &self.choices);
+        change.warnings = warnings(&change, &compiled);
         let mut base = self.table.clone();
         base.routes.retain(|key, _| !renewed.contains(&key.ingress));
         Step {
@@ -251,6 +236,16 @@ impl Core {
             .routes
             .retain(|key, _| !renewed.contains(&key.ingress));
     }
+}
+
+/// What keeps rules that came or changed from relaying all they should.
+fn warnings(change: &Change, compiled: &Compiled) -> Vec<String> {
+    let new: BTreeSet<&String> = change.added.iter().chain(&change.changed).collect();
+    let rules = compiled.rules.iter();
+    rules
+        .filter(|rule| new.contains(&rule.name))
+        .flat_map(RuleView::troubles)
+        .collect()
 }
 
 /// Reads rules; everything that is wrong with any of them is reported.

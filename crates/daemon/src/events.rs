@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use api::event::{Event, EventKind};
-use api::reply::{Change, State};
+use api::reply::{Change, Event, State};
 use dataplane::counters::WorkerCounters;
 use model::host::{Host, Interface};
 use tokio::sync::broadcast;
@@ -27,19 +26,17 @@ impl Events {
         }
     }
 
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.sender.subscribe()
+    pub(crate) fn sender(&self) -> broadcast::Sender<Event> {
+        self.sender.clone()
     }
 
     pub(crate) fn tell(&self, event: Event) {
-        let (kind, message) = (event.event.as_str(), &event.message);
-        match event.event {
-            EventKind::RuleDown
-            | EventKind::OutputDown
-            | EventKind::JoinFailed
-            | EventKind::WorkerRestarted
-            | EventKind::ReloadFailed => tracing::warn!(event = kind, "{message}"),
-            EventKind::LinkChanged => tracing::debug!(event = kind, "{message}"),
+        let (kind, message) = (event.kind.as_str(), &event.message);
+        match kind {
+            RULE_DOWN | OUTPUT_DOWN | JOIN_FAILED | WORKER_RESTARTED | RELOAD_FAILED => {
+                tracing::warn!(event = kind, "{message}");
+            }
+            LINK_CHANGED | OUTPUT_UP | JOINED => tracing::debug!(event = kind, "{message}"),
             _ => tracing::info!(event = kind, "{message}"),
         }
         // Nobody listening is not an error.
@@ -47,48 +44,50 @@ impl Events {
     }
 }
 
-/// An event that concerns nothing in particular yet.
-pub(crate) fn event(kind: EventKind, message: String) -> Event {
+const RULE_ADDED: &str = "rule_added";
+const RULE_REMOVED: &str = "rule_removed";
+const RULE_CHANGED: &str = "rule_changed";
+const RULE_UP: &str = "rule_up";
+const RULE_DEGRADED: &str = "rule_degraded";
+const RULE_DOWN: &str = "rule_down";
+const OUTPUT_UP: &str = "output_up";
+const OUTPUT_DOWN: &str = "output_down";
+const JOINED: &str = "joined";
+const JOIN_FAILED: &str = "join_failed";
+const WORKER_RESTARTED: &str = "worker_restarted";
+const LINK_CHANGED: &str = "link_changed";
+/// The configuration was read again.
+pub(crate) const RELOADED: &str = "reloaded";
+/// The configuration could not be read again.
+pub(crate) const RELOAD_FAILED: &str = "reload_failed";
+
+/// Something that happened just now.
+pub(crate) fn event(kind: &str, subject: &str, message: String) -> Event {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Event {
-        event: kind,
-        time_ms: now.map_or(0, |now| now.as_millis() as u64),
-        rule: None,
-        endpoint: None,
-        interface: None,
-        worker: None,
+        at_ms: now.map_or(0, |now| now.as_millis() as u64),
+        kind: kind.to_owned(),
+        subject: subject.to_owned(),
         message,
-    }
-}
-
-fn of_rule(kind: EventKind, rule: &str, message: String) -> Event {
-    Event {
-        rule: Some(rule.to_owned()),
-        ..event(kind, message)
     }
 }
 
 /// A worker was started again.
 pub(crate) fn worker_restarted(worker: &WorkerCounters) -> Event {
-    let message = format!(
-        "worker {} ended and was started again, {} times so far",
-        worker.id, worker.restarts
-    );
-    Event {
-        worker: Some(worker.id),
-        ..event(EventKind::WorkerRestarted, message)
-    }
+    let (id, restarts) = (worker.id, worker.restarts);
+    let message = format!("worker {id} ended and was started again, {restarts} times so far");
+    event(WORKER_RESTARTED, &id.to_string(), message)
 }
 
 /// The events of a change of rules.
 pub(crate) fn of_change(change: &Change) -> Vec<Event> {
     let kinds = [
-        (EventKind::RuleRemoved, &change.removed, "removed"),
-        (EventKind::RuleAdded, &change.added, "added"),
-        (EventKind::RuleChanged, &change.changed, "changed"),
+        (RULE_REMOVED, &change.removed, "removed"),
+        (RULE_ADDED, &change.added, "added"),
+        (RULE_CHANGED, &change.changed, "changed"),
     ];
     let events = kinds.into_iter().flat_map(|(kind, names, verb)| {
-        let tell = move |name: &String| of_rule(kind, name, format!("rule {name:?} {verb}"));
+        let tell = move |name: &String| event(kind, name, format!("rule {name:?} {verb}"));
         names.iter().map(tell)
     });
     events.collect()
@@ -113,73 +112,47 @@ pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
 
 fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>) {
     let rule = &now.name;
-    let mut tell = |kind, at: Option<&str>, message: String| {
-        events.push(Event {
-            endpoint: at.map(str::to_owned),
-            ..of_rule(kind, rule, message)
-        });
+    let mut tell = |kind, message: String| {
+        events.push(event(kind, rule, format!("rule {rule:?}{message}")));
     };
     for (index, input) in now.inputs.iter().enumerate() {
-        let same = |b: &&RuleState| b.inputs.get(index).is_some_and(|b| b == input);
-        if before.is_some_and(|b| same(&b)) {
+        if before.and_then(|before| before.inputs.get(index)) == Some(input) {
             continue;
         }
         let at = &input.at;
-        match (&input.reason, input.joined) {
-            (Some(reason), false) => tell(
-                EventKind::JoinFailed,
-                Some(at),
-                format!("rule {rule:?}: input {at}: {reason}"),
-            ),
-            _ if input.joined => tell(
-                EventKind::Joined,
-                Some(at),
-                format!("rule {rule:?}: input {at}: joined"),
-            ),
+        match &input.reason {
+            Some(reason) if !input.joined => tell(JOIN_FAILED, format!(": input {at}: {reason}")),
+            _ if input.joined => tell(JOINED, format!(": input {at}: joined")),
             _ => {}
         }
     }
     for (index, output) in now.outputs.iter().enumerate() {
-        let was = before.and_then(|before| before.outputs.get(index));
-        if was.is_some_and(|was| was == output) {
+        if before.and_then(|before| before.outputs.get(index)) == Some(output) {
             continue;
         }
         let to = &output.to;
         match &output.down {
-            Some(reason) => tell(
-                EventKind::OutputDown,
-                Some(to),
-                format!("rule {rule:?}: output {to}: {reason}"),
-            ),
-            None => tell(
-                EventKind::OutputUp,
-                Some(to),
-                format!("rule {rule:?}: output {to}: up"),
-            ),
+            Some(reason) => tell(OUTPUT_DOWN, format!(": output {to}: {reason}")),
+            None => tell(OUTPUT_UP, format!(": output {to}: up")),
         }
     }
-    if before.map(|before| before.state) != Some(now.state) {
-        let (kind, word) = match now.state {
-            State::Up => (EventKind::RuleUp, "up"),
-            State::Degraded => (EventKind::RuleDegraded, "degraded"),
-            State::Down => (EventKind::RuleDown, "down"),
-        };
-        let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
-        let message = format!("rule {rule:?} is {word}{}", reason.unwrap_or_default());
-        tell(kind, None, message);
+    if before.map(|before| before.state) == Some(now.state) {
+        return;
     }
+    let (kind, word) = match now.state {
+        State::Up => (RULE_UP, "up"),
+        State::Degraded => (RULE_DEGRADED, "degraded"),
+        State::Down => (RULE_DOWN, "down"),
+    };
+    let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
+    tell(kind, format!(" is {word}{}", reason.unwrap_or_default()));
 }
 
 fn of_links(old: &Host, new: &Host) -> Vec<Event> {
     let mut events = Vec::new();
     let mut tell = |link: &Interface, what: String| {
-        events.push(Event {
-            interface: Some(link.name.clone()),
-            ..event(
-                EventKind::LinkChanged,
-                format!("interface {}: {what}", link.name),
-            )
-        });
+        let message = format!("interface {}: {what}", link.name);
+        events.push(event(LINK_CHANGED, &link.name, message));
     };
     for (index, link) in &new.interfaces {
         match old.interfaces.get(index) {

@@ -1,6 +1,52 @@
 //! Supervisor, control API server, links and neighbours, memberships.
+//!
+//! It touches no packet. `core` decides what follows from rules and host, without any I/O; the
+//! supervisor carries it out through the engine (the dataplane's thread), the memberships and the
+//! state on disk; the server asks the desk, which looks at the view.
 
+mod config;
+mod core;
+mod desk;
+mod engine;
+mod error;
+mod events;
+mod host;
+mod instance;
 pub mod keeper;
+mod memberships;
 mod metrics;
+mod options;
 mod question;
 mod server;
+mod socket;
+mod state;
+mod statistics;
+mod supervisor;
+mod view;
+
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+
+pub use error::DaemonError;
+pub use options::Options;
+
+/// Runs the daemon in the network namespace of the calling thread until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it cannot start, with the exit status that tells scripts why, or cannot end cleanly.
+pub fn run(options: Options) -> Result<(), DaemonError> {
+    let instance = instance::Instance::claim(&options)?;
+    // The control socket is claimed before anything is touched that another daemon may use.
+    let listener = socket::Listener::bind(&options.socket)?;
+    instance::mount_bpffs(&options.bpffs);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(DaemonError::Runtime)?;
+    let result = runtime.block_on(supervisor::run(&options, &instance, listener));
+    // A task that hangs must not keep the process from ending.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}

@@ -69,8 +69,6 @@ pub(crate) enum Code {
     Invalid,
     /// An interface, a path or room is missing.
     Unavailable,
-    /// The daemon lacks a privilege.
-    Privilege,
     /// The request is too large.
     TooLarge,
     /// The request took too long.
@@ -88,7 +86,6 @@ impl Code {
             Self::Conflict => "conflict",
             Self::Invalid => "invalid",
             Self::Unavailable => "unavailable",
-            Self::Privilege => "privilege",
             Self::TooLarge => "too_large",
             Self::Timeout => "timeout",
             Self::Internal => "internal",

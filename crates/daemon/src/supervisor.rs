@@ -12,12 +12,12 @@ use api::reply::Change;
 use dataplane::Close;
 use model::compile::Compiled;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config;
-use crate::core::{Core, Refusal, Request};
+use crate::core::{Core, Request};
 use crate::engine::Engine;
 use crate::error::DaemonError;
 use crate::events::{self, Events};
@@ -25,6 +25,7 @@ use crate::host::{Seen, Watch};
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
+use crate::question::{Code, Refusal, Reply};
 use crate::socket::Listener;
 use crate::state::Store;
 use crate::statistics::{self, Identity};
@@ -33,8 +34,14 @@ use crate::view::View;
 /// How often joins that failed are tried again, and workers looked at.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A request and where to answer it.
-pub(crate) type Asked = (Request, oneshot::Sender<Result<Change, Refusal>>);
+/// A change and where to answer it.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Change(Request, Reply<Change>),
+    /// Only says what would change.
+    DryRun(Request, Reply<Change>),
+    Reload(Reply<Change>),
+}
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) async fn run(
@@ -94,7 +101,7 @@ impl Supervisor {
             tokio::select! {
                 _ = self.signals.terminate.recv() => break,
                 _ = self.signals.interrupt.recv() => break,
-                _ = self.signals.hangup.recv() => self.reload().await,
+                _ = self.signals.hangup.recv() => drop(self.reload().await),
                 Some(asked) = self.requests.recv() => self.answer(asked).await,
                 Some(seen) = self.links.recv() => self.host_changed(seen).await,
                 _ = retry.tick() => self.look_after().await,
@@ -103,33 +110,53 @@ impl Supervisor {
         self.stop().await
     }
 
+    async fn answer(&mut self, asked: Asked) {
+        // Whoever asked may have gone away; that changes nothing.
+        let _ = match asked {
+            Asked::Change(request, reply) => {
+                let outcome = self.change(&request).await;
+                reply.send(outcome.map_err(Refusal::from))
+            }
+            Asked::DryRun(request, reply) => {
+                let outcome = self.dry_run(&request).await;
+                reply.send(outcome.map_err(Refusal::from))
+            }
+            Asked::Reload(reply) => reply.send(self.reload().await),
+        };
+    }
+
     /// Makes the running rules those of the configuration, as it is now.
-    async fn reload(&mut self) {
+    async fn reload(&mut self) -> Result<Change, Refusal> {
         let config = config::read(self.options.config.as_deref(), self.core.policy());
         let outcome = match config {
             Ok(config) => {
                 self.core.configure(&config);
-                let changed = self.change_to(config.rules).await;
-                changed.map_err(|refusal| refusal.to_string())
+                self.change_to(config.rules).await.map_err(Refusal::from)
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(Refusal::new(Code::Invalid, error)),
         };
-        self.events.tell(match outcome {
-            Ok(change) => {
-                let message = format!(
+        let (kind, message) = match &outcome {
+            Ok(change) => (
+                events::RELOADED,
+                format!(
                     "configuration read again: {} added, {} removed, {} changed, {} unchanged",
                     change.added.len(),
                     change.removed.len(),
                     change.changed.len(),
                     change.unchanged
-                );
-                events::event(api::event::EventKind::Reloaded, message)
-            }
-            Err(reason) => {
-                let message = format!("configuration not used, the rules stay: {reason}");
-                events::event(api::event::EventKind::ReloadFailed, message)
-            }
-        });
+                ),
+            ),
+            Err(refusal) => (
+                events::RELOAD_FAILED,
+                format!(
+                    "configuration not used, the rules stay: {}",
+                    refusal.message
+                ),
+            ),
+        };
+        self.events
+            .tell(events::event(kind, "configuration", message));
+        outcome
     }
 
     /// Tries again what could not be done, and notices what nobody reports.
@@ -151,12 +178,7 @@ impl Supervisor {
         }
     }
 
-    async fn stop(mut self) -> Result<(), DaemonError> {
-        // Requests that wait are refused rather than left without an answer.
-        self.requests.close();
-        while let Ok((_, reply)) = self.requests.try_recv() {
-            let _ = reply.send(Err(Refusal::Stopping));
-        }
+    async fn stop(self) -> Result<(), DaemonError> {
         if let Ok(counters) = self.engine.counters().await {
             let view = self.view.borrow().clone();
             statistics::log(&statistics::stats(&self.identity, &view, &counters));

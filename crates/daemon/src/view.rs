@@ -20,8 +20,6 @@ pub(crate) struct View {
     /// In the order of the rules.
     pub(crate) states: Vec<RuleState>,
     pub(crate) host: Arc<Host>,
-    /// Whether the first rules are live.
-    pub(crate) ready: bool,
 }
 
 /// How a rule does, without its counters.

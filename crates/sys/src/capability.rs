@@ -7,7 +7,7 @@
 
 use std::io;
 
-use caps::CapSet;
+use caps::{CapSet, Capability};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::Pid;
@@ -30,6 +30,19 @@ pub fn renounce_all() -> io::Result<()> {
         caps::clear(None, set).map_err(io::Error::other)?;
     }
     Ok(())
+}
+
+/// Names what the daemon needs of capabilities and this process does not have.
+#[must_use]
+pub fn missing() -> Vec<&'static str> {
+    let needed = [
+        (Capability::CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+        (Capability::CAP_NET_RAW, "CAP_NET_RAW"),
+        (Capability::CAP_BPF, "CAP_BPF"),
+    ];
+    let lacks = |capability| !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);
+    let missing = needed.into_iter().filter(|(needed, _)| lacks(*needed));
+    missing.map(|(_, name)| name).collect()
 }
 
 /// Ignores SIGINT and SIGTERM, for a child that ends when its parent tells it to: a terminal and

@@ -297,7 +297,7 @@ fn neighbour(entry: &NeighbourMessage) -> Option<((Ifindex, IpAddr), Neighbour)>
             _ => None,
         });
     let neighbour = Neighbour {
-        state: entry.header.state.clone(),
+        state: entry.header.state,
         mac,
     };
     let key = (Ifindex(entry.header.ifindex), destination(entry)?);

@@ -18,7 +18,6 @@ impl IntoResponse for Refusal {
             Code::Exists | Code::Conflict => StatusCode::CONFLICT,
             Code::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Code::Privilege => StatusCode::FORBIDDEN,
             Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Code::Timeout => StatusCode::REQUEST_TIMEOUT,
             Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,

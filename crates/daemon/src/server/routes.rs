@@ -36,7 +36,8 @@ pub(super) fn read_only(supervisor: Supervisor) -> Router {
 }
 
 /// The OpenAPI document of the whole API.
-pub(crate) fn document() -> OpenApi {
+#[cfg(test)]
+pub(super) fn document() -> OpenApi {
     described(reading().merge(changing())).1
 }
 

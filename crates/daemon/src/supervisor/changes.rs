@@ -10,8 +10,8 @@ use model::net::Ifindex;
 use model::ruleset::RuleSet;
 use tokio::task::block_in_place;
 
-use super::{Asked, Supervisor};
-use crate::core::{Core, Refusal, Request, Step};
+use super::Supervisor;
+use crate::core::{Core, Refused, Request, Step};
 use crate::engine;
 use crate::events;
 use crate::host::Seen;
@@ -19,23 +19,19 @@ use crate::state::Running;
 use crate::view::{self, View};
 
 impl Supervisor {
-    pub(super) async fn answer(&mut self, (request, reply): Asked) {
-        let outcome = self.change(&request).await;
-        // Whoever asked may have gone away.
-        let _ = reply.send(outcome);
-    }
-
-    async fn change(&mut self, request: &Request) -> Result<Change, Refusal> {
+    pub(super) async fn change(&mut self, request: &Request) -> Result<Change, Refused> {
         let rules = block_in_place(|| self.core.asked(request))?;
-        if request.is_dry_run() {
-            return Ok(self.core.compare(&rules));
-        }
         self.change_to(rules).await
     }
 
+    pub(super) async fn dry_run(&mut self, request: &Request) -> Result<Change, Refused> {
+        let rules = block_in_place(|| self.core.asked(request))?;
+        Ok(self.core.compare(&rules))
+    }
+
     /// Makes `rules` the running ones.
-    pub(super) async fn change_to(&mut self, rules: RuleSet) -> Result<Change, Refusal> {
-        let unavailable = |error: &dyn std::error::Error| Refusal::Unavailable(error.to_string());
+    pub(super) async fn change_to(&mut self, rules: RuleSet) -> Result<Change, Refused> {
+        let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let queries = Core::queries(&rules);
         let seen = self.watch.look(queries).await;
         let seen = seen.map_err(|error| unavailable(&error))?;
@@ -51,9 +47,9 @@ impl Supervisor {
             }
             Err(error) => Err(unavailable(&error)),
         };
-        if let Err(refusal) = carried {
+        if let Err(refused) = carried {
             block_in_place(|| self.joined.settle(self.core.wanted()));
-            return Err(refusal);
+            return Err(refused);
         }
         let change = step.change.clone();
         self.finish(step, &came_back);
@@ -137,7 +133,6 @@ impl Supervisor {
             rules: self.core.rules().clone(),
             states,
             host: self.core.host().clone(),
-            ready: true,
         };
         for event in events::between(&before, &view) {
             self.events.tell(event);

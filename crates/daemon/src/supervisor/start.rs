@@ -6,22 +6,23 @@ use std::time::Instant;
 
 use model::placement::{PathChoice, Support};
 use model::ruleset::{Policy, RuleSet};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
 use super::{Signals, Supervisor};
 use crate::core::Core;
+use crate::desk::Desk;
 use crate::error::DaemonError;
 use crate::events::Events;
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
-use crate::server::{self, Api};
 use crate::socket::Listener;
 use crate::state::Store;
 use crate::statistics::Identity;
 use crate::view::View;
-use crate::{config, engine, host};
+use crate::{config, engine, host, question, server};
 
 /// Changes that may wait for the supervisor.
 const QUEUE: usize = 64;
@@ -75,16 +76,14 @@ pub(super) async fn start(
         pending: None,
     };
     supervisor.first_step(rules).await?;
-    let api = Api {
+    let desk = Desk {
         identity,
         asks,
         engine,
-        events,
         view,
         support: Arc::new(support),
-        socket: options.socket.clone(),
     };
-    server::serve(api, listener, options.listen).await?;
+    open_api(listener, options, desk.open(&events)).await?;
     tracing::info!(
         instance = instance.name(),
         socket = %options.socket.display(),
@@ -92,6 +91,23 @@ pub(super) async fn start(
         "ready"
     );
     Ok(supervisor)
+}
+
+/// Answers on the control socket, and on TCP where that is asked for.
+async fn open_api(
+    listener: &Listener,
+    options: &Options,
+    api: question::Supervisor,
+) -> Result<(), DaemonError> {
+    let control = listener.listener().and_then(UnixListener::from_std);
+    let control = control.map_err(DaemonError::Runtime)?;
+    tokio::spawn(server::serve_control(control, api.clone()));
+    if let Some(address) = options.listen {
+        let public = TcpListener::bind(address).await;
+        let public = public.map_err(|source| DaemonError::Listen { address, source })?;
+        tokio::spawn(server::serve_read_only(public, api));
+    }
+    Ok(())
 }
 
 impl Supervisor {

@@ -1,0 +1,130 @@
+//! Where the API's questions arrive: what only looks is answered at once from the view and the
+//! engine, changes are handed to the supervisor. So nobody who looks waits for a change.
+
+use std::sync::Arc;
+
+use api::reply::{InterfaceStatus, PathStatus, Stats, Status};
+use api::request::RuleList;
+use model::host::Interface;
+use model::placement::Support;
+use tokio::sync::{mpsc, watch};
+
+use crate::core::Request;
+use crate::engine::Engine;
+use crate::events::Events;
+use crate::question::{Answer, Code, Question, Refusal, Supervisor};
+use crate::statistics::{self, Identity};
+use crate::supervisor::Asked;
+use crate::view::View;
+
+/// Questions that may wait.
+const QUEUE: usize = 256;
+
+/// What answers need.
+#[derive(Clone, Debug)]
+pub(crate) struct Desk {
+    pub(crate) identity: Identity,
+    pub(crate) asks: mpsc::Sender<Asked>,
+    pub(crate) engine: Engine,
+    pub(crate) view: watch::Receiver<Arc<View>>,
+    pub(crate) support: Arc<Support>,
+}
+
+impl Desk {
+    /// Begins to answer.
+    pub(crate) fn open(self, events: &Events) -> Supervisor {
+        let (questions, mut incoming) = mpsc::channel(QUEUE);
+        tokio::spawn(async move {
+            while let Some(question) = incoming.recv().await {
+                tokio::spawn(self.clone().answer(question));
+            }
+        });
+        Supervisor::new(questions, events.sender())
+    }
+
+    async fn answer(self, question: Question) {
+        let view = self.view.borrow().clone();
+        // Whoever asked may have gone away; that changes nothing.
+        match question {
+            Question::Status(reply) => drop(reply.send(Ok(self.status(&view)))),
+            Question::Stats(reply) => drop(reply.send(self.stats().await)),
+            Question::Rules(reply) => drop(reply.send(Ok(rules(&view)))),
+            Question::Interfaces(reply) => drop(reply.send(Ok(interfaces(&view)))),
+            Question::Export(reply) => {
+                drop(reply.send(Ok(model::config::export(&view.rules))));
+            }
+            Question::Change(transaction, reply) => {
+                self.hand_over(Asked::Change(Request::Change(transaction), reply))
+                    .await;
+            }
+            Question::Replace {
+                rules,
+                dry_run: true,
+                reply,
+            } => {
+                self.hand_over(Asked::DryRun(Request::Replace(rules), reply))
+                    .await;
+            }
+            Question::Replace { rules, reply, .. } => {
+                self.hand_over(Asked::Change(Request::Replace(rules), reply))
+                    .await;
+            }
+            Question::Reload(reply) => self.hand_over(Asked::Reload(reply)).await,
+        }
+    }
+
+    /// A supervisor that is gone drops the reply, and whoever asked learns that the daemon ends.
+    async fn hand_over(&self, asked: Asked) {
+        let _ = self.asks.send(asked).await;
+    }
+
+    async fn stats(&self) -> Answer<Stats> {
+        let counters = self.engine.counters().await;
+        let counters = counters.map_err(|error| Refusal::new(Code::Internal, error))?;
+        // Looked at after the counters: a rule just removed is not shown with nothing counted.
+        let view = self.view.borrow().clone();
+        Ok(statistics::stats(&self.identity, &view, &counters))
+    }
+
+    fn status(&self, view: &View) -> Status {
+        Status {
+            instance: self.identity.instance.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: self.identity.started.elapsed().as_secs_f64(),
+            generation: view.generation,
+            rules: view.rules.len(),
+            kernel: path(&self.support.kernel),
+            userspace: path(&self.support.userspace),
+        }
+    }
+}
+
+fn rules(view: &View) -> RuleList {
+    RuleList {
+        generation: Some(view.generation),
+        rules: view.rules.to_documents(),
+    }
+}
+
+fn interfaces(view: &View) -> Vec<InterfaceStatus> {
+    view.host.interfaces.values().map(interface).collect()
+}
+
+fn interface(link: &Interface) -> InterfaceStatus {
+    InterfaceStatus {
+        name: link.name.clone(),
+        index: link.index.0,
+        up: link.up,
+        mtu: link.mtu,
+        mac: link.mac.map(|mac| mac.to_string()),
+        addresses: link.addresses.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn path(support: &Result<(), String>) -> PathStatus {
+    PathStatus {
+        available: support.is_ok(),
+        reason: support.as_ref().err().cloned(),
+    }
+}
