@@ -2,8 +2,9 @@
 //! feeds and replaces.
 //!
 //! Supervisor side: this file, `process`, `taps`, `filter`, `slots`. Worker side: `worker`,
-//! `receive`, `lookup`, `rewrite`, `runs`, `send`, `ledger`. Between them: `handover`, `shared`.
+//! `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `ledger`. Between them: `handover`, `shared`.
 
+mod cut;
 mod filter;
 mod handover;
 mod ledger;

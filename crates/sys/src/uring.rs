@@ -104,7 +104,7 @@ pub struct Destination<'a> {
     pub protocol: u16,
 }
 
-impl<'u, 'p> Batch<'u, 'p> {
+impl<'p> Batch<'_, 'p> {
     /// Adds a message made of `head`, which is copied, and `payload`, which is not.
     ///
     /// # Errors
@@ -162,12 +162,12 @@ impl<'u, 'p> Batch<'u, 'p> {
     }
 
     /// Sends all messages in order and returns, for each, the bytes sent or minus the error
-    /// number.
+    /// number. The batch is empty then and may be filled again.
     ///
     /// # Errors
     /// The ring's own failure, after which it must not be used again.
-    pub fn submit(self) -> io::Result<&'u [i32]> {
-        let Self { uring, .. } = self;
+    pub fn submit(&mut self) -> io::Result<&[i32]> {
+        let uring = &mut *self.uring;
         uring.messages.clear();
         for slot in &mut uring.slots {
             // SAFETY: all bytes zero are a msghdr without name, parts and control data.
@@ -185,6 +185,8 @@ impl<'u, 'p> Batch<'u, 'p> {
             Some(ring) => submit_ring(ring, &uring.slots, &uring.messages, &mut uring.results)?,
             None => submit_calls(&uring.slots, &uring.messages, &mut uring.results),
         }
+        uring.slots.clear();
+        uring.parts.clear();
         Ok(&uring.results)
     }
 }

@@ -12,7 +12,19 @@ use super::shared::{OutputSlot, RuleSlot, SharedCounters, WorkerWord};
 pub(super) struct Ledger {
     received: Vec<(RuleSlot, u32, u32)>,
     dropped: Vec<(OutputSlot, DropReason, u32)>,
-    pending: Vec<(OutputSlot, u32, u32)>,
+    pending: Vec<Message>,
+    /// Error of an earlier piece of the copy whose last piece is still to come.
+    failed: Option<i32>,
+}
+
+/// A message on its way.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    output: OutputSlot,
+    packets: u32,
+    bytes: u32,
+    /// Only a piece of a copy; the last piece counts for all.
+    is_piece: bool,
 }
 
 impl Ledger {
@@ -23,6 +35,7 @@ impl Ledger {
             // Grows to the largest fan-out of outputs that are down, and no further.
             dropped: Vec::with_capacity(messages),
             pending: Vec::with_capacity(messages),
+            failed: None,
         }
     }
 
@@ -41,7 +54,23 @@ impl Ledger {
     /// Notes copies that are in the next message, and their payload bytes.
     #[inline]
     pub(super) fn pending(&mut self, output: OutputSlot, packets: u32, bytes: u32) {
-        self.pending.push((output, packets, bytes));
+        self.pending.push(Message {
+            output,
+            packets,
+            bytes,
+            is_piece: false,
+        });
+    }
+
+    /// Notes that the next message is a piece of a copy, but not its last.
+    #[inline]
+    pub(super) fn pending_piece(&mut self, output: OutputSlot) {
+        self.pending.push(Message {
+            output,
+            packets: 0,
+            bytes: 0,
+            is_piece: true,
+        });
     }
 
     /// Counts everything noted; `results` are those of the messages, in their order.
@@ -54,14 +83,20 @@ impl Ledger {
         for (output, reason, packets) in self.dropped.drain(..) {
             counters.output_dropped(output, reason, packets.into());
         }
-        for (result, (output, packets, bytes)) in results.iter().zip(self.pending.drain(..)) {
-            let packets = u64::from(packets);
-            if *result >= 0 {
-                counters.output_sent(output, packets, bytes.into());
-                sent += packets;
-            } else {
-                counters.output_dropped(output, drop_reason(-result), packets);
+        for (result, message) in results.iter().zip(self.pending.drain(..)) {
+            let error = self.failed.or((*result < 0).then_some(-result));
+            if message.is_piece {
+                self.failed = error;
+                continue;
+            }
+            self.failed = None;
+            let packets = u64::from(message.packets);
+            if let Some(error) = error {
+                counters.output_dropped(message.output, drop_reason(error), packets);
                 failed += packets;
+            } else {
+                counters.output_sent(message.output, packets, message.bytes.into());
+                sent += packets;
             }
         }
         counters.add(WorkerWord::Forwarded, sent);

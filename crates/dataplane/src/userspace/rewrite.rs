@@ -11,6 +11,7 @@ use packet::ethernet;
 use packet::ipv6;
 use packet::parse::{ChecksumState, Gso};
 use packet::rewrite::{LinkChange, Rewrite, TtlChange, rewrite};
+use packet::udp;
 use packet::verdict::DropReason;
 use sys::packet_socket::{VNET_HEADER, VnetHeader};
 
@@ -63,6 +64,8 @@ pub(super) struct Sending {
     pub interface: u32,
     /// Its MTU in bytes.
     pub(super) mtu: usize,
+    /// Whether copies above it are cut where that is allowed.
+    pub(super) fragment: bool,
     change: Rewrite,
     /// For ranges: what each packet's own destination is made of.
     range: Option<Range>,
@@ -107,7 +110,7 @@ impl CompiledRoute {
         Self {
             rule: counted.rule,
             limit: route.limit.as_ref().map(CompiledLimit::compile),
-            merge: route.outputs.iter().all(|output| output.limit.is_none()),
+            merge: route.outputs.iter().all(takes_merged),
             outputs: outputs.collect(),
         }
     }
@@ -118,12 +121,18 @@ impl CompiledRoute {
     }
 }
 
+fn takes_merged(output: &Output) -> bool {
+    let cuts = matches!(&output.state, OutputState::Up(egress) if egress.fragment);
+    output.limit.is_none() && !cuts
+}
+
 fn compile_output(key: &RouteKey, output: &Output) -> Action {
     match &output.state {
         OutputState::Down(reason) => Action::Drop(drop_reason(*reason)),
         OutputState::Up(egress) => Action::Send(Sending {
             interface: egress.interface.0,
             mtu: egress.mtu as usize,
+            fragment: egress.fragment,
             change: Rewrite {
                 source: egress.source,
                 destination: egress.destination.address,
@@ -244,17 +253,17 @@ impl Head {
         self.resize(ip_length);
     }
 
-    /// The headers of the last of `count` merged datagrams, which carries `size` bytes.
-    pub(super) fn last_of(&self, count: u16, size: u16) -> Self {
-        let mut last = *self;
-        last.datagram.gso = None;
-        last.resize(self.datagram.payload_offset() - IP_AT + usize::from(size));
+    /// The headers of one datagram of a super-packet: the `index`-th, which carries `size` bytes.
+    pub(super) fn segment(&self, index: u16, size: u16) -> Self {
+        let mut segment = *self;
+        segment.datagram.gso = None;
+        segment.resize(self.datagram.payload_offset() - IP_AT + usize::from(size));
         if self.datagram.source.is_ipv4() {
-            let ip = &mut last.bytes[IP_AT..];
+            let ip = &mut segment.bytes[IP_AT..];
             let id = u16::from_be_bytes([ip[4], ip[5]]);
-            replace(ip, 4, id.wrapping_add(count - 1));
+            replace(ip, 4, id.wrapping_add(index));
         }
-        last
+        segment
     }
 
     /// Changes the lengths, and makes the UDP checksum partial to match.
@@ -315,6 +324,34 @@ impl Head {
 }
 
 impl CopyHead {
+    /// Takes the vnet header's content off: nothing is left to the device.
+    pub(super) fn forget_offload(&mut self) {
+        self.bytes[self.start..self.start + VNET_HEADER].fill(0);
+    }
+
+    /// The UDP header.
+    pub(super) fn udp_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.end - udp::HEADER..self.end]
+    }
+
+    /// Where the IP header lies in [`CopyHead::with_udp`]'s bytes.
+    pub(super) const fn ip_at(&self) -> usize {
+        IP_AT - self.start
+    }
+
+    /// The bytes to send before the payload, from their start, with the UDP header or without.
+    pub(super) fn with_udp(&self, udp: bool) -> ([u8; HEAD], usize) {
+        let end = if udp {
+            self.end
+        } else {
+            self.end - udp::HEADER
+        };
+        let mut bytes = [0; HEAD];
+        let length = end - self.start;
+        bytes[..length].copy_from_slice(&self.bytes[self.start..end]);
+        (bytes, length)
+    }
+
     /// The bytes to send before the payload.
     #[inline]
     #[must_use]

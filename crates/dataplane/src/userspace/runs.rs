@@ -229,7 +229,7 @@ impl Run {
         if self.last_size >= self.size {
             return None;
         }
-        let head = self.head.last_of(self.entries, self.last_size);
+        let head = self.head.segment(self.entries - 1, self.last_size);
         (head.datagram.ip_length <= mtu).then_some(LastAlone {
             head,
             skip: self.entries - 1,

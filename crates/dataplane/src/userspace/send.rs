@@ -7,14 +7,16 @@ use packet::verdict::DropReason;
 use sys::packet_socket::PacketSocket;
 use sys::uring::{Batch, Destination, Uring};
 
+use super::cut;
 use super::ledger::Ledger;
 use super::limits::{Cost, SharedLimits};
-use super::rewrite::{Action, CompiledOutput, CompiledRoute, Head, Sending};
-use super::runs::{Matched, Payloads, Runs, Source};
-use super::shared::{OutputSlot, SharedCounters};
+use super::rewrite::{Action, CompiledOutput, CompiledRoute, CopyHead, Head, Sending};
+use super::runs::{Matched, Payloads, Run, Runs, Source};
+use super::shared::SharedCounters;
 
 /// Messages of one submission.
 const MESSAGES: usize = 256;
+const UDP_HEADER: u16 = packet::udp::HEADER as u16;
 
 /// Collects runs and sends their copies.
 pub(super) struct Sender {
@@ -41,7 +43,7 @@ pub(super) struct Context<'a> {
 
 /// The part of a run that one output sends.
 struct Copies<'h, 'p> {
-    output: OutputSlot,
+    output: &'h CompiledOutput,
     head: &'h Head,
     payloads: Payloads<'p>,
     packets: u32,
@@ -87,68 +89,30 @@ impl Sender {
     /// The io_uring's own failure; the worker has to end then.
     #[inline]
     pub(super) fn flush(&mut self, context: Context<'_>) -> io::Result<()> {
-        let Self {
-            uring,
-            sockets,
-            runs,
-            ledger,
-        } = self;
-        runs.seal();
-        let mut batch = uring.batch();
-        for run in runs.iter() {
+        self.runs.seal();
+        let mut outgoing = Outgoing {
+            batch: self.uring.batch(),
+            ledger: &mut self.ledger,
+            sockets: &self.sockets,
+            runs: &self.runs,
+            context,
+        };
+        for run in self.runs.iter() {
             let Some(route) = route(context.routes, run.route) else {
                 continue;
             };
-            ledger.received(route.rule, run.packets, run.payload_bytes);
+            outgoing
+                .ledger
+                .received(route.rule, run.packets, run.payload_bytes);
             for output in &route.outputs {
-                let sending = match &output.action {
-                    Action::Send(sending) => sending,
-                    Action::Drop(reason) => {
-                        ledger.dropped(output.slot, *reason, run.packets);
-                        continue;
-                    }
-                };
-                let whole = Copies {
-                    output: output.slot,
-                    head: &run.head,
-                    payloads: runs.payloads(run, context.source, 0),
-                    packets: run.packets,
-                    bytes: run.payload_bytes,
-                };
-                let last;
-                let copies = match sending.refusal(&run.head.datagram) {
-                    None => whole,
-                    Some(DropReason::TooBig)
-                        if let Some(fits) = run.last_that_fits(sending.mtu) =>
-                    {
-                        ledger.dropped(output.slot, DropReason::TooBig, run.packets - 1);
-                        last = fits.head;
-                        Copies {
-                            head: &last,
-                            payloads: runs.payloads(run, context.source, fits.skip),
-                            packets: 1,
-                            bytes: fits.bytes,
-                            ..whole
-                        }
-                    }
-                    Some(reason) => {
-                        ledger.dropped(output.slot, reason, run.packets);
-                        continue;
-                    }
-                };
-                if context.is_over_limit(output, &copies) {
-                    ledger.dropped(output.slot, DropReason::RateLimited, copies.packets);
-                    continue;
+                match &output.action {
+                    Action::Send(sending) => outgoing.send(run, output, sending)?,
+                    Action::Drop(reason) => outgoing.dropped(output, *reason, run.packets),
                 }
-                if batch.is_full(copies.payloads.len() + 1) {
-                    ledger.commit(batch.submit()?, context.counters);
-                    batch = uring.batch();
-                }
-                push(&mut batch, ledger, sockets, copies, sending);
             }
         }
-        ledger.commit(batch.submit()?, context.counters);
-        runs.clear();
+        outgoing.submit()?;
+        self.runs.clear();
         Ok(())
     }
 
@@ -167,50 +131,160 @@ impl Sender {
     }
 }
 
-impl Context<'_> {
-    #[inline]
-    fn is_over_limit(&self, output: &CompiledOutput, copies: &Copies<'_, '_>) -> bool {
-        let Some(limit) = &output.limit else {
-            return false;
-        };
-        let cost = Cost {
-            packets: copies.packets,
-            bytes: copies.bytes,
-        };
-        !self
-            .limits
-            .admit_to_output(output.slot, limit, self.now_ns, cost)
-    }
+/// Copies on their way out.
+struct Outgoing<'u, 'p> {
+    batch: Batch<'u, 'p>,
+    ledger: &'u mut Ledger,
+    sockets: &'p [(u32, PacketSocket)],
+    runs: &'p Runs,
+    context: Context<'p>,
 }
 
-/// Adds one output's copies to a batch that has room for them.
-#[inline]
-fn push<'p>(
-    batch: &mut Batch<'_, 'p>,
-    ledger: &mut Ledger,
-    sockets: &'p [(u32, PacketSocket)],
-    copies: Copies<'_, 'p>,
-    sending: &Sending,
-) {
-    let head = match copies.head.copy_for(sending) {
-        Ok(head) => head,
-        Err(reason) => return ledger.dropped(copies.output, reason, copies.packets),
-    };
-    let socket = sockets
-        .iter()
-        .find(|(other, _)| *other == sending.interface);
-    let Some((_, socket)) = socket else {
-        let reason = DropReason::InterfaceMissing;
-        return ledger.dropped(copies.output, reason, copies.packets);
-    };
-    let destination = Destination {
-        socket: socket.as_fd(),
-        interface: sending.interface,
-        protocol: sending.protocol(),
-    };
-    match batch.push(destination, head.bytes(), copies.payloads) {
-        Ok(()) => ledger.pending(copies.output, copies.packets, copies.bytes),
-        Err(_) => ledger.dropped(copies.output, DropReason::EgressError, copies.packets),
+impl<'p> Outgoing<'_, 'p> {
+    /// Sends one output's copies of a run, or says why not.
+    #[inline]
+    fn send(&mut self, run: &Run, output: &CompiledOutput, sending: &Sending) -> io::Result<()> {
+        let whole = Copies {
+            output,
+            head: &run.head,
+            payloads: self.runs.payloads(run, self.context.source, 0),
+            packets: run.packets,
+            bytes: run.payload_bytes,
+        };
+        match sending.refusal(&run.head.datagram) {
+            None => self.send_whole(whole, sending),
+            Some(DropReason::TooBig) => self.send_too_big(run, whole, sending),
+            Some(reason) => {
+                self.dropped(output, reason, run.packets);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends what an MTU allows of copies that are above it.
+    #[cold]
+    fn send_too_big(
+        &mut self,
+        run: &Run,
+        whole: Copies<'_, 'p>,
+        sending: &Sending,
+    ) -> io::Result<()> {
+        if sending.fragment && cut::is_allowed(&run.head.datagram) {
+            return self.send_pieces(whole, sending);
+        }
+        let Some(last) = run.last_that_fits(sending.mtu) else {
+            self.dropped(whole.output, DropReason::TooBig, run.packets);
+            return Ok(());
+        };
+        self.dropped(whole.output, DropReason::TooBig, run.packets - 1);
+        let copies = Copies {
+            head: &last.head,
+            payloads: self.runs.payloads(run, self.context.source, last.skip),
+            packets: 1,
+            bytes: last.bytes,
+            ..whole
+        };
+        self.send_whole(copies, sending)
+    }
+
+    #[inline]
+    fn send_whole(&mut self, copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
+        let output = copies.output;
+        let (head, destination) = match self.prepare(&copies, copies.head, sending) {
+            Ok(prepared) => prepared,
+            Err(reason) => {
+                self.dropped(output, reason, copies.packets);
+                return Ok(());
+            }
+        };
+        self.make_room(copies.payloads.len() + 1)?;
+        match self.batch.push(destination, head.bytes(), copies.payloads) {
+            Ok(()) => self
+                .ledger
+                .pending(output.slot, copies.packets, copies.bytes),
+            Err(_) => self.dropped(output, DropReason::EgressError, copies.packets),
+        }
+        Ok(())
+    }
+
+    /// Sends each datagram of a copy in pieces.
+    fn send_pieces(&mut self, mut copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
+        let payload = copies.payloads.next().unwrap_or_default();
+        for (head, payload) in cut::datagrams(copies.head, payload) {
+            let (copy, destination) = match self.prepare(&copies, &head, sending) {
+                Ok(prepared) => prepared,
+                Err(reason) => {
+                    self.dropped(copies.output, reason, 1);
+                    continue;
+                }
+            };
+            for piece in cut::pieces(&copy, &head.datagram, payload, sending.mtu) {
+                self.make_room(2)?;
+                let part = std::iter::once(piece.payload);
+                if self.batch.push(destination, piece.head(), part).is_err() {
+                    self.dropped(copies.output, DropReason::EgressError, 1);
+                } else if piece.more {
+                    self.ledger.pending_piece(copies.output.slot);
+                } else {
+                    let bytes = head.datagram.udp_length.saturating_sub(UDP_HEADER);
+                    self.ledger.pending(copies.output.slot, 1, bytes.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a copy's headers and finds its socket, unless its limit refuses it.
+    #[inline]
+    fn prepare(
+        &self,
+        copies: &Copies<'_, 'p>,
+        head: &Head,
+        sending: &Sending,
+    ) -> Result<(CopyHead, Destination<'p>), DropReason> {
+        if let Some(limit) = &copies.output.limit {
+            let cost = Cost {
+                packets: head.datagram.packets(),
+                bytes: head.datagram.udp_length.saturating_sub(UDP_HEADER).into(),
+            };
+            let slot = copies.output.slot;
+            let Context { limits, now_ns, .. } = self.context;
+            if !limits.admit_to_output(slot, limit, now_ns, cost) {
+                return Err(DropReason::RateLimited);
+            }
+        }
+        let head = head.copy_for(sending)?;
+        let sockets = self.sockets;
+        let socket = sockets
+            .iter()
+            .find(|(other, _)| *other == sending.interface);
+        let (_, socket) = socket.ok_or(DropReason::InterfaceMissing)?;
+        let destination = Destination {
+            socket: socket.as_fd(),
+            interface: sending.interface,
+            protocol: sending.protocol(),
+        };
+        Ok((head, destination))
+    }
+
+    #[inline]
+    fn dropped(&mut self, output: &CompiledOutput, reason: DropReason, packets: u32) {
+        self.ledger.dropped(output.slot, reason, packets);
+    }
+
+    #[inline]
+    fn make_room(&mut self, parts: usize) -> io::Result<()> {
+        if self.batch.is_full(parts) {
+            return self.submit();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn submit(&mut self) -> io::Result<()> {
+        let results = self.batch.submit()?;
+        self.ledger.commit(results, self.context.counters);
+        Ok(())
     }
 }
 

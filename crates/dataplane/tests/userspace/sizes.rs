@@ -4,10 +4,11 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lab::frame::FrameReceiver;
+use lab::frame::{FrameReceiver, FrameSender};
 use lab::link;
 use lab::socket::{Receiver, payload};
 use model::table::OutputState;
+use packet::craft::{Craft, CraftChecksum};
 use packet::verdict::DropReason;
 use sys::packet_socket::VnetHeader;
 
@@ -107,6 +108,47 @@ fn a_merged_run_above_the_mtu_still_sends_its_short_last_packet() -> Result<()> 
     let output = &counters.outputs[&0];
     assert_eq!((output.sent.packets, output.sent.bytes), (1, 100));
     assert_eq!(output.dropped.0[DropReason::TooBig as usize], 9);
+    Ok(())
+}
+
+#[test]
+fn cuts_packets_above_the_mtu_where_the_output_allows_it() -> Result<()> {
+    let mut bed = Bed::new(1)?;
+    let mut output = bed.output(0, "239.10.1.1", 6001);
+    if let OutputState::Up(egress) = &mut output.state {
+        egress.mtu = 600;
+        egress.fragment = true;
+    }
+    let rule = bed.rule("cam1", "239.1.1.1", 5001, vec![output]);
+    bed.apply([rule])?;
+    let receiver = receiver(&bed)?;
+    let wire = FrameSender::open((&bed.chain.sender, "veth0"))?;
+    let mut craft = Craft::new(
+        "10.0.0.1:4000".parse()?,
+        "239.1.1.1:5001".parse()?,
+        payload(0, 1400),
+    );
+    craft.fragment = 0;
+    wire.send(&craft.frame())?;
+    craft.payload = payload(1, 1399);
+    craft.checksum = CraftChecksum::Partial;
+    let partial = VnetHeader {
+        flags: VnetHeader::NEEDS_CHECKSUM,
+        checksum_start: 34,
+        checksum_offset: 6,
+        ..VnetHeader::default()
+    };
+    wire.send_with(partial, &craft.frame())?;
+    receiver.expect(2, PATIENCE)?;
+    // With DF it is dropped.
+    craft.fragment = 0x4000;
+    wire.send_with(partial, &craft.frame())?;
+    bed.wait_for("the third packet is counted", |counters| {
+        counters.rules["cam1"].received.packets == 3
+    })?;
+    let output = bed.rule_counters("cam1")?.outputs[&0].clone();
+    assert_eq!((output.sent.packets, output.sent.bytes), (2, 2799));
+    assert_eq!(output.dropped.0[DropReason::TooBig as usize], 1);
     Ok(())
 }
 

@@ -1,0 +1,96 @@
+//! Copies above the MTU of an output that allows fragments: cut to size, UDP checksum finished.
+//!
+//! IPv4 without DF only, as any router would; in IPv6 only the sender may.
+
+use packet::checksum;
+use packet::datagram::Datagram;
+use packet::fragment;
+use packet::parse::ChecksumState;
+use packet::udp;
+
+use super::rewrite::{CopyHead, HEAD, Head};
+
+/// One piece of a copy, ready to send.
+#[derive(Debug)]
+pub(super) struct PieceOf<'p> {
+    /// What follows its headers.
+    pub(super) payload: &'p [u8],
+    /// More pieces of the copy follow.
+    pub(super) more: bool,
+    bytes: [u8; HEAD],
+    length: usize,
+}
+
+impl PieceOf<'_> {
+    /// Its headers.
+    pub(super) fn head(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Says whether a datagram may be cut.
+pub(super) const fn is_allowed(datagram: &Datagram) -> bool {
+    datagram.source.is_ipv4() && !datagram.dont_fragment
+}
+
+/// The datagrams of a packet, one unless it is a super-packet, each with its own headers.
+pub(super) fn datagrams<'p>(
+    head: &Head,
+    payload: &'p [u8],
+) -> impl Iterator<Item = (Head, &'p [u8])> {
+    let size = head
+        .datagram
+        .gso
+        .map_or(payload.len(), |gso| gso.size.into());
+    payload
+        .chunks(size.max(1))
+        .enumerate()
+        .map(move |(index, payload)| {
+            let single = head.datagram.gso.is_none();
+            let head = if single {
+                *head
+            } else {
+                head.segment(index as u16, payload.len() as u16)
+            };
+            (head, payload)
+        })
+}
+
+/// Cuts one datagram's copy into pieces for `mtu`.
+pub(super) fn pieces<'p>(
+    copy: &CopyHead,
+    datagram: &Datagram,
+    payload: &'p [u8],
+    mtu: usize,
+) -> impl Iterator<Item = PieceOf<'p>> {
+    let mut copy = *copy;
+    copy.forget_offload();
+    let ip_header = datagram.udp_offset - datagram.ip_offset;
+    if datagram.checksum == ChecksumState::Partial {
+        finish_checksum(copy.udp_mut(), payload);
+    }
+    let pieces = fragment::pieces(ip_header, udp::HEADER + payload.len(), mtu);
+    pieces.filter_map(move |piece| {
+        let first = piece.offset == 0;
+        let start = piece.offset.saturating_sub(udp::HEADER);
+        let end = piece.offset + piece.length - udp::HEADER;
+        let (mut bytes, length) = copy.with_udp(first);
+        let ip = bytes.get_mut(copy.ip_at()..length)?;
+        fragment::write_piece_header(ip, piece)?;
+        Some(PieceOf {
+            payload: payload.get(start..end)?,
+            more: piece.more,
+            bytes,
+            length,
+        })
+    })
+}
+
+/// Turns a partial checksum in `header` into a complete one.
+fn finish_checksum(header: &mut [u8], payload: &[u8]) {
+    let sum = u32::from(checksum::sum(header)) + u32::from(checksum::sum(payload));
+    let finished = checksum::transmitted_udp(!checksum::fold(sum));
+    if let Some(field) = header.get_mut(6..8) {
+        field.copy_from_slice(&finished.to_be_bytes());
+    }
+}
