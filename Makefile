@@ -64,7 +64,8 @@ agreement:
 bench:
 	dist/bootstrap bench
 	$(CARGO) build --release --locked --package mcr
-	$(SUDO) $(BINARY) bench report
+	$(SUDO) $(BINARY) bench run --quick
+	$(SUDO) $(BINARY) bench report --output target/bench/report.md --plots target/bench/plots
 
 .PHONY: install
 install: build

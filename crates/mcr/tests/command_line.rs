@@ -66,6 +66,7 @@ fn help_lists_every_subcommand_that_works_and_no_other() {
         "send",
         "receive",
         "demo",
+        "bench",
         "completions",
         "man",
     ] {
