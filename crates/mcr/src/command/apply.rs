@@ -17,6 +17,7 @@ use crate::render;
 ///
 /// Rules that stay the same lose no packet.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mcr apply /etc/mcr/mcr.toml\n  mcr apply new.toml --dry-run")]
 pub(crate) struct Args {
     /// The configuration, TOML
     file: PathBuf,
@@ -27,6 +28,7 @@ pub(crate) struct Args {
 
 /// Say what mcr apply would change.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mcr diff /etc/mcr/mcr.toml")]
 pub(crate) struct DiffArgs {
     /// The configuration, TOML
     file: PathBuf,

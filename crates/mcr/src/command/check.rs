@@ -14,6 +14,8 @@ use crate::{configuration, render};
 ///
 /// Exits with status 78 if something is wrong, and says what and where.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr check /etc/mcr/mcr.toml")]
 pub(crate) struct Args {
     /// The configuration, TOML
     file: PathBuf,

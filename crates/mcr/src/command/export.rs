@@ -8,9 +8,9 @@ use crate::failure::Failure;
 use crate::render;
 
 /// Print the running rules as a configuration file that mcr apply takes back unchanged.
-///
-/// To make rules added at run time permanent: mcr export > /etc/mcr/mcr.toml
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr export > /etc/mcr/mcr.toml        make rules added at run time permanent")]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {

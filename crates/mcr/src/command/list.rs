@@ -12,6 +12,9 @@ use crate::render;
 
 /// List the rules as configured; mcr stats shows what they do.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr list
+  mcr list --json | jq -r '.rules[].name'")]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {

@@ -13,6 +13,9 @@ use crate::render;
 ///
 /// Exits with status 3 if there is no rule of a name.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr remove cam1
+  mcr remove cam1 cam2")]
 pub(crate) struct Args {
     /// Names of the rules
     #[arg(required = true, value_name = "NAME")]

@@ -15,6 +15,8 @@ use crate::render;
 ///
 /// Exits with status 3 if there is no such rule.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr show cam1")]
 pub(crate) struct Args {
     /// Name of the rule
     name: String,

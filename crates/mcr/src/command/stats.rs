@@ -14,6 +14,9 @@ use crate::render;
 
 /// Show what every rule and output counted.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr stats --watch
+  mcr stats cam1 --json")]
 pub(crate) struct Args {
     /// Show it again and again, with rates, until interrupted
     #[arg(short, long)]
