@@ -69,6 +69,7 @@ impl Global {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(command::run::Args),
     Add(command::add::Args),
     Remove(command::remove::Args),
     List(command::list::Args),
@@ -85,6 +86,8 @@ pub(crate) enum Command {
     Completions(command::completions::Args),
     Man(command::man::Args),
     #[command(hide = true)]
+    Keeper(command::keeper::Args),
+    #[command(hide = true)]
     Worker(command::worker::Args),
 }
 
@@ -92,6 +95,7 @@ impl Command {
     /// The name as the command line has it, for messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Run(_) => "run",
             Self::Add(_) => "add",
             Self::Remove(_) => "remove",
             Self::List(_) => "list",
@@ -107,6 +111,7 @@ impl Command {
             Self::Bench(_) => "bench",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
+            Self::Keeper(_) => "keeper",
             Self::Worker(_) => "worker",
         }
     }
@@ -124,4 +129,58 @@ fn instance(text: &str) -> Result<String, String> {
         return Err("an instance name has 1 to 32 letters, digits, - or _".to_owned());
     }
     Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use model::config::{Config, ConfigFile};
+    use model::ruleset::Policy;
+
+    use super::*;
+
+    /// The documents for users, by name.
+    fn documents() -> Vec<(&'static str, String)> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let read = |name| (name, fs::read_to_string(root.join(name)).unwrap());
+        ["README.md", "docs/operations.md"].map(read).into()
+    }
+
+    #[test]
+    fn commands_in_the_documents_are_well_formed() {
+        let mut seen = 0;
+        for (name, text) in documents() {
+            for line in text.lines().filter(|line| line.starts_with("    mcr ")) {
+                let command = line.split(['>', '&', '|', '#']).next().unwrap_or_default();
+                let parsed = Cli::try_parse_from(command.split_whitespace());
+                assert!(parsed.is_ok(), "{name}: {line}: {}", parsed.unwrap_err());
+                seen += 1;
+            }
+        }
+        assert!(seen > 5, "{seen}");
+    }
+
+    #[test]
+    fn configurations_in_the_documents_are_good() {
+        let mut seen = 0;
+        for (name, text) in documents() {
+            for block in text.split("```toml\n").skip(1) {
+                let file = ConfigFile {
+                    name: name.to_owned(),
+                    text: block.split("```").next().unwrap_or_default().to_owned(),
+                };
+                let loaded = Config::load(&[file], Policy::default());
+                assert!(loaded.is_ok(), "{}", loaded.unwrap_err());
+                seen += 1;
+            }
+        }
+        assert!(seen > 1, "{seen}");
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        definition().debug_assert();
+    }
 }

@@ -7,10 +7,12 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod export;
+pub(crate) mod keeper;
 pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod receive;
 pub(crate) mod remove;
+pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod stats;
@@ -26,6 +28,7 @@ use crate::failure::Failure;
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let global = cli.global;
     match cli.command {
+        Command::Run(args) => run::run(args, &global),
         Command::Add(args) => add::run(args, &global),
         Command::Remove(args) => remove::run(args, &global),
         Command::List(args) => list::run(&args, &global),
@@ -41,6 +44,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Bench(args) => bench::run(&args, global.json),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::Keeper(args) => keeper::run(&args),
         Command::Worker(args) => Ok(worker::run(&args)),
     }
 }

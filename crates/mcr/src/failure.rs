@@ -34,8 +34,13 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(status: Status, message: impl fmt::Display) -> Self {
+        Self::with_code(status as u8, message)
+    }
+
+    /// For errors that bring their own exit status.
+    pub(crate) fn with_code(status: u8, message: impl fmt::Display) -> Self {
         Self {
-            status: status as u8,
+            status,
             message: message.to_string(),
         }
     }

@@ -5,6 +5,7 @@ mod command;
 mod configuration;
 mod control;
 mod failure;
+mod logging;
 mod render;
 
 use std::process::ExitCode;

@@ -233,5 +233,5 @@ fn apply_makes_the_difference_and_a_dry_run_does_not() {
 fn a_second_daemon_of_the_same_name_is_refused_by_name_and_process() {
     let Some(bed) = bed(None) else { return };
     let id = bed.daemon.id().to_string();
-    bed.fails(&["run"], 1, &[bed.daemon.instance(), &id]);
+    bed.fails(&["run"], 69, &[bed.daemon.instance(), &id]);
 }

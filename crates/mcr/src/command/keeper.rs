@@ -1,0 +1,26 @@
+//! `mcr keeper`: holds membership sockets while no daemon runs; started by the daemon alone.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::failure::{Failure, Status};
+
+/// How long a daemon that died may take to come back before its memberships end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Hold membership sockets while the daemon restarts; mcr run starts it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Socket to be asked on
+    socket: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let kept = daemon::keeper::listen(&args.socket)
+        .and_then(|listener| daemon::keeper::serve(&listener, PATIENCE));
+    kept.map(|()| ExitCode::SUCCESS).map_err(|error| {
+        let message = format!("{}: {error}", args.socket.display());
+        Failure::new(Status::Unavailable, message)
+    })
+}

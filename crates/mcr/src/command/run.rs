@@ -1,0 +1,78 @@
+//! `mcr run`: the daemon.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use daemon::{DaemonError, Options};
+
+use super::PathChoice;
+use crate::cli::Global;
+use crate::failure::{Failure, Status};
+use crate::logging;
+
+/// Run the daemon in the foreground.
+///
+/// It stops on SIGTERM and Ctrl-C, detaches everything and prints final statistics; SIGHUP applies
+/// the configuration anew. Needs root, or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_SYS_ADMIN.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mcr run\n  mcr run --config my.toml --path userspace --workers 2\n  mcr run --instance studio --log json"
+)]
+pub(crate) struct Args {
+    /// The configuration, TOML; files in conf.d beside it belong to it [default:
+    /// /etc/mcr/mcr.toml if there is one]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Path of rules that do not choose one themselves
+    #[arg(long, value_enum, value_name = "PATH", default_value_t)]
+    path: PathChoice,
+    /// Workers of the userspace path [default: one per core it may use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+    /// Serve metrics, read only, on this address and port as well
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Leave the kernel path forwarding when the daemon stops; the next one takes over
+    #[arg(long)]
+    keep_forwarding: bool,
+    /// Permit 224.0.0.0/24 and ff02::/16 as inputs
+    #[arg(long)]
+    allow_link_local: bool,
+    /// Form of the log
+    #[arg(long, value_enum, value_name = "FORM", default_value_t)]
+    log: logging::Format,
+    /// Log more
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+    logging::start(args.log, args.verbose);
+    let program = std::env::current_exe().map_err(|error| {
+        let message = format!("cannot find the own program, to start workers with: {error}");
+        Failure::new(Status::Unavailable, message)
+    })?;
+    let subcommand = |name: &str| vec![program.clone().into_os_string(), name.into()];
+    let options = Options {
+        instance: global.instance.clone(),
+        socket: global.socket(),
+        config: args.config,
+        path: args.path.document(),
+        workers: args.workers.map_or(0, usize::from),
+        listen: args.listen,
+        worker_command: subcommand("worker"),
+        keeper_command: subcommand("keeper"),
+        keep_forwarding: args.keep_forwarding,
+        allow_link_local: args.allow_link_local,
+        ..Options::default()
+    };
+    daemon::run(options)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl From<DaemonError> for Failure {
+    fn from(error: DaemonError) -> Self {
+        Self::with_code(error.exit_code(), error)
+    }
+}
