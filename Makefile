@@ -38,7 +38,7 @@ lint:
 .PHONY: deny
 deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
-	    $(CARGO) deny --locked --offline check licenses bans sources; \
+	    $(CARGO) deny --locked check licenses bans sources; \
 	else \
 	    echo "skipped: cargo deny check: cargo-deny is not installed (cargo install --locked cargo-deny)"; \
 	fi
