@@ -254,8 +254,9 @@ fn start_stock_receiver(chain: &Chain, file: &Path) -> Result<Process> {
     let (interface, port) = rest.split_once(':').context("endpoint without port")?;
     let mut command = chain.sink.command("socat");
     command.arg("-u");
+    // SOL_SOCKET, SO_RCVBUFFORCE: socat has no word for it, and the default holds 50 ms.
     command.arg(format!(
-        "UDP4-RECV:{port},ip-add-membership={group}:{interface},rcvbufforce=16777216"
+        "UDP4-RECV:{port},ip-add-membership={group}:{interface},setsockopt-listen=1:33:i16777216"
     ));
     command.arg(format!("OPEN:{},creat,append", file.display()));
     let mut process = Process::start(command)?;

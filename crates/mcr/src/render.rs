@@ -34,7 +34,10 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
         .load_style(NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header.iter().map(|title| Cell::new(title.to_uppercase())));
+        .set_header(header);
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
     table
 }
 

@@ -149,8 +149,8 @@ impl Screen {
 
 fn summary(report: &Report) -> String {
     let header = [
-        "rule", "shows", "path", "output", "receiver", "sent", "relayed", "received", "lost",
-        "p50 µs", "p99 µs", "max µs",
+        "RULE", "SHOWS", "PATH", "OUTPUT", "RECEIVER", "SENT", "RELAYED", "RECEIVED", "LOST",
+        "P50 µs", "P99 µs", "MAX µs",
     ];
     let mut table = render::table(&header);
     for delivery in &report.deliveries {

@@ -30,7 +30,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
 }
 
 fn table(rules: &[RuleDocument]) -> String {
-    let mut table = render::table(&["rule", "inputs", "outputs", "options"]);
+    let mut table = render::table(&["RULE", "INPUTS", "OUTPUTS", "OPTIONS"]);
     for rule in rules {
         table.add_row([
             Cell::new(&rule.name),

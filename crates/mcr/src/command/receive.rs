@@ -129,17 +129,17 @@ fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
         return Ok(render::json(report)?);
     }
     let mut table = render::table(&[
-        "endpoint",
-        "packets",
-        "bytes",
-        "lost",
-        "duplicated",
-        "reordered",
-        "corrupt",
-        "min us",
-        "p50 us",
-        "p99 us",
-        "max us",
+        "ENDPOINT",
+        "PACKETS",
+        "BYTES",
+        "LOST",
+        "DUPLICATED",
+        "REORDERED",
+        "CORRUPT",
+        "MIN µs",
+        "P50 µs",
+        "P99 µs",
+        "MAX µs",
     ]);
     for endpoint in &report.endpoints {
         table.add_row(row(&endpoint.at, &endpoint.tally));

@@ -73,6 +73,11 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
 
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
-        Self::with_code(error.exit_code(), error)
+        let code = error.exit_code();
+        let says_what_to_do = matches!(error, DaemonError::NoPath { .. });
+        if code == Status::Privilege as u8 && !says_what_to_do {
+            return Self::new(Status::Privilege, format!("{error}; run it as root"));
+        }
+        Self::with_code(code, error)
     }
 }

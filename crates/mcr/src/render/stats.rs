@@ -9,14 +9,14 @@ use crate::render;
 
 /// Renders counters; with an earlier snapshot of them, rates too.
 pub(crate) fn table(now: &Stats, before: Option<&Stats>) -> String {
-    let mut header = vec!["rule", "state", "path", "endpoint", "packets", "bytes"];
+    let mut header = vec!["RULE", "STATE", "PATH", "ENDPOINT", "PACKETS", "BYTES"];
     if before.is_some() {
-        header.extend(["packets/s", "bits/s"]);
+        header.extend(["PACKETS/S", "RATE"]);
     }
-    header.push("dropped");
+    header.push("DROPPED");
     let notes = now.rules.iter().any(has_notes);
     if notes {
-        header.push("note");
+        header.push("NOTE");
     }
     let mut table = render::table(&header);
     for rule in &now.rules {
