@@ -24,6 +24,7 @@ use self::socket::{Listener, Purpose, listen};
 use crate::clock;
 use crate::endpoint::Listen;
 use crate::report::ReceiveReport;
+use sys::udp::option;
 use sys::udp::receive::ReceiveBatch;
 
 /// Receives per system call.
@@ -198,6 +199,10 @@ impl Run<'_> {
         // What the kernel already holds has arrived, and counts.
         if !self.has_enough() {
             (0..self.listeners.len()).for_each(|index| self.drain(index));
+        }
+        for listener in &self.listeners {
+            let dropped = option::dropped(listener.socket.as_fd()).unwrap_or(0);
+            self.account.dropped(listener.endpoint, dropped.into());
         }
         Ok(())
     }

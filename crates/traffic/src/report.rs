@@ -68,6 +68,7 @@ impl ReceiveReport {
             duplicated: sum(|tally| tally.duplicated),
             reordered: sum(|tally| tally.reordered),
             corrupt: sum(|tally| tally.corrupt),
+            receiver_dropped: sum(|tally| tally.receiver_dropped),
             latency_us,
             skew_us,
         };
@@ -100,6 +101,10 @@ pub struct Tally {
     pub reordered: u64,
     /// Packets with a changed byte.
     pub corrupt: u64,
+    /// Of the lost packets, those that reached the receiver but found its buffer full; absent when
+    /// there were none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub receiver_dropped: u64,
     /// From the intended send time to the kernel's receive timestamp.
     pub latency_us: Summary,
     /// Between the first and the last copy of one packet, where several endpoints receive the
@@ -114,4 +119,9 @@ impl Tally {
     pub fn has_loss(&self) -> bool {
         self.lost > 0 || self.corrupt > 0
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -78,6 +78,13 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         run.join()
     })
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    if report.total.receiver_dropped > 0 {
+        eprintln!(
+            "mcr receive: {} packets reached this host but found the receiver's buffers full; \
+             --method bpf counts without buffers",
+            report.total.receiver_dropped
+        );
+    }
     print(&report, json)?;
     Ok(if is_complete(args, &report) {
         ExitCode::SUCCESS

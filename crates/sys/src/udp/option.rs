@@ -84,14 +84,35 @@ pub fn enable_timestamps(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)
 }
 
-/// Asks for the count of datagrams the socket's full buffer dropped (SO_RXQ_OVFL).
-pub fn enable_overflow_count(socket: BorrowedFd<'_>) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1i32)
-}
-
 /// Lets the kernel hand over super-packets whole, with their segment size (UDP_GRO).
 pub fn enable_receive_offload(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_UDP, libc::UDP_GRO, &1i32)
+}
+
+/// Counts the datagrams that the socket itself dropped since it was made, mostly because its
+/// receive buffer was full (SO_MEMINFO).
+pub fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // linux/sock_diag.h: SK_MEMINFO_VARS, SK_MEMINFO_DROPS.
+    const VARIABLES: usize = 9;
+    const DROPS: usize = 8;
+    let mut memory = [0u32; VARIABLES];
+    let mut length = size_of_val(&memory) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `memory`, which lives during
+    // the call, and any bytes are valid integers.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            memory.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 {
+        Ok(memory[DROPS])
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 pub(crate) fn storage(address: IpAddr) -> libc::sockaddr_storage {

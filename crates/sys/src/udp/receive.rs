@@ -4,7 +4,7 @@ use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Room for the timestamp, the segment size, the overflow count and one more.
+/// Room for the timestamp, the segment size and more.
 const CONTROL_BYTES: usize = 128;
 
 #[repr(align(8))]
@@ -20,8 +20,6 @@ pub struct Received<'a> {
     pub segment: usize,
     /// When the kernel took it in, in nanoseconds of CLOCK_REALTIME, where asked for.
     pub timestamp_ns: Option<u64>,
-    /// Datagrams dropped by the socket since it was made (SO_RXQ_OVFL), where asked for.
-    pub overflow: Option<u32>,
     /// The datagram was longer than the buffer.
     pub truncated: bool,
 }
@@ -117,7 +115,6 @@ impl ReceiveBatch {
             bytes: &self.buffer[start..start + length],
             segment: length,
             timestamp_ns: None,
-            overflow: None,
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         };
         let control_length: usize = header.msg_hdr.msg_controllen as _;
@@ -147,9 +144,6 @@ impl Received<'_> {
                     let seconds = i64::from_ne_bytes(first(data)) as u64;
                     let nanoseconds = i64::from_ne_bytes(first(&data[8..])) as u64;
                     self.timestamp_ns = Some(seconds * 1_000_000_000 + nanoseconds);
-                }
-                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) if data.len() >= 4 => {
-                    self.overflow = Some(int(data) as u32);
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) if data.len() >= 4 => {
                     self.segment = int(data) as usize;

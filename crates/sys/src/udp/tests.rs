@@ -86,3 +86,20 @@ fn an_empty_datagram_is_a_datagram() {
     sender.send(&[]).unwrap();
     assert_eq!(collect(&receiver, 1), [(Vec::new(), None)]);
 }
+
+#[test]
+fn what_a_full_buffer_drops_is_counted() {
+    let (sender, receiver) = pair();
+    assert_eq!(option::dropped(receiver.as_fd()).unwrap(), 0);
+    receiver.set_recv_buffer_size(4096).unwrap();
+    // The kernel delivers over loopback before send returns.
+    for _ in 0..100 {
+        sender.send(&[0; 1000]).unwrap();
+    }
+    let dropped = option::dropped(receiver.as_fd()).unwrap();
+    assert!((90..100).contains(&dropped), "{dropped}");
+    assert_eq!(
+        collect(&receiver, 100 - dropped as usize).len() as u32,
+        100 - dropped
+    );
+}

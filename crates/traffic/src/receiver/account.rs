@@ -34,6 +34,7 @@ struct Endpoint {
     packets: u64,
     bytes: u64,
     corrupt: u64,
+    receiver_dropped: u64,
     streams: Vec<(StreamKey, Sequence)>,
     /// Index of each stream in `streams`.
     indices: HashMap<StreamKey, usize>,
@@ -77,6 +78,11 @@ impl Account {
         }
     }
 
+    /// Accounts for datagrams that the endpoint's own socket dropped.
+    pub(super) fn dropped(&mut self, endpoint: usize, packets: u64) {
+        self.endpoints[endpoint].receiver_dropped += packets;
+    }
+
     pub(super) fn report(&self) -> ReceiveReport {
         let endpoints = self.endpoints.iter().map(Endpoint::report).collect();
         let skew = self.skew.as_ref().and_then(Skew::summary);
@@ -99,6 +105,7 @@ impl Endpoint {
             packets: 0,
             bytes: 0,
             corrupt: 0,
+            receiver_dropped: 0,
             streams: Vec::new(),
             indices: HashMap::new(),
             latest: 0,
@@ -178,6 +185,7 @@ impl Endpoint {
                 duplicated: gaps.duplicated,
                 reordered: gaps.reordered,
                 corrupt: self.corrupt,
+                receiver_dropped: self.receiver_dropped,
                 latency_us: self
                     .latency
                     .as_ref()

@@ -103,6 +103,7 @@ fn report(endpoints: &[Listen], counts: &[Count]) -> ReceiveReport {
                 duplicated: count.duplicated,
                 reordered: count.reordered,
                 corrupt: 0,
+                receiver_dropped: 0,
                 latency_us: latency.summary(),
                 skew_us: None,
             },

@@ -1,0 +1,222 @@
+//! The command line of `mcr send`, and what it asks of the generator.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use model::endpoint::Endpoint;
+use traffic::capture::Capture;
+use traffic::endpoint::{self, Destination};
+use traffic::framing::Framing;
+use traffic::generator::{Faults, Method, Options, Sizes};
+
+use super::{seconds, usage};
+use crate::failure::Failure;
+
+/// Send test traffic that `mcr receive` can check.
+///
+/// Each destination is one stream; --rate, --bitrate, --count and --burst are per stream. Without
+/// --count and --duration it sends until interrupted. Packets are paced from their due times: a
+/// late one does not delay the next, and shows as latency at the receiver.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
+    /// PORT may be ranges, 239.1.1.0/24%eth0:5001-5010
+    #[arg(required = true, value_name = "DESTINATION")]
+    destinations: Vec<Endpoint>,
+    /// Packets per second of each stream; "max" for as fast as possible
+    #[arg(short, long, value_name = "PPS", default_value = "1000", value_parser = rate)]
+    rate: Rate,
+    /// Bits of UDP payload per second of each stream, such as 20M, in place of a packet rate
+    #[arg(short, long, value_name = "BITS", value_parser = number, conflicts_with = "rate")]
+    bitrate: Option<f64>,
+    /// Packets of each stream; with --replay, rounds through the capture
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+    /// Seconds to send
+    #[arg(short, long, value_name = "S", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Bytes of UDP payload: fixed (1024), a range (64-1400), a mix with weights
+    /// (64:7,576:4,1400:1) or imix [default: 1024, or 7 MPEG-TS packets]
+    #[arg(short, long, value_name = "BYTES")]
+    size: Option<Sizes>,
+    /// What stands around the header of the sequence check
+    #[arg(short, long, value_enum, default_value_t)]
+    framing: FramingArg,
+    /// Streams from each destination on, group and port counting up together (239.1.1.1:5001,
+    /// 239.1.1.2:5002, …; the last octet runs from 1 to 254)
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    streams: u32,
+    /// Packets of a stream that leave together
+    #[arg(long, value_name = "N")]
+    burst: Option<u64>,
+    /// Seconds during which the rate rises from 0
+    #[arg(long, value_name = "S", value_parser = seconds, default_value = "0")]
+    ramp: Duration,
+    /// Percentage of packets to leave out
+    #[arg(long, value_name = "%", default_value_t = 0.0)]
+    lose: f64,
+    /// Percentage of packets to send twice
+    #[arg(long, value_name = "%", default_value_t = 0.0)]
+    duplicate: f64,
+    /// Percentage of packets to send after their successor
+    #[arg(long, value_name = "%", default_value_t = 0.0)]
+    reorder: f64,
+    /// Percentage of packets to send with a changed byte
+    #[arg(long, value_name = "%", default_value_t = 0.0)]
+    corrupt: f64,
+    /// Seed of faults and sizes: the same seed makes the same choices
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Send the UDP datagrams of a pcap or pcapng file with its timing instead of test packets:
+    /// the file's first flow to the first destination, and so on
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "bitrate", "size", "framing",
+        "streams", "burst", "ramp", "lose", "duplicate", "reorder", "corrupt"])]
+    replay: Option<PathBuf>,
+    /// With --replay, how many times as fast as it was captured
+    #[arg(long, value_name = "X", default_value_t = 1.0, requires = "replay")]
+    speed: f64,
+    /// How packets are handed to the kernel
+    #[arg(long, value_enum, default_value_t)]
+    method: MethodArg,
+    /// TTL or hop limit
+    #[arg(long, default_value_t = 16)]
+    ttl: u8,
+    /// DSCP, 0 to 63
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..64))]
+    dscp: u8,
+    /// Source address; one that is not this host's takes raw frames
+    #[arg(long, value_name = "ADDR")]
+    source: Option<IpAddr>,
+    /// Source port
+    #[arg(long, value_name = "PORT")]
+    sport: Option<u16>,
+    /// CPU to run on
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum MethodArg {
+    /// Raw frames for a foreign source address; else sockets, with segmentation offload for packets
+    /// due at once from 100,000 packets per second on
+    #[default]
+    Auto,
+    /// UDP sockets, sendmmsg
+    Sockets,
+    /// UDP sockets with segmentation offload
+    Gso,
+    /// Whole Ethernet frames with complete checksums
+    Raw,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum FramingArg {
+    /// Nothing
+    #[default]
+    Own,
+    /// RTP, payload type 96
+    Rtp,
+    /// MPEG-TS packets of 188 bytes with continuity counters
+    Ts,
+    /// MPEG-TS packets in RTP, payload type 33
+    RtpTs,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Rate {
+    Pps(f64),
+    Max,
+}
+
+/// Reads what the arguments name, and turns them into options.
+pub(super) fn options(args: &Args) -> Result<Options, Failure> {
+    let mut destinations = Vec::new();
+    for first in &args.destinations {
+        for endpoint in endpoint::count_up(first, args.streams).map_err(usage)? {
+            destinations.extend(Destination::resolve(&endpoint).map_err(usage)?);
+        }
+    }
+    let framing = match args.framing {
+        FramingArg::Own => Framing::Own,
+        FramingArg::Rtp => Framing::Rtp,
+        FramingArg::Ts => Framing::Ts,
+        FramingArg::RtpTs => Framing::RtpTs,
+    };
+    let usual = Sizes::Fixed(framing.usual_size());
+    let sizes = args.size.clone().unwrap_or(usual);
+    Ok(Options {
+        rate_pps: rate_pps(args, &sizes),
+        sizes,
+        framing,
+        count: args.count,
+        duration: args.duration,
+        burst: args.burst,
+        ramp: args.ramp,
+        faults: Faults {
+            lose: args.lose,
+            duplicate: args.duplicate,
+            reorder: args.reorder,
+            corrupt: args.corrupt,
+        },
+        seed: args.seed,
+        replay: args.replay.as_deref().map(read_capture).transpose()?,
+        speed: args.speed,
+        method: match args.method {
+            MethodArg::Auto => Method::Auto,
+            MethodArg::Sockets => Method::Sockets,
+            MethodArg::Gso => Method::Gso,
+            MethodArg::Raw => Method::Raw,
+        },
+        ttl: args.ttl,
+        dscp: args.dscp,
+        source: args.source,
+        source_port: args.sport,
+        cpu: args.cpu,
+        ..Options::to(destinations)
+    })
+}
+
+fn rate_pps(args: &Args, sizes: &Sizes) -> Option<f64> {
+    match (args.bitrate, args.rate) {
+        (Some(bits), _) => Some(bits / 8.0 / sizes.mean()),
+        (None, Rate::Pps(rate)) => Some(rate),
+        (None, Rate::Max) => None,
+    }
+}
+
+fn read_capture(path: &Path) -> Result<Capture, Failure> {
+    let capture = Capture::open(path).map_err(usage)?;
+    eprintln!(
+        "{}: {} datagrams in {} flows over {:.3} s, {} other packets left out",
+        path.display(),
+        capture.datagrams(),
+        capture.flows.len(),
+        capture.length_ns() as f64 / 1e9,
+        capture.skipped
+    );
+    Ok(capture)
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    match text {
+        "max" => Ok(Rate::Max),
+        _ => number(text).map(Rate::Pps),
+    }
+}
+
+/// Reads a number above 0 with an optional k, M or G.
+fn number(text: &str) -> Result<f64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
+        Some(b'M') => (&text[..text.len() - 1], 1e6),
+        Some(b'G') => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    match digits.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number * unit),
+        Ok(_) => Err("must be above 0".to_owned()),
+        Err(_) => Err("not a number such as 1500, 400k or 1M".to_owned()),
+    }
+}
