@@ -21,6 +21,8 @@ pub(crate) mod worker;
 use std::fmt;
 use std::process::ExitCode;
 
+use api::reply::Change;
+
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 
@@ -46,6 +48,13 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Man(args) => man::run(&args),
         Command::Keeper(args) => keeper::run(&args),
         Command::Worker(args) => Ok(worker::run(&args)),
+    }
+}
+
+/// Says what keeps accepted rules from relaying all they should.
+fn warn(command: &str, change: &Change) {
+    for warning in &change.warnings {
+        eprintln!("mcr {command}: warning: {warning}");
     }
 }
 

@@ -179,6 +179,24 @@ fn what_contradicts_the_running_rules_is_refused() {
 }
 
 #[test]
+fn a_rule_for_an_unknown_interface_waits_and_says_so() {
+    let Some(bed) = bed(None) else { return };
+    let arguments = ["add", INPUT, "239.10.1.1%eth9:6001", "--name", "a"];
+    let added = bed.daemon.client(&arguments).unwrap();
+    assert!(added.status.success(), "{}", added.stderr);
+    for word in ["eth9", "have", "veth2"] {
+        assert!(
+            added.stderr.contains(word),
+            "no {word:?} in: {}",
+            added.stderr
+        );
+    }
+    let rule = bed.daemon.rule("a").unwrap();
+    let reason = rule.outputs[0].reason.as_deref().unwrap();
+    assert!(reason.contains("no interface eth9"), "{reason}");
+}
+
+#[test]
 fn export_is_a_configuration_that_applies_unchanged() {
     let Some(bed) = bed(Some(RULES)) else { return };
     let text = bed.daemon.mcr(&["export"]).unwrap();

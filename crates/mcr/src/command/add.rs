@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use model::document::{OutputDocument, RuleDocument, Scalar};
 use model::rule;
 use model::ruleset::{Policy, RuleSet};
-use serde_json::json;
 
 use super::PathChoice;
 use crate::cli::Global;
@@ -15,7 +14,8 @@ use crate::render;
 
 /// Add a rule: relay what arrives at INPUT to every OUTPUT.
 ///
-/// Prints the rule's name. Exits with status 3 if there is a rule of that name already.
+/// Prints the rule's name. A rule for an interface that does not exist yet is accepted with a
+/// warning, and waits. Exits with status 3 if there is a rule of that name already.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -66,9 +66,10 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let document = document(args);
     check(&document)?;
     let name = document.name.clone();
-    Control::open(global)?.add(vec![document])?;
+    let change = Control::open(global)?.add(vec![document])?;
+    super::warn("add", &change);
     if global.json {
-        render::json(&json!({ "added": [name] }))?;
+        render::json(&change)?;
     } else {
         render::text(&name)?;
     }

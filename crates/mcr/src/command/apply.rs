@@ -49,6 +49,7 @@ fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<ExitCode, Fail
     };
     let rules = configuration::read(file, policy)?.rules;
     let change = Control::open(global)?.replace(rules.to_documents(), dry_run)?;
+    super::warn(if dry_run { "diff" } else { "apply" }, &change);
     if global.json {
         render::json(&change)?;
     } else {

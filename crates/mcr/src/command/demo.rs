@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::reply::Stats;
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint};
 use lab::demo::{Delivery, Event, Options, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -155,6 +155,9 @@ fn summary(report: &Report) -> String {
     let mut table = render::table(&header);
     for delivery in &report.deliveries {
         table.add_row(row(delivery));
+    }
+    if let Some(outputs) = table.column_mut(3) {
+        outputs.set_constraint(ColumnConstraint::ContentWidth);
     }
     for column in 5..header.len() {
         if let Some(column) = table.column_mut(column) {

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use serde_json::json;
-
 use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::Failure;
@@ -23,10 +21,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
-    let names = args.names;
-    Control::open(global)?.remove(names.clone())?;
+    let change = Control::open(global)?.remove(args.names)?;
     if global.json {
-        render::json(&json!({ "removed": names }))?;
+        render::json(&change)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Traffic};
-use comfy_table::{Cell, CellAlignment, Table};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, Table};
 
 use crate::render;
 
@@ -22,6 +22,9 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>) -> String {
     for rule in &now.rules {
         let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
         add_rule(&mut table, rule, earlier, before.is_some(), notes);
+    }
+    if let Some(endpoints) = table.column_mut(3) {
+        endpoints.set_constraint(ColumnConstraint::ContentWidth);
     }
     for column in 4..header.len() - 1 - usize::from(notes) {
         if let Some(column) = table.column_mut(column) {
