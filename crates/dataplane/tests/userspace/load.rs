@@ -55,7 +55,7 @@ impl Load {
         let senders = bed
             .chain
             .sender
-            .run(|| (0..streams).map(|stream| connected(stream)).collect())?;
+            .run(|| (0..streams).map(connected).collect())?;
         let seen = Arc::new(Seen::default());
         let reader = {
             let seen = Arc::clone(&seen);

@@ -1,5 +1,7 @@
 //! The userspace path between real namespaces, with real workers: needs root.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod bed;
 mod death;
 mod fan_out;

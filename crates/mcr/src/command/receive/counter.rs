@@ -35,8 +35,11 @@ pub(super) fn run(options: &Options, control: &Control) -> Result<ReceiveReport,
     ))
 }
 
+/// A key to count, and the number of its endpoint.
+type Watched = (WatchKey, u32);
+
 /// The keys to count under the number of each endpoint, and the interfaces they are on.
-fn watch(endpoints: &[Listen]) -> Result<(Vec<(WatchKey, u32)>, Vec<u32>), Failure> {
+fn watch(endpoints: &[Listen]) -> Result<(Vec<Watched>, Vec<u32>), Failure> {
     let mut watched = Vec::new();
     let mut interfaces = Vec::new();
     for (number, endpoint) in endpoints.iter().enumerate() {
