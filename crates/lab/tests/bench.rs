@@ -1,0 +1,63 @@
+//! A smoke run of the bench: two scenarios at small size. It asserts delivery and reconciliation,
+//! never speed.
+
+use lab::bench::engine;
+use lab::bench::relay::Relay;
+use lab::bench::results::Trial;
+use lab::bench::scenario::Options;
+
+#[test]
+fn two_small_scenarios_deliver_everything_and_add_up() {
+    let relays = Relay::ALL.into_iter().filter(is_installed).collect();
+    let options = Options {
+        scenarios: vec![3, 5],
+        trials: 1,
+        quick: true,
+        relays,
+        streams: vec![3],
+        rate_pps: Some(300.0),
+        packets: Some(150),
+        size: Some(200),
+        ..Options::default()
+    };
+    let mut watch = |_: engine::Progress<'_>| Ok(());
+    let results = engine::run(&options, "smoke", &mut watch).unwrap();
+    assert!(!results.cases.is_empty());
+    for case in &results.cases {
+        let what = format!("{}, scenario {}", case.relay, case.scenario);
+        if case.relay == Relay::KernelRouting.to_string() && case.scenario == 5 {
+            assert!(case.skipped.is_some(), "{what}: 50 outputs are beyond it");
+            continue;
+        }
+        assert_eq!(case.skipped, None, "{what}");
+        assert_eq!(case.trials.len(), 1, "{what}");
+        for trial in &case.trials {
+            check(&what, trial);
+        }
+    }
+}
+
+fn check(what: &str, trial: &Trial) {
+    assert!(trial.sent > 0, "{what}");
+    assert_eq!(trial.missing(), 0, "{what}: {:?}", trial.drops);
+    assert_eq!(trial.unexplained(), 0, "{what}: {:?}", trial.drops);
+    if let Some(relay) = trial.relay {
+        assert_eq!(relay.received, trial.sent, "{what}");
+        assert_eq!(relay.sent, trial.expected, "{what}");
+        assert_eq!(relay.dropped, 0, "{what}");
+    }
+}
+
+fn is_installed(relay: &Relay) -> bool {
+    let program = match relay {
+        Relay::Socat => "socat",
+        Relay::KernelRouting => "smcrouted",
+        _ => return true,
+    };
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|directory| directory.join(program).exists());
+    if !found {
+        eprintln!("skipped: {relay}: {program} is not installed");
+    }
+    found
+}

@@ -1,0 +1,112 @@
+//! Snooping bridges: what nobody joins does not arrive, so MCR has to join.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::socket::{Receiver, Sender};
+use lab::topology::{Chain, DualBridge};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_millis(200);
+
+lab::on_both_paths!(
+    arrives_through_a_snooping_bridge_because_mcr_joined,
+    a_removed_rule_leaves_its_group,
+    crosses_two_bridges_to_the_sinks_that_joined,
+);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn arrives_through_a_snooping_bridge_because_mcr_joined(path: &str) {
+    let chain = Chain::snooping().unwrap();
+    let switch = chain.switch.as_ref().unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+
+    let before = link::statistics((&chain.relay, "veth1")).unwrap().received;
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 100, 200)
+        .unwrap();
+    let after = link::statistics((&chain.relay, "veth1")).unwrap().received;
+    assert!(after - before < 50, "the bridge filters nothing");
+
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%veth2:6001"])
+        .unwrap();
+    link::wait_for_member((switch, "br0"), "239.1.1.1").unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 100, 200)
+        .unwrap();
+    let sources = sink.expect(100, PATIENCE).unwrap();
+    assert!(sources.iter().all(|source| source.ip() == ip("10.0.1.1")));
+    let rule = daemon.settled("cam1", 100).unwrap();
+    assert!(rule.inputs[0].joined);
+    assert_eq!(rule.path, path);
+    assert_eq!(rule.outputs[0].sent.packets, 100);
+    assert_eq!(rule.outputs[0].sent.bytes, 100 * 200);
+}
+
+fn a_removed_rule_leaves_its_group(path: &str) {
+    let chain = Chain::snooping().unwrap();
+    let switch = chain.switch.as_ref().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%veth2:6001"])
+        .unwrap();
+    link::wait_for_member((switch, "br0"), "239.1.1.1").unwrap();
+    daemon.mcr(&["remove", "cam1"]).unwrap();
+    lab::wait::until("the bridge has forgotten the group", || {
+        let shown = switch.tool("bridge", "mdb show dev br0").unwrap();
+        !shown.contains("grp 239.1.1.1 ")
+    })
+    .unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 200)
+        .unwrap();
+    sink.expect_nothing(SILENCE).unwrap();
+}
+
+fn crosses_two_bridges_to_the_sinks_that_joined(path: &str) {
+    let bed = DualBridge::new(3).unwrap();
+    let daemon = Daemon::start(&bed.relay, Options::path(path)).unwrap();
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%veth2:6001"])
+        .unwrap();
+    let joined = bed.sinks[..2].iter().map(|sink| {
+        let end = (sink, "veth3");
+        Receiver::join(end, ip("239.10.1.1"), 6001).unwrap()
+    });
+    let joined: Vec<_> = joined.collect();
+    let before = link::statistics((&bed.sinks[2], "veth3")).unwrap().received;
+    link::wait_for_member((&bed.left, "br0"), "239.1.1.1").unwrap();
+    lab::wait::until("br1 has both members", || {
+        let shown = bed.right.tool("bridge", "mdb show dev br1").unwrap();
+        ["port0", "port1"]
+            .iter()
+            .all(|port| shown.contains(&format!("port {port} grp 239.10.1.1 ")))
+    })
+    .unwrap();
+
+    let sender = Sender::open((&bed.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 1000, 500)
+        .unwrap();
+    for sink in &joined {
+        sink.expect(1000, PATIENCE).unwrap();
+    }
+    daemon.settled("cam1", 1000).unwrap();
+    let after = link::statistics((&bed.sinks[2], "veth3")).unwrap().received;
+    assert!(
+        after - before < 500,
+        "a sink that did not join got the stream"
+    );
+}

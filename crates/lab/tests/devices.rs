@@ -1,0 +1,129 @@
+//! Inputs and outputs on links other than Ethernet wires: macvlan, bridge, VXLAN, tun.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use api::reply::State;
+use lab::daemon::{Daemon, Options};
+use lab::frame::FrameReceiver;
+use lab::link;
+use lab::process::Process;
+use lab::socket::{self, Receiver, Sender};
+use lab::topology::Chain;
+use lab::wait;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+lab::on_both_paths!(
+    leaves_by_a_macvlan,
+    leaves_by_a_bridge,
+    leaves_through_a_vxlan,
+    leaves_by_a_tun_device_without_a_link_header,
+    comes_in_by_a_bridge,
+);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn start(chain: &Chain, path: &str, input: &str, output: &str) -> (Daemon, Sender) {
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon.add("cam1", input, &[output]).unwrap();
+    daemon
+        .wait_for("cam1", "the output is up", |rule| {
+            rule.outputs[0].state == State::Up
+        })
+        .unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    (daemon, sender)
+}
+
+fn relay_ten(chain: &Chain, path: &str, output: &str, sink: &Receiver, source: &str) {
+    let (daemon, sender) = start(chain, path, "239.1.1.1%veth1:5001", output);
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
+        .unwrap();
+    let sources = sink.expect(10, PATIENCE).unwrap();
+    assert!(sources.iter().all(|from| from.ip() == ip(source)));
+    daemon.settled("cam1", 10).unwrap();
+}
+
+fn leaves_by_a_macvlan(path: &str) {
+    let chain = Chain::plain().unwrap();
+    link::macvlan((&chain.relay, "mv0"), "veth2").unwrap();
+    link::address((&chain.relay, "mv0"), "10.0.1.7/24").unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    relay_ten(&chain, path, "239.10.1.1%mv0:6001", &sink, "10.0.1.7");
+}
+
+fn leaves_by_a_bridge(path: &str) {
+    let chain = Chain::plain().unwrap();
+    link::veth((&chain.relay, "wire0"), (&chain.sink, "wire1")).unwrap();
+    link::address((&chain.sink, "wire1"), "10.0.6.2/24").unwrap();
+    link::snooping_bridge((&chain.relay, "br0")).unwrap();
+    link::bridge_port((&chain.relay, "wire0"), "br0").unwrap();
+    link::address((&chain.relay, "br0"), "10.0.6.1/24").unwrap();
+    let sink = Receiver::join((&chain.sink, "wire1"), ip("239.10.1.1"), 6001).unwrap();
+    link::wait_for_member((&chain.relay, "br0"), "239.10.1.1").unwrap();
+    relay_ten(&chain, path, "239.10.1.1%br0:6001", &sink, "10.0.6.1");
+}
+
+fn leaves_through_a_vxlan(path: &str) {
+    let chain = Chain::plain().unwrap();
+    link::vxlan((&chain.relay, "vx0"), 42, "10.0.1.1", "10.0.1.2").unwrap();
+    link::vxlan((&chain.sink, "vx0"), 42, "10.0.1.2", "10.0.1.1").unwrap();
+    link::address((&chain.relay, "vx0"), "10.0.8.1/24").unwrap();
+    link::address((&chain.sink, "vx0"), "10.0.8.2/24").unwrap();
+    let sink = Receiver::join((&chain.sink, "vx0"), ip("239.10.1.1"), 6001).unwrap();
+    relay_ten(&chain, path, "239.10.1.1%vx0:6001", &sink, "10.0.8.1");
+}
+
+fn leaves_by_a_tun_device_without_a_link_header(path: &str) {
+    let chain = Chain::plain().unwrap();
+    // A tun device has a carrier only while a process holds its other end.
+    let mut command = chain.relay.command("socat");
+    command.args([
+        "-u",
+        "TUN:10.0.7.1/24,up,iff-no-pi,tun-name=tun0",
+        "OPEN:/dev/null",
+    ]);
+    let holder = Process::start(command).unwrap();
+    wait::until("the tun device is there", || {
+        chain
+            .relay
+            .ip("link show dev tun0 up")
+            .is_ok_and(|text| text.contains("LOWER_UP"))
+    })
+    .unwrap_or_else(|error| panic!("{error:#}: {}", holder.stderr()));
+    let wire = FrameReceiver::open((&chain.relay, "tun0")).unwrap();
+    let output = "239.10.1.1%tun0:6001";
+    let (daemon, sender) = start(&chain, path, "239.1.1.1%veth1:5001", output);
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
+        .unwrap();
+    for number in 0..10 {
+        let to_group = |packet: &[u8]| packet.get(16..20) == Some([239, 10, 1, 1].as_slice());
+        let packet = wire.receive(PATIENCE, to_group).unwrap().expect("a packet");
+        assert_eq!(packet.bytes[12..16], [10, 0, 7, 1], "source");
+        assert_eq!(socket::number(&packet.bytes[28..]).unwrap(), number);
+    }
+    daemon.settled("cam1", 10).unwrap();
+}
+
+fn comes_in_by_a_bridge(path: &str) {
+    let chain = Chain::plain().unwrap();
+    link::snooping_bridge((&chain.relay, "br0")).unwrap();
+    link::bridge_port((&chain.relay, "veth1"), "br0").unwrap();
+    link::address((&chain.relay, "br0"), "10.0.0.3/24").unwrap();
+    let output = "239.10.1.1%veth2:6001";
+    let (daemon, sender) = start(&chain, path, "239.1.1.1%br0:5001", output);
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    link::wait_for_member((&chain.relay, "br0"), "239.1.1.1").unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
+        .unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    daemon.settled("cam1", 10).unwrap();
+}

@@ -1,0 +1,119 @@
+//! Loops: refused where the rules show them, ended by TTL or `own_source` where they do not.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use lab::daemon::{Daemon, Options};
+use lab::frame::FrameSender;
+use lab::link;
+use lab::namespace::Namespace;
+use lab::socket::{self, Receiver, Sender};
+use lab::topology::Chain;
+use packet::craft::Craft;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+lab::on_both_paths!(
+    a_rule_set_that_feeds_itself_is_refused,
+    a_packet_from_an_own_address_is_dropped_and_counted,
+    a_decrement_ends_a_loop_between_two_relays,
+    an_output_may_leave_by_the_input_interface_under_another_group,
+);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn craft(source: &str, ttl: u8) -> Vec<u8> {
+    let source: SocketAddr = source.parse().unwrap();
+    let destination: SocketAddr = "239.1.1.1:5001".parse().unwrap();
+    let mut craft = Craft::new(source, destination, socket::payload(0, 100));
+    craft.ttl = ttl;
+    craft.frame()
+}
+
+fn a_rule_set_that_feeds_itself_is_refused(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon
+        .add("there", "239.1.1.1%veth1:5001", &["239.10.1.1%veth1:6001"])
+        .unwrap();
+    let back = [
+        "add",
+        "239.10.1.1%veth1:6001",
+        "239.1.1.1%veth1:5001",
+        "--name",
+        "back",
+    ];
+    let refused = daemon.client(&back).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("back"), "{}", refused.stderr);
+    assert_eq!(daemon.stats().unwrap().rules.len(), 1);
+}
+
+fn a_packet_from_an_own_address_is_dropped_and_counted(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%veth2:6001"])
+        .unwrap();
+    let wire = FrameSender::open((&chain.sender, "veth0")).unwrap();
+    wire.send(&craft("10.0.1.1:4000", 8)).unwrap();
+    let rule = daemon.settled("cam1", 1).unwrap();
+    assert_eq!(rule.dropped.get("own_source"), Some(&1));
+    assert_eq!(rule.outputs[0].sent.packets, 0);
+}
+
+/// Two relays in a ring: `one` sends to `two` by `there`, `two` back to `one` by `back`.
+fn a_decrement_ends_a_loop_between_two_relays(path: &str) {
+    let (one, two) = (
+        Namespace::new("one").unwrap(),
+        Namespace::new("two").unwrap(),
+    );
+    link::veth((&one, "there0"), (&two, "there1")).unwrap();
+    link::veth((&two, "back0"), (&one, "back1")).unwrap();
+    link::address((&one, "there0"), "10.0.1.1/24").unwrap();
+    link::address((&two, "there1"), "10.0.1.2/24").unwrap();
+    link::address((&two, "back0"), "10.0.2.1/24").unwrap();
+    link::address((&one, "back1"), "10.0.2.2/24").unwrap();
+    let first = Daemon::start(&one, Options::path(path)).unwrap();
+    let second = Daemon::start(&two, Options::path(path)).unwrap();
+    let output = ["239.1.1.1%there0:5001,ttl=dec"];
+    first.add("ring", "239.1.1.1%back1:5001", &output).unwrap();
+    let output = ["239.1.1.1%back0:5001,ttl=dec"];
+    second
+        .add("ring", "239.1.1.1%there1:5001", &output)
+        .unwrap();
+
+    let wire = FrameSender::open((&two, "back0")).unwrap();
+    wire.send(&craft("192.0.2.1:4000", 16)).unwrap();
+    let ended = |daemon: &Daemon| {
+        let rule = daemon.rule("ring").unwrap();
+        let expired = rule.outputs[0].dropped.get("ttl_expired");
+        (rule.received.packets, expired.copied().unwrap_or(0))
+    };
+    lab::wait::until("the packet's TTL has run out", || {
+        ended(&first).1 + ended(&second).1 == 1
+    })
+    .unwrap();
+    // It passed a relay at each TTL from 16 down to 1.
+    assert_eq!(ended(&first).0 + ended(&second).0, 16);
+}
+
+fn an_output_may_leave_by_the_input_interface_under_another_group(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%veth1:6001"])
+        .unwrap();
+    let back = Receiver::join((&chain.sender, "veth0"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
+        .unwrap();
+    let sources = back.expect(10, PATIENCE).unwrap();
+    assert!(sources.iter().all(|source| source.ip() == ip("10.0.0.2")));
+    daemon.settled("cam1", 10).unwrap();
+}

@@ -1,0 +1,101 @@
+//! Multicast to unicast: on-link, through a gateway, and to nobody.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use api::reply::State;
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::namespace::Namespace;
+use lab::socket::{Receiver, Sender};
+use lab::topology::Chain;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+lab::on_both_paths!(
+    reaches_a_neighbour,
+    reaches_a_host_behind_a_gateway,
+    an_unresolved_neighbour_is_counted_and_stops_nothing,
+);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn start(chain: &Chain, path: &str, outputs: &[&str]) -> (Daemon, Sender) {
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon.add("cam1", "239.1.1.1%veth1:5001", outputs).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    (daemon, sender)
+}
+
+fn wait_until_up(daemon: &Daemon, output: usize) {
+    daemon
+        .wait_for("cam1", "the output is up", |rule| {
+            rule.outputs[output].state == State::Up
+        })
+        .unwrap();
+}
+
+fn reaches_a_neighbour(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let sink = Receiver::bind(&chain.sink, "10.0.1.2:7000".parse().unwrap()).unwrap();
+    let (daemon, sender) = start(&chain, path, &["10.0.1.2:7000"]);
+    wait_until_up(&daemon, 0);
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 100, 400)
+        .unwrap();
+    let sources = sink.expect(100, PATIENCE).unwrap();
+    assert!(sources.iter().all(|source| source.ip() == ip("10.0.1.1")));
+    daemon.settled("cam1", 100).unwrap();
+}
+
+fn reaches_a_host_behind_a_gateway(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let far = Namespace::new("far").unwrap();
+    link::veth((&chain.sink, "veth4"), (&far, "veth5")).unwrap();
+    link::address((&chain.sink, "veth4"), "10.0.9.1/24").unwrap();
+    link::address((&far, "veth5"), "10.0.9.9/24").unwrap();
+    far.ip("route add 10.0.1.0/24 via 10.0.9.1").unwrap();
+    chain.sink.sysctl("net/ipv4/ip_forward", "1").unwrap();
+    chain
+        .relay
+        .ip("route add 10.0.9.0/24 via 10.0.1.2")
+        .unwrap();
+
+    let receiver = Receiver::bind(&far, "10.0.9.9:7000".parse().unwrap()).unwrap();
+    let (daemon, sender) = start(&chain, path, &["10.0.9.9:7000,ttl=9"]);
+    wait_until_up(&daemon, 0);
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 100, 400)
+        .unwrap();
+    receiver.expect(100, PATIENCE).unwrap();
+    daemon.settled("cam1", 100).unwrap();
+}
+
+fn an_unresolved_neighbour_is_counted_and_stops_nothing(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let outputs = ["10.0.1.77:7000", "239.10.1.1%veth2:6001"];
+    let (daemon, sender) = start(&chain, path, &outputs);
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 50, 400)
+        .unwrap();
+    sink.expect(50, PATIENCE).unwrap();
+    let rule = daemon.settled("cam1", 50).unwrap();
+    assert_eq!(rule.outputs[0].state, State::Down);
+    assert_eq!(rule.outputs[0].dropped.get("no_neighbour"), Some(&50));
+    assert_eq!(rule.outputs[1].sent.packets, 50);
+
+    // The neighbour comes, and with it the output, by itself.
+    link::address((&chain.sink, "veth3"), "10.0.1.77/24").unwrap();
+    let late = Receiver::bind(&chain.sink, "10.0.1.77:7000".parse().unwrap()).unwrap();
+    wait_until_up(&daemon, 0);
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 50, 400)
+        .unwrap();
+    late.expect(50, PATIENCE).unwrap();
+    daemon.settled("cam1", 100).unwrap();
+}
