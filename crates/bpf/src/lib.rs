@@ -7,6 +7,7 @@
     reason = "bpf(2) and maps shared with the kernel by mmap; each use names its invariant"
 )]
 
+pub mod attached;
 pub mod grace;
 mod interface;
 pub mod layout;

@@ -3,6 +3,7 @@
 pub mod capability;
 pub mod clock;
 pub mod descriptor;
+pub mod ethtool;
 pub mod membership;
 pub mod netns;
 pub mod packet_socket;

@@ -1,0 +1,162 @@
+//! The features of an interface that `ethtool -k` shows, read and switched through the same ioctl.
+//!
+//! Features are known by the kernel's own names (`rx-gro-list`), whose numbers differ between
+//! kernels and are asked for each time.
+
+#![expect(
+    unsafe_code,
+    reason = "SIOCETHTOOL takes a pointer to a buffer whose size its first words tell"
+)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_SFEATURES: u32 = 0x3b;
+const ETH_SS_FEATURES: u32 = 4;
+const ETH_GSTRING_LEN: usize = 32;
+/// Bytes of `struct ethtool_get_features_block`: available, requested, active, never_changed.
+const GET_BLOCK: usize = 16;
+/// Bytes of `struct ethtool_set_features_block`: valid, requested.
+const SET_BLOCK: usize = 8;
+
+/// One feature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// The kernel's name.
+    pub name: String,
+    /// Whether it is in effect.
+    pub active: bool,
+    /// Whether it can be switched.
+    pub available: bool,
+}
+
+/// Reads all features of an interface of the calling thread's network namespace.
+///
+/// # Errors
+/// `ENODEV` for an unknown interface, `EOPNOTSUPP` where the kernel has no such call.
+pub fn features(interface: &str) -> io::Result<Vec<Feature>> {
+    let names = names(interface)?;
+    let blocks = names.len().div_ceil(32);
+    let mut buffer = header(&[ETHTOOL_GFEATURES, blocks as u32], blocks * GET_BLOCK);
+    ioctl(interface, &mut buffer)?;
+    let features = names.into_iter().enumerate().map(|(number, name)| {
+        let bit = |word: usize| {
+            let at = 8 + number / 32 * GET_BLOCK + word * 4;
+            word_at(&buffer, at) >> (number % 32) & 1 == 1
+        };
+        Feature {
+            name,
+            available: bit(0),
+            active: bit(2),
+        }
+    });
+    Ok(features
+        .filter(|feature| !feature.name.is_empty())
+        .collect())
+}
+
+/// Switches one feature of an interface.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a feature that the kernel does not know or the driver cannot switch, `EPERM`
+/// without CAP_NET_ADMIN.
+pub fn switch(interface: &str, feature: &str, on: bool) -> io::Result<()> {
+    let names = names(interface)?;
+    let number = names.iter().position(|name| name == feature);
+    let number = number.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
+    let blocks = names.len().div_ceil(32);
+    let mut buffer = header(&[ETHTOOL_SFEATURES, blocks as u32], blocks * SET_BLOCK);
+    let at = 8 + number / 32 * SET_BLOCK;
+    let bit = 1_u32 << (number % 32);
+    buffer[at..at + 4].copy_from_slice(&bit.to_ne_bytes());
+    let requested = if on { bit } else { 0 };
+    buffer[at + 4..at + 8].copy_from_slice(&requested.to_ne_bytes());
+    ioctl(interface, &mut buffer)?;
+    let now = features(interface)?;
+    match now.iter().find(|have| have.name == feature) {
+        Some(have) if have.active == on => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+    }
+}
+
+/// The names of all features, in the order of their numbers.
+fn names(interface: &str) -> io::Result<Vec<String>> {
+    // struct ethtool_sset_info: cmd, reserved, sset_mask (u64), one count.
+    let mut info = header(&[ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0], 4);
+    ioctl(interface, &mut info)?;
+    let count = word_at(&info, 16) as usize;
+    let words = [ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32];
+    let mut strings = header(&words, count * ETH_GSTRING_LEN);
+    ioctl(interface, &mut strings)?;
+    let name = |bytes: &[u8]| {
+        let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
+        text.to_string_lossy().into_owned()
+    };
+    let names = strings[12..].chunks_exact(ETH_GSTRING_LEN);
+    Ok(names.map(name).collect())
+}
+
+/// The words of a request, and room for its answer.
+fn header(words: &[u32], room: usize) -> Vec<u8> {
+    let mut buffer: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    buffer.resize(buffer.len() + room, 0);
+    buffer
+}
+
+fn word_at(buffer: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&buffer[at..at + 4]);
+    u32::from_ne_bytes(word)
+}
+
+fn ioctl(interface: &str, buffer: &mut [u8]) -> io::Result<()> {
+    let socket = socket(
+        AddressFamily::Inet,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    // SAFETY: all-zero bytes are a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
+    // SAFETY: the kernel reads and writes as much of `buffer` as its header says, and every caller
+    // sizes it by the same count it puts there; `buffer` and `request` outlive the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut request) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_interface_is_no_device() {
+        let error = features("no-such-device0").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        let error = features("a-name-that-is-too-long").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn loopback_has_its_known_features() {
+        let features = features("lo").unwrap();
+        let named = |name| features.iter().find(|feature| feature.name == name);
+        assert!(named("rx-gro").is_some(), "{features:?}");
+        assert!(named("loopback").unwrap().active);
+    }
+}
