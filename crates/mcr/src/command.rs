@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod keeper;
 pub(crate) mod list;
@@ -42,6 +43,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Export(args) => export::run(&args, &global),
         Command::Send(args) => send::run(&args, global.json),
         Command::Receive(args) => receive::run(&args, global.json),
+        Command::Doctor(args) => doctor::run(&args, &global),
         Command::Demo(args) => demo::run(&args, global.json),
         Command::Bench(args) => bench::run(&args, global.json),
         Command::Completions(args) => completions::run(&args),

@@ -4,6 +4,7 @@ mod cli;
 mod command;
 mod configuration;
 mod control;
+mod doctor;
 mod failure;
 mod logging;
 mod render;

@@ -1,0 +1,176 @@
+//! `mcr doctor`: says what keeps multicast from flowing on this host, and mends what is safe.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use model::placement::PathChoice;
+use model::ruleset::{Policy, RuleSet};
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::control::Control;
+use crate::doctor::scene::{Rules, Scene};
+use crate::doctor::{self, Finding, Outcome, Severity, repair};
+use crate::failure::{Failure, Status};
+use crate::{configuration, render};
+
+const CONFIGURATION: &str = "/etc/mcr/mcr.toml";
+
+/// Find what keeps multicast from flowing on this host.
+///
+/// Looks at interfaces, bridges, packet filters, offloads, other programs and privileges, with the
+/// rules of the running daemon, of --config, or of /etc/mcr/mcr.toml. Says what it saw and what to
+/// do. Exits with status 5 if something stops traffic.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr doctor                                judge the running rules
+  mcr doctor --config new.toml              judge rules before they run
+  mcr doctor --fix                          mend what is safe to mend, until the next boot
+  mcr doctor --json | jq .findings")]
+pub(crate) struct Args {
+    /// Judge the rules of this file instead of the daemon's
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Mend what is safe: a forced IGMP version, rx-gro-list, a missing querier on a bridge
+    #[arg(long)]
+    fix: bool,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let scene = Scene::look(rules(args, global)?)?;
+    let mut outcomes = doctor::examine(&scene);
+    if args.fix {
+        let findings = outcomes
+            .iter_mut()
+            .flat_map(|outcome| &mut outcome.findings);
+        findings.for_each(repair::carry_out);
+    }
+    let (origin, count) = (&scene.rules.origin, scene.rules.set.len());
+    if global.json {
+        let findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
+        let checks = outcomes.iter().map(|outcome| outcome.check);
+        render::json(&json!({
+            "rules": count,
+            "rules_from": origin,
+            "checks": checks.collect::<Vec<_>>(),
+            "findings": findings.collect::<Vec<_>>(),
+        }))?;
+    } else {
+        render::text(&report(origin, count, &outcomes))?;
+    }
+    let mut findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
+    Ok(if findings.any(Finding::stops) {
+        ExitCode::from(Status::Loss as u8)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The rules to judge: those of the file, else of the daemon, else of the usual file.
+fn rules(args: &Args, global: &Global) -> Result<Rules, Failure> {
+    if let Some(file) = &args.config {
+        return of_file(file);
+    }
+    match of_daemon(global) {
+        Ok(rules) => Ok(rules),
+        Err(_) if Path::new(CONFIGURATION).exists() => of_file(Path::new(CONFIGURATION)),
+        Err(_) => Ok(Rules {
+            origin: format!(
+                "no rules: no daemon answers at {} and there is no {CONFIGURATION}; name a file with --config",
+                global.socket().display()
+            ),
+            ..Rules::default()
+        }),
+    }
+}
+
+fn of_file(file: &Path) -> Result<Rules, Failure> {
+    let policy = Policy {
+        allow_link_local: true,
+    };
+    let config = configuration::read(file, policy)?;
+    Ok(Rules {
+        choices: config.path_choices(PathChoice::Auto),
+        set: config.rules,
+        origin: file.display().to_string(),
+        stats: None,
+    })
+}
+
+fn of_daemon(global: &Global) -> Result<Rules, Failure> {
+    let control = Control::open(global)?;
+    let documents = control.rules()?.rules;
+    let policy = Policy {
+        allow_link_local: true,
+    };
+    let set = RuleSet::from_documents(&documents, policy)
+        .map_err(|problems| Failure::new(Status::Refused, problems))?;
+    Ok(Rules {
+        set,
+        origin: format!("the daemon at {}", global.socket().display()),
+        stats: Some(control.stats()?),
+        ..Rules::default()
+    })
+}
+
+fn report(origin: &str, rules: usize, outcomes: &[Outcome]) -> String {
+    let plural = if rules == 1 { "" } else { "s" };
+    let mut text = format!("{rules} rule{plural} from {origin}\n\n");
+    for outcome in outcomes {
+        let worst = outcome.findings.first().map(|finding| finding.severity);
+        let word = worst.map_or("ok", word);
+        text.push_str(&format!(
+            "{word:<6} {:<13} {}\n",
+            outcome.check, outcome.looks_at
+        ));
+        for finding in &outcome.findings {
+            text.push_str(&paragraph(finding));
+        }
+    }
+    let findings = || outcomes.iter().flat_map(|outcome| &outcome.findings);
+    let of = |severity| findings().filter(move |finding| finding.severity == severity);
+    let fixed = findings()
+        .filter(|finding| finding.fixed == Some(true))
+        .count();
+    text.push_str(&format!(
+        "\n{} found that stop traffic, {} that harm, {} to note; {fixed} mended\n",
+        of(Severity::Stops).count(),
+        of(Severity::Harms).count(),
+        of(Severity::Note).count(),
+    ));
+    let mendable = findings().filter(|finding| finding.fix.is_some() && finding.fixed.is_none());
+    if mendable.count() > 0 {
+        text.push_str("mcr doctor --fix mends what stands under \"--fix:\"\n");
+    }
+    text
+}
+
+const fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Stops => "STOPS",
+        Severity::Harms => "HARMS",
+        Severity::Note => "note",
+    }
+}
+
+fn paragraph(finding: &Finding) -> String {
+    let mut text = format!(
+        "       {} {}: {}\n",
+        word(finding.severity),
+        finding.subject,
+        finding.evidence
+    );
+    if !finding.remedy.is_empty() {
+        text.push_str(&format!("         do: {}\n", finding.remedy));
+    }
+    if let Some(fix) = &finding.fix {
+        let done = match finding.fixed {
+            Some(true) => "done",
+            Some(false) => "failed",
+            None => "--fix",
+        };
+        text.push_str(&format!("         {done}: {fix}\n"));
+    }
+    text
+}

@@ -1,0 +1,74 @@
+//! Which paths this host can run at all, and what keeps it from the others.
+
+use std::path::Path;
+
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use super::scene::Scene;
+use super::{Finding, Severity};
+
+const BPFFS: &str = "/sys/fs/bpf";
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let (kernel, userspace) = (&scene.support.kernel, &scene.support.userspace);
+    match (kernel, userspace) {
+        (Err(kernel), Err(userspace)) => found.push(
+            Finding::new(
+                Severity::Stops,
+                "host",
+                format!("no path is left: kernel path: {kernel}; userspace path: {userspace}"),
+            )
+            .remedy("run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"),
+        ),
+        (Err(reason), Ok(())) => found.push(
+            Finding::new(
+                Severity::Harms,
+                "host",
+                format!("only the userspace path is left, which is slower: {reason}"),
+            )
+            .remedy("run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"),
+        ),
+        (Ok(()), Err(reason)) => found.push(
+            Finding::new(
+                Severity::Harms,
+                "host",
+                format!("only the kernel path is left, so fragment=yes is not served: {reason}"),
+            )
+            .remedy("grant CAP_NET_RAW"),
+        ),
+        (Ok(()), Ok(())) => {}
+    }
+    found.extend(bpffs(scene));
+    found.extend(unplaced(scene));
+    found
+}
+
+/// Without bpffs nothing survives a restart; the daemon mounts it, if it may.
+fn bpffs(scene: &Scene) -> Option<Finding> {
+    let mounted = statfs(BPFFS).is_ok_and(|there| there.filesystem_type() == BPF_FS_MAGIC);
+    if mounted || scene.support.kernel.is_err() {
+        return None;
+    }
+    let evidence = if Path::new(BPFFS).exists() {
+        format!("no bpffs is mounted at {BPFFS}; mcr run mounts it when it starts")
+    } else {
+        format!(
+            "{BPFFS} does not exist, so nothing can be pinned: the kernel lacks CONFIG_BPF_SYSCALL, or /sys is hidden"
+        )
+    };
+    let finding = Finding::new(Severity::Note, BPFFS, evidence);
+    Some(finding.remedy(format!("mount -t bpf bpf {BPFFS}")))
+}
+
+/// Rules that no path serves here.
+fn unplaced(scene: &Scene) -> Vec<Finding> {
+    let unserved = { scene.compiled.rules.iter() }.filter(|rule| !rule.placement.serves);
+    let finding = |rule: &model::compile::RuleView| {
+        let subject = format!("rule {:?}", rule.name);
+        let evidence = rule.placement.reason.clone();
+        Finding::new(Severity::Stops, subject, evidence)
+            .remedy("set path=auto, or leave out the option that the path does not have")
+    };
+    unserved.map(finding).collect()
+}

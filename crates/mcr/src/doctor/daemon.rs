@@ -1,0 +1,90 @@
+//! What the running daemon itself knows to be wrong: joins that failed, outputs that are down.
+
+use api::reply::{OutputStats, RuleStats, State};
+
+use super::scene::Scene;
+use super::{Finding, Severity};
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let Some(stats) = &scene.rules.stats else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for rule in &stats.rules {
+        let seen = scene.compiled.rules.iter().find(|r| r.name == rule.name);
+        // What is wrong with interfaces and routes is the interface check's to say.
+        let pending = |at: &str| {
+            let input = seen.and_then(|seen| seen.inputs.iter().find(|input| input.at == at));
+            input.is_some_and(|input| input.pending.is_some())
+        };
+        let down = |to: &str| {
+            let output = seen.and_then(|seen| seen.outputs.iter().find(|output| output.to == to));
+            output.is_some_and(|output| output.down.is_some())
+        };
+        for input in rule.inputs.iter().filter(|input| !input.joined) {
+            if !pending(&input.at) {
+                found.push(not_joined(rule, &input.at, input.reason.as_deref()));
+            }
+        }
+        for output in rule.outputs.iter() {
+            if output.state == State::Down && !down(&output.to) {
+                found.push(output_down(rule, output));
+            }
+        }
+        found.extend(losses(rule));
+    }
+    found
+}
+
+fn subject(rule: &RuleStats) -> String {
+    format!("rule {:?}", rule.name)
+}
+
+fn not_joined(rule: &RuleStats, at: &str, reason: Option<&str>) -> Finding {
+    let reason = reason.unwrap_or("no reason given");
+    let evidence = format!("input {at} is not joined: {reason}");
+    Finding::new(Severity::Stops, subject(rule), evidence)
+        .remedy("ip maddress show lists what is joined; the daemon's log has the kernel's answer")
+}
+
+fn output_down(rule: &RuleStats, output: &OutputStats) -> Finding {
+    let reason = output.reason.as_deref().unwrap_or("no reason given");
+    let evidence = format!("output {} is down: {reason}", output.to);
+    Finding::new(Severity::Stops, subject(rule), evidence)
+        .remedy("it goes on by itself once that is mended")
+}
+
+/// Reasons of drops that have a remedy, with it.
+const REMEDIES: [(&str, &str); 4] = [
+    (
+        "malformed",
+        "look at the sender: lengths or checksums of its packets contradict each other",
+    ),
+    (
+        "own_source",
+        "a bridge or another relay sends this host's own copies back: break that loop",
+    ),
+    (
+        "too_big",
+        "raise the egress MTU, make the sender's packets smaller, or set fragment=yes",
+    ),
+    (
+        "egress_full",
+        "lengthen the queue: ip link set IFACE txqueuelen 10000, or use a faster link",
+    ),
+];
+
+fn losses(rule: &RuleStats) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (reason, remedy) in REMEDIES {
+        let own = rule.dropped.get(reason).copied().unwrap_or(0);
+        let of_outputs = rule.outputs.iter();
+        let of_outputs = of_outputs.filter_map(|output| output.dropped.get(reason));
+        let count = own + of_outputs.sum::<u64>();
+        if count > 0 {
+            let evidence = format!("{count} packets were dropped as {reason} since it was added");
+            found.push(Finding::new(Severity::Harms, subject(rule), evidence).remedy(remedy));
+        }
+    }
+    found
+}

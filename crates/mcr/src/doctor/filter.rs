@@ -1,0 +1,242 @@
+//! A packet filter as far as it can be judged from outside: chains of rules whose tests may be
+//! true, false or unknown for a given packet.
+
+use std::net::IpAddr;
+
+use model::net::Prefix;
+
+/// The packet to judge.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    /// `igmp`, `icmpv6` or `udp`.
+    pub(crate) protocol: &'static str,
+    pub(crate) is_ipv4: bool,
+    pub(crate) destination: IpAddr,
+    pub(crate) port: Option<u16>,
+    /// The ICMPv6 type's name.
+    pub(crate) icmp_type: Option<&'static str>,
+    /// Interface it comes in or leaves by.
+    pub(crate) interface: String,
+    /// Whether it comes in.
+    pub(crate) comes_in: bool,
+}
+
+/// What a rule may ask about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    InInterface,
+    OutInterface,
+    Protocol,
+    Family,
+    Source,
+    Destination,
+    DestinationPort,
+    State,
+    IcmpType,
+}
+
+/// A value that a field is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Word(String),
+    Net(Prefix),
+    Ports(u16, u16),
+}
+
+/// One test of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Test {
+    /// The field is (or is not) one of the values.
+    Is {
+        field: Field,
+        values: Vec<Value>,
+        negated: bool,
+    },
+    /// Nothing that can be judged here.
+    Unknown,
+}
+
+/// What a rule does with a packet that passes its tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Accept,
+    Drop,
+    Jump(String),
+    Goto(String),
+    Return,
+    /// Counts, logs, marks: the next rule follows.
+    Continue,
+}
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub(crate) struct FilterRule {
+    pub(crate) tests: Vec<Test>,
+    pub(crate) target: Target,
+    /// How to name it to the operator.
+    pub(crate) text: String,
+}
+
+/// A chain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chain {
+    pub(crate) family: String,
+    pub(crate) table: String,
+    pub(crate) name: String,
+    /// `input`, `output`, …; empty for chains that are only jumped to.
+    pub(crate) hook: String,
+    /// The device of a netdev chain.
+    pub(crate) device: Option<String>,
+    pub(crate) drops_by_default: bool,
+    pub(crate) rules: Vec<FilterRule>,
+}
+
+impl Chain {
+    /// Says whether packets of this family, device and direction come by.
+    pub(crate) fn sees(&self, packet: &Packet) -> bool {
+        let hook = match packet.comes_in {
+            true => matches!(self.hook.as_str(), "ingress" | "prerouting" | "input"),
+            false => matches!(self.hook.as_str(), "output" | "postrouting" | "egress"),
+        };
+        let family = match self.family.as_str() {
+            "inet" | "netdev" => true,
+            "ip" => packet.is_ipv4,
+            "ip6" => !packet.is_ipv4,
+            _ => false,
+        };
+        let device = self.device.as_ref();
+        hook && family && device.is_none_or(|device| *device == packet.interface)
+    }
+}
+
+/// What a chain does to a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Passes,
+    /// Dropped, by what.
+    Drops(String),
+    /// Dropped unless an earlier rule that cannot be judged accepts it.
+    MayDrop(String),
+}
+
+enum End {
+    Accepted,
+    Dropped(String),
+    Returned,
+}
+
+/// Sends a packet through a base chain.
+pub(crate) fn judge(chains: &[Chain], base: &Chain, packet: &Packet) -> Fate {
+    let mut doubtful = false;
+    let dropped = match walk(chains, base, packet, &mut doubtful, 0) {
+        End::Accepted => return Fate::Passes,
+        End::Dropped(text) => text,
+        End::Returned if base.drops_by_default => "its policy is drop".to_owned(),
+        End::Returned => return Fate::Passes,
+    };
+    if doubtful {
+        Fate::MayDrop(dropped)
+    } else {
+        Fate::Drops(dropped)
+    }
+}
+
+fn walk(chains: &[Chain], chain: &Chain, packet: &Packet, doubtful: &mut bool, depth: u8) -> End {
+    const DEEPEST: u8 = 16;
+    for rule in &chain.rules {
+        let outcome = all(rule.tests.iter().map(|test| passes(test, packet)));
+        match (outcome, &rule.target) {
+            (Some(false), _) | (_, Target::Continue) => {}
+            // What may accept is remembered; what may drop is given the benefit of the doubt.
+            (None, Target::Drop) => {}
+            (None, _) => *doubtful = true,
+            (Some(true), Target::Accept) => return End::Accepted,
+            (Some(true), Target::Drop) => return End::Dropped(rule.text.clone()),
+            (Some(true), Target::Return) => return End::Returned,
+            (Some(true), Target::Jump(name) | Target::Goto(name)) => {
+                let same = |c: &&Chain| {
+                    c.name == *name && c.table == chain.table && c.family == chain.family
+                };
+                let Some(next) = chains.iter().find(same).filter(|_| depth < DEEPEST) else {
+                    *doubtful = true;
+                    continue;
+                };
+                match walk(chains, next, packet, doubtful, depth + 1) {
+                    End::Returned if matches!(rule.target, Target::Jump(_)) => {}
+                    end => return end,
+                }
+            }
+        }
+    }
+    End::Returned
+}
+
+/// One that is false decides, whatever is not known of the others.
+fn all(outcomes: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    let mut known = Some(true);
+    for outcome in outcomes {
+        match outcome {
+            Some(false) => return Some(false),
+            None => known = None,
+            Some(true) => {}
+        }
+    }
+    known
+}
+
+/// True, false, or not to be known.
+fn passes(test: &Test, packet: &Packet) -> Option<bool> {
+    let Test::Is {
+        field,
+        values,
+        negated,
+    } = test
+    else {
+        return None;
+    };
+    let word = |have: &str| {
+        Some(
+            values
+                .iter()
+                .any(|value| matches!(value, Value::Word(w) if word_matches(w, have))),
+        )
+    };
+    let found = match field {
+        Field::InInterface if packet.comes_in => word(&packet.interface),
+        Field::OutInterface if !packet.comes_in => word(&packet.interface),
+        Field::InInterface | Field::OutInterface => Some(false),
+        Field::Protocol => word(packet.protocol),
+        Field::Family => word(if packet.is_ipv4 { "ipv4" } else { "ipv6" }),
+        // Neither queries nor reports belong to a connection.
+        Field::State => Some(
+            values
+                .iter()
+                .any(|value| matches!(value, Value::Word(w) if w == "new" || w == "untracked")),
+        ),
+        Field::IcmpType => packet.icmp_type.map(|have| {
+            values
+                .iter()
+                .any(|value| matches!(value, Value::Word(w) if w == have))
+        }),
+        Field::DestinationPort => Some(packet.port.is_some_and(|port| {
+            values.iter().any(|value| {
+                matches!(value, Value::Ports(first, last) if (*first..=*last).contains(&port))
+            })
+        })),
+        Field::Destination => Some(
+            values
+                .iter()
+                .any(|value| matches!(value, Value::Net(net) if net.contains(packet.destination))),
+        ),
+        Field::Source => None,
+    };
+    found.map(|found| found != *negated)
+}
+
+/// Interface names may end in a wildcard: `*` for nft, `+` for iptables.
+fn word_matches(pattern: &str, have: &str) -> bool {
+    match pattern.strip_suffix(['*', '+']) {
+        Some(start) => have.starts_with(start),
+        None => pattern == have,
+    }
+}

@@ -1,0 +1,147 @@
+//! Packet filters. What is relayed does not pass them, IGMP and MLD do: a filter that drops queries
+//! ends every stream behind a snooping switch after some minutes, one that drops reports at once.
+
+mod nft;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::filter::{Chain, Fate, Packet, judge};
+use super::scene::{Link, Scene};
+use super::{Finding, Severity};
+
+const ALL_HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
+const IGMPV3_ROUTERS: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 22));
+const ALL_NODES: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+const MLDV2_ROUTERS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16));
+
+/// A packet that has to get through, and what its loss means.
+struct Probe {
+    packet: Packet,
+    what: &'static str,
+    follows: &'static str,
+}
+
+pub(crate) fn nftables(scene: &Scene) -> Vec<Finding> {
+    if scene.rules.set.is_empty() {
+        return Vec::new();
+    }
+    match nft::chains() {
+        Ok(chains) => verdicts(scene, &chains),
+        Err(error) => {
+            let finding = Finding::new(
+                Severity::Note,
+                "nftables",
+                format!("its rules cannot be read: {error}"),
+            );
+            vec![finding.remedy("install nftables and run as root to have them checked")]
+        }
+    }
+}
+
+/// Judges every packet that matters in every chain it comes by.
+fn verdicts(scene: &Scene, chains: &[Chain]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for probe in probes(scene) {
+        let bases = chains.iter().filter(|chain| chain.sees(&probe.packet));
+        for base in bases {
+            let (severity, may, by) = match judge(chains, base, &probe.packet) {
+                Fate::Passes => continue,
+                Fate::Drops(by) => (Severity::Stops, "drops", by),
+                Fate::MayDrop(by) => (Severity::Harms, "may drop", by),
+            };
+            let Chain {
+                family,
+                table,
+                name,
+                hook,
+                ..
+            } = base;
+            let (what, follows) = (probe.what, probe.follows);
+            let evidence = format!(
+                "chain {family} {table} {name} (hook {hook}) {may} {what}: {by}; {follows}"
+            );
+            let finding = Finding::new(severity, &probe.packet.interface, evidence);
+            found.push(finding.remedy(remedy(base, &probe.packet)));
+        }
+    }
+    found
+}
+
+fn remedy(base: &Chain, packet: &Packet) -> String {
+    let what = match packet.protocol {
+        "igmp" => "meta l4proto igmp",
+        "icmpv6" => "icmpv6 type { mld-listener-query, mld2-listener-report }",
+        _ => return format!("accept {} in that chain", packet.destination),
+    };
+    let (family, table, name) = (&base.family, &base.table, &base.name);
+    format!("nft insert rule {family} {table} {name} {what} accept")
+}
+
+fn probes(scene: &Scene) -> Vec<Probe> {
+    let mut probes = Vec::new();
+    for link in scene.input_links() {
+        let inputs = scene.inputs();
+        let here = || {
+            inputs
+                .iter()
+                .filter(|(_, _, input)| input.index == link.index)
+        };
+        if here().any(|(_, endpoint, _)| endpoint.is_ipv4()) {
+            probes.push(query(link, true));
+            probes.push(report(link, true));
+        }
+        if here().any(|(_, endpoint, _)| !endpoint.is_ipv4()) {
+            probes.push(query(link, false));
+            probes.push(report(link, false));
+        }
+    }
+    probes
+}
+
+fn query(link: &Link, is_ipv4: bool) -> Probe {
+    Probe {
+        packet: control(link, is_ipv4, true),
+        what: if is_ipv4 {
+            "IGMP queries"
+        } else {
+            "MLD queries"
+        },
+        follows: "this host then never answers, and a snooping switch ends the stream some minutes \
+                  after the join",
+    }
+}
+
+fn report(link: &Link, is_ipv4: bool) -> Probe {
+    Probe {
+        packet: control(link, is_ipv4, false),
+        what: if is_ipv4 {
+            "IGMP reports"
+        } else {
+            "MLD reports"
+        },
+        follows: "no switch or router learns that this host wants the stream",
+    }
+}
+
+fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> Packet {
+    let destination = match (is_ipv4, comes_in) {
+        (true, true) => ALL_HOSTS,
+        (true, false) => IGMPV3_ROUTERS,
+        (false, true) => ALL_NODES,
+        (false, false) => MLDV2_ROUTERS,
+    };
+    let icmp_type = if comes_in {
+        "mld-listener-query"
+    } else {
+        "mld2-listener-report"
+    };
+    Packet {
+        protocol: if is_ipv4 { "igmp" } else { "icmpv6" },
+        is_ipv4,
+        destination,
+        port: None,
+        icmp_type: (!is_ipv4).then_some(icmp_type),
+        interface: link.name.clone(),
+        comes_in,
+    }
+}

@@ -1,0 +1,186 @@
+//! The nftables rules of this network namespace, from `nft --json list ruleset`.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use model::net::Prefix;
+use serde_json::Value as Json;
+
+use crate::doctor::filter::{Chain, Field, FilterRule, Target, Test, Value};
+
+/// Reads all chains with their rules.
+pub(super) fn chains() -> Result<Vec<Chain>> {
+    let output = Command::new("nft")
+        .args(["--json", "list", "ruleset"])
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .output()
+        .context("cannot start nft")?;
+    if !output.status.success() {
+        bail!("nft: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    parse(&serde_json::from_slice(&output.stdout).context("nft --json")?)
+}
+
+fn parse(ruleset: &Json) -> Result<Vec<Chain>> {
+    let items = ruleset["nftables"].as_array();
+    let items = items.context("nft --json: no list of objects")?;
+    let mut chains: Vec<Chain> = items
+        .iter()
+        .filter_map(|item| item.get("chain"))
+        .map(chain)
+        .collect();
+    for rule in items.iter().filter_map(|item| item.get("rule")) {
+        let owner = chains.iter_mut().find(|chain| {
+            chain.family == text(&rule["family"])
+                && chain.table == text(&rule["table"])
+                && chain.name == text(&rule["chain"])
+        });
+        if let Some(owner) = owner {
+            owner.rules.push(filter_rule(rule));
+        }
+    }
+    Ok(chains)
+}
+
+fn chain(json: &Json) -> Chain {
+    Chain {
+        family: text(&json["family"]),
+        table: text(&json["table"]),
+        name: text(&json["name"]),
+        hook: text(&json["hook"]),
+        device: json["dev"].as_str().map(str::to_owned),
+        drops_by_default: json["policy"] == "drop",
+        rules: Vec::new(),
+    }
+}
+
+fn filter_rule(json: &Json) -> FilterRule {
+    let mut rule = FilterRule {
+        tests: Vec::new(),
+        target: Target::Continue,
+        text: format!("rule with handle {}", json["handle"]),
+    };
+    for expression in json["expr"].as_array().into_iter().flatten() {
+        let Some((key, body)) = expression
+            .as_object()
+            .and_then(|object| object.iter().next())
+        else {
+            continue;
+        };
+        match key.as_str() {
+            "match" => rule.tests.push(test(body)),
+            "accept" => rule.target = Target::Accept,
+            "drop" | "reject" => rule.target = Target::Drop,
+            "return" => rule.target = Target::Return,
+            "jump" => rule.target = Target::Jump(text(&body["target"])),
+            "goto" => rule.target = Target::Goto(text(&body["target"])),
+            "counter" | "log" | "mangle" | "notrack" | "comment" => {}
+            // Limits, verdict maps, extensions of iptables: who knows.
+            "vmap" | "xt" => {
+                rule.tests.push(Test::Unknown);
+                rule.target = Target::Accept;
+            }
+            _ => rule.tests.push(Test::Unknown),
+        }
+    }
+    rule
+}
+
+fn test(json: &Json) -> Test {
+    let known = || {
+        let field = field(&json["left"])?;
+        let negated = match json["op"].as_str()? {
+            "==" | "in" => false,
+            "!=" => true,
+            _ => return None,
+        };
+        let values = values(field, &json["right"])?;
+        Some(Test::Is {
+            field,
+            values,
+            negated,
+        })
+    };
+    known().unwrap_or(Test::Unknown)
+}
+
+fn field(left: &Json) -> Option<Field> {
+    if let Some(meta) = left.get("meta") {
+        return match meta["key"].as_str()? {
+            "iifname" | "iif" => Some(Field::InInterface),
+            "oifname" | "oif" => Some(Field::OutInterface),
+            "l4proto" => Some(Field::Protocol),
+            "nfproto" | "protocol" => Some(Field::Family),
+            _ => None,
+        };
+    }
+    if let Some(payload) = left.get("payload") {
+        return match (payload["protocol"].as_str()?, payload["field"].as_str()?) {
+            ("ip", "protocol") | ("ip6", "nexthdr") => Some(Field::Protocol),
+            ("ip" | "ip6", "saddr") => Some(Field::Source),
+            ("ip" | "ip6", "daddr") => Some(Field::Destination),
+            ("udp" | "tcp" | "th", "dport") => Some(Field::DestinationPort),
+            ("icmpv6", "type") => Some(Field::IcmpType),
+            _ => None,
+        };
+    }
+    (left["ct"]["key"] == "state").then_some(Field::State)
+}
+
+fn values(field: Field, right: &Json) -> Option<Vec<Value>> {
+    if let Some(set) = right.get("set").and_then(Json::as_array) {
+        let each: Option<Vec<_>> = set.iter().map(|item| values(field, item)).collect();
+        return Some(each?.concat());
+    }
+    if let Some(list) = right.as_array() {
+        let each: Option<Vec<_>> = list.iter().map(|item| values(field, item)).collect();
+        return Some(each?.concat());
+    }
+    let value = match field {
+        Field::Source | Field::Destination => Value::Net(net(right)?),
+        Field::DestinationPort => ports(right)?,
+        _ => Value::Word(word(right)?),
+    };
+    Some(vec![value])
+}
+
+fn word(json: &Json) -> Option<String> {
+    if let Some(number) = json.as_u64() {
+        let name = match number {
+            2 => "igmp",
+            17 => "udp",
+            58 => "icmpv6",
+            _ => return Some(number.to_string()),
+        };
+        return Some(name.to_owned());
+    }
+    let word = json.as_str().filter(|word| !word.starts_with('@'))?;
+    Some(match word {
+        "ip" => "ipv4".to_owned(),
+        "ip6" => "ipv6".to_owned(),
+        "ipv6-icmp" => "icmpv6".to_owned(),
+        word => word.to_owned(),
+    })
+}
+
+fn net(json: &Json) -> Option<Prefix> {
+    if let Some(prefix) = json.get("prefix") {
+        let address = prefix["addr"].as_str()?.parse().ok()?;
+        let length = u8::try_from(prefix["len"].as_u64()?).ok()?;
+        return Some(Prefix::new(address, length));
+    }
+    Some(Prefix::host(json.as_str()?.parse().ok()?))
+}
+
+fn ports(json: &Json) -> Option<Value> {
+    let port = |json: &Json| u16::try_from(json.as_u64()?).ok();
+    if let Some(range) = json.get("range").and_then(Json::as_array) {
+        return Some(Value::Ports(port(range.first()?)?, port(range.get(1)?)?));
+    }
+    let port = port(json)?;
+    Some(Value::Ports(port, port))
+}
+
+fn text(json: &Json) -> String {
+    json.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,71 @@
+//! Receive offloads: one that corrupts what is rewritten, one that helps or harms.
+
+use model::table::Path;
+use sys::ethtool::{Feature, features};
+
+use super::repair::Repair;
+use super::scene::{Link, Scene};
+use super::{Finding, Severity};
+
+const LIST: &str = "rx-gro-list";
+const FORWARDING: &str = "rx-udp-gro-forwarding";
+const SEGMENTATION: &str = "tx-udp-segmentation";
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let links = scene.input_links();
+    let found = links.iter().filter_map(|link| {
+        let features = features(&link.name).ok()?;
+        list(scene, link, &features).or_else(|| forwarding(scene, link, &features))
+    });
+    found.collect()
+}
+
+fn is_on(features: &[Feature], name: &str) -> bool {
+    features
+        .iter()
+        .any(|feature| feature.name == name && feature.active)
+}
+
+fn list(scene: &Scene, link: &Link, features: &[Feature]) -> Option<Finding> {
+    if !is_on(features, LIST) {
+        return None;
+    }
+    let placed = scene.compiled.rules.iter();
+    let on_kernel = placed.filter(|rule| rule.placement.path == Path::Kernel);
+    let severity = match on_kernel.count() {
+        0 => Severity::Harms,
+        _ => Severity::Stops,
+    };
+    let name = &link.name;
+    let evidence = format!(
+        "{LIST} is on: it chains packets whose UDP checksums stay as they were when the addresses \
+         change, so receivers drop the copies"
+    );
+    let finding = Finding::new(severity, name, evidence);
+    let finding = finding.remedy(format!("ethtool -K {name} {LIST} off"));
+    Some(finding.repair(Repair::Feature {
+        interface: name.clone(),
+        feature: LIST.to_owned(),
+    }))
+}
+
+/// Merged packets pay where outputs can segment them again, and cost where they cannot.
+fn forwarding(scene: &Scene, link: &Link, input: &[Feature]) -> Option<Finding> {
+    if !is_on(input, FORWARDING) {
+        return None;
+    }
+    let outputs = scene.outputs();
+    let cannot = outputs.iter().find(|output| {
+        features(&output.link.name).is_ok_and(|features| !is_on(&features, SEGMENTATION))
+    })?;
+    let name = &link.name;
+    let evidence = format!(
+        "{FORWARDING} is on, but {} of rule {:?} cannot segment ({SEGMENTATION} is off): the CPU \
+         splits what was merged, once for each copy",
+        cannot.link.name, cannot.rule.name
+    );
+    let finding = Finding::new(Severity::Note, name, evidence);
+    Some(finding.remedy(format!(
+        "measure; ethtool -K {name} {FORWARDING} off if it does not pay"
+    )))
+}

@@ -1,0 +1,60 @@
+//! Other programs where the kernel path takes its packets: XDP before it, tcx beside it, clsact
+//! behind it.
+
+use model::table::Path;
+
+use super::scene::{Link, Scene};
+use super::{Finding, Severity};
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for link in scene.input_links() {
+        found.extend(xdp(link));
+        found.extend(tcx(link));
+        found.extend(clsact(scene, link));
+    }
+    found
+}
+
+fn xdp(link: &Link) -> Option<Finding> {
+    let (id, name) = (link.xdp?, &link.name);
+    let evidence = format!(
+        "XDP program {id} sees packets before MCR does; what it drops or redirects is never relayed"
+    );
+    let finding = Finding::new(Severity::Harms, name, evidence);
+    Some(finding.remedy(format!(
+        "bpftool prog show id {id} tells whose it is; ip link set {name} xdp off removes it"
+    )))
+}
+
+fn tcx(link: &Link) -> Vec<Finding> {
+    let attached = bpf::attached::tcx_ingress(&link.name).unwrap_or_default();
+    let relay = attached.iter().position(bpf::attached::Attached::is_relay);
+    let others = attached.iter().enumerate();
+    let others = others.filter(|(_, program)| !program.is_relay());
+    let found = others.map(|(place, program)| {
+        let (id, name) = (program.id, &program.name);
+        let evidence = if relay.is_some_and(|relay| relay < place) {
+            format!("tcx program {name} ({id}) comes after MCR's and does not see what is relayed")
+        } else {
+            format!(
+                "tcx program {name} ({id}) sees packets before MCR does; what it takes is never relayed"
+            )
+        };
+        Finding::new(Severity::Harms, &link.name, evidence)
+            .remedy(format!("bpftool net show dev {}; bpftool prog show id {id}", link.name))
+    });
+    found.collect()
+}
+
+fn clsact(scene: &Scene, link: &Link) -> Option<Finding> {
+    let mut rules = scene.compiled.rules.iter();
+    if !link.clsact || !rules.any(|rule| rule.placement.path == Path::Kernel) {
+        return None;
+    }
+    let name = &link.name;
+    let evidence = "a clsact or ingress qdisc is attached: its filters come after the kernel \
+                    path's tcx program and do not see what is relayed";
+    let finding = Finding::new(Severity::Note, name, evidence);
+    Some(finding.remedy(format!("tc filter show dev {name} ingress lists them")))
+}

@@ -1,0 +1,63 @@
+//! Interfaces and routes that rules need: there, up, with carrier, an address, and able to carry
+//! multicast.
+
+use model::compile::RuleView;
+
+use super::scene::{Link, Scene};
+use super::{Finding, Severity};
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let mut found: Vec<Finding> = scene.compiled.rules.iter().flat_map(troubles).collect();
+    let mut seen = Vec::new();
+    for (_, _, link) in scene.inputs() {
+        if seen.contains(&link.index) {
+            continue;
+        }
+        seen.push(link.index);
+        found.extend(no_multicast(link));
+        found.extend(port(scene, link));
+    }
+    found
+}
+
+fn troubles(rule: &RuleView) -> Vec<Finding> {
+    let subject = || format!("rule {:?}", rule.name);
+    let inputs = rule.inputs.iter().filter_map(|input| {
+        let pending = input.pending.as_ref()?;
+        let evidence = format!("input {}: {pending}", input.at);
+        Some(Finding::new(Severity::Stops, subject(), evidence))
+    });
+    let outputs = rule.outputs.iter().filter_map(|output| {
+        let down = output.down.as_ref()?;
+        let evidence = format!("output {}: {}", output.to, down.text);
+        Some(Finding::new(Severity::Stops, subject(), evidence))
+    });
+    let remedy = "the rule goes on by itself once that is mended; ip -br link, ip -br address";
+    let all = inputs.chain(outputs);
+    all.map(|finding| finding.remedy(remedy)).collect()
+}
+
+fn no_multicast(link: &Link) -> Option<Finding> {
+    if link.multicast || link.name == "lo" {
+        return None;
+    }
+    let name = &link.name;
+    let evidence = "its MULTICAST flag is off, so no IGMP or MLD report leaves it";
+    let finding = Finding::new(Severity::Stops, name, evidence);
+    Some(finding.remedy(format!("ip link set {name} multicast on")))
+}
+
+/// A port of a bridge or bond has no IP of its own: what it joins, nobody hears.
+fn port(scene: &Scene, link: &Link) -> Option<Finding> {
+    let master = scene.link_of(link.master?)?;
+    if !matches!(master.kind.as_str(), "bridge" | "bond" | "team") {
+        return None;
+    }
+    let (name, above, kind) = (&link.name, &master.name, &master.kind);
+    let evidence = format!(
+        "it is a port of {kind} {above}: its joins are not seen where {above}'s would be, and what \
+         is relayed from it no longer reaches {above} and its other ports"
+    );
+    let finding = Finding::new(Severity::Harms, name, evidence);
+    Some(finding.remedy(format!("write %{above} instead of %{name} in the input")))
+}

@@ -1,0 +1,78 @@
+//! Limits that are blamed for lost multicast, and the one that matters: the backlog behind veth.
+
+use super::scene::Scene;
+use super::{Finding, Severity};
+
+/// Packets of one NAPI poll, each of which may become a copy per output (net.core.dev_weight).
+const POLL: u64 = 64;
+/// The kernel's default of net.core.netdev_max_backlog.
+const BACKLOG: u64 = 1000;
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(memberships(scene));
+    found.extend(backlog(scene));
+    found.extend(io_uring(scene));
+    found
+}
+
+fn memberships(scene: &Scene) -> Option<Finding> {
+    let joins = scene.compiled.rules.iter().flat_map(|rule| &rule.inputs);
+    let joins = joins.flat_map(|input| &input.joins);
+    let groups: u64 = joins
+        .map(|join| 1_u64 << join.groups.host_bits().min(32))
+        .sum();
+    let limit = scene.number("net/ipv4/igmp_max_memberships")?;
+    if groups <= limit {
+        return None;
+    }
+    let evidence = format!(
+        "{groups} groups, and net.ipv4.igmp_max_memberships = {limit} per socket: MCR spreads them \
+         over sockets; nor does it need rmem_max or wmem_max"
+    );
+    Some(Finding::new(Severity::Note, "host", evidence).remedy("leave them as they are"))
+}
+
+/// A copy that leaves through a virtual link waits in the receiving CPU's backlog.
+fn backlog(scene: &Scene) -> Option<Finding> {
+    // Only the first network namespace shows it, to all of which it applies.
+    let shown = scene.number("net/core/netdev_max_backlog");
+    let limit = shown.unwrap_or(BACKLOG);
+    let rules = scene.rules.set.iter();
+    let widest = rules.max_by_key(|rule| rule.outputs.len())?;
+    let copies = widest.outputs.len() as u64 * POLL;
+    let outputs = scene.outputs();
+    let is_virtual = |kind: &str| matches!(kind, "veth" | "bridge" | "macvlan");
+    let mut own = { outputs.iter() }.filter(|output| output.rule.name == widest.name);
+    if copies <= limit || !own.any(|output| is_virtual(&output.link.kind)) {
+        return None;
+    }
+    let (severity, value) = match shown {
+        Some(_) => (Severity::Harms, format!("= {limit}")),
+        None => (
+            Severity::Note,
+            format!("is not shown in a namespace ({limit} by default)"),
+        ),
+    };
+    let evidence = format!(
+        "net.core.netdev_max_backlog {value}, and {} outputs of rule {:?} make up to {copies} \
+         copies of one poll of {POLL} packets: behind veth the rest is lost",
+        widest.outputs.len(),
+        widest.name
+    );
+    let finding = Finding::new(severity, "host", evidence);
+    Some(finding.remedy(format!(
+        "sysctl -w net.core.netdev_max_backlog={}",
+        copies * 8
+    )))
+}
+
+fn io_uring(scene: &Scene) -> Option<Finding> {
+    let disabled = scene.number("kernel/io_uring_disabled")?;
+    if disabled < 2 {
+        return None;
+    }
+    let evidence = "kernel.io_uring_disabled = 2: workers of the userspace path cannot start";
+    let finding = Finding::new(Severity::Harms, "host", evidence);
+    Some(finding.remedy("sysctl -w kernel.io_uring_disabled=0, or use the kernel path alone"))
+}

@@ -1,0 +1,32 @@
+//! Outputs that cannot take what an input brings.
+
+use super::scene::Scene;
+use super::{Finding, Severity};
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let inputs = scene.inputs();
+    let found = scene.outputs().into_iter().filter_map(|output| {
+        if output.spec.fragment {
+            return None;
+        }
+        let of_rule = inputs
+            .iter()
+            .filter(|(rule, ..)| rule.name == output.rule.name);
+        let (_, endpoint, link) = of_rule.max_by_key(|(_, _, link)| link.mtu)?;
+        if link.mtu <= output.link.mtu {
+            return None;
+        }
+        let (wide, narrow) = (link.mtu, output.link.mtu);
+        let evidence = format!(
+            "input {endpoint} may bring packets of {wide} bytes (MTU of {}), output {} sends at \
+             most {narrow} (MTU of {}): what is larger is dropped as too_big",
+            link.name, output.spec.to, output.link.name
+        );
+        let finding = Finding::new(Severity::Harms, format!("rule {:?}", output.rule.name), evidence);
+        Some(finding.remedy(format!(
+            "ip link set {} mtu {wide}, or smaller packets at the sender, or fragment=yes at the output",
+            output.link.name
+        )))
+    });
+    found.collect()
+}

@@ -1,0 +1,30 @@
+//! Snooping bridges without a querier. A switch that snoops forgets members nobody asks for: the
+//! stream starts and stops some minutes later. Linux's own bridge floods instead (`br_multicast_
+//! querier_exists()` in net/bridge), which loads every port.
+
+use super::repair::Repair;
+use super::scene::{Link, Scene};
+use super::{Finding, Severity};
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    scene.links.iter().filter_map(bridge).collect()
+}
+
+fn bridge(link: &Link) -> Option<Finding> {
+    let bridge = link.bridge.as_ref()?;
+    if !bridge.snoops || bridge.asks || bridge.hears.is_some() || !link.up {
+        return None;
+    }
+    let name = &link.name;
+    let evidence = "it snoops IGMP, asks for no members itself and hears no other querier: this \
+                    bridge floods every group to every port, and switches beyond it drop each \
+                    stream some 4 minutes after its join";
+    let finding = Finding::new(Severity::Harms, format!("bridge {name}"), evidence);
+    let finding = finding.remedy(format!(
+        "one querier per network: ip link set {name} type bridge mcast_querier 1"
+    ));
+    Some(finding.repair(Repair::Querier {
+        bridge: name.clone(),
+        index: link.index,
+    }))
+}

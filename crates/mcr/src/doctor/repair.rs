@@ -1,0 +1,83 @@
+//! What `--fix` may change: settings that can be taken back and that no other service needs
+//! otherwise. Everything lasts until the next boot only.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+
+use rtnetlink::LinkBridge;
+use serde::{Serialize, Serializer};
+
+use super::Finding;
+use super::scene::connect;
+
+/// One safe change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Repair {
+    /// Writes a kernel setting.
+    Setting { file: PathBuf, value: String },
+    /// Switches a feature of an interface off.
+    Feature { interface: String, feature: String },
+    /// Has a bridge ask for members.
+    Querier { bridge: String, index: u32 },
+}
+
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setting { file, value } => write!(f, "echo {value} > {}", file.display()),
+            Self::Feature { interface, feature } => {
+                write!(f, "ethtool -K {interface} {feature} off")
+            }
+            Self::Querier { bridge, .. } => {
+                write!(f, "ip link set {bridge} type bridge mcast_querier 1")
+            }
+        }
+    }
+}
+
+impl Serialize for Repair {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Carries out the repair of a finding that has one, and notes what it came to.
+pub(crate) fn carry_out(finding: &mut Finding) {
+    let Some(repair) = &finding.fix else { return };
+    match repair.run() {
+        Ok(()) => finding.fixed = Some(true),
+        Err(error) => {
+            finding.fixed = Some(false);
+            finding.remedy = format!("{} (tried: {error})", finding.remedy);
+        }
+    }
+}
+
+impl Repair {
+    fn run(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Setting { file, value } => Ok(fs::write(file, value)?),
+            Self::Feature { interface, feature } => {
+                Ok(sys::ethtool::switch(interface, feature, false)?)
+            }
+            Self::Querier { bridge, index } => ask_for_members(bridge, *index),
+        }
+    }
+}
+
+fn ask_for_members(bridge: &str, index: u32) -> anyhow::Result<()> {
+    const REQUEST_AND_ACK: u16 = 1 | 4;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let message = LinkBridge::new(bridge)
+        .index(index)
+        .mcast_querier(true)
+        .build();
+    runtime.block_on(async {
+        let handle = connect()?;
+        let request = handle.link().change(message).set_flags(REQUEST_AND_ACK);
+        Ok(request.execute().await?)
+    })
+}

@@ -1,0 +1,189 @@
+//! Everything the checks judge, read once: links, rules, sockets, settings, programs. Changes
+//! nothing.
+
+mod link;
+mod route;
+mod socket;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use api::reply::Stats;
+use model::compile::{Compiled, compile, next_hop_queries};
+use model::endpoint::Endpoint;
+use model::host::{Host, NextHop, NextHopQuery};
+use model::placement::{PathChoices, Support};
+use model::rule::{OutputSpec, Rule};
+use model::ruleset::RuleSet;
+use model::{net::Ifindex, wildcard};
+
+pub(crate) use link::Link;
+pub(crate) use route::connect;
+pub(crate) use socket::UdpSocket;
+
+use crate::failure::{Failure, Status};
+
+/// The rules to judge by, and where they came from.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) set: RuleSet,
+    pub(crate) choices: PathChoices,
+    /// A file, a daemon's socket, or why there are none.
+    pub(crate) origin: String,
+    /// What the daemon counts, if one answers.
+    pub(crate) stats: Option<Stats>,
+}
+
+/// The host as it was seen.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) rules: Rules,
+    pub(crate) links: Vec<Link>,
+    pub(crate) compiled: Compiled,
+    pub(crate) support: Support,
+    pub(crate) sockets: Vec<UdpSocket>,
+    next_hops: Host,
+    settings: PathBuf,
+}
+
+impl Scene {
+    /// Looks at the network namespace of the calling thread.
+    pub(crate) fn look(rules: Rules) -> Result<Self, Failure> {
+        let unavailable = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::new(Status::Unavailable, format!("cannot read {what}: {error}"))
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| unavailable("the network", &error))?;
+        let queries = next_hop_queries(&rules.set);
+        let (links, host) = runtime
+            .block_on(async {
+                let handle = route::connect()?;
+                let links = link::list(&handle).await?;
+                let host = route::host(&handle, &links, queries).await;
+                Ok::<_, route::Error>((links, host))
+            })
+            .map_err(|error| unavailable("links through netlink", &error))?;
+        let support = Support {
+            kernel: bpf::probe::probe().map_err(|error| error.to_string()),
+            userspace: dataplane::userspace::support().map_err(|error| error.to_string()),
+        };
+        let compiled = compile(&rules.set, &host, &support, &rules.choices);
+        Ok(Self {
+            rules,
+            links,
+            compiled,
+            support,
+            sockets: socket::list(),
+            next_hops: host,
+            settings: PathBuf::from("/proc/sys"),
+        })
+    }
+
+    pub(crate) fn link(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    pub(crate) fn link_of(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|link| link.index == index)
+    }
+
+    /// Every input with each interface that it listens on.
+    pub(crate) fn inputs(&self) -> Vec<(&Rule, &Endpoint, &Link)> {
+        let mut inputs = Vec::new();
+        for rule in &self.rules.set {
+            for endpoint in &rule.inputs {
+                let pattern = endpoint.interface.as_deref().unwrap_or_default();
+                let meant = |link: &&Link| {
+                    let wild = endpoint.has_wildcard() && link.name != "lo";
+                    link.name == pattern || (wild && wildcard::matches(pattern, &link.name))
+                };
+                let links = self.links.iter().filter(meant);
+                inputs.extend(links.map(|link| (rule, endpoint, link)));
+            }
+        }
+        inputs
+    }
+
+    /// Every output whose interface is there, with it and, for unicast, the next hop.
+    pub(crate) fn outputs(&self) -> Vec<Egress<'_>> {
+        let mut outputs = Vec::new();
+        for rule in &self.rules.set {
+            for spec in &rule.outputs {
+                outputs.extend(self.egress(rule, spec));
+            }
+        }
+        outputs
+    }
+
+    fn egress<'a>(&'a self, rule: &'a Rule, spec: &'a OutputSpec) -> Option<Egress<'a>> {
+        let named = spec.to.interface.as_deref();
+        if spec.to.is_multicast() {
+            let link = self.link(named?)?;
+            let via = None;
+            return Some(Egress {
+                rule,
+                spec,
+                link,
+                via,
+            });
+        }
+        let query = NextHopQuery {
+            destination: spec.to.destination.address,
+            interface: named.map(str::to_owned),
+        };
+        let (Ifindex(index), via) = match self.next_hops.next_hops.get(&query)? {
+            NextHop::NoRoute => return None,
+            NextHop::Unresolved { interface, via } | NextHop::Resolved { interface, via, .. } => {
+                (*interface, *via)
+            }
+        };
+        Some(Egress {
+            rule,
+            spec,
+            link: self.link_of(index)?,
+            via: Some(via).filter(|via| *via != query.destination),
+        })
+    }
+
+    /// The links that inputs listen on, each once, by name.
+    pub(crate) fn input_links(&self) -> Vec<&Link> {
+        let names: BTreeSet<&str> = self
+            .inputs()
+            .iter()
+            .map(|(_, _, link)| link.name.as_str())
+            .collect();
+        names
+            .into_iter()
+            .filter_map(|name| self.link(name))
+            .collect()
+    }
+
+    /// A kernel setting, named by its path below `/proc/sys`.
+    pub(crate) fn setting(&self, key: &str) -> Option<String> {
+        let text = fs::read_to_string(self.settings.join(key)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// A kernel setting that is a number.
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.setting(key)?.parse().ok()
+    }
+
+    /// Where a setting is, for a repair.
+    pub(crate) fn setting_file(&self, key: &str) -> PathBuf {
+        Path::new("/proc/sys").join(key)
+    }
+}
+
+/// An output that has an interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Egress<'a> {
+    pub(crate) rule: &'a Rule,
+    pub(crate) spec: &'a OutputSpec,
+    pub(crate) link: &'a Link,
+    /// The router that a unicast copy goes through, if any.
+    pub(crate) via: Option<std::net::IpAddr>,
+}

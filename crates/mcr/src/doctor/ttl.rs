@@ -1,0 +1,53 @@
+//! TTLs that end at the next router: senders of multicast use TTL 1 unless told otherwise
+//! (IP_MULTICAST_TTL, RFC 1112 section 6.1), and MCR keeps what arrives.
+
+use model::table::Ttl;
+
+use super::scene::Scene;
+use super::{Finding, Severity};
+
+pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for output in scene.outputs() {
+        let subject = format!("rule {:?}", output.rule.name);
+        let to = &output.spec.to;
+        match (output.spec.ttl, output.via) {
+            (Ttl::Keep | Ttl::Decrement, Some(router)) => {
+                let evidence = format!(
+                    "output {to} goes through router {router} with the TTL of the sender, and \
+                     senders of multicast use 1 unless told otherwise: the router drops it"
+                );
+                let finding = Finding::new(Severity::Harms, subject, evidence);
+                found.push(finding.remedy("set ttl=64 at the output"));
+            }
+            (Ttl::Set(1), Some(router)) => {
+                let evidence =
+                    format!("output {to} goes through router {router} with ttl=1, which drops it");
+                let finding = Finding::new(Severity::Stops, subject, evidence);
+                found.push(finding.remedy("set ttl=64 at the output"));
+            }
+            _ => {}
+        }
+    }
+    found.extend(expired(scene));
+    found
+}
+
+/// Packets that `ttl=dec` dropped already.
+fn expired(scene: &Scene) -> Vec<Finding> {
+    let rules = scene.rules.stats.iter().flat_map(|stats| &stats.rules);
+    let outputs = rules.flat_map(|rule| rule.outputs.iter().map(move |output| (rule, output)));
+    let expired = outputs.filter_map(|(rule, output)| {
+        let count = output
+            .dropped
+            .get("ttl_expired")
+            .filter(|count| **count > 0)?;
+        let evidence = format!(
+            "output {} dropped {count} packets as ttl_expired: they arrived with TTL 1",
+            output.to
+        );
+        let finding = Finding::new(Severity::Harms, format!("rule {:?}", rule.name), evidence);
+        Some(finding.remedy("raise the TTL at the sender, or set ttl=16 instead of ttl=dec"))
+    });
+    expired.collect()
+}

@@ -1,0 +1,386 @@
+//! `mcr doctor` in beds that are broken on purpose, each in one way, and in one that is not.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::net::IpAddr;
+
+use lab::link;
+use lab::namespace::Namespace;
+use lab::socket::Receiver;
+use lab::topology::Chain;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const RULE: &str = r#"version = 1
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%veth1:5001"
+outputs = ["239.10.1.1%veth2:6001"]
+"#;
+
+/// A relay between two networks, and a file of rules.
+struct Bed {
+    chain: Chain,
+    directory: TempDir,
+}
+
+/// What the doctor said.
+struct Diagnosis {
+    status: i32,
+    findings: Vec<Value>,
+}
+
+/// Relay and rules, or nothing where the test may not make namespaces.
+fn bed(rules: &str) -> Option<Bed> {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("mcr.toml"), rules).unwrap();
+    Some(Bed {
+        chain: Chain::plain().unwrap(),
+        directory,
+    })
+}
+
+impl Bed {
+    fn relay(&self) -> &Namespace {
+        &self.chain.relay
+    }
+
+    fn doctor(&self, arguments: &[&str]) -> Diagnosis {
+        let mut command = self.relay().command(env!("CARGO_BIN_EXE_mcr"));
+        self.examine(command.args(["doctor", "--json"]).args(arguments))
+    }
+
+    fn examine(&self, command: &mut std::process::Command) -> Diagnosis {
+        let file = self.directory.path().join("mcr.toml");
+        let output = command.arg("--config").arg(file).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.stdout.is_empty(), "{error}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        Diagnosis {
+            status: output.status.code().unwrap(),
+            findings: report["findings"].as_array().unwrap().clone(),
+        }
+    }
+}
+
+impl Diagnosis {
+    /// Expects one finding of this check with that severity, and these words in it.
+    #[track_caller]
+    fn has(&self, check: &str, severity: &str, words: &[&str]) -> &Value {
+        let found = self.findings.iter().find(|finding| {
+            let text = finding.to_string();
+            finding["check"] == check
+                && finding["severity"] == severity
+                && words.iter().all(|word| text.contains(word))
+        });
+        found.unwrap_or_else(|| panic!("no {check} {severity} {words:?} in {:#?}", self.findings))
+    }
+
+    /// Expects nothing of this check.
+    #[track_caller]
+    fn has_no(&self, check: &str) {
+        let found = self
+            .findings
+            .iter()
+            .find(|finding| finding["check"] == check);
+        assert_eq!(found, None);
+    }
+}
+
+fn nft(namespace: &Namespace, rules: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), rules).unwrap();
+    let path = file.path().to_str().unwrap();
+    namespace.tool("nft", &format!("-f {path}")).unwrap();
+}
+
+#[test]
+fn a_healthy_bed_has_nothing_that_stops_or_harms() {
+    let Some(bed) = bed(RULE) else { return };
+    nft(
+        bed.relay(),
+        "table inet filter {
+            chain input {
+                type filter hook input priority 0; policy drop;
+                ct state established,related accept
+                iifname \"lo\" accept
+                meta l4proto { igmp, icmp, ipv6-icmp } accept
+                tcp dport 22 accept
+            }
+            chain output { type filter hook output priority 0; policy accept; }
+        }",
+    );
+    let diagnosis = bed.doctor(&[]);
+    let bad: Vec<_> = { diagnosis.findings.iter() }
+        .filter(|finding| finding["severity"] != "note")
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert_eq!(diagnosis.status, 0);
+}
+
+#[test]
+fn without_rules_it_still_looks_at_the_host() {
+    let Some(bed) = bed("version = 1\n") else {
+        return;
+    };
+    assert_eq!(bed.doctor(&[]).status, 0);
+}
+
+#[test]
+fn finds_interfaces_that_are_missing_down_or_without_address() {
+    let Some(bed) = bed(&RULE.replace("veth2", "veth9")) else {
+        return;
+    };
+    bed.doctor(&[])
+        .has("interface", "stops", &["cam1", "veth9", "veth1"]);
+    link::down((bed.relay(), "veth1")).unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("interface", "stops", &["input", "veth1", "down"]);
+    assert_eq!(diagnosis.status, 5);
+}
+
+#[test]
+fn finds_an_egress_without_address_and_a_destination_without_route() {
+    let rules = RULE.replace(
+        "\"239.10.1.1%veth2:6001\"",
+        "\"239.10.1.1%veth2:6001\", \"10.99.0.1:7000\"",
+    );
+    let Some(bed) = bed(&rules) else { return };
+    bed.relay().ip("address flush dev veth2").unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("interface", "stops", &["veth2", "address"]);
+    diagnosis.has("interface", "stops", &["10.99.0.1", "no route"]);
+}
+
+#[test]
+fn finds_a_link_that_carries_no_multicast() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay().ip("link set veth1 multicast off").unwrap();
+    bed.doctor(&[])
+        .has("interface", "stops", &["veth1", "MULTICAST"]);
+}
+
+#[test]
+fn finds_an_input_that_is_a_port_of_a_bridge() {
+    let Some(bed) = bed(RULE) else { return };
+    link::snooping_bridge((bed.relay(), "br0")).unwrap();
+    link::bridge_port((bed.relay(), "veth1"), "br0").unwrap();
+    bed.doctor(&[]).has("interface", "harms", &["veth1", "br0"]);
+}
+
+#[test]
+fn finds_and_mends_a_snooping_bridge_without_querier() {
+    let Some(bed) = bed(RULE) else { return };
+    link::snooping_bridge((bed.relay(), "br0")).unwrap();
+    bed.doctor(&[]).has_no("querier");
+    bed.relay()
+        .ip("link set br0 type bridge mcast_querier 0")
+        .unwrap();
+    bed.doctor(&[]).has("querier", "harms", &["br0"]);
+    let mended = bed.doctor(&["--fix"]);
+    assert_eq!(mended.has("querier", "harms", &["br0"])["fixed"], true);
+    bed.doctor(&[]).has_no("querier");
+    let shown = bed.relay().ip("-d -j link show br0").unwrap();
+    assert!(shown.contains("\"mcast_querier\":1"), "{shown}");
+}
+
+#[test]
+fn finds_and_mends_a_forced_igmp_version() {
+    let rules = RULE.replace("239.1.1.1%", "10.0.0.1@232.1.1.1%");
+    let Some(bed) = bed(&rules) else { return };
+    bed.relay()
+        .sysctl("net/ipv4/conf/veth1/force_igmp_version", "2")
+        .unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("igmp-version", "stops", &["cam1", "force_igmp_version"]);
+    assert_eq!(diagnosis.status, 5);
+    let mended = bed.doctor(&["--fix"]);
+    assert_eq!(mended.has("igmp-version", "stops", &[])["fixed"], true);
+    assert_eq!(mended.status, 0);
+    bed.doctor(&[]).has_no("igmp-version");
+}
+
+#[test]
+fn a_forced_igmp_version_only_gets_a_note_where_no_source_is_asked_for() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay()
+        .sysctl("net/ipv4/conf/all/force_igmp_version", "2")
+        .unwrap();
+    bed.doctor(&[]).has("igmp-version", "note", &["veth1"]);
+}
+
+#[test]
+fn says_that_a_reverse_path_filter_does_not_matter() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay()
+        .sysctl("net/ipv4/conf/veth1/rp_filter", "1")
+        .unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("rpf", "note", &["does not matter", "strict"]);
+    assert_eq!(diagnosis.status, 0);
+}
+
+#[test]
+fn finds_filters_that_drop_queries_or_reports() {
+    let Some(bed) = bed(RULE) else { return };
+    nft(
+        bed.relay(),
+        "table inet filter {
+            chain input { type filter hook input priority 0; policy drop;
+                ct state established,related accept
+                tcp dport 22 accept
+            }
+            chain services { ip protocol igmp counter drop; }
+            chain output { type filter hook output priority 0; policy accept;
+                oifname \"veth2\" accept
+                ip daddr 224.0.0.0/4 jump services
+            }
+        }",
+    );
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has(
+        "firewall",
+        "stops",
+        &["IGMP queries", "policy", "inet filter input"],
+    );
+    diagnosis.has(
+        "firewall",
+        "stops",
+        &["IGMP reports", "handle", "inet filter output"],
+    );
+    assert_eq!(diagnosis.status, 5);
+}
+
+#[test]
+fn a_filter_that_cannot_be_judged_is_only_suspected() {
+    let Some(bed) = bed(RULE) else { return };
+    nft(
+        bed.relay(),
+        "table ip filter {
+            chain input { type filter hook input priority 0; policy drop;
+                ip saddr 10.0.0.0/8 accept
+            }
+        }",
+    );
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("firewall", "harms", &["may drop IGMP queries"]);
+    assert_eq!(diagnosis.status, 0);
+}
+
+#[test]
+fn finds_an_mtu_that_is_smaller_at_the_output() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay().ip("link set veth2 mtu 1400").unwrap();
+    bed.doctor(&[])
+        .has("mtu", "harms", &["cam1", "1500", "1400"]);
+}
+
+#[test]
+fn finds_a_ttl_that_ends_at_the_next_router() {
+    let rules = RULE.replace("239.10.1.1%veth2:6001", "10.9.9.9:7000");
+    let Some(bed) = bed(&rules) else { return };
+    bed.relay()
+        .ip("route add 10.9.9.0/24 via 10.0.1.2")
+        .unwrap();
+    bed.doctor(&[])
+        .has("ttl", "harms", &["10.9.9.9", "10.0.1.2", "ttl=64"]);
+}
+
+#[test]
+fn finds_and_mends_an_offload_that_corrupts_copies() {
+    let Some(bed) = bed(RULE) else { return };
+    link::features((bed.relay(), "veth1"), "rx-gro-list on").unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("gro", "stops", &["rx-gro-list", "veth1"]);
+    assert_eq!(diagnosis.status, 5);
+    let mended = bed.doctor(&["--fix"]);
+    assert_eq!(mended.has("gro", "stops", &[])["fixed"], true);
+    assert_eq!(mended.status, 0);
+    bed.doctor(&[]).has_no("gro");
+}
+
+#[test]
+fn notes_merging_where_outputs_cannot_segment() {
+    let Some(bed) = bed(RULE) else { return };
+    link::features((bed.relay(), "veth1"), "rx-udp-gro-forwarding on").unwrap();
+    link::features((bed.relay(), "veth2"), "tx-udp-segmentation off").unwrap();
+    bed.doctor(&[])
+        .has("gro", "note", &["rx-udp-gro-forwarding", "veth2"]);
+}
+
+#[test]
+fn says_that_many_groups_need_no_setting() {
+    let rules = RULE.replace("239.1.1.1%veth1:5001", "239.1.1.0/24%veth1:5001");
+    let rules = rules.replace("239.10.1.1", "239.10.1.0/24");
+    let Some(bed) = bed(&rules) else { return };
+    bed.doctor(&[])
+        .has("limit", "note", &["256 groups", "igmp_max_memberships"]);
+}
+
+#[test]
+fn finds_a_backlog_that_is_too_short_for_the_fan_out() {
+    let outputs: Vec<String> = { 1..=50 }
+        .map(|n| format!("\"239.10.1.{n}%veth2:6001\""))
+        .collect();
+    let rules = RULE.replace("\"239.10.1.1%veth2:6001\"", &outputs.join(", "));
+    let Some(bed) = bed(&rules) else { return };
+    bed.doctor(&[])
+        .has("limit", "note", &["netdev_max_backlog", "50 outputs"]);
+}
+
+#[test]
+fn finds_local_sockets_that_will_hear_nothing() {
+    let rules = RULE.replace("[[rule]]", "[[rule]]\nlocal = \"no\"");
+    let Some(bed) = bed(&rules) else { return };
+    let input: IpAddr = "239.1.1.1".parse().unwrap();
+    let output: IpAddr = "239.10.1.1".parse().unwrap();
+    let _one = Receiver::join((bed.relay(), "veth1"), input, 5001).unwrap();
+    let _other = Receiver::join((bed.relay(), "veth2"), output, 6001).unwrap();
+    let diagnosis = bed.doctor(&[]);
+    let own = std::process::id().to_string();
+    diagnosis.has("listener", "harms", &["239.1.1.1", "local=no", &own]);
+    diagnosis.has(
+        "listener",
+        "harms",
+        &["239.10.1.1", "not looped back", &own],
+    );
+}
+
+#[test]
+fn names_the_path_that_is_left_without_privileges() {
+    let Some(bed) = bed(RULE) else { return };
+    let without = |capabilities: &str| {
+        let mut command = bed.relay().command("setpriv");
+        command.args([
+            &format!("--bounding-set={capabilities}"),
+            "--reuid=65534",
+            "--clear-groups",
+            "--ambient-caps=-all",
+            env!("CARGO_BIN_EXE_mcr"),
+        ]);
+        command.args(["doctor", "--json"]);
+        command
+    };
+    let readable = |path: &std::path::Path| {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    readable(bed.directory.path());
+    let diagnosis = bed.examine(&mut without("-all"));
+    diagnosis.has("capability", "stops", &["no path is left"]);
+    assert_eq!(diagnosis.status, 5);
+}
+
+#[test]
+fn notes_filters_that_come_after_the_kernel_path() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay()
+        .tool("tc", "qdisc add dev veth1 clsact")
+        .unwrap();
+    bed.doctor(&[]).has("hook", "note", &["veth1", "clsact"]);
+}
