@@ -225,8 +225,13 @@ impl Dataplane {
     /// out their last route. Without it a rule of the same name goes on counting where the old one
     /// stopped, which is right for a rule whose interface was away.
     pub fn forget<'a>(&mut self, rules: impl IntoIterator<Item = &'a str>) {
-        if let Some(kernel) = &mut self.kernel {
-            rules.into_iter().for_each(|rule| kernel.forget(rule));
+        for rule in rules {
+            if let Some(kernel) = &mut self.kernel {
+                kernel.forget(rule);
+            }
+            if let Some(userspace) = &mut self.userspace {
+                userspace.forget(rule);
+            }
         }
     }
 

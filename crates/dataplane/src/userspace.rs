@@ -171,6 +171,11 @@ impl Userspace {
         counters.workers = self.pool.worker_counters();
     }
 
+    /// Ends the counters of a rule that has no route any more.
+    pub fn forget(&mut self, rule: &str) {
+        self.slots.forget(rule);
+    }
+
     /// Replaces workers that died or hang. To be called about every 50 ms.
     pub fn tick(&mut self) {
         self.pool.tick(&self.counted, &self.table);

@@ -70,6 +70,18 @@ impl Slots {
         }
     }
 
+    /// Ends the counters of a rule that no route uses.
+    pub(super) fn forget(&mut self, rule: &str) {
+        self.rules
+            .forget_unused(rule.to_owned(), |name| name == rule);
+        let first = OutputName {
+            rule: rule.to_owned(),
+            index: 0,
+            to: String::new(),
+        };
+        self.outputs.forget_unused(first, |name| name.rule == rule);
+    }
+
     /// Reads everything counted, per rule.
     #[must_use]
     pub(super) fn read(&self, now: &impl Reading) -> BTreeMap<String, RuleCounters> {
@@ -132,6 +144,8 @@ struct Assignment<N> {
     /// Names without a use, by the time they lost it.
     unused: BTreeMap<u64, N>,
     clock: u64,
+    /// Slots that nobody owns, below `next`.
+    free: Vec<u32>,
     next: u32,
     limit: u32,
 }
@@ -152,6 +166,7 @@ impl<N: Ord + Clone> Assignment<N> {
             owners: BTreeMap::new(),
             unused: BTreeMap::new(),
             clock: 0,
+            free: Vec::new(),
             next: 0,
             limit,
         }
@@ -163,7 +178,8 @@ impl<N: Ord + Clone> Assignment<N> {
             .filter(|name| !self.owners.contains_key(name))
             .count();
         let kept = self.unused.values().filter(|name| names.contains(name));
-        let room = (self.limit - self.next) as usize + self.unused.len() - kept.count();
+        let untouched = (self.limit - self.next) as usize + self.free.len();
+        let room = untouched + self.unused.len() - kept.count();
         u32::try_from(new.saturating_sub(room)).unwrap_or(u32::MAX)
     }
 
@@ -187,12 +203,29 @@ impl<N: Ord + Clone> Assignment<N> {
     }
 
     fn free_slot(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
         if self.next < self.limit {
             self.next += 1;
             return Some(self.next - 1);
         }
         let (_, name) = self.unused.pop_first()?;
         self.owners.remove(&name).map(|owner| owner.slot)
+    }
+
+    /// Forgets the unused names from `first` on for as long as they are `wanted`.
+    fn forget_unused(&mut self, first: N, wanted: impl Fn(&N) -> bool) {
+        let names = self.owners.range(first..);
+        let names = names.take_while(|(name, _)| wanted(name));
+        let unused = names.filter(|(_, owner)| owner.uses == 0);
+        let unused: Vec<N> = unused.map(|(name, _)| name.clone()).collect();
+        for name in unused {
+            if let Some(owner) = self.owners.remove(&name) {
+                self.unused.remove(&owner.unused_since);
+                self.free.push(owner.slot);
+            }
+        }
     }
 
     fn release(&mut self, name: &N) {
@@ -241,6 +274,25 @@ mod tests {
         assert_eq!(slots.acquire("c", old), Some(first));
         assert_eq!(slots.owners["c"].base.traffic.packets, 7);
         assert!(!slots.owners.contains_key("a"));
+    }
+
+    #[test]
+    fn a_forgotten_name_starts_anew() {
+        let mut slots = Assignment::new(4);
+        let first = slots.acquire("a", nothing).unwrap();
+        slots.forget_unused("a", |name| *name == "a");
+        assert_eq!(slots.acquire("a", nothing), Some(first));
+        slots.release(&"a");
+        slots.release(&"a");
+        slots.forget_unused("a", |name| *name == "a");
+        assert!(slots.owners.is_empty());
+        let old = |_| {
+            let mut counted = Counted::default();
+            counted.traffic.packets = 7;
+            counted
+        };
+        assert_eq!(slots.acquire("a", old), Some(first));
+        assert_eq!(slots.owners["a"].base.traffic.packets, 7);
     }
 
     #[test]
