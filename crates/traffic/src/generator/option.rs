@@ -26,8 +26,10 @@ const LARGEST_SEGMENT: usize = 1452;
 /// a loaded host cannot make up for a delay one packet at a time.
 const GROUPING_PPS: f64 = 100_000.0;
 /// Above this total rate packets are made due in groups: even an idle host cannot keep up with a
-/// send call for each.
+/// send call for each. Late packets of several streams do not merge by themselves, so the limit is
+/// lower there.
 const GROUPED_PPS: f64 = 550_000.0;
+const GROUPED_STREAMS_PPS: f64 = 200_000.0;
 
 /// How datagrams are handed to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,10 +172,18 @@ impl Options {
         match total_rate {
             None if self.uses_gso() => most,
             None => 32,
-            Some(rate) if self.method == Method::Gso || rate > GROUPED_PPS => {
-                ((rate / 50_000.0).ceil() as u64).clamp(1, most)
-            }
+            Some(rate) if self.is_grouped(rate) => ((rate / 50_000.0).ceil() as u64).clamp(1, most),
             Some(_) => 1,
+        }
+    }
+
+    /// Says whether packets are made due in groups where the user does not say how many.
+    fn is_grouped(&self, total_rate: f64) -> bool {
+        match self.method {
+            Method::Gso => true,
+            Method::Sockets | Method::Raw => false,
+            Method::Auto if self.destinations.len() > 1 => total_rate > GROUPED_STREAMS_PPS,
+            Method::Auto => total_rate > GROUPED_PPS,
         }
     }
 
