@@ -1,21 +1,25 @@
 //! A client of the control API: one request per connection, over the daemon's Unix socket.
 
+mod events;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use model::document::RuleDocument;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::reply::{Change, ErrorReply, Stats};
+pub use self::events::{Events, Told};
+use crate::reply::{Change, ErrorReply, Stats, Status};
 use crate::request::{RuleList, Transaction};
 
 /// How long a request may take.
@@ -72,6 +76,31 @@ impl Client {
     /// As every request: see [`Error`].
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.read(Method::GET, "/v1/stats", None::<&()>).await
+    }
+
+    /// Reads the daemon's own state.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn status(&self) -> Result<Status, Error> {
+        self.read(Method::GET, "/v1/status", None::<&()>).await
+    }
+
+    /// Follows what happens from now on.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn events(&self) -> Result<Events, Error> {
+        let sent = self.send(Method::GET, "/v1/events", None::<&()>);
+        let (reply, connection) = match timeout(PATIENCE, sent).await {
+            Ok(sent) => sent?,
+            Err(_) => return Err(self.late()),
+        };
+        Ok(Events::new(
+            reply.into_body(),
+            connection,
+            self.socket.clone(),
+        ))
     }
 
     /// Reads the running rules.
@@ -141,7 +170,7 @@ impl Client {
         let exchange = self.exchange(method, path, body);
         match timeout(PATIENCE, exchange).await {
             Ok(reply) => reply,
-            Err(_) => Err(self.broken(format!("no answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(self.late()),
         }
     }
 
@@ -151,6 +180,19 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Bytes, Error> {
+        let (reply, connection) = self.send(method, path, body).await?;
+        let bytes = reply.into_body().collect().await;
+        connection.abort();
+        Ok(bytes.map_err(|error| self.broken(error))?.to_bytes())
+    }
+
+    /// Sends a request; hands back the head of an answer that is not a refusal.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(Response<Incoming>, JoinHandle<hyper::Result<()>>), Error> {
         let stream = UnixStream::connect(&self.socket).await;
         let stream = stream.map_err(|source| Error::Connect {
             path: self.socket.clone(),
@@ -174,13 +216,17 @@ impl Client {
             .await
             .map_err(|error| self.broken(error))?;
         let status = reply.status();
+        if status.is_success() {
+            return Ok((reply, connection));
+        }
         let bytes = reply.into_body().collect().await;
         connection.abort();
         let bytes = bytes.map_err(|error| self.broken(error))?.to_bytes();
-        if status.is_success() {
-            return Ok(bytes);
-        }
         Err(Error::Refused(refusal(status, &bytes)))
+    }
+
+    fn late(&self) -> Error {
+        self.broken(format!("no answer within {} s", PATIENCE.as_secs()))
     }
 
     fn broken(&self, reason: impl std::fmt::Display) -> Error {

@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod keeper;
 pub(crate) mod list;
@@ -17,6 +18,7 @@ pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod stats;
+pub(crate) mod top;
 pub(crate) mod worker;
 
 use std::fmt;
@@ -37,6 +39,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::List(args) => list::run(&args, &global),
         Command::Show(args) => show::run(&args, &global),
         Command::Stats(args) => stats::run(&args, &global),
+        Command::Top(args) => top::run(&args, &global),
+        Command::Events(args) => events::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
         Command::Diff(args) => apply::diff(&args, &global),
         Command::Apply(args) => apply::run(&args, &global),

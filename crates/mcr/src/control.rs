@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 
-use api::client::{Client, Error};
+use api::client::{Client, Error, Events, Told};
 use api::reply::{Change, Stats};
 use api::request::{RuleList, Transaction};
 use model::document::RuleDocument;
@@ -34,6 +34,20 @@ impl Control {
 
     pub(crate) fn stats(&self) -> Result<Stats, Failure> {
         self.wait(self.client.stats())
+    }
+
+    pub(crate) fn status(&self) -> Result<api::reply::Status, Failure> {
+        self.wait(self.client.status())
+    }
+
+    /// Begins to follow events.
+    pub(crate) fn events(&self) -> Result<Events, Failure> {
+        self.wait(self.client.events())
+    }
+
+    /// Waits for the next event; `None` when the daemon ended.
+    pub(crate) fn told(&self, events: &mut Events) -> Result<Option<Told>, Failure> {
+        self.wait(events.next())
     }
 
     pub(crate) fn rules(&self) -> Result<RuleList, Failure> {

@@ -63,6 +63,12 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl From<io::Error> for Failure {
     /// Standard output is the only thing that subcommands write without a message of their own.
     fn from(error: io::Error) -> Self {

@@ -87,6 +87,13 @@ pub(crate) fn bits_per_second(rate: f64) -> String {
     scaled(rate, "bit/s")
 }
 
+/// Writes a time since the epoch as time of day, UTC: `10:04:59.123Z`.
+pub(crate) fn time_of_day(at_ms: u64) -> String {
+    let (seconds, ms) = (at_ms / 1000 % 86_400, at_ms % 1000);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{ms:03}Z", seconds % 60)
+}
+
 fn scaled(value: f64, unit: &str) -> String {
     let mut value = value;
     for prefix in ["", "k", "M", "G", "T"] {

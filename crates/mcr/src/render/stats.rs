@@ -166,7 +166,8 @@ fn elapsed(before: &Stats, now: &Stats) -> f64 {
     now.uptime_seconds - before.uptime_seconds
 }
 
-fn duration(seconds: f64) -> String {
+/// Writes a time in its two largest units.
+pub(crate) fn duration(seconds: f64) -> String {
     let whole = seconds as u64;
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
     match (days, hours, minutes) {

@@ -1,0 +1,148 @@
+//! The daemon's events as they happen: server-sent events, read as far as MCR writes them.
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::task::JoinHandle;
+
+use super::Error;
+use crate::reply::Event;
+
+/// Longest line that is put together; the daemon's are below 10 kB.
+const LINE_MAX: usize = 1 << 20;
+
+/// What the daemon told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Something happened.
+    Event(Event),
+    /// So many events were lost, because this client read too slowly.
+    Missed(u64),
+}
+
+/// A stream of events. Dropping it ends the connection.
+#[derive(Debug)]
+pub struct Events {
+    body: Incoming,
+    connection: JoinHandle<hyper::Result<()>>,
+    path: std::path::PathBuf,
+    lines: Lines,
+}
+
+impl Events {
+    pub(super) fn new(
+        body: Incoming,
+        connection: JoinHandle<hyper::Result<()>>,
+        path: std::path::PathBuf,
+    ) -> Self {
+        Self {
+            body,
+            connection,
+            path,
+            lines: Lines::default(),
+        }
+    }
+
+    /// Waits for the next event; `None` when the daemon ended.
+    ///
+    /// # Errors
+    /// When the connection breaks off or carries something else.
+    pub async fn next(&mut self) -> Result<Option<Told>, Error> {
+        loop {
+            if let Some(told) = self.lines.next().map_err(|reason| self.broken(reason))? {
+                return Ok(Some(told));
+            }
+            let Some(frame) = self.body.frame().await else {
+                return Ok(None);
+            };
+            let frame = frame.map_err(|error| self.broken(error.to_string()))?;
+            if let Some(data) = frame.data_ref() {
+                self.lines.take(data).map_err(|r| self.broken(r))?;
+            }
+        }
+    }
+
+    fn broken(&self, reason: String) -> Error {
+        Error::Broken {
+            path: self.path.clone(),
+            reason,
+        }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// Puts lines together and events out of lines.
+#[derive(Debug, Default)]
+struct Lines {
+    pending: Vec<u8>,
+    kind: String,
+    data: String,
+}
+
+impl Lines {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.pending.extend_from_slice(bytes);
+        if self.pending.len() > LINE_MAX {
+            return Err(format!("an event of more than {LINE_MAX} bytes"));
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Told>, String> {
+        while let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.pending.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches(['\r', '\n']);
+            if let Some(kind) = line.strip_prefix("event:") {
+                self.kind = kind.trim_start().to_owned();
+            } else if let Some(data) = line.strip_prefix("data:") {
+                self.data.push_str(data.trim_start());
+            } else if line.is_empty() && !self.data.is_empty() {
+                return self.finish().map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn finish(&mut self) -> Result<Told, String> {
+        let (kind, data) = (
+            std::mem::take(&mut self.kind),
+            std::mem::take(&mut self.data),
+        );
+        if kind == "missed" {
+            let missed = data.parse().map_err(|_| format!("missed: {data:?}"))?;
+            return Ok(Told::Missed(missed));
+        }
+        let event = serde_json::from_str(&data).map_err(|error| error.to_string())?;
+        Ok(Told::Event(event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_put_together_from_any_pieces() {
+        let text = ": keep alive\n\nevent: rule_up\ndata: {\"at_ms\":1,\"kind\":\"rule_up\",\
+                    \"subject\":\"cam1\",\"message\":\"up\"}\n\nevent: missed\ndata: 7\n\n";
+        for size in [1, 7, text.len()] {
+            let mut lines = Lines::default();
+            let mut told = Vec::new();
+            for piece in text.as_bytes().chunks(size) {
+                lines.take(piece).unwrap();
+                told.extend(lines.next().unwrap());
+            }
+            told.extend(lines.next().unwrap());
+            let Told::Event(event) = &told[0] else {
+                panic!("{told:?}")
+            };
+            assert_eq!((event.at_ms, event.subject.as_str()), (1, "cam1"));
+            assert_eq!(told[1..], [Told::Missed(7)]);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `mcr top`: rules, rates, drops, workers and events, live on the terminal.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use crate::cli::Global;
+use crate::control::Control;
+use crate::failure::{Failure, Status};
+use crate::top::{Feed, Screen, draw};
+
+/// How long a key waits at most for news to be drawn first.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Watch rules, rates, drops, workers and events on the terminal
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Seconds between two looks
+    #[arg(long, value_name = "S", default_value = "1", value_parser = super::send::seconds)]
+    interval: Duration,
+    /// Show only what contains this, as typed after /
+    #[arg(value_name = "FILTER", default_value = "")]
+    filter: String,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        let message = "needs a terminal; mcr stats --watch writes to a pipe";
+        return Err(Failure::new(Status::Usage, message));
+    }
+    // A daemon that is not there at all is told as every other subcommand tells it.
+    Control::open(global)?.stats()?;
+    let feed = Feed::start(global, args.interval);
+    let mut screen = Screen::default();
+    screen.filter.clone_from(&args.filter);
+    let mut terminal = ratatui::try_init().map_err(on_terminal)?;
+    let outcome = watch(&mut terminal, &feed, &mut screen);
+    ratatui::restore();
+    outcome.map_err(on_terminal)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    feed: &Feed,
+    screen: &mut Screen,
+) -> io::Result<()> {
+    let mut changed = true;
+    loop {
+        for news in feed.take() {
+            screen.take(news);
+            changed = true;
+        }
+        if std::mem::take(&mut changed) {
+            terminal.draw(|frame| draw(frame, screen))?;
+        }
+        if !event::poll(TURN)? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release && !screen.press(key) => {
+                return Ok(());
+            }
+            _ => changed = true,
+        }
+    }
+}
+
+fn on_terminal(error: io::Error) -> Failure {
+    Failure::new(Status::Unavailable, format!("the terminal: {error}"))
+}

@@ -1,0 +1,13 @@
+//! The terminal interface of `mcr top`. History makes rates of successive statistics, the screen's
+//! state answers keys, drawing only looks: so each can be tested without a terminal.
+
+mod detail;
+mod draw;
+mod feed;
+mod history;
+mod screen;
+
+pub(crate) use draw::draw;
+pub(crate) use feed::{Feed, News};
+pub(crate) use history::History;
+pub(crate) use screen::Screen;

@@ -1,0 +1,72 @@
+//! Where news comes from: two threads ask the daemon, and go on asking after it was gone.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use api::client::Told;
+use api::reply::{Event, Stats, Status};
+
+use crate::cli::Global;
+use crate::control::Control;
+
+/// How long to wait before asking a daemon again that did not answer.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Something new to show.
+#[derive(Debug)]
+pub(crate) enum News {
+    Stats(Box<Stats>, Box<Status>),
+    Event(Event),
+    Missed(u64),
+    /// The daemon does not answer, and why.
+    Gone(String),
+}
+
+/// News as they come.
+pub(crate) struct Feed(Receiver<News>);
+
+impl Feed {
+    /// Starts to ask.
+    pub(crate) fn start(global: &Global, interval: Duration) -> Self {
+        let (sender, news) = channel();
+        let (for_stats, for_events) = (global.clone(), global.clone());
+        let stats = sender.clone();
+        thread::spawn(move || while ask_stats(&for_stats, interval, &stats).is_some() {});
+        thread::spawn(move || while follow_events(&for_events, &sender).is_some() {});
+        Self(news)
+    }
+
+    /// What came since the last time.
+    pub(crate) fn take(&self) -> impl Iterator<Item = News> + '_ {
+        self.0.try_iter()
+    }
+}
+
+/// Asks once a turn; `None` when nobody wants to know any more.
+fn ask_stats(global: &Global, interval: Duration, news: &Sender<News>) -> Option<()> {
+    let control = Control::open(global).ok()?;
+    loop {
+        let told = match control.stats().and_then(|s| Ok((s, control.status()?))) {
+            Ok((stats, status)) => News::Stats(Box::new(stats), Box::new(status)),
+            Err(failure) => News::Gone(failure.to_string()),
+        };
+        news.send(told).ok()?;
+        thread::sleep(interval);
+    }
+}
+
+fn follow_events(global: &Global, news: &Sender<News>) -> Option<()> {
+    let control = Control::open(global).ok()?;
+    if let Ok(mut events) = control.events() {
+        while let Ok(Some(told)) = control.told(&mut events) {
+            let told = match told {
+                Told::Event(event) => News::Event(event),
+                Told::Missed(missed) => News::Missed(missed),
+            };
+            news.send(told).ok()?;
+        }
+    }
+    thread::sleep(AGAIN);
+    Some(())
+}

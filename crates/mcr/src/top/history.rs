@@ -1,0 +1,194 @@
+//! Rates out of successive statistics: a rate is what was counted between two of them, over the
+//! daemon's own time between them, so that a late answer bends nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use api::reply::{RuleStats, Stats, Traffic};
+
+/// Looks that are remembered.
+const KEPT: usize = 121;
+
+/// Packets and bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rate {
+    pub(crate) packets: f64,
+    pub(crate) bits: f64,
+}
+
+/// Successive statistics, the newest last.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    looks: VecDeque<Look>,
+    last: Option<Stats>,
+}
+
+/// What one answer counted.
+#[derive(Debug)]
+struct Look {
+    at: f64,
+    rules: BTreeMap<String, Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    received: Traffic,
+    dropped: u64,
+    sent: Vec<Traffic>,
+}
+
+impl History {
+    /// Takes in one answer. One of another daemon, or of the same after a restart, starts anew.
+    pub(crate) fn add(&mut self, stats: Stats) {
+        let at = stats.uptime_seconds;
+        if self.looks.back().is_some_and(|last| at < last.at) {
+            self.looks.clear();
+        }
+        let rules = stats.rules.iter();
+        let rules = rules.map(|rule| (rule.name.clone(), counted(rule)));
+        self.looks.push_back(Look {
+            at,
+            rules: rules.collect(),
+        });
+        if self.looks.len() > KEPT {
+            self.looks.pop_front();
+        }
+        self.last = Some(stats);
+    }
+
+    /// The newest statistics.
+    pub(crate) const fn last(&self) -> Option<&Stats> {
+        self.last.as_ref()
+    }
+
+    /// What a rule receives, over about the last `seconds`.
+    pub(crate) fn received(&self, rule: &str, seconds: f64) -> Rate {
+        self.rate(seconds, |look| Some(look.rules.get(rule)?.received))
+    }
+
+    /// What an output of a rule sends, over about the last `seconds`.
+    pub(crate) fn sent(&self, rule: &str, output: usize, seconds: f64) -> Rate {
+        self.rate(seconds, |look| {
+            look.rules.get(rule)?.sent.get(output).copied()
+        })
+    }
+
+    /// Drops of a rule and its outputs per second, over about the last `seconds`.
+    pub(crate) fn dropped(&self, rule: &str, seconds: f64) -> f64 {
+        let of = |look: &Look| {
+            let packets = look.rules.get(rule)?.dropped;
+            Some(Traffic { packets, bytes: 0 })
+        };
+        self.rate(seconds, of).packets
+    }
+
+    /// Packets per second that a rule received between each two looks, the newest last.
+    pub(crate) fn trail(&self, rule: &str, length: usize) -> Vec<u64> {
+        let looks: Vec<_> = self.looks.iter().rev().take(length + 1).collect();
+        let of = |look: &Look| look.rules.get(rule).map(|counted| counted.received);
+        let rate = |pair: &[&Look]| between(pair[1], pair[0], of(pair[1]), of(pair[0]));
+        let mut rates: Vec<u64> = looks
+            .windows(2)
+            .map(|pair| rate(pair).packets as u64)
+            .collect();
+        rates.reverse();
+        rates
+    }
+
+    fn rate(&self, seconds: f64, of: impl Fn(&Look) -> Option<Traffic>) -> Rate {
+        let Some(now) = self.looks.back() else {
+            return Rate::default();
+        };
+        // The youngest look that is old enough, a little early allowed; else the oldest there is.
+        let old_enough = |look: &&Look| now.at - look.at >= seconds * 0.9;
+        let before = self.looks.iter().rev().find(old_enough);
+        let Some(before) = before.or(self.looks.front()) else {
+            return Rate::default();
+        };
+        between(before, now, of(before), of(now))
+    }
+}
+
+fn between(before: &Look, now: &Look, then: Option<Traffic>, counted: Option<Traffic>) -> Rate {
+    let seconds = now.at - before.at;
+    let (Some(then), Some(counted), true) = (then, counted, seconds > 0.0) else {
+        return Rate::default();
+    };
+    // A rule that was replaced counts from zero again.
+    let difference = |a: u64, b: u64| a.saturating_sub(b) as f64 / seconds;
+    Rate {
+        packets: difference(counted.packets, then.packets),
+        bits: difference(counted.bytes, then.bytes) * 8.0,
+    }
+}
+
+fn counted(rule: &RuleStats) -> Counted {
+    Counted {
+        received: rule.received,
+        dropped: drops(rule).values().sum(),
+        sent: rule.outputs.iter().map(|output| output.sent).collect(),
+    }
+}
+
+/// Drops of a rule and all its outputs by reason.
+pub(crate) fn drops(rule: &RuleStats) -> BTreeMap<&str, u64> {
+    let mut sums = BTreeMap::new();
+    let outputs = rule.outputs.iter().flat_map(|output| &output.dropped);
+    for (reason, count) in rule.dropped.iter().chain(outputs) {
+        if *count > 0 {
+            *sums.entry(reason.as_str()).or_default() += count;
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Statistics with rules `(name, packets received)`; each has one output that sent as many.
+    pub(in crate::top) fn stats(at: f64, rules: &[(&str, u64)]) -> Stats {
+        let rule = |(name, packets): &(&str, u64)| {
+            let bytes = packets * 1000;
+            format!(
+                r#"{{"name":"{name}","state":"up","path":"kernel","path_reason":"fits",
+                "inputs":[{{"at":"239.1.1.1%eth0:5001","joined":true}}],
+                "received":{{"packets":{packets},"bytes":{bytes}}},"dropped":{{}},
+                "outputs":[{{"to":"239.10.1.1%eth1:6001","state":"up",
+                "sent":{{"packets":{packets},"bytes":{bytes}}},"dropped":{{"too_big":3}}}}]}}"#
+            )
+        };
+        let rules: Vec<String> = rules.iter().map(rule).collect();
+        let text = format!(
+            r#"{{"instance":"default","version":"1","uptime_seconds":{at},"workers":[],
+            "rules":[{}]}}"#,
+            rules.join(",")
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_rate_is_taken_over_the_daemons_own_time() {
+        let mut history = History::default();
+        for (at, packets) in [(0.0, 0), (9.0, 900), (10.0, 1000), (11.2, 3400)] {
+            history.add(stats(at, &[("a", packets)]));
+        }
+        let rate = history.received("a", 1.0);
+        assert!((rate.packets - 2000.0).abs() < 1e-6, "{rate:?}");
+        assert!((rate.bits - 16e6).abs() < 1e-3, "{rate:?}");
+        let long = history.received("a", 10.0).packets;
+        assert!((long - 3400.0 / 11.2).abs() < 1e-6, "{long}");
+        assert_eq!(history.trail("a", 9), [100, 100, 2000]);
+        assert_eq!(history.sent("a", 0, 1.0), rate);
+        assert_eq!(history.received("b", 1.0), Rate::default());
+    }
+
+    #[test]
+    fn a_daemon_that_started_again_has_no_old_rates() {
+        let mut history = History::default();
+        history.add(stats(100.0, &[("a", 5000)]));
+        history.add(stats(1.0, &[("a", 100)]));
+        assert_eq!(history.received("a", 1.0), Rate::default());
+        history.add(stats(2.0, &[("a", 50)]));
+        assert_eq!(history.received("a", 1.0), Rate::default());
+    }
+}

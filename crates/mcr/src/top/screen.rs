@@ -1,0 +1,279 @@
+//! What is shown and what keys change: the selected rule, the order, the filter, the view.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::VecDeque;
+
+use api::reply::{Event, RuleStats, Status};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::{History, News};
+
+/// Events that are remembered.
+const EVENTS_KEPT: usize = 500;
+
+/// Order of the rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// As the configuration has them.
+    #[default]
+    Configured,
+    Name,
+    Rate,
+    Drops,
+    State,
+}
+
+impl Sort {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Configured => "config",
+            Self::Name => "name",
+            Self::Rate => "rate",
+            Self::Drops => "drops",
+            Self::State => "state",
+        }
+    }
+
+    const fn next(self) -> Self {
+        match self {
+            Self::Configured => Self::Name,
+            Self::Name => Self::Rate,
+            Self::Rate => Self::Drops,
+            Self::Drops => Self::State,
+            Self::State => Self::Configured,
+        }
+    }
+}
+
+/// What fills the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum View {
+    #[default]
+    Rules,
+    Detail,
+    Events,
+    Help,
+}
+
+/// The state of the screen.
+#[derive(Debug, Default)]
+pub(crate) struct Screen {
+    pub(crate) history: History,
+    pub(crate) status: Option<Status>,
+    pub(crate) events: VecDeque<Event>,
+    /// Why the daemon does not answer.
+    pub(crate) gone: Option<String>,
+    pub(crate) view: View,
+    pub(crate) sort: Sort,
+    pub(crate) filter: String,
+    /// Whether keys go into the filter.
+    pub(crate) typing: bool,
+    /// Whether the picture stands still.
+    pub(crate) paused: bool,
+    /// Name of the selected rule; by name, so that it stays selected in another order.
+    pub(crate) selected: Option<String>,
+}
+
+impl Screen {
+    /// Takes in news.
+    pub(crate) fn take(&mut self, news: News) {
+        match news {
+            News::Stats(stats, status) => {
+                self.gone = None;
+                if !self.paused {
+                    self.history.add(*stats);
+                    self.status = Some(*status);
+                }
+            }
+            News::Event(event) => self.remember(event),
+            News::Missed(missed) => self.remember(Event {
+                at_ms: self.events.back().map_or(0, |event| event.at_ms),
+                kind: "missed".to_owned(),
+                subject: String::new(),
+                message: format!("{missed} events were missed"),
+            }),
+            News::Gone(reason) => self.gone = Some(reason),
+        }
+    }
+
+    /// Answers a key; `false`: leave.
+    pub(crate) fn press(&mut self, key: KeyEvent) -> bool {
+        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return false;
+        }
+        if self.typing {
+            self.type_filter(key.code);
+            return true;
+        }
+        match key.code {
+            KeyCode::Char('q') if self.view == View::Rules => return false,
+            KeyCode::Char('q') | KeyCode::Esc => self.back(),
+            KeyCode::Char('?' | 'h') => self.view = View::Help,
+            KeyCode::Char('e') => self.view = View::Events,
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Char('/') => {
+                self.view = View::Rules;
+                self.typing = true;
+            }
+            KeyCode::Enter if self.selected().is_some() => self.view = View::Detail,
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::PageUp => self.step(-10),
+            KeyCode::PageDown => self.step(10),
+            KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
+            _ => {}
+        }
+        true
+    }
+
+    /// The rules that pass the filter, in order.
+    pub(crate) fn rules(&self) -> Vec<&RuleStats> {
+        let Some(stats) = self.history.last() else {
+            return Vec::new();
+        };
+        let rules = stats.rules.iter().filter(|rule| self.passes(rule));
+        let mut rules: Vec<&RuleStats> = rules.collect();
+        let rate = |rule: &RuleStats| self.history.received(&rule.name, 1.0).packets;
+        match self.sort {
+            Sort::Configured => {}
+            Sort::Name => rules.sort_by(|a, b| a.name.cmp(&b.name)),
+            Sort::State => rules.sort_by_key(|rule| Reverse(rule.state)),
+            Sort::Drops => rules.sort_by_cached_key(|rule| {
+                let drops = super::history::drops(rule);
+                Reverse(drops.values().sum::<u64>())
+            }),
+            Sort::Rate => {
+                let mut rated: Vec<_> = rules.into_iter().map(|rule| (rate(rule), rule)).collect();
+                rated.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal));
+                rules = rated.into_iter().map(|(_, rule)| rule).collect();
+            }
+        }
+        rules
+    }
+
+    /// The selected rule; the first one where none was chosen or it is gone.
+    pub(crate) fn selected(&self) -> Option<&RuleStats> {
+        let rules = self.rules();
+        rules.get(self.position(&rules)).copied()
+    }
+
+    /// Where the selected rule stands among `rules`.
+    pub(crate) fn position(&self, rules: &[&RuleStats]) -> usize {
+        let chosen = |rule: &&RuleStats| Some(&rule.name) == self.selected.as_ref();
+        rules.iter().position(chosen).unwrap_or(0)
+    }
+
+    fn passes(&self, rule: &RuleStats) -> bool {
+        let wanted = self.filter.to_lowercase();
+        let inputs = rule.inputs.iter().map(|input| input.at.as_str());
+        let outputs = rule.outputs.iter().map(|output| output.to.as_str());
+        let state = crate::render::stats::state(rule.state);
+        [rule.name.as_str(), rule.path.as_str(), state]
+            .into_iter()
+            .chain(inputs)
+            .chain(outputs)
+            .any(|text| text.to_lowercase().contains(&wanted))
+    }
+
+    fn type_filter(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Char(letter) => self.filter.push(letter),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.typing = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn back(&mut self) {
+        if self.view == View::Rules {
+            self.filter.clear();
+        }
+        self.view = View::Rules;
+    }
+
+    fn step(&mut self, by: isize) {
+        let rules = self.rules();
+        let Some(last) = rules.len().checked_sub(1) else {
+            return;
+        };
+        let to = self.position(&rules).saturating_add_signed(by).min(last);
+        self.selected = Some(rules[to].name.clone());
+    }
+
+    fn remember(&mut self, event: Event) {
+        self.events.push_back(event);
+        if self.events.len() > EVENTS_KEPT {
+            self.events.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::tests::stats;
+    use super::*;
+
+    fn screen() -> Screen {
+        let mut screen = Screen::default();
+        screen
+            .history
+            .add(stats(1.0, &[("b", 0), ("a", 0), ("c", 0)]));
+        screen
+            .history
+            .add(stats(2.0, &[("b", 10), ("a", 30), ("c", 20)]));
+        screen
+    }
+
+    fn press(screen: &mut Screen, keys: &str) {
+        for key in keys.chars() {
+            let code = match key {
+                '\n' => KeyCode::Enter,
+                key => KeyCode::Char(key),
+            };
+            assert!(screen.press(code.into()));
+        }
+    }
+
+    fn names(screen: &Screen) -> Vec<&str> {
+        screen
+            .rules()
+            .iter()
+            .map(|rule| rule.name.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn s_goes_through_the_orders() {
+        let mut screen = screen();
+        assert_eq!(names(&screen), ["b", "a", "c"]);
+        press(&mut screen, "s");
+        assert_eq!(names(&screen), ["a", "b", "c"]);
+        press(&mut screen, "s");
+        assert_eq!(names(&screen), ["a", "c", "b"]);
+    }
+
+    #[test]
+    fn the_selected_rule_stays_selected_in_another_order() {
+        let mut screen = screen();
+        press(&mut screen, "js");
+        assert_eq!(screen.selected().unwrap().name, "a");
+        assert_eq!(screen.position(&screen.rules()), 0);
+    }
+
+    #[test]
+    fn the_filter_takes_letters_until_enter() {
+        let mut screen = screen();
+        press(&mut screen, "/c\n");
+        // "c" is in no endpoint and no state, but in the name of one rule.
+        assert_eq!(names(&screen), ["c"]);
+        assert!(screen.press(KeyCode::Esc.into()));
+        assert_eq!(names(&screen).len(), 3);
+        assert!(!screen.press(KeyCode::Char('q').into()));
+    }
+}
