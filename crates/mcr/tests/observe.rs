@@ -1,0 +1,11 @@
+//! What can be seen of a running daemon, with the tools that people see it with: a terminal, tshark,
+//! Prometheus, a browser. A tool that is missing skips its test and says so.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "observe/bed.rs"]
+mod bed;
+#[path = "observe/events.rs"]
+mod events;
+#[path = "observe/top.rs"]
+mod top;

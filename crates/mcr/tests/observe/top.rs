@@ -1,0 +1,120 @@
+use std::path::PathBuf;
+use std::process::Command;
+
+use lab::wait;
+
+use crate::bed::Bed;
+
+/// A terminal of 80 columns and 24 lines, on a tmux server of its own.
+struct Screen {
+    directory: tempfile::TempDir,
+}
+
+impl Screen {
+    fn start(program: &[String]) -> Self {
+        let screen = Self {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        let mut arguments = vec!["new-session", "-d", "-x", "80", "-y", "24", "--"];
+        arguments.extend(program.iter().map(String::as_str));
+        screen.tmux(&arguments);
+        screen
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("tmux")
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        command
+            .args(["-f", "/dev/null", "-u", "-S"])
+            .arg(self.socket());
+        command.env("LC_ALL", "C.UTF-8").env_remove("TMUX");
+        let output = command.args(arguments).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn press(&self, keys: &[&str]) {
+        let mut arguments = vec!["send-keys"];
+        arguments.extend(keys);
+        self.tmux(&arguments);
+    }
+
+    /// Waits until the screen is as `condition` wants it.
+    fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
+        let mut text = String::new();
+        let shown = wait::until(what, || {
+            text = self.tmux(&["capture-pane", "-p"]);
+            condition(&text)
+        });
+        shown.unwrap_or_else(|error| panic!("{error:#}; the screen:\n{text}"));
+        text
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[test]
+fn top_shows_rates_sorts_filters_and_goes_into_detail() {
+    let Some(bed) = Bed::new(&["tmux"], &[]) else {
+        return;
+    };
+    bed.add();
+    bed.daemon
+        .add("idle", "239.1.1.9%veth1:5009", &["239.10.1.9%veth2:6009"])
+        .unwrap();
+    let _stream = bed.send(1000);
+    let mcr = lab::binary::mcr().unwrap().display().to_string();
+    let socket = bed.daemon.socket().display().to_string();
+    let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);
+
+    let shown = screen.until("the stream has a rate near 1000", |text| {
+        rate_of(text, "cam1").is_some_and(|rate| (900..=1100).contains(&rate))
+    });
+    assert!(
+        shown.contains("2 rules: 2 up, 0 degraded, 0 down"),
+        "{shown}"
+    );
+    assert_eq!(rate_of(&shown, "idle"), Some(0), "{shown}");
+    assert!(shown.contains("Mbit/s") && shown.contains('█'), "{shown}");
+
+    screen.press(&["s", "s", "G"]);
+    screen.until("by rate, the idle rule is last", |text| {
+        text.contains("sort: rate") && text.find("cam1") < text.find("idle")
+    });
+    screen.press(&["/", "i", "d", "l", "e", "Enter"]);
+    screen.until("only the idle rule is left", |text| {
+        text.contains("filter: idle") && !text.contains("cam1 ")
+    });
+    screen.press(&["Escape"]);
+    screen.until("both are there", |text| text.contains("cam1 "));
+    screen.press(&["g", "Enter"]);
+    let detail = screen.until("the detail is there", |text| text.contains("rule cam1"));
+    for part in ["239.1.1.1%veth1:5001  joined", "239.10.1.1%veth2:6001  up"] {
+        assert!(detail.contains(part), "no {part:?} in\n{detail}");
+    }
+    screen.press(&["q"]);
+    bed.daemon.mcr(&["remove", "idle"]).unwrap();
+    screen.until("the event is told", |text| {
+        text.contains("\"idle\" removed")
+    });
+    screen.press(&["q"]);
+    wait::until("top has left", || {
+        !screen.tmux(&["list-panes"]).contains("active")
+    })
+    .unwrap();
+}
+
+/// Packets per second over 1 s, which stand behind the path.
+fn rate_of(screen: &str, rule: &str) -> Option<u64> {
+    let line = screen.lines().find(|line| line.starts_with(rule))?;
+    let (_, after) = line.split_once(" kernel").or(line.split_once(" user"))?;
+    let digits = after.chars().take(11).filter(char::is_ascii_digit);
+    let digits: String = digits.collect();
+    digits.parse().ok()
+}
