@@ -106,7 +106,7 @@ fn workers(screen: &Screen) -> Line<'static> {
 
 fn draw_rules(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
     let rules = screen.rules();
-    let spark = usize::from(area.width.saturating_sub(68)).clamp(8, 60);
+    let spark = usize::from(area.width.saturating_sub(60) / 2).clamp(8, 60);
     let position = screen.position(&rules);
     // Only rows that can be seen are made: a thousand rules cost no more than twenty.
     let visible = usize::from(area.height.saturating_sub(1)).max(1);
@@ -119,8 +119,8 @@ fn draw_rules(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
         Constraint::Length(6),
         Constraint::Length(9),
         Constraint::Length(9),
-        Constraint::Length(12),
-        Constraint::Length(10),
+        Constraint::Length(11),
+        Constraint::Length(8),
         Constraint::Length(u16::try_from(spark).unwrap_or(8)),
     ];
     let header = [
@@ -155,9 +155,9 @@ fn row(screen: &Screen, rule: &RuleStats, spark: usize) -> Row<'static> {
         Cell::new(path.to_owned()),
         Cell::new(format!("{:>9}", render::count(now.packets as u64))),
         Cell::new(format!("{:>9}", render::count(long.packets as u64))),
-        Cell::new(format!("{:>12}", render::bits_per_second(now.bits))),
+        Cell::new(format!("{:>11}", render::bits_per_second(now.bits))),
         Cell::new(Span::styled(
-            format!("{:>10}", render::count(dropped)),
+            format!("{:>8}", render::count(dropped)),
             if dropping { bad() } else { Style::new() },
         )),
         Cell::new(sparkline(&screen.history.trail(&rule.name, spark))),
