@@ -14,7 +14,8 @@ use crate::logging;
 /// Run the daemon in the foreground.
 ///
 /// It stops on SIGTERM and Ctrl-C, detaches everything and prints final statistics; SIGHUP applies
-/// the configuration anew. Needs root, or CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_SYS_ADMIN.
+/// the configuration anew. Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and
+/// CAP_SYS_ADMIN to mount bpffs where it is not.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mcr run\n  mcr run --config my.toml --path userspace --workers 2\n  mcr run --instance studio --log json"
