@@ -205,6 +205,13 @@ impl Keeper {
         }
     }
 
+    /// Says whether the keeper ended.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        // It never speaks unasked: what can be read is the end.
+        sys::wait::readable(self.stream.as_fd(), Duration::ZERO).unwrap_or(true)
+    }
+
     /// Ends the keeper; what it alone held is closed, memberships with it.
     ///
     /// # Errors

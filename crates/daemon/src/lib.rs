@@ -18,6 +18,7 @@ mod metrics;
 mod options;
 mod question;
 mod server;
+mod shelter;
 mod socket;
 mod state;
 mod statistics;

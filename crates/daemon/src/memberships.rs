@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 
 use model::compile::{Compiled, Join};
 use model::net::{Ifindex, Prefix};
@@ -121,6 +122,18 @@ impl Joined {
         let failed = self.failed.get(membership);
         let failed = failed.or_else(|| self.failed.get(&of_any(membership)));
         failed.map(String::as_str)
+    }
+
+    /// What is joined.
+    pub(crate) const fn set(&self) -> &Memberships {
+        &self.set
+    }
+
+    /// Takes over a socket of an earlier run.
+    pub(crate) fn adopt(&mut self, number: u32, socket: OwnedFd, claims: Vec<Membership>) {
+        if let Err(error) = self.set.adopt(number, socket, claims) {
+            tracing::warn!(%error, "memberships of an earlier run");
+        }
     }
 
     /// Says whether some join failed and should be tried again.

@@ -26,6 +26,7 @@ use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
 use crate::question::{Code, Refusal, Reply};
+use crate::shelter::Shelter;
 use crate::socket::Listener;
 use crate::state::Store;
 use crate::statistics::{self, Identity};
@@ -61,6 +62,7 @@ struct Supervisor {
     core: Core,
     engine: Engine,
     joined: Joined,
+    shelter: Shelter,
     watch: Watch,
     store: Store,
     events: Events,
@@ -168,6 +170,7 @@ impl Supervisor {
             block_in_place(|| self.joined.settle(self.core.wanted()));
             self.publish_joined();
         }
+        block_in_place(|| self.shelter.update(&self.joined));
         if let Ok(counters) = self.engine.counters().await {
             for worker in &counters.workers {
                 let before = self.restarts.insert(worker.id, worker.restarts);
@@ -191,6 +194,7 @@ impl Supervisor {
         let closed = self.engine.close(how).await;
         if how == Close::Detach {
             self.store.remove();
+            block_in_place(|| self.shelter.close());
         }
         Ok(closed?)
     }

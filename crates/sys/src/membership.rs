@@ -53,6 +53,7 @@ pub struct Memberships {
     sockets: BTreeMap<u32, Socket>,
     held: BTreeMap<Membership, u32>,
     next: u32,
+    revision: u64,
 }
 
 /// One socket of the set, for whoever keeps it beyond this process.
@@ -73,18 +74,20 @@ impl Memberships {
         Self::default()
     }
 
-    /// Takes over a socket that another process joined with. Of `claims` those are believed that
-    /// the kernel confirms.
+    /// Takes over a socket that another process joined with and called `number`. Of `claims` those
+    /// are believed that the kernel confirms.
     ///
     /// # Errors
     /// [`Error::Adopt`] where `socket` is none.
     pub fn adopt(
         &mut self,
+        number: u32,
         socket: OwnedFd,
         claims: impl IntoIterator<Item = Membership>,
     ) -> Result<(), Error> {
         let mut socket = Socket::adopt(socket).map_err(Error::Adopt)?;
-        let number = self.take_number();
+        self.next = self.next.max(number);
+        self.revision += 1;
         for claim in claims {
             if !self.held.contains_key(&claim) && socket.confirm(claim) {
                 self.held.insert(claim, number);
@@ -109,6 +112,7 @@ impl Memberships {
                 continue;
             }
             if socket.join(membership).map_err(refused)? == Room::Found {
+                self.revision += 1;
                 self.held.insert(membership, *number);
                 return Ok(());
             }
@@ -117,9 +121,10 @@ impl Memberships {
         if socket.join(membership).map_err(refused)? == Room::None {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOBUFS)));
         }
-        let number = self.take_number();
-        self.sockets.insert(number, socket);
-        self.held.insert(membership, number);
+        self.next += 1;
+        self.revision += 1;
+        self.sockets.insert(self.next, socket);
+        self.held.insert(membership, self.next);
         Ok(())
     }
 
@@ -128,6 +133,7 @@ impl Memberships {
         let Some(number) = self.held.remove(&membership) else {
             return;
         };
+        self.revision += 1;
         if let Some(socket) = self.sockets.get_mut(&number) {
             socket.leave(membership);
             if socket.is_empty() {
@@ -192,9 +198,10 @@ impl Memberships {
         })
     }
 
-    fn take_number(&mut self) -> u32 {
-        self.next += 1;
-        self.next
+    /// Grows with every membership that comes or goes.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use futures::TryStreamExt;
 use model::host::{Interface, NextHop, NextHopQuery};
@@ -17,8 +18,17 @@ use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
 };
 use rtnetlink::{Handle, RouteMessageBuilder};
+use tokio::time::sleep;
 
 use super::Error;
+
+/// Pauses between looks at neighbours that were just asked.
+const PATIENCE: [Duration; 4] = [
+    Duration::from_millis(1),
+    Duration::from_millis(4),
+    Duration::from_millis(15),
+    Duration::from_millis(30),
+];
 
 pub(super) struct NextHops {
     handle: Handle,
@@ -155,48 +165,54 @@ impl NextHops {
         via(query.destination, &answer)
     }
 
-    /// Reads the neighbour table where it is not known, and asks for what it lacks.
+    /// Reads the neighbour table where it is not known, asks for what it lacks, and gives those
+    /// asked a moment to answer: most do within a millisecond, and the first table is right.
     async fn look_at_neighbours(
         &mut self,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> Result<(), Error> {
         let vias: BTreeSet<Via> = self.routes.values().flatten().copied().collect();
-        let asked = self.neighbours.as_ref();
+        let known = self.neighbours.as_ref();
         if vias
             .iter()
-            .all(|via| asked.is_some_and(|known| known.contains_key(via)))
+            .all(|via| known.is_some_and(|k| k.contains_key(via)))
         {
             return Ok(());
         }
+        let mut table = self.table().await?;
+        let mut asked = Vec::new();
+        for via in &vias {
+            let has_header = |link: &Interface| link.mac.is_some();
+            let can_ask = !via.local && interfaces.get(&via.interface).is_some_and(has_header);
+            if can_ask && !table.contains_key(&via.key()) && self.ask(*via).await {
+                asked.push(via.key());
+            }
+        }
+        for patience in PATIENCE {
+            if asked.is_empty() {
+                break;
+            }
+            sleep(patience).await;
+            table = self.table().await?;
+            asked.retain(|key| table.get(key).is_none_or(|n| n.valid_mac().is_none()));
+        }
+        let entry = |via: &Via| table.get(&via.key()).cloned().unwrap_or(Neighbour::UNKNOWN);
+        self.neighbours = Some(vias.iter().map(|via| (*via, entry(via))).collect());
+        Ok(())
+    }
+
+    async fn table(&self) -> Result<BTreeMap<(Ifindex, IpAddr), Neighbour>, Error> {
         let dump = |source| Error::Dump {
             what: "neighbours",
             source,
         };
         let entries = self.handle.neighbours().get().execute();
         let entries: Vec<NeighbourMessage> = entries.try_collect().await.map_err(dump)?;
-        let found: BTreeMap<(Ifindex, IpAddr), Neighbour> =
-            entries.iter().filter_map(neighbour).collect();
-        let mut known = BTreeMap::new();
-        for via in vias {
-            let has_header = interfaces
-                .get(&via.interface)
-                .is_some_and(|l| l.mac.is_some());
-            let entry = found.get(&(via.interface, via.address)).cloned();
-            if entry.is_none() && has_header && !via.local {
-                self.ask(via).await;
-            }
-            let unknown = Neighbour {
-                state: NeighbourState::None,
-                mac: None,
-            };
-            known.insert(via, entry.unwrap_or(unknown));
-        }
-        self.neighbours = Some(known);
-        Ok(())
+        Ok(entries.iter().filter_map(neighbour).collect())
     }
 
-    /// Has the kernel resolve or confirm a neighbour.
-    async fn ask(&self, via: Via) {
+    /// Has the kernel resolve or confirm a neighbour; says whether it can.
+    async fn ask(&self, via: Via) -> bool {
         let request = self
             .handle
             .neighbours()
@@ -205,13 +221,26 @@ impl NextHops {
             .flags(NeighbourFlags::Use)
             .replace();
         // A link that is down or gone cannot be asked; it is looked at again when that changes.
-        if let Err(error) = request.execute().await {
+        let asked = request.execute().await;
+        if let Err(error) = &asked {
             tracing::debug!(%error, address = %via.address, "cannot ask for a neighbour");
         }
+        asked.is_ok()
+    }
+}
+
+impl Via {
+    const fn key(&self) -> (Ifindex, IpAddr) {
+        (self.interface, self.address)
     }
 }
 
 impl Neighbour {
+    const UNKNOWN: Self = Self {
+        state: NeighbourState::None,
+        mac: None,
+    };
+
     fn valid_mac(&self) -> Option<Mac> {
         use NeighbourState as State;
         let valid = matches!(

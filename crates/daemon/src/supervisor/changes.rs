@@ -98,6 +98,7 @@ impl Supervisor {
                 self.joined.rejoin(*link);
             }
             self.joined.settle(self.core.wanted());
+            self.shelter.update(&self.joined);
             if self.core.generation() != before {
                 self.save();
             }

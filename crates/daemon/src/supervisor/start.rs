@@ -18,6 +18,7 @@ use crate::events::Events;
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
+use crate::shelter::Shelter;
 use crate::socket::Listener;
 use crate::state::Store;
 use crate::statistics::Identity;
@@ -58,12 +59,17 @@ pub(super) async fn start(
         started: Instant::now(),
     };
     let events = Events::new();
+    let mut joined = Joined::default();
+    let shelter = block_in_place(|| {
+        Shelter::open(&options.keeper_command, instance.directory(), &mut joined)
+    });
     let mut supervisor = Supervisor {
         options: options.clone(),
         identity: identity.clone(),
         core,
         engine: engine.clone(),
-        joined: Joined::default(),
+        joined,
+        shelter,
         watch,
         store,
         events: events.clone(),

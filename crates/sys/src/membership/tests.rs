@@ -172,22 +172,22 @@ fn takes_over_sockets_that_another_set_joined_with() {
         }
         first.join(from(source(1), group(40))).unwrap();
         first.join(any(group6(1))).unwrap();
-        let mut kept: Vec<(OwnedFd, Vec<Membership>)> = first
+        let mut kept: Vec<(u32, OwnedFd, Vec<Membership>)> = first
             .sockets()
             .map(|held| {
                 let duplicate = held.socket.try_clone_to_owned().unwrap();
-                (duplicate, held.memberships)
+                (held.number, duplicate, held.memberships)
             })
             .collect();
         drop(first);
         assert_eq!(kernel_groups(), 31, "the duplicates hold them");
 
         // What the kernel does not confirm is not believed.
-        kept[0].1.push(any(group(400)));
-        kept[0].1.push(from(source(2), group(40)));
+        kept[0].2.push(any(group(400)));
+        kept[0].2.push(from(source(2), group(40)));
         let mut second = Memberships::new();
-        for (socket, claims) in kept {
-            second.adopt(socket, claims).unwrap();
+        for (number, socket, claims) in kept {
+            second.adopt(number, socket, claims).unwrap();
         }
         assert_eq!(second.len(), 32);
         assert!(!second.holds(&any(group(400))));
@@ -205,7 +205,7 @@ fn refuses_to_take_over_what_is_no_membership_socket() {
     let (stream, _) = std::os::unix::net::UnixStream::pair().unwrap();
     let fd = stream.as_fd().try_clone_to_owned().unwrap();
     assert!(matches!(
-        Memberships::new().adopt(fd, []),
+        Memberships::new().adopt(1, fd, []),
         Err(Error::Adopt(_))
     ));
 }
