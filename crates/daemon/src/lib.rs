@@ -15,6 +15,7 @@ mod instance;
 pub mod keeper;
 mod memberships;
 mod metrics;
+mod notify;
 mod options;
 mod question;
 mod server;

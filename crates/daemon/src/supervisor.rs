@@ -24,6 +24,7 @@ use crate::events::{self, Events};
 use crate::host::{Seen, Watch};
 use crate::instance::Instance;
 use crate::memberships::Joined;
+use crate::notify;
 use crate::options::Options;
 use crate::question::{Code, Refusal, Reply};
 use crate::shelter::Shelter;
@@ -129,6 +130,7 @@ impl Supervisor {
 
     /// Makes the running rules those of the configuration, as it is now.
     async fn reload(&mut self) -> Result<Change, Refusal> {
+        notify::reloading();
         let config = config::read(self.options.config.as_deref(), self.core.policy());
         let outcome = match config {
             Ok(config) => {
@@ -158,11 +160,13 @@ impl Supervisor {
         };
         self.events
             .tell(events::event(kind, "configuration", message));
+        notify::ready(self.core.rules().len());
         outcome
     }
 
     /// Tries again what could not be done, and notices what nobody reports.
     async fn look_after(&mut self) {
+        notify::alive();
         if let Some(seen) = self.pending.take() {
             self.host_changed(seen).await;
         }
@@ -182,6 +186,7 @@ impl Supervisor {
     }
 
     async fn stop(self) -> Result<(), DaemonError> {
+        notify::stopping();
         if let Ok(counters) = self.engine.counters().await {
             let view = self.view.borrow().clone();
             statistics::log(&statistics::stats(&self.identity, &view, &counters));

@@ -23,7 +23,7 @@ use crate::socket::Listener;
 use crate::state::Store;
 use crate::statistics::Identity;
 use crate::view::View;
-use crate::{config, engine, host, question, server};
+use crate::{config, engine, host, notify, question, server};
 
 /// Changes that may wait for the supervisor.
 const QUEUE: usize = 64;
@@ -96,6 +96,7 @@ pub(super) async fn start(
         rules = supervisor.core.rules().len(),
         "ready"
     );
+    notify::ready(supervisor.core.rules().len());
     Ok(supervisor)
 }
 

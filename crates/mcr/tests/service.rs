@@ -1,0 +1,220 @@
+//! The daemon as a service: what it tells its manager, with the powers that the unit leaves it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use lab::process::Process;
+use lab::topology::Chain;
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+const RULES: &str = r#"version = 1
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%veth1:5001"
+outputs = ["239.10.1.1%veth2:6001"]
+"#;
+
+/// A file of the repository.
+fn repository(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(file)
+}
+
+/// The units' value of a key.
+fn setting(key: &str) -> String {
+    let text = fs::read_to_string(repository("dist/systemd/mcr.service")).unwrap();
+    let mut values = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    values.next().unwrap().to_owned()
+}
+
+/// A daemon that was started as the unit starts it, and its manager's socket.
+struct Service {
+    daemon: Option<Process>,
+    manager: UnixDatagram,
+    directory: TempDir,
+    instance: String,
+    chain: Chain,
+}
+
+impl Service {
+    /// Starts it in a lab, or not where that is not allowed.
+    fn start(arguments: &[&str]) -> Option<Self> {
+        if !lab::demo::may_run() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("mcr.toml"), RULES).unwrap();
+        let notify = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&notify).unwrap();
+        manager
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let chain = Chain::plain().unwrap();
+        static COUNTER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let instance = format!("service{}-{number}", std::process::id());
+        let capabilities = setting("CapabilityBoundingSet").to_lowercase();
+        let bounds: Vec<String> = capabilities
+            .split_whitespace()
+            .map(|capability| format!("+{}", capability.trim_start_matches("cap_")))
+            .collect();
+        let mut command = chain.relay.command("setpriv");
+        command
+            .arg(format!("--bounding-set=-all,{}", bounds.join(",")))
+            .arg("--no-new-privs")
+            .arg(env!("CARGO_BIN_EXE_mcr"))
+            .args(["--instance", &instance, "--socket"])
+            .arg(directory.path().join("mcr.sock"))
+            .args(["run", "--config"])
+            .arg(directory.path().join("mcr.toml"))
+            .args(arguments)
+            .env("NOTIFY_SOCKET", &notify);
+        Some(Self {
+            daemon: Some(Process::start(command).unwrap()),
+            manager,
+            directory,
+            instance,
+            chain,
+        })
+    }
+
+    /// Waits until the daemon says `words`, whatever else it says before.
+    #[track_caller]
+    fn hears(&self, words: &str) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut heard = Vec::new();
+        while Instant::now() < deadline {
+            let mut buffer = [0; 1024];
+            let Ok(length) = self.manager.recv(&mut buffer) else {
+                break;
+            };
+            let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if said.contains(words) {
+                return;
+            }
+            heard.push(said);
+        }
+        let log = self.daemon.as_ref().map(Process::stderr);
+        panic!(
+            "no {words:?} in {heard:?}; log: {}",
+            log.unwrap_or_default()
+        );
+    }
+
+    fn client(&self, arguments: &[&str]) -> Output {
+        let mut command = self.chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
+        command
+            .arg("--socket")
+            .arg(self.directory.path().join("mcr.sock"));
+        command.args(arguments).output().unwrap()
+    }
+
+    fn path_of_rule(&self) -> String {
+        let output = self.client(&["stats", "--json"]);
+        let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(stats["rules"][0]["state"], "up", "{stats}");
+        stats["rules"][0]["path"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            let _ = daemon.stop(Signal::SIGTERM);
+        }
+        let _ = fs::remove_dir_all(Path::new("/sys/fs/bpf/mcr").join(&self.instance));
+        let _ = fs::remove_dir_all(Path::new("/run/mcr").join(&self.instance));
+    }
+}
+
+#[test]
+fn it_is_ready_once_its_rules_are_live_then_alive_reloading_and_stopping() {
+    let Some(mut service) = Service::start(&[]) else {
+        return;
+    };
+    service.hears("READY=1\nSTATUS=Relaying by 1 rule");
+    assert_eq!(service.path_of_rule(), "kernel");
+    service.hears("WATCHDOG=1");
+    let more = RULES
+        .replace("cam1", "cam2")
+        .replace("239.1.1.1", "239.1.1.2");
+    let more = more.trim_start_matches("version = 1\n");
+    fs::write(
+        service.directory.path().join("mcr.toml"),
+        format!("{RULES}{more}"),
+    )
+    .unwrap();
+    service
+        .daemon
+        .as_mut()
+        .unwrap()
+        .signal(Signal::SIGHUP)
+        .unwrap();
+    service.hears("RELOADING=1\nMONOTONIC_USEC=");
+    service.hears("READY=1\nSTATUS=Relaying by 2 rules");
+    let daemon = service.daemon.take().unwrap();
+    let finished = daemon.stop(Signal::SIGTERM).unwrap();
+    assert!(finished.status.success(), "{finished:?}");
+    service.hears("STOPPING=1");
+}
+
+#[test]
+fn the_units_capabilities_suffice_for_the_userspace_path_too() {
+    let Some(service) = Service::start(&["--path", "userspace", "--workers", "1"]) else {
+        return;
+    };
+    service.hears("READY=1");
+    assert_eq!(service.path_of_rule(), "userspace");
+}
+
+fn systemd_analyze(arguments: &[&str], unit: &Path) -> Option<Output> {
+    let output = Command::new("systemd-analyze")
+        .args(arguments)
+        .arg(unit)
+        .output();
+    if output.is_err() {
+        eprintln!("skipped: needs systemd-analyze");
+    }
+    output.ok()
+}
+
+#[test]
+fn systemd_accepts_the_units() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["mcr.service", "mcr@.service"] {
+        let text = fs::read_to_string(repository(&format!("dist/systemd/{name}"))).unwrap();
+        // Not installed here: the binary under test stands in.
+        let text = text.replace("/usr/bin/mcr", env!("CARGO_BIN_EXE_mcr"));
+        let unit = directory.path().join(name.replace('@', "@studio"));
+        fs::write(&unit, text).unwrap();
+        let arguments = ["verify", "--man=no", "--recursive-errors=no"];
+        let Some(output) = systemd_analyze(&arguments, &unit) else {
+            return;
+        };
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {complaint}");
+        assert!(!complaint.contains(name), "{complaint}");
+    }
+}
+
+/// The score is recorded in docs/operations.md; 10 is no protection at all.
+#[test]
+fn systemd_finds_the_unit_well_protected() {
+    let unit = repository("dist/systemd/mcr.service");
+    let arguments = ["security", "--offline=true", "--threshold=40", "--no-pager"];
+    let Some(output) = systemd_analyze(&arguments, &unit) else {
+        return;
+    };
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{table}");
+}
