@@ -229,7 +229,7 @@ impl Sender {
 /// UDP counters of a namespace, from `/proc/net/snmp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpCounters {
-    /// Datagrams handed to sockets.
+    /// Datagrams that programs have read from sockets.
     pub delivered: u64,
     /// Datagrams refused for a wrong checksum.
     pub bad_checksums: u64,

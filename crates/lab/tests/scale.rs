@@ -6,12 +6,17 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use lab::accounting;
+use lab::capture::wait_for_received;
 use lab::daemon::{Daemon, Options};
+use lab::link;
 use lab::namespace::Namespace;
 use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Packets on their way at one time: the kernel's own queues hold 1000, those of every other test
+/// included.
+const IN_FLIGHT: u64 = 100;
 
 lab::on_both_paths!(
     one_hundred_and_fifty_rules,
@@ -72,11 +77,18 @@ fn relay_streams(path: &str, streams: u16, packets: u64) {
     .unwrap();
 
     let sender = Sender::open((&chain.sender, "veth0"), "10.0.0.1".parse().unwrap()).unwrap();
+    let end = (&chain.sink, "veth3");
+    let before = link::statistics(end).unwrap().received;
+    let mut sent = 0;
     for number in 0..packets {
         for stream in 1..=streams {
             let (group, port) = input(stream);
             let payload = lab::socket::payload(number, 100);
             sender.send(group, port, &payload).unwrap();
+            sent += 1;
+            if sent % IN_FLIGHT == 0 {
+                wait_for_received(end, before, sent).unwrap();
+            }
         }
     }
     for receiver in &receivers {
