@@ -8,6 +8,7 @@
 )]
 
 pub mod attached;
+mod clsact;
 pub mod grace;
 mod interface;
 pub mod layout;
@@ -17,6 +18,7 @@ pub mod mapped;
 pub mod pin;
 pub mod probe;
 pub mod program;
+mod rtnetlink;
 pub mod sequence;
 mod syscall;
 pub mod testrun;

@@ -1,44 +1,68 @@
-//! The program at one interface's ingress.
+//! The program at one interface's ingress: a pinned tcx link, or below Linux 6.6 a clsact filter.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
-use crate::pin::failed;
+use crate::clsact::Filter;
+use crate::pin::{Pins, failed};
 use crate::program::Program;
 use crate::{Error, syscall};
 
-/// A tcx link. Dropping it detaches the program, unless the link is pinned.
+/// What the program is attached with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hook {
+    /// tcx links, since Linux 6.6.
+    #[default]
+    Tcx,
+    /// A filter of the clsact queueing discipline.
+    Clsact,
+}
+
+/// The program at an interface. It stays when this is dropped; [`Link::remove`] ends it.
 #[derive(Debug)]
 pub struct Link {
-    link: OwnedFd,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Tcx(OwnedFd),
+    Clsact { filter: Filter, ifindex: u32 },
 }
 
 impl Link {
-    /// Attaches `program` to the ingress of an interface of the calling thread's network namespace.
+    /// Attaches `program` to the ingress of an interface of the calling thread's network namespace,
+    /// to outlive this process.
     ///
     /// # Errors
     ///
     /// ENODEV without such an interface, EPERM without CAP_NET_ADMIN.
-    pub fn attach(program: &Program, ifindex: u32) -> Result<Self, Error> {
-        syscall::create_tcx_link(program.variant(ifindex), ifindex)
-            .map(|link| Self { link })
-            .map_err(|error| Error::Attach { ifindex, error })
+    pub fn attach(program: &Program, ifindex: u32, hook: Hook, pins: &Pins) -> Result<Self, Error> {
+        let place = match hook {
+            Hook::Tcx => attach_tcx(program, ifindex, pins)?,
+            Hook::Clsact => attach_clsact(program, ifindex, pins)?,
+        };
+        Ok(Self { place })
     }
 
-    /// Opens the link pinned at `path`; `None` if there is none or its interface is gone.
+    /// Takes over what an earlier process left at the interface, and removes what is left of it if
+    /// that is gone.
     ///
     /// # Errors
     ///
-    /// When the pin cannot be opened.
-    pub fn adopt(path: &Path, ifindex: u32) -> Result<Option<Self>, Error> {
-        match syscall::open_pin(path) {
-            Ok(link) => {
-                let link = Self { link };
-                Ok((link.ifindex() == ifindex).then_some(link))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(path, "open", error)),
+    /// When the pins cannot be read.
+    pub fn adopt(ifindex: u32, pins: &Pins) -> Result<Option<Self>, Error> {
+        let place = match pins.has_filter(ifindex) {
+            true => Some(Place::Clsact {
+                filter: pins.filter(),
+                ifindex,
+            }),
+            false => open_tcx(ifindex, pins)?.map(Place::Tcx),
+        };
+        let link = place.map(|place| Self { place });
+        match link {
+            Some(link) if link.ifindex() == ifindex => Ok(Some(link)),
+            _ => Self::remove(ifindex, pins).map(|()| None),
         }
     }
 
@@ -49,22 +73,78 @@ impl Link {
     /// When the interface is gone.
     pub fn replace(&self, program: &Program) -> Result<(), Error> {
         let ifindex = self.ifindex();
-        syscall::update_link(self.link.as_fd(), program.variant(ifindex))
-            .map_err(|error| Error::Attach { ifindex, error })
-    }
-
-    /// Lets the link outlive this process.
-    ///
-    /// # Errors
-    ///
-    /// When something else lies at `path`.
-    pub fn pin(&self, path: &Path) -> Result<(), Error> {
-        syscall::pin(self.link.as_fd(), path).map_err(|error| failed(path, "pin a link", error))
+        let program = program.variant(ifindex);
+        match &self.place {
+            Place::Tcx(link) => syscall::update_link(link.as_fd(), program),
+            Place::Clsact { filter, ifindex } => filter.attach(program, *ifindex),
+        }
+        .map_err(|error| Error::Attach { ifindex, error })
     }
 
     /// The interface it is attached to, 0 once that is gone.
     #[must_use]
     pub fn ifindex(&self) -> u32 {
-        syscall::tcx_link_ifindex(self.link.as_fd()).unwrap_or(0)
+        match &self.place {
+            Place::Tcx(link) => syscall::tcx_link_ifindex(link.as_fd()).unwrap_or(0),
+            Place::Clsact { filter, ifindex } => match filter.is_attached(*ifindex) {
+                Ok(true) => *ifindex,
+                _ => 0,
+            },
+        }
+    }
+
+    /// Takes this instance's program off an interface, and a clsact discipline that was added for
+    /// it; nothing happens if it is not there. A tcx link stays as long as a [`Link`] is kept.
+    ///
+    /// # Errors
+    ///
+    /// When the pins cannot be changed or the kernel keeps the filter.
+    pub fn remove(ifindex: u32, pins: &Pins) -> Result<(), Error> {
+        pins.remove_link(ifindex)?;
+        if pins.has_filter(ifindex) {
+            let removed = pins.filter().detach(ifindex);
+            removed.map_err(|error| Error::Attach { ifindex, error })?;
+            if pins.added_qdisc(ifindex) {
+                // The interface may be gone, the discipline in use by now, or already removed.
+                let _ = Filter::remove_empty_qdisc(ifindex);
+            }
+            pins.remove_filter(ifindex)?;
+        }
+        Ok(())
+    }
+}
+
+fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {
+    let link = syscall::create_tcx_link(program.variant(ifindex), ifindex)
+        .map_err(|error| Error::Attach { ifindex, error })?;
+    let path = pins.link(ifindex);
+    syscall::pin(link.as_fd(), &path).map_err(|error| failed(&path, "pin a link", error))?;
+    Ok(Place::Tcx(link))
+}
+
+/// Writes down what will be there before it is, so that a process killed in between leaves nothing
+/// that the next one does not find.
+fn attach_clsact(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {
+    let filter = pins.filter();
+    let attach = || {
+        if Filter::add_qdisc(ifindex)? {
+            pins.note_qdisc(ifindex)?;
+        }
+        filter.attach(program.variant(ifindex), ifindex)
+    };
+    pins.note_filter(ifindex)?;
+    if let Err(error) = attach() {
+        pins.remove_filter(ifindex)?;
+        return Err(Error::Attach { ifindex, error });
+    }
+    Ok(Place::Clsact { filter, ifindex })
+}
+
+fn open_tcx(ifindex: u32, pins: &Pins) -> Result<Option<OwnedFd>, Error> {
+    let path = pins.link(ifindex);
+    match syscall::open_pin(&path) {
+        Ok(link) => Ok(Some(link)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(&path, "open", error)),
     }
 }

@@ -2,18 +2,23 @@
 //!
 //! `BPFFS/mcr/INSTANCE/maps-HASH/NAME` holds the maps, HASH being that of `layout.h`;
 //! `BPFFS/mcr/INSTANCE/link-IFINDEX` the links. Links of a program with another layout are moved to
-//! the new program first, then the old maps' directory goes.
+//! the new program first, then the old maps' directory goes. Where clsact filters stand for links,
+//! empty directories say where: `filter-IFINDEX`, and `qdisc-IFINDEX` if the discipline is ours.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::clsact::Filter;
+use crate::link::Link;
 use crate::{Error, layout};
 
 /// The pin directory of one instance.
 #[derive(Clone, Debug)]
 pub struct Pins {
     directory: PathBuf,
+    filter: Filter,
 }
 
 impl Pins {
@@ -25,6 +30,7 @@ impl Pins {
     pub fn open(bpffs: &Path, instance: &str) -> Result<Self, Error> {
         let pins = Self {
             directory: bpffs.join("mcr").join(instance),
+            filter: Filter::of(instance),
         };
         let maps = pins.maps();
         fs::create_dir_all(&maps).map_err(|error| failed(&maps, "create the directory", error))?;
@@ -43,15 +49,20 @@ impl Pins {
         self.directory.join(format!("link-{ifindex}"))
     }
 
-    /// The interfaces whose links are pinned.
+    /// The interfaces that the program is, or was about to be, attached to.
     ///
     /// # Errors
     ///
     /// When the directory cannot be read.
     pub fn links(&self) -> Result<Vec<u32>, Error> {
         let names = self.names()?;
-        let index = |name: &String| name.strip_prefix("link-")?.parse().ok();
-        Ok(names.iter().filter_map(index).collect())
+        let index = |name: &String| {
+            let prefixes = ["link-", "filter-"].into_iter();
+            let mut indexes = prefixes.filter_map(|prefix| name.strip_prefix(prefix));
+            indexes.next()?.parse().ok()
+        };
+        let indexes: BTreeSet<u32> = names.iter().filter_map(index).collect();
+        Ok(indexes.into_iter().collect())
     }
 
     /// Removes maps of other layouts; called once no link runs a program that uses them.
@@ -79,6 +90,45 @@ impl Pins {
         remove_file(&self.link(ifindex))
     }
 
+    /// This instance's clsact filters.
+    pub(crate) fn filter(&self) -> Filter {
+        self.filter.clone()
+    }
+
+    pub(crate) fn has_filter(&self, ifindex: u32) -> bool {
+        self.mark("filter", ifindex).exists()
+    }
+
+    /// Whether the discipline that the filter is in was added for it.
+    pub(crate) fn added_qdisc(&self, ifindex: u32) -> bool {
+        self.mark("qdisc", ifindex).exists()
+    }
+
+    pub(crate) fn note_filter(&self, ifindex: u32) -> Result<(), Error> {
+        let mark = self.mark("filter", ifindex);
+        fs::create_dir_all(&mark).map_err(|error| failed(&mark, "create the directory", error))
+    }
+
+    pub(crate) fn note_qdisc(&self, ifindex: u32) -> io::Result<()> {
+        fs::create_dir_all(self.mark("qdisc", ifindex))
+    }
+
+    pub(crate) fn remove_filter(&self, ifindex: u32) -> Result<(), Error> {
+        for mark in ["qdisc", "filter"].map(|kind| self.mark(kind, ifindex)) {
+            match fs::remove_dir(&mark) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(&mark, "remove", error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&self, kind: &str, ifindex: u32) -> PathBuf {
+        self.directory.join(format!("{kind}-{ifindex}"))
+    }
+
     /// Removes everything of the instance: its links detach, its maps go with the last user.
     ///
     /// # Errors
@@ -86,7 +136,7 @@ impl Pins {
     /// When a pin cannot be removed.
     pub fn remove_all(&self) -> Result<(), Error> {
         for ifindex in self.links()? {
-            self.remove_link(ifindex)?;
+            Link::remove(ifindex, self)?;
         }
         for name in self.names()? {
             let path = self.directory.join(name);

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use aya_obj::generated::{bpf_cmd, bpf_prog_type};
 
+use crate::link::Hook;
 use crate::syscall::{attr, bpf, create_tcx_link, new_descriptor};
 
 /// Why the kernel path is not available.
@@ -16,9 +17,6 @@ pub enum Unavailable {
     /// tc programs do not exist.
     #[error("the kernel is built without tc BPF programs (CONFIG_NET_CLS_ACT)")]
     NoClassifier,
-    /// tcx links do not exist.
-    #[error("the kernel is older than Linux 6.6: it has no tcx links to attach the program with")]
-    NoTcx,
     /// Privileges are missing.
     #[error("BPF needs the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; missing: {0}")]
     NotPermitted(String),
@@ -27,12 +25,12 @@ pub enum Unavailable {
     Refused(String),
 }
 
-/// Tries the smallest tc program there is.
+/// Tries the smallest tc program there is, and says what programs are attached with here.
 ///
 /// # Errors
 ///
 /// The reason why it does not load.
-pub fn probe() -> Result<(), Unavailable> {
+pub fn probe() -> Result<Hook, Unavailable> {
     let error = match load_smallest() {
         Ok(program) => return probe_attaching(&program),
         Err(error) => error,
@@ -67,14 +65,14 @@ fn load_smallest() -> io::Result<OwnedFd> {
 
 /// Attaches to an interface that cannot exist: a kernel with tcx complains of the interface, one
 /// without of the attach type.
-fn probe_attaching(program: &OwnedFd) -> Result<(), Unavailable> {
+fn probe_attaching(program: &OwnedFd) -> Result<Hook, Unavailable> {
     let missing = missing_capabilities();
     if !missing.is_empty() {
         return Err(Unavailable::NotPermitted(missing.join(", ")));
     }
     match create_tcx_link(program.as_fd(), i32::MAX as u32) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(Unavailable::NoTcx),
-        _ => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Hook::Clsact),
+        _ => Ok(Hook::Tcx),
     }
 }
 

@@ -17,21 +17,21 @@ mod transaction;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
-use std::path::Path;
 
 use bpf::layout::{Address, Identity, Settings};
+use bpf::link::Hook;
 use bpf::pin::Pins;
-use bpf::program::{Capacity, Program};
+use bpf::program::Program;
 use bpf::testrun::{Input, Outcome};
 use model::diff::TableDiff;
 use model::table::Table;
 
-use crate::Error;
 use crate::kernel::identity::{Named, Registry};
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
 use crate::kernel::ranges::Ranges;
 use crate::kernel::slots::{Blocks, Indices};
+use crate::{Error, Options};
 
 pub(crate) use counters::read as read_counters;
 
@@ -63,11 +63,11 @@ struct Entry {
 
 impl Kernel {
     /// Loads the program and takes over what is pinned.
-    pub(crate) fn open(bpffs: &Path, instance: &str, capacity: Capacity) -> Result<Self, Error> {
-        let pins = Pins::open(bpffs, instance)?;
-        let program = Program::load(Some(&pins.maps()), capacity)?;
+    pub(crate) fn open(options: &Options, hook: Hook) -> Result<Self, Error> {
+        let pins = Pins::open(&options.bpffs, &options.instance)?;
+        let program = Program::load(Some(&pins.maps()), options.capacity)?;
         let mut kernel = Self {
-            links: Links::adopt(&pins, &program)?,
+            links: Links::adopt(&pins, &program, hook)?,
             indices: Indices::new(program.maps.route_table.len()),
             blocks: Blocks::new(program.maps.outputs.len()),
             ranges: Ranges::new(program.maps.candidates.len()),

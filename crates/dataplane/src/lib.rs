@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
+use bpf::link::Hook;
 use model::diff::TableDiff;
 use model::table::{Path, RouteKey, Table};
 
@@ -34,6 +35,9 @@ pub struct Options {
     pub workers: usize,
     /// Whether to use the kernel path at all.
     pub kernel: bool,
+    /// Whether to attach with tcx links where the kernel has them; a test of what older kernels get
+    /// says no.
+    pub tcx: bool,
     /// Program and arguments that run [`userspace::worker::main`]; empty: no userspace path.
     pub worker_command: Vec<OsString>,
     /// Sizes of the kernel path's maps, unless pinned ones are adopted.
@@ -47,6 +51,7 @@ impl Default for Options {
             bpffs: PathBuf::from("/sys/fs/bpf"),
             workers: 0,
             kernel: true,
+            tcx: true,
             worker_command: Vec::new(),
             capacity: Capacity::default(),
         }
@@ -308,9 +313,18 @@ fn open_kernel(options: &Options) -> Result<Kernel, String> {
     if !options.kernel {
         return Err("switched off".to_owned());
     }
-    bpf::probe::probe().map_err(|reason| reason.to_string())?;
-    Kernel::open(&options.bpffs, &options.instance, options.capacity)
-        .map_err(|error| error.to_string())
+    let hook = match bpf::probe::probe().map_err(|reason| reason.to_string())? {
+        Hook::Tcx if options.tcx => Hook::Tcx,
+        Hook::Tcx => Hook::Clsact,
+        Hook::Clsact => {
+            tracing::info!(
+                "the kernel is older than Linux 6.6 and has no tcx links: the kernel path is \
+                 attached with clsact filters"
+            );
+            Hook::Clsact
+        }
+    };
+    Kernel::open(options, hook).map_err(|error| error.to_string())
 }
 
 fn open_userspace(options: &Options) -> Result<Userspace, String> {

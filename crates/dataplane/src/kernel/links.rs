@@ -2,32 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use bpf::link::Link;
+use bpf::link::{Hook, Link};
 use bpf::pin::Pins;
 use bpf::program::Program;
 
 use crate::Error;
 
 /// Links by interface index; `None` where the interface did not exist when it was asked for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Links {
+    hook: Hook,
     attached: BTreeMap<u32, Option<Link>>,
 }
 
 impl Links {
     /// Takes over pinned links and puts `program` in place of the program they run.
-    pub(super) fn adopt(pins: &Pins, program: &Program) -> Result<Self, Error> {
-        let mut links = Self::default();
+    pub(super) fn adopt(pins: &Pins, program: &Program, hook: Hook) -> Result<Self, Error> {
+        let mut attached = BTreeMap::new();
         for ifindex in pins.links()? {
-            match Link::adopt(&pins.link(ifindex), ifindex)? {
-                Some(link) => {
-                    link.replace(program)?;
-                    links.attached.insert(ifindex, Some(link));
-                }
-                None => pins.remove_link(ifindex)?,
+            if let Some(link) = Link::adopt(ifindex, pins)? {
+                link.replace(program)?;
+                attached.insert(ifindex, Some(link));
             }
         }
-        Ok(links)
+        Ok(Self { hook, attached })
     }
 
     /// Attaches where `wanted` says and nothing is attached yet. An interface that does not exist is
@@ -44,7 +42,7 @@ impl Links {
             {
                 continue;
             }
-            let link = attach(ifindex, pins, program)?;
+            let link = attach(ifindex, self.hook, pins, program)?;
             self.attached.insert(ifindex, link);
         }
         Ok(())
@@ -63,7 +61,7 @@ impl Links {
             .copied()
             .collect();
         for ifindex in others {
-            pins.remove_link(ifindex)?;
+            Link::remove(ifindex, pins)?;
             self.attached.remove(&ifindex);
         }
         Ok(())
@@ -73,20 +71,17 @@ impl Links {
     pub(super) fn repair(&mut self, pins: &Pins, program: &Program) -> Result<(), Error> {
         for (ifindex, link) in &mut self.attached {
             if link.as_ref().is_none_or(|link| link.ifindex() != *ifindex) {
-                *link = attach(*ifindex, pins, program)?;
+                *link = attach(*ifindex, self.hook, pins, program)?;
             }
         }
         Ok(())
     }
 }
 
-fn attach(ifindex: u32, pins: &Pins, program: &Program) -> Result<Option<Link>, Error> {
-    pins.remove_link(ifindex)?;
-    match Link::attach(program, ifindex) {
-        Ok(link) => {
-            link.pin(&pins.link(ifindex))?;
-            Ok(Some(link))
-        }
+fn attach(ifindex: u32, hook: Hook, pins: &Pins, program: &Program) -> Result<Option<Link>, Error> {
+    Link::remove(ifindex, pins)?;
+    match Link::attach(program, ifindex, hook, pins) {
+        Ok(link) => Ok(Some(link)),
         Err(error) if error.is_no_such_interface() => Ok(None),
         Err(error) => Err(error.into()),
     }

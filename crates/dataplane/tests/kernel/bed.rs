@@ -20,10 +20,20 @@ pub(crate) struct Bed {
     pub(crate) ingress: Ifindex,
     pub(crate) egress: Ifindex,
     pub(crate) egress_mac: Mac,
+    /// Whether dataplanes attach with tcx links, not clsact filters.
+    tcx: bool,
     bpffs: Bpffs,
 }
 
 impl Bed {
+    /// A bed whose dataplanes attach as kernels before 6.6 make them.
+    pub(crate) fn with_clsact() -> Self {
+        Self {
+            tcx: false,
+            ..Self::new()
+        }
+    }
+
     pub(crate) fn new() -> Self {
         let chain = Chain::plain().unwrap();
         let mac = link::mac((&chain.relay, "veth2")).unwrap();
@@ -36,6 +46,7 @@ impl Bed {
             ingress: Ifindex(link::index((&chain.relay, "veth1")).unwrap()),
             egress: Ifindex(link::index((&chain.relay, "veth2")).unwrap()),
             egress_mac: Mac(octets.try_into().unwrap()),
+            tcx: true,
             bpffs: Bpffs::mount(),
             chain,
         }
@@ -46,6 +57,7 @@ impl Bed {
         let options = Options {
             bpffs: self.bpffs.path(),
             capacity,
+            tcx: self.tcx,
             ..Options::default()
         };
         self.inside(|| Dataplane::open(options).unwrap())

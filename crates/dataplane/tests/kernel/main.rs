@@ -5,5 +5,6 @@
 mod adopt;
 mod apply;
 mod bed;
+mod clsact;
 mod relay;
 mod tun;

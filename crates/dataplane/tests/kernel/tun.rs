@@ -24,7 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 #[test]
 fn relays_from_and_to_a_device_without_link_header() {
-    let bed = Bed::new();
+    relay_from_and_to_tun(&Bed::new());
+}
+
+#[test]
+fn relays_from_and_to_a_device_without_link_header_through_clsact() {
+    relay_from_and_to_tun(&Bed::with_clsact());
+}
+
+fn relay_from_and_to_tun(bed: &Bed) {
     let mut tun = bed.inside(|| open_tun("tun0"));
     link::up((&bed.chain.relay, "tun0")).unwrap();
     let index = Ifindex(link::index((&bed.chain.relay, "tun0")).unwrap());

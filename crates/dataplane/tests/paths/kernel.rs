@@ -11,6 +11,11 @@ use crate::relayed::Relay;
 /// Runs `work` with a relay on the kernel path inside a bed; skips, with the reason, where that
 /// cannot be had.
 pub(crate) fn with_relay(label: &str, work: impl FnOnce(&mut Relay<'_>) + Send) {
+    with_relay_at(label, true, work);
+}
+
+/// The same, attached with clsact filters where `tcx` is false.
+pub(crate) fn with_relay_at(label: &str, tcx: bool, work: impl FnOnce(&mut Relay<'_>) + Send) {
     let Some(bed) = Bed::new(label) else { return };
     if let Err(reason) = bpf::probe::probe() {
         eprintln!("skipped: no kernel path: {reason}");
@@ -20,6 +25,7 @@ pub(crate) fn with_relay(label: &str, work: impl FnOnce(&mut Relay<'_>) + Send) 
     let options = Options {
         instance: label.into(),
         bpffs: bpffs.0.path().into(),
+        tcx,
         ..Options::default()
     };
     let ran = bed.relay.clone().run(|| {

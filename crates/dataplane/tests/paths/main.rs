@@ -87,6 +87,12 @@ fn the_kernel_path_gives_what_the_cases_say() {
 }
 
 #[test]
+fn the_kernel_path_gives_what_the_cases_say_through_clsact() {
+    let cases = [cases(), cases_beyond_the_userspace_path()].concat();
+    kernel::with_relay_at("clsact", false, |relay| demand(relay, &cases));
+}
+
+#[test]
 fn the_kernel_program_gives_what_the_cases_say_in_a_test_run() {
     kernel::with_relay("program", |relay| program::demand(relay, &cases()));
 }

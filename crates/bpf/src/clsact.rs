@@ -1,0 +1,168 @@
+//! The program as a filter of the clsact queueing discipline, for kernels without tcx links (before
+//! Linux 6.6).
+//!
+//! A filter belongs to the interface, not to a process, so it persists by itself. It is found again
+//! by its priority, a handle made from the instance's name, and that name; it is replaced in place,
+//! so that no packet sees neither program.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::rtnetlink::{
+    Attribute, CREATE, DUMP, EXCLUSIVE, Message, REPLACE, Request, attribute, nested,
+};
+
+const NEW_QDISC: u16 = 36;
+const DELETE_QDISC: u16 = 37;
+const NEW_FILTER: u16 = 44;
+const DELETE_FILTER: u16 = 45;
+const GET_FILTER: u16 = 46;
+
+/// Parents (linux/pkt_sched.h): the discipline itself, its two hooks.
+const CLSACT: u32 = 0xffff_fff1;
+const INGRESS: u32 = 0xffff_fff2;
+const EGRESS: u32 = 0xffff_fff3;
+const QDISC_HANDLE: u32 = 0xffff_0000;
+
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_BPF_FD: u16 = 6;
+const TCA_BPF_NAME: u16 = 7;
+const TCA_BPF_FLAGS: u16 = 8;
+const DIRECT_ACTION: u32 = 1;
+
+/// Where MCR's filters stand among those of others: lower numbers go first.
+const PRIORITY: u32 = 50;
+/// ETH_P_ALL, in network order.
+const ANY_PROTOCOL: u16 = 3u16.to_be();
+
+/// An instance's filters: one per interface, of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Filter {
+    name: String,
+}
+
+impl Filter {
+    /// The filters of an instance.
+    pub(crate) fn of(instance: &str) -> Self {
+        Self {
+            name: format!("mcr/{instance}"),
+        }
+    }
+
+    /// Adds the discipline, unless it is there; says whether it was added.
+    pub(crate) fn add_qdisc(ifindex: u32) -> io::Result<bool> {
+        let mut request = Request::new(NEW_QDISC, CREATE | EXCLUSIVE);
+        request.tc(ifindex, QDISC_HANDLE, CLSACT, 0);
+        request.attribute(TCA_KIND, b"clsact\0");
+        match request.ask() {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the discipline away, unless somebody's filters are in it.
+    pub(crate) fn remove_empty_qdisc(ifindex: u32) -> io::Result<()> {
+        for hook in [INGRESS, EGRESS] {
+            let mut request = Request::new(GET_FILTER, DUMP);
+            request.tc(ifindex, 0, hook, 0);
+            if !request.ask()?.is_empty() {
+                return Ok(());
+            }
+        }
+        let mut request = Request::new(DELETE_QDISC, 0);
+        request.tc(ifindex, QDISC_HANDLE, CLSACT, 0);
+        request.ask().map(drop)
+    }
+
+    /// Puts `program` at the interface's ingress, in the place of an older one of this instance.
+    pub(crate) fn attach(&self, program: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
+        let mut request = Request::new(NEW_FILTER, CREATE | self.unless_there(ifindex)?);
+        self.address(&mut request, ifindex);
+        request.attribute(TCA_KIND, b"bpf\0");
+        request.attribute(TCA_OPTIONS, &self.options(program));
+        request.ask().map(drop)
+    }
+
+    /// Says whether this instance's filter is at the interface.
+    pub(crate) fn is_attached(&self, ifindex: u32) -> io::Result<bool> {
+        Ok(self.found(ifindex)?.is_some_and(|name| name == self.name))
+    }
+
+    /// Takes this instance's filter away, if it is there.
+    pub(crate) fn detach(&self, ifindex: u32) -> io::Result<()> {
+        if !self.is_attached(ifindex)? {
+            return Ok(());
+        }
+        let mut request = Request::new(DELETE_FILTER, 0);
+        self.address(&mut request, ifindex);
+        request.attribute(TCA_KIND, b"bpf\0");
+        request.ask().map(drop)
+    }
+
+    /// REPLACE where the place is this instance's own, otherwise nobody's place is taken.
+    fn unless_there(&self, ifindex: u32) -> io::Result<u16> {
+        Ok(match self.is_attached(ifindex)? {
+            true => REPLACE,
+            false => EXCLUSIVE,
+        })
+    }
+
+    /// The name of the filter in this instance's place.
+    fn found(&self, ifindex: u32) -> io::Result<Option<String>> {
+        let mut request = Request::new(GET_FILTER, 0);
+        self.address(&mut request, ifindex);
+        request.attribute(TCA_KIND, b"bpf\0");
+        let answer = match request.ask() {
+            Ok(answer) => answer,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let name = answer.first().and_then(name_of);
+        Ok(Some(name.unwrap_or_default()))
+    }
+
+    fn address(&self, request: &mut Request, ifindex: u32) {
+        let info = PRIORITY << 16 | u32::from(ANY_PROTOCOL);
+        request.tc(ifindex, self.handle(), INGRESS, info);
+    }
+
+    fn options(&self, program: BorrowedFd<'_>) -> Vec<u8> {
+        let mut options = Vec::new();
+        let fd = program.as_raw_fd() as u32;
+        attribute(&mut options, TCA_BPF_FD, &fd.to_ne_bytes());
+        let mut name = self.name.clone().into_bytes();
+        name.push(0);
+        attribute(&mut options, TCA_BPF_NAME, &name);
+        attribute(&mut options, TCA_BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes());
+        options
+    }
+
+    /// FNV-1a of the name, never 0: instances do not take each other's place.
+    fn handle(&self) -> u32 {
+        let hash = self.name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        hash | 1
+    }
+}
+
+/// No such filter, no discipline, or no interface.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)
+    )
+}
+
+fn name_of(filter: &Message) -> Option<String> {
+    let find = |attributes: &[Attribute], kind| {
+        let found = attributes.iter().find(|attribute| attribute.kind == kind);
+        found.map(|attribute| attribute.value.clone())
+    };
+    let options = find(&filter.attributes, TCA_OPTIONS)?;
+    let name = find(&nested(&options), TCA_BPF_NAME)?;
+    let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8(text.to_vec()).ok()
+}
