@@ -67,7 +67,9 @@ impl Scene {
             })
             .map_err(|error| unavailable("links through netlink", &error))?;
         let support = Support {
-            kernel: bpf::probe::probe().map_err(|error| error.to_string()),
+            kernel: bpf::probe::probe()
+                .map(drop)
+                .map_err(|error| error.to_string()),
             userspace: dataplane::userspace::support().map_err(|error| error.to_string()),
         };
         let compiled = compile(&rules.set, &host, &support, &rules.choices);
