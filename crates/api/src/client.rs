@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use self::events::{Events, Told};
-use crate::reply::{Change, ErrorReply, Stats, Status};
+use crate::reply::{Change, ErrorReply, InterfaceStatus, Stats, Status};
 use crate::request::{RuleList, Transaction};
 
 /// How long a request may take.
@@ -84,6 +84,14 @@ impl Client {
     /// As every request: see [`Error`].
     pub async fn status(&self) -> Result<Status, Error> {
         self.read(Method::GET, "/v1/status", None::<&()>).await
+    }
+
+    /// Reads the interfaces of the daemon's network namespace.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn interfaces(&self) -> Result<Vec<InterfaceStatus>, Error> {
+        self.read(Method::GET, "/v1/interfaces", None::<&()>).await
     }
 
     /// Follows what happens from now on.

@@ -18,6 +18,7 @@ pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod stats;
+pub(crate) mod tap;
 pub(crate) mod top;
 pub(crate) mod worker;
 
@@ -40,6 +41,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Show(args) => show::run(&args, &global),
         Command::Stats(args) => stats::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),
+        Command::Tap(args) => tap::run(&args, &global),
         Command::Events(args) => events::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
         Command::Diff(args) => apply::diff(&args, &global),

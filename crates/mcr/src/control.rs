@@ -40,6 +40,10 @@ impl Control {
         self.wait(self.client.status())
     }
 
+    pub(crate) fn interfaces(&self) -> Result<Vec<api::reply::InterfaceStatus>, Failure> {
+        self.wait(self.client.interfaces())
+    }
+
     /// Begins to follow events.
     pub(crate) fn events(&self) -> Result<Events, Failure> {
         self.wait(self.client.events())

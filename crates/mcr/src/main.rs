@@ -8,6 +8,7 @@ mod doctor;
 mod failure;
 mod logging;
 mod render;
+mod tap;
 mod top;
 
 use std::process::ExitCode;

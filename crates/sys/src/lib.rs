@@ -8,6 +8,7 @@ pub mod membership;
 pub mod netns;
 pub mod packet_socket;
 pub mod shared_memory;
+pub mod sniffer;
 pub mod udp;
 pub mod uring;
 pub mod wait;
