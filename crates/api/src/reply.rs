@@ -160,6 +160,18 @@ pub struct Status {
     pub kernel: PathStatus,
     /// Whether the userspace path is available.
     pub userspace: PathStatus,
+    /// The last time the configuration was read again; none since the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reload: Option<Reload>,
+}
+
+/// What became of reading the configuration again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reload {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Whether its rules are the running ones.
+    pub succeeded: bool,
 }
 
 /// Whether a path is available on this host.

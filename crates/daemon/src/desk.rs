@@ -28,18 +28,20 @@ pub(crate) struct Desk {
     pub(crate) engine: Engine,
     pub(crate) view: watch::Receiver<Arc<View>>,
     pub(crate) support: Arc<Support>,
+    pub(crate) events: Events,
 }
 
 impl Desk {
     /// Begins to answer.
-    pub(crate) fn open(self, events: &Events) -> Supervisor {
+    pub(crate) fn open(self) -> Supervisor {
         let (questions, mut incoming) = mpsc::channel(QUEUE);
+        let events = self.events.sender();
         tokio::spawn(async move {
             while let Some(question) = incoming.recv().await {
                 tokio::spawn(self.clone().answer(question));
             }
         });
-        Supervisor::new(questions, events.sender())
+        Supervisor::new(questions, events)
     }
 
     async fn answer(self, question: Question) {
@@ -96,6 +98,7 @@ impl Desk {
             rules: view.rules.len(),
             kernel: path(&self.support.kernel),
             userspace: path(&self.support.userspace),
+            last_reload: self.events.last_reload(),
         }
     }
 }

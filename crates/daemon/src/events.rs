@@ -1,9 +1,10 @@
 //! What is worth telling: found by comparing how things are with how they were.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use api::reply::{Change, Event, State};
+use api::reply::{Change, Event, Reload, State};
 use dataplane::counters::WorkerCounters;
 use model::host::{Host, Interface};
 use tokio::sync::broadcast;
@@ -17,13 +18,21 @@ const BACKLOG: usize = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     sender: broadcast::Sender<Event>,
+    last_reload: Arc<Mutex<Option<Reload>>>,
 }
 
 impl Events {
     pub(crate) fn new() -> Self {
         Self {
             sender: broadcast::channel(BACKLOG).0,
+            last_reload: Arc::default(),
         }
+    }
+
+    /// What became of the last reload.
+    pub(crate) fn last_reload(&self) -> Option<Reload> {
+        let last = self.last_reload.lock();
+        last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn sender(&self) -> broadcast::Sender<Event> {
@@ -38,6 +47,13 @@ impl Events {
             }
             LINK_CHANGED | OUTPUT_UP | JOINED => tracing::debug!(event = kind, "{message}"),
             _ => tracing::info!(event = kind, "{message}"),
+        }
+        if matches!(kind, RELOADED | RELOAD_FAILED) {
+            let last = self.last_reload.lock();
+            *last.unwrap_or_else(PoisonError::into_inner) = Some(Reload {
+                at_ms: event.at_ms,
+                succeeded: kind == RELOADED,
+            });
         }
         // Nobody listening is not an error.
         let _ = self.sender.send(event);

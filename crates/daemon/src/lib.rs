@@ -17,6 +17,7 @@ mod memberships;
 mod metrics;
 mod notify;
 mod options;
+mod process;
 mod question;
 mod server;
 mod shelter;

@@ -5,20 +5,52 @@ use std::fmt::Write;
 
 use api::reply::{RuleStats, State, Stats, Status, WorkerStats};
 
-/// What the text is, for the content type header.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+use crate::process::Process;
+
+/// How the text is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    #[default]
+    Prometheus,
+    OpenMetrics,
+}
+
+impl Format {
+    /// The format that a client's `Accept` header asks for.
+    pub(crate) fn accepted(accept: &str) -> Self {
+        match accept.contains("application/openmetrics-text") {
+            true => Self::OpenMetrics,
+            false => Self::Prometheus,
+        }
+    }
+
+    /// What the text is, for the content type header.
+    pub(crate) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
 
 /// Writes every metric.
-pub(crate) fn text(status: &Status, stats: &Stats) -> String {
-    let mut page = Page::default();
-    process(&mut page, status);
+pub(crate) fn text(format: Format, status: &Status, stats: &Stats, process: &Process) -> String {
+    let mut page = Page {
+        format,
+        text: String::new(),
+    };
+    daemon(&mut page, status);
+    this_process(&mut page, process);
     rules(&mut page, &stats.rules);
     outputs(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
+    if format == Format::OpenMetrics {
+        page.text += "# EOF\n";
+    }
     page.text
 }
 
-fn process(page: &mut Page, status: &Status) {
+fn daemon(page: &mut Page, status: &Status) {
     page.family(
         "mcr_build_info",
         "gauge",
@@ -43,6 +75,83 @@ fn process(page: &mut Page, status: &Status) {
     page.sample("mcr_config_generation", &[], status.generation);
     page.family("mcr_rules", "gauge", "Rules in the running set.");
     page.sample("mcr_rules", &[], status.rules);
+    page.family(
+        "mcr_path_available",
+        "gauge",
+        "1 if rules can run on the path on this host.",
+    );
+    for (path, state) in [("kernel", &status.kernel), ("userspace", &status.userspace)] {
+        let available = u8::from(state.available);
+        page.sample("mcr_path_available", &[("path", path)], available);
+    }
+    let Some(reload) = &status.last_reload else {
+        return;
+    };
+    page.family(
+        "mcr_config_last_reload_successful",
+        "gauge",
+        "1 if the configuration could be used when it was last read again.",
+    );
+    let succeeded = u8::from(reload.succeeded);
+    page.sample("mcr_config_last_reload_successful", &[], succeeded);
+    let name = "mcr_config_last_reload_timestamp_seconds";
+    page.family(
+        name,
+        "gauge",
+        "When the configuration was last read again, seconds since the epoch.",
+    );
+    page.sample(name, &[], reload.at_ms as f64 / 1000.0);
+}
+
+fn this_process(page: &mut Page, process: &Process) {
+    let families: [(&str, &str, &str, f64); 7] = [
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "User and system CPU time spent in seconds.",
+            process.cpu_seconds,
+        ),
+        (
+            "process_resident_memory_bytes",
+            "gauge",
+            "Resident memory size in bytes.",
+            process.resident_bytes as f64,
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "gauge",
+            "Virtual memory size in bytes.",
+            process.virtual_bytes as f64,
+        ),
+        (
+            "process_open_fds",
+            "gauge",
+            "Number of open file descriptors.",
+            process.open_fds as f64,
+        ),
+        (
+            "process_max_fds",
+            "gauge",
+            "Maximum number of open file descriptors.",
+            process.max_fds as f64,
+        ),
+        (
+            "process_threads",
+            "gauge",
+            "Number of OS threads in the process.",
+            process.threads as f64,
+        ),
+        (
+            "process_start_time_seconds",
+            "gauge",
+            "Start time of the process since unix epoch in seconds.",
+            process.started,
+        ),
+    ];
+    for (name, kind, help, value) in families {
+        page.family(name, kind, help);
+        page.sample(name, &[], value);
+    }
 }
 
 fn rules(page: &mut Page, rules: &[RuleStats]) {
@@ -54,6 +163,22 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
     for rule in rules {
         let labels = [("rule", rule.name.as_str()), ("path", rule.path.as_str())];
         page.sample("mcr_rule_up", &labels, u8::from(rule.state == State::Up));
+    }
+    page.family(
+        "mcr_rule_state",
+        "gauge",
+        "1 for the state that the rule is in, 0 for the others.",
+    );
+    for rule in rules {
+        let states = [
+            ("up", State::Up),
+            ("degraded", State::Degraded),
+            ("down", State::Down),
+        ];
+        for (word, state) in states {
+            let labels = [("rule", rule.name.as_str()), ("state", word)];
+            page.sample("mcr_rule_state", &labels, u8::from(rule.state == state));
+        }
     }
     page.family(
         "mcr_input_joined",
@@ -216,11 +341,17 @@ fn workers(page: &mut Page, workers: &[WorkerStats]) {
 
 #[derive(Default)]
 struct Page {
+    format: Format,
     text: String,
 }
 
 impl Page {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // OpenMetrics names a counter's family without what its samples end in.
+        let name = match self.format {
+            Format::Prometheus => name,
+            Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
+        };
         self.text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
@@ -243,13 +374,4 @@ fn escaped(value: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn label_values_cannot_break_out() {
-        let mut page = Page::default();
-        page.sample("m", &[("rule", "a\"b\\c\nd")], 1);
-        assert_eq!(page.text, "m{rule=\"a\\\"b\\\\c\\nd\"} 1\n");
-    }
-}
+mod tests;

@@ -7,5 +7,9 @@
 mod bed;
 #[path = "observe/events.rs"]
 mod events;
+#[path = "observe/metrics.rs"]
+mod metrics;
+#[path = "observe/tap.rs"]
+mod tap;
 #[path = "observe/top.rs"]
 mod top;

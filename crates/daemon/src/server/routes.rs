@@ -4,7 +4,7 @@
 use api::reply::{Change, ErrorReply, InterfaceStatus, Stats, Status};
 use api::request::{RuleList, Transaction};
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -20,7 +20,8 @@ use utoipa_axum::routes;
 use super::body::Body;
 use super::connections::Busy;
 use super::{REQUEST_PATIENCE, events};
-use crate::metrics;
+use crate::metrics::{self, Format};
+use crate::process::Process;
 use crate::question::{Answer, Code, Question, Refusal, Supervisor};
 
 /// The whole API.
@@ -253,11 +254,17 @@ async fn reload(State(supervisor): State<Supervisor>) -> Answer<Json<Change>> {
 /// The counters for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "observe",
     responses((status = 200, body = String, content_type = "text/plain")))]
-async fn metrics_text(State(supervisor): State<Supervisor>) -> Answer<impl IntoResponse> {
+async fn metrics_text(
+    State(supervisor): State<Supervisor>,
+    headers: HeaderMap,
+) -> Answer<impl IntoResponse> {
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    let format = Format::accepted(accept.unwrap_or_default());
     let status = supervisor.ask(Question::Status).await?;
     let stats = supervisor.ask(Question::Stats).await?;
-    let text = metrics::text(&status, &stats);
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+    let text = metrics::text(format, &status, &stats, &Process::read());
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text))
 }
 
 /// Says that the daemon answers.

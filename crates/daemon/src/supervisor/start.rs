@@ -88,8 +88,9 @@ pub(super) async fn start(
         engine,
         view,
         support: Arc::new(support),
+        events,
     };
-    open_api(listener, options, desk.open(&events)).await?;
+    open_api(listener, options, desk.open()).await?;
     tracing::info!(
         instance = instance.name(),
         socket = %options.socket.display(),

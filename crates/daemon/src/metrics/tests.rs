@@ -1,0 +1,82 @@
+use api::reply::{Reload, Stats, Status};
+
+use super::*;
+
+fn status() -> Status {
+    let text = r#"{"instance":"default","version":"1.2.3","pid":7,"uptime_seconds":12.5,
+        "generation":4,"rules":1,"kernel":{"available":true},
+        "userspace":{"available":false,"reason":"no"}}"#;
+    let mut status: Status = serde_json::from_str(text).unwrap();
+    status.last_reload = Some(Reload {
+        at_ms: 1_500,
+        succeeded: false,
+    });
+    status
+}
+
+fn stats() -> Stats {
+    let text = r#"{"instance":"default","version":"1.2.3","uptime_seconds":12.5,
+        "rules":[{"name":"cam1","state":"degraded","path":"kernel","path_reason":"",
+          "inputs":[{"at":"239.1.1.1%eth0:5001","joined":true}],
+          "received":{"packets":1000,"bytes":1024000},"dropped":{"malformed":7},
+          "outputs":[{"to":"239.10.1.1%eth1:6001","state":"down",
+            "sent":{"packets":990,"bytes":1013760},"dropped":{"too_big":3}}]}],
+        "workers":[{"id":0,"cpu":1,"pid":9,"state":"running","restarts":2,"received":5,"matched":4,
+          "not_matched":1,"forwarded":4,"buffer_exhausted":6,"receive_errors":8,
+          "transmit_errors":9}]}"#;
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn every_number_of_the_statistics_is_a_sample() {
+    let page = text(Format::Prometheus, &status(), &stats(), &Process::default());
+    let output = r#"rule="cam1",output="239.10.1.1%eth1:6001""#;
+    for line in [
+        r#"mcr_build_info{version="1.2.3",instance="default"} 1"#,
+        "mcr_uptime_seconds 12.5",
+        "mcr_config_generation 4",
+        "mcr_config_last_reload_successful 0",
+        "mcr_config_last_reload_timestamp_seconds 1.5",
+        r#"mcr_path_available{path="userspace"} 0"#,
+        r#"mcr_rule_up{rule="cam1",path="kernel"} 0"#,
+        r#"mcr_rule_state{rule="cam1",state="degraded"} 1"#,
+        r#"mcr_rule_state{rule="cam1",state="up"} 0"#,
+        r#"mcr_input_joined{rule="cam1",input="239.1.1.1%eth0:5001"} 1"#,
+        r#"mcr_rule_received_packets_total{rule="cam1"} 1000"#,
+        r#"mcr_rule_received_bytes_total{rule="cam1"} 1024000"#,
+        r#"mcr_rule_dropped_packets_total{rule="cam1",reason="malformed"} 7"#,
+        &format!("mcr_output_up{{{output}}} 0"),
+        &format!("mcr_output_sent_packets_total{{{output}}} 990"),
+        &format!("mcr_output_sent_bytes_total{{{output}}} 1013760"),
+        &format!(r#"mcr_output_dropped_packets_total{{{output},reason="too_big"}} 3"#),
+        r#"mcr_worker_up{worker="0"} 1"#,
+        r#"mcr_worker_restarts_total{worker="0"} 2"#,
+        r#"mcr_worker_buffer_exhausted_packets_total{worker="0"} 6"#,
+        r#"mcr_worker_transmit_errors_total{worker="0"} 9"#,
+    ] {
+        assert!(page.lines().any(|have| have == line), "no {line} in {page}");
+    }
+}
+
+#[test]
+fn openmetrics_names_families_without_total_and_ends() {
+    let page = text(
+        Format::OpenMetrics,
+        &status(),
+        &stats(),
+        &Process::default(),
+    );
+    assert!(page.contains("# TYPE mcr_rule_received_packets counter\n"));
+    assert!(page.contains("\nmcr_rule_received_packets_total{rule=\"cam1\"} 1000\n"));
+    assert!(page.ends_with("# EOF\n"));
+    let accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+    assert_eq!(Format::accepted(accept), Format::OpenMetrics);
+    assert_eq!(Format::accepted("*/*"), Format::Prometheus);
+}
+
+#[test]
+fn label_values_cannot_break_out() {
+    let mut page = Page::default();
+    page.sample("m", &[("rule", "a\"b\\c\nd")], 1);
+    assert_eq!(page.text, "m{rule=\"a\\\"b\\\\c\\nd\"} 1\n");
+}

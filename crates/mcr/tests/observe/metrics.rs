@@ -1,0 +1,96 @@
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use lab::process;
+
+use crate::bed::Bed;
+
+fn dist() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../dist")
+}
+
+#[test]
+fn promtool_accepts_the_metrics_of_a_live_daemon() {
+    let Some(bed) = Bed::new(&["promtool", "curl"], &["--listen", "127.0.0.1:9190"]) else {
+        return;
+    };
+    bed.add();
+    let _stream = bed.send(1000);
+    bed.daemon
+        .wait_for("cam1", "packets are relayed", |rule| {
+            rule.received.packets > 0
+        })
+        .unwrap();
+    let script =
+        "curl -sf http://127.0.0.1:9190/metrics | tee /dev/stderr | promtool check metrics";
+    let mut command = bed.chain.relay.command("sh");
+    command.args(["-c", script]);
+    let checked = process::run(command, Duration::from_secs(20)).unwrap();
+    assert!(
+        checked.status.success(),
+        "{}{}",
+        checked.stdout,
+        checked.stderr
+    );
+    // What promtool finds wrong without refusing it, it writes to standard output.
+    assert_eq!(checked.stdout, "", "{}", checked.stderr);
+    for part in [
+        "mcr_rule_received_packets_total{rule=\"cam1\"}",
+        "process_open_fds ",
+    ] {
+        assert!(
+            checked.stderr.contains(part),
+            "no {part} in {}",
+            checked.stderr
+        );
+    }
+    let mut command = bed.chain.relay.command("curl");
+    command.args(["-sfi", "-H", "Accept: application/openmetrics-text"]);
+    command.arg("http://127.0.0.1:9190/metrics");
+    let open = process::run(command, Duration::from_secs(20)).unwrap();
+    let open = open.success().unwrap();
+    assert!(
+        open.contains("application/openmetrics-text; version=1.0.0"),
+        "{open}"
+    );
+    assert!(open.ends_with("# EOF\n"), "{open}");
+}
+
+#[test]
+fn promtool_accepts_the_alert_rules() {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        eprintln!("skipped: promtool is not installed (dist/bootstrap test installs it)");
+        return;
+    }
+    let mut command = Command::new("promtool");
+    command
+        .args(["check", "rules"])
+        .arg(dist().join("prometheus/mcr.rules.yml"));
+    let checked = process::run(command, Duration::from_secs(20)).unwrap();
+    let told = checked.success().unwrap();
+    assert!(told.contains("SUCCESS"), "{told}");
+}
+
+#[test]
+fn the_dashboard_asks_only_for_metrics_that_there_are() {
+    let text = std::fs::read_to_string(dist().join("grafana/mcr.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let source = include_str!("../../../daemon/src/metrics.rs");
+    let mut asked = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let expression = target["expr"].as_str().unwrap();
+            for word in expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+                if word.starts_with("mcr_") || word.starts_with("process_") {
+                    assert!(
+                        source.contains(&format!("\"{word}\"")),
+                        "{word} in {expression}"
+                    );
+                    asked += 1;
+                }
+            }
+        }
+    }
+    assert!(asked > 5, "{asked}");
+}

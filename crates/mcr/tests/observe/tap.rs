@@ -1,0 +1,99 @@
+use std::process::Command;
+use std::time::Duration;
+
+use lab::process::{self, Process};
+use lab::wait;
+
+use crate::bed::Bed;
+
+#[test]
+fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
+    let Some(bed) = Bed::new(&["tshark", "capinfos"], &[]) else {
+        return;
+    };
+    bed.add();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cam1.pcapng");
+    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+    command.arg("--socket").arg(bed.daemon.socket());
+    command.args(["tap", "cam1", "--count", "200", "--snaplen", "96"]);
+    let tap = Process::start({
+        command.arg("--write").arg(&file);
+        command
+    })
+    .unwrap();
+    wait::until("the capture begins", || {
+        file.metadata().is_ok_and(|about| about.len() > 0)
+    })
+    .unwrap();
+    let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
+    command.args(["send", "239.1.1.1%veth0:5001", "--count", "100"]);
+    command.args(["--rate", "1000", "--size", "1000"]);
+    let sent = process::run(command, Duration::from_secs(20)).unwrap();
+    sent.success().unwrap();
+    let told = tap.wait(Duration::from_secs(20)).unwrap();
+    assert!(told.status.success(), "{}", told.stderr);
+    assert!(told.stderr.contains("0 lost to the tap"), "{}", told.stderr);
+
+    let fields = [
+        "-T",
+        "fields",
+        "-e",
+        "frame.interface_description",
+        "-e",
+        "frame.interface_name",
+        "-e",
+        "ip.dst",
+        "-e",
+        "udp.dstport",
+        "-e",
+        "frame.len",
+        "-e",
+        "frame.cap_len",
+    ];
+    let mut tshark = Command::new("tshark");
+    let shown = process::run(
+        {
+            tshark.arg("-r").arg(&file).args(fields);
+            tshark
+        },
+        Duration::from_secs(30),
+    );
+    let shown = shown.unwrap().success().unwrap();
+    let lines = |text: &str| shown.lines().filter(|line| line.contains(text)).count();
+    let arriving = "rule cam1, input: 239.1.1.1%veth1:5001\tveth1\t239.1.1.1\t5001\t1042\t96";
+    let leaving = "rule cam1, output 1: 239.10.1.1%veth2:6001\tveth2\t239.10.1.1\t6001\t1042\t96";
+    assert_eq!((lines(arriving), lines(leaving)), (100, 100), "{shown}");
+    let about = process::run(
+        {
+            let mut capinfos = Command::new("capinfos");
+            capinfos.arg(&file);
+            capinfos
+        },
+        Duration::from_secs(30),
+    );
+    let about = about.unwrap().success().unwrap();
+    assert!(about.contains("Number of interfaces in file: 2"), "{about}");
+    assert!(about.contains("mcr tap cam1"), "{about}");
+}
+
+#[test]
+fn one_output_can_be_read_through_a_pipe() {
+    let Some(bed) = Bed::new(&["tshark"], &[]) else {
+        return;
+    };
+    bed.add();
+    let _stream = bed.send(1000);
+    let mcr = lab::binary::mcr().unwrap().display();
+    let socket = bed.daemon.socket();
+    let script = format!(
+        "{mcr} --socket {} tap cam1 --output 1 --count 50 | tshark -r - -T fields -e ip.dst",
+        socket.display()
+    );
+    let mut command = bed.chain.relay.command("sh");
+    command.args(["-c", &script]);
+    let shown = process::run(command, Duration::from_secs(30)).unwrap();
+    let shown = shown.success().unwrap();
+    assert_eq!(shown.lines().count(), 50, "{shown}");
+    assert!(shown.lines().all(|line| line == "239.10.1.1"), "{shown}");
+}
