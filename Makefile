@@ -52,7 +52,7 @@ doc:
 .PHONY: check
 check:
 	$(CARGO) build --locked --package mcr
-	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --workspace
+	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --workspace --no-fail-fast
 
 # Long: reference, kernel path and userspace path on 100,000 generated packets each.
 .PHONY: agreement
