@@ -1,6 +1,8 @@
 # make demo      relay real multicast in namespaces of its own
 # make test      everything that CI runs
 # make install   PREFIX=/usr/local, DESTDIR=
+# make deb       a Debian package, target/mcr.deb, tested
+# make static    one file without shared libraries, target/static/mcr
 #
 # As root or as a user who may use sudo. The first line of each purpose installs what is missing.
 
@@ -78,3 +80,25 @@ install: build
 	$(BINARY) completions zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_mcr"
 	install -d "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
 	$(BINARY) completions fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/mcr.fish"
+
+# A Debian package, installed into a directory, run and removed before it counts as built.
+.PHONY: deb
+deb: build
+	@$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
+	rm -rf target/package
+	install -d target/package/man target/package/completions
+	$(BINARY) man --directory target/package/man
+	$(BINARY) completions bash >target/package/completions/mcr
+	$(BINARY) completions zsh >target/package/completions/_mcr
+	$(BINARY) completions fish >target/package/completions/mcr.fish
+	$(CARGO) deb --no-build --locked --package mcr --output target/mcr.deb
+	$(SUDO) dist/deb/test target/mcr.deb
+
+# Without shared libraries, for containers and old hosts: target/static/mcr.
+.PHONY: static
+static: TARGET := $(shell uname -m)-unknown-linux-gnu
+static:
+	dist/bootstrap build
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked --package mcr --target $(TARGET)
+	install -D target/$(TARGET)/release/mcr target/static/mcr
+	! readelf --program-headers target/static/mcr | grep -q INTERP
