@@ -26,6 +26,7 @@ mod state;
 mod statistics;
 mod supervisor;
 mod view;
+mod web;
 
 use std::time::Duration;
 

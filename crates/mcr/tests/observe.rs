@@ -5,10 +5,14 @@
 
 #[path = "observe/bed.rs"]
 mod bed;
+#[path = "observe/browser.rs"]
+mod browser;
 #[path = "observe/events.rs"]
 mod events;
 #[path = "observe/metrics.rs"]
 mod metrics;
+#[path = "observe/page.rs"]
+mod page;
 #[path = "observe/tap.rs"]
 mod tap;
 #[path = "observe/top.rs"]

@@ -23,6 +23,7 @@ use super::{REQUEST_PATIENCE, events};
 use crate::metrics::{self, Format};
 use crate::process::Process;
 use crate::question::{Answer, Code, Question, Refusal, Supervisor};
+use crate::web;
 
 /// The whole API.
 pub(super) fn control(supervisor: Supervisor) -> Router {
@@ -33,7 +34,7 @@ pub(super) fn control(supervisor: Supervisor) -> Router {
 /// What changes nothing.
 pub(super) fn read_only(supervisor: Supervisor) -> Router {
     let (router, document) = described(reading());
-    finish(router, document, supervisor)
+    finish(router.merge(web::routes()), document, supervisor)
 }
 
 /// The OpenAPI document of the whole API.

@@ -1,0 +1,68 @@
+//! The web page: files embedded in the binary, which ask only this daemon. It reads `/v1/stats` and
+//! `/v1/events`, as every other client does, so its numbers are those of `mcr stats`.
+
+use axum::Router;
+use axum::http::header;
+use axum::response::IntoResponse;
+use axum::routing::get;
+
+/// The page may load from here and nowhere else; uPlot sets styles on its elements.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
+                      connect-src 'self'; img-src 'self' data:; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+/// Path, content type and content of each file.
+const FILES: [(&str, &str, &str); 7] = [
+    ("/", HTML, include_str!("web/index.html")),
+    ("/web/main.js", SCRIPT, include_str!("web/main.js")),
+    ("/web/history.js", SCRIPT, include_str!("web/history.js")),
+    ("/web/picture.js", SCRIPT, include_str!("web/picture.js")),
+    ("/web/style.css", STYLE, include_str!("web/style.css")),
+    ("/web/uplot.js", SCRIPT, include_str!("web/vendor/uplot.js")),
+    (
+        "/web/uplot.css",
+        STYLE,
+        include_str!("web/vendor/uplot.css"),
+    ),
+];
+
+/// Routes of the page.
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    FILES.iter().fold(Router::new(), |router, file| {
+        router.route(file.0, get(move || async move { reply(file) }))
+    })
+}
+
+fn reply(&(_, kind, content): &'static (&str, &str, &str)) -> impl IntoResponse {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    (headers, content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_names_only_files_that_are_served() {
+        let (_, _, page) = FILES[0];
+        let named = page.split('"').filter(|text| text.starts_with('/'));
+        let named: Vec<&str> = named.collect();
+        assert!(named.len() >= 4, "{named:?}");
+        for name in named {
+            assert!(FILES.iter().any(|file| file.0 == name), "{name}");
+        }
+        for (name, _, content) in &FILES[..5] {
+            assert!(!content.contains("https://"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+// Asks the daemon once a second and shows what it says. It changes nothing anywhere.
+
+import { History, droppedBy } from "./history.js";
+import { drawPicture } from "./picture.js";
+
+const LOOK_MS = 1000;
+const SILENT_S = 1;
+const EVENTS_KEPT = 200;
+const ORDER = { down: 0, degraded: 1, up: 2 };
+
+const history = new History();
+const byId = (id) => document.getElementById(id);
+const rows = new Map();
+let stats = null;
+let chosen = null;
+let sort = null;
+const plots = [];
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+async function look() {
+  try {
+    const answer = await fetch("/v1/stats", { cache: "no-store" });
+    if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+    stats = await answer.json();
+    history.add(stats);
+    show();
+  } catch (error) {
+    byId("summary").textContent = `the daemon does not answer: ${error.message}`;
+    byId("summary").className = "down";
+  }
+  setTimeout(look, LOOK_MS);
+}
+
+function stateOf(rule) {
+  if (rule.state !== "up") return rule.state;
+  return history.isSilent(rule.name, SILENT_S) ? "silent" : "up";
+}
+
+function linkState(rule, end, kind) {
+  if (kind === "input" && !end.joined) return "down";
+  if (kind === "output" && end.state !== "up") return end.state;
+  if (history.isSilent(rule.name, SILENT_S)) return "silent";
+  return history.received(rule.name, 1).packets > 0 ? "up" : "idle";
+}
+
+function shown() {
+  const wanted = byId("filter").value.toLowerCase();
+  const text = (rule) =>
+    [rule.name, rule.path, stateOf(rule), ...rule.inputs.map((i) => i.at), ...rule.outputs.map((o) => o.to)]
+      .join(" ")
+      .toLowerCase();
+  const rules = stats.rules.filter((rule) => wanted === "" || text(rule).includes(wanted));
+  const key = {
+    name: (rule) => rule.name,
+    state: (rule) => (stateOf(rule) === "silent" ? 0 : ORDER[rule.state]),
+    rate: (rule) => -history.received(rule.name, 1).packets,
+    dropped: (rule) => -droppedBy(rule).total,
+  }[sort];
+  if (!key) return rules;
+  const keyed = rules.map((rule) => [key(rule), rule]);
+  keyed.sort(([a], [b]) => (a < b ? -1 : Number(a > b)));
+  return keyed.map(([, rule]) => rule);
+}
+
+function show() {
+  const rules = shown();
+  const count = (state) => stats.rules.filter((rule) => stateOf(rule) === state).length;
+  byId("instance").textContent = `${stats.instance} ${stats.version}`;
+  const summary = byId("summary");
+  summary.className = "";
+  summary.textContent =
+    `${stats.rules.length} rules: ${count("up")} up, ${count("silent")} silent, ` +
+    `${count("degraded")} degraded, ${count("down")} down · up ${whole.format(stats.uptime_seconds)} s`;
+  showRows(rules);
+  drawPicture(byId("picture"), chosen === null ? rules : rules.filter((rule) => rule.name === chosen), linkState);
+  showWorkers();
+  showPlots();
+}
+
+function showRows(rules) {
+  const body = byId("rows");
+  const wanted = rules.map((rule) => rows.get(rule.name) ?? makeRow(rule.name));
+  rules.forEach((rule, index) => fillRow(wanted[index], rule));
+  // Rows are moved only where the order differs: a thousand of them every second.
+  const same = body.children.length === wanted.length && wanted.every((row, i) => body.children[i] === row.line);
+  if (!same) body.replaceChildren(...wanted.map((row) => row.line));
+  const known = new Set(stats.rules.map((rule) => rule.name));
+  for (const name of rows.keys()) if (!known.has(name)) rows.delete(name);
+}
+
+function makeRow(name) {
+  const line = document.createElement("tr");
+  const cells = Array.from({ length: 10 }, () => line.insertCell());
+  for (const index of [3, 4, 5, 6, 7, 8]) cells[index].className = "number";
+  line.dataset.rule = name;
+  line.addEventListener("click", () => {
+    chosen = chosen === name ? null : name;
+    show();
+  });
+  const row = { line, cells };
+  rows.set(name, row);
+  return row;
+}
+
+function fillRow({ line, cells }, rule) {
+  const state = stateOf(rule);
+  const [now, long] = [history.received(rule.name, 1), history.received(rule.name, 10)];
+  const { reasons, total } = droppedBy(rule);
+  const sent = rule.outputs.reduce((sum, output) => sum + output.sent.packets, 0);
+  const texts = [
+    rule.name, state, rule.path, whole.format(now.packets), whole.format(long.packets),
+    short.format(now.bits), whole.format(rule.received.packets), whole.format(sent),
+    whole.format(total), [...reasons].map(([reason, count]) => `${reason} ${whole.format(count)}`).join(", "),
+  ];
+  texts.forEach((text, index) => {
+    if (cells[index].textContent !== text) cells[index].textContent = text;
+  });
+  cells[1].className = state;
+  line.title = rule.state_reason ?? rule.path_reason;
+  line.className = [state === "up" ? "" : "red", chosen === rule.name ? "chosen" : ""].join(" ").trim();
+}
+
+function showWorkers() {
+  const texts = stats.workers.map(
+    (worker) => `${worker.id} on CPU ${worker.cpu}: ${worker.state}, ${worker.restarts} restarts, ` +
+      `${whole.format(worker.forwarded)} forwarded, ${whole.format(worker.buffer_exhausted)} lost`,
+  );
+  byId("workers").textContent = texts.length === 0 ? "none needed" : texts.join(" · ");
+}
+
+function makePlot(id, title) {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 } };
+  const values = (_, ticks) => ticks.map((tick) => short.format(tick));
+  const options = {
+    title, width: byId(id).clientWidth || 600, height: 170,
+    scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.05] } },
+    axes: [axis, { ...axis, values, size: 60 }],
+    series: [{}, { stroke: colour("--accent"), fill: `${colour("--accent")}22`, width: 2 }],
+  };
+  return new uPlot(options, [[], []], byId(id));
+}
+
+function showPlots() {
+  byId("selected").textContent = chosen ?? "All rules";
+  const { times, packets, bits } = history.trail(chosen);
+  plots[0].setData([times, packets]);
+  plots[1].setData([times, bits]);
+}
+
+function makePlots() {
+  plots.splice(0).forEach((plot) => plot.destroy());
+  plots.push(makePlot("packets", "packets/s received"), makePlot("bits", "bit/s received"));
+  if (stats) showPlots();
+}
+
+function follow() {
+  const source = new EventSource("/v1/events");
+  const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_added", "rule_removed", "rule_changed",
+    "output_up", "output_down", "joined", "join_failed", "worker_restarted", "link_changed",
+    "reloaded", "reload_failed", "stream_silent", "stream_back"];
+  for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));
+  source.addEventListener("missed", (told) => {
+    tell({ at_ms: Date.now(), kind: "missed", message: `${told.data} events were missed` });
+  });
+}
+
+function tell(event) {
+  const line = document.createElement("li");
+  const time = document.createElement("time");
+  time.textContent = new Date(event.at_ms).toLocaleTimeString();
+  line.append(time, event.message);
+  if (/down|failed|silent/.test(event.kind)) line.className = "down";
+  const list = byId("events");
+  list.prepend(line);
+  while (list.children.length > EVENTS_KEPT) list.lastChild.remove();
+}
+
+byId("filter").addEventListener("input", () => stats && show());
+for (const title of document.querySelectorAll("th[data-sort]")) {
+  title.addEventListener("click", () => {
+    sort = sort === title.dataset.sort ? null : title.dataset.sort;
+    if (stats) show();
+  });
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", makePlots);
+addEventListener("resize", () => plots.forEach((plot) => {
+  plot.setSize({ width: plot.root.parentElement.clientWidth, height: 170 });
+}));
+makePlots();
+follow();
+look();

@@ -1,0 +1,60 @@
+// Inputs on the left, rules in the middle, outputs on the right; links have the colour of their state.
+
+const SHOWN = 30;
+const [WIDTH, ROW, BOX] = [900, 30, 24];
+const NAMESPACE = "http://www.w3.org/2000/svg";
+
+function element(name, attributes, text) {
+  const made = document.createElementNS(NAMESPACE, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function box(x, width, y, text, title) {
+  const group = element("g", {});
+  const letters = Math.floor(width / 7.2);
+  const short = text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
+  group.append(
+    element("title", {}, title ?? text),
+    element("rect", { x, y: y - BOX / 2, width, height: BOX, rx: 4 }),
+    element("text", { x: x + 8, y: y + 4 }, short),
+  );
+  return group;
+}
+
+function link(x1, y1, x2, y2, state) {
+  const middle = (x1 + x2) / 2;
+  const d = `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`;
+  return element("path", { d, class: state });
+}
+
+// `linkState(rule, input or output, kind)` says how a link does.
+export function drawPicture(svg, rules, linkState) {
+  const parts = [];
+  let y = ROW / 2 + 2;
+  for (const rule of rules.slice(0, SHOWN)) {
+    const rows = Math.max(rule.inputs.length, rule.outputs.length, 1);
+    const middle = y + ((rows - 1) * ROW) / 2;
+    const at = (index, count) => middle + (index - (count - 1) / 2) * ROW;
+    rule.inputs.forEach((input, index) => {
+      const own = at(index, rule.inputs.length);
+      parts.push(link(270, own, 350, middle, linkState(rule, input, "input")));
+      parts.push(box(2, 268, own, input.at, input.reason ?? `${input.at} joined: ${input.joined}`));
+    });
+    rule.outputs.forEach((output, index) => {
+      const own = at(index, rule.outputs.length);
+      parts.push(link(550, middle, 630, own, linkState(rule, output, "output")));
+      parts.push(box(630, 268, own, output.to, output.reason ?? `${output.to} ${output.state}`));
+    });
+    parts.push(box(350, 200, middle, rule.name, `${rule.name}: ${rule.path}, ${rule.path_reason}`));
+    y += rows * ROW + 6;
+  }
+  if (rules.length > SHOWN) {
+    const more = `${rules.length - SHOWN} more rules; the filter chooses`;
+    parts.push(element("text", { x: 350, y: y + 4 }, more));
+    y += ROW;
+  }
+  svg.setAttribute("viewBox", `0 0 ${WIDTH} ${Math.max(y - ROW / 2 + 4, ROW)}`);
+  svg.replaceChildren(...parts);
+}

@@ -1,0 +1,121 @@
+//! Headless Chromium, driven over WebDriver (<https://www.w3.org/TR/webdriver2/>) inside a namespace.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lab::namespace::Namespace;
+use lab::process::Process;
+use lab::wait;
+use serde_json::{Value, json};
+
+const ADDRESS: &str = "127.0.0.1:9515";
+
+/// A browser with one page. Dropping it ends it.
+pub(crate) struct Browser {
+    namespace: Namespace,
+    session: String,
+    _profile: tempfile::TempDir,
+    _driver: Process,
+}
+
+impl Browser {
+    pub(crate) fn start(namespace: &Namespace) -> Self {
+        let mut command = namespace.command("chromedriver");
+        command.args(["--port=9515", "--silent"]);
+        let driver = Process::start(command).unwrap();
+        let profile = tempfile::tempdir().unwrap();
+        let data = format!("--user-data-dir={}", profile.path().display());
+        let flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--window-size=1200,900",
+            &data,
+        ];
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "goog:chromeOptions": {"args": flags},
+        }}});
+        let mut browser = Self {
+            namespace: namespace.clone(),
+            session: String::new(),
+            _profile: profile,
+            _driver: driver,
+        };
+        wait::until("chromedriver answers", || {
+            browser.ask("GET", "/status", &Value::Null).is_ok()
+        })
+        .unwrap();
+        let made = browser.ask("POST", "/session", &wanted).unwrap();
+        browser.session = made["sessionId"].as_str().unwrap().to_owned();
+        browser
+    }
+
+    pub(crate) fn open(&self, address: &str) {
+        self.tell("POST", "url", &json!({"url": address}));
+    }
+
+    /// Evaluates a function body in the page.
+    pub(crate) fn run(&self, script: &str) -> Value {
+        self.tell(
+            "POST",
+            "execute/sync",
+            &json!({"script": script, "args": []}),
+        )
+    }
+
+    /// What the page wrote to the console since the last time, warnings and errors.
+    pub(crate) fn complaints(&self) -> Vec<Value> {
+        let log = self.tell("POST", "se/log", &json!({"type": "browser"}));
+        let lines = log.as_array().cloned().unwrap_or_default();
+        let serious = |line: &Value| line["level"] == "SEVERE" || line["level"] == "WARNING";
+        lines.into_iter().filter(serious).collect()
+    }
+
+    fn tell(&self, method: &str, what: &str, body: &Value) -> Value {
+        let path = format!("/session/{}/{what}", self.session);
+        self.ask(method, &path, body).unwrap()
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        self.namespace.run(|| {
+            let mut stream = TcpStream::connect(ADDRESS)?;
+            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            let body = if body.is_null() {
+                String::new()
+            } else {
+                body.to_string()
+            };
+            write!(
+                stream,
+                "{method} {path} HTTP/1.1\r\nHost: {ADDRESS}\r\nConnection: close\r\n\
+                 Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )?;
+            let mut reply = Vec::new();
+            stream.read_to_end(&mut reply)?;
+            let reply = String::from_utf8_lossy(&reply);
+            let (head, body) = reply.split_once("\r\n\r\n").context("no answer")?;
+            let reply: Value =
+                serde_json::from_str(body).with_context(|| reply.clone().into_owned())?;
+            anyhow::ensure!(head.starts_with("HTTP/1.1 200"), "{path}: {reply}");
+            Ok(reply["value"].clone())
+        })
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let path = format!("/session/{}", self.session);
+        let _ = self.ask("DELETE", &path, &Value::Null);
+    }
+}

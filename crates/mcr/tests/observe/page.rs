@@ -1,0 +1,86 @@
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use lab::wait;
+
+use crate::bed::Bed;
+use crate::browser::Browser;
+
+const TOOLS: [&str; 2] = ["chromium", "chromedriver"];
+const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];
+const PAGE: &str = "http://127.0.0.1:9190/";
+
+fn cell(column: usize) -> String {
+    format!(
+        "return document.querySelector('tr[data-rule=cam1]')?.cells[{column}].textContent \
+         .replaceAll(',', '') ?? ''"
+    )
+}
+
+#[test]
+fn the_page_shows_the_daemons_numbers_and_a_stopped_stream_in_red() {
+    let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
+        return;
+    };
+    bed.add();
+    let browser = Browser::start(&bed.chain.relay);
+    browser.open(PAGE);
+    let stream = bed.send(1000);
+    wait::until("the stream's rate is shown", || {
+        let rate = browser.run(&cell(3));
+        let rate: f64 = rate.as_str().unwrap().parse().unwrap_or(0.0);
+        (900.0..1100.0).contains(&rate)
+    })
+    .unwrap();
+    assert_eq!(browser.run(&cell(1)), "up");
+    let link = "return document.querySelectorAll('#picture path.up').length";
+    assert_eq!(browser.run(link), 2);
+
+    drop(stream);
+    let stopped = Instant::now();
+    let red = "return document.querySelector('tr[data-rule=cam1]').className.includes('red') \
+               && document.querySelectorAll('#picture path.silent').length === 2";
+    wait::until("the stopped stream is red", || browser.run(red) == true).unwrap();
+    let took = stopped.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+
+    let counted = bed.daemon.rule("cam1").unwrap();
+    assert_eq!(browser.run(&cell(6)), counted.received.packets.to_string());
+    let sent = counted.outputs[0].sent.packets;
+    assert_eq!(browser.run(&cell(7)), sent.to_string());
+    assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn the_page_holds_a_thousand_rules_and_their_filter() {
+    let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
+        return;
+    };
+    let mut config = "version = 1\n".to_owned();
+    for n in 0..1000 {
+        let (high, low) = (n / 250, n % 250 + 1);
+        write!(
+            config,
+            "[[rule]]\nname = \"r{n:04}\"\ninput = \"239.1.{high}.{low}%veth1:5001\"\n\
+             outputs = [\"239.10.{high}.{low}%veth2:6001\"]\n"
+        )
+        .unwrap();
+    }
+    bed.daemon.apply(&config).unwrap();
+    let browser = Browser::start(&bed.chain.relay);
+    browser.open(PAGE);
+    let rows = "return document.querySelectorAll('#rows tr').length";
+    wait::until("all rules are shown", || browser.run(rows) == 1000).unwrap();
+    browser.run(
+        "const f = document.getElementById('filter'); f.value = 'r0777'; \
+         f.dispatchEvent(new Event('input'))",
+    );
+    assert_eq!(browser.run(rows), 1);
+    let looks = "return performance.getEntriesByType('resource').filter(\
+                 (entry) => entry.name.endsWith('/v1/stats')).length";
+    wait::until("it goes on asking", || {
+        browser.run(looks).as_u64() >= Some(4)
+    })
+    .unwrap();
+    assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
+}
