@@ -1,6 +1,6 @@
 //! Headless Chromium, driven over WebDriver (<https://www.w3.org/TR/webdriver2/>) inside a namespace.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -101,12 +101,20 @@ impl Browser {
                  Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             )?;
-            let mut reply = Vec::new();
-            stream.read_to_end(&mut reply)?;
-            let reply = String::from_utf8_lossy(&reply);
-            let (head, body) = reply.split_once("\r\n\r\n").context("no answer")?;
-            let reply: Value =
-                serde_json::from_str(body).with_context(|| reply.clone().into_owned())?;
+            // chromedriver keeps the connection open whatever it is asked.
+            let mut reply = BufReader::new(stream);
+            let (mut head, mut length) = (String::new(), 0);
+            while !head.ends_with("\r\n\r\n") {
+                let start = head.len();
+                anyhow::ensure!(reply.read_line(&mut head)? > 0, "no answer");
+                let line = head[start..].to_lowercase();
+                if let Some(value) = line.strip_prefix("content-length:") {
+                    length = value.trim().parse()?;
+                }
+            }
+            let mut body = vec![0; length];
+            reply.read_exact(&mut body)?;
+            let reply: Value = serde_json::from_slice(&body).context("not JSON")?;
             anyhow::ensure!(head.starts_with("HTTP/1.1 200"), "{path}: {reply}");
             Ok(reply["value"].clone())
         })
