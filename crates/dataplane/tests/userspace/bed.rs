@@ -159,6 +159,21 @@ impl Bed {
         counters.rules.get(rule).cloned().context("no such rule")
     }
 
+    /// What a rule has counted once `received` packets took it and each of its outputs has judged
+    /// them. A worker counts a batch after it has sent it, so a receiver may be ahead of the counters.
+    pub(crate) fn settled(&mut self, rule: &str, received: u64) -> Result<RuleCounters> {
+        let judged = |counters: &RuleCounters| {
+            let accepted = counters.received.packets - counters.dropped.total();
+            let mut outputs = counters.outputs.values();
+            counters.received.packets >= received
+                && outputs.all(|o| o.sent.packets + o.dropped.total() == accepted)
+        };
+        self.wait_for("every packet is counted", |counters| {
+            counters.rules.get(rule).is_some_and(judged)
+        })?;
+        self.rule_counters(rule)
+    }
+
     /// Everything counted.
     pub(crate) fn counters(&mut self) -> Result<Counters> {
         self.with(|dataplane| {

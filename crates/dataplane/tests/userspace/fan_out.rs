@@ -41,7 +41,7 @@ fn relays_one_stream_to_fifty_outputs() -> Result<()> {
     }
     first.expect(1000, PATIENCE)?;
     last.expect(1000, PATIENCE)?;
-    let counters = bed.rule_counters("cam1")?;
+    let counters = bed.settled("cam1", 1000)?;
     assert!(counters.outputs.values().all(|o| o.sent.packets == 1000));
     Ok(())
 }

@@ -28,7 +28,7 @@ fn relays_datagrams_with_the_egress_source() -> Result<()> {
             .iter()
             .all(|source| source.ip() == bed.address("10.0.1.1"))
     );
-    let counters = bed.rule_counters("cam1")?;
+    let counters = bed.settled("cam1", 100)?;
     assert_eq!(counters.received.packets, 100);
     assert_eq!(counters.received.bytes, 102_400);
     assert_eq!(counters.outputs[&0].sent.packets, 100);
@@ -50,7 +50,7 @@ fn passes_super_packets_whole() -> Result<()> {
     let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
     sender.send_segmented(bed.address("239.1.1.1"), 5001, 0, 40, 1400)?;
     receiver.expect(40, PATIENCE)?;
-    let counters = bed.rule_counters("cam1")?;
+    let counters = bed.settled("cam1", 40)?;
     assert_eq!(counters.received.packets, 40);
     assert_eq!(counters.outputs[&0].sent.bytes, 56_000);
     Ok(())

@@ -28,7 +28,7 @@ fn reaches_the_host(bed: &mut Bed, local: LocalDelivery, bound: bool) -> Result<
     let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
     sender.send_numbered(group, 5001, 50, 300)?;
     receiver.expect(50, PATIENCE)?;
-    let counters = bed.rule_counters("cam1")?;
+    let counters = bed.settled("cam1", 50)?;
     assert_eq!(counters.received.packets, counters.outputs[&0].sent.packets);
     Ok(here.collect(1, Duration::from_millis(200))?.len() == 1)
 }

@@ -57,7 +57,7 @@ fn relays_packets_of_9000_bytes() -> Result<()> {
         sender.send(&payload(number, 8972))?;
     }
     receiver.expect(200, PATIENCE)?;
-    let counters = bed.rule_counters("cam1")?;
+    let counters = bed.settled("cam1", 200)?;
     assert_eq!(counters.outputs[&0].sent.packets, 200);
     Ok(())
 }
@@ -84,7 +84,7 @@ fn packets_that_wait_together_leave_as_one_super_packet() -> Result<()> {
     assert_eq!(frame.vnet.gso_type, VnetHeader::GSO_UDP);
     assert_eq!(frame.vnet.gso_size, 1000);
     assert_eq!(frame.bytes.len(), 14 + 20 + 8 + 19 * 1000 + 300);
-    let counters = bed.rule_counters("cam1")?;
+    let counters = bed.settled("cam1", 20)?;
     assert_eq!(counters.received.packets, 20);
     assert_eq!(counters.outputs[&0].sent.bytes, 19_300);
     Ok(())
@@ -104,7 +104,7 @@ fn a_merged_run_above_the_mtu_still_sends_its_short_last_packet() -> Result<()> 
         Ok(())
     })?;
     receiver.expect(1, PATIENCE)?;
-    let counters = bed.rule_counters("cam1")?;
+    let counters = bed.settled("cam1", 10)?;
     let output = &counters.outputs[&0];
     assert_eq!((output.sent.packets, output.sent.bytes), (1, 100));
     assert_eq!(output.dropped.0[DropReason::TooBig as usize], 9);
@@ -146,7 +146,7 @@ fn cuts_packets_above_the_mtu_where_the_output_allows_it() -> Result<()> {
     bed.wait_for("the third packet is counted", |counters| {
         counters.rules["cam1"].received.packets == 3
     })?;
-    let output = bed.rule_counters("cam1")?.outputs[&0].clone();
+    let output = bed.settled("cam1", 3)?.outputs[&0].clone();
     assert_eq!((output.sent.packets, output.sent.bytes), (2, 2799));
     assert_eq!(output.dropped.0[DropReason::TooBig as usize], 1);
     Ok(())
