@@ -66,13 +66,18 @@ fn help_lists_every_subcommand_that_works_and_no_other() {
         "send",
         "receive",
         "demo",
+        "events",
+        "doctor",
+        "top",
         "bench",
         "completions",
         "man",
     ] {
         assert!(help.contains(&format!("\n  {name} ")), "{name}: {help}");
     }
-    assert!(!help.contains("worker"), "{help}");
+    for hidden in ["worker", "keeper"] {
+        assert!(!help.contains(&format!("\n  {hidden} ")), "{help}");
+    }
 }
 
 #[test]
