@@ -14,6 +14,9 @@ use crate::view::{RuleState, View};
 /// Events a slow reader may lag behind before it misses some.
 const BACKLOG: usize = 1024;
 
+/// Events logged one by one when they come together.
+const LOGGED: usize = 32;
+
 /// Where events go: to every reader that is there, and into the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
@@ -40,23 +43,40 @@ impl Events {
     }
 
     pub(crate) fn tell(&self, event: Event) {
-        let (kind, message) = (event.kind.as_str(), &event.message);
-        match kind {
-            RULE_DOWN | OUTPUT_DOWN | JOIN_FAILED | WORKER_RESTARTED | RELOAD_FAILED => {
-                tracing::warn!(event = kind, "{message}");
+        log(&event);
+        self.send(event);
+    }
+
+    /// Tells many at once; of more than [`LOGGED`] only the counts are logged.
+    pub(crate) fn tell_all(&self, events: Vec<Event>) {
+        if events.len() <= LOGGED {
+            events.iter().for_each(log);
+        } else {
+            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+            for event in &events {
+                *counts.entry(&event.kind).or_default() += 1;
             }
-            LINK_CHANGED | OUTPUT_UP | JOINED => tracing::debug!(event = kind, "{message}"),
-            _ => tracing::info!(event = kind, "{message}"),
+            for (kind, count) in counts {
+                tracing::info!(event = kind, count, "many events at once");
+            }
         }
-        if matches!(kind, RELOADED | RELOAD_FAILED) {
-            let last = self.last_reload.lock();
-            *last.unwrap_or_else(PoisonError::into_inner) = Some(Reload {
-                at_ms: event.at_ms,
-                succeeded: kind == RELOADED,
-            });
-        }
+        events.into_iter().for_each(|event| self.send(event));
+    }
+
+    fn send(&self, event: Event) {
         // Nobody listening is not an error.
         let _ = self.sender.send(event);
+    }
+}
+
+fn log(event: &Event) {
+    let (kind, message) = (event.kind.as_str(), &event.message);
+    match kind {
+        RULE_DOWN | OUTPUT_DOWN | JOIN_FAILED | WORKER_RESTARTED | RELOAD_FAILED => {
+            tracing::warn!(event = kind, "{message}");
+        }
+        LINK_CHANGED | OUTPUT_UP | JOINED => tracing::debug!(event = kind, "{message}"),
+        _ => tracing::info!(event = kind, "{message}"),
     }
 }
 

@@ -44,6 +44,13 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     // The control socket is claimed before anything is touched that another daemon may use.
     let listener = socket::Listener::bind(&options.socket)?;
     instance::mount_bpffs(&options.bpffs);
+    // Before the first thread: capabilities belong to threads.
+    if let Err(error) = sys::capability::raise_descriptor_limit() {
+        tracing::warn!(%error, "cannot raise the limit of open descriptors");
+    }
+    if let Err(error) = sys::capability::keep_needed() {
+        tracing::warn!(%error, "cannot give up capabilities");
+    }
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -212,3 +212,44 @@ fn the_listener_for_metrics_reads_only() {
     let refused = curl(&["-X", "DELETE", "http://127.0.0.1:9464/v1/rules/a"]);
     assert!(refused.contains("\"code\":\"usage\""), "{refused}");
 }
+
+/// A line of `/proc/PID/status`.
+fn status(pid: u32, key: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.unwrap().trim_start_matches(':').trim().to_owned()
+}
+
+#[test]
+fn every_process_holds_only_the_capabilities_it_needs() {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path("userspace")).unwrap();
+    daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    // NET_ADMIN 12, NET_RAW 13, IPC_LOCK 14, PERFMON 38, BPF 39.
+    let kept = "000000c000007000";
+    let supervisor = daemon.id();
+    for task in fs::read_dir(format!("/proc/{supervisor}/task")).unwrap() {
+        let task = task.unwrap().file_name().into_string().unwrap();
+        let task = task.parse().unwrap();
+        for set in ["CapPrm", "CapEff", "CapBnd"] {
+            assert_eq!(status(task, set), kept, "{set} of thread {task}");
+        }
+        assert_eq!(status(task, "NoNewPrivs"), "1");
+    }
+    let of_all_threads = fs::read_dir(format!("/proc/{supervisor}/task")).unwrap();
+    let children: Vec<u32> = of_all_threads
+        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("children")).ok())
+        .flat_map(|text| {
+            text.split_whitespace()
+                .map(|n| n.parse().unwrap())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(children.len() >= 2, "a keeper and workers");
+    for child in children {
+        wait::until("a child holds nothing", || {
+            status(child, "CapPrm") == "0000000000000000"
+        })
+        .unwrap();
+    }
+}

@@ -7,8 +7,9 @@
 
 use std::io;
 
-use caps::{CapSet, Capability};
+use caps::{CapSet, Capability, CapsHashSet};
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::Pid;
 
@@ -32,16 +33,61 @@ pub fn renounce_all() -> io::Result<()> {
     Ok(())
 }
 
+/// What the daemon cannot do without.
+const NEEDED: [(Capability, &str); 3] = [
+    (Capability::CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+    (Capability::CAP_NET_RAW, "CAP_NET_RAW"),
+    (Capability::CAP_BPF, "CAP_BPF"),
+];
+
+/// What the daemon makes use of beyond that: without CAP_PERFMON the verifier makes the program
+/// slower, without CAP_IPC_LOCK rings count against the limit of locked memory.
+const USEFUL: [Capability; 2] = [Capability::CAP_PERFMON, Capability::CAP_IPC_LOCK];
+
+/// Gives up for good what the daemon does not need after start-up. It holds for threads and
+/// processes started from here on, so it comes before the first of them.
+///
+/// # Errors
+/// The system call's.
+pub fn keep_needed() -> io::Result<()> {
+    let keep: CapsHashSet = NEEDED
+        .iter()
+        .map(|(needed, _)| *needed)
+        .chain(USEFUL)
+        .collect();
+    nix::sys::prctl::set_no_new_privs()?;
+    // Without CAP_SETPCAP the bounding set stays; no-new-privileges keeps it from mattering.
+    for capability in caps::all().difference(&keep) {
+        let _ = caps::drop(None, CapSet::Bounding, *capability);
+    }
+    let has = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
+    let keep = has.intersection(&keep).copied().collect();
+    let none = CapsHashSet::new();
+    for (set, value) in [
+        (CapSet::Ambient, &none),
+        (CapSet::Inheritable, &none),
+        (CapSet::Effective, &keep),
+        (CapSet::Permitted, &keep),
+    ] {
+        caps::set(None, set, value).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Raises the limit of open descriptors as far as it may be raised.
+///
+/// # Errors
+/// The system call's.
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}
+
 /// Names what the daemon needs of capabilities and this process does not have.
 #[must_use]
 pub fn missing() -> Vec<&'static str> {
-    let needed = [
-        (Capability::CAP_NET_ADMIN, "CAP_NET_ADMIN"),
-        (Capability::CAP_NET_RAW, "CAP_NET_RAW"),
-        (Capability::CAP_BPF, "CAP_BPF"),
-    ];
     let lacks = |capability| !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);
-    let missing = needed.into_iter().filter(|(needed, _)| lacks(*needed));
+    let missing = NEEDED.into_iter().filter(|(needed, _)| lacks(*needed));
     missing.map(|(_, name)| name).collect()
 }
 

@@ -53,9 +53,7 @@ impl Supervisor {
         }
         let change = step.change.clone();
         self.finish(step, &came_back);
-        for event in events::of_change(&change) {
-            self.events.tell(event);
-        }
+        self.events.tell_all(events::of_change(&change));
         Ok(change)
     }
 
@@ -135,9 +133,7 @@ impl Supervisor {
             states,
             host: self.core.host().clone(),
         };
-        for event in events::between(&before, &view) {
-            self.events.tell(event);
-        }
+        self.events.tell_all(events::between(&before, &view));
         self.view.send_replace(Arc::new(view));
     }
 }

@@ -17,7 +17,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let kept = daemon::keeper::listen(&args.socket)
+    let kept = sys::capability::renounce_all()
+        .and_then(|()| daemon::keeper::listen(&args.socket))
         .and_then(|listener| daemon::keeper::serve(&listener, PATIENCE));
     kept.map(|()| ExitCode::SUCCESS).map_err(|error| {
         let message = format!("{}: {error}", args.socket.display());
