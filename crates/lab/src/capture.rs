@@ -47,6 +47,9 @@ impl Capture {
             "root",
             "-U",
             "--immediate-mode",
+            // Each frame takes a slot of its greatest size: 2 MiB, the default, hold only eight.
+            "-B",
+            "32768",
             "-w",
         ]);
         command
