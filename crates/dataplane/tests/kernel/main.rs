@@ -6,5 +6,6 @@ mod adopt;
 mod apply;
 mod bed;
 mod clsact;
+mod devices;
 mod relay;
 mod tun;
