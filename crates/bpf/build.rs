@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, process};
 
-const HEADERS: [&str; 10] = [
+const HEADERS: [&str; 11] = [
     "count.h",
+    "fragment.h",
     "helpers.h",
     "layout.h",
     "limit.h",

@@ -40,6 +40,7 @@ static long (*bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, voi
 				  __u32 length) = (void *)26;
 static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
+static long (*bpf_csum_update)(struct __sk_buff *skb, __u32 csum) = (void *)40;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)43;
 static struct bpf_sock *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple,
 					     __u32 tuple_size, __u64 netns, __u64 flags) = (void *)85;

@@ -155,6 +155,22 @@ struct settings {
 	__u64 ranges;			/* not zero: look in `ranges` too */
 };
 
+/* Key of `fragments`: what all fragments of a datagram share. IPv4 in [0]. */
+struct fragment_key {
+	__u32 ifindex;
+	__u32 id;	/* as it stands in the packet */
+	__be32 source[4];
+	__be32 destination[4];
+};
+
+/* Value of `fragments`: what only the first fragment says. */
+struct fragment_ports {
+	__u64 seen_ns;
+	__be16 sport;
+	__be16 dport;
+	__u32 pad;
+};
+
 /* Key of `own_sources`; IPv4 as ::ffff:a.b.c.d. */
 struct address {
 	__be32 words[4];

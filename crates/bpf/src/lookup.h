@@ -4,6 +4,7 @@
 #ifndef LOOKUP_H
 #define LOOKUP_H
 
+#include "fragment.h"
 #include "maps.h"
 #include "parse.h"
 #include "range.h"
@@ -55,11 +56,14 @@ static __attribute__((noinline)) struct route *find_ipv6(struct __sk_buff *skb,
 	return specific ? specific : route;
 }
 
-static __always_inline bool lookup(struct __sk_buff *skb, const struct packet *p, struct match *m)
+static __always_inline bool lookup(struct __sk_buff *skb, struct packet *p, struct match *m)
 {
-	struct route *route = unlikely(p->ipv6) ? find_ipv6(skb, p) : find_ipv4(skb, p);
+	struct route *route;
 	__u64 word;
 
+	if (unlikely(p->part == PART_LATER) && !recall(skb, p))
+		return false;
+	route = unlikely(p->ipv6) ? find_ipv6(skb, p) : find_ipv4(skb, p);
 	if (!route || unlikely(route->lookup & (LOOKUP_PLACEHOLDER | LOOKUP_RANGES))) {
 		bool exact = route && !(route->lookup & LOOKUP_PLACEHOLDER);
 		__u32 zero = 0;
@@ -71,6 +75,8 @@ static __always_inline bool lookup(struct __sk_buff *skb, const struct packet *p
 	}
 	if (!route || unlikely(route->lookup & LOOKUP_PLACEHOLDER))
 		return false;
+	if (unlikely(p->part == PART_FIRST))
+		remember(skb, p);
 	word = *(volatile __u64 *)&route->word;
 	m->first = word & WORD_FIRST_MASK;
 	m->count = (word >> WORD_COUNT_SHIFT) & WORD_COUNT_MASK;

@@ -99,4 +99,12 @@ struct {
 	__type(value, __u32);
 } own_sources SEC(".maps");
 
+/* The least recently used goes where there is no room: a flood costs others' datagrams at worst. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment_ports);
+} fragments SEC(".maps");
+
 #endif

@@ -13,8 +13,12 @@
 
 #define IP_OFFSET ETH_HLEN
 #define MF_OR_OFFSET 0x3fff
+#define OFFSET 0x1fff
 #define L4_MASK 0x7fff		/* above the longest header chain; tells the verifier */
 #define MAX_EXTENSIONS 8	/* packet::ipv6::MAX_EXTENSIONS */
+
+/* packet::datagram::Part */
+enum part { PART_WHOLE, PART_FIRST, PART_LATER };
 
 /* The packet as it came. Header fields in network order. */
 struct packet {
@@ -26,7 +30,9 @@ struct packet {
 	__u16 class_word;	/* first two bytes of the IP header */
 	__u16 ttl_word;		/* TTL and protocol, or next header and hop limit */
 	__u32 ipv6;
-	__u32 l4;		/* offset of the UDP header from the start of the frame */
+	__u32 part;
+	__u32 id;		/* of a fragment's datagram */
+	__u32 l4;		/* offset of the UDP header, or a later fragment's data, in the frame */
 	__u32 length;		/* of the IP packet, as its header claims */
 	__u32 udp_length;
 	__u32 segments;
@@ -44,11 +50,23 @@ static __always_inline bool pull(struct __sk_buff *skb, __u32 length)
 	return skb->len >= length && bpf_skb_pull_data(skb, length) == 0;
 }
 
-/* Reads the UDP header at `p->l4`, which is pulled. */
+/* The same, or as many bytes as there are. */
+static __always_inline bool pull_at_most(struct __sk_buff *skb, __u32 length)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	if (likely(data + length <= end))
+		return true;
+	return bpf_skb_pull_data(skb, length < skb->len ? length : skb->len) == 0;
+}
+
+/* Reads the UDP header at `p->l4`, which is pulled if it is there. */
 static __always_inline bool parse_udp(struct packet *p, void *data, void *end)
 {
 	struct udphdr *udp = data + (p->l4 & L4_MASK);
 
+	if (unlikely(p->part == PART_LATER))
+		return true;
 	if ((void *)(udp + 1) > end)
 		return false;
 	p->sport = udp->source;
@@ -66,8 +84,12 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, 
 	if ((void *)(ip + 1) > end)
 		return false;
 	if (ip->protocol != IPPROTO_UDP || (*(__u8 *)&ip->daddr & 0xf0) != 0xe0 ||
-	    ip->version != 4 || ip->ihl < 5 || ip->frag_off & be16(MF_OR_OFFSET))
+	    ip->version != 4 || ip->ihl < 5)
 		return false;
+	if (unlikely(ip->frag_off & be16(MF_OR_OFFSET))) {
+		p->part = ip->frag_off & be16(OFFSET) ? PART_LATER : PART_FIRST;
+		p->id = ip->id;
+	}
 	p->ipv6 = false;
 	p->source[0] = ip->saddr;
 	p->destination[0] = ip->daddr;
@@ -77,7 +99,7 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, 
 	p->length = host16(ip->tot_len);
 	p->l4 = ip_offset + ip->ihl * 4;
 	if (unlikely(p->l4 != ip_offset + sizeof(*ip))) {
-		if (!pull(skb, p->l4 + sizeof(struct udphdr)))
+		if (skb->len < p->l4 || !pull_at_most(skb, p->l4 + sizeof(struct udphdr)))
 			return false;
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
@@ -85,17 +107,22 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, 
 	return parse_udp(p, data, end);
 }
 
-/* Follows the extension headers from `next` to UDP and returns its offset in the frame; 0 if they lead elsewhere, or to a fragment. */
-static __attribute__((noinline)) __u32 udp_behind_extensions(struct __sk_buff *skb, __u32 next,
+/* Follows the extension headers from `next` to UDP and returns its offset in the frame, or that of a
+ * later fragment's data; 0 if they lead elsewhere. Of a fragment, its part stands in the bits from
+ * 16 on and its datagram's identification in those from 32 on.
+ */
+static __attribute__((noinline)) __u64 udp_behind_extensions(struct __sk_buff *skb, __u32 next,
 							      __u32 ip_offset)
 {
 	__u32 offset = ip_offset + sizeof(struct ipv6hdr), fragments = 0;
+	__u64 fragment = 0;
 
 	for (int i = 0; i <= MAX_EXTENSIONS; i++) {
 		__u8 header[4];
+		__u32 id;
 
 		if (next == IPPROTO_UDP)
-			return offset;
+			return fragment | (offset & L4_MASK);
 		if (bpf_skb_load_bytes(skb, offset, header, sizeof(header)))
 			return 0;
 		switch (next) {
@@ -108,9 +135,15 @@ static __attribute__((noinline)) __u32 udp_behind_extensions(struct __sk_buff *s
 			offset += header[1] * 8 + 8;
 			break;
 		case IPPROTO_FRAGMENT:	/* a whole packet may carry one (RFC 6946) */
-			if (fragments++ || header[2] || header[3] & 0xf9)
+			if (fragments++ || bpf_skb_load_bytes(skb, offset + 4, &id, sizeof(id)))
 				return 0;
 			offset += 8;
+			if (header[2] || header[3] & 0xf8) {
+				fragment = (__u64)id << 32 | PART_LATER << 16 | (offset & L4_MASK);
+				return header[0] == IPPROTO_UDP ? fragment : 0;
+			}
+			if (header[3] & 1)
+				fragment = (__u64)id << 32 | PART_FIRST << 16;
 			break;
 		default:
 			return 0;
@@ -125,7 +158,8 @@ static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p, 
 	void *data, *end;
 	struct ipv6hdr *ip;
 
-	if (!pull(skb, ip_offset + sizeof(*ip) + sizeof(struct udphdr)))
+	if (skb->len < ip_offset + sizeof(*ip) ||
+	    !pull_at_most(skb, ip_offset + sizeof(*ip) + sizeof(struct udphdr)))
 		return false;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
@@ -143,8 +177,12 @@ static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p, 
 	p->length = sizeof(*ip) + host16(ip->payload_len);
 	p->l4 = ip_offset + sizeof(*ip);
 	if (unlikely(ip->nexthdr != IPPROTO_UDP)) {
-		p->l4 = udp_behind_extensions(skb, ip->nexthdr, ip_offset) & L4_MASK;
-		if (!p->l4 || !pull(skb, p->l4 + sizeof(struct udphdr)))
+		__u64 upper = udp_behind_extensions(skb, ip->nexthdr, ip_offset);
+
+		p->l4 = upper & L4_MASK;
+		p->part = upper >> 16 & 3;
+		p->id = upper >> 32;
+		if (!p->l4 || !pull_at_most(skb, p->l4 + sizeof(struct udphdr)))
 			return false;
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
@@ -159,7 +197,7 @@ static __always_inline bool parse_ethernet(struct __sk_buff *skb, struct packet 
 
 	if (unlikely(skb->vlan_present))
 		return false;
-	if (!pull(skb, IP_OFFSET + sizeof(struct iphdr) + sizeof(struct udphdr)))
+	if (!pull_at_most(skb, IP_OFFSET + sizeof(struct iphdr) + sizeof(struct udphdr)))
 		return false;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
@@ -177,7 +215,7 @@ static __always_inline bool parse_ethernet(struct __sk_buff *skb, struct packet 
 /* A packet of a device that carries bare IP: tun, some tunnels. */
 static __always_inline bool parse_bare(struct __sk_buff *skb, struct packet *p)
 {
-	if (!pull(skb, sizeof(struct iphdr) + sizeof(struct udphdr)))
+	if (!pull_at_most(skb, sizeof(struct iphdr) + sizeof(struct udphdr)))
 		return false;
 	if (skb->protocol == be16(ETH_P_IP))
 		return parse_ipv4(skb, p, 0);
@@ -197,7 +235,7 @@ static __always_inline bool add_ethernet(struct __sk_buff *skb, struct packet *p
 	if (bpf_skb_change_head(skb, ETH_HLEN, 0))
 		return false;
 	p->l4 += ETH_HLEN;
-	if (!pull(skb, (p->l4 & L4_MASK) + sizeof(struct udphdr)))
+	if (!pull_at_most(skb, (p->l4 & L4_MASK) + sizeof(struct udphdr)))
 		return false;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
@@ -228,7 +266,7 @@ static __always_inline bool header_is_sound(struct __sk_buff *skb, const struct 
 	__u64 sum;
 
 	if (p->ipv6)
-		return p->udp_check != 0;
+		return p->udp_check != 0 || p->part == PART_LATER;
 	if ((void *)(word + 5) > end)
 		return false;
 	sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
@@ -242,6 +280,23 @@ static __always_inline bool header_is_sound(struct __sk_buff *skb, const struct 
 	return fold(sum) == 0xffff;
 }
 
+/* The same for a fragment: its payload ends where the IP packet does. */
+static __attribute__((noinline)) int measure_fragment(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 header = (p->l4 & L4_MASK) - IP_OFFSET;
+	__u32 present = skb->len - IP_OFFSET;
+	bool whole = p->length <= present;
+
+	if (p->part == PART_FIRST) {
+		header += sizeof(struct udphdr);
+		whole = whole && p->udp_length >= sizeof(struct udphdr);
+	}
+	whole = whole && header <= p->length;
+	p->payload = (whole ? p->length : present) - header;
+	p->segments = 1;
+	return whole;
+}
+
 /* Fills in payload and segments; says whether lengths and checksum are those of a whole datagram. */
 static __always_inline bool measure(struct __sk_buff *skb, struct packet *p)
 {
@@ -250,6 +305,8 @@ static __always_inline bool measure(struct __sk_buff *skb, struct packet *p)
 	__u32 size = skb->gso_size;
 	bool whole;
 
+	if (unlikely(p->part != PART_WHOLE))
+		return measure_fragment(skb, p) && header_is_sound(skb, p);
 	whole = p->length <= present && p->udp_length >= sizeof(struct udphdr) &&
 		header + p->udp_length <= p->length;
 	p->payload = (whole ? p->udp_length : present - header) - sizeof(struct udphdr);

@@ -118,6 +118,7 @@ impl Program {
             ("ranges", capacity.routes),
             ("candidates", capacity.routes * 4),
             ("own_sources", 4096),
+            ("fragments", packet::memory::DATAGRAMS as u32),
         ];
         let mut loader = EbpfLoader::new();
         for (name, size) in sizes {

@@ -102,7 +102,7 @@ static __always_inline bool write_ipv4(struct __sk_buff *skb, const struct packe
 	struct udphdr *udp = data + l4;
 	__u64 addresses;
 
-	if ((void *)(ip + 1) > end || (void *)(udp + 1) > end)
+	if ((void *)(ip + 1) > end)
 		return false;
 	addresses = (__u64)(__u32)~ip->saddr + (__u32)~ip->daddr;
 	addresses += (__u64)h->source[0] + h->destination[0];
@@ -117,6 +117,10 @@ static __always_inline bool write_ipv4(struct __sk_buff *skb, const struct packe
 	ip->check = ip_check(p, h);
 	ip->saddr = h->source[0];
 	ip->daddr = h->destination[0];
+	if (unlikely(p->part == PART_LATER))
+		return true;
+	if ((void *)(udp + 1) > end)
+		return false;
 	ports = write_ports(udp, h);
 	if (p->udp_check == 0)
 		return true;
@@ -190,7 +194,7 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 	struct udphdr *udp = data + l4;
 	__u64 addresses = 0;
 
-	if ((void *)(ip + 1) > end || (void *)(udp + 1) > end)
+	if ((void *)(ip + 1) > end)
 		return false;
 	for (int i = 0; i < 4; i++) {
 		addresses += (__u64)(__u32)~ip->saddr.s6_addr32[i] + h->source[i];
@@ -204,6 +208,12 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 		*(__u32 *)(data + 2) = h->destination[3];
 	*(__u16 *)ip = h->class_word;
 	*(__u16 *)&ip->nexthdr = h->ttl_word;
+	if (p->part == PART_LATER) {	/* a device's sum over the packet must follow */
+		bpf_csum_update(skb, fold32(addresses));
+		return true;
+	}
+	if ((void *)(udp + 1) > end)
+		return false;
 	ports = write_ports(udp, h);
 	add_to_check_ipv6(skb, l4 + UDP_CHECK_OFFSET, fold32(addresses));
 	if (ports != PORTS_UNCHANGED)
@@ -248,6 +258,8 @@ static __attribute__((noinline)) int restore(struct __sk_buff *skb, const struct
 	} else {
 		write_ipv4(skb, p, &h, p->mac, false);
 	}
+	if (p->part == PART_LATER)
+		return 0;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	udp = data + (p->l4 & L4_MASK);

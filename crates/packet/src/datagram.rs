@@ -14,7 +14,9 @@ use crate::udp;
 pub struct Datagram {
     /// Where the IP header starts: 14 behind Ethernet, else 0.
     pub ip_offset: usize,
-    /// Where the UDP header starts; its 8 bytes are there.
+    /// How much of the datagram this is.
+    pub part: Part,
+    /// Where the UDP header starts; its 8 bytes are there. In a later fragment: where its data do.
     pub udp_offset: usize,
     /// Bytes of the whole frame that are there.
     pub present: usize,
@@ -42,6 +44,18 @@ pub struct Datagram {
     pub gso: Option<Gso>,
     /// State of the UDP checksum.
     pub checksum: ChecksumState,
+}
+
+/// How much of a datagram a packet is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    #[default]
+    Whole,
+    /// Its first fragment, with the UDP header.
+    First,
+    /// Another fragment, of payload alone. Ports are 0 until somebody remembers them.
+    Later,
 }
 
 /// How a datagram's headers contradict its bytes or each other.
@@ -76,6 +90,7 @@ impl Datagram {
                 let valid = ipv4::Header::parse(packet).is_ok_and(ipv4::Header::checksum_is_valid);
                 (!valid).then_some(Defect::HeaderChecksum)
             }
+            IpAddr::V6(_) if self.part == Part::Later => None,
             IpAddr::V6(_) => (self.udp_checksum == 0).then_some(Defect::ZeroChecksum),
         }
     }
@@ -87,27 +102,41 @@ impl Datagram {
         if self.ip_length > self.present - self.ip_offset {
             return Some(Defect::LengthBeyondPacket);
         }
-        if self.ip_length < headers + udp::HEADER {
+        if self.ip_length < headers + self.udp_header() {
             return Some(Defect::LengthTooShort);
+        }
+        if self.part == Part::Later {
+            return None;
         }
         if udp_length < udp::HEADER {
             return Some(Defect::UdpLengthTooShort);
         }
-        if udp_length > self.ip_length - headers {
+        if self.part == Part::Whole && udp_length > self.ip_length - headers {
             return Some(Defect::UdpLengthBeyondPacket);
         }
         None
     }
 
-    /// UDP payload bytes: what the UDP header claims, or, where the lengths contradict each other,
-    /// everything that is there behind it.
+    /// Bytes of UDP header in it.
+    #[inline]
+    const fn udp_header(&self) -> usize {
+        match self.part {
+            Part::Whole | Part::First => udp::HEADER,
+            Part::Later => 0,
+        }
+    }
+
+    /// UDP payload bytes: what the UDP header claims, of a fragment what the IP header does, or,
+    /// where the lengths contradict each other, everything that is there.
     #[inline]
     #[must_use]
     pub fn payload_bytes(&self) -> usize {
-        if self.length_defect().is_none() {
+        if self.length_defect().is_some() {
+            self.present - self.payload_offset()
+        } else if self.part == Part::Whole {
             usize::from(self.udp_length) - udp::HEADER
         } else {
-            self.present - self.payload_offset()
+            self.ip_offset + self.ip_length - self.payload_offset()
         }
     }
 
@@ -141,7 +170,7 @@ impl Datagram {
     #[inline]
     #[must_use]
     pub const fn payload_offset(&self) -> usize {
-        self.udp_offset + udp::HEADER
+        self.udp_offset + self.udp_header()
     }
 
     /// Where the IP packet ends in the frame; what follows is padding. Never beyond the frame.

@@ -7,8 +7,9 @@ use std::net::IpAddr;
 
 use crate::bytes::write_u16;
 use crate::checksum;
-use crate::datagram::Datagram;
+use crate::datagram::{Datagram, Part};
 use crate::ipv4;
+use crate::memory::Memory;
 
 /// What all fragments of one datagram share; the protocol is always UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,9 +31,31 @@ pub struct Fragment {
     pub offset: u16,
     /// Whether more fragments follow it.
     pub more: bool,
-    /// The first fragment's UDP header; `None` in the others, and in a first fragment that is
-    /// too short to hold it.
-    pub first: Option<Datagram>,
+    /// Its headers; `None` in a first fragment that is too short to hold UDP's.
+    pub datagram: Option<Datagram>,
+}
+
+impl Fragment {
+    /// The fragment's headers with the datagram's ports: its own in the first fragment, which
+    /// `memory` learns if `is_relayed` says so, remembered ones in the others. `None` where they
+    /// are not known.
+    pub fn attribute(
+        &self,
+        memory: &mut Memory,
+        ingress: u32,
+        now_ns: u64,
+        is_relayed: impl FnOnce(&Datagram) -> bool,
+    ) -> Option<Datagram> {
+        let mut datagram = self.datagram?;
+        if datagram.part == Part::Later {
+            let ports = memory.recall(ingress, self.key, now_ns)?;
+            (datagram.source_port, datagram.destination_port) = ports;
+        } else if is_relayed(&datagram) {
+            let ports = (datagram.source_port, datagram.destination_port);
+            memory.remember(ingress, self.key, ports, now_ns);
+        }
+        Some(datagram)
+    }
 }
 
 /// One piece of a datagram that is being cut.

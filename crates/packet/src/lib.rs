@@ -12,6 +12,7 @@ pub mod fragment;
 pub mod ipv4;
 pub mod ipv6;
 pub mod limit;
+pub mod memory;
 pub mod parse;
 pub mod reference;
 pub mod rewrite;

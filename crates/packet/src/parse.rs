@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::datagram::Datagram;
+use crate::datagram::{Datagram, Part};
 use crate::ethernet;
 use crate::fragment::{Fragment, FragmentKey};
 use crate::ipv4;
@@ -121,7 +121,8 @@ fn parse_ipv4(frame: &[u8], ip_offset: usize, meta: Meta) -> Result<Parsed, NotO
     if !header.destination().is_multicast() {
         return Err(NotOurs::Unicast);
     }
-    let datagram = |udp: udp::Header| Datagram {
+    let datagram = |part: Part, udp: udp::Header| Datagram {
+        part,
         ip_offset,
         udp_offset: ip_offset + header.length(),
         present: frame.len(),
@@ -149,10 +150,14 @@ fn parse_ipv4(frame: &[u8], ip_offset: usize, meta: Meta) -> Result<Parsed, NotO
             },
             offset,
             more,
-            first: udp.filter(|_| offset == 0).map(datagram),
+            datagram: match offset {
+                0 => udp.map(|udp| datagram(Part::First, udp)),
+                _ => Some(datagram(Part::Later, udp::Header::NONE)),
+            },
         }));
     }
-    udp.map(datagram).map(Parsed::Udp).ok_or(NotOurs::Truncated)
+    let datagram = udp.map(|udp| datagram(Part::Whole, udp));
+    datagram.map(Parsed::Udp).ok_or(NotOurs::Truncated)
 }
 
 #[inline]
@@ -164,7 +169,8 @@ fn parse_ipv6(frame: &[u8], ip_offset: usize, meta: Meta) -> Result<Parsed, NotO
         return Err(NotOurs::Unicast);
     }
     let upper = ipv6::upper(packet, header.next_header())?;
-    let datagram = |udp: udp::Header| Datagram {
+    let datagram = |part: Part, udp: udp::Header| Datagram {
+        part,
         ip_offset,
         udp_offset: ip_offset + upper.offset,
         present: frame.len(),
@@ -192,8 +198,14 @@ fn parse_ipv6(frame: &[u8], ip_offset: usize, meta: Meta) -> Result<Parsed, NotO
             },
             offset: piece.offset,
             more: piece.more,
-            first: udp.filter(|_| piece.offset == 0).map(datagram),
+            datagram: match piece.offset {
+                0 => udp.map(|udp| datagram(Part::First, udp)),
+                _ => Some(datagram(Part::Later, udp::Header::NONE)),
+            },
         })),
-        _ => udp.map(datagram).map(Parsed::Udp).ok_or(NotOurs::Truncated),
+        _ => {
+            let datagram = udp.map(|udp| datagram(Part::Whole, udp));
+            datagram.map(Parsed::Udp).ok_or(NotOurs::Truncated)
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use crate::datagram::Datagram;
 use crate::limit::Limit;
+use crate::memory::Memory;
 use crate::parse::{Link, Meta, Parsed, parse};
 use crate::rewrite::{LINK_HEADROOM, LinkChange, Rewrite, TtlChange, rewrite};
 use crate::verdict::{DropReason, Verdict};
@@ -18,6 +19,8 @@ pub struct Reference {
     pub routes: Vec<Route>,
     /// Addresses that betray a loop.
     pub own_addresses: BTreeSet<IpAddr>,
+    /// What first fragments said.
+    pub fragments: Memory,
 }
 
 /// One route: what it matches and the copies it makes.
@@ -156,8 +159,19 @@ impl Reference {
         socket_bound: bool,
         now_ns: u64,
     ) -> Outcome {
-        let Parsed::Udp(datagram) = parse(frame, link, meta) else {
-            return Outcome::passed();
+        let datagram = match parse(frame, link, meta) {
+            Parsed::Udp(datagram) => datagram,
+            Parsed::Fragment(fragment) => {
+                let mut memory = std::mem::take(&mut self.fragments);
+                let is_relayed = |datagram: &Datagram| self.find(ingress, datagram).is_some();
+                let datagram = fragment.attribute(&mut memory, ingress, now_ns, is_relayed);
+                self.fragments = memory;
+                match datagram {
+                    Some(datagram) => datagram,
+                    None => return Outcome::passed(),
+                }
+            }
+            Parsed::NotOurs(_) => return Outcome::passed(),
         };
         let Some(index) = self.find(ingress, &datagram) else {
             return Outcome::passed();

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use crate::bytes::{read_u16, write, write_u16};
 use crate::checksum::{Delta, transmitted_udp};
-use crate::datagram::Datagram;
+use crate::datagram::{Datagram, Part};
 use crate::ethernet;
 use crate::ipv4;
 use crate::ipv6;
@@ -131,6 +131,9 @@ fn rewrite_network(frame: &mut [u8], datagram: &Datagram, change: &Rewrite, ttl:
 
 #[inline]
 fn rewrite_udp(frame: &mut [u8], datagram: &Datagram, change: &Rewrite) -> Option<()> {
+    if datagram.part == Part::Later {
+        return Some(());
+    }
     let header = frame.get_mut(datagram.udp_offset..datagram.payload_offset())?;
     let source_port = change.source_port.unwrap_or(datagram.source_port);
     write_u16(header, udp::field::SOURCE_PORT, source_port)?;

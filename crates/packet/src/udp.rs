@@ -28,6 +28,14 @@ pub struct Header {
 }
 
 impl Header {
+    /// What stands for the header where there is none: in a later fragment.
+    pub(crate) const NONE: Self = Self {
+        source_port: 0,
+        destination_port: 0,
+        length: 0,
+        checksum: 0,
+    };
+
     /// Reads the header at `offset`; `None` if it is not wholly there.
     #[inline]
     #[must_use]

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the addresses are literals")]
 
 use packet::craft::{Craft, fix_ipv4_checksum};
-use packet::datagram::Defect;
+use packet::datagram::{Defect, Part};
 use packet::parse::{Link, Meta, NotOurs, Parsed, parse};
 use proptest::prelude::*;
 
@@ -160,10 +160,13 @@ fn fragments_share_a_key_and_the_first_shows_the_ports() {
     assert_eq!((first.offset, first.more), (0, true));
     assert_eq!((last.offset, last.more), (40, false));
     assert_eq!(
-        first.first.map(|datagram| datagram.destination_port),
+        first.datagram.map(|datagram| datagram.destination_port),
         Some(5000)
     );
-    assert_eq!(last.first, None);
+    assert_eq!(
+        last.datagram.map(|datagram| datagram.part),
+        Some(Part::Later)
+    );
 }
 
 #[test]
@@ -246,12 +249,15 @@ fn reads_ipv6_fragments_and_takes_an_atomic_one_as_whole() {
         panic!()
     };
     assert_eq!((first.offset, first.more, first.key.id), (0, true, 9));
-    assert!(first.first.is_some());
+    assert!(first.datagram.is_some());
     let Parsed::Fragment(last) = ethernet(&frame(16)) else {
         panic!()
     };
     assert_eq!((last.offset, last.more), (16, false));
-    assert_eq!(last.first, None);
+    assert_eq!(
+        last.datagram.map(|datagram| datagram.part),
+        Some(Part::Later)
+    );
 }
 
 proptest! {

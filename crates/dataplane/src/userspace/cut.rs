@@ -3,7 +3,7 @@
 //! IPv4 without DF only, as any router would; in IPv6 only the sender may.
 
 use packet::checksum;
-use packet::datagram::Datagram;
+use packet::datagram::{Datagram, Part};
 use packet::fragment;
 use packet::parse::ChecksumState;
 use packet::udp;
@@ -28,9 +28,9 @@ impl PieceOf<'_> {
     }
 }
 
-/// Says whether a datagram may be cut.
-pub(super) const fn is_allowed(datagram: &Datagram) -> bool {
-    datagram.source.is_ipv4() && !datagram.dont_fragment
+/// Says whether a datagram may be cut: not if it is a fragment already.
+pub(super) fn is_allowed(datagram: &Datagram) -> bool {
+    datagram.source.is_ipv4() && !datagram.dont_fragment && datagram.part == Part::Whole
 }
 
 /// The datagrams of a packet, one unless it is a super-packet, each with its own headers.

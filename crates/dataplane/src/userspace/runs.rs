@@ -5,7 +5,7 @@
 //! is present and known to be right).
 
 use packet::checksum;
-use packet::datagram::Datagram;
+use packet::datagram::{Datagram, Part};
 use packet::parse::ChecksumState;
 use packet::udp;
 use sys::packet_socket::VnetHeader;
@@ -295,6 +295,7 @@ fn flow_hash(route: u32, datagram: &Datagram) -> usize {
 fn is_mergeable(datagram: &Datagram) -> bool {
     let headers = datagram.udp_offset - datagram.ip_offset;
     datagram.gso.is_none()
+        && datagram.part == Part::Whole
         && datagram.udp_checksum != 0
         && usize::from(datagram.udp_length) > udp::HEADER
         && headers + usize::from(datagram.udp_length) == datagram.ip_length

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use packet::datagram::Part;
 use packet::verdict::DropReason;
 use sys::packet_socket::PacketSocket;
 use sys::uring::{Batch, Destination, Uring};
@@ -245,7 +246,10 @@ impl<'p> Outgoing<'_, 'p> {
         if let Some(limit) = &copies.output.limit {
             let cost = Cost {
                 packets: head.datagram.packets(),
-                bytes: head.datagram.udp_length.saturating_sub(UDP_HEADER).into(),
+                bytes: match head.datagram.part {
+                    Part::Whole => head.datagram.udp_length.saturating_sub(UDP_HEADER).into(),
+                    Part::First | Part::Later => copies.bytes,
+                },
             };
             let slot = copies.output.slot;
             let Context { limits, now_ns, .. } = self.context;

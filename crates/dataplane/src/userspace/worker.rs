@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use model::table::RouteKey;
 use packet::datagram::Datagram;
+use packet::fragment::Fragment;
+use packet::memory::Memory;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
 use sys::descriptor::Waiter;
@@ -117,6 +119,7 @@ struct Worker {
     large: LargeBuffers,
     table: ActiveTable,
     waiter: Waiter,
+    fragments: Memory,
 }
 
 /// What is shared with the supervisor and, the limits, with the other workers.
@@ -157,6 +160,7 @@ impl Worker {
             large: LargeBuffers::default(),
             table: ActiveTable::default(),
             waiter: Waiter::default(),
+            fragments: Memory::default(),
         })
     }
 
@@ -212,8 +216,13 @@ impl Worker {
                         limits,
                         now_ns,
                     };
-                    self.table
-                        .execute(&mut self.sender, context, (place, meta, vnet), &mut tally);
+                    self.table.execute(
+                        &mut self.sender,
+                        context,
+                        (place, meta, vnet),
+                        &mut self.fragments,
+                        &mut tally,
+                    );
                 }
                 Arrival::Lost => tally.lost += 1,
                 Arrival::Full | Arrival::Nothing => break,
@@ -304,11 +313,17 @@ impl ActiveTable {
         sender: &mut Sender,
         context: Context<'_>,
         (place, meta, vnet): (Place, Meta, VnetHeader),
+        fragments: &mut Memory,
         tally: &mut Tally,
     ) {
         let Source { tap, large } = context.source;
         let bytes = tap.bytes(large, place);
-        let Parsed::Udp(datagram) = parse(bytes, tap.link(), meta) else {
+        let datagram = match parse(bytes, tap.link(), meta) {
+            Parsed::Udp(datagram) => Some(datagram),
+            Parsed::Fragment(fragment) => self.attribute(&fragment, tap.interface, fragments),
+            Parsed::NotOurs(_) => None,
+        };
+        let Some(datagram) = datagram else {
             tally.received += 1;
             return;
         };
@@ -353,6 +368,22 @@ impl ActiveTable {
                 drop_packet(context.counters, route.rule, reason, (packets, bytes));
             }
         }
+    }
+
+    /// Gives a fragment the ports of its datagram.
+    #[cold]
+    fn attribute(
+        &self,
+        fragment: &Fragment,
+        interface: u32,
+        memory: &mut Memory,
+    ) -> Option<Datagram> {
+        let is_relayed = |datagram: &Datagram| {
+            let (group, port) = (datagram.destination, datagram.destination_port);
+            let route = self.lookup.find(interface, group, port, datagram.source);
+            route.is_some()
+        };
+        fragment.attribute(memory, interface, sys::clock::monotonic_ns(), is_relayed)
     }
 
     /// Applies a change. Not hot: it allocates, and rebuilds the lookup.

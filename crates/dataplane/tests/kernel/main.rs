@@ -7,5 +7,6 @@ mod apply;
 mod bed;
 mod clsact;
 mod devices;
+mod fragments;
 mod relay;
 mod tun;

@@ -3,7 +3,7 @@
 use packet::craft::{Craft, fix_ipv4_checksum};
 use packet::verdict::DropReason;
 
-use crate::case::{Case, Packet, input, socket};
+use crate::case::{A, Case, Packet, input, plain, socket};
 
 /// Offset of the IPv4 header.
 const IP: usize = 14;
@@ -126,19 +126,26 @@ fn cut() -> Vec<Case> {
     ]
 }
 
+/// Fragments alone: `fragments.rs` has whole datagrams.
 fn fragments() -> Vec<Case> {
-    let fragment = |name, fragment| {
-        Case::passed(
-            name,
-            Craft {
-                fragment,
-                ..input()
-            },
-        )
+    let first = Craft {
+        fragment: 0x2000,
+        ..input()
     };
+    let unknown = |name, id, fragment| {
+        let craft = Craft {
+            id,
+            fragment,
+            ..input()
+        };
+        Case::passed(name, craft)
+    };
+    let mut cut = first.frame();
+    cut.truncate(UDP + 6);
     vec![
-        fragment("a first fragment", 0x2000),
-        fragment("a middle fragment", 0x2005),
-        fragment("a last fragment", 0x0005),
+        Case::relayed("a first fragment", first.clone(), [plain(&first, A)]),
+        Case::passed("a first fragment without a whole UDP header", cut),
+        unknown("a middle fragment without its first", 0x4321, 0x2005),
+        unknown("a last fragment without its first", 0x4322, 0x0005),
     ]
 }

@@ -163,13 +163,13 @@ fn extensions() -> Vec<Case> {
             "IPv6 behind a routing header with segments left",
             with_extensions(ROUTING, &segments_left),
         ),
-        passed(
+        relayed(
             "IPv6 first fragment",
             with_extensions(FRAGMENT, &[17, 0, 0, 1, 0, 0, 0, 9]),
         ),
         passed(
-            "IPv6 last fragment",
-            with_extensions(FRAGMENT, &[17, 0, 0, 8, 0, 0, 0, 9]),
+            "IPv6 last fragment without its first",
+            with_extensions(FRAGMENT, &[17, 0, 0, 8, 0, 0, 0, 10]),
         ),
         passed(
             "IPv6 authentication header",

@@ -14,6 +14,7 @@ mod cases_ipv6;
 mod cases_limits;
 mod cases_routes;
 mod cases_sizes;
+mod fragments;
 mod generated;
 mod kernel;
 mod program;
@@ -90,6 +91,16 @@ fn the_kernel_path_gives_what_the_cases_say() {
 fn the_kernel_path_gives_what_the_cases_say_through_clsact() {
     let cases = [cases(), cases_beyond_the_userspace_path()].concat();
     kernel::with_relay_at("clsact", false, |relay| demand(relay, &cases));
+}
+
+#[test]
+fn the_kernel_path_relays_datagrams_in_fragments() {
+    kernel::with_relay("pieces", fragments::demand);
+}
+
+#[test]
+fn the_userspace_path_relays_datagrams_in_fragments() {
+    userspace::with_relay("user-pieces", fragments::demand);
 }
 
 #[test]

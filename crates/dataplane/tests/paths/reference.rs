@@ -32,6 +32,7 @@ impl Reference {
                     .map(|(key, route)| plain_route(key, route))
                     .collect(),
                 own_addresses: table.own_addresses.clone(),
+                fragments: Default::default(),
             },
             names: routes
                 .map(|(_, route)| {

@@ -1,0 +1,161 @@
+//! Datagrams that come in fragments: each path does what the reference does, and what leaves is the
+//! rewritten datagram again once it is put together.
+
+use std::net::IpAddr;
+
+use model::net::{Ports, Prefix};
+use model::table::{RouteKey, Table, Ttl};
+use packet::craft::Craft;
+use packet::datagram::Part;
+use packet::fragment::{pieces, write_piece_header};
+use packet::parse::{Link, Meta, Parsed, parse};
+
+use crate::case::{A, B, INGRESS, PORT, Packet, RULE, address, output, route, socket, with};
+use crate::reference::Reference;
+use crate::relayed::{Relay, Sum};
+
+const IPV6_GROUP: &str = "ff3e::1";
+
+/// Runs datagrams of both families through `relay`.
+pub(crate) fn demand(relay: &mut Relay<'_>) {
+    let payload: Vec<u8> = (0..4000u32).map(|i| (i * 7) as u8).collect();
+    let ipv4 = Craft::new(socket("10.0.0.5", 4000), socket("239.1.1.1", PORT), payload);
+    let ipv6 = Craft {
+        source: socket("fd00::5", 4000),
+        destination: socket(IPV6_GROUP, PORT),
+        macs: ([0x33, 0x33, 0, 0, 0, 1], ipv4.macs.1),
+        ..ipv4.clone()
+    };
+    for (id, craft, cut) in [
+        (1u16, ipv4, cut_ipv4 as fn(&Craft, u16) -> Vec<Packet>),
+        (2, ipv6, cut_ipv6),
+    ] {
+        let table = table(craft.destination.ip());
+        let fragments = cut(&craft, id);
+        assert_eq!(fragments.len(), 3);
+        let sum = forward(relay, &table, &fragments);
+        let copies = &sum.copies[&A];
+        assert_eq!(copies.len(), 3);
+        let whole = copies.iter().flat_map(udp_bytes).collect::<Vec<u8>>();
+        let sound = packet::checksum::udp_is_valid(
+            source(copies.first()),
+            destination(copies.first()),
+            &whole,
+        );
+        assert!(sound, "the checksum covers the reassembled datagram");
+        assert_eq!(whole[8..], craft.payload);
+        // What comes before its first fragment is for the stack, as is another datagram's.
+        let late = cut(&craft, id + 100);
+        forward(
+            relay,
+            &table,
+            &[late[1].clone(), late[0].clone(), late[2].clone()],
+        );
+        // One byte, shorter than a UDP header.
+        let tiny = cut(
+            &Craft {
+                payload: vec![1; 2 * 1448 - 7],
+                ..craft
+            },
+            id + 200,
+        );
+        forward(relay, &table, &tiny);
+    }
+}
+
+/// Forwards, and demands what the reference says.
+fn forward(relay: &mut Relay<'_>, table: &Table, packets: &[Packet]) -> Sum {
+    let mut reference = Reference::of(table);
+    let mut expected = Sum::default();
+    for packet in packets {
+        expected.expect(packet, &reference.execute(INGRESS, packet, false));
+    }
+    relay.apply(table);
+    let seen = relay.forward(packets, &expected);
+    assert_eq!(seen, expected);
+    seen
+}
+
+fn table(group: IpAddr) -> Table {
+    let key = RouteKey {
+        ingress: INGRESS,
+        groups: Prefix::host(group),
+        ports: Ports::single(PORT),
+        source: None,
+    };
+    let outputs = [A, B].map(|interface| {
+        with(output(interface), |egress| {
+            egress.ttl = Ttl::Decrement;
+            egress.source_port = Some(4444);
+            egress.dscp = Some(34);
+            if group.is_ipv6() {
+                egress.destination = Prefix::host(address("ff3e::77"));
+                egress.source = Some(address("fd00::77"));
+            }
+        })
+    });
+    Table {
+        routes: [(key, route(RULE, outputs.to_vec()))].into(),
+        ..Table::default()
+    }
+}
+
+fn cut_ipv4(craft: &Craft, id: u16) -> Vec<Packet> {
+    let frame = Craft {
+        id,
+        fragment: 0,
+        ..craft.clone()
+    }
+    .frame();
+    let (header, data) = frame.split_at(34);
+    let cut = pieces(20, data.len(), 1468).map(|piece| {
+        let mut fragment = header.to_vec();
+        write_piece_header(&mut fragment[14..], piece).expect("a header");
+        fragment.extend(&data[piece.offset..piece.offset + piece.length]);
+        Packet::from(fragment)
+    });
+    cut.collect()
+}
+
+fn cut_ipv6(craft: &Craft, id: u16) -> Vec<Packet> {
+    let frame = craft.frame();
+    let (header, data) = frame.split_at(54);
+    let cut = pieces(48, data.len(), 1496).map(|piece| {
+        let mut fragment = header.to_vec();
+        fragment[18..20].copy_from_slice(&(piece.length as u16 + 8).to_be_bytes());
+        fragment[20] = 44;
+        let place = piece.offset as u16 | u16::from(piece.more);
+        fragment.extend([17, 0]);
+        fragment.extend(place.to_be_bytes());
+        fragment.extend(u32::from(id).to_be_bytes());
+        fragment.extend(&data[piece.offset..piece.offset + piece.length]);
+        Packet::from(fragment)
+    });
+    cut.collect()
+}
+
+/// A fragment's bytes of the UDP datagram.
+fn udp_bytes(packet: &Packet) -> Vec<u8> {
+    let Parsed::Fragment(fragment) = parse(&packet.frame, Link::Ethernet, Meta::default()) else {
+        panic!("{packet:?} is no fragment")
+    };
+    let datagram = fragment.datagram.expect("headers");
+    assert_eq!(datagram.part == Part::First, fragment.offset == 0);
+    packet.frame[datagram.udp_offset..datagram.end()].to_vec()
+}
+
+fn source(packet: Option<&Packet>) -> IpAddr {
+    addresses(packet).0
+}
+
+fn destination(packet: Option<&Packet>) -> IpAddr {
+    addresses(packet).1
+}
+
+fn addresses(packet: Option<&Packet>) -> (IpAddr, IpAddr) {
+    let packet = packet.expect("a copy");
+    match parse(&packet.frame, Link::Ethernet, Meta::default()) {
+        Parsed::Fragment(fragment) => (fragment.key.source, fragment.key.destination),
+        other => panic!("{other:?}"),
+    }
+}
