@@ -42,7 +42,10 @@ function linkState(rule, end, kind) {
   if (kind === "input" && !end.joined) return "down";
   if (kind === "output" && end.state !== "up") return end.state;
   if (history.isSilent(rule.name, SILENT_S)) return "silent";
-  return history.received(rule.name, 1).packets > 0 ? "up" : "idle";
+  if (history.received(rule.name, 1).packets === 0) return "idle";
+  if (kind === "input") return "up";
+  // Something comes but nothing leaves: all of it is dropped.
+  return history.sent(rule.name, rule.outputs.indexOf(end), 1).packets > 0 ? "up" : "degraded";
 }
 
 function shown() {
