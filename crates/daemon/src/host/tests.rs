@@ -1,1 +1,154 @@
+//! The follower against the kernel, in namespaces of the test's own.
 
+use std::process::Command;
+use std::time::Duration;
+
+use model::host::NextHop;
+use model::net::Mac;
+use sys::netns::Namespace;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn namespace(label: &str) -> Option<Namespace> {
+    Namespace::create("mcrhost", label)
+        .inspect_err(|error| println!("skipped: no namespace: {error}"))
+        .ok()
+}
+
+fn ip(namespace: &Namespace, arguments: &str) {
+    let mut command: Command = namespace.command("ip");
+    let status = command.args(arguments.split(' ')).status().unwrap();
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// Runs in the namespace with a runtime of its own, as the daemon does.
+fn inside<F: Future<Output = ()>>(namespace: &Namespace, work: impl FnOnce() -> F + Send) {
+    let run = || {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(work());
+    };
+    namespace.run(run).unwrap();
+}
+
+/// Waits for a report that is as `condition` wants it.
+async fn until(changes: &mut mpsc::Receiver<Seen>, condition: impl Fn(&Seen) -> bool) -> Seen {
+    let found = async {
+        loop {
+            let seen = changes.recv().await.unwrap();
+            if condition(&seen) {
+                return seen;
+            }
+        }
+    };
+    timeout(PATIENCE, found).await.expect("a report in time")
+}
+
+fn query(destination: &str, interface: Option<&str>) -> NextHopQuery {
+    NextHopQuery {
+        destination: destination.parse().unwrap(),
+        interface: interface.map(str::to_owned),
+    }
+}
+
+#[test]
+fn links_and_addresses_are_followed() {
+    let Some(here) = namespace("links") else {
+        return;
+    };
+    inside(&here, async || {
+        let (watch, mut changes) = follow().unwrap();
+        let seen = watch.look(Vec::new()).await.unwrap();
+        assert!(seen.host.by_name("lo").is_some());
+        assert!(seen.host.by_name("eth0").is_none());
+        ip(&here, "link add eth0 type veth peer name peer0");
+        let seen = until(&mut changes, |s| s.host.by_name("eth0").is_some()).await;
+        assert!(!seen.host.by_name("eth0").unwrap().up);
+        ip(&here, "addr add 10.0.0.1/24 dev eth0");
+        ip(&here, "addr add 10.0.0.2/24 dev eth0");
+        ip(&here, "link set eth0 mtu 1400 up");
+        // Up without carrier, as its peer is down.
+        let addresses = |s: &Seen| s.host.by_name("eth0").unwrap().addresses.len() >= 2;
+        let seen = until(&mut changes, |s| {
+            addresses(s) && s.host.by_name("eth0").unwrap().mtu == 1400
+        })
+        .await;
+        assert!(!seen.host.by_name("eth0").unwrap().up);
+        ip(&here, "link set peer0 up");
+        let seen = until(&mut changes, |s| s.host.by_name("eth0").unwrap().up).await;
+        let eth0 = seen.host.by_name("eth0").unwrap().clone();
+        assert_eq!(
+            eth0.primary_address([10, 9, 9, 9].into()),
+            Some([10, 0, 0, 1].into())
+        );
+        ip(&here, "addr del 10.0.0.1/24 dev eth0");
+        ip(&here, "link delete eth0");
+        let seen = until(&mut changes, |s| s.renewed.contains(&eth0.index)).await;
+        assert!(seen.host.by_name("eth0").is_none());
+    });
+}
+
+#[test]
+fn next_hops_are_resolved_and_followed() {
+    let (Some(here), Some(there)) = (namespace("here"), namespace("there")) else {
+        return;
+    };
+    ip(&here, "link add eth0 type veth peer name peer0");
+    ip(&here, &format!("link set peer0 netns {}", there.name()));
+    ip(&here, "addr add 10.0.0.1/24 dev eth0");
+    ip(&here, "link set eth0 up");
+    ip(&here, "link set lo up");
+    ip(&there, "addr add 10.0.0.2/24 dev peer0");
+    ip(&there, "link set peer0 address 02:00:00:00:00:02 up");
+    inside(&here, async || {
+        let (watch, mut changes) = follow().unwrap();
+        let [near, far, silent, own] = [
+            query("10.0.0.2", None),
+            query("10.7.7.7", None),
+            query("10.0.0.99", Some("eth0")),
+            query("10.0.0.1", None),
+        ];
+        let queries = vec![near.clone(), far.clone(), silent.clone(), own.clone()];
+        let seen = watch.look(queries).await.unwrap();
+        let eth0 = seen.host.by_name("eth0").unwrap().index;
+        let resolved = |seen: &Seen, query, last| {
+            let mac = Some(Mac([2, 0, 0, 0, 0, last]));
+            matches!(seen.host.next_hops.get(query),
+                Some(NextHop::Resolved { interface, mac: found, .. }) if *interface == eth0 && *found == mac)
+        };
+        assert!(resolved(&seen, &near, 2), "{:?}", seen.host.next_hops);
+        assert_eq!(seen.host.next_hops[&far], NextHop::NoRoute);
+        assert!(matches!(
+            seen.host.next_hops[&silent],
+            NextHop::Unresolved { .. }
+        ));
+        assert!(matches!(
+            seen.host.next_hops[&own],
+            NextHop::Resolved {
+                interface: Ifindex(1),
+                ..
+            }
+        ));
+        // A route comes, with a gateway; a silent neighbour speaks; one changes its card.
+        ip(&here, "route add 10.7.0.0/16 via 10.0.0.2");
+        until(&mut changes, |s| resolved(s, &far, 2)).await;
+        ip(&there, "addr add 10.0.0.99/24 dev peer0");
+        until(&mut changes, |s| resolved(s, &silent, 2)).await;
+        ip(
+            &here,
+            "neigh replace 10.0.0.2 lladdr 02:00:00:00:00:03 dev eth0",
+        );
+        until(&mut changes, |s| {
+            resolved(s, &near, 3) && resolved(s, &far, 3)
+        })
+        .await;
+        ip(&here, "route del 10.7.0.0/16");
+        until(&mut changes, |s| s.host.next_hops[&far] == NextHop::NoRoute).await;
+    });
+}
