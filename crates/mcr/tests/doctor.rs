@@ -384,3 +384,34 @@ fn notes_filters_that_come_after_the_kernel_path() {
         .unwrap();
     bed.doctor(&[]).has("hook", "note", &["veth1", "clsact"]);
 }
+
+#[test]
+fn asks_the_daemon_what_it_relays_and_knows_its_own_program() {
+    use lab::daemon::{Daemon, Options};
+    let Some(bed) = bed(RULE) else { return };
+    let daemon = Daemon::start(bed.relay(), Options::path("kernel")).unwrap();
+    let input = "239.1.1.1%veth1:5001";
+    daemon
+        .add("cam1", input, &["239.10.1.1%veth2:6001"])
+        .unwrap();
+    let diagnose = || {
+        let finished = daemon.client(&["doctor", "--json"]).unwrap();
+        let report: Value = serde_json::from_str(&finished.stdout).unwrap();
+        assert!(report["rules_from"].as_str().unwrap().contains("daemon"));
+        Diagnosis {
+            status: finished.status.code().unwrap(),
+            findings: report["findings"].as_array().unwrap().clone(),
+        }
+    };
+    let healthy = diagnose();
+    healthy.has_no("hook");
+    healthy.has_no("daemon");
+    assert_eq!(healthy.status, 0);
+    // Nobody has that address.
+    daemon
+        .add("cam2", "239.1.1.2%veth1:5001", &["10.0.1.77:7000"])
+        .unwrap();
+    let broken = diagnose();
+    broken.has("daemon", "stops", &["cam2", "10.0.1.77"]);
+    assert_eq!(broken.status, 5);
+}
