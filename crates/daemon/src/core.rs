@@ -205,11 +205,18 @@ impl Core {
         }
         let compiled = compile(&rules, &host, &self.support, &self.choices);
         change.warnings = warnings(&change, &compiled);
-        let mut base = self.table.clone();
-        base.routes.retain(|key, _| !renewed.contains(&key.ingress));
+        let (cleared, diff) = if renewed.is_empty() {
+            let diff = TableDiff::between(&self.table, &compiled.table);
+            (TableDiff::default(), diff)
+        } else {
+            let mut base = self.table.clone();
+            base.routes.retain(|key, _| !renewed.contains(&key.ingress));
+            let cleared = TableDiff::between(&self.table, &base);
+            (cleared, TableDiff::between(&base, &compiled.table))
+        };
         Step {
-            cleared: TableDiff::between(&self.table, &base),
-            diff: TableDiff::between(&base, &compiled.table),
+            cleared,
+            diff,
             gone: change.removed.clone(),
             wanted: wanted(&compiled),
             rules,
