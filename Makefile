@@ -71,7 +71,7 @@ bench:
 
 .PHONY: install
 install: build
-	install -D --mode=0755 $(BINARY) "$(DESTDIR)$(PREFIX)/bin/mcr"
+	install -D --strip --mode=0755 $(BINARY) "$(DESTDIR)$(PREFIX)/bin/mcr"
 	install -d "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(BINARY) man --directory "$(DESTDIR)$(PREFIX)/share/man/man1"
 	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
