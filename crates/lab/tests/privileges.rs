@@ -1,7 +1,5 @@
 //! Who may speak to the daemon.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
