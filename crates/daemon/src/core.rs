@@ -6,13 +6,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::reply::Change;
 use api::request::{RuleList, Transaction};
 use model::compile::{Compiled, RuleView, compile, next_hop_queries};
-use model::config::Config;
+use model::config::{Config, InterfaceSettings};
 use model::diff::TableDiff;
 use model::document::RuleDocument;
 use model::host::{Host, NextHopQuery};
@@ -96,6 +96,7 @@ pub(crate) struct Core {
     support: Support,
     choices: PathChoices,
     process_choice: PathChoice,
+    interfaces: BTreeMap<String, InterfaceSettings>,
     generation: u64,
     rules: Arc<RuleSet>,
     host: Arc<Host>,
@@ -113,6 +114,7 @@ impl Core {
                 ..PathChoices::default()
             },
             process_choice,
+            interfaces: BTreeMap::new(),
             generation: 0,
             rules: Arc::default(),
             host: Arc::default(),
@@ -124,6 +126,7 @@ impl Core {
     /// Takes over what the configuration says beyond rules.
     pub(crate) fn configure(&mut self, config: &Config) {
         self.choices = config.path_choices(self.process_choice);
+        self.interfaces.clone_from(&config.interfaces);
         self.policy.allow_link_local |= config.allow_link_local;
     }
 
@@ -146,6 +149,16 @@ impl Core {
 
     pub(crate) fn host(&self) -> &Arc<Host> {
         &self.host
+    }
+
+    /// What the dataplane executes.
+    pub(crate) const fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// What the configuration says about interfaces.
+    pub(crate) const fn interfaces(&self) -> &BTreeMap<String, InterfaceSettings> {
+        &self.interfaces
     }
 
     /// What the running rules need joined.

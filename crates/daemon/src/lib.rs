@@ -16,6 +16,7 @@ pub mod keeper;
 mod memberships;
 mod metrics;
 mod notify;
+mod offload;
 mod options;
 mod process;
 mod question;

@@ -1,13 +1,18 @@
 //! Tells the service manager how the daemon is (`sd_notify(3)`): ready, reloading, stopping, alive.
 //! Without a manager nothing is said.
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use nix::time::{ClockId, clock_gettime};
+
+/// The number of the first descriptor that a manager hands over (sd_listen_fds(3)).
+const FIRST_STORED: i32 = 3;
 
 /// Rules are live and joined.
 pub(crate) fn ready(rules: usize) {
@@ -32,6 +37,57 @@ pub(crate) fn stopping() {
     tell("STOPPING=1");
 }
 
+/// Says whether a manager is there to hold descriptors.
+pub(crate) fn has_store() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// Has the manager hold a duplicate of `fd` under `label` until the service is stopped.
+///
+/// # Errors
+/// The socket's.
+pub(crate) fn store(label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let socket = std::env::var_os("NOTIFY_SOCKET").ok_or(io::ErrorKind::NotConnected)?;
+    let state = format!("FDSTORE=1\nFDNAME={label}");
+    send_with(socket.as_bytes(), &state, fd)
+}
+
+/// Has the manager let go of what it holds under `label`.
+pub(crate) fn release(label: &str) {
+    tell(&format!("FDSTOREREMOVE=1\nFDNAME={label}"));
+}
+
+/// What the manager held for this service, with its labels; to be called once.
+pub(crate) fn stored() -> Vec<(String, OwnedFd)> {
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    if variable("LISTEN_PID") != std::process::id().to_string() {
+        return Vec::new();
+    }
+    let count: i32 = variable("LISTEN_FDS").parse().unwrap_or(0);
+    let names = variable("LISTEN_FDNAMES");
+    let numbers = FIRST_STORED..FIRST_STORED + count;
+    let named = numbers.zip(names.split(':'));
+    let taken = named.filter_map(|(number, name)| {
+        let fd = sys::descriptor::inherited(number).ok()?;
+        Some((name.to_owned(), fd))
+    });
+    taken.collect()
+}
+
+fn send_with(path: &[u8], state: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let address = match path.split_first() {
+        Some((b'@', name)) => UnixAddr::new_abstract(name)?,
+        _ => UnixAddr::new(Path::new(std::ffi::OsStr::from_bytes(path)))?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    let fds = [fd.as_raw_fd()];
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let bytes = [IoSlice::new(state.as_bytes())];
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    sendmsg(socket.as_raw_fd(), &bytes, &rights, flags, Some(&address))?;
+    Ok(())
+}
+
 fn tell(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -52,6 +108,8 @@ fn send(socket: &[u8], state: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -71,6 +129,30 @@ mod tests {
             let length = socket.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], b"READY=1");
         }
+    }
+
+    #[test]
+    fn hands_a_descriptor_to_the_store() {
+        use nix::sys::socket::{ControlMessageOwned, recvmsg};
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let kept = UnixDatagram::unbound().unwrap();
+        let at = path.as_os_str().as_bytes();
+        send_with(at, "FDSTORE=1\nFDNAME=membership-1", kept.as_fd()).unwrap();
+        let mut bytes = [0; 64];
+        let mut room = nix::cmsg_space!([i32; 4]);
+        let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::empty();
+        let fd = manager.as_raw_fd();
+        let message = recvmsg::<UnixAddr>(fd, &mut slices, Some(&mut room), flags).unwrap();
+        let received = message.cmsgs().unwrap().any(
+            |message| matches!(message, ControlMessageOwned::ScmRights(fds) if fds.len() == 1),
+        );
+        assert!(received);
+        let length = message.bytes;
+        assert_eq!(&bytes[..length], b"FDSTORE=1\nFDNAME=membership-1");
     }
 
     #[test]

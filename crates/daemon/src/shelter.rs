@@ -1,12 +1,13 @@
-//! Where membership sockets outlive this process: a keeper holds duplicates of them, and a record
-//! beside it says what is joined through which. After a crash the next daemon takes both, so no
-//! switch ever sees a leave.
+//! Where membership sockets outlive this process: the service manager's descriptor store or a
+//! keeper holds duplicates of them, and a record says what is joined through which. After a crash
+//! the next daemon takes both, so no switch ever sees a leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,19 +19,34 @@ use sys::membership::Membership;
 
 use crate::keeper::Keeper;
 use crate::memberships::Joined;
+use crate::notify;
 
 /// How long a keeper may take to answer after it was started.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The keeper's other end.
+/// Labels of membership sockets in the manager's store, which may hold others.
+const LABEL: &str = "membership-";
+
+/// Where the sockets are held.
 #[derive(Debug)]
 pub(crate) struct Shelter {
+    home: Home,
     command: Vec<OsString>,
     socket: PathBuf,
     record: PathBuf,
     keeper: Option<Keeper>,
     stored: BTreeSet<u32>,
     revision: u64,
+}
+
+/// Who holds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// Nobody: memberships end with this process.
+    None,
+    Keeper,
+    /// A manager ends every process of a service that crashed, a keeper too.
+    Manager,
 }
 
 /// What is joined through each socket, by its number.
@@ -42,10 +58,16 @@ struct Record(BTreeMap<u32, Vec<Claim>>);
 struct Claim(u32, IpAddr, Option<IpAddr>);
 
 impl Shelter {
-    /// Takes back what an earlier run left, and makes sure that a keeper runs. Without `command`
-    /// memberships end with this process.
+    /// Takes back what an earlier run left, and makes sure that somebody holds what is joined.
+    /// Without a manager and without `command` memberships end with this process.
     pub(crate) fn open(command: &[OsString], directory: &Path, joined: &mut Joined) -> Self {
+        let home = match (notify::has_store(), command.is_empty()) {
+            (true, _) => Home::Manager,
+            (false, false) => Home::Keeper,
+            (false, true) => Home::None,
+        };
         let mut shelter = Self {
+            home,
             command: command.to_vec(),
             socket: directory.join("keeper.sock"),
             record: directory.join("memberships.json"),
@@ -53,21 +75,25 @@ impl Shelter {
             stored: BTreeSet::new(),
             revision: 0,
         };
-        if !command.is_empty() {
-            if let Err(error) = shelter.recall(joined) {
-                tracing::warn!(%error, "cannot take memberships back from the keeper");
+        match home {
+            Home::None => {}
+            Home::Manager => shelter.take_stored(joined),
+            Home::Keeper => {
+                if let Err(error) = shelter.recall(joined) {
+                    tracing::warn!(%error, "cannot take memberships back from the keeper");
+                }
+                shelter.connect();
             }
-            shelter.connect();
         }
         shelter
     }
 
     /// Brings the keeper up to what is joined now.
     pub(crate) fn update(&mut self, joined: &Joined) {
-        if self.command.is_empty() {
+        if self.home == Home::None {
             return;
         }
-        if self.keeper.as_ref().is_none_or(Keeper::is_gone) {
+        if self.home == Home::Keeper && self.keeper.as_ref().is_none_or(Keeper::is_gone) {
             self.stored.clear();
             self.revision = 0;
             self.connect();
@@ -84,8 +110,12 @@ impl Shelter {
         }
     }
 
-    /// Ends the keeper, and the memberships that it alone holds.
+    /// Has whoever holds them let go of the sockets; the memberships end.
     pub(crate) fn close(mut self) {
+        if self.home == Home::Manager {
+            let held = self.stored.iter();
+            held.for_each(|number| notify::release(&format!("{LABEL}{number}")));
+        }
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.quit();
         }
@@ -93,31 +123,44 @@ impl Shelter {
         let _ = fs::remove_file(&self.socket);
     }
 
+    fn take_stored(&mut self, joined: &mut Joined) {
+        let mut record = self.read_record();
+        for (label, socket) in notify::stored() {
+            let number = label.strip_prefix(LABEL).and_then(|text| text.parse().ok());
+            if let Some(number) = number {
+                self.adopt(joined, &mut record, number, socket);
+            }
+        }
+    }
+
     fn recall(&mut self, joined: &mut Joined) -> io::Result<()> {
         let Ok(mut keeper) = Keeper::connect(&self.socket) else {
             return Ok(());
         };
-        let record = fs::read(&self.record)
-            .ok()
-            .and_then(|text| serde_json::from_slice::<Record>(&text).ok());
-        let mut record = record.unwrap_or_default();
+        let mut record = self.read_record();
         for (label, socket) in keeper.recall()? {
             match label.parse() {
-                Ok(number) => {
-                    let claims = record.0.remove(&number).unwrap_or_default();
-                    let claims = claims.into_iter().map(Membership::from).collect();
-                    joined.adopt(number, socket, claims);
-                    self.stored.insert(number);
-                }
+                Ok(number) => self.adopt(joined, &mut record, number, socket),
                 Err(_) => keeper.release(&label)?,
             }
         }
-        tracing::info!(
-            memberships = joined.set().len(),
-            "took memberships over from an earlier run"
-        );
+        let memberships = joined.set().len();
+        tracing::info!(memberships, "took memberships over from an earlier run");
         self.keeper = Some(keeper);
         Ok(())
+    }
+
+    fn adopt(&mut self, joined: &mut Joined, record: &mut Record, number: u32, socket: OwnedFd) {
+        let claims = record.0.remove(&number).unwrap_or_default();
+        let claims = claims.into_iter().map(Membership::from).collect();
+        joined.adopt(number, socket, claims);
+        self.stored.insert(number);
+    }
+
+    fn read_record(&self) -> Record {
+        let text = fs::read(&self.record).ok();
+        let record = text.and_then(|text| serde_json::from_slice(&text).ok());
+        record.unwrap_or_default()
     }
 
     fn connect(&mut self) {
@@ -164,26 +207,42 @@ impl Shelter {
     }
 
     fn store(&mut self, joined: &Joined) -> io::Result<()> {
-        let Some(keeper) = &mut self.keeper else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
         let mut record = Record::default();
         let mut unused = self.stored.clone();
         for held in joined.set().sockets() {
             if !unused.remove(&held.number) {
-                keeper.store(&held.number.to_string(), held.socket)?;
+                self.hold(held.number, held.socket)?;
                 self.stored.insert(held.number);
             }
             let claims = held.memberships.iter().map(Claim::from).collect();
             record.0.insert(held.number, claims);
         }
         for number in unused {
-            keeper.release(&number.to_string())?;
+            self.let_go(number)?;
             self.stored.remove(&number);
         }
         let temporary = self.record.with_extension("json.new");
         fs::write(&temporary, serde_json::to_vec(&record)?)?;
         fs::rename(&temporary, &self.record)
+    }
+
+    fn hold(&mut self, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        match (self.home, &mut self.keeper) {
+            (Home::Manager, _) => notify::store(&format!("{LABEL}{number}"), socket),
+            (_, Some(keeper)) => keeper.store(&number.to_string(), socket),
+            (_, None) => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn let_go(&mut self, number: u32) -> io::Result<()> {
+        match (self.home, &mut self.keeper) {
+            (Home::Manager, _) => {
+                notify::release(&format!("{LABEL}{number}"));
+                Ok(())
+            }
+            (_, Some(keeper)) => keeper.release(&number.to_string()),
+            (_, None) => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::host::{Seen, Watch};
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::notify;
+use crate::offload::Offload;
 use crate::options::Options;
 use crate::question::{Code, Refusal, Reply};
 use crate::shelter::Shelter;
@@ -64,6 +65,7 @@ struct Supervisor {
     engine: Engine,
     joined: Joined,
     shelter: Shelter,
+    offload: Offload,
     watch: Watch,
     store: Store,
     events: Events,
@@ -199,7 +201,10 @@ impl Supervisor {
         let closed = self.engine.close(how).await;
         if how == Close::Detach {
             self.store.remove();
-            block_in_place(|| self.shelter.close());
+            block_in_place(|| {
+                self.offload.close();
+                self.shelter.close();
+            });
         }
         Ok(closed?)
     }

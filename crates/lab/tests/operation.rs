@@ -253,3 +253,28 @@ fn every_process_holds_only_the_capabilities_it_needs() {
         .unwrap();
     }
 }
+
+#[test]
+fn an_interface_that_merges_packets_is_put_back_at_the_end() {
+    let chain = Chain::plain().unwrap();
+    let merges = || {
+        let features = chain.relay.tool("ethtool", "-k veth1").unwrap();
+        let line = features
+            .lines()
+            .find(|line| line.trim_start().starts_with("rx-udp-gro-forwarding"));
+        line.unwrap().contains(": on")
+    };
+    assert!(!merges());
+    let options = Options {
+        config: Some(config(&["a"]) + "[interface.veth1]\ngro = \"on\"\n"),
+        ..Options::default()
+    };
+    let mut daemon = Daemon::start(&chain.relay, options).unwrap();
+    assert!(merges());
+    // A crash in between does not make it forget whose doing it was.
+    daemon.kill().unwrap();
+    daemon.start_again().unwrap();
+    assert!(merges());
+    daemon.stop(Signal::SIGTERM).unwrap();
+    assert!(!merges());
+}

@@ -15,6 +15,7 @@ use crate::core::{Core, Refused, Request, Step};
 use crate::engine;
 use crate::events;
 use crate::host::Seen;
+use crate::offload;
 use crate::state::Running;
 use crate::view::{self, View};
 
@@ -97,6 +98,9 @@ impl Supervisor {
             }
             self.joined.settle(self.core.wanted());
             self.shelter.update(&self.joined);
+            let (host, table) = (self.core.host(), self.core.table());
+            let wanted = offload::wanted(self.core.interfaces(), host, table);
+            self.offload.settle(&wanted);
             if self.core.generation() != before {
                 self.save();
             }

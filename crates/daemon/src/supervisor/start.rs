@@ -17,6 +17,7 @@ use crate::error::DaemonError;
 use crate::events::Events;
 use crate::instance::Instance;
 use crate::memberships::Joined;
+use crate::offload::Offload;
 use crate::options::Options;
 use crate::shelter::Shelter;
 use crate::socket::Listener;
@@ -70,6 +71,7 @@ pub(super) async fn start(
         engine: engine.clone(),
         joined,
         shelter,
+        offload: Offload::open(instance.directory()),
         watch,
         store,
         events: events.clone(),
