@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dataplane::{Capacity, Error};
 use model::diff::TableDiff;
@@ -48,7 +48,11 @@ fn sets_changes_and_removes_ten_thousand_routes() {
         let start = Instant::now();
         let counters = dataplane.counters().unwrap();
         eprintln!("read the counters: {:?}", start.elapsed());
-        assert_eq!(counters.rules.len(), 10_000, "counters outlive their routes");
+        assert_eq!(
+            counters.rules.len(),
+            10_000,
+            "counters outlive their routes"
+        );
     }
 }
 
