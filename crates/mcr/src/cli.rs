@@ -160,8 +160,16 @@ mod tests {
     fn commands_in_the_documents_are_well_formed() {
         let mut seen = 0;
         for (name, text) in documents() {
-            for line in text.lines().filter(|line| line.starts_with("    mcr ")) {
-                let command = line.split(['>', '&', '|', '#']).next().unwrap_or_default();
+            let written = |line: &str| {
+                let shown = line.strip_prefix("    ").or(line.strip_prefix("$ "));
+                shown.is_some_and(|command| command.starts_with("mcr "))
+            };
+            for line in text.lines().filter(|line| written(line)) {
+                let command = line.trim_start_matches("$ ");
+                let command = command
+                    .split(['>', '&', '|', '#'])
+                    .next()
+                    .unwrap_or_default();
                 let parsed = Cli::try_parse_from(command.split_whitespace());
                 assert!(parsed.is_ok(), "{name}: {line}: {}", parsed.unwrap_err());
                 seen += 1;
