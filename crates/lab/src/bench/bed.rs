@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::usage;
 use crate::link;
 use crate::namespace::Namespace;
 use crate::topology::{Chain, DualBridge, Pipeline};
-use crate::wait;
+use crate::{process, wait};
 
 /// The generator's usual address.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -165,7 +167,19 @@ fn bind_receive_thread(namespace: &Namespace, interface: &str, core: usize) -> R
         threads(&prefix).difference(&before).next().copied()
     })?;
     sched_setaffinity(Pid::from_raw(thread), &cores)
-        .with_context(|| format!("binding {prefix}* to core {core}"))
+        .with_context(|| format!("binding {prefix}* to core {core}"))?;
+    share_own_niceness(thread)
+}
+
+/// Kernel threads start with niceness 0; `nice -n -20 mcr bench run` is meant for the whole bed.
+fn share_own_niceness(thread: i32) -> Result<()> {
+    let own = usage::niceness();
+    if own == 0 {
+        return Ok(());
+    }
+    let mut command = Command::new("renice");
+    command.args(["--priority", &own.to_string(), "--pid", &thread.to_string()]);
+    process::run(command, wait::PATIENCE)?.success().map(drop)
 }
 
 fn threads(prefix: &str) -> BTreeSet<i32> {

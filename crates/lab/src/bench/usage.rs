@@ -35,6 +35,16 @@ pub fn load_average() -> f64 {
     first.and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
+/// The niceness of this process, -20 to 19.
+#[must_use]
+pub fn niceness() -> i64 {
+    // Field 19 of proc(5); the parent, field 4, comes first here.
+    let fields = stat(Path::new("/proc/self"));
+    fields
+        .and_then(|fields| fields.get(15).copied())
+        .unwrap_or(0)
+}
+
 /// Lists processes and their descendants.
 #[must_use]
 pub fn family(roots: &[u32]) -> Vec<u32> {
