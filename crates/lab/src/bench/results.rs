@@ -91,6 +91,9 @@ pub struct RelayCount {
     pub sent: u64,
     /// Copies dropped under some reason.
     pub dropped: u64,
+    /// Datagrams its receive rings had no room for, which no rule can be told of.
+    #[serde(default)]
+    pub ring_full: u64,
 }
 
 /// What a trial cost.

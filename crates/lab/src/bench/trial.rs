@@ -260,14 +260,18 @@ impl<'a> Stage<'a> {
                 received: after.received - before.received,
                 sent: after.sent - before.sent,
                 dropped: after.dropped - before.dropped,
+                ring_full: after.ring_full - before.ring_full,
             };
             trial.relay = Some(count);
-            if count.dropped > 0 {
-                trial.drops.push(Drops {
-                    at: "relay, counted by it".into(),
-                    copies: count.dropped,
-                });
-            }
+            let places = [
+                ("relay, counted by its rules", count.dropped),
+                ("relay, receive rings full", count.ring_full * self.copies()),
+            ];
+            let places = places.into_iter().filter(|(_, copies)| *copies > 0);
+            trial.drops.extend(places.map(|(at, copies)| Drops {
+                at: at.to_owned(),
+                copies,
+            }));
             return;
         }
         let unexplained = u64::try_from(trial.unexplained()).unwrap_or(0);

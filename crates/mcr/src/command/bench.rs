@@ -171,7 +171,7 @@ fn options(args: &RunArgs) -> Options {
             args.scenarios.clone()
         },
         trials: args.trials.unwrap_or(if args.quick { 3 } else { 5 }),
-        seconds: if args.quick { 1.5 } else { args.seconds },
+        seconds: if args.quick { 1.0 } else { args.seconds },
         quick: args.quick,
         relays,
         streams: args.streams.clone(),

@@ -80,21 +80,29 @@ fn endpoint(address: Address, link: &str) -> String {
 fn count(daemons: &[Daemon]) -> Result<RelayCount> {
     let mut total = RelayCount::default();
     for (place, daemon) in daemons.iter().enumerate() {
-        for rule in daemon.stats()?.rules {
+        let stats = daemon.stats()?;
+        let rings = stats.workers.iter().map(|worker| worker.buffer_exhausted);
+        let mut ring_full: u64 = rings.sum();
+        for rule in stats.rules {
             let outputs = rule.outputs.len() as u64;
             if place == 0 {
                 total.received += rule.received.packets;
             }
             if place + 1 == daemons.len() {
-                total.sent += { &rule.outputs }
-                    .iter()
-                    .map(|to| to.sent.packets)
-                    .sum::<u64>();
+                let sent = rule.outputs.iter().map(|output| output.sent.packets);
+                total.sent += sent.sum::<u64>();
             }
             total.dropped += rule.dropped.values().sum::<u64>() * outputs;
-            let dropped = rule.outputs.iter().flat_map(|to| to.dropped.values());
+            let dropped = rule
+                .outputs
+                .iter()
+                .flat_map(|output| output.dropped.values());
             total.dropped += dropped.sum::<u64>();
+            // What the rule knows of is counted there already.
+            let known = rule.dropped.get("buffer_exhausted").copied();
+            ring_full = ring_full.saturating_sub(known.unwrap_or(0));
         }
+        total.ring_full += ring_full;
     }
     Ok(total)
 }
