@@ -20,7 +20,7 @@ use model::net::Ifindex;
 use model::placement::{PathChoice, PathChoices, Support};
 use model::problem::Problems;
 use model::rule::Rule;
-use model::ruleset::{ChangeError, Policy, RuleSet, diff};
+use model::ruleset::{ChangeError, Indexed, Policy, RuleSet, diff};
 use model::table::Table;
 use sys::membership::Membership;
 
@@ -98,7 +98,7 @@ pub(crate) struct Core {
     process_choice: PathChoice,
     interfaces: BTreeMap<String, InterfaceSettings>,
     generation: u64,
-    rules: Arc<RuleSet>,
+    rules: Indexed,
     host: Arc<Host>,
     table: Table,
     wanted: BTreeSet<Membership>,
@@ -116,7 +116,7 @@ impl Core {
             process_choice,
             interfaces: BTreeMap::new(),
             generation: 0,
-            rules: Arc::default(),
+            rules: Indexed::default(),
             host: Arc::default(),
             table: Table::default(),
             wanted: BTreeSet::new(),
@@ -143,8 +143,8 @@ impl Core {
         self.generation
     }
 
-    pub(crate) fn rules(&self) -> &Arc<RuleSet> {
-        &self.rules
+    pub(crate) const fn rules(&self) -> &Arc<RuleSet> {
+        self.rules.rules()
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
@@ -187,7 +187,7 @@ impl Core {
 
     /// What a change to `rules` would change.
     pub(crate) fn compare(&self, rules: &RuleSet) -> Change {
-        let diff = diff(&self.rules, rules);
+        let diff = diff(self.rules(), rules);
         let unchanged = rules.len() - diff.added.len() - diff.changed.len();
         Change {
             generation: self.generation,
@@ -213,7 +213,7 @@ impl Core {
         renewed: &BTreeSet<Ifindex>,
     ) -> Step {
         let mut change = self.compare(&rules);
-        if *rules != *self.rules {
+        if rules != *self.rules() {
             change.generation += 1;
         }
         let compiled = compile(&rules, &host, &self.support, &self.choices);
@@ -242,7 +242,7 @@ impl Core {
     /// Records that a step was carried out.
     pub(crate) fn accept(&mut self, step: Step) -> Compiled {
         let mut compiled = step.compiled;
-        self.rules = step.rules;
+        self.rules.accept(step.rules);
         self.host = step.host;
         self.table = std::mem::take(&mut compiled.table);
         self.wanted = step.wanted;

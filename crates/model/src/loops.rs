@@ -5,6 +5,8 @@
 //! Loops through the network beyond are caught by `own_source` and `ttl=dec` at run time; `ttl=dec`
 //! is no licence for a circle here.
 
+use std::borrow::Borrow;
+
 use crate::problem::{Circle, Feed, Part, Problem, What};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::ruleset::InputIndex;
@@ -18,7 +20,9 @@ struct Edge {
 }
 
 /// Finds the outputs that feed their own rule, and of circles of several rules one each.
-pub(crate) fn find(rules: &[Rule], index: &InputIndex<'_>) -> Vec<Problem> {
+pub(crate) fn find<R: Borrow<Rule>>(rules: &[R], index: &InputIndex) -> Vec<Problem> {
+    let rules: Vec<&Rule> = rules.iter().map(Borrow::borrow).collect();
+    let rules = rules.as_slice();
     let edges: Vec<Vec<Edge>> = rules.iter().map(|rule| edges(rules, rule, index)).collect();
     let mut problems = Vec::new();
     for (from, edges) in edges.iter().enumerate() {
@@ -41,7 +45,7 @@ pub(crate) fn find(rules: &[Rule], index: &InputIndex<'_>) -> Vec<Problem> {
     problems
 }
 
-fn edges(rules: &[Rule], rule: &Rule, index: &InputIndex<'_>) -> Vec<Edge> {
+fn edges(rules: &[&Rule], rule: &Rule, index: &InputIndex) -> Vec<Edge> {
     let mut edges = Vec::new();
     for (output, spec) in rule.outputs.iter().enumerate() {
         for place in index.reached_by(&spec.to) {
@@ -58,7 +62,7 @@ fn edges(rules: &[Rule], rule: &Rule, index: &InputIndex<'_>) -> Vec<Edge> {
 }
 
 /// A copy with a fixed source address does not reach an input that listens to others only.
-fn may_be_sender(output: &OutputSpec, sources: &[std::net::IpAddr]) -> bool {
+pub(crate) fn may_be_sender(output: &OutputSpec, sources: &[std::net::IpAddr]) -> bool {
     match output.source {
         SourceChoice::Address(address) => sources.is_empty() || sources.contains(&address),
         SourceChoice::Auto | SourceChoice::Keep => true,
@@ -115,7 +119,7 @@ fn from_walk(edges: &[Vec<Edge>], members: &[(usize, usize)]) -> Vec<(usize, Edg
     circle
 }
 
-fn feed(rules: &[Rule], from: usize, edge: Edge) -> Feed {
+fn feed(rules: &[&Rule], from: usize, edge: Edge) -> Feed {
     Feed {
         from: rules[from].name.clone(),
         output: edge.output,
@@ -125,7 +129,7 @@ fn feed(rules: &[Rule], from: usize, edge: Edge) -> Feed {
     }
 }
 
-fn problem(rules: &[Rule], position: usize, output: usize, what: What) -> Problem {
+fn problem(rules: &[&Rule], position: usize, output: usize, what: What) -> Problem {
     Problem {
         position,
         rule: rules[position].name.clone(),

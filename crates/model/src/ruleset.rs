@@ -4,8 +4,12 @@
 mod change;
 pub(crate) mod check;
 mod index;
+mod indexed;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Borrow;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use crate::document::RuleDocument;
 use crate::problem::{Problems, What};
@@ -14,6 +18,7 @@ use crate::rule::Rule;
 pub use change::ChangeError;
 pub(crate) use change::listed;
 pub(crate) use index::InputIndex;
+pub use indexed::Indexed;
 
 /// What is permitted beyond the ordinary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,12 +27,45 @@ pub struct Policy {
     pub allow_link_local: bool,
 }
 
-/// Rules in the order of the operator, valid together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Rules in the order of the operator, valid together. Sets share the rules they have in common, so
+/// that one of ten thousand is changed without a copy of the others.
+#[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    rules: Vec<Rule>,
-    positions: BTreeMap<String, usize>,
+    rules: Vec<Arc<Rule>>,
+    positions: HashMap<ByName, usize>,
 }
+
+impl PartialEq for RuleSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.rules == other.rules
+    }
+}
+
+impl Eq for RuleSet {}
+
+/// A rule, known by its name.
+#[derive(Clone, Debug)]
+struct ByName(Arc<Rule>);
+
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        &self.0.name
+    }
+}
+
+impl Hash for ByName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for ByName {}
 
 impl RuleSet {
     /// Makes a set of `rules`.
@@ -36,12 +74,16 @@ impl RuleSet {
     ///
     /// Everything that is wrong with them, at once.
     pub fn new(rules: Vec<Rule>, policy: Policy) -> Result<Self, Problems> {
+        Self::checked(rules.into_iter().map(Arc::new).collect(), policy)
+    }
+
+    fn checked(rules: Vec<Arc<Rule>>, policy: Policy) -> Result<Self, Problems> {
         let problems = check::problems(&rules, policy);
         problems.or(Self::of_valid(rules))
     }
 
-    fn of_valid(rules: Vec<Rule>) -> Self {
-        let names = rules.iter().map(|rule| rule.name.clone());
+    fn of_valid(rules: Vec<Arc<Rule>>) -> Self {
+        let names = rules.iter().map(|rule| ByName(Arc::clone(rule)));
         let positions = names.zip(0..).collect();
         Self { rules, positions }
     }
@@ -57,11 +99,11 @@ impl RuleSet {
         let mut problems = Problems::default();
         for (position, document) in documents.iter().enumerate() {
             match document.to_rule(position) {
-                Ok(rule) => rules.push((position, rule)),
+                Ok(rule) => rules.push((position, Arc::new(rule))),
                 Err(more) => problems.0.extend(more.0),
             }
         }
-        let (positions, rules): (Vec<usize>, Vec<Rule>) = rules.into_iter().unzip();
+        let (positions, rules): (Vec<usize>, Vec<Arc<Rule>>) = rules.into_iter().unzip();
         let mut more = check::problems(&rules, policy);
         for problem in &mut more.0 {
             problem.position = positions[problem.position];
@@ -88,29 +130,40 @@ impl RuleSet {
         add: Vec<Rule>,
         policy: Policy,
     ) -> Result<Self, ChangeError> {
+        let add = add.into_iter().map(Arc::new).collect();
+        let rules = self.rearranged(remove, add)?;
+        Ok(Self::checked(rules, policy)?)
+    }
+
+    /// The rules as they would be after a change, unchecked.
+    fn rearranged(
+        &self,
+        remove: &[String],
+        add: Vec<Arc<Rule>>,
+    ) -> Result<Vec<Arc<Rule>>, ChangeError> {
         self.require(remove)?;
         let remove: BTreeSet<&str> = remove.iter().map(String::as_str).collect();
-        let taken = |rule: &&Rule| self.get(&rule.name).is_some() && !remove.contains(&*rule.name);
+        let taken =
+            |rule: &&Arc<Rule>| self.get(&rule.name).is_some() && !remove.contains(&*rule.name);
         let taken: Vec<String> = add.iter().filter(taken).map(|r| r.name.clone()).collect();
         if !taken.is_empty() {
             return Err(ChangeError::AlreadyThere(taken));
         }
         let mut rules = self.rules.clone();
         let mut appended = Vec::new();
-        let mut replaced = BTreeSet::new();
+        let mut gone: BTreeSet<usize> = remove.iter().map(|name| self.positions[*name]).collect();
         for rule in add {
-            match self.positions.get(&rule.name) {
-                Some(position) if replaced.insert(*position) => rules[*position] = rule,
+            match self.positions.get(rule.name.as_str()) {
+                Some(position) if gone.remove(position) => rules[*position] = rule,
                 _ => appended.push(rule),
             }
         }
-        let mut position = 0..;
-        rules.retain(|rule| {
-            let here = position.next().unwrap_or_default();
-            replaced.contains(&here) || !remove.contains(&*rule.name)
-        });
+        if !gone.is_empty() {
+            let mut position = 0..;
+            rules.retain(|_| !gone.contains(&position.next().unwrap_or_default()));
+        }
         rules.append(&mut appended);
-        Ok(Self::new(rules, policy)?)
+        Ok(rules)
     }
 
     /// Puts one rule behind the rest.
@@ -132,8 +185,8 @@ impl RuleSet {
         self.require(&[name.to_owned()])?;
         let position = self.positions[name];
         let rule = self.rules.remove(position);
-        self.positions = self.names().map(str::to_owned).zip(0..).collect();
-        Ok(rule)
+        *self = Self::of_valid(std::mem::take(&mut self.rules));
+        Ok(Arc::unwrap_or_clone(rule))
     }
 
     /// Puts `rule` in the place of the one that has its name.
@@ -149,13 +202,13 @@ impl RuleSet {
 
     /// The rules in their order.
     #[must_use]
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[Arc<Rule>] {
         &self.rules
     }
 
     /// The rules in their order.
-    pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
-        self.rules.iter()
+    pub fn iter(&self) -> Iter<'_> {
+        self.rules.iter().map(AsRef::as_ref)
     }
 
     /// The names in the order of the rules.
@@ -166,9 +219,8 @@ impl RuleSet {
     /// The rule of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Rule> {
-        self.positions
-            .get(name)
-            .map(|position| &self.rules[*position])
+        let position = *self.positions.get(name)?;
+        self.rules.get(position).map(AsRef::as_ref)
     }
 
     /// Counts the rules.
@@ -186,7 +238,7 @@ impl RuleSet {
     /// Writes the rules as documents.
     #[must_use]
     pub fn to_documents(&self) -> Vec<RuleDocument> {
-        self.rules.iter().map(RuleDocument::from).collect()
+        self.iter().map(RuleDocument::from).collect()
     }
 
     /// Refuses names that are not there.
@@ -207,9 +259,12 @@ impl RuleSet {
     }
 }
 
+/// The rules of a set in their order.
+pub type Iter<'a> = std::iter::Map<std::slice::Iter<'a, Arc<Rule>>, fn(&Arc<Rule>) -> &Rule>;
+
 impl<'a> IntoIterator for &'a RuleSet {
     type Item = &'a Rule;
-    type IntoIter = std::slice::Iter<'a, Rule>;
+    type IntoIter = Iter<'a>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -239,16 +294,47 @@ impl RuleSetDiff {
 #[must_use]
 pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
     let mut diff = RuleSetDiff::default();
-    for rule in new {
+    let (from_old, from_new) = old.without_ends_shared_with(new);
+    for rule in from_new {
         match old.get(&rule.name) {
             None => diff.added.push(rule.name.clone()),
-            Some(before) if before != rule => diff.changed.push(rule.name.clone()),
+            Some(before) if before != &**rule => diff.changed.push(rule.name.clone()),
             Some(_) => {}
         }
     }
-    let gone = old.names().filter(|name| new.get(name).is_none());
-    diff.removed = gone.map(str::to_owned).collect();
+    let gone = from_old.iter().filter(|rule| new.get(&rule.name).is_none());
+    diff.removed = gone.map(|rule| rule.name.clone()).collect();
     diff
+}
+
+impl RuleSet {
+    /// The rules of this set and of `other` that lie between those that both begin with and those
+    /// that both end with. Rules are told apart by where they lie in memory, so rules in between
+    /// may still be the same.
+    fn without_ends_shared_with<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> (&'a [Arc<Rule>], &'a [Arc<Rule>]) {
+        let same = |(a, b): &(&Arc<Rule>, &Arc<Rule>)| Arc::ptr_eq(a, b);
+        let (a, b) = (&self.rules, &other.rules);
+        let start = a.iter().zip(b).take_while(same).count();
+        let (a, b) = (&a[start..], &b[start..]);
+        let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
+        (&a[..a.len() - end], &b[..b.len() - end])
+    }
+
+    /// For each rule the position it has in `old`, if that has the very same rule.
+    #[must_use]
+    pub fn positions_in(&self, old: &Self) -> Vec<Option<usize>> {
+        let positions = self.rules.iter().enumerate().map(|(here, rule)| {
+            let same = |there: &usize| old.rules.get(*there).is_some_and(|r| Arc::ptr_eq(r, rule));
+            // Where nothing was taken out or put in before it, it stands where it stood.
+            Some(here)
+                .filter(same)
+                .or_else(|| old.positions.get(rule.name.as_str()).copied().filter(same))
+        });
+        positions.collect()
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::Policy;
 use super::index::{InputIndex, InputPlace};
@@ -11,9 +12,28 @@ use crate::net::{Ports, Prefix};
 use crate::problem::{Owner, Part, Problem, Problems, What};
 use crate::rule::{OutputSpec, Rule, is_name};
 
-pub(super) fn problems(rules: &[Rule], policy: Policy) -> Problems {
+/// Everything that is wrong with `rules`.
+pub(super) fn problems(rules: &[Arc<Rule>], policy: Policy) -> Problems {
     let index = InputIndex::new(rules);
     let mut problems = Problems(loops::find(rules, &index));
+    problems.0.extend(alone(rules, policy).0);
+    for (position, rule) in rules.iter().enumerate() {
+        let mut check = Check {
+            position,
+            rule,
+            problems: &mut problems.0,
+        };
+        check.rivals(rules, &index);
+    }
+    problems
+        .0
+        .sort_by_key(|problem| (problem.position, problem.part));
+    problems
+}
+
+/// What is wrong with each of `rules` by itself, and names that two of them have.
+pub(super) fn alone(rules: &[Arc<Rule>], policy: Policy) -> Problems {
+    let mut problems = Problems::default();
     let mut names = HashMap::new();
     for (position, rule) in rules.iter().enumerate() {
         let mut check = Check {
@@ -24,11 +44,7 @@ pub(super) fn problems(rules: &[Rule], policy: Policy) -> Problems {
         check.name(&mut names);
         check.inputs(policy);
         check.outputs();
-        check.rivals(rules, &index);
     }
-    problems
-        .0
-        .sort_by_key(|problem| (problem.position, problem.part));
     problems
 }
 
@@ -156,7 +172,7 @@ impl<'r> Check<'r, '_> {
     }
 
     /// Finds inputs that claim the same packets as one before them, with equal right.
-    fn rivals(&mut self, rules: &[Rule], index: &InputIndex<'_>) {
+    fn rivals(&mut self, rules: &[Arc<Rule>], index: &InputIndex) {
         for (place, input) in self.rule.inputs.iter().enumerate() {
             let own = InputPlace {
                 rule: self.position,
@@ -168,7 +184,7 @@ impl<'r> Check<'r, '_> {
             for rival in earlier {
                 let owner = &rules[rival.rule];
                 let other = &owner.inputs[rival.input];
-                if !same_senders(input, other) || input.ports.count() != other.ports.count() {
+                if !claim_the_same(input, other) {
                     continue;
                 }
                 let owner = if rival.rule == own.rule {
@@ -188,6 +204,12 @@ impl<'r> Check<'r, '_> {
             }
         }
     }
+}
+
+/// Says whether two inputs that [`InputIndex::rivals`] brings together claim the same packets with
+/// equal right.
+pub(super) fn claim_the_same(a: &Endpoint, b: &Endpoint) -> bool {
+    same_senders(a, b) && a.ports.count() == b.ports.count()
 }
 
 /// Says whether both listen to any sender, or to one in common.

@@ -1,14 +1,15 @@
 //! Inputs by interface, groups and ports, so that checks of 10,000 rules need no comparison of each
 //! with each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
 
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::net::{Ports, Prefix};
 use crate::rule::Rule;
 use crate::wildcard;
 
-/// An input's place: the rule's and, within it, the input's.
+/// An input's place: the rule's number and, within it, the input's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InputPlace {
     pub(crate) rule: usize,
@@ -16,48 +17,99 @@ pub(crate) struct InputPlace {
 }
 
 /// Every input of some rules. Inputs without an interface are not in it.
-pub(crate) struct InputIndex<'a> {
-    interfaces: BTreeMap<&'a str, Groups>,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InputIndex {
+    interfaces: BTreeMap<String, Groups>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Groups {
     by_prefix: BTreeMap<Prefix, PortList>,
-    lengths: BTreeSet<u8>,
+    /// How many prefixes there are of each length.
+    lengths: BTreeMap<u8, usize>,
 }
 
 /// Inputs of one interface and prefix, by first port.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct PortList {
     inputs: Vec<(Ports, InputPlace)>,
     /// Ports of the widest range, so that a search knows how far back to begin.
     widest: u32,
 }
 
-impl<'a> InputIndex<'a> {
-    pub(crate) fn new(rules: &'a [Rule]) -> Self {
-        let mut interfaces: BTreeMap<&str, Groups> = BTreeMap::new();
-        for (rule_place, rule) in rules.iter().enumerate() {
-            for (place, input) in rule.inputs.iter().enumerate() {
-                let Some(interface) = &input.interface else {
-                    continue;
-                };
-                let groups = interfaces.entry(interface).or_default();
-                groups.lengths.insert(input.destination.length);
-                let list = groups.by_prefix.entry(input.destination).or_default();
-                let place = InputPlace {
-                    rule: rule_place,
-                    input: place,
-                };
-                list.inputs.push((input.ports, place));
-                list.widest = list.widest.max(input.ports.count());
-            }
+impl InputIndex {
+    /// Indexes `rules`, each under its position.
+    pub(crate) fn new<R: Borrow<Rule>>(rules: &[R]) -> Self {
+        let mut index = Self::default();
+        for (number, rule) in rules.iter().enumerate() {
+            index.each_list(number, rule.borrow(), |list, ports, place| {
+                list.inputs.push((ports, place));
+                list.widest = list.widest.max(ports.count());
+            });
         }
-        let lists = interfaces.values_mut();
+        let lists = index.interfaces.values_mut();
         for list in lists.flat_map(|groups| groups.by_prefix.values_mut()) {
             list.inputs.sort();
         }
-        Self { interfaces }
+        index
+    }
+
+    /// Puts one more rule in, under a number of its own.
+    pub(crate) fn insert(&mut self, number: usize, rule: &Rule) {
+        self.each_list(number, rule, |list, ports, place| {
+            let at = list.inputs.partition_point(|known| *known < (ports, place));
+            list.inputs.insert(at, (ports, place));
+            list.widest = list.widest.max(ports.count());
+        });
+    }
+
+    fn each_list(
+        &mut self,
+        number: usize,
+        rule: &Rule,
+        mut act: impl FnMut(&mut PortList, Ports, InputPlace),
+    ) {
+        for (input, endpoint) in rule.inputs.iter().enumerate() {
+            let Some(interface) = &endpoint.interface else {
+                continue;
+            };
+            if !self.interfaces.contains_key(interface) {
+                self.interfaces.insert(interface.clone(), Groups::default());
+            }
+            let Some(groups) = self.interfaces.get_mut(interface) else {
+                continue;
+            };
+            let place = InputPlace {
+                rule: number,
+                input,
+            };
+            act(groups.list(endpoint.destination), endpoint.ports, place);
+        }
+    }
+
+    /// Takes a rule out that was put in under `number`.
+    pub(crate) fn remove(&mut self, number: usize, rule: &Rule) {
+        for (input, endpoint) in rule.inputs.iter().enumerate() {
+            let Some(interface) = &endpoint.interface else {
+                continue;
+            };
+            let Some(groups) = self.interfaces.get_mut(interface) else {
+                continue;
+            };
+            let place = InputPlace {
+                rule: number,
+                input,
+            };
+            groups.remove(endpoint.destination, endpoint.ports, place);
+            if groups.by_prefix.is_empty() {
+                self.interfaces.remove(interface);
+            }
+        }
+    }
+
+    /// Says whether some input names its interface by a wildcard.
+    pub(crate) fn has_wildcards(&self) -> bool {
+        self.interfaces.keys().any(|known| is_wildcard(known))
     }
 
     /// Inputs that a packet on `output`'s interface, to one of its groups and ports, may reach.
@@ -100,13 +152,41 @@ impl<'a> InputIndex<'a> {
     fn of_interface(&self, interface: &str) -> impl Iterator<Item = &Groups> {
         let exact = self.interfaces.get(interface);
         let patterns = self.interfaces.iter().filter(move |(known, _)| {
-            **known != interface && is_wildcard(known) && wildcard::matches(known, interface)
+            *known != interface && is_wildcard(known) && wildcard::matches(known, interface)
         });
         exact.into_iter().chain(patterns.map(|(_, groups)| groups))
     }
 }
 
 impl Groups {
+    fn list(&mut self, prefix: Prefix) -> &mut PortList {
+        self.by_prefix.entry(prefix).or_insert_with(|| {
+            *self.lengths.entry(prefix.length).or_default() += 1;
+            PortList::default()
+        })
+    }
+
+    fn remove(&mut self, prefix: Prefix, ports: Ports, place: InputPlace) {
+        let Some(list) = self.by_prefix.get_mut(&prefix) else {
+            return;
+        };
+        if let Ok(at) = list.inputs.binary_search(&(ports, place)) {
+            list.inputs.remove(at);
+        }
+        if list.inputs.is_empty() {
+            self.by_prefix.remove(&prefix);
+            if let Some(count) = self.lengths.get_mut(&prefix.length) {
+                *count -= 1;
+                if *count == 0 {
+                    self.lengths.remove(&prefix.length);
+                }
+            }
+        } else if ports.count() == list.widest {
+            let widths = list.inputs.iter().map(|(ports, _)| ports.count());
+            list.widest = widths.max().unwrap_or_default();
+        }
+    }
+
     /// Prefixes nest, so those that overlap `range` begin in it or contain it.
     fn overlapping(&self, range: Prefix) -> impl Iterator<Item = &PortList> {
         let first = Prefix {
@@ -120,7 +200,7 @@ impl Groups {
         let within = self.by_prefix.range(first..=last).map(|(_, list)| list);
         let shorter = self.lengths.range(..range.length);
         let containing = shorter
-            .map(move |length| Prefix::new(range.address, *length))
+            .map(move |(length, _)| Prefix::new(range.address, *length))
             .filter(move |prefix| prefix.address != range.address)
             .filter_map(|prefix| self.by_prefix.get(&prefix));
         within.chain(containing)

@@ -267,7 +267,7 @@ fn adds_removes_and_replaces_single_rules() {
     let mut other = numbered(3);
     other.outputs = numbered(7).outputs;
     set.replace(other.clone(), Policy::default()).unwrap();
-    assert_eq!(set.rules()[1], other);
+    assert_eq!(*set.rules()[1], other);
     assert!(set.remove("r1").is_err());
 }
 
@@ -316,4 +316,74 @@ proptest! {
             Err(problems) => prop_assert!(problems.to_string().starts_with("rule \"")),
         }
     }
+
+    #[test]
+    fn judges_changes_of_an_indexed_set_as_it_would_the_whole(
+        changes in proptest::collection::vec(small_change(), 1..12)
+    ) {
+        let mut indexed = Indexed::default();
+        for (remove, add) in changes {
+            let before = Arc::clone(indexed.rules());
+            let there = |name: &String| before.get(name).is_some();
+            let remove: Vec<String> = remove.into_iter().filter(there).collect();
+            let whole = before.changed(&remove, add.clone(), Policy::default());
+            let single = indexed.changed(&remove, add, Policy::default());
+            prop_assert_eq!(&single, &whole);
+            let Ok(rules) = single else { continue };
+            for (rule, place) in rules.iter().zip(0..) {
+                prop_assert_eq!(rules.get(&rule.name), Some(rule));
+                prop_assert_eq!(rules.positions[rule.name.as_str()], place);
+            }
+            for (rule, old) in rules.rules().iter().zip(rules.positions_in(&before)) {
+                let kept = before.rules().iter().position(|kept| Arc::ptr_eq(kept, rule));
+                prop_assert_eq!(kept, old);
+            }
+            indexed.accept(Arc::new(rules));
+        }
+    }
+}
+
+/// Removals and additions among few names, groups and ports, so that they meet.
+fn small_change() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
+    let name = || "[a-f]";
+    let place = || {
+        (0_u8..8, 29_u8..=32, "eth[01*]", 1_u16..4, 0_u16..2).prop_map(
+            |(group, length, interface, port, more)| {
+                let groups = crate::net::Prefix::new([239, 0, 0, group].into(), length);
+                format!("{groups}%{interface}:{port}-{}", port + more)
+            },
+        )
+    };
+    let source = prop_oneof![Just(""), Just("10.0.0.5@")];
+    let output = (0_u8..8, 0_u8..2, 1_u16..6)
+        .prop_map(|(group, interface, port)| format!("239.0.0.{group}%eth{interface}:{port}"));
+    let rule = (name(), source, place(), output).prop_map(|(name, source, input, output)| {
+        rule(&name, &format!("{source}{input}"), &output)
+    });
+    let remove =
+        proptest::collection::btree_set(name(), 0..4).prop_map(|names| names.into_iter().collect());
+    (remove, proptest::collection::vec(rule, 0..3))
+}
+
+#[test]
+fn looks_at_few_rules_to_judge_one_more() {
+    // Each rule's outputs feed nothing; only the new one is looked at.
+    let rules = (0..2000).map(|n| {
+        let input = format!("239.1.1.1%eth0:{}", n + 1);
+        rule(
+            &format!("r{n}"),
+            &input,
+            &format!("239.2.1.1%eth1:{}", n + 1),
+        )
+    });
+    let set = RuleSet::new(rules.collect(), Policy::default()).unwrap();
+    let mut indexed = Indexed::default();
+    indexed.accept(Arc::new(set));
+    let add = rule("new", "239.1.1.1%eth0:9000", "239.2.1.1%eth1:9000");
+    let changed = indexed.changed(&["r7".to_owned()], vec![add], Policy::default());
+    let changed = changed.unwrap();
+    let kept = changed.positions_in(indexed.rules());
+    assert_eq!(kept.iter().filter(|old| old.is_none()).count(), 1);
+    assert_eq!(changed.get("r7"), None);
+    assert_eq!(diff(indexed.rules(), &changed).added, ["new"]);
 }
