@@ -1,5 +1,5 @@
 //! The running rules on disk: written whole before a change is answered, there for the next start
-//! after a crash or with `--keep-forwarding`, gone after a clean stop.
+//! after a crash or a hand-over, gone after a clean stop.
 
 use std::fs;
 use std::io;
@@ -17,6 +17,9 @@ pub(crate) struct Running {
     version: u32,
     pub(crate) generation: u64,
     pub(crate) rules: Vec<RuleDocument>,
+    /// The configuration's rules as they were last read, by a daemon that handed over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) configured: Option<Vec<RuleDocument>>,
 }
 
 impl Running {
@@ -25,7 +28,14 @@ impl Running {
             version: VERSION,
             generation,
             rules,
+            configured: None,
         }
+    }
+
+    /// Whether the configuration was edited between the end of the daemon that handed over and
+    /// now: who edits it and restarts wants the edit. After a crash nobody asked for anything.
+    pub(crate) fn is_overtaken_by(&self, now: &[RuleDocument]) -> bool {
+        self.configured.as_deref().is_some_and(|then| then != now)
     }
 }
 
@@ -96,6 +106,16 @@ mod tests {
         store.remove();
         assert_eq!(store.load(), None);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_edited_configuration_counts_after_a_hand_over_and_not_after_a_crash() {
+        let edited = [RuleDocument::default()];
+        let mut running = Running::new(7, Vec::new());
+        assert!(!running.is_overtaken_by(&edited));
+        running.configured = Some(Vec::new());
+        assert!(running.is_overtaken_by(&edited));
+        assert!(!running.is_overtaken_by(&[]));
     }
 
     #[test]

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use api::reply::Change;
 use dataplane::Close;
+use futures::FutureExt;
 use model::compile::Compiled;
+use model::ruleset::RuleSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
@@ -46,7 +48,7 @@ pub(crate) enum Asked {
     Reload(Reply<Change>),
 }
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs until SIGTERM, SIGINT or SIGUSR1.
 pub(crate) async fn run(
     options: &Options,
     instance: &Instance,
@@ -66,6 +68,8 @@ struct Supervisor {
     joined: Joined,
     shelter: Shelter,
     offload: Offload,
+    /// The configuration's rules as last read.
+    configured: RuleSet,
     watch: Watch,
     store: Store,
     events: Events,
@@ -85,6 +89,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    hand_over: Signal,
 }
 
 impl Signals {
@@ -94,6 +99,7 @@ impl Signals {
             terminate: catch(SignalKind::terminate())?,
             interrupt: catch(SignalKind::interrupt())?,
             hangup: catch(SignalKind::hangup())?,
+            hand_over: catch(SignalKind::user_defined1())?,
         })
     }
 }
@@ -102,17 +108,21 @@ impl Supervisor {
     async fn serve(mut self) -> Result<(), DaemonError> {
         let mut retry = interval(RETRY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        let hands_over = loop {
             tokio::select! {
-                _ = self.signals.terminate.recv() => break,
-                _ = self.signals.interrupt.recv() => break,
+                _ = self.signals.hand_over.recv() => break true,
+                // A manager that restarts the service sends it right behind SIGUSR1.
+                _ = self.signals.terminate.recv() => {
+                    break self.signals.hand_over.recv().now_or_never().is_some();
+                }
+                _ = self.signals.interrupt.recv() => break false,
                 _ = self.signals.hangup.recv() => drop(self.reload().await),
                 Some(asked) = self.requests.recv() => self.answer(asked).await,
                 Some(seen) = self.links.recv() => self.host_changed(seen).await,
                 _ = retry.tick() => self.look_after().await,
             }
-        }
-        self.stop().await
+        };
+        self.stop(hands_over).await
     }
 
     async fn answer(&mut self, asked: Asked) {
@@ -137,6 +147,7 @@ impl Supervisor {
         let outcome = match config {
             Ok(config) => {
                 self.core.configure(&config);
+                self.configured = config.rules.clone();
                 self.change_to(config.rules).await.map_err(Refusal::from)
             }
             Err(error) => Err(Refusal::new(Code::Invalid, error)),
@@ -187,25 +198,22 @@ impl Supervisor {
         }
     }
 
-    async fn stop(self) -> Result<(), DaemonError> {
+    async fn stop(self, hands_over: bool) -> Result<(), DaemonError> {
         notify::stopping();
         if let Ok(counters) = self.engine.counters().await {
             let view = self.view.borrow().clone();
             statistics::log(&statistics::stats(&self.identity, &view, &counters));
         }
-        let how = if self.options.keep_forwarding {
-            Close::KeepForwarding
-        } else {
-            Close::Detach
-        };
-        let closed = self.engine.close(how).await;
-        if how == Close::Detach {
-            self.store.remove();
-            block_in_place(|| {
-                self.offload.close();
-                self.shelter.close();
-            });
+        if hands_over || self.options.keep_forwarding {
+            block_in_place(|| self.write_down(Some(self.configured.to_documents())));
+            return Ok(self.engine.close(Close::KeepForwarding).await?);
         }
+        let closed = self.engine.close(Close::Detach).await;
+        self.store.remove();
+        block_in_place(|| {
+            self.offload.close();
+            self.shelter.close();
+        });
         Ok(closed?)
     }
 }

@@ -14,6 +14,7 @@ pub mod link;
 pub mod namespace;
 pub mod process;
 pub mod socket;
+pub mod systemd;
 pub mod topology;
 pub mod wait;
 

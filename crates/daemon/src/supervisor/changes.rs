@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::reply::Change;
 use model::compile::Compiled;
+use model::document::RuleDocument;
 use model::host::Host;
 use model::net::Ifindex;
 use model::ruleset::RuleSet;
@@ -110,8 +111,14 @@ impl Supervisor {
 
     /// Writes the running rules down.
     pub(super) fn save(&self) {
+        self.write_down(None);
+    }
+
+    /// Writes the running rules down, for a daemon that hands over with what was configured.
+    pub(super) fn write_down(&self, configured: Option<Vec<RuleDocument>>) {
         let documents = self.core.rules().to_documents();
-        let running = Running::new(self.core.generation(), documents);
+        let mut running = Running::new(self.core.generation(), documents);
+        running.configured = configured;
         if let Err(error) = self.store.save(&running) {
             tracing::error!(%error, "cannot write the running rules; a crash would lose this change");
         }

@@ -51,7 +51,7 @@ pub(super) async fn start(
     let mut core = Core::new(support.clone(), options.path, policy);
     core.configure(&config);
     let store = Store::new(instance.directory());
-    let rules = first_rules(&store, &mut core, config.rules);
+    let rules = first_rules(&store, &mut core, config.rules.clone());
     let (watch, links) = host::follow()?;
     let (asks, requests) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));
@@ -72,6 +72,7 @@ pub(super) async fn start(
         joined,
         shelter,
         offload: Offload::open(instance.directory()),
+        configured: config.rules,
         watch,
         store,
         events: events.clone(),
@@ -135,12 +136,17 @@ impl Supervisor {
     }
 }
 
-/// After a crash or with `--keep-forwarding` the running rules of before, otherwise those of the
-/// configuration.
+/// After a crash or a hand-over the running rules of before, unless the configuration was edited
+/// since the daemon before read it; otherwise those of the configuration.
 fn first_rules(store: &Store, core: &mut Core, configured: RuleSet) -> RuleSet {
     let Some(running) = store.load() else {
         return configured;
     };
+    if running.is_overtaken_by(&configured.to_documents()) {
+        tracing::info!("the configuration was edited; rules added at run time are not used");
+        core.continue_from(running.generation);
+        return configured;
+    }
     match RuleSet::from_documents(&running.rules, core.policy()) {
         Ok(rules) => {
             tracing::info!(

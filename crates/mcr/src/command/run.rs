@@ -14,7 +14,7 @@ use crate::logging;
 /// Run the daemon in the foreground.
 ///
 /// It stops on SIGTERM and Ctrl-C, detaches everything and prints final statistics; SIGHUP applies
-/// the configuration anew. Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and
+/// the configuration anew; SIGUSR1 stops it as --keep-forwarding does, for the next one to take over. Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and
 /// CAP_SYS_ADMIN to mount bpffs where it is not.
 #[derive(Debug, clap::Args)]
 #[command(

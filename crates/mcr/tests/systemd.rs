@@ -1,0 +1,230 @@
+//! The unit under a real systemd, which is booted for the test: what `systemctl` does to packets and
+//! memberships, seen through a bridge that prunes a port at the first leave.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lab::capture::Capture;
+use lab::link;
+use lab::socket::{Receiver, Sender, payload};
+use lab::systemd::{self, Systemd};
+use lab::topology::Chain;
+use lab::wait;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const UNIT: &str = "mcr.service";
+const PINS: &str = "/sys/fs/bpf/mcr/default";
+/// IGMPv2 leave; IGMPv3 records that change to including nothing or block sources.
+const LEAVES: &str = "igmp.type == 0x17 || igmp.record_type == 3 || igmp.record_type == 6";
+
+/// A rule per name; the first relays 239.1.1.0.
+fn config(names: &[&str]) -> String {
+    let rules = names.iter().enumerate().map(|(number, name)| {
+        format!(
+            "[[rule]]\nname = {name:?}\ninput = \"239.1.1.{number}%veth1:5001\"\n\
+             outputs = [\"239.10.1.{number}%veth2:6001\"]\n"
+        )
+    });
+    format!("version = 1\n{}", rules.collect::<String>())
+}
+
+/// A host that runs the service, in a network that tells on it.
+struct Host {
+    systemd: Systemd,
+    chain: Chain,
+}
+
+impl Host {
+    /// Installs the unit as the package does; `None` where nothing can be booted.
+    fn boot(drop_in: &str) -> Option<Self> {
+        if !lab::demo::may_run() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        if let Some(missing) = systemd::missing() {
+            eprintln!("skipped: {missing}");
+            return None;
+        }
+        let chain = Chain::snooping().unwrap();
+        let switch = chain.switch.as_ref().unwrap();
+        switch
+            .tool("bridge", "link set dev port1 fastleave on")
+            .unwrap();
+        let systemd = Systemd::boot(&chain.relay).unwrap();
+        let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
+        let put = |from: &Path, to: &str, mode| systemd.install(from, to, mode).unwrap();
+        put(Path::new(env!("CARGO_BIN_EXE_mcr")), "/usr/bin/mcr", 0o755);
+        let units = "/usr/lib/systemd/system";
+        put(&dist.join(UNIT), &format!("{units}/{UNIT}"), 0o644);
+        let sysusers = "/usr/lib/sysusers.d/mcr.conf";
+        put(&dist.join("mcr.sysusers"), sysusers, 0o644);
+        let tmpfiles = "/usr/lib/tmpfiles.d/mcr.conf";
+        put(&dist.join("mcr.tmpfiles"), tmpfiles, 0o644);
+        let host = Self { systemd, chain };
+        host.write("/etc/mcr/mcr.toml", &config(&["cam1"]));
+        host.write(&format!("{units}/{UNIT}.d/test.conf"), drop_in);
+        host.runs("systemd-sysusers", &[sysusers]);
+        host.runs("systemd-tmpfiles", &["--create", tmpfiles]);
+        host.systemctl("daemon-reload");
+        Some(host)
+    }
+
+    fn write(&self, inside: &str, text: &str) {
+        let path = self.systemd.path(inside);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn runs(&self, program: &str, arguments: &[&str]) -> String {
+        let finished = self.systemd.run(program, arguments).unwrap();
+        finished.success().unwrap()
+    }
+
+    fn systemctl(&self, command: &str) -> String {
+        let words: Vec<&str> = command.split(' ').collect();
+        self.systemd.systemctl(&words).unwrap()
+    }
+
+    fn property(&self, name: &str) -> String {
+        self.systemd.property(UNIT, name).unwrap()
+    }
+
+    fn rules(&self) -> Vec<String> {
+        let stats: Value = serde_json::from_str(&self.runs("mcr", &["stats", "--json"])).unwrap();
+        let rules = stats["rules"].as_array().unwrap().iter();
+        let live =
+            rules.filter(|rule| rule["state"] == "up" && rule["inputs"][0]["joined"] == true);
+        live.map(|rule| rule["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// Holds a stream against `faults`: each packet arrives, and no leave is on the wire.
+    fn loses_nothing(&self, faults: impl FnOnce()) {
+        let capture = Capture::start((&self.chain.relay, "veth1"), "igmp").unwrap();
+        let group: IpAddr = "239.10.1.0".parse().unwrap();
+        let sink = Receiver::join((&self.chain.sink, "veth3"), group, 6001).unwrap();
+        let sent = self.stream_while(faults);
+        sink.expect(sent, PATIENCE).unwrap();
+        let of_group = format!("({LEAVES}) && igmp.maddr == 239.1.1.0");
+        let seen = capture.finish().unwrap().count(&of_group).unwrap();
+        assert_eq!(seen, 0, "leaves in {sent} packets");
+    }
+
+    /// Sends about 1,000 packets a second for as long as `work` takes and hands back how many.
+    fn stream_while(&self, work: impl FnOnce()) -> u64 {
+        let group: IpAddr = "239.1.1.0".parse().unwrap();
+        let from = "10.0.0.1".parse().unwrap();
+        let sender = Sender::open((&self.chain.sender, "veth0"), from).unwrap();
+        let stop = AtomicBool::new(false);
+        // Set when `work` panics too, or the scope would wait for the stream for ever.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        thread::scope(|scope| {
+            let stream = scope.spawn(|| {
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    sender.send(group, 5001, &payload(number, 200)).unwrap();
+                    number += 1;
+                    thread::sleep(Duration::from_millis(1));
+                }
+                number
+            });
+            let guard = Stop(&stop);
+            work();
+            drop(guard);
+            stream.join().unwrap()
+        })
+    }
+
+    fn wait_until_forwarded(&self) {
+        let switch = self.chain.switch.as_ref().unwrap();
+        link::wait_for_member((switch, "br0"), "239.1.1.0").unwrap();
+    }
+}
+
+#[test]
+fn a_restart_loses_nothing_and_a_stop_stops() {
+    let Some(host) = Host::boot("") else { return };
+    host.systemctl("start mcr");
+    // Ready means live and joined: nothing is waited for.
+    assert_eq!(host.rules(), ["cam1"]);
+    assert_eq!(host.property("StatusText"), "Relaying by 1 rule");
+    host.wait_until_forwarded();
+    let added = ["add", "239.1.1.9%veth1:5001", "239.10.1.9%veth2:6001"];
+    host.runs("mcr", &[&added[..], &["--name", "added"]].concat());
+    let first = host.property("MainPID");
+    host.loses_nothing(|| {
+        for _ in 0..3 {
+            host.systemctl("restart mcr");
+        }
+    });
+    assert_ne!(host.property("MainPID"), first);
+    assert_eq!(host.rules(), ["cam1", "added"], "goes on as it was");
+    assert_eq!(host.property("NRestarts"), "0");
+
+    // A restart after an edit takes the edit.
+    host.write("/etc/mcr/mcr.toml", &config(&["cam1", "edited"]));
+    host.loses_nothing(|| drop(host.systemctl("restart mcr")));
+    assert_eq!(host.rules(), ["cam1", "edited"]);
+
+    let control = Capture::start((&host.chain.relay, "veth1"), "igmp").unwrap();
+    host.systemctl("stop mcr");
+    assert_eq!(host.property("Result"), "success");
+    assert_eq!(host.property("NFileDescriptorStore"), "0");
+    for left in [PINS, "/run/mcr/mcr.sock", "/run/mcr/default"] {
+        assert!(!host.systemd.path(left).exists(), "{left}");
+    }
+    let seen = control.finish().unwrap().count(LEAVES).unwrap();
+    assert!(seen > 0, "stopped, or the capture is blind to leaves");
+}
+
+#[test]
+fn a_reload_applies_a_good_file_and_refuses_a_bad_one() {
+    let Some(host) = Host::boot("") else { return };
+    host.systemctl("start mcr");
+    host.wait_until_forwarded();
+    let first = host.property("MainPID");
+    host.loses_nothing(|| {
+        host.write("/etc/mcr/mcr.toml", &config(&["cam1", "cam2"]));
+        host.systemctl("reload mcr");
+        wait::until("both rules run", || host.rules() == ["cam1", "cam2"]).unwrap();
+        host.write("/etc/mcr/mcr.toml", "version = 1\nnonsense = 1\n");
+        let refused = host.systemd.run("systemctl", &["reload", "mcr"]).unwrap();
+        assert!(!refused.status.success());
+    });
+    let journal = host.runs("journalctl", &["--no-pager", "--unit=mcr"]);
+    assert!(journal.contains("/etc/mcr/mcr.toml:2"), "{journal}");
+    assert_eq!(host.rules(), ["cam1", "cam2"]);
+    assert_eq!(host.property("MainPID"), first);
+}
+
+#[test]
+fn a_daemon_that_is_killed_or_hangs_is_started_again_and_nothing_is_lost() {
+    let Some(host) = Host::boot("[Service]\nWatchdogSec=2s\n") else {
+        return;
+    };
+    host.systemctl("start mcr");
+    host.wait_until_forwarded();
+    host.loses_nothing(|| {
+        // What is stopped neither ends by itself nor by SIGTERM: the watchdog has to.
+        for (signal, restarts) in [("KILL", "1"), ("STOP", "2")] {
+            host.systemctl(&format!("kill --kill-whom=main --signal={signal} mcr"));
+            let again = || {
+                host.property("NRestarts") == restarts && host.property("ActiveState") == "active"
+            };
+            wait::until_within(PATIENCE * 2, "it is started again", again).unwrap();
+        }
+    });
+    assert_eq!(host.rules(), ["cam1"]);
+}
