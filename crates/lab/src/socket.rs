@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -130,15 +131,24 @@ impl Receiver {
     /// # Errors
     /// When one is missing, doubled, out of order or damaged.
     pub fn expect(&self, count: u64, patience: Duration) -> Result<Vec<SocketAddr>> {
-        let datagrams = self.collect(usize::try_from(count)?, patience)?;
-        let numbers = datagrams.iter().map(|datagram| number(&datagram.payload));
-        let numbers = numbers.collect::<Result<Vec<_>>>()?;
-        let wanted: Vec<u64> = (0..count).collect();
+        self.expect_these(0..count, patience)
+    }
+
+    /// The same for a part of the payloads: those that `numbers` names.
+    ///
+    /// # Errors
+    /// When one is missing, doubled, out of order or damaged.
+    pub fn expect_these(&self, numbers: Range<u64>, patience: Duration) -> Result<Vec<SocketAddr>> {
+        let count = usize::try_from(numbers.end - numbers.start)?;
+        let datagrams = self.collect(count, patience)?;
+        let came = datagrams.iter().map(|datagram| number(&datagram.payload));
+        let came = came.collect::<Result<Vec<_>>>()?;
+        let missing: Vec<u64> = numbers.clone().filter(|one| !came.contains(one)).collect();
         ensure!(
-            numbers == wanted,
-            "expected payloads 0 to {count}, got {} of them: {:?}…",
-            numbers.len(),
-            numbers.iter().take(20).collect::<Vec<_>>()
+            came.iter().copied().eq(numbers.clone()),
+            "expected payloads {numbers:?} in order, got {} of them, missing {:?}",
+            came.len(),
+            missing.iter().take(20).collect::<Vec<_>>()
         );
         Ok(datagrams.iter().map(|datagram| datagram.from).collect())
     }
