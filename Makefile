@@ -69,6 +69,14 @@ bench:
 	$(SUDO) $(BINARY) bench run --quick
 	$(SUDO) $(BINARY) bench report --output target/bench/report.md --plots target/bench/plots
 
+# All ten scenarios, most of an hour on a machine with nothing else to do; writes BENCHMARKS.md.
+.PHONY: bench-full
+bench-full:
+	dist/bootstrap bench
+	$(CARGO) build --release --locked --package mcr
+	$(SUDO) $(BINARY) bench run --output target/bench/full.json
+	$(SUDO) $(BINARY) bench report target/bench/full.json
+
 .PHONY: install
 install: build
 	install -D --strip --mode=0755 $(BINARY) "$(DESTDIR)$(PREFIX)/bin/mcr"

@@ -7,6 +7,7 @@
 pub mod bed;
 pub mod compare;
 pub mod engine;
+pub mod estimate;
 pub mod hops;
 pub mod machine;
 pub mod plan;
@@ -14,6 +15,7 @@ pub mod plot;
 pub mod promises;
 pub mod published;
 pub mod relay;
+pub mod reliability;
 pub mod report;
 pub mod results;
 pub mod scenario;

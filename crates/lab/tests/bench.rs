@@ -1,9 +1,10 @@
 //! A smoke run of the bench: two scenarios at small size. It asserts delivery and reconciliation,
 //! never speed.
 
+use anyhow::Result;
 use lab::bench::engine;
 use lab::bench::relay::Relay;
-use lab::bench::results::Trial;
+use lab::bench::results::{Results, Trial};
 use lab::bench::scenario::Options;
 
 #[test]
@@ -11,7 +12,7 @@ fn two_small_scenarios_deliver_everything_and_add_up() {
     let relays = Relay::ALL.into_iter().filter(is_installed).collect();
     let options = Options {
         scenarios: vec![3, 5],
-        trials: 1,
+        trials: Some(1),
         quick: true,
         relays,
         streams: vec![3],
@@ -20,8 +21,7 @@ fn two_small_scenarios_deliver_everything_and_add_up() {
         size: Some(200),
         ..Options::default()
     };
-    let mut watch = |_: engine::Progress<'_>| Ok(());
-    let results = engine::run(&options, "smoke", &mut watch).unwrap();
+    let results = engine::run(&options, "smoke", &mut Quiet).unwrap();
     assert!(!results.cases.is_empty());
     for case in &results.cases {
         let what = format!("{}, scenario {}", case.relay, case.scenario);
@@ -34,6 +34,18 @@ fn two_small_scenarios_deliver_everything_and_add_up() {
         for trial in &case.trials {
             check(&what, trial);
         }
+    }
+}
+
+struct Quiet;
+
+impl engine::Watch for Quiet {
+    fn trial(&mut self, _: engine::Progress<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn keep(&mut self, _: &Results) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::plan::Family;
 use super::usage;
 use crate::link;
 use crate::namespace::Namespace;
@@ -18,6 +20,7 @@ use crate::{process, wait};
 
 /// The generator's usual address.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const SOURCE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 /// A documentation address (RFC 5737), routed nowhere.
 const FOREIGN_SOURCE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 
@@ -71,8 +74,8 @@ pub struct Bed {
     pub kind: BedKind,
     /// The generator's namespace; it sends by `veth0`.
     pub sender: Namespace,
-    /// The generator's address.
-    pub source: Ipv4Addr,
+    /// The generator's IPv4 address.
+    source: Ipv4Addr,
     /// Where relays run, first to last; they receive on `veth1`.
     pub relays: Vec<Namespace>,
     /// Links that relays send by: `veth2`, except on [`BedKind::ManyLinks`].
@@ -96,6 +99,15 @@ impl Bed {
             BedKind::ForeignSource => foreign_source(kind),
             BedKind::Pipeline { relays } => pipeline(kind, Pipeline::new(relays)?),
             BedKind::ManyLinks { links } => many_links(kind, links),
+        }
+    }
+
+    /// The generator's address.
+    #[must_use]
+    pub fn source(&self, family: Family) -> IpAddr {
+        match family {
+            Family::V4 => self.source.into(),
+            Family::V6 => SOURCE_V6.into(),
         }
     }
 
@@ -158,6 +170,9 @@ fn one_core(kind: BedKind, gro: bool, segment: bool) -> Result<Bed> {
 }
 
 fn bind_receive_thread(namespace: &Namespace, interface: &str, core: usize) -> Result<()> {
+    // A new thread is known by not having been there: two beds at once would mix theirs up.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _held = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let prefix = format!("napi/{interface}-");
     let before = threads(&prefix);
     namespace.write_sysfs(&format!("class/net/{interface}/threaded"), "1")?;

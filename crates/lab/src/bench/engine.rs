@@ -1,16 +1,25 @@
 //! Runs cases: relays in turn within each trial, so that drift of the machine meets all of them
-//! alike.
+//! alike. Relays of cases of one shape stay where they are from trial to trial, idle while it is
+//! another one's turn.
+
+mod pool;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use self::pool::Pool;
+use super::estimate::{self, Estimate};
 use super::machine::Machine;
 use super::relay::Relay;
 use super::results::{CaseResult, Results, Trial};
 use super::scenario::{Case, Offer, Options, SCENARIOS};
 use super::search;
-use super::trial::{self, Load, Setup, Stage};
+use super::trial::{Load, Stage};
+
+/// Seconds of full load that nobody counts, before the first one that counts.
+const WARM_UP_SECONDS: f64 = 0.3;
 
 /// What a run tells while it goes on.
 #[derive(Clone, Copy, Debug)]
@@ -19,130 +28,188 @@ pub struct Progress<'a> {
     pub done: usize,
     /// Trials in all.
     pub total: usize,
+    /// Seconds that are left, as estimated and corrected by what the run took so far.
+    pub seconds_left: f64,
     /// The trial that starts now.
     pub now: &'a str,
+}
+
+/// Looks on while a run goes on.
+pub trait Watch {
+    /// Is called before every trial.
+    ///
+    /// # Errors
+    /// To end the run.
+    fn trial(&mut self, progress: Progress<'_>) -> Result<()>;
+
+    /// Is called after every case with all results so far, and when the run ends early.
+    ///
+    /// # Errors
+    /// To end the run.
+    fn keep(&mut self, results: &Results) -> Result<()>;
+}
+
+/// Lists the cases that a run has.
+#[must_use]
+pub fn cases(options: &Options) -> Vec<Case> {
+    let chosen = { SCENARIOS.iter() }.filter(|it| options.scenarios.contains(&it.number));
+    chosen
+        .flat_map(|scenario| scenario.cases(options))
+        .collect()
 }
 
 /// Runs scenarios and hands back every trial. A relay that fails in a case is recorded there with
 /// its error and stops nothing else.
 ///
 /// # Errors
-/// None but that of `watch`, which is called before every trial and may end the run.
-pub fn run(
-    options: &Options,
-    command: &str,
-    watch: &mut dyn FnMut(Progress<'_>) -> Result<()>,
-) -> Result<Results> {
-    let chosen = SCENARIOS
-        .iter()
-        .filter(|scenario| options.scenarios.contains(&scenario.number));
-    let cases: Vec<Case> = chosen
-        .flat_map(|scenario| scenario.cases(options))
-        .collect();
-    let relays: usize = cases.iter().map(|case| case.relays.len()).sum();
+/// None but those of `watch`.
+pub fn run(options: &Options, command: &str, watch: &mut dyn Watch) -> Result<Results> {
+    let cases = cases(options);
+    let estimate = Estimate::of(&cases, options);
     let mut run = Run {
         options,
         watch,
         done: 0,
-        total: relays * options.trials as usize,
+        done_seconds: 0.0,
+        estimate,
+        start: Instant::now(),
         capacities: BTreeMap::new(),
-    };
-    let mut results = Results {
-        machine: Machine::describe(),
-        command: command.to_owned(),
-        cases: Vec::new(),
+        pool: Pool::default(),
+        results: Results {
+            machine: Machine::describe(),
+            command: command.to_owned(),
+            cases: Vec::new(),
+        },
     };
     for case in &cases {
-        results.cases.extend(run.case(case)?);
+        let outcome = run.case(case);
+        run.watch.keep(&run.results)?;
+        outcome?;
     }
-    Ok(results)
+    Ok(run.results)
 }
 
 struct Run<'a> {
     options: &'a Options,
-    watch: &'a mut dyn FnMut(Progress<'_>) -> Result<()>,
+    watch: &'a mut dyn Watch,
     done: usize,
-    total: usize,
+    /// Of the seconds estimated, those of the trials done.
+    done_seconds: f64,
+    estimate: Estimate,
+    start: Instant,
     /// Zero-loss rates that searches found, by relay.
     capacities: BTreeMap<String, f64>,
+    pool: Pool,
+    results: Results,
 }
 
 impl Run<'_> {
-    fn case(&mut self, case: &Case) -> Result<Vec<CaseResult>> {
-        let mut results: Vec<CaseResult> =
-            case.relays.iter().map(|relay| empty(case, relay)).collect();
-        for number in 0..self.options.trials {
-            for (relay, result) in case.relays.iter().zip(&mut results) {
-                let now = format!("{relay}, {}", describe(case));
-                (self.watch)(Progress {
-                    done: self.done,
-                    total: self.total,
-                    now: &now,
-                })?;
-                self.done += 1;
-                if result.skipped.is_some() {
+    fn case(&mut self, case: &Case) -> Result<()> {
+        let first = self.results.cases.len();
+        let empty = case.relays.iter().map(|relay| empty(case, relay));
+        self.results.cases.extend(empty);
+        let rounds = { case.relays.iter() }.map(|relay| case.trials(relay, self.options));
+        for round in 0..rounds.max().unwrap_or(0) {
+            for (at, relay) in case.relays.iter().enumerate() {
+                if round >= case.trials(relay, self.options) {
                     continue;
                 }
-                match self.trial(case, relay) {
-                    Ok(trial) => result.trials.push(trial),
-                    Err(error) => {
-                        result.skipped = Some(format!("trial {number}: {error:#}"));
+                self.announce(case, relay)?;
+                if self.results.cases[first + at].skipped.is_none() {
+                    let trial = self.trial(case, relay, first);
+                    let result = &mut self.results.cases[first + at];
+                    match trial {
+                        Ok(trial) => result.trials.push(trial),
+                        Err(error) => {
+                            result.skipped = Some(format!("trial {}: {error:#}", round + 1));
+                        }
                     }
+                }
+                self.done += 1;
+                if self.results.cases[first + at].skipped.is_none() {
+                    self.done_seconds += estimate::seconds_of_trial(case);
                 }
             }
         }
         if case.offer == Offer::ZeroLoss {
-            for result in &results {
+            for result in &self.results.cases[first..] {
                 let rate = result.spread(|trial| trial.zero_loss_pps.unwrap_or(0.0));
                 if let Some(rate) = rate {
                     self.capacities.insert(result.relay.clone(), rate.median);
                 }
             }
         }
-        Ok(results)
+        Ok(())
     }
 
-    fn trial(&self, case: &Case, relay: &Relay) -> Result<Trial> {
-        let setup = Setup {
-            relay,
-            bed: case.bed,
-            plan: case.plan,
-            load: case.load,
-            measure: case.measure,
-            tools: &self.options.tools,
+    fn announce(&mut self, case: &Case, relay: &Relay) -> Result<()> {
+        let gone = self.start.elapsed().as_secs_f64();
+        // Until some of it is done the estimate has nothing to be corrected by.
+        let pace = if self.done_seconds > 20.0 {
+            gone / self.done_seconds
+        } else {
+            1.0
         };
-        match case.offer {
-            Offer::Once => trial::run(&setup),
-            Offer::Share(share) => {
-                let capacity = self.capacities.get(&relay.to_string());
-                let capacity = capacity.filter(|rate| **rate > 0.0);
-                let capacity = capacity.context("its zero-loss rate is not known")?;
-                let rate_pps = Some(capacity * share);
-                let load = Load {
+        self.watch.trial(Progress {
+            done: self.done,
+            total: self.estimate.trials(),
+            seconds_left: (self.estimate.seconds() - self.done_seconds).max(0.0) * pace,
+            now: &format!("{relay}, {}", describe(case)),
+        })
+    }
+
+    /// Runs one trial; `first` is where the case's results begin.
+    fn trial(&mut self, case: &Case, relay: &Relay, first: usize) -> Result<Trial> {
+        let tools = &self.options.tools;
+        if case.fresh {
+            self.pool.clear();
+            let mut stage = Stage::prepare(relay, case.shape, tools)?;
+            return attempt(case, &mut stage, &self.capacities);
+        }
+        let able = case.relays.iter().zip(&self.results.cases[first..]);
+        let able = able.filter(|(_, result)| result.skipped.is_none());
+        let able: Vec<&Relay> = able.map(|(relay, _)| relay).collect();
+        let stage = self.pool.stage(relay, case.shape, &able, tools)?;
+        let outcome = attempt(case, stage, &self.capacities);
+        if outcome.is_err() {
+            self.pool.discard(relay);
+        }
+        outcome
+    }
+}
+
+fn attempt(case: &Case, stage: &mut Stage, capacities: &BTreeMap<String, f64>) -> Result<Trial> {
+    let load = case.load;
+    if load.rate_pps.is_none() && stage.is_cold() && case.offer == Offer::Once {
+        let seconds = WARM_UP_SECONDS;
+        stage.warm_up(Load { seconds, ..load })?;
+    }
+    match case.offer {
+        Offer::Once => stage.offer(load),
+        Offer::Share(share) => {
+            let capacity = capacities.get(&stage.relay().to_string());
+            let capacity = capacity.filter(|rate| **rate > 0.0);
+            let capacity = capacity.context("its zero-loss rate is not known")?;
+            let rate_pps = Some(capacity * share);
+            stage.offer(Load { rate_pps, ..load })
+        }
+        Offer::ZeroLoss => {
+            let highest = load.rate_pps.context("a search needs a highest rate")?;
+            search::zero_loss(highest, load.seconds, |rate, seconds| {
+                let rate_pps = Some(rate);
+                stage.offer(Load {
                     rate_pps,
-                    ..case.load
-                };
-                trial::run(&Setup { load, ..setup })
-            }
-            Offer::ZeroLoss => {
-                let stage = Stage::prepare(&setup)?;
-                let highest = case
-                    .load
-                    .rate_pps
-                    .context("a search needs a highest rate")?;
-                search::zero_loss(highest, |rate| {
-                    stage.offer(Load {
-                        rate_pps: Some(rate),
-                        ..case.load
-                    })
+                    seconds,
+                    ..load
                 })
-            }
+            })
         }
     }
 }
 
 fn empty(case: &Case, relay: &Relay) -> CaseResult {
-    let bed = relay.bed_for(case.bed, case.plan);
+    let plan = case.shape.plan;
+    let bed = relay.bed_for(case.shape.bed, plan);
     let parameters = case.parameters.iter();
     CaseResult {
         scenario: case.scenario,
@@ -150,7 +217,7 @@ fn empty(case: &Case, relay: &Relay) -> CaseResult {
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect(),
         relay: relay.to_string(),
-        skipped: relay.cannot(bed, case.plan),
+        skipped: relay.cannot(bed, plan),
         trials: Vec::new(),
     }
 }

@@ -41,6 +41,24 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Names what differs between two machines so that figures of the one cannot stand beside those
+    /// of the other: hardware, kernel, revision.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let pairs = [
+            ("processor", self.cpu == other.cpu),
+            ("number of cores", self.cores == other.cores),
+            ("memory", self.memory_mib == other.memory_mib),
+            ("kernel", self.kernel == other.kernel),
+            ("revision", self.revision == other.revision),
+            ("version", self.version == other.version),
+            ("settings", self.settings == other.settings),
+            ("peers", self.peers == other.peers),
+        ];
+        let different = pairs.iter().filter(|(_, same)| !same);
+        different.map(|(name, _)| *name).collect()
+    }
+
     /// Looks at this machine.
     #[must_use]
     pub fn describe() -> Self {
@@ -103,8 +121,14 @@ fn peers() -> BTreeMap<String, String> {
         let version = line.split_whitespace().nth(2).unwrap_or_default();
         peers.insert("socat".into(), version.to_owned());
     }
-    if let Some(version) = output("smcrouted", &["-v"]) {
-        peers.insert("smcroute".into(), version);
+    let smcroute = output("smcrouted", &["-v"]).unwrap_or_default();
+    // "SMCRoute v2.5.6", then where to report bugs.
+    let version = smcroute
+        .lines()
+        .next()
+        .and_then(|line| line.split(" v").nth(1));
+    if let Some(version) = version {
+        peers.insert("smcroute".into(), version.to_owned());
     }
     peers
 }

@@ -8,6 +8,7 @@ use plotters::prelude::*;
 use super::report::{Figure, figure_of};
 use super::results::{CaseResult, Spread, Trial};
 
+const LOAD: &str = "offered, thousand packets per second";
 const SIZE: (u32, u32) = (860, 420);
 /// Colours that people with the common colour-vision deficiencies tell apart (Okabe and Ito 2008).
 const COLOURS: [RGBColor; 6] = [
@@ -44,9 +45,9 @@ pub fn draw_all(
     directory: &Path,
 ) -> Result<Vec<(u8, &'static str, &'static str)>> {
     let plots = [
-        loss_over_load(cases, 1),
+        loss_over_load(cases),
         copies_over_fan_out(cases),
-        loss_over_load(cases, 7),
+        loss_on_one_core(cases),
         latency(cases),
     ];
     let mut drawn = Vec::new();
@@ -60,30 +61,47 @@ pub fn draw_all(
     Ok(drawn)
 }
 
-fn loss_over_load(cases: &[&CaseResult], scenario: u8) -> Plot {
+fn loss_over_load(cases: &[&CaseResult]) -> Plot {
     let at = |case: &CaseResult| {
         let rated = case.parameters.get("pps")?.parse::<f64>().is_ok();
         let offered = case.spread(Trial::offered_pps)?;
         let loss = figure_of(case, Figure::Loss)?;
         rated.then_some((offered.median / 1000.0, loss))
     };
-    let (file, title) = match scenario {
-        1 => (
-            "loss.svg",
-            "Loss over offered load, one stream, whole machine",
-        ),
-        _ => (
-            "loss-one-core.svg",
-            "Loss over offered load, one stream, one core",
-        ),
-    };
     Plot {
-        scenario,
-        file,
-        title,
-        x: "offered, thousand packets per second",
+        scenario: 1,
+        file: "loss.svg",
+        title: "Loss over offered load, one stream, whole machine",
+        x: LOAD,
         y: "lost, %",
-        lines: lines(cases, scenario, at),
+        lines: lines(cases, 1, at),
+    }
+}
+
+/// Every step of every search for the zero-loss rate, in order of the load.
+fn loss_on_one_core(cases: &[&CaseResult]) -> Plot {
+    let searches = cases.iter().filter(|case| case.scenario == 7);
+    let lines = searches.filter_map(|case| {
+        let probes = case.trials.iter().flat_map(|trial| &trial.probes);
+        let mut points: Vec<(f64, Spread)> = probes
+            .filter_map(|probe| {
+                let loss = Spread::of([probe.loss_percent])?;
+                Some((probe.offered_pps / 1000.0, loss))
+            })
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        (!points.is_empty()).then(|| Line {
+            name: case.relay.clone(),
+            points,
+        })
+    });
+    Plot {
+        scenario: 7,
+        file: "loss-one-core.svg",
+        title: "Loss over offered load, one stream, one core (steps of the searches)",
+        x: LOAD,
+        y: "lost, %",
+        lines: lines.collect(),
     }
 }
 
@@ -94,13 +112,27 @@ fn copies_over_fan_out(cases: &[&CaseResult]) -> Plot {
         let copies = figure_of(case, Figure::Delivered)?.scaled(1e-6);
         saturated.then_some((outputs, copies))
     };
+    // One output is a case of scenario 7.
+    let single = |case: &CaseResult| {
+        let is = |name, value| case.parameters.get(name).is_some_and(|have| have == value);
+        let copies = figure_of(case, Figure::Delivered)?.scaled(1e-6);
+        let plain = !case.parameters.contains_key("ip");
+        (plain && is("pps", "max") && is("bytes", "1024") && is("gro", "off"))
+            .then_some((1.0, copies))
+    };
+    let mut lines = lines(cases, 5, at);
+    for one in self::lines(cases, 7, single) {
+        if let Some(line) = lines.iter_mut().find(|line| line.name == one.name) {
+            line.points.splice(0..0, one.points);
+        }
+    }
     Plot {
         scenario: 5,
         file: "fan-out.svg",
         title: "Copies per second over fan-out, one core",
         x: "outputs",
         y: "million copies per second",
-        lines: lines(cases, 5, at),
+        lines,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::reliability::{Reliability, Row};
 use super::report::{Figure, figure_of, number};
 use super::results::{CaseResult, Trial};
 
@@ -19,11 +20,11 @@ struct Promise {
 
 /// Draws the table of all promises.
 #[must_use]
-pub fn table(cases: &[&CaseResult]) -> String {
+pub fn table(cases: &[&CaseResult], reliability: &Reliability) -> String {
     let mut text = String::from(
         "## Promises\n\n| what | must reach | command | last figure | met |\n|---|---|---|---|---|\n",
     );
-    for promise in promises(&Cases(cases)) {
+    for promise in promises(&Cases(cases), reliability) {
         let (figure, met) = match promise.last {
             Some((figure, true)) => (figure, "yes"),
             Some((figure, false)) => (figure, "**no**"),
@@ -39,18 +40,36 @@ pub fn table(cases: &[&CaseResult]) -> String {
     text
 }
 
-fn promises(cases: &Cases<'_>) -> Vec<Promise> {
+fn promises(cases: &Cases<'_>, reliability: &Reliability) -> Vec<Promise> {
     let mut all = capacity(cases);
     all.extend(no_loss(cases));
     all.extend(latency(cases));
     all.extend(scale(cases));
-    all.push(Promise {
+    all.push(killed(reliability));
+    all
+}
+
+fn killed(reliability: &Reliability) -> Promise {
+    let rows = reliability.reliability.iter();
+    let kills: Vec<_> = rows
+        .filter(|row| row.relay == "mcr-kernel" && row.fault.contains("kill"))
+        .collect();
+    let sum = |figure: fn(&Row) -> u64| kills.iter().map(|row| figure(row)).sum::<u64>();
+    let (rounds, offered, lost) = (
+        sum(|row| row.rounds),
+        sum(|row| row.offered),
+        sum(|row| row.lost),
+    );
+    Promise {
         what: "any single process killed under load, kernel path",
         must: "0 lost",
-        command: "cargo test -p lab --test restart",
-        last: None,
-    });
-    all
+        command: "make reliability",
+        last: (rounds > 0).then(|| {
+            let (offered, text) = (number(offered as f64), number(lost as f64));
+            let figure = format!("{text} of {offered} lost in {rounds} kills");
+            (figure, lost == 0)
+        }),
+    }
 }
 
 fn capacity(cases: &Cases<'_>) -> Vec<Promise> {

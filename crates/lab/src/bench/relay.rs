@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::bed::{Bed, BedKind};
-use super::plan::Plan;
+use super::plan::{Family, Plan};
 use super::results::RelayCount;
 use super::usage;
 
@@ -81,6 +81,7 @@ impl Relay {
             Self::Socat if usize::from(plan.streams) * usize::from(plan.outputs) > 1000 => {
                 Some("one process per output: more than 1000".into())
             }
+            Self::Floor if plan.family == Family::V6 => Some("the floor redirects IPv4".into()),
             Self::Floor if plan.outputs > 1 || plan.streams > 1 => {
                 Some("the floor redirects one stream to one output".into())
             }
@@ -113,6 +114,12 @@ impl Relay {
             Self::Floor => peers::floor(bed, tools),
             Self::Script { program, .. } => script::start(bed, plan, program),
         }
+    }
+
+    /// Says whether this is MCR.
+    #[must_use]
+    pub const fn is_own(&self) -> bool {
+        matches!(self, Self::Kernel | Self::Userspace)
     }
 
     /// Says whether streams leave under the number they came with.
@@ -148,12 +155,12 @@ pub struct Tools {
 pub struct Running {
     roots: Vec<u32>,
     apply: Option<Duration>,
-    count: Box<dyn Fn() -> Result<Option<RelayCount>>>,
-    stop: Vec<Box<dyn FnOnce()>>,
+    count: Box<dyn Fn() -> Result<Option<RelayCount>> + Send>,
+    stop: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Running {
-    fn new(roots: Vec<u32>, stop: impl FnOnce() + 'static) -> Self {
+    fn new(roots: Vec<u32>, stop: impl FnOnce() + Send + 'static) -> Self {
         Self {
             roots,
             apply: None,
@@ -218,6 +225,7 @@ mod tests {
         let wide = Plan {
             streams: 1,
             outputs: 50,
+            family: Family::V4,
         };
         let bed = Relay::KernelRouting.bed_for(BedKind::Chain, wide);
         assert!(Relay::KernelRouting.cannot(bed, wide).is_some());

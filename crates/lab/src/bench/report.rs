@@ -1,5 +1,5 @@
 //! The report: a table per scenario, peers side by side with ratios, plots, the published figures
-//! marked as such, and every promise with its command and last figure.
+//! marked as such, every promise with its command and last figure, and what faults cost.
 
 mod figure;
 mod tables;
@@ -12,23 +12,31 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::machine::Machine;
+use super::reliability::Reliability;
 use super::results::{CaseResult, Results};
 use super::scenario::SCENARIOS;
 use super::{plot, promises};
 pub use figure::{Figure, figure_of, number};
-use tables::section;
+use tables::{details, section};
 
-/// Writes the report and its plots.
+/// Writes the report and its plots. Hands back what a reader has to be warned of, which the report
+/// says as well.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn write(runs: &[Results], output: &Path, plots: &Path) -> Result<()> {
+pub fn write(
+    runs: &[Results],
+    reliability: &Reliability,
+    output: &Path,
+    plots: &Path,
+) -> Result<Vec<String>> {
     let cases = latest(runs);
     fs::create_dir_all(plots).with_context(|| plots.display().to_string())?;
     let images = plot::draw_all(&cases, plots)?;
+    let (conditions, warnings) = conditions(runs);
     let mut text = String::from(HEAD);
-    text.push_str(&machines(runs));
-    text.push_str(&promises::table(&cases));
+    text.push_str(&conditions);
+    text.push_str(&promises::table(&cases, reliability));
     for scenario in &SCENARIOS {
         let own: Vec<&CaseResult> = { cases.iter() }
             .filter(|case| case.scenario == scenario.number)
@@ -44,8 +52,13 @@ pub fn write(runs: &[Results], output: &Path, plots: &Path) -> Result<()> {
                 let _ = writeln!(text, "![{title}]({path})\n");
             }
         }
+        text.push_str(&details(&own));
     }
-    fs::write(output, text).with_context(|| output.display().to_string())
+    text.push_str(&reliability.table());
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    fs::write(output, text).with_context(|| output.display().to_string())?;
+    Ok(warnings)
 }
 
 /// A run's tables without the prose, for the terminal.
@@ -56,6 +69,7 @@ pub fn summary(results: &Results) -> String {
         let own: Vec<&CaseResult> = results.of_scenario(scenario.number).collect();
         if !own.is_empty() {
             text.push_str(&section(scenario, &own));
+            text.push_str(&details(&own));
         }
     }
     text.truncate(text.trim_end().len());
@@ -65,15 +79,23 @@ pub fn summary(results: &Results) -> String {
 const HEAD: &str = "\
 # Benchmarks
 
-Written by `mcr bench report` from results of `mcr bench run`; do not edit. Relays take turns \
-within each trial, each on a fresh bed of network namespaces. A cell is the median of the trials \
-with the lowest and highest in brackets. *Lost* compares what the generator sent, times the copies \
-of each, with what arrived at the sinks; the details say where the rest went. *Published* figures \
-are quoted from reports about other relays on another machine (20 cores, Linux 6.17) and were never \
-measured here. A *copy* is one datagram at one output.
+Written by `mcr bench report` from results of `mcr bench run`; do not edit. `docs/bench.md` says how \
+to repeat it.
 
-`kernel-routing` is kernel multicast routing set up by smcroute: it rewrites nothing. `floor` is a \
-tc program that redirects and does nothing else: the most that the bed itself can do.
+**How to read it.** Relays take turns within each round of trials, so that drift of the machine meets \
+all of them alike. A cell is the median of the trials, with the lowest and the highest in brackets \
+where they differ; *trials* is their number, and a cell that had fewer says so (n = …). A *copy* is \
+one datagram at one output. *Lost* compares what the generator sent, times the copies of each, with \
+what arrived at the sinks; the details below each scenario say where the rest went, hop by hop, and \
+what no hop accounts for (*unexplained*). *CPU* is busy time of all cores, generator and sink \
+included, divided by the copies that arrived: what a relay that loses much does not do well, it does \
+dearly. A ratio is mcr-kernel / mcr-userspace, each divided by the peer.
+
+**Relays.** `mcr-kernel` and `mcr-userspace` are MCR on either path. `kernel-routing` is kernel \
+multicast routing set up by smcroute: it rewrites nothing. `socat` is one process per output. \
+`floor` is a tc program that redirects and does nothing else: the most that the bed itself can do. \
+*Published* figures are quoted from reports about other relays on another machine (20 cores, Linux \
+6.17) and were never measured here.
 
 ";
 
@@ -93,37 +115,56 @@ fn latest(runs: &[Results]) -> Vec<&CaseResult> {
     cases
 }
 
-fn machines(runs: &[Results]) -> String {
-    let mut text = String::new();
+/// Says where the runs were made, and warns when that was not one place and one revision.
+fn conditions(runs: &[Results]) -> (String, Vec<String>) {
+    let mut text = String::from("## Conditions\n\n");
+    let mut warnings = Vec::new();
+    let mut described: Option<&Machine> = None;
     for run in runs {
-        let Machine {
-            cpu,
-            cores,
-            memory_mib,
-            kernel,
-            version,
-            revision,
-            date,
-            settings,
-            peers,
-        } = &run.machine;
-        let revision = revision.as_deref().unwrap_or("unknown revision");
-        let list = |map: &BTreeMap<String, String>| {
-            let pairs = map.iter().map(|(name, value)| format!("{name} {value}"));
-            pairs.collect::<Vec<_>>().join(", ")
-        };
+        let differences = described.map(|first| first.differences(&run.machine));
+        if let Some(names) = differences.as_ref().filter(|names| !names.is_empty()) {
+            let warning = format!(
+                "`{}` ran under other conditions than the first run: {} differ; its figures do \
+                 not stand beside the others",
+                run.command,
+                names.join(", ")
+            );
+            let _ = writeln!(text, "\n**Warning: {warning}.**\n");
+            warnings.push(warning);
+        }
+        if differences.is_none_or(|names| !names.is_empty()) {
+            text.push_str(&machine(&run.machine));
+        }
+        let trials: usize = run.cases.iter().map(|case| case.trials.len()).sum();
         let _ = writeln!(
             text,
-            "- `{}` on {date}: {version} ({revision}), {cpu}, {cores} cores, {} MiB, Linux \
-             {kernel}; {}; {}",
+            "- `{}` on {}: {} trials",
             run.command,
-            number(*memory_mib as f64),
-            list(peers),
-            list(settings),
+            run.machine.date,
+            number(trials as f64)
         );
+        described = described.or(Some(&run.machine));
     }
     text.push('\n');
-    text
+    (text, warnings)
+}
+
+fn machine(machine: &Machine) -> String {
+    let list = |map: &BTreeMap<String, String>| {
+        let pairs = map.iter().map(|(name, value)| format!("{name} {value}"));
+        pairs.collect::<Vec<_>>().join(", ")
+    };
+    let revision = machine.revision.as_deref().unwrap_or("unknown revision");
+    format!(
+        "{}, {} cores, {} MiB of memory, Linux {}. {} ({revision}), {}. {}.\n\n",
+        machine.cpu,
+        machine.cores,
+        number(machine.memory_mib as f64),
+        machine.kernel,
+        machine.version,
+        list(&machine.peers),
+        list(&machine.settings),
+    )
 }
 
 /// The path of a plot as seen from the report's own directory.
@@ -166,10 +207,36 @@ mod tests {
         };
         let output = directory.path().join("BENCHMARKS.md");
         let plots = directory.path().join("docs/bench");
-        write(&[results], &output, &plots).unwrap();
+        let warnings = write(&[results], &Reliability::default(), &output, &plots).unwrap();
+        assert_eq!(warnings, Vec::<String>::new());
         let text = fs::read_to_string(output).unwrap();
         assert!(text.contains("0.20 % lost"), "{text}");
-        assert!(text.contains("| 0 | 15"), "{text}");
+        assert!(text.contains("| 1 | 0 | 15"), "{text}");
         assert!(text.contains("](docs/bench/"), "{text}");
+    }
+
+    #[test]
+    fn parts_of_one_run_merge_and_parts_of_another_machine_are_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let part = |relay, kernel: &str| Results {
+            machine: Machine {
+                kernel: kernel.into(),
+                ..Machine::default()
+            },
+            command: format!("mcr bench run {relay}"),
+            cases: vec![case(relay, 1000)],
+        };
+        let output = directory.path().join("BENCHMARKS.md");
+        let plots = directory.path().join("plots");
+        let write = |parts: &[Results]| {
+            let warnings = write(parts, &Reliability::default(), &output, &plots).unwrap();
+            (warnings, fs::read_to_string(&output).unwrap())
+        };
+        let (warnings, text) = write(&[part("mcr-kernel", "6.1"), part("socat", "6.1")]);
+        assert_eq!(warnings, Vec::<String>::new());
+        assert_eq!(text.matches("Linux 6.1.").count(), 1, "{text}");
+        let (warnings, text) = write(&[part("mcr-kernel", "6.1"), part("socat", "6.2")]);
+        assert!(warnings[0].contains("kernel differ"), "{warnings:?}");
+        assert!(text.contains("**Warning: `mcr bench run socat`"), "{text}");
     }
 }

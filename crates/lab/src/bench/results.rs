@@ -68,9 +68,21 @@ pub struct Trial {
     /// The highest offered rate without loss that a search found, datagrams per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zero_loss_pps: Option<f64>,
+    /// What that search offered on its way, and what was lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<Probe>,
     /// What the receiver found in the sequence numbers, if it looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Sequence>,
+}
+
+/// One step of a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Datagrams offered per second.
+    pub offered_pps: f64,
+    /// Loss in percent.
+    pub loss_percent: f64,
 }
 
 /// Copies that one place dropped.
@@ -99,9 +111,12 @@ pub struct RelayCount {
 /// What a trial cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Seconds from the first command to the last stream relayed.
-    pub configure_seconds: f64,
-    /// Seconds the relay took to accept its whole rule set, where that is one command.
+    /// Seconds from the first command to the last stream relayed; only in the first trial after
+    /// the relay was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configure_seconds: Option<f64>,
+    /// Seconds the relay took to accept its whole rule set, where that is one command; in the same
+    /// trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_seconds: Option<f64>,
     /// Busy seconds of each core during the trial.
@@ -251,16 +266,19 @@ impl Results {
         serde_json::from_str(&text).with_context(|| file.display().to_string())
     }
 
-    /// Writes the results, making the directory if need be.
+    /// Writes the results, making the directory if need be. The file is the old one or the new
+    /// one, never half of it.
     ///
     /// # Errors
     /// When the file system refuses.
     pub fn write(&self, file: &Path) -> Result<()> {
         if let Some(directory) = file.parent() {
-            fs::create_dir_all(directory)?;
+            fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
         }
         let text = serde_json::to_string_pretty(self)?;
-        fs::write(file, text + "\n").with_context(|| file.display().to_string())
+        let unfinished = file.with_extension("unfinished");
+        fs::write(&unfinished, text + "\n").with_context(|| unfinished.display().to_string())?;
+        fs::rename(&unfinished, file).with_context(|| file.display().to_string())
     }
 
     /// The measured cases of one scenario.

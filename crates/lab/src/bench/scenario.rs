@@ -2,18 +2,21 @@
 
 mod cases;
 
-use super::bed::BedKind;
-use super::plan::Plan;
 use super::relay::{Relay, Tools};
-use super::trial::{Load, Measure};
+use super::trial::{Load, Shape};
+
+/// Trials of a case, where nothing else is said.
+const TRIALS: u32 = 5;
+/// The same in a quick run.
+const QUICK_TRIALS: u32 = 3;
 
 /// What a run of the bench is asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Numbers of the scenarios.
     pub scenarios: Vec<u8>,
-    /// Trials of each case.
-    pub trials: u32,
+    /// Trials of each case; `None` for as many as each case plans.
+    pub trials: Option<u32>,
     /// Seconds of a trial whose length is not part of the scenario.
     pub seconds: f64,
     /// A subset for a few minutes: fewer points, shorter trials.
@@ -36,8 +39,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             scenarios: SCENARIOS.iter().map(|scenario| scenario.number).collect(),
-            trials: 5,
-            seconds: 3.0,
+            trials: None,
+            seconds: 2.0,
             quick: false,
             relays: Relay::ALL.to_vec(),
             streams: Vec::new(),
@@ -58,6 +61,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it shows, one line for people.
     pub title: &'static str,
+    /// What is offered where, and which core pays, for the report.
+    pub about: &'static str,
     cases: fn(&Options) -> Vec<Case>,
 }
 
@@ -82,60 +87,100 @@ pub const SCENARIOS: [Scenario; 10] = [
         number: 1,
         name: "one-stream",
         title: "One stream at 50,000, 200,000 and 400,000 packets per second",
+        about: "\
+            Bed: sender, relay and sink in a row of veth pairs, the machine as it is; the \
+            generator is bound to core 0, the scheduler places everything else. 1024-byte \
+            payloads; 100,000 packets at the lowest rate, 1,000,000 at the others.",
         cases: cases::one_stream,
     },
     Scenario {
         number: 2,
         name: "long-run",
         title: "9,000,000 packets at 150,000 packets per second",
+        about: "\
+            Bed as in 1; a minute per trial. A relay whose queues slowly fill shows it here.",
         cases: cases::long_run,
     },
     Scenario {
         number: 3,
         name: "streams",
         title: "1 to 150 streams at 2,000 and 5,000 packets per second each",
+        about: "\
+            Bed as in 1; every stream is a rule of its own with a group and port of its own, \
+            10,000 packets each.",
         cases: cases::streams,
     },
     Scenario {
         number: 4,
         name: "density",
         title: "50 streams of 3,000 packets per second over two bridges",
+        about: "\
+            Bed: two bridges with IGMP snooping, nothing routes between them, one sink that \
+            joins all groups. Every trial starts the relay anew. MCR runs one daemon, socat one \
+            process per stream.",
         cases: cases::density,
     },
     Scenario {
         number: 5,
         name: "fan-out",
         title: "One stream to 3, 10, 31, 50 and 200 outputs",
+        about: "\
+            Loss on the bed of 1; capacity (pps max) on the bed of 7. Kernel routing can copy \
+            to different links only and stops at 31: it gets a veth pair for each output, a \
+            lighter task than one link for all.",
         cases: cases::fan_out,
     },
     Scenario {
         number: 6,
         name: "pipeline",
         title: "Three relays in a row, 1400 bytes",
+        about: "\
+            Bed: sender, three relays and a sink in a row, each relay a daemon of its own in a \
+            namespace of its own, on the machine as it is: with two cores the three share them \
+            with the generator.",
         cases: cases::pipeline,
     },
     Scenario {
         number: 7,
         name: "capacity",
         title: "Capacity of one core, one stream to one output",
+        about: "\
+            Bed: the generator has core 0, and core 1 does all the rest: the relay's receive \
+            softirq, the relay, its egress and the counter at the sink. The generator offers \
+            more than any relay forwards (pps max), except in the search for the highest rate \
+            without loss (zero loss). With GRO off the relay gets and sends single packets; \
+            with GRO on its input merges packets of one flow (`rx-udp-gro-forwarding`) and its \
+            output may segment.",
         cases: cases::capacity,
     },
     Scenario {
         number: 8,
         name: "latency",
         title: "Latency at fixed rates and shares of capacity; replication skew",
+        about: "\
+            Bed as in 1, `mcr receive` with ordinary sockets at the sink; from the intended \
+            send time of each packet to the kernel's receive timestamp at the sink, so a late \
+            generator counts against everybody alike. Shares are of each relay's own zero-loss \
+            rate.",
         cases: cases::latency,
     },
     Scenario {
         number: 9,
         name: "scale",
         title: "1 to 10,000 rules: time to add, memory, capacity",
+        about: "\
+            Bed as in 7. Every trial starts the relay anew with this many rules; the load is \
+            one stream, the first rule's. MCR accepts all rules in one `mcr apply`.",
         cases: cases::scale,
     },
     Scenario {
         number: 10,
         name: "foreign-source",
         title: "Two bridges and a source that no route leads back to",
+        about: "\
+            Bed as in 4; the sender's address (192.0.2.77) is one that no route of the relay's \
+            host leads back to, and the host checks that (`rp_filter` 1), as routers do. A \
+            relay on UDP sockets or kernel routing never sees such a packet.",
         cases: cases::foreign_source,
     },
 ];
@@ -147,19 +192,37 @@ pub struct Case {
     pub scenario: u8,
     /// What is varied, for the report.
     pub parameters: Vec<(&'static str, String)>,
-    /// Where.
-    pub bed: BedKind,
-    /// Streams and copies.
-    pub plan: Plan,
+    /// What it is measured on. Cases of one shape in a row share beds and relays.
+    pub shape: Shape,
     /// The offered load; for [`Offer::Share`] without its rate, for [`Offer::ZeroLoss`] with the
     /// highest one.
     pub load: Load,
     /// How it is offered.
     pub offer: Offer,
-    /// What is looked at.
-    pub measure: Measure,
+    /// Every trial starts the relay anew, on a new bed: what it takes to start is a figure.
+    pub fresh: bool,
+    /// Trials planned for MCR and for its peers.
+    pub trials: (u32, u32),
     /// Which relays.
     pub relays: Vec<Relay>,
+}
+
+impl Case {
+    /// How many trials a relay gets.
+    #[must_use]
+    pub fn trials(&self, relay: &Relay, options: &Options) -> u32 {
+        let planned = if relay.is_own() {
+            self.trials.0
+        } else {
+            self.trials.1
+        };
+        let planned = if options.quick {
+            planned.min(QUICK_TRIALS)
+        } else {
+            planned
+        };
+        options.trials.unwrap_or(planned)
+    }
 }
 
 /// How a load is offered.

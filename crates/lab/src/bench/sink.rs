@@ -1,7 +1,8 @@
 //! Counting at the sinks without sockets: an nftables rule at netdev ingress, which costs less than
 //! any socket and cannot be the bottleneck before the link is.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
@@ -10,14 +11,33 @@ use serde_json::Value;
 use super::bed::Bed;
 use crate::namespace::Namespace;
 
-/// Bytes of IPv4 and UDP headers, as nftables counts them at ingress.
-const HEADERS: u64 = 28;
+/// Counters, what they count, and the bytes of IP and UDP headers there, as nftables counts them at
+/// ingress.
+const COUNTERS: [(&str, &str, u64); 2] = [
+    ("arrived4", "ip daddr 224.0.0.0/4", 28),
+    ("arrived6", "ip6 daddr ff00::/8", 48),
+];
 
 /// Counters at every sink of a bed. They go with the bed.
 #[derive(Debug)]
 pub struct SinkCounters {
     namespaces: Vec<Namespace>,
-    payload: u64,
+}
+
+/// What arrived so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrived {
+    /// Bytes of UDP payload.
+    bytes: u64,
+}
+
+impl Arrived {
+    /// Counts the datagrams that came since `before`, all of `payload` bytes, each segment of a
+    /// super-packet.
+    #[must_use]
+    pub fn datagrams_since(self, before: Self, payload: usize) -> u64 {
+        (self.bytes - before.bytes) / payload as u64
+    }
 }
 
 /// What happens to a datagram once it is counted.
@@ -30,26 +50,31 @@ pub enum After {
 }
 
 impl SinkCounters {
-    /// Starts counting multicast datagrams of `payload` bytes at every sink.
+    /// Starts counting multicast datagrams at every sink.
     ///
     /// # Errors
     /// When `nft` refuses.
-    pub fn install(bed: &Bed, payload: usize, after: After) -> Result<Self> {
+    pub fn install(bed: &Bed, after: After) -> Result<Self> {
         let verdict = match after {
             After::Drop => "drop",
             After::Accept => "accept",
         };
         let mut namespaces: Vec<Namespace> = Vec::new();
         for (namespace, link) in &bed.sinks {
-            // Chains of one namespace share the counter.
-            let rules = format!(
+            let mut rules = format!(
                 "add table netdev bench\n\
-                 add counter netdev bench arrived\n\
                  add chain netdev bench {link} {{ type filter hook ingress device \"{link}\" \
-                 priority 0; }}\n\
-                 add rule netdev bench {link} ip daddr 224.0.0.0/4 udp dport 5000-65535 \
-                 counter name arrived {verdict}\n"
+                 priority 0; }}\n"
             );
+            // Chains of one namespace share the counters.
+            for (name, what, _) in COUNTERS {
+                let _ = write!(
+                    rules,
+                    "add counter netdev bench {name}\n\
+                     add rule netdev bench {link} {what} udp dport 5000-65535 \
+                     counter name {name} {verdict}\n"
+                );
+            }
             nft(namespace, &rules)?;
             if namespaces
                 .iter()
@@ -58,31 +83,28 @@ impl SinkCounters {
                 namespaces.push(namespace.clone());
             }
         }
-        Ok(Self {
-            namespaces,
-            payload: payload as u64,
-        })
+        Ok(Self { namespaces })
     }
 
-    /// Counts the datagrams that arrived so far, each segment of a super-packet.
+    /// Reads what arrived so far.
     ///
     /// # Errors
     /// When `nft` does not answer.
-    pub fn arrived(&self) -> Result<u64> {
-        let counts = self.namespaces.iter().map(|namespace| self.read(namespace));
-        counts.sum()
-    }
-
-    fn read(&self, namespace: &Namespace) -> Result<u64> {
-        let text = namespace.tool("nft", "-j list counter netdev bench arrived")?;
-        let reply: Value = serde_json::from_str(&text)?;
-        let all = reply["nftables"].as_array().context("nft -j: no list")?;
-        let counter = all.iter().find_map(|entry| entry.get("counter"));
-        let counter = counter.context("nft -j: no counter")?;
-        let number = |name: &str| counter[name].as_u64().context("nft -j: no number");
-        let (packets, bytes) = (number("packets")?, number("bytes")?);
-        // A super-packet is one packet with one pair of headers and many payloads.
-        Ok(bytes.saturating_sub(packets * HEADERS) / self.payload)
+    pub fn arrived(&self) -> Result<Arrived> {
+        let mut total = Arrived::default();
+        for namespace in &self.namespaces {
+            let text = namespace.tool("nft", "-j list counters table netdev bench")?;
+            let reply: Value = serde_json::from_str(&text)?;
+            let all = reply["nftables"].as_array().context("nft -j: no list")?;
+            for counter in all.iter().filter_map(|entry| entry.get("counter")) {
+                let number = |name: &str| counter[name].as_u64().context("nft -j: no number");
+                let known = { COUNTERS.iter() }.find(|(name, ..)| counter["name"] == *name);
+                let (.., headers) = known.context("nft -j: a strange counter")?;
+                // A super-packet is one packet with one pair of headers and many payloads.
+                total.bytes += number("bytes")?.saturating_sub(number("packets")? * headers);
+            }
+        }
+        Ok(total)
     }
 }
 

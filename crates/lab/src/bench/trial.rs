@@ -1,4 +1,4 @@
-//! One trial: a fresh bed, a fresh relay, an offered load, and everything counted on the way.
+//! One trial: a bed with a relay, an offered load, and everything counted on the way.
 
 mod receiver;
 
@@ -12,7 +12,7 @@ use super::hops::Hops;
 use super::plan::Plan;
 use super::relay::{Relay, Running, Tools};
 use super::results::{Cost, Drops, RelayCount, Trial};
-use super::sink::{After, SinkCounters};
+use super::sink::{After, Arrived, SinkCounters};
 use super::usage;
 use crate::binary;
 use crate::link;
@@ -27,6 +27,10 @@ const BURST: u16 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long the relay gets to relay its first datagram of every stream.
 const START: Duration = Duration::from_secs(60);
+/// How long a foreign source is tried: there the question is whether a relay relays at all.
+const START_FOREIGN: Duration = Duration::from_secs(3);
+/// Bytes of payload of the datagrams that try whether a stream passes.
+const PROBE_SIZE: usize = 64;
 
 /// What is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,8 +43,17 @@ pub struct Load {
     pub seconds: f64,
     /// Bytes of UDP payload.
     pub size: usize,
-    /// Streams that get it, the first ones; at most as many as the plan has.
-    pub streams: u16,
+}
+
+impl Load {
+    /// Seconds that it takes to offer.
+    #[must_use]
+    pub fn length(&self) -> f64 {
+        match (self.count, self.rate_pps) {
+            (Some(count), Some(rate)) => count as f64 / rate,
+            _ => self.seconds,
+        }
+    }
 }
 
 /// What is looked at beside the counts.
@@ -52,123 +65,135 @@ pub enum Measure {
     Receive,
 }
 
-/// A trial to run.
-#[derive(Clone, Debug)]
-pub struct Setup<'a> {
-    /// The relay.
-    pub relay: &'a Relay,
+/// What a stage is built for. Trials of one shape can share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
     /// The bed.
     pub bed: BedKind,
-    /// Streams and copies.
+    /// Streams and copies that the relay is set up for.
     pub plan: Plan,
-    /// The offered load.
-    pub load: Load,
+    /// Streams that get load, the first ones; at most as many as the plan has.
+    pub streams: u16,
     /// What is looked at.
     pub measure: Measure,
-    /// What the relay needs.
-    pub tools: &'a Tools,
 }
 
 /// A bed with a relay that relays; load can be offered to it any number of times.
-pub struct Stage<'a> {
-    setup: &'a Setup<'a>,
+#[derive(Debug)]
+pub struct Stage {
+    relay: Relay,
+    shape: Shape,
     // Fields drop in this order: the relay before the bed it stands on.
     running: Running,
     counters: SinkCounters,
     _members: Vec<Receiver>,
     bed: Bed,
-    configure_seconds: f64,
+    processes: usize,
+    configured: Option<Duration>,
 }
 
-/// Runs one trial.
-///
-/// # Errors
-/// When bed, relay or generator fail.
-pub fn run(setup: &Setup<'_>) -> Result<Trial> {
-    Stage::prepare(setup)?.offer(setup.load)
-}
-
-impl<'a> Stage<'a> {
+impl Stage {
     /// Makes the bed, starts the relay and waits until every stream passes.
     ///
     /// # Errors
     /// When a step fails, or a stream does not pass in time.
-    pub fn prepare(setup: &'a Setup<'a>) -> Result<Self> {
-        let bed = Bed::new(setup.relay.bed_for(setup.bed, setup.plan))?;
-        let after = match setup.measure {
+    pub fn prepare(relay: &Relay, shape: Shape, tools: &Tools) -> Result<Self> {
+        let bed = Bed::new(relay.bed_for(shape.bed, shape.plan))?;
+        let after = match shape.measure {
             Measure::Count => After::Drop,
             Measure::Receive => After::Accept,
         };
-        let counters = SinkCounters::install(&bed, setup.load.size, after)?;
-        let members = join_at_sinks(&bed, setup)?;
+        let counters = SinkCounters::install(&bed, after)?;
+        let members = join_at_sinks(&bed, relay, shape.plan)?;
         let start = Instant::now();
-        let running = setup.relay.start(&bed, setup.plan, setup.tools)?;
+        let running = relay.start(&bed, shape.plan, tools)?;
         let mut stage = Self {
-            setup,
+            relay: relay.clone(),
+            shape,
             running,
             counters,
             _members: members,
             bed,
-            configure_seconds: 0.0,
+            processes: 0,
+            configured: None,
         };
         match stage.wait_until_every_stream_passes() {
-            // There the question is whether a relay relays at all.
-            Err(_) if setup.bed == BedKind::ForeignSource => {}
+            Err(_) if shape.bed == BedKind::ForeignSource => {}
             passed => passed?,
         }
-        stage.configure_seconds = start.elapsed().as_secs_f64();
+        stage.configured = Some(start.elapsed());
+        stage.processes = stage.running.processes().len();
         Ok(stage)
+    }
+
+    /// The relay that stands here.
+    #[must_use]
+    pub const fn relay(&self) -> &Relay {
+        &self.relay
+    }
+
+    /// Says whether no load was counted here yet.
+    #[must_use]
+    pub const fn is_cold(&self) -> bool {
+        self.configured.is_some()
+    }
+
+    /// Says whether all processes of the relay are still there.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.running.processes().len() >= self.processes
     }
 
     /// Sends one datagram of every stream, again and again, until all copies of one round arrive.
     fn wait_until_every_stream_passes(&self) -> Result<()> {
-        let plan = self.setup.plan;
-        let streams = self.setup.load.streams;
-        let sender = Sender::open((&self.bed.sender, "veth0"), self.bed.source.into())?;
-        let payload = vec![0; self.setup.load.size];
+        let (plan, streams) = (self.shape.plan, self.shape.streams);
+        let source = self.bed.source(plan.family);
+        let sender = Sender::open((&self.bed.sender, "veth0"), source)?;
+        let payload = [0; PROBE_SIZE];
         let wanted = self.copies() * u64::from(streams);
-        let what = format!("{} relays every stream", self.setup.relay);
-        let patience = match self.setup.bed {
-            BedKind::ForeignSource => Duration::from_secs(5),
+        let what = format!("{} relays every stream", self.relay);
+        let patience = match self.shape.bed {
+            BedKind::ForeignSource => START_FOREIGN,
             _ => START,
         };
         wait::some_within(patience, &what, || {
             let before = self.counters.arrived().ok()?;
             for stream in 1..=streams {
                 let to = plan.input(stream);
-                sender.send(to.group.into(), to.port, &payload).ok()?;
+                sender.send(to.group, to.port, &payload).ok()?;
                 if stream % BURST == 0 {
                     std::thread::sleep(PAUSE);
                 }
             }
-            let arrived = self.arrivals_end(before, wanted).ok()? - before;
+            let arrived = self.arrivals_end(before, wanted, PROBE_SIZE).ok()?;
             (arrived >= wanted).then_some(())
         })
     }
 
     /// Copies of one datagram that reach the sinks when nothing is lost.
     fn copies(&self) -> u64 {
-        let each = match self.setup.bed {
+        let each = match self.shape.bed {
             // Every sink joins every group.
             BedKind::DualBridge { .. } | BedKind::ForeignSource => self.bed.sinks.len() as u64,
             _ => 1,
         };
-        u64::from(self.setup.plan.outputs) * each
+        u64::from(self.shape.plan.outputs) * each
     }
 
     /// Offers a load and counts what becomes of it.
     ///
     /// # Errors
     /// When the generator or a counter fails.
-    pub fn offer(&self, load: Load) -> Result<Trial> {
+    pub fn offer(&mut self, load: Load) -> Result<Trial> {
         let load_average = usage::load_average();
-        let receiver = receiver::start(&self.bed, self.setup)?;
+        let receiver = receiver::start(&self.bed, &self.relay, self.shape)?;
         let before = self.snapshot()?;
         let report = self.send(load)?;
         let expected = report.sent.packets * self.copies();
         let loaded = self.running.processes();
-        let delivered = self.arrivals_end(before.arrived, expected)? - before.arrived;
+        let delivered = self.arrivals_end(before.arrived, expected, load.size)?;
         let after = self.snapshot()?;
+        let configured = self.configured.take();
         let mut trial = Trial {
             sent: report.sent.packets,
             seconds: report.seconds,
@@ -176,8 +201,10 @@ impl<'a> Stage<'a> {
             delivered,
             drops: after.hops.drops_since(&before.hops, self.copies()),
             cost: Cost {
-                configure_seconds: self.configure_seconds,
-                apply_seconds: self.running.apply().map(|time| time.as_secs_f64()),
+                configure_seconds: configured.map(|time| time.as_secs_f64()),
+                apply_seconds: configured
+                    .and(self.running.apply())
+                    .map(|time| time.as_secs_f64()),
                 busy_seconds: difference(&after.busy, &before.busy),
                 process_seconds: after.process_seconds - before.process_seconds,
                 memory_kib: usage::memory_kib(&loaded),
@@ -193,17 +220,28 @@ impl<'a> Stage<'a> {
         Ok(trial)
     }
 
+    /// Offers a load that nobody looks at, so that the next one meets warm caches and clocks.
+    ///
+    /// # Errors
+    /// When the generator or a counter fails.
+    pub fn warm_up(&self, load: Load) -> Result<()> {
+        let before = self.counters.arrived()?;
+        let report = self.send(load)?;
+        let expected = report.sent.packets * self.copies();
+        self.arrivals_end(before, expected, load.size).map(drop)
+    }
+
     fn send(&self, load: Load) -> Result<SendReport> {
-        let plan = self.setup.plan;
-        let input = plan.input(1);
+        let plan = self.shape.plan;
         let mut command = self
             .bed
             .sender
             .command_on(Some(GENERATOR_CORE), binary::mcr()?);
         command.arg("send");
-        command.arg(format!("{}%veth0:{}", input.group, input.port));
-        command.args(["--json", "--source", &self.bed.source.to_string()]);
-        command.args(["--streams", &load.streams.to_string()]);
+        command.arg(plan.input(1).on("veth0"));
+        command.args(["--json", "--source"]);
+        command.arg(self.bed.source(plan.family).to_string());
+        command.args(["--streams", &self.shape.streams.to_string()]);
         command.args(["--size", &load.size.to_string()]);
         match load.rate_pps {
             Some(rate) => command.args(["--rate", &format!("{rate:.3}")]),
@@ -213,11 +251,7 @@ impl<'a> Stage<'a> {
             Some(count) => command.args(["--count", &count.to_string()]),
             None => command.args(["--duration", &load.seconds.to_string()]),
         };
-        let longest = match (load.count, load.rate_pps) {
-            (Some(count), Some(rate)) => count as f64 / rate,
-            _ => load.seconds,
-        };
-        let patience = Duration::from_secs_f64(longest * 2.0 + 30.0);
+        let patience = Duration::from_secs_f64(load.length() * 2.0 + 30.0);
         let finished = Process::start(command)?.wait(patience)?;
         // Status 5 says that the kernel refused packets; the report has how many.
         ensure!(
@@ -229,13 +263,18 @@ impl<'a> Stage<'a> {
             .with_context(|| format!("mcr send --json: {}", finished.stdout))
     }
 
-    /// Waits until all is there or arrivals have ended, and hands back the sinks' count.
-    fn arrivals_end(&self, before: u64, wanted: u64) -> Result<u64> {
-        let mut last = self.counters.arrived()?;
-        let mut since = Instant::now();
-        while last - before < wanted && since.elapsed() < QUIET {
-            std::thread::sleep(Duration::from_millis(5));
+    /// Waits until all is there or arrivals have ended, and hands back how many datagrams of
+    /// `size` bytes came since `before`.
+    fn arrivals_end(&self, before: Arrived, wanted: u64, size: usize) -> Result<u64> {
+        let count = || {
             let now = self.counters.arrived()?;
+            anyhow::Ok(now.datagrams_since(before, size))
+        };
+        let mut last = count()?;
+        let mut since = Instant::now();
+        while last < wanted && since.elapsed() < QUIET {
+            std::thread::sleep(Duration::from_millis(5));
+            let now = count()?;
             if now != last {
                 (last, since) = (now, Instant::now());
             }
@@ -285,7 +324,7 @@ impl<'a> Stage<'a> {
 }
 
 /// Where a bridge snoops, sinks have to join to get anything.
-fn join_at_sinks(bed: &Bed, setup: &Setup<'_>) -> Result<Vec<Receiver>> {
+fn join_at_sinks(bed: &Bed, relay: &Relay, plan: Plan) -> Result<Vec<Receiver>> {
     let mut members = Vec::new();
     if !matches!(
         bed.kind,
@@ -294,14 +333,14 @@ fn join_at_sinks(bed: &Bed, setup: &Setup<'_>) -> Result<Vec<Receiver>> {
         return Ok(members);
     }
     for (namespace, link) in &bed.sinks {
-        for stream in setup.plan.numbers() {
-            for to in setup.plan.outputs(stream) {
+        for stream in plan.numbers() {
+            for to in plan.outputs(stream) {
                 let end: link::End<'_> = (namespace, link);
-                members.push(Receiver::join(end, to.group.into(), to.port)?);
+                members.push(Receiver::join(end, to.group, to.port)?);
             }
-            if setup.relay.keeps_groups() {
-                let to = setup.plan.input(stream);
-                members.push(Receiver::join((namespace, link), to.group.into(), to.port)?);
+            if relay.keeps_groups() {
+                let to = plan.input(stream);
+                members.push(Receiver::join((namespace, link), to.group, to.port)?);
             }
         }
     }
@@ -314,7 +353,7 @@ fn difference(after: &[f64], before: &[f64]) -> Vec<f64> {
 }
 
 struct Snapshot {
-    arrived: u64,
+    arrived: Arrived,
     hops: Hops,
     relay: Option<RelayCount>,
     process_seconds: f64,

@@ -1,14 +1,16 @@
 //! `mcr bench`: measures relays side by side, compares runs, writes the report.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::bench::engine::{self, Progress};
+use lab::bench::engine::{self, Progress, Watch};
+use lab::bench::estimate::Estimate;
 use lab::bench::relay::{Relay, Tools};
+use lab::bench::reliability::Reliability;
 use lab::bench::results::Results;
 use lab::bench::scenario::{Options, SCENARIOS, Scenario};
 use lab::bench::{compare, report};
@@ -46,11 +48,11 @@ struct RunArgs {
     /// A relay of yours: SCRIPT start RULES prints its process ids, SCRIPT stop ends it
     #[arg(long, value_name = "NAME=SCRIPT", value_parser = relay)]
     relay: Vec<Relay>,
-    /// Trials of each case
+    /// Trials of each case [default: 5, and 1 or 3 of those that last long]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: Option<u32>,
     /// Seconds of a trial whose length is not part of the scenario
-    #[arg(long, value_name = "S", default_value_t = 3.0)]
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
     /// A subset of a few minutes: fewer points, shorter trials, 3 of each
     #[arg(long)]
@@ -94,12 +96,16 @@ struct CompareArgs {
 /// Write tables and plots of runs beside the published figures.
 #[derive(Debug, clap::Args)]
 struct ReportArgs {
-    /// Results of `mcr bench run`; a later file replaces a scenario of an earlier one
+    /// Results of `mcr bench run`, parts of one run or several; a later file replaces cases of an
+    /// earlier one
     #[arg(value_name = "FILE", default_value = "target/bench/results.json")]
     results: Vec<PathBuf>,
     /// The report
     #[arg(short, long, value_name = "FILE", default_value = "BENCHMARKS.md")]
     output: PathBuf,
+    /// What faults cost, of `make reliability` [default: target/bench/reliability.json, if there]
+    #[arg(long, value_name = "FILE")]
+    reliability: Option<PathBuf>,
     /// Directory for the plots
     #[arg(long, value_name = "DIRECTORY", default_value = "docs/bench")]
     plots: PathBuf,
@@ -121,7 +127,12 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         Action::Report(args) => {
             let results = args.results.iter().map(|file| read(file));
             let results = results.collect::<Result<Vec<_>, _>>()?;
-            report::write(&results, &args.output, &args.plots).map_err(unavailable)?;
+            let reliability = reliability(args.reliability.as_deref())?;
+            let (output, plots) = (&args.output, &args.plots);
+            let warnings = report::write(&results, &reliability, output, plots);
+            for warning in warnings.map_err(unavailable)? {
+                eprintln!("warning: {warning}");
+            }
             eprintln!("wrote {}", args.output.display());
             Ok(ExitCode::SUCCESS)
         }
@@ -137,17 +148,23 @@ fn measure(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let bar = progress_bar();
-    let mut watch = |progress: Progress<'_>| {
-        anyhow::ensure!(!stop.load(Ordering::Relaxed), "interrupted");
-        show(&bar, progress);
-        Ok(())
-    };
+    let options = options(args);
     let command: Vec<String> = std::env::args().skip(1).collect();
     let command = format!("mcr {}", command.join(" "));
-    let results = engine::run(&options(args), &command, &mut watch).map_err(unavailable)?;
-    bar.finish_and_clear();
-    results.write(&args.output).map_err(unavailable)?;
+    announce(&options);
+    let mut watch = Terminal {
+        bar: progress_bar(),
+        stop,
+        output: &args.output,
+        kept: 0,
+    };
+    let outcome = engine::run(&options, &command, &mut watch);
+    watch.bar.finish_and_clear();
+    let results = outcome.map_err(|error| {
+        let kept = watch.kept;
+        let file = args.output.display();
+        unavailable(error.context(format!("ended early; {kept} trials are kept in {file}")))
+    })?;
     if json {
         render::json(&results)?;
     } else {
@@ -155,6 +172,53 @@ fn measure(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
         eprintln!("wrote {}", args.output.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what will run and how long it will take.
+fn announce(options: &Options) {
+    let estimate = Estimate::of(&engine::cases(options), options);
+    for (number, trials, seconds) in estimate.scenarios() {
+        let name = { SCENARIOS.iter() }.find(|scenario| scenario.number == *number);
+        let name = name.map_or("", |scenario| scenario.name);
+        eprintln!(
+            "{number:2} {name:15} {trials:5} trials {:>7}",
+            minutes(*seconds)
+        );
+    }
+    let (trials, seconds) = (estimate.trials(), estimate.seconds());
+    eprintln!(
+        "   {:15} {trials:5} trials {:>7} min:s, estimated",
+        "all",
+        minutes(seconds)
+    );
+}
+
+fn minutes(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+/// Shows how far a run is and keeps what it has.
+struct Terminal<'a> {
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    output: &'a Path,
+    /// Trials in the file.
+    kept: usize,
+}
+
+impl Watch for Terminal<'_> {
+    fn trial(&mut self, progress: Progress<'_>) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
+        show(&self.bar, progress);
+        Ok(())
+    }
+
+    fn keep(&mut self, results: &Results) -> anyhow::Result<()> {
+        results.write(self.output)?;
+        self.kept = results.cases.iter().map(|case| case.trials.len()).sum();
+        Ok(())
+    }
 }
 
 fn options(args: &RunArgs) -> Options {
@@ -170,7 +234,7 @@ fn options(args: &RunArgs) -> Options {
         } else {
             args.scenarios.clone()
         },
-        trials: args.trials.unwrap_or(if args.quick { 3 } else { 5 }),
+        trials: args.trials,
         seconds: if args.quick { 1.0 } else { args.seconds },
         quick: args.quick,
         relays,
@@ -189,21 +253,34 @@ fn progress_bar() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let template = "{wide_bar} {pos}/{len} trials, {eta} left\n{msg}";
+    let template = "{wide_bar} {pos}/{len} trials\n{msg}";
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     ProgressBar::new(0).with_style(style)
 }
 
 fn show(bar: &ProgressBar, progress: Progress<'_>) {
+    let left = minutes(progress.seconds_left);
+    let Progress {
+        done, total, now, ..
+    } = progress;
     if bar.is_hidden() {
-        eprintln!("{}/{}: {}", progress.done + 1, progress.total, progress.now);
+        eprintln!("{}/{total}, {left} left: {now}", done + 1);
     }
-    bar.set_length(progress.total as u64);
-    bar.set_position(progress.done as u64);
-    bar.set_message(progress.now.to_owned());
+    bar.set_length(total as u64);
+    bar.set_position(done as u64);
+    bar.set_message(format!("{left} left: {now}"));
 }
 
-fn read(file: &std::path::Path) -> Result<Results, Failure> {
+fn reliability(file: Option<&Path>) -> Result<Reliability, Failure> {
+    let usual = Path::new("target/bench/reliability.json");
+    match file {
+        Some(file) => Reliability::read(file).map_err(unavailable),
+        None if usual.exists() => Reliability::read(usual).map_err(unavailable),
+        None => Ok(Reliability::default()),
+    }
+}
+
+fn read(file: &Path) -> Result<Results, Failure> {
     Results::read(file).map_err(unavailable)
 }
 

@@ -1,14 +1,14 @@
 //! MCR itself, on one path, by its command line.
 
 use std::fmt::Write;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::{Running, Tools};
 use crate::bench::bed::Bed;
-use crate::bench::plan::{Address, Plan};
+use crate::bench::plan::Plan;
 use crate::bench::results::RelayCount;
 use crate::daemon::{Daemon, Options};
 
@@ -31,8 +31,8 @@ pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<
         daemons.push(daemon);
     }
     let roots = daemons.iter().map(Daemon::id).collect();
-    let daemons = Rc::new(daemons);
-    let held = Rc::clone(&daemons);
+    let daemons = Arc::new(daemons);
+    let held = Arc::clone(&daemons);
     let mut running = Running::new(roots, move || drop(held));
     running.apply = Some(apply);
     running.count = Box::new(move || count(&daemons).map(Some));
@@ -45,35 +45,21 @@ fn config(bed: &Bed, plan: Plan, place: usize) -> String {
     let last = place + 1 == bed.relays.len();
     let mut text = String::from("version = 1\n");
     for stream in plan.numbers() {
-        let input = passing(plan.input(stream), place);
+        let input = plan.input(stream).after(place);
         let outputs: Vec<String> = if last {
             let egresses = bed.egresses.iter().cycle();
             let outputs = plan.outputs(stream).zip(egresses);
-            outputs.map(|(to, link)| endpoint(to, link)).collect()
+            outputs.map(|(to, link)| to.on(link)).collect()
         } else {
-            vec![endpoint(passing(plan.input(stream), place + 1), "veth2")]
+            vec![plan.input(stream).after(place + 1).on("veth2")]
         };
-        let input = endpoint(input, "veth1");
+        let input = input.on("veth1");
         let _ = write!(
             text,
             "[[rule]]\nname = \"s{stream}\"\ninput = {input:?}\noutputs = {outputs:?}\n"
         );
     }
     text
-}
-
-/// Where a stream comes in at a place in a row.
-pub(super) fn passing(input: Address, place: usize) -> Address {
-    let [first, second, third, fourth] = input.group.octets();
-    let second = second + place as u8;
-    Address {
-        group: [first, second, third, fourth].into(),
-        ..input
-    }
-}
-
-fn endpoint(address: Address, link: &str) -> String {
-    format!("{}%{link}:{}", address.group, address.port)
 }
 
 /// What the first relay of a row received and the last one sent; drops of all.

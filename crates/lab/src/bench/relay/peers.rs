@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
 
-use super::mcr::passing;
 use super::{Running, Tools};
 use crate::bench::bed::Bed;
-use crate::bench::plan::{Address, Plan};
+use crate::bench::plan::{Address, Family, Plan};
 use crate::link;
 use crate::namespace::Namespace;
 use crate::process::Process;
@@ -23,9 +23,9 @@ pub(super) fn socat(bed: &Bed, plan: Plan) -> Result<Running> {
         let last = place + 1 == bed.relays.len();
         let before = processes.len();
         for stream in plan.numbers() {
-            let from = passing(plan.input(stream), place);
+            let from = plan.input(stream).after(place);
             if !last {
-                let to = passing(plan.input(stream), place + 1);
+                let to = plan.input(stream).after(place + 1);
                 processes.push(one_socat(bed, relay, from, to, "veth2")?);
                 continue;
             }
@@ -34,7 +34,7 @@ pub(super) fn socat(bed: &Bed, plan: Plan) -> Result<Running> {
                 processes.push(one_socat(bed, relay, from, to, link)?);
             }
         }
-        wait_for_sockets(relay, processes.len() - before)?;
+        wait_for_sockets(relay, plan.family, processes.len() - before)?;
     }
     let roots = processes.iter().map(Process::id).collect();
     Ok(Running::new(roots, move || drop(processes)))
@@ -48,17 +48,29 @@ fn one_socat(
     egress: &str,
 ) -> Result<Process> {
     let mut command = relay.command_on(bed.relay_core(), "socat");
-    command.arg("-u").arg(format!(
-        "UDP4-RECV:{port},bind={group},ip-add-membership={group}:veth1,reuseaddr",
-        port = from.port,
-        group = from.group,
-    ));
-    command.arg(format!(
-        "UDP4-DATAGRAM:{}:{},ip-multicast-if={},ip-multicast-ttl=16,ip-multicast-loop=0",
-        to.group,
-        to.port,
-        address_of(relay, egress)?,
-    ));
+    let (from_port, to_port) = (from.port, to.port);
+    command.arg("-u");
+    match (from.group, to.group) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let source = address_of(relay, egress)?;
+            command.arg(format!(
+                "UDP4-RECV:{from_port},bind={from},ip-add-membership={from}:veth1,reuseaddr"
+            ));
+            command.arg(format!(
+                "UDP4-DATAGRAM:{to}:{to_port},ip-multicast-if={source},ip-multicast-ttl=16,\
+                 ip-multicast-loop=0"
+            ));
+        }
+        // Its only way to choose the interface of an IPv6 group is to bind to it.
+        (from, to) => {
+            command.arg(format!(
+                "UDP6-RECV:{from_port},bind=[{from}],ipv6-join-group=[{from}]:veth1,reuseaddr"
+            ));
+            command.arg(format!(
+                "UDP6-DATAGRAM:[{to}]:{to_port},so-bindtodevice={egress}"
+            ));
+        }
+    }
     Process::start(command)
 }
 
@@ -69,9 +81,13 @@ fn address_of(namespace: &Namespace, interface: &str) -> Result<String> {
     Ok(address.split('/').next().unwrap_or(address).to_owned())
 }
 
-fn wait_for_sockets(namespace: &Namespace, count: usize) -> Result<()> {
+fn wait_for_sockets(namespace: &Namespace, family: Family, count: usize) -> Result<()> {
+    let table = match family {
+        Family::V4 => "udp",
+        Family::V6 => "udp6",
+    };
     wait::until("every socat has joined", || {
-        let table = namespace.read_proc_net("udp").unwrap_or_default();
+        let table = namespace.read_proc_net(table).unwrap_or_default();
         // Each has a receiving socket on its port and a sending one on another.
         table.lines().skip(1).count() >= count
     })
@@ -80,6 +96,10 @@ fn wait_for_sockets(namespace: &Namespace, count: usize) -> Result<()> {
 /// Kernel multicast routing. It rewrites nothing: the sinks see the sender's groups.
 pub(super) fn kernel_routing(bed: &Bed, plan: Plan) -> Result<Running> {
     let mut held = Vec::new();
+    let table = match plan.family {
+        Family::V4 => "ip_mr_cache",
+        Family::V6 => "ip6_mr_cache",
+    };
     for relay in &bed.relays {
         // Its joins share one socket, so at the default of 20 it loses all groups beyond.
         relay.sysctl("net/ipv4/igmp_max_memberships", "60000")?;
@@ -94,7 +114,7 @@ pub(super) fn kernel_routing(bed: &Bed, plan: Plan) -> Result<Running> {
         held.push((process, directory));
         // A copy to fewer than two hops away would die of its TTL; the sender uses 16.
         wait::until("smcrouted has its routes", || {
-            let routes = relay.read_proc_net("ip_mr_cache").unwrap_or_default();
+            let routes = relay.read_proc_net(table).unwrap_or_default();
             routes.lines().skip(1).count() >= usize::from(plan.streams)
         })
         .with_context(|| {
@@ -108,7 +128,7 @@ pub(super) fn kernel_routing(bed: &Bed, plan: Plan) -> Result<Running> {
 }
 
 fn smcroute_config(bed: &Bed, plan: Plan) -> String {
-    let (egresses, source) = (&bed.egresses, bed.source);
+    let (egresses, source) = (&bed.egresses, bed.source(plan.family));
     let mut text = String::from("phyint veth1 enable\n");
     for link in egresses {
         let _ = writeln!(text, "phyint {link} enable");

@@ -45,11 +45,10 @@ pub(super) fn start(bed: &Bed, plan: Plan, program: &Path) -> Result<Running> {
 fn rules_text(bed: &Bed, plan: Plan) -> String {
     let mut text = String::new();
     for stream in plan.numbers() {
-        let input = plan.input(stream);
-        let _ = write!(text, "{}%veth1:{}", input.group, input.port);
+        text.push_str(&plan.input(stream).on("veth1"));
         let egresses = bed.egresses.iter().cycle();
         for (to, link) in plan.outputs(stream).zip(egresses) {
-            let _ = write!(text, " {}%{link}:{}", to.group, to.port);
+            let _ = write!(text, " {}", to.on(link));
         }
         text.push('\n');
     }

@@ -1,5 +1,6 @@
 //! The figures a report shows, and how numbers are written.
 
+use crate::bench::bed::RELAY_CORE;
 use crate::bench::results::{CaseResult, Spread, Trial};
 
 /// A figure that can be taken from a trial.
@@ -11,6 +12,8 @@ pub enum Figure {
     Loss,
     /// Busy time of all cores per delivered copy.
     Cpu,
+    /// Busy time of the relay's own core per delivered copy, on the one-core bed.
+    RelayCore,
     /// Memory.
     Memory,
     /// Processes.
@@ -39,6 +42,7 @@ impl Figure {
             Self::Delivered => "delivered, copies/s",
             Self::Loss => "lost, %",
             Self::Cpu => "CPU, µs per copy",
+            Self::RelayCore => "the relay's core, µs per copy",
             Self::Memory => "memory, MiB",
             Self::Processes => "processes",
             Self::Configure => "until every stream passes, s",
@@ -58,9 +62,10 @@ impl Figure {
             Self::Delivered => Some(trial.delivered_pps()),
             Self::Loss => Some(trial.loss_percent()),
             Self::Cpu => (trial.delivered > 0).then(|| trial.cpu_us_per_copy()),
+            Self::RelayCore => (trial.delivered > 0).then(|| trial.core_us_per_copy(RELAY_CORE)),
             Self::Memory => (cost.processes > 0).then(|| cost.memory_kib as f64 / 1024.0),
             Self::Processes => Some(f64::from(cost.processes)),
-            Self::Configure => Some(cost.configure_seconds),
+            Self::Configure => cost.configure_seconds,
             Self::Apply => cost.apply_seconds,
             Self::LatencyP50 => latency?.p50,
             Self::LatencyP99 => latency?.p99,
@@ -74,8 +79,17 @@ impl Figure {
     pub(super) const fn has_ratio(self) -> bool {
         matches!(
             self,
-            Self::Delivered | Self::ZeroLoss | Self::Cpu | Self::LatencyP50 | Self::LatencyP99
+            Self::Delivered
+                | Self::ZeroLoss
+                | Self::Cpu
+                | Self::RelayCore
+                | Self::LatencyP50
+                | Self::LatencyP99
         )
+    }
+
+    pub(super) const fn is_better_high(self) -> bool {
+        matches!(self, Self::Delivered | Self::ZeroLoss)
     }
 }
 
@@ -101,7 +115,7 @@ pub fn number(value: f64) -> String {
             .to_owned();
     }
     if value.abs() < 100.0 {
-        return format!("{value:.1}");
+        return format!("{value:.1}").trim_end_matches(".0").to_owned();
     }
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -129,6 +143,7 @@ mod tests {
             (0.123_456, "0.123"),
             (7.0, "7"),
             (42.25, "42.2"),
+            (31.0, "31"),
             (1234.4, "1,234"),
             (1_234_567.0, "1,234,567"),
             (-1500.0, "-1,500"),

@@ -1,6 +1,7 @@
 //! The tables of one scenario: its main figures with the relays side by side, then every case.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use super::figure::{Figure, figure_of, number};
 use crate::bench::compare::parameters;
@@ -10,11 +11,16 @@ use crate::bench::scenario::Scenario;
 
 /// Writes a scenario's heading and tables, Markdown.
 pub(super) fn section(scenario: &Scenario, cases: &[&CaseResult]) -> String {
-    let mut text = format!("## {}. {}\n\n", scenario.number, scenario.title);
-    for figure in main_figures(scenario.number) {
+    let Scenario {
+        number,
+        title,
+        about,
+        ..
+    } = scenario;
+    let mut text = format!("## {number}. {title}\n\n{about}\n\n");
+    for figure in main_figures(*number) {
         text.push_str(&matrix(cases, *figure));
     }
-    text.push_str(&details(cases));
     text
 }
 
@@ -29,14 +35,19 @@ const fn main_figures(scenario: u8) -> &'static [Figure] {
         ],
         5 => &[Figure::Loss, Figure::Delivered],
         6 => &[Figure::Delivered, Figure::Loss],
-        7 => &[Figure::Delivered, Figure::ZeroLoss, Figure::Cpu],
+        7 => &[Figure::Delivered, Figure::ZeroLoss, Figure::RelayCore],
         8 => &[
             Figure::LatencyP50,
             Figure::LatencyP99,
             Figure::LatencyP99_9,
             Figure::Skew,
         ],
-        9 => &[Figure::Apply, Figure::Memory, Figure::Delivered],
+        9 => &[
+            Figure::Apply,
+            Figure::Configure,
+            Figure::Memory,
+            Figure::Delivered,
+        ],
         _ => &[Figure::Loss, Figure::Cpu],
     }
 }
@@ -55,31 +66,35 @@ fn matrix(cases: &[&CaseResult], figure: Figure) -> String {
         .collect();
     let quotes = figure == Figure::Loss || figure == Figure::Delivered;
 
-    let mut head = vec!["case".to_owned()];
+    let mut head = vec!["case".to_owned(), "trials".to_owned()];
     head.extend(relays.iter().cloned());
-    head.extend(peers.iter().map(|peer| format!("mcr-kernel : {peer}")));
+    head.extend(peers.iter().map(|peer| format!("ratio to {peer}")));
     let mut lines = Vec::new();
     let mut quoted = false;
     for row in &rows {
         if relays.iter().all(|relay| spread(row, relay).is_none()) {
             continue;
         }
-        let mut line = vec![if row.is_empty() {
-            "-".into()
-        } else {
-            row.clone()
-        }];
+        let trials = |relay: &String| find(row, relay).map_or(0, |case| case.trials.len());
+        let most = relays.iter().map(trials).max().unwrap_or(0);
+        let name = if row.is_empty() { "-" } else { row };
+        let mut line = vec![name.to_owned(), most.to_string()];
         line.extend(relays.iter().map(|relay| match find(row, relay) {
-            Some(case) => cell(case, figure),
+            Some(case) => cell(case, figure, most),
             None => "-".into(),
         }));
         line.extend(peers.iter().map(|peer| {
-            let own = spread(row, "mcr-kernel").map(|spread| spread.median);
-            let other = spread(row, peer).map(|spread| spread.median);
-            match (own, other) {
-                (Some(own), Some(other)) if other != 0.0 => format!("{:.2}", own / other),
-                _ => "-".into(),
+            let ratio = |own| {
+                let own = spread(row, own)?.median;
+                let other = spread(row, peer)?.median;
+                (other != 0.0).then(|| format!("{:.2}", own / other))
+            };
+            let both = ["mcr-kernel", "mcr-userspace"].map(ratio);
+            if both == [None, None] {
+                return "-".into();
             }
+            let [kernel, userspace] = both.map(|ratio| ratio.unwrap_or("-".into()));
+            format!("{kernel} / {userspace}")
         }));
         let case = cases.iter().find(|case| parameters(case) == *row);
         let quote = case.and_then(|case| published::find(case.scenario, &case.parameters));
@@ -99,23 +114,37 @@ fn matrix(cases: &[&CaseResult], figure: Figure) -> String {
             line.truncate(head.len());
         }
     }
-    format!("**{}**\n\n{}\n", figure.title(), markdown(&head, &lines))
+    let better = if figure.is_better_high() {
+        "more"
+    } else {
+        "less"
+    };
+    let title = figure.title();
+    format!(
+        "**{title}** ({better} is better)\n\n{}\n",
+        markdown(&head, &lines)
+    )
 }
 
-fn cell(case: &CaseResult, figure: Figure) -> String {
+/// `most` trials go without saying.
+fn cell(case: &CaseResult, figure: Figure, most: usize) -> String {
     let Some(spread) = figure_of(case, figure) else {
         let failed = case.skipped.is_some();
         return if failed { "not measured" } else { "-" }.into();
     };
     let Spread { min, median, max } = spread;
-    if min == max {
-        return number(median);
+    let mut text = number(median);
+    if min < max {
+        let _ = write!(text, " ({}–{})", number(min), number(max));
     }
-    format!("{} ({}–{})", number(median), number(min), number(max))
+    if case.trials.len() < most {
+        let _ = write!(text, " (n = {})", case.trials.len());
+    }
+    text
 }
 
-/// One row per case and relay with everything else that was measured.
-fn details(cases: &[&CaseResult]) -> String {
+/// Writes one row per case and relay with everything else that was measured, Markdown.
+pub(super) fn details(cases: &[&CaseResult]) -> String {
     let head = [
         "case",
         "relay",
@@ -123,7 +152,8 @@ fn details(cases: &[&CaseResult]) -> String {
         "offered, packets/s",
         "lost, %",
         "CPU, µs per copy",
-        "process CPU, s",
+        "busy seconds of each core, per trial",
+        "CPU seconds of the relay's processes",
         "memory, MiB",
         "processes",
         "load average",
@@ -132,11 +162,13 @@ fn details(cases: &[&CaseResult]) -> String {
     let lines: Vec<Vec<String>> = cases.iter().map(|case| detail(case)).collect();
     let head = head.map(str::to_owned);
     let table = markdown(&head, &lines);
-    format!("<details><summary>Every case</summary>\n\n{table}\n</details>\n\n")
+    format!(
+        "<details><summary>Every case, and where the rest went</summary>\n\n{table}\n</details>\n\n"
+    )
 }
 
 fn detail(case: &CaseResult) -> Vec<String> {
-    let show = |figure| cell(case, figure);
+    let show = |figure| cell(case, figure, 0);
     let offered = case.spread(Trial::offered_pps);
     let process = case.spread(|trial| trial.cost.process_seconds);
     let median = |spread: Option<Spread>| spread.map_or("-".into(), |spread| number(spread.median));
@@ -147,12 +179,24 @@ fn detail(case: &CaseResult) -> Vec<String> {
         median(offered),
         show(Figure::Loss),
         show(Figure::Cpu),
+        busy(case),
         median(process),
         show(Figure::Memory),
         show(Figure::Processes),
         median(case.spread(|trial| trial.load_average)),
         whereabouts(case),
     ]
+}
+
+/// Which core paid: the medians of their busy seconds, core 0 first.
+fn busy(case: &CaseResult) -> String {
+    let cores = { case.trials.iter() }.map(|trial| trial.cost.busy_seconds.len());
+    let cores = (0..cores.max().unwrap_or(0)).map(|core| {
+        let busy = |trial: &Trial| trial.cost.busy_seconds.get(core).copied().unwrap_or(0.0);
+        let spread = case.spread(busy);
+        spread.map_or("-".into(), |spread| format!("{:.2}", spread.median))
+    });
+    cores.collect::<Vec<_>>().join(" + ")
 }
 
 /// Adds up the drops of all trials by place, and says what remains unexplained.

@@ -1,33 +1,48 @@
-//! The cases of each scenario. Rates, counts and sizes are those of the published figures.
+//! The cases of each scenario. Rates, counts and sizes are those of the published figures; numbers
+//! of trials are such that all ten scenarios fit into an hour. Cases that share a bed stand
+//! together.
 
-use super::{Case, Offer, Options};
+use super::{Case, Offer, Options, TRIALS};
 use crate::bench::bed::BedKind;
-use crate::bench::plan::Plan;
+use crate::bench::plan::{Family, Plan};
 use crate::bench::relay::Relay;
-use crate::bench::trial::{Load, Measure};
+use crate::bench::trial::{Load, Measure, Shape};
 
 const SIZE: usize = 1024;
 /// Above what any relay here forwards: the generator then goes as fast as it can.
 const HIGHEST_PPS: f64 = 1_500_000.0;
+/// Trials of a case that is long or that another one stands for.
+const FEW_TRIALS: u32 = 3;
+
+/// LAB.md's bed as it is mostly used: single packets in, single packets out.
+const ONE_CORE: BedKind = BedKind::OneCore {
+    gro: false,
+    segment: false,
+};
 
 fn case(options: &Options, scenario: u8, bed: BedKind) -> Case {
     Case {
         scenario,
         parameters: Vec::new(),
-        bed,
-        plan: Plan {
+        shape: Shape {
+            bed,
+            plan: Plan {
+                streams: 1,
+                outputs: 1,
+                family: Family::V4,
+            },
             streams: 1,
-            outputs: 1,
+            measure: Measure::Count,
         },
         load: Load {
             rate_pps: None,
             count: None,
             seconds: options.seconds,
             size: options.size.unwrap_or(SIZE),
-            streams: 1,
         },
         offer: Offer::Once,
-        measure: Measure::Count,
+        fresh: false,
+        trials: (TRIALS, TRIALS),
         relays: options.relays.clone(),
     }
 }
@@ -39,13 +54,13 @@ impl Case {
     }
 
     fn streams(mut self, streams: u16) -> Self {
-        self.plan.streams = streams;
-        self.load.streams = streams;
+        self.shape.plan.streams = streams;
+        self.shape.streams = streams;
         self.with("streams", streams)
     }
 
     fn outputs(mut self, outputs: u16) -> Self {
-        self.plan.outputs = outputs;
+        self.shape.plan.outputs = outputs;
         self.with("outputs", outputs)
     }
 
@@ -63,8 +78,26 @@ impl Case {
         self.with("pps", "max")
     }
 
+    fn trials_planned(mut self, own: u32, peers: u32) -> Self {
+        self.trials = (own, peers);
+        self
+    }
+
+    /// Searches the highest rate without loss instead of offering one.
+    fn zero_loss(mut self) -> Self {
+        self.load.rate_pps = Some(HIGHEST_PPS);
+        self.offer = Offer::ZeroLoss;
+        self.trials_planned(FEW_TRIALS, FEW_TRIALS)
+            .with("pps", "zero loss")
+    }
+
+    fn fresh(mut self) -> Self {
+        self.fresh = true;
+        self
+    }
+
     fn received(mut self) -> Self {
-        self.measure = Measure::Receive;
+        self.shape.measure = Measure::Receive;
         self
     }
 
@@ -93,11 +126,13 @@ pub(super) fn one_stream(options: &Options) -> Vec<Case> {
 
 pub(super) fn long_run(options: &Options) -> Vec<Case> {
     let packets = if options.quick { 150_000 } else { 9_000_000 };
+    // A minute each: its peers lose in the first round or never.
     vec![
         case(options, 2, BedKind::Chain)
             .rate(150_000.0)
             .with("packets", packets)
-            .count(packets),
+            .count(packets)
+            .trials_planned(FEW_TRIALS, 1),
     ]
 }
 
@@ -113,65 +148,61 @@ pub(super) fn streams(options: &Options) -> Vec<Case> {
         (None, false) => vec![2000.0, 5000.0],
     };
     let packets = { options.packets }.unwrap_or(if options.quick { 2000 } else { 10_000 });
-    let points = rates
+    let points = streams
         .iter()
-        .flat_map(|rate| streams.iter().map(move |streams| (*rate, *streams)));
+        .flat_map(|streams| rates.iter().map(move |rate| (*streams, *rate)));
     points
-        .map(|(rate, streams)| {
+        .map(|(streams, rate)| {
+            let trials = if streams >= 150 { TRIALS } else { FEW_TRIALS };
             case(options, 3, BedKind::Chain)
                 .streams(streams)
                 .rate(rate)
                 .count(packets)
+                .trials_planned(trials, FEW_TRIALS)
         })
         .collect()
 }
 
 pub(super) fn density(options: &Options) -> Vec<Case> {
-    let packets = if options.quick { 3000 } else { 30_000 };
+    let packets = if options.quick { 3000 } else { 15_000 };
     vec![
         case(options, 4, BedKind::DualBridge { sinks: 1 })
             .streams(50)
             .rate(3000.0)
-            .count(packets),
+            .count(packets)
+            .fresh(),
     ]
 }
 
 pub(super) fn fan_out(options: &Options) -> Vec<Case> {
-    let outputs: &[u16] = if options.quick {
+    let mut cases = Vec::new();
+    let widths: &[u16] = if options.quick {
         &[50]
     } else {
         &[3, 10, 31, 50, 200]
     };
-    let mut cases = Vec::new();
-    for outputs in outputs {
+    for outputs in widths {
         let rates: &[(f64, u64)] = match (options.quick, outputs) {
-            (false, 200) => &[(1000.0, 1000), (5000.0, 10_000)],
-            (false, _) => &[(1000.0, 1000), (20_000.0, 60_000)],
             (true, _) => &[(20_000.0, 20_000)],
+            (false, 50) => &[(1000.0, 1000), (20_000.0, 60_000)],
+            (false, 200) => &[(1000.0, 1000), (5000.0, 10_000)],
+            (false, _) => &[(1000.0, 1000), (20_000.0, 20_000)],
         };
-        let rates = rates.iter().map(|(rate, packets)| {
+        cases.extend(rates.iter().map(|(rate, packets)| {
             case(options, 5, BedKind::Chain)
                 .outputs(*outputs)
                 .rate(options.rate_pps.unwrap_or(*rate))
                 .count(options.packets.unwrap_or(*packets))
-        });
-        cases.extend(rates);
+        }));
     }
-    let one_core = BedKind::OneCore {
-        gro: false,
-        segment: false,
-    };
-    let widths: &[u16] = if options.quick {
-        &[]
-    } else {
-        &[1, 3, 10, 31, 50, 200]
-    };
-    cases.extend(widths.iter().map(|outputs| {
-        case(options, 5, one_core)
+    // One output at full speed is scenario 7.
+    let saturated = widths.iter().filter(|_| !options.quick).map(|outputs| {
+        case(options, 5, ONE_CORE)
             .outputs(*outputs)
             .at_full_speed()
             .with("bed", "one core")
-    }));
+    });
+    cases.extend(saturated);
     cases
 }
 
@@ -192,39 +223,44 @@ pub(super) fn pipeline(options: &Options) -> Vec<Case> {
 }
 
 pub(super) fn capacity(options: &Options) -> Vec<Case> {
-    let bed = |gro, segment| BedKind::OneCore { gro, segment };
     let sizes: &[usize] = if options.quick {
         &[1024]
     } else {
         &[64, 512, 1024, 1400]
     };
-    let mut cases = Vec::new();
-    for size in sizes {
-        let sized = |gro, segment, label| {
-            let mut case = case(options, 7, bed(gro, segment))
-                .at_full_speed()
-                .with("bytes", size)
-                .with("gro", label)
-                .also(Relay::Floor, options);
-            case.load.size = *size;
-            case
-        };
-        cases.push(sized(false, false, "off"));
-        if !options.quick {
-            cases.push(sized(true, true, "on, egress segments"));
-        }
-    }
-    if !options.quick {
-        let mut search = case(options, 7, bed(false, false))
-            .rate(HIGHEST_PPS)
+    let merging = BedKind::OneCore {
+        gro: true,
+        segment: true,
+    };
+    let sized = |size: usize, bed, label| {
+        let mut case = case(options, 7, bed)
+            .at_full_speed()
+            .with("bytes", size)
+            .with("gro", label)
             .also(Relay::Floor, options);
-        search.parameters = vec![
-            ("pps", "zero loss".to_owned()),
-            ("bytes", "1024".to_owned()),
-        ];
-        search.offer = Offer::ZeroLoss;
-        cases.push(search);
+        case.load.size = size;
+        let trials = if size == SIZE { TRIALS } else { FEW_TRIALS };
+        case.trials_planned(trials, trials)
+    };
+    let mut cases: Vec<_> = { sizes.iter() }
+        .map(|size| sized(*size, ONE_CORE, "off"))
+        .collect();
+    if options.quick {
+        return cases;
     }
+    let search = case(options, 7, ONE_CORE)
+        .zero_loss()
+        .with("bytes", SIZE)
+        .also(Relay::Floor, options);
+    cases.push(search);
+    let mut newer = sized(SIZE, ONE_CORE, "off").with("ip", 6);
+    newer.shape.plan.family = Family::V6;
+    cases.push(newer);
+    cases.extend(
+        sizes
+            .iter()
+            .map(|size| sized(*size, merging, "on, egress segments")),
+    );
     cases
 }
 
@@ -234,30 +270,17 @@ pub(super) fn latency(options: &Options) -> Vec<Case> {
     } else {
         &[1000.0, 20_000.0, 100_000.0]
     };
-    let fixed = rates
-        .iter()
-        .map(|rate| case(options, 8, BedKind::Chain).rate(*rate).received());
-    let mut cases: Vec<_> = fixed.collect();
+    let received = || case(options, 8, BedKind::Chain).received();
+    let mut cases: Vec<_> = rates.iter().map(|rate| received().rate(*rate)).collect();
     if !options.quick {
-        let mut search = case(options, 8, BedKind::Chain)
-            .rate(HIGHEST_PPS)
-            .received();
-        search.parameters = vec![("pps", "zero loss".to_owned())];
-        search.offer = Offer::ZeroLoss;
-        cases.push(search);
+        cases.push(received().zero_loss());
         for percent in [10, 50, 90] {
-            let mut share = case(options, 8, BedKind::Chain)
-                .with("pps", format!("{percent} % of zero loss"))
-                .received();
+            let mut share = received().with("pps", format!("{percent} % of zero loss"));
             share.offer = Offer::Share(f64::from(percent) / 100.0);
             cases.push(share);
         }
     }
-    let skew = case(options, 8, BedKind::Chain)
-        .outputs(50)
-        .rate(1000.0)
-        .received();
-    cases.push(skew);
+    cases.push(received().outputs(50).rate(1000.0));
     cases
 }
 
@@ -267,16 +290,14 @@ pub(super) fn scale(options: &Options) -> Vec<Case> {
     } else {
         &[1, 100, 1000, 10_000]
     };
-    let bed = BedKind::OneCore {
-        gro: false,
-        segment: false,
-    };
     let points = rules.iter().map(|rules| {
-        let mut case = case(options, 9, bed).streams(*rules).at_full_speed();
+        let mut case = case(options, 9, ONE_CORE).with("rules", rules).fresh();
         // The same traffic each time: what changes is the size of the table alone.
-        case.load.streams = 1;
-        case.parameters[0].0 = "rules";
-        case
+        case.shape.plan.streams = *rules;
+        // A thousand processes take most of a minute to start.
+        let peers = if *rules < 1000 { FEW_TRIALS } else { 1 };
+        case.trials = (TRIALS, peers);
+        case.at_full_speed()
     });
     points.collect()
 }
@@ -285,8 +306,9 @@ pub(super) fn foreign_source(options: &Options) -> Vec<Case> {
     let packets = if options.quick { 100_000 } else { 1_000_000 };
     vec![
         case(options, 10, BedKind::ForeignSource)
-            .rate(100_000.0)
+            .rate(150_000.0)
             .with("packets", packets)
-            .count(packets),
+            .count(packets)
+            .trials_planned(TRIALS, FEW_TRIALS),
     ]
 }

@@ -4,8 +4,9 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
-use super::{Measure, Setup};
+use super::{Measure, Shape};
 use crate::bench::bed::Bed;
+use crate::bench::relay::Relay;
 use crate::bench::results::{Latency, Sequence, Trial};
 use crate::namespace::Namespace;
 use crate::process::Process;
@@ -13,11 +14,11 @@ use crate::{binary, wait};
 
 /// Starts `mcr receive` at the first sink and waits until it has joined; `None` if nothing but
 /// counts is wanted.
-pub(super) fn start(bed: &Bed, setup: &Setup<'_>) -> Result<Option<Process>> {
-    if setup.measure == Measure::Count {
+pub(super) fn start(bed: &Bed, relay: &Relay, shape: Shape) -> Result<Option<Process>> {
+    if shape.measure == Measure::Count {
         return Ok(None);
     }
-    let plan = setup.plan;
+    let plan = shape.plan;
     let (sink, link) = &bed.sinks[0];
     let sockets = || sockets(sink);
     let before = sockets();
@@ -25,17 +26,17 @@ pub(super) fn start(bed: &Bed, setup: &Setup<'_>) -> Result<Option<Process>> {
     command.args(["receive", "--json"]);
     let mut endpoints = 0;
     for stream in plan.numbers() {
-        if setup.relay.keeps_groups() {
+        if relay.keeps_groups() {
             let at = plan.input(stream);
             let links = { &bed.sinks }.iter().map(|(_, link)| link);
             for link in links {
-                command.arg(format!("{}%{link}:{}", at.group, at.port));
+                command.arg(at.on(link));
                 endpoints += 1;
             }
             continue;
         }
         for at in plan.outputs(stream) {
-            command.arg(format!("{}%{link}:{}", at.group, at.port));
+            command.arg(at.on(link));
             endpoints += 1;
         }
     }

@@ -1,0 +1,100 @@
+//! How long a run will take, before it starts: what its loads last, and what goes with each trial.
+
+use super::scenario::{Case, Offer, Options};
+use super::search;
+use super::trial::Measure;
+
+/// Seconds to make and take down the stages of one shape, all relays side by side.
+const STAGES: f64 = 5.0;
+/// Seconds to make and take down one stage for a single trial.
+const FRESH: f64 = 3.0;
+/// Seconds that one stream more takes there, over all relays.
+const FRESH_STREAM: f64 = 0.002;
+/// Trials of a search before the one that confirms.
+const PROBES: f64 = 10.0;
+/// Seconds that go with an offered load: generator, counters, the wait for late arrivals.
+const AROUND: f64 = 0.3;
+/// The same for `mcr receive`.
+const RECEIVER: f64 = 0.2;
+
+/// What a run will take.
+#[derive(Clone, Debug, Default)]
+pub struct Estimate {
+    /// Scenario, trials, seconds.
+    scenarios: Vec<(u8, usize, f64)>,
+}
+
+impl Estimate {
+    /// Estimates a run.
+    #[must_use]
+    pub fn of(cases: &[Case], options: &Options) -> Self {
+        let mut estimate = Self::default();
+        let mut last = None;
+        for case in cases {
+            let plan = case.shape.plan;
+            let able = case.relays.iter().filter(|relay| {
+                let bed = relay.bed_for(case.shape.bed, plan);
+                relay.cannot(bed, plan).is_none()
+            });
+            let trials = able.map(|relay| case.trials(relay, options) as usize);
+            let all = { case.relays.iter() }.map(|relay| case.trials(relay, options) as usize);
+            let mut seconds = trials.sum::<usize>() as f64 * seconds_of_trial(case);
+            if !case.fresh && last != Some(case.shape) {
+                seconds += STAGES;
+            }
+            last = (!case.fresh).then_some(case.shape);
+            estimate.add(case.scenario, all.sum(), seconds);
+        }
+        estimate
+    }
+
+    fn add(&mut self, scenario: u8, trials: usize, seconds: f64) {
+        match self.scenarios.last_mut() {
+            Some(last) if last.0 == scenario => {
+                last.1 += trials;
+                last.2 += seconds;
+            }
+            _ => self.scenarios.push((scenario, trials, seconds)),
+        }
+    }
+
+    /// Each scenario's number, trials and seconds.
+    #[must_use]
+    pub fn scenarios(&self) -> &[(u8, usize, f64)] {
+        &self.scenarios
+    }
+
+    /// Trials in all.
+    #[must_use]
+    pub fn trials(&self) -> usize {
+        self.scenarios.iter().map(|(_, trials, _)| trials).sum()
+    }
+
+    /// Seconds in all.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.scenarios.iter().map(|(_, _, seconds)| seconds).sum()
+    }
+}
+
+/// Estimates the seconds of one trial.
+#[must_use]
+pub fn seconds_of_trial(case: &Case) -> f64 {
+    let receiver = match case.shape.measure {
+        Measure::Count => 0.0,
+        Measure::Receive => RECEIVER,
+    };
+    let once = case.load.length() + AROUND + receiver;
+    let attempts = match case.offer {
+        Offer::Once | Offer::Share(_) => once,
+        Offer::ZeroLoss => {
+            let probe = search::PROBE_SECONDS.min(case.load.seconds);
+            once + PROBES * (probe + AROUND + receiver)
+        }
+    };
+    if case.fresh {
+        attempts + FRESH + FRESH_STREAM * f64::from(case.shape.plan.streams)
+    } else {
+        attempts
+    }
+}
