@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use api::reply::Change;
 use api::request::{RuleList, Transaction};
-use model::compile::{Compiled, RuleView, compile, next_hop_queries};
+use model::compile::{Before, RuleView, amend, compile, next_hop_queries};
 use model::config::{Config, InterfaceSettings};
 use model::diff::TableDiff;
 use model::document::RuleDocument;
+use model::endpoint::Endpoint;
 use model::host::{Host, NextHopQuery};
 use model::net::Ifindex;
 use model::placement::{PathChoice, PathChoices, Support};
@@ -24,7 +25,7 @@ use model::ruleset::{ChangeError, Indexed, Policy, RuleSet, diff};
 use model::table::Table;
 use sys::membership::Membership;
 
-use crate::memberships::wanted;
+use crate::memberships::{Wanted, WantedDiff};
 use crate::question::{Code, Refusal};
 
 /// A change that somebody asks for.
@@ -77,16 +78,56 @@ impl From<Refused> for Refusal {
 pub(crate) struct Step {
     rules: Arc<RuleSet>,
     host: Arc<Host>,
-    pub(crate) compiled: Compiled,
+    views: Vec<Arc<RuleView>>,
+    pub(crate) parts: Parts,
+    /// Rules whose counters end.
+    pub(crate) gone: Vec<String>,
+    pub(crate) change: Change,
+}
+
+/// What of everything changes.
+#[derive(Debug)]
+pub(crate) struct Parts {
     /// What the dataplane has to do first: routes on links that are not the ones they were.
     pub(crate) cleared: TableDiff,
     /// What the dataplane has to do then.
     pub(crate) diff: TableDiff,
-    /// Rules whose counters end.
-    pub(crate) gone: Vec<String>,
+    /// The table whole, where all of it was compiled.
+    table: Option<Table>,
     /// What has to be joined.
-    pub(crate) wanted: BTreeSet<Membership>,
-    pub(crate) change: Change,
+    pub(crate) wanted: Wanting,
+    /// For each rule where it was before, if only what differs was compiled.
+    kept: Option<Vec<Option<usize>>>,
+}
+
+/// What has to be joined: everything, or what changes.
+#[derive(Debug)]
+pub(crate) enum Wanting {
+    Whole(Wanted),
+    Part(WantedDiff),
+}
+
+impl Step {
+    /// What has to be joined before the step: at least what is not joined yet.
+    pub(crate) fn joins(&self) -> &BTreeSet<Membership> {
+        match &self.parts.wanted {
+            Wanting::Whole(wanted) => wanted.memberships(),
+            Wanting::Part(diff) => &diff.join,
+        }
+    }
+
+    /// What has to be left after it, if that is known without a look at everything.
+    pub(crate) fn leaves(&self) -> Option<&BTreeSet<Membership>> {
+        match &self.parts.wanted {
+            Wanting::Whole(_) => None,
+            Wanting::Part(diff) => Some(&diff.leave),
+        }
+    }
+
+    /// The table that it leads to, where all of it was compiled.
+    pub(crate) const fn table(&self) -> Option<&Table> {
+        self.parts.table.as_ref()
+    }
 }
 
 /// The running rules on the host as it was last seen.
@@ -100,8 +141,12 @@ pub(crate) struct Core {
     generation: u64,
     rules: Indexed,
     host: Arc<Host>,
+    /// What can be said about each rule.
+    views: Vec<Arc<RuleView>>,
     table: Table,
-    wanted: BTreeSet<Membership>,
+    wanted: Wanted,
+    /// Whether something changed that all rules depend on.
+    stale: bool,
 }
 
 impl Core {
@@ -118,8 +163,10 @@ impl Core {
             generation: 0,
             rules: Indexed::default(),
             host: Arc::default(),
+            views: Vec::new(),
             table: Table::default(),
-            wanted: BTreeSet::new(),
+            wanted: Wanted::default(),
+            stale: true,
         }
     }
 
@@ -128,6 +175,7 @@ impl Core {
         self.choices = config.path_choices(self.process_choice);
         self.interfaces.clone_from(&config.interfaces);
         self.policy.allow_link_local |= config.allow_link_local;
+        self.stale = true;
     }
 
     /// Goes on with the generation numbers of an earlier run.
@@ -163,7 +211,12 @@ impl Core {
 
     /// What the running rules need joined.
     pub(crate) const fn wanted(&self) -> &BTreeSet<Membership> {
-        &self.wanted
+        self.wanted.memberships()
+    }
+
+    /// What can be said about each rule, in their order.
+    pub(crate) fn views(&self) -> &[Arc<RuleView>] {
+        &self.views
     }
 
     /// The rules that a request comes to.
@@ -216,8 +269,40 @@ impl Core {
         if rules != *self.rules() {
             change.generation += 1;
         }
-        let compiled = compile(&rules, &host, &self.support, &self.choices);
-        change.warnings = warnings(&change, &compiled);
+        let kept = self.may_amend(&host, renewed);
+        let kept = kept.then(|| rules.positions_in(self.rules()));
+        // A wildcard takes what no other rule names, so what it gets depends on all of them.
+        let kept = kept.filter(|kept| !brings_wildcard(&rules, kept));
+        let (views, parts) = match kept {
+            Some(kept) => self.amend(&rules, kept),
+            None => self.compile(&rules, &host, renewed),
+        };
+        change.warnings = warnings(&change, &views, parts.kept.as_deref());
+        Step {
+            gone: change.removed.clone(),
+            rules,
+            host,
+            views,
+            parts,
+            change,
+        }
+    }
+
+    /// Says whether what was compiled last still holds.
+    fn may_amend(&self, host: &Arc<Host>, renewed: &BTreeSet<Ifindex>) -> bool {
+        !self.stale
+            && renewed.is_empty()
+            && Arc::ptr_eq(host, &self.host)
+            && !self.rules.has_wildcards()
+    }
+
+    fn compile(
+        &self,
+        rules: &RuleSet,
+        host: &Host,
+        renewed: &BTreeSet<Ifindex>,
+    ) -> (Vec<Arc<RuleView>>, Parts) {
+        let compiled = compile(rules, host, &self.support, &self.choices);
         let (cleared, diff) = if renewed.is_empty() {
             let diff = TableDiff::between(&self.table, &compiled.table);
             (TableDiff::default(), diff)
@@ -227,27 +312,59 @@ impl Core {
             let cleared = TableDiff::between(&self.table, &base);
             (cleared, TableDiff::between(&base, &compiled.table))
         };
-        Step {
+        let parts = Parts {
             cleared,
             diff,
-            gone: change.removed.clone(),
-            wanted: wanted(&compiled),
-            rules,
-            host,
-            compiled,
-            change,
-        }
+            table: Some(compiled.table),
+            wanted: Wanting::Whole(Wanted::of(&compiled.rules)),
+            kept: None,
+        };
+        (compiled.rules, parts)
     }
 
-    /// Records that a step was carried out.
-    pub(crate) fn accept(&mut self, step: Step) -> Compiled {
-        let mut compiled = step.compiled;
+    fn amend(&self, rules: &RuleSet, kept: Vec<Option<usize>>) -> (Vec<Arc<RuleView>>, Parts) {
+        let before = Before {
+            rules: self.rules(),
+            views: &self.views,
+            table: &self.table,
+        };
+        let (support, choices) = (&self.support, &self.choices);
+        let amended = amend(before, rules, &kept, &self.host, support, choices);
+        let mut stays = vec![false; self.views.len()];
+        kept.iter().flatten().for_each(|at| stays[*at] = true);
+        let gone = self.views.iter().zip(stays).filter(|(_, stays)| !stays);
+        let come = amended.rules.iter().zip(&kept);
+        let come = come.filter(|(_, kept)| kept.is_none());
+        let wanted = self
+            .wanted
+            .diff(gone.map(|(view, _)| &**view), come.map(|(view, _)| &**view));
+        let parts = Parts {
+            cleared: TableDiff::default(),
+            diff: amended.diff,
+            table: None,
+            wanted: Wanting::Part(wanted),
+            kept: Some(kept),
+        };
+        (amended.rules, parts)
+    }
+
+    /// Records that a step was carried out; says for each rule where it was before, if it is the
+    /// same.
+    pub(crate) fn accept(&mut self, step: Step) -> Option<Vec<Option<usize>>> {
         self.rules.accept(step.rules);
         self.host = step.host;
-        self.table = std::mem::take(&mut compiled.table);
-        self.wanted = step.wanted;
+        self.views = step.views;
+        match step.parts.table {
+            Some(table) => self.table = table,
+            None => step.parts.diff.apply_to(&mut self.table),
+        }
+        match step.parts.wanted {
+            Wanting::Whole(wanted) => self.wanted = wanted,
+            Wanting::Part(diff) => self.wanted.apply(diff),
+        }
         self.generation = step.change.generation;
-        compiled
+        self.stale = false;
+        step.parts.kept
     }
 
     /// Records that the routes on renewed links were taken out, whatever becomes of the rest.
@@ -255,16 +372,29 @@ impl Core {
         self.table
             .routes
             .retain(|key, _| !renewed.contains(&key.ingress));
+        self.stale = true;
     }
 }
 
+/// Says whether a rule that is not among the kept ones names an interface by a wildcard.
+fn brings_wildcard(rules: &RuleSet, kept: &[Option<usize>]) -> bool {
+    let new = rules.iter().zip(kept).filter(|(_, kept)| kept.is_none());
+    let mut inputs = new.flat_map(|(rule, _)| &rule.inputs);
+    inputs.any(Endpoint::has_wildcard)
+}
+
 /// What keeps rules that came or changed from relaying all they should.
-fn warnings(change: &Change, compiled: &Compiled) -> Vec<String> {
+fn warnings(
+    change: &Change,
+    views: &[Arc<RuleView>],
+    kept: Option<&[Option<usize>]>,
+) -> Vec<String> {
     let new: BTreeSet<&String> = change.added.iter().chain(&change.changed).collect();
-    let rules = compiled.rules.iter();
-    rules
-        .filter(|rule| new.contains(&rule.name))
-        .flat_map(RuleView::troubles)
+    let is_kept = |at: usize| kept.is_some_and(|kept| kept[at].is_some());
+    let views = views.iter().enumerate().filter(|(at, _)| !is_kept(*at));
+    views
+        .filter(|(_, view)| new.contains(&view.name))
+        .flat_map(|(_, view)| view.troubles())
         .collect()
 }
 

@@ -131,16 +131,20 @@ pub(crate) fn of_change(change: &Change) -> Vec<Event> {
 
 /// The events that lead from one view to the next.
 pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
-    let before: BTreeMap<&str, &RuleState> = old
-        .states
-        .iter()
-        .map(|state| (state.name.as_str(), state))
-        .collect();
     let mut events = of_links(&old.host, &new.host);
-    for state in &new.states {
+    // States are shared between views, so most need no look at their names.
+    let same = |(a, b): &(&Arc<RuleState>, &Arc<RuleState>)| Arc::ptr_eq(a, b);
+    let (a, b) = (&old.states, &new.states);
+    let start = a.iter().zip(b).take_while(same).count();
+    let (a, b) = (&a[start..], &b[start..]);
+    let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
+    let (a, b) = (&a[..a.len() - end], &b[..b.len() - end]);
+    let before: BTreeMap<&str, &Arc<RuleState>> =
+        a.iter().map(|state| (state.name.as_str(), state)).collect();
+    for state in b {
         let before = before.get(state.name.as_str()).copied();
         if before != Some(state) {
-            of_state(before, state, &mut events);
+            of_state(before.map(AsRef::as_ref), state, &mut events);
         }
     }
     events

@@ -3,26 +3,109 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use model::compile::{Compiled, Join};
+use model::compile::{Join, RuleView};
 use model::net::{Ifindex, Prefix};
 use sys::membership::{Error, Membership, Memberships};
 
-/// Every membership that the rules need. A group that some rule wants from any source is joined
-/// for any, whatever sources others name.
-pub(crate) fn wanted(compiled: &Compiled) -> BTreeSet<Membership> {
-    let inputs = compiled.rules.iter().flat_map(|rule| &rule.inputs);
-    let mut wanted: BTreeSet<Membership> = inputs
-        .flat_map(|input| &input.joins)
-        .flat_map(of_join)
-        .collect();
-    let any: BTreeSet<Membership> = wanted
-        .iter()
-        .filter(|membership| membership.source.is_none())
-        .copied()
-        .collect();
-    wanted.retain(|membership| membership.source.is_none() || !any.contains(&of_any(membership)));
-    wanted
+/// What rules ask to have joined, and what is joined for it. A group that some rule wants from any
+/// source is joined for any, whatever sources others name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// How many inputs ask for each.
+    asked: BTreeMap<Membership, isize>,
+    memberships: BTreeSet<Membership>,
+}
+
+/// A change of what is wanted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WantedDiff {
+    asked: BTreeMap<Membership, isize>,
+    pub(crate) join: BTreeSet<Membership>,
+    pub(crate) leave: BTreeSet<Membership>,
+}
+
+impl Wanted {
+    /// Everything that rules want.
+    pub(crate) fn of(rules: &[Arc<RuleView>]) -> Self {
+        let mut asked = BTreeMap::new();
+        for membership in rules.iter().flat_map(|rule| asked_by(rule)) {
+            *asked.entry(membership).or_default() += 1;
+        }
+        let memberships = asked.keys().copied();
+        let memberships =
+            memberships.filter(|m| m.source.is_none() || !asked.contains_key(&of_any(m)));
+        Self {
+            memberships: memberships.collect(),
+            asked,
+        }
+    }
+
+    /// What is to be joined.
+    pub(crate) const fn memberships(&self) -> &BTreeSet<Membership> {
+        &self.memberships
+    }
+
+    /// What changes when rules go and others come. Only the groups they name are looked at.
+    pub(crate) fn diff<'a>(
+        &self,
+        gone: impl Iterator<Item = &'a RuleView>,
+        come: impl Iterator<Item = &'a RuleView>,
+    ) -> WantedDiff {
+        let mut diff = WantedDiff::default();
+        for membership in gone.flat_map(asked_by) {
+            *diff.asked.entry(membership).or_default() -= 1;
+        }
+        for membership in come.flat_map(asked_by) {
+            *diff.asked.entry(membership).or_default() += 1;
+        }
+        let groups: BTreeSet<Membership> = diff.asked.keys().map(of_any).collect();
+        for any in groups {
+            let all = any..=Membership {
+                source: Some(Ipv6Addr::from_bits(u128::MAX).into()),
+                ..any
+            };
+            let mut asked: BTreeMap<Membership, isize> = BTreeMap::new();
+            for (membership, count) in self
+                .asked
+                .range(all.clone())
+                .chain(diff.asked.range(all.clone()))
+            {
+                *asked.entry(*membership).or_default() += count;
+            }
+            asked.retain(|_, count| *count > 0);
+            let before: BTreeSet<Membership> = self.memberships.range(all).copied().collect();
+            let from_any = asked.contains_key(&any);
+            let after = asked
+                .into_keys()
+                .filter(|m| m.source.is_none() || !from_any);
+            let after: BTreeSet<Membership> = after.collect();
+            diff.join.extend(after.difference(&before));
+            diff.leave.extend(before.difference(&after));
+        }
+        diff
+    }
+
+    /// Takes a change over.
+    pub(crate) fn apply(&mut self, diff: WantedDiff) {
+        for (membership, change) in diff.asked {
+            let count = self.asked.entry(membership).or_default();
+            *count += change;
+            if *count <= 0 {
+                self.asked.remove(&membership);
+            }
+        }
+        for membership in &diff.leave {
+            self.memberships.remove(membership);
+        }
+        self.memberships.extend(diff.join);
+    }
+}
+
+fn asked_by(rule: &RuleView) -> impl Iterator<Item = Membership> + '_ {
+    let joins = rule.inputs.iter().flat_map(|input| &input.joins);
+    joins.flat_map(of_join)
 }
 
 /// The memberships one join stands for: each group of its range, each source.
@@ -92,6 +175,13 @@ impl Joined {
         self.failed = errors.into_iter().filter_map(failure).collect();
     }
 
+    /// Leaves what is not wanted any more.
+    pub(crate) fn leave(&mut self, memberships: &BTreeSet<Membership>) {
+        for membership in memberships {
+            self.set.leave(*membership);
+        }
+    }
+
     /// Forgets what was joined on links that were deleted; a link that has the number now is
     /// another one.
     pub(crate) fn renew(&mut self, links: &BTreeSet<Ifindex>) {
@@ -158,9 +248,10 @@ fn failure(error: Error) -> Option<(Membership, String)> {
 
 #[cfg(test)]
 mod tests {
-    use model::compile::{InputView, RuleView};
+    use model::compile::InputView;
     use model::placement::Placement;
     use model::table::Path;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -173,14 +264,14 @@ mod tests {
         }
     }
 
-    fn compiled(joins: Vec<Join>) -> Compiled {
+    fn rule(joins: Vec<Join>) -> Arc<RuleView> {
         let input = InputView {
             at: String::new(),
             interfaces: Vec::new(),
             joins,
             pending: None,
         };
-        let rule = RuleView {
+        Arc::new(RuleView {
             name: "a".to_owned(),
             placement: Placement {
                 path: Path::Kernel,
@@ -189,11 +280,7 @@ mod tests {
             },
             inputs: vec![input],
             outputs: Vec::new(),
-        };
-        Compiled {
-            rules: vec![rule],
-            ..Compiled::default()
-        }
+        })
     }
 
     fn shown(joins: Vec<Join>) -> Vec<String> {
@@ -201,7 +288,8 @@ mod tests {
             None => m.group.to_string(),
             Some(source) => format!("{source}@{}", m.group),
         };
-        wanted(&compiled(joins)).iter().map(shown).collect()
+        let wanted = Wanted::of(&[rule(joins)]);
+        wanted.memberships().iter().map(shown).collect()
     }
 
     #[test]
@@ -226,5 +314,29 @@ mod tests {
             ]),
             ["232.1.1.1", "10.0.0.5@232.1.1.2"]
         );
+    }
+
+    /// Rules of few groups and sources, so that they meet.
+    fn few() -> impl Strategy<Value = Vec<Arc<RuleView>>> {
+        let sources = proptest::sample::subsequence(vec!["10.0.0.5", "10.0.0.6"], 0..=2);
+        let joins = (0_u8..3, sources)
+            .prop_map(|(group, sources)| join(&format!("232.1.1.{group}"), &sources));
+        let rules = proptest::collection::vec(joins, 0..3).prop_map(rule);
+        proptest::collection::vec(rules, 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn a_change_comes_to_the_same_as_all_anew(stay in few(), go in few(), come in few()) {
+            let all = |a: &[Arc<RuleView>], b: &[Arc<RuleView>]| Wanted::of(&[a, b].concat());
+            let mut wanted = all(&stay, &go);
+            let expected = all(&stay, &come);
+            let diff = wanted.diff(go.iter().map(|r| &**r), come.iter().map(|r| &**r));
+            prop_assert!(diff.join.is_disjoint(wanted.memberships()));
+            prop_assert!(diff.leave.is_subset(wanted.memberships()));
+            wanted.apply(diff);
+            prop_assert_eq!(&wanted.asked, &expected.asked);
+            prop_assert_eq!(wanted.memberships(), expected.memberships());
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn stats(identity: &Identity, view: &View, counters: &Counters) -> St
         instance: identity.instance.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: identity.started.elapsed().as_secs_f64(),
-        rules: view.states.iter().map(of).collect(),
+        rules: view.states.iter().map(AsRef::as_ref).map(of).collect(),
         workers: counters.workers.iter().map(worker).collect(),
     }
 }

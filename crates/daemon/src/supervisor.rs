@@ -11,7 +11,6 @@ use std::time::Duration;
 use api::reply::Change;
 use dataplane::Close;
 use futures::FutureExt;
-use model::compile::Compiled;
 use model::ruleset::RuleSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -74,8 +73,6 @@ struct Supervisor {
     store: Store,
     events: Events,
     view: watch::Sender<Arc<View>>,
-    /// What the view was made of.
-    compiled: Compiled,
     requests: mpsc::Receiver<Asked>,
     links: mpsc::Receiver<Seen>,
     signals: Signals,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::reply::{InputStats, State};
-use model::compile::{Compiled, InputView, RuleView};
+use model::compile::{InputView, RuleView};
 use model::host::Host;
 use model::ruleset::RuleSet;
 use model::table::Path;
@@ -18,7 +18,7 @@ pub(crate) struct View {
     pub(crate) generation: u64,
     pub(crate) rules: Arc<RuleSet>,
     /// In the order of the rules.
-    pub(crate) states: Vec<RuleState>,
+    pub(crate) states: Vec<Arc<RuleState>>,
     pub(crate) host: Arc<Host>,
 }
 
@@ -42,10 +42,16 @@ pub(crate) struct OutputState {
     pub(crate) down: Option<String>,
 }
 
-/// Says how each rule does.
-pub(crate) fn states(compiled: &Compiled, joined: &Joined) -> Vec<RuleState> {
-    let rules = compiled.rules.iter();
-    rules.map(|rule| rule_state(rule, joined)).collect()
+/// Says how each rule does. `known` has the states of rules that do as they did.
+pub(crate) fn states(
+    rules: &[Arc<RuleView>],
+    joined: &Joined,
+    known: impl Fn(usize) -> Option<Arc<RuleState>>,
+) -> Vec<Arc<RuleState>> {
+    let state = |(place, rule): (usize, &Arc<RuleView>)| {
+        known(place).unwrap_or_else(|| Arc::new(rule_state(rule, joined)))
+    };
+    rules.iter().enumerate().map(state).collect()
 }
 
 fn rule_state(rule: &RuleView, joined: &Joined) -> RuleState {

@@ -4,10 +4,14 @@
 //! A rule whose input interface is missing has no routes and waits; an output that cannot send is
 //! down in its routes, and neither disturbs anything else.
 
+mod amend;
 mod egress;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
+
+pub use amend::{Amended, Before, amend};
 
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, NextHopQuery};
@@ -31,7 +35,7 @@ pub struct Compiled {
     /// What the paths execute.
     pub table: Table,
     /// What can be said about each rule, in the order of the rules.
-    pub rules: Vec<RuleView>,
+    pub rules: Vec<Arc<RuleView>>,
 }
 
 /// A rule as it stands on this host.
@@ -95,6 +99,8 @@ pub struct Join {
 pub struct OutputView {
     /// Destination as the rule writes it, without options.
     pub to: String,
+    /// The interface it leaves by, up or down, unless it is the loopback interface.
+    pub link: Option<Ifindex>,
     /// Why it cannot send; `None` if it can.
     pub down: Option<Down>,
 }
@@ -115,40 +121,48 @@ pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathCh
     let mut compiled = Compiled::default();
     let mut behind_wildcards = Vec::new();
     for rule in rules {
-        let placement = place(rule, support, choices);
-        let outputs = egress::outputs(rule, host, &links, &mut compiled.table.own_addresses);
-        let views = outputs.iter().map(|(output, down)| OutputView {
-            to: output.to.clone(),
-            down: down.clone(),
-        });
-        let mut view = RuleView {
-            name: rule.name.clone(),
-            inputs: rule.inputs.iter().map(|i| input(i, &links)).collect(),
-            outputs: views.collect(),
-            placement,
-        };
-        if view.placement.serves {
-            let outputs = outputs.into_iter().map(|(output, _)| output).collect();
-            let route = route(rule, &view, outputs);
-            for (endpoint, input) in rule.inputs.iter().zip(&view.inputs) {
-                for key in keys(endpoint, &input.interfaces) {
-                    if endpoint.has_wildcard() {
-                        behind_wildcards.push((key, route.clone()));
-                    } else {
-                        compiled.table.routes.insert(key, route.clone());
-                    }
-                }
+        let own = &mut compiled.table.own_addresses;
+        let (view, route) = compile_one(rule, host, &links, support, choices, own);
+        for (endpoint, input) in rule.inputs.iter().zip(&view.inputs) {
+            let keys = keys(endpoint, &input.interfaces).into_iter();
+            let routes = keys.filter_map(|key| Some((key, route.clone()?)));
+            if endpoint.has_wildcard() {
+                behind_wildcards.extend(routes);
+            } else {
+                compiled.table.routes.extend(routes);
             }
-        } else {
-            view.inputs.iter_mut().for_each(|input| input.joins.clear());
         }
-        compiled.rules.push(view);
+        compiled.rules.push(Arc::new(view));
     }
     // An interface that a rule names outright is not taken from it by a wildcard.
     for (key, route) in behind_wildcards {
         compiled.table.routes.entry(key).or_insert(route);
     }
     compiled
+}
+
+/// Compiles one rule; its route stands under every key of its inputs.
+fn compile_one(
+    rule: &Rule,
+    host: &Host,
+    links: &Links<'_>,
+    support: &Support,
+    choices: &PathChoices,
+    own_addresses: &mut BTreeSet<IpAddr>,
+) -> (RuleView, Option<Route>) {
+    let (outputs, views) = egress::outputs(rule, host, links, own_addresses);
+    let mut view = RuleView {
+        name: rule.name.clone(),
+        inputs: rule.inputs.iter().map(|i| input(i, links)).collect(),
+        outputs: views,
+        placement: place(rule, support, choices),
+    };
+    if !view.placement.serves {
+        view.inputs.iter_mut().for_each(|input| input.joins.clear());
+        return (view, None);
+    }
+    let route = route(rule, &view, outputs);
+    (view, Some(route))
 }
 
 /// The unicast destinations that `rules` name, each once: what [`Host::next_hops`] should hold.

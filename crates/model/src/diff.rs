@@ -47,6 +47,18 @@ impl TableDiff {
         }
     }
 
+    /// Changes `table` as it says.
+    pub fn apply_to(self, table: &mut Table) {
+        for key in &self.removed {
+            table.routes.remove(key);
+        }
+        table.routes.extend(self.set);
+        for address in &self.own_removed {
+            table.own_addresses.remove(address);
+        }
+        table.own_addresses.extend(self.own_added);
+    }
+
     /// Says whether nothing has to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -59,8 +71,6 @@ impl TableDiff {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::collection::{btree_map, btree_set};
     use proptest::prelude::*;
 
@@ -100,10 +110,7 @@ mod tests {
                 prop_assert_ne!(old.routes.get(key), Some(route));
             }
             let mut made = old;
-            made.routes.retain(|key, _| !diff.removed.contains(key));
-            made.routes.extend(diff.set.into_iter().collect::<BTreeMap<_, _>>());
-            made.own_addresses.retain(|own| !diff.own_removed.contains(own));
-            made.own_addresses.extend(diff.own_added);
+            diff.apply_to(&mut made);
             prop_assert_eq!(made, new);
         }
     }

@@ -86,7 +86,10 @@ fn a_change_touches_only_the_rules_that_differ() {
     assert_eq!(step.change.added, ["c"]);
     assert_eq!(step.change.changed, ["b"]);
     assert_eq!((step.change.unchanged, step.change.generation), (1, 2));
-    assert_eq!((step.diff.removed.len(), step.diff.set.len()), (1, 2));
+    assert_eq!(
+        (step.parts.diff.removed.len(), step.parts.diff.set.len()),
+        (1, 2)
+    );
     assert!(step.gone.is_empty());
 }
 
@@ -99,7 +102,7 @@ fn nothing_to_change_keeps_the_generation() {
         rules: vec![plain("a", 1)],
     };
     let step = carry_out(&mut core, &Request::Replace(list), &host);
-    assert!(step.diff.is_empty());
+    assert!(step.parts.diff.is_empty());
     assert_eq!(core.generation(), 1);
 }
 
@@ -156,13 +159,13 @@ fn a_rule_for_a_missing_interface_waits_with_a_warning() {
     let alone = host(&[link(3, "eth1")]);
     let rules = Arc::new(core.asked(&add(vec![plain("a", 1)])).unwrap());
     let step = core.step(rules, alone, &BTreeSet::new());
-    assert!(step.diff.set.is_empty() && step.wanted.is_empty());
+    assert!(step.parts.diff.set.is_empty() && step.joins().is_empty());
     assert_eq!(step.change.warnings.len(), 1);
     assert!(step.change.warnings[0].contains("no interface eth0 (have: eth1)"));
     core.accept(step);
     // It comes, and the rule with it, without anybody asking.
     let step = core.step(core.rules().clone(), two_links(), &BTreeSet::new());
-    assert_eq!((step.diff.set.len(), step.wanted.len()), (1, 1));
+    assert_eq!((step.parts.diff.set.len(), step.joins().len()), (1, 1));
     assert_eq!(step.change.generation, core.generation());
 }
 
@@ -172,9 +175,9 @@ fn routes_on_a_link_made_anew_are_taken_out_and_put_in() {
     carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
     let renewed = BTreeSet::from([Ifindex(2)]);
     let step = core.step(core.rules().clone(), host, &renewed);
-    assert_eq!(step.cleared.removed.len(), 1);
-    assert_eq!(step.diff.set.len(), 1);
-    assert_eq!(step.diff.set[0].0, step.cleared.removed[0]);
+    assert_eq!(step.parts.cleared.removed.len(), 1);
+    assert_eq!(step.parts.diff.set.len(), 1);
+    assert_eq!(step.parts.diff.set[0].0, step.parts.cleared.removed[0]);
 }
 
 #[test]
@@ -186,7 +189,7 @@ fn a_step_that_is_not_accepted_leaves_no_trace() {
     drop(first);
     assert_eq!((core.generation(), core.rules().len()), (1, 1));
     let second = core.step(rules, host, &BTreeSet::new());
-    assert_eq!(second.diff.set.len(), 1);
+    assert_eq!(second.parts.diff.set.len(), 1);
 }
 
 #[test]
@@ -204,7 +207,7 @@ fn a_next_hop_that_answers_brings_the_output_up() {
     let silent = with(NextHop::Unresolved { interface, via });
     let step = core.step(Arc::new(rules), silent, &BTreeSet::new());
     let down = |route: &model::table::Route| matches!(route.outputs[0].state, OutputState::Down(_));
-    assert!(down(&step.diff.set[0].1));
+    assert!(down(&step.parts.diff.set[0].1));
     core.accept(step);
     let mac = Some(Mac([2, 0, 0, 0, 9, 9]));
     let found = with(NextHop::Resolved {
@@ -213,5 +216,5 @@ fn a_next_hop_that_answers_brings_the_output_up() {
         mac,
     });
     let step = core.step(core.rules().clone(), found, &BTreeSet::new());
-    assert!(!down(&step.diff.set[0].1));
+    assert!(!down(&step.parts.diff.set[0].1));
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::reply::Change;
-use model::compile::Compiled;
 use model::document::RuleDocument;
 use model::host::Host;
 use model::net::Ifindex;
@@ -39,9 +38,13 @@ impl Supervisor {
         let seen = seen.map_err(|error| unavailable(&error))?;
         block_in_place(|| self.joined.renew(&seen.renewed));
         let came_back = came_back(self.core.host(), &seen.host);
-        let (rules, host) = (Arc::new(rules), Arc::new(seen.host));
-        let step = block_in_place(|| self.core.step(rules, host, &seen.renewed));
-        let required = block_in_place(|| self.joined.require(&step.wanted));
+        // The same host is told by its place in memory from here on.
+        let host = match *self.core.host() {
+            ref same if **same == seen.host => Arc::clone(same),
+            _ => Arc::new(seen.host),
+        };
+        let step = block_in_place(|| self.core.step(Arc::new(rules), host, &seen.renewed));
+        let required = block_in_place(|| self.joined.require(step.joins()));
         let carried = match required {
             Ok(()) => {
                 let applied = self.apply(&step, &seen.renewed).await;
@@ -79,25 +82,30 @@ impl Supervisor {
         step: &Step,
         renewed: &BTreeSet<Ifindex>,
     ) -> Result<(), engine::Error> {
-        if !step.cleared.is_empty() {
-            let cleared = step.cleared.clone();
+        if !step.parts.cleared.is_empty() {
+            let cleared = step.parts.cleared.clone();
             self.engine.apply(cleared, Vec::new()).await?;
             self.core.accept_cleared(renewed);
         }
-        let (diff, gone) = (step.diff.clone(), step.gone.clone());
+        let (diff, gone) = (step.parts.diff.clone(), step.gone.clone());
         self.engine.apply(diff, gone).await
     }
 
     /// Everything that follows once the dataplane has the table.
     pub(super) fn finish(&mut self, step: Step, came_back: &[Ifindex]) {
         let before = self.core.generation();
-        let compiled = self.core.accept(step);
+        let complete = !self.joined.is_incomplete();
+        let leaves = step.leaves().filter(|_| complete).cloned();
+        let kept = self.core.accept(step);
         self.pending = None;
         block_in_place(|| {
             for link in came_back {
                 self.joined.rejoin(*link);
             }
-            self.joined.settle(self.core.wanted());
+            match leaves {
+                Some(leaves) => self.joined.leave(&leaves),
+                None => self.joined.settle(self.core.wanted()),
+            }
             self.shelter.update(&self.joined);
             let (host, table) = (self.core.host(), self.core.table());
             let wanted = offload::wanted(self.core.interfaces(), host, table);
@@ -106,7 +114,8 @@ impl Supervisor {
                 self.save();
             }
         });
-        self.publish(compiled);
+        let kept = kept.filter(|_| complete && !self.joined.is_incomplete());
+        self.publish(kept.as_deref());
     }
 
     /// Writes the running rules down.
@@ -124,19 +133,20 @@ impl Supervisor {
         }
     }
 
-    /// Shows everybody what is.
-    fn publish(&mut self, compiled: Compiled) {
-        let states = view::states(&compiled, &self.joined);
-        self.compiled = compiled;
+    /// Shows everybody what is; rules that are `kept` do as they did at the place before.
+    fn publish(&mut self, kept: Option<&[Option<usize>]>) {
+        let before = self.view.borrow().clone();
+        let known = |place: usize| before.states.get(kept?.get(place).copied()??).cloned();
+        let states = view::states(self.core.views(), &self.joined, known);
         self.show(states);
     }
 
     /// Shows what changed in the memberships.
     pub(super) fn publish_joined(&mut self) {
-        self.show(view::states(&self.compiled, &self.joined));
+        self.publish(None);
     }
 
-    fn show(&self, states: Vec<view::RuleState>) {
+    fn show(&self, states: Vec<Arc<view::RuleState>>) {
         let before = self.view.borrow().clone();
         let view = View {
             generation: self.core.generation(),

@@ -77,7 +77,6 @@ pub(super) async fn start(
         store,
         events: events.clone(),
         view: sender,
-        compiled: Default::default(),
         requests,
         links,
         signals,
@@ -128,8 +127,10 @@ impl Supervisor {
         let (rules, host) = (Arc::new(rules), Arc::new(seen.host));
         let step = block_in_place(|| self.core.step(rules, host, &BTreeSet::new()));
         // Joined before anything is forwarded and before anything of an earlier run is left.
-        block_in_place(|| self.joined.settle(&step.wanted));
-        self.engine.sync(step.compiled.table.clone()).await?;
+        block_in_place(|| self.joined.settle(step.joins()));
+        self.engine
+            .sync(step.table().cloned().unwrap_or_default())
+            .await?;
         self.finish(step, &[]);
         block_in_place(|| self.save());
         Ok(())

@@ -64,7 +64,7 @@ fn bpffs(scene: &Scene) -> Option<Finding> {
 /// Rules that no path serves here.
 fn unplaced(scene: &Scene) -> Vec<Finding> {
     let unserved = { scene.compiled.rules.iter() }.filter(|rule| !rule.placement.serves);
-    let finding = |rule: &model::compile::RuleView| {
+    let finding = |rule: &std::sync::Arc<model::compile::RuleView>| {
         let subject = format!("rule {:?}", rule.name);
         let evidence = rule.placement.reason.clone();
         Finding::new(Severity::Stops, subject, evidence)

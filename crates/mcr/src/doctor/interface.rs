@@ -7,7 +7,12 @@ use super::scene::{Link, Scene};
 use super::{Finding, Severity};
 
 pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let mut found: Vec<Finding> = scene.compiled.rules.iter().flat_map(troubles).collect();
+    let mut found: Vec<Finding> = scene
+        .compiled
+        .rules
+        .iter()
+        .flat_map(|rule| troubles(rule))
+        .collect();
     let mut seen = Vec::new();
     for (_, _, link) in scene.inputs() {
         if seen.contains(&link.index) {

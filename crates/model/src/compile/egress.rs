@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Down, LOOPBACK, Links, link_down, next_hop_query};
+use super::{Down, LOOPBACK, Links, OutputView, link_down, next_hop_query};
 use crate::host::{Host, Interface, NextHop};
 use crate::net::Mac;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
 
-/// The outputs of `rule` in its order, each with the text for its state. Adds the addresses of the
+/// The outputs of `rule` in its order, and what can be said about each. Adds the addresses of the
 /// interfaces they use to `own_addresses`, whether they are up or down: a packet on its way round
 /// may still arrive.
 pub(super) fn outputs(
@@ -17,12 +17,14 @@ pub(super) fn outputs(
     host: &Host,
     links: &Links<'_>,
     own_addresses: &mut BTreeSet<IpAddr>,
-) -> Vec<(Output, Option<Down>)> {
+) -> (Vec<Output>, Vec<OutputView>) {
     let outputs = rule.outputs.iter().zip(0..);
     let outputs = outputs.map(|(spec, index)| {
+        let mut leaves_by = None;
         let ready = next_hop(spec, host, links).and_then(|(link, header)| {
             if link.name != LOOPBACK {
                 own_addresses.extend(&link.addresses);
+                leaves_by = Some(link.index);
             }
             egress(spec, link, header)
         });
@@ -30,15 +32,21 @@ pub(super) fn outputs(
             Ok(egress) => (OutputState::Up(egress), None),
             Err(down) => (OutputState::Down(down.reason), Some(down)),
         };
+        let to = spec.to.to_string();
+        let view = OutputView {
+            to: to.clone(),
+            link: leaves_by,
+            down,
+        };
         let output = Output {
             index,
-            to: spec.to.to_string(),
+            to,
             state,
             limit: spec.limit,
         };
-        (output, down)
+        (output, view)
     });
-    outputs.collect()
+    outputs.unzip()
 }
 
 /// The destination address of the link-layer header, once it is known.

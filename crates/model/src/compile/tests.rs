@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::diff::TableDiff;
 use crate::document::RuleDocument;
 use crate::host::NextHop;
 use crate::net::{Mac, Ports};
@@ -396,5 +397,56 @@ proptest! {
                 prop_assert!(ports == 1 || ports == key.ports.count());
             }
         }
+    }
+}
+
+/// Few rules out of few names, groups, interfaces and options, so that they meet and differ.
+fn few_rules() -> impl Strategy<Value = RuleSet> {
+    let output = proptest::sample::select(vec![
+        "239.10.1.1%eth1:6001",
+        "239.10.1.1%eth0:6001",
+        "239.10.1.1%eth9:6001",
+        "239.10.1.1%lo:6001",
+        "10.9.9.9:7000",
+    ]);
+    let rule = ("[a-e]", 1_u8..4, "eth[019]", output, proptest::bool::ANY);
+    proptest::collection::vec(rule, 0..6).prop_map(|rules| {
+        let mut set = RuleSet::default();
+        for (name, group, interface, output, userspace) in rules {
+            let document = RuleDocument {
+                name,
+                inputs: vec![format!("239.1.1.{group}%{interface}:5001")],
+                outputs: vec![output.into()],
+                path: userspace.then_some(PathChoice::Userspace),
+                ..Default::default()
+            };
+            // Those that do not fit are left out.
+            let _ = set.add(document.to_rule(0).unwrap(), Policy::default());
+        }
+        set
+    })
+}
+
+proptest! {
+    #[test]
+    fn amends_to_what_it_would_compile(old in few_rules(), other in few_rules(), keep in 0_usize..6) {
+        let (host, choices) = (usual(), PathChoices::default());
+        let support = Support { userspace: Err("no".to_owned()), ..support() };
+        // Some of the old rules stay, the very same ones, in between others.
+        let mut new = old.clone();
+        for name in old.names().skip(keep) {
+            new.remove(name).unwrap();
+        }
+        for rule in &other {
+            let _ = new.add(rule.clone(), Policy::default());
+        }
+        let before = compile(&old, &host, &support, &choices);
+        let whole = compile(&new, &host, &support, &choices);
+        let kept = new.positions_in(&old);
+        prop_assert!(kept.iter().flatten().count() >= keep.min(old.len()));
+        let standing = Before { rules: &old, views: &before.rules, table: &before.table };
+        let amended = amend(standing, &new, &kept, &host, &support, &choices);
+        prop_assert_eq!(&amended.rules, &whole.rules);
+        prop_assert_eq!(&amended.diff, &TableDiff::between(&before.table, &whole.table));
     }
 }

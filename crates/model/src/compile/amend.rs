@@ -1,0 +1,122 @@
+//! What a change of few rules comes to on the same host: the others are not compiled again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Links, RuleView, compile_one, keys};
+use crate::diff::TableDiff;
+use crate::host::Host;
+use crate::net::Ifindex;
+use crate::placement::{PathChoices, Support};
+use crate::rule::Rule;
+use crate::ruleset::RuleSet;
+use crate::table::{Route, RouteKey, Table};
+
+/// Rules as they were compiled last.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    /// The rules, none of which names an input's interface by a wildcard.
+    pub rules: &'a RuleSet,
+    /// What can be said about each, in their order.
+    pub views: &'a [Arc<RuleView>],
+    /// What they came to.
+    pub table: &'a Table,
+}
+
+/// What can be said about the rules now, and how the table changes.
+#[derive(Clone, Debug, Default)]
+pub struct Amended {
+    /// About each rule, in their order; shared with those of before where the rule is.
+    pub rules: Vec<Arc<RuleView>>,
+    /// From the table of before to the one of now.
+    pub diff: TableDiff,
+}
+
+/// Compiles those of `rules` that are not among those of before: `kept` has for each rule its
+/// position there, as [`RuleSet::positions_in`] says. Host, support and choices must be those of
+/// before, and no rule may name an input's interface by a wildcard, which one rule more could take
+/// from another.
+#[must_use]
+pub fn amend(
+    before: Before<'_>,
+    rules: &RuleSet,
+    kept: &[Option<usize>],
+    host: &Host,
+    support: &Support,
+    choices: &PathChoices,
+) -> Amended {
+    let links = Links::new(host);
+    let mut own = BTreeSet::new();
+    let mut routes: BTreeMap<RouteKey, Route> = BTreeMap::new();
+    let compiled = rules.rules().iter().zip(kept).map(|(rule, kept)| {
+        if let Some(view) = kept.and_then(|at| before.views.get(at)) {
+            return Arc::clone(view);
+        }
+        let (view, route) = compile_one(rule, host, &links, support, choices, &mut own);
+        if let Some(route) = route {
+            let keys = view_keys(rule, &view).into_iter();
+            routes.extend(keys.map(|key| (key, route.clone())));
+        }
+        Arc::new(view)
+    });
+    let views: Vec<Arc<RuleView>> = compiled.collect();
+
+    let mut stays = vec![false; before.views.len()];
+    kept.iter().flatten().for_each(|at| stays[*at] = true);
+    let old = before.rules.iter().zip(before.views).zip(stays);
+    let gone = old.filter(|(_, stays)| !stays);
+    let gone: Vec<(&Rule, &RuleView)> = gone.map(|((rule, view), _)| (rule, &**view)).collect();
+    let removed = gone.iter().flat_map(|(rule, view)| view_keys(rule, view));
+    let removed = removed.filter(|key| !routes.contains_key(key));
+    let removed: BTreeSet<RouteKey> = removed.collect();
+    let own_added = own.difference(&before.table.own_addresses).copied();
+    let own_added: Vec<IpAddr> = own_added.collect();
+    let own_removed = own_removed(before.table, &gone, &views, host);
+    routes.retain(|key, route| before.table.routes.get(key) != Some(route));
+    Amended {
+        diff: TableDiff {
+            removed: removed.into_iter().collect(),
+            set: routes.into_iter().collect(),
+            own_removed,
+            own_added,
+        },
+        rules: views,
+    }
+}
+
+/// The keys of a rule's routes.
+fn view_keys(rule: &Rule, view: &RuleView) -> Vec<RouteKey> {
+    if !view.placement.serves {
+        return Vec::new();
+    }
+    let inputs = rule.inputs.iter().zip(&view.inputs);
+    inputs
+        .flat_map(|(endpoint, input)| keys(endpoint, &input.interfaces))
+        .collect()
+}
+
+/// Own addresses of links that only rules that are gone sent by.
+fn own_removed(
+    table: &Table,
+    gone: &[(&Rule, &RuleView)],
+    views: &[Arc<RuleView>],
+    host: &Host,
+) -> Vec<IpAddr> {
+    let left: BTreeSet<Ifindex> = gone.iter().flat_map(|(_, view)| links_of(view)).collect();
+    let in_use = |link: &Ifindex| {
+        let mut links = views.iter().flat_map(|view| links_of(view));
+        links.any(|used| used == *link)
+    };
+    if left.iter().all(in_use) {
+        return Vec::new();
+    }
+    let used: BTreeSet<Ifindex> = views.iter().flat_map(|view| links_of(view)).collect();
+    let used = used.iter().filter_map(|index| host.interfaces.get(index));
+    let own: BTreeSet<IpAddr> = used.flat_map(|link| &link.addresses).copied().collect();
+    table.own_addresses.difference(&own).copied().collect()
+}
+
+fn links_of(view: &RuleView) -> impl Iterator<Item = Ifindex> {
+    view.outputs.iter().filter_map(|output| output.link)
+}
