@@ -9,11 +9,11 @@ const STAGES: f64 = 5.0;
 /// Seconds to make and take down one stage for a single trial.
 const FRESH: f64 = 3.0;
 /// Seconds that one stream more takes there, over all relays.
-const FRESH_STREAM: f64 = 0.002;
+const FRESH_STREAM: f64 = 0.0006;
 /// Trials of a search before the one that confirms.
 const PROBES: f64 = 10.0;
 /// Seconds that go with an offered load: generator, counters, the wait for late arrivals.
-const AROUND: f64 = 0.3;
+const AROUND: f64 = 0.25;
 /// The same for `mcr receive`.
 const RECEIVER: f64 = 0.2;
 

@@ -105,9 +105,8 @@ pub const SCENARIOS: [Scenario; 10] = [
         number: 3,
         name: "streams",
         title: "1 to 150 streams at 2,000 and 5,000 packets per second each",
-        about: "\
-            Bed as in 1; every stream is a rule of its own with a group and port of its own, \
-            10,000 packets each.",
+        about: "Bed as in 1; every stream is a rule of its own with a group and port of its own. 4,000 \
+            packets each at 2,000 a second, 10,000 at 5,000.",
         cases: cases::streams,
     },
     Scenario {

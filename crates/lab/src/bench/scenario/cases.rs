@@ -147,24 +147,28 @@ pub(super) fn streams(options: &Options) -> Vec<Case> {
         (None, true) => vec![2000.0],
         (None, false) => vec![2000.0, 5000.0],
     };
-    let packets = { options.packets }.unwrap_or(if options.quick { 2000 } else { 10_000 });
     let points = streams
         .iter()
         .flat_map(|streams| rates.iter().map(move |rate| (*streams, *rate)));
     points
         .map(|(streams, rate)| {
             let trials = if streams >= 150 { TRIALS } else { FEW_TRIALS };
+            let packets = match (options.quick, rate >= 5000.0) {
+                (true, _) => 2000,
+                (false, true) => 10_000,
+                (false, false) => 4000,
+            };
             case(options, 3, BedKind::Chain)
                 .streams(streams)
                 .rate(rate)
-                .count(packets)
+                .count(options.packets.unwrap_or(packets))
                 .trials_planned(trials, FEW_TRIALS)
         })
         .collect()
 }
 
 pub(super) fn density(options: &Options) -> Vec<Case> {
-    let packets = if options.quick { 3000 } else { 15_000 };
+    let packets = if options.quick { 3000 } else { 10_000 };
     vec![
         case(options, 4, BedKind::DualBridge { sinks: 1 })
             .streams(50)
@@ -186,7 +190,7 @@ pub(super) fn fan_out(options: &Options) -> Vec<Case> {
             (true, _) => &[(20_000.0, 20_000)],
             (false, 50) => &[(1000.0, 1000), (20_000.0, 60_000)],
             (false, 200) => &[(1000.0, 1000), (5000.0, 10_000)],
-            (false, _) => &[(1000.0, 1000), (20_000.0, 20_000)],
+            (false, _) => &[(20_000.0, 20_000)],
         };
         cases.extend(rates.iter().map(|(rate, packets)| {
             case(options, 5, BedKind::Chain)
@@ -201,6 +205,7 @@ pub(super) fn fan_out(options: &Options) -> Vec<Case> {
             .outputs(*outputs)
             .at_full_speed()
             .with("bed", "one core")
+            .trials_planned(TRIALS, FEW_TRIALS)
     });
     cases.extend(saturated);
     cases
