@@ -278,3 +278,21 @@ fn an_interface_that_merges_packets_is_put_back_at_the_end() {
     daemon.stop(Signal::SIGTERM).unwrap();
     assert!(!merges());
 }
+
+#[test]
+fn what_is_relayed_in_user_space_stays_out_of_the_hosts_stack() {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path("userspace")).unwrap();
+    let rule = format!(
+        "version = 1\n[[rule]]\nname = \"a\"\ninput = {INPUT:?}\noutputs = [{OUTPUT:?}]\nlocal = \"no\"\n"
+    );
+    daemon.apply(&rule).unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let here = Receiver::join((&chain.relay, "veth1"), ip("239.1.1.1"), 5001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 20, 300)
+        .unwrap();
+    sink.expect(20, PATIENCE).unwrap();
+    here.expect_nothing(Duration::from_millis(200)).unwrap();
+}

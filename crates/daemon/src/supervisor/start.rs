@@ -43,7 +43,9 @@ pub(super) async fn start(
         instance: instance.name().to_owned(),
         bpffs: options.bpffs.clone(),
         workers: options.workers,
-        kernel: options.path != PathChoice::Userspace,
+        // On `--path userspace` too: it consumes behind the taps what workers relay, and what an
+        // earlier run left pinned must not go on forwarding beside them.
+        kernel: true,
         worker_command: options.worker_command.clone(),
         ..dataplane::Options::default()
     })?;
