@@ -2,7 +2,7 @@
 //! feeds and replaces.
 //!
 //! Supervisor side: this file, `process`, `taps`, `filter`, `slots`. Worker side: `worker`,
-//! `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `ledger`. Between them: `handover`, `shared`.
+//! `pace`, `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `ledger`. Between them: `handover`, `shared`.
 
 mod cut;
 mod filter;
@@ -10,6 +10,7 @@ mod handover;
 mod ledger;
 mod limits;
 mod lookup;
+mod pace;
 mod pool;
 mod process;
 mod receive;

@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "signal dispositions are set through an unsafe call"
+    reason = "signal dispositions and real-time priorities are set through unsafe calls"
 )]
 
 use std::io;
@@ -12,6 +12,9 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::Pid;
+
+/// The lowest priority of `SCHED_RR` (sched(7)).
+const LOWEST_REAL_TIME: libc::c_int = 1;
 
 /// Gives up every capability for good: permitted, effective, inheritable and ambient sets are
 /// cleared, the bounding set where allowed, and no program run later can gain any.
@@ -45,15 +48,18 @@ const NEEDED: [(Capability, &str); 3] = [
 const USEFUL: [Capability; 2] = [Capability::CAP_PERFMON, Capability::CAP_IPC_LOCK];
 
 /// Gives up for good what the daemon does not need after start-up. It holds for threads and
-/// processes started from here on, so it comes before the first of them.
+/// processes started from here on, so it comes before the first of them. Where
+/// [`permit_real_time`] failed, CAP_SYS_NICE stays: it allows the same.
 ///
 /// # Errors
 /// The system call's.
 pub fn keep_needed() -> io::Result<()> {
+    let instead = (!may_take_real_time()).then_some(Capability::CAP_SYS_NICE);
     let keep: CapsHashSet = NEEDED
         .iter()
         .map(|(needed, _)| *needed)
         .chain(USEFUL)
+        .chain(instead)
         .collect();
     nix::sys::prctl::set_no_new_privs()?;
     // Without CAP_SETPCAP the bounding set stays; no-new-privileges keeps it from mattering.
@@ -100,6 +106,44 @@ pub fn ignore_termination() -> io::Result<()> {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { nix::sys::signal::signal(signal, SigHandler::SigIgn) }?;
+    }
+    Ok(())
+}
+
+/// Lets this process and its children take the lowest real-time priority, whatever capabilities
+/// they keep.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_RESOURCE` where the limit is lower.
+pub fn permit_real_time() -> io::Result<()> {
+    if may_take_real_time() {
+        return Ok(());
+    }
+    let (_, most) = getrlimit(Resource::RLIMIT_RTPRIO)?;
+    let wanted = LOWEST_REAL_TIME as u64;
+    Ok(setrlimit(
+        Resource::RLIMIT_RTPRIO,
+        wanted,
+        most.max(wanted),
+    )?)
+}
+
+fn may_take_real_time() -> bool {
+    getrlimit(Resource::RLIMIT_RTPRIO).is_ok_and(|(soft, _)| soft >= LOWEST_REAL_TIME as u64)
+}
+
+/// Gives the calling thread the lowest real-time priority, above all that has none.
+///
+/// # Errors
+/// `EPERM` unless [`permit_real_time`] or a capability allows it; also in a cgroup without
+/// real-time bandwidth.
+pub fn take_real_time() -> io::Result<()> {
+    let priority = libc::sched_param {
+        sched_priority: LOWEST_REAL_TIME,
+    };
+    // SAFETY: the kernel reads the parameters, which live during the call; 0 is the calling thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority) } < 0 {
+        return Err(io::Error::last_os_error());
     }
     Ok(())
 }

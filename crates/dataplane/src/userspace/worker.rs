@@ -25,6 +25,7 @@ use sys::packet_socket::VnetHeader;
 use super::handover::{self, Channel, FromWorker, TableChange, ToWorker, ring_size};
 use super::limits::{Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
+use super::pace::{Next, Pace};
 use super::receive::{Arrival, LargeBuffers, Place, Tap};
 use super::rewrite::CompiledRoute;
 use super::runs::{BATCH, Matched, Source};
@@ -88,7 +89,12 @@ fn run() -> Result<(), Error> {
     if let Err(error) = sys::capability::pin_to_cpu(cpu) {
         tracing::warn!("worker: cannot be pinned to core {cpu}: {error}");
     }
-    let mut worker = Worker::new(channel, shared)?;
+    let real_time = sys::capability::take_real_time();
+    if let Err(error) = &real_time {
+        tracing::info!("worker: no real-time priority, overload costs more: {error}");
+    }
+    let pace = Pace::new(real_time.is_ok());
+    let mut worker = Worker::new(channel, shared, pace)?;
     sys::capability::renounce_all().map_err(system("giving up capabilities"))?;
     worker.turn()
 }
@@ -119,6 +125,7 @@ struct Worker {
     large: LargeBuffers,
     table: ActiveTable,
     waiter: Waiter,
+    pace: Pace,
     fragments: Memory,
 }
 
@@ -149,7 +156,7 @@ struct Tally {
 }
 
 impl Worker {
-    fn new(channel: Channel, shared: Shared) -> Result<Self, Error> {
+    fn new(channel: Channel, shared: Shared, pace: Pace) -> Result<Self, Error> {
         let nonblocking = channel.stream().set_nonblocking(true);
         nonblocking.map_err(system("the control socket"))?;
         Ok(Self {
@@ -160,6 +167,7 @@ impl Worker {
             large: LargeBuffers::default(),
             table: ActiveTable::default(),
             waiter: Waiter::default(),
+            pace,
             fragments: Memory::default(),
         })
     }
@@ -173,8 +181,11 @@ impl Worker {
                 for tap in 0..self.taps.len() {
                     taken += self.batch(tap).map_err(system("sending"))?;
                 }
-                if taken == 0 && self.wait()? {
-                    break;
+                match self.pace.after(taken, sys::clock::monotonic_ns) {
+                    Next::Turn => {}
+                    Next::Rest(time) => std::thread::sleep(time),
+                    Next::Wait if self.wait()? => break,
+                    Next::Wait => {}
                 }
             }
         }
