@@ -38,14 +38,15 @@ pub struct RuleDocument {
     pub inputs: Vec<String>,
     /// The outputs, at least one.
     pub outputs: Vec<OutputDocument>,
-    /// Path to force the rule to; by default placement decides.
+    /// Path to force the rule to, `kernel` or `userspace`; by default placement decides.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "scalar::some_path"
     )]
     pub path: Option<PathChoice>,
-    /// Whether this host's own sockets get a copy; by default where one is bound to the port.
+    /// Whether this host's own sockets get a copy, `yes` or `no`; by default (`auto`) where one is
+    /// bound to the port.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -231,6 +232,21 @@ mod tests {
             let error = serde_json::from_str::<RuleDocument>(json).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn null_is_as_good_as_nothing_and_a_whole_number_is_whole_however_written() {
+        let rule = document(
+            r#"{"name": "a", "input": "239.1.1.1%eth0:1", "path": null, "local": null,
+                "limit": null, "burst": null, "outputs": [{"to": "10.9.9.9:7000", "ttl": 5.0}]}"#,
+        );
+        assert_eq!(
+            serde_json::to_string(&RuleDocument::from(rule.to_rule(0).unwrap())).unwrap(),
+            r#"{"name":"a","inputs":["239.1.1.1%eth0:1"],"outputs":["10.9.9.9:7000,ttl=5"]}"#
+        );
+        let half = r#"{"name": "a", "outputs": [{"to": "10.9.9.9:7000", "ttl": 5.5}]}"#;
+        let error = serde_json::from_str::<RuleDocument>(half).unwrap_err();
+        assert!(error.to_string().contains("5.5"), "{error}");
     }
 
     #[test]

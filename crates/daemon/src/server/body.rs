@@ -2,9 +2,11 @@
 
 use axum::Json;
 use axum::body::to_bytes;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::BODY_MAX;
@@ -23,6 +25,56 @@ impl IntoResponse for Refusal {
             Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, Json(self.into_reply())).into_response()
+    }
+}
+
+/// The generation of the rules that a client insists on by `If-Match: "7"`; any by `*` or without.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IfMatch(Option<u64>);
+
+impl IfMatch {
+    /// Together with what the body says.
+    pub(super) fn and(self, body: Option<u64>) -> Result<Option<u64>, Refusal> {
+        match (self.0, body) {
+            (Some(header), Some(body)) if header != body => {
+                let message = format!("If-Match says generation {header}, the body {body}");
+                Err(Refusal::new(Code::Conflict, message))
+            }
+            (header, body) => Ok(header.or(body)),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let Some(value) = parts.headers.get(header::IF_MATCH) else {
+            return Ok(Self(None));
+        };
+        let text = value.to_str().unwrap_or_default().trim();
+        if text == "*" {
+            return Ok(Self(None));
+        }
+        let quoted = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'));
+        let generation = quoted.unwrap_or(text).parse().map_err(|_| {
+            let message = "If-Match: give the ETag of /v1/rules, as in \"7\", or *";
+            Refusal::new(Code::Usage, message)
+        })?;
+        Ok(Self(Some(generation)))
+    }
+}
+
+/// JSON that tells the generation of the rules as its `ETag` too.
+#[derive(Debug)]
+pub(super) struct Tagged<T>(pub(super) u64, pub(super) T);
+
+impl<T: Serialize> IntoResponse for Tagged<T> {
+    fn into_response(self) -> Response {
+        let tag = format!("\"{}\"", self.0);
+        ([(header::ETAG, tag)], Json(self.1)).into_response()
     }
 }
 

@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::Body;
+use super::body::{Body, IfMatch, Tagged};
 use super::connections::Busy;
 use super::{REQUEST_PATIENCE, events};
 use crate::metrics::{self, Format};
@@ -135,9 +135,18 @@ async fn interfaces(State(supervisor): State<Supervisor>) -> Answer<Json<Vec<Int
 }
 
 /// The running rules and their generation.
-#[utoipa::path(get, path = "/v1/rules", tag = "rules", responses((status = 200, body = RuleList)))]
-async fn rules(State(supervisor): State<Supervisor>) -> Answer<Json<RuleList>> {
-    supervisor.ask(Question::Rules).await.map(Json)
+#[utoipa::path(get, path = "/v1/rules", tag = "rules", responses((status = 200, body = RuleList, headers(
+        ("ETag" = String, description = "The generation, for If-Match")))))]
+async fn rules(State(supervisor): State<Supervisor>) -> Answer<Tagged<RuleList>> {
+    let rules = supervisor.ask(Question::Rules).await?;
+    Ok(Tagged(rules.generation.unwrap_or_default(), rules))
+}
+
+/// Hands a change to the supervisor.
+async fn change(supervisor: &Supervisor, transaction: Transaction) -> Answer<Tagged<Change>> {
+    let ask = |reply| Question::Change(transaction, reply);
+    let change = supervisor.ask(ask).await?;
+    Ok(Tagged(change.generation, change))
 }
 
 /// One rule.
@@ -171,23 +180,37 @@ struct Rules {
 }
 
 /// Adds rules behind the running ones, all or none.
-#[utoipa::path(post, path = "/v1/rules", tag = "rules", request_body = Rules,
+#[utoipa::path(post, path = "/v1/rules", tag = "rules", params(IfMatchHeader), request_body = Rules,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
 async fn add(
     State(supervisor): State<Supervisor>,
+    if_match: IfMatch,
     Body(Rules { rules }): Body<Rules>,
-) -> Answer<Json<Change>> {
+) -> Answer<Tagged<Change>> {
     let transaction = Transaction {
+        generation: if_match.and(None)?,
         add: rules,
         ..Transaction::default()
     };
-    let ask = |reply| Question::Change(transaction, reply);
-    supervisor.ask(ask).await.map(Json)
+    change(&supervisor, transaction).await
+}
+
+/// How [`IfMatch`] stands in the document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only described here; IfMatch reads it")]
+struct IfMatchHeader {
+    /// The ETag of `/v1/rules` that the change was made for, or `*`: where the rules are of another
+    /// generation by now, the change is refused as `conflict`.
+    #[param(rename = "If-Match", required = false, nullable = false, value_type = String,
+        pattern = r#"^([*]|"[0-9]{1,18}")$"#, example = "*")]
+    if_match: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ReplaceOptions {
     /// Only say what would change.
@@ -196,7 +219,7 @@ struct ReplaceOptions {
 }
 
 /// Puts a whole rule set in the place of the running one, as one step.
-#[utoipa::path(put, path = "/v1/rules", tag = "rules", params(ReplaceOptions),
+#[utoipa::path(put, path = "/v1/rules", tag = "rules", params(ReplaceOptions, IfMatchHeader),
     request_body = RuleList,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
@@ -204,50 +227,59 @@ struct ReplaceOptions {
 async fn replace(
     State(supervisor): State<Supervisor>,
     options: Result<Query<ReplaceOptions>, axum::extract::rejection::QueryRejection>,
-    Body(rules): Body<RuleList>,
-) -> Answer<Json<Change>> {
+    if_match: IfMatch,
+    Body(mut rules): Body<RuleList>,
+) -> Answer<Tagged<Change>> {
+    rules.generation = if_match.and(rules.generation)?;
     let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let ask = |reply| Question::Replace {
         rules,
         dry_run: options.dry_run,
         reply,
     };
-    supervisor.ask(ask).await.map(Json)
+    let change = supervisor.ask(ask).await?;
+    Ok(Tagged(change.generation, change))
 }
 
 /// Takes one rule out.
 #[utoipa::path(delete, path = "/v1/rules/{name}", tag = "rules",
-    params(("name" = String, Path, description = "Name of the rule")),
-    responses((status = 200, body = Change), (status = 404, body = ErrorReply)))]
+    params(("name" = String, Path, description = "Name of the rule"), IfMatchHeader),
+    responses((status = 200, body = Change), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
 async fn remove(
     State(supervisor): State<Supervisor>,
     Path(name): Path<String>,
-) -> Answer<Json<Change>> {
+    if_match: IfMatch,
+) -> Answer<Tagged<Change>> {
     let transaction = Transaction {
+        generation: if_match.and(None)?,
         remove: vec![name],
         ..Transaction::default()
     };
-    let ask = |reply| Question::Change(transaction, reply);
-    supervisor.ask(ask).await.map(Json)
+    change(&supervisor, transaction).await
 }
 
 /// Removes and adds rules as one step.
-#[utoipa::path(post, path = "/v1/transaction", tag = "rules", request_body = Transaction,
+#[utoipa::path(post, path = "/v1/transaction", tag = "rules", params(IfMatchHeader),
+    request_body = Transaction,
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
         (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
 async fn transaction(
     State(supervisor): State<Supervisor>,
-    Body(transaction): Body<Transaction>,
-) -> Answer<Json<Change>> {
-    let ask = |reply| Question::Change(transaction, reply);
-    supervisor.ask(ask).await.map(Json)
+    if_match: IfMatch,
+    Body(mut transaction): Body<Transaction>,
+) -> Answer<Tagged<Change>> {
+    transaction.generation = if_match.and(transaction.generation)?;
+    change(&supervisor, transaction).await
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.
 #[utoipa::path(post, path = "/v1/reload", tag = "rules",
-    responses((status = 200, body = Change), (status = 422, body = ErrorReply)))]
+    responses((status = 200, body = Change), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
 async fn reload(State(supervisor): State<Supervisor>) -> Answer<Json<Change>> {
     supervisor.ask(Question::Reload).await.map(Json)
 }

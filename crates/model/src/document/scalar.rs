@@ -63,6 +63,15 @@ impl<'de> Deserialize<'de> for Scalar {
                     .map_or_else(|_| Scalar::Text(value.to_string()), Scalar::Integer))
             }
 
+            fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Scalar, E> {
+                // JSON knows one kind of number: 5.0 is as whole as 5.
+                const LARGEST: f64 = (1_i64 << f64::MANTISSA_DIGITS) as f64;
+                if value.fract() == 0.0 && value.abs() <= LARGEST {
+                    return Ok(Scalar::Integer(value as i64));
+                }
+                Err(E::invalid_value(serde::de::Unexpected::Float(value), &self))
+            }
+
             fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
                 Ok(Scalar::Text(value.to_owned()))
             }
@@ -74,11 +83,15 @@ impl<'de> Deserialize<'de> for Scalar {
 
 /// Reads a path by a text that says what there is to choose from.
 pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathChoice, D::Error> {
-    match Scalar::deserialize(deserializer)?.to_string().as_str() {
+    path_of(&Scalar::deserialize(deserializer)?)
+}
+
+fn path_of<E: serde::de::Error>(value: &Scalar) -> Result<PathChoice, E> {
+    match value.to_string().as_str() {
         "auto" => Ok(PathChoice::Auto),
         "kernel" => Ok(PathChoice::Kernel),
         "userspace" => Ok(PathChoice::Userspace),
-        other => Err(D::Error::custom(format!(
+        other => Err(E::custom(format!(
             "path = {other:?}: give \"auto\", \"kernel\" or \"userspace\""
         ))),
     }
@@ -87,20 +100,25 @@ pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathCho
 pub(super) fn some_path<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<PathChoice>, D::Error> {
-    path(deserializer).map(Some)
+    let value = Option::<Scalar>::deserialize(deserializer)?;
+    value.as_ref().map(path_of).transpose()
 }
 
 /// Takes a number for its text, so that what is wrong with it is said in the words of the option.
 pub(super) fn some_text<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
-    Ok(Some(Scalar::deserialize(deserializer)?.to_string()))
+    let value = Option::<Scalar>::deserialize(deserializer)?;
+    Ok(value.map(|value| value.to_string()))
 }
 
 pub(super) fn some_local<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<LocalDelivery>, D::Error> {
-    match Scalar::deserialize(deserializer)?.to_string().as_str() {
+    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    match value.to_string().as_str() {
         "auto" => Ok(Some(LocalDelivery::Auto)),
         "yes" => Ok(Some(LocalDelivery::Yes)),
         "no" => Ok(Some(LocalDelivery::No)),

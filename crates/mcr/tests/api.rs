@@ -1,0 +1,194 @@
+//! The control API as a client meets it: compare-and-set by `curl`, and schemathesis, which makes
+//! requests of the OpenAPI document and holds every answer against it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use lab::daemon::{Daemon, Options};
+use lab::process::{self, Process};
+use lab::topology::Chain;
+use lab::wait;
+use serde_json::{Value, json};
+
+const RULES: &str = r#"version = 1
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%veth1:5001"
+outputs = ["239.10.1.1%veth2:6001"]
+"#;
+
+/// What the document cannot say, a rule may still get wrong: 422.
+const CHECKS: &str = r#"[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "401", "403", "404", "409", "422", "429", "503"]
+"#;
+
+struct Bed {
+    daemon: Daemon,
+    chain: Chain,
+}
+
+fn bed() -> Option<Bed> {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    let chain = Chain::plain().unwrap();
+    let options = Options {
+        config: Some(RULES.to_owned()),
+        ..Options::default()
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    Some(Bed { daemon, chain })
+}
+
+/// An answer: its status, its ETag, its body.
+struct Answer {
+    status: u16,
+    tag: String,
+    body: Value,
+}
+
+impl Bed {
+    fn curl(&self, method: &str, path: &str, tag: Option<&str>, body: Option<&Value>) -> Answer {
+        let mut command = self.chain.relay.command("curl");
+        command.args(["--silent", "--include", "--request", method]);
+        command.arg("--unix-socket").arg(self.daemon.socket());
+        if let Some(tag) = tag {
+            command.args(["--header", &format!("If-Match: {tag}")]);
+        }
+        if let Some(body) = body {
+            command.args(["--data", &body.to_string()]);
+        }
+        let output = command.arg(format!("http://mcr{path}")).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let tag = head.lines().find_map(|line| line.strip_prefix("etag: "));
+        Answer {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            tag: tag.unwrap_or_default().to_owned(),
+            body: serde_json::from_str(body).unwrap(),
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let stats = self.daemon.stats().unwrap();
+        stats.rules.into_iter().map(|rule| rule.name).collect()
+    }
+}
+
+fn rule(name: &str, group: u8) -> Value {
+    json!({
+        "name": name,
+        "inputs": [format!("239.1.2.{group}%veth1:5001")],
+        "outputs": [format!("239.10.2.{group}%veth2:6001")],
+    })
+}
+
+#[test]
+fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
+    let Some(bed) = bed() else { return };
+    let read = bed.curl("GET", "/v1/rules", None, None);
+    let generation = read.body["generation"].as_u64().unwrap();
+    assert_eq!(read.tag, format!("\"{generation}\""));
+    let stale = read.tag;
+
+    let add = json!({"rules": [rule("a", 1)]});
+    let added = bed.curl("POST", "/v1/rules", Some(&stale), Some(&add));
+    assert_eq!((added.status, &added.body["added"]), (200, &json!(["a"])));
+    assert_eq!(added.tag, format!("\"{}\"", generation + 1));
+
+    let more = json!({"rules": [rule("b", 2)]});
+    let swap = json!({"add": [rule("b", 2)], "remove": ["a"]});
+    let insisting = json!({"generation": generation, "rules": []});
+    for (method, path, tag, body) in [
+        ("POST", "/v1/rules", Some(stale.as_str()), Some(&more)),
+        ("POST", "/v1/transaction", Some(&stale), Some(&swap)),
+        ("PUT", "/v1/rules", Some(&stale), Some(&more)),
+        ("PUT", "/v1/rules", None, Some(&insisting)),
+        ("DELETE", "/v1/rules/a", Some(&stale), None),
+    ] {
+        let refused = bed.curl(method, path, tag, body);
+        let code = &refused.body["code"];
+        assert_eq!(
+            (refused.status, code),
+            (409, &json!("conflict")),
+            "{method} {path}"
+        );
+        assert_eq!(bed.names(), ["cam1", "a"], "{method} {path}");
+    }
+    for wrong in ["seven", "\"1\", \"2\""] {
+        let refused = bed.curl("DELETE", "/v1/rules/a", Some(wrong), None);
+        assert_eq!(
+            (refused.status, &refused.body["code"]),
+            (400, &json!("usage"))
+        );
+    }
+    let both = json!({"generation": generation + 1, "rules": []});
+    let refused = bed.curl("PUT", "/v1/rules", Some(&stale), Some(&both));
+    assert_eq!(refused.status, 409, "{}", refused.body);
+
+    let fresh = added.tag;
+    let removed = bed.curl("DELETE", "/v1/rules/a", Some(&fresh), None);
+    assert_eq!(removed.status, 200, "{}", removed.body);
+    let any = bed.curl("DELETE", "/v1/rules/cam1", Some("*"), None);
+    assert_eq!(any.status, 200, "{}", any.body);
+    assert!(bed.names().is_empty());
+}
+
+#[test]
+fn answers_keep_to_the_document_whatever_is_asked() {
+    let Some(bed) = bed() else { return };
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let schemathesis = target.join("python/bin/schemathesis");
+    if !schemathesis.exists() {
+        eprintln!("skipped: needs schemathesis, which dist/bootstrap test installs with Python");
+        return;
+    }
+    // It speaks TCP only: a bridge to the socket, on the loopback of the namespace.
+    let mut bridge = bed.chain.relay.command("socat");
+    bridge.args(["TCP-LISTEN:8080,bind=127.0.0.1,fork,reuseaddr"]);
+    bridge.arg(format!("UNIX-CONNECT:{}", bed.daemon.socket().display()));
+    let _bridge = Process::start(bridge).unwrap();
+    wait::until("the bridge listens", || {
+        let listening = bed.chain.relay.tool("ss", "-ltnH sport = :8080").unwrap();
+        !listening.is_empty()
+    })
+    .unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let checks = directory.path().join("schemathesis.toml");
+    fs::write(&checks, CHECKS).unwrap();
+    let mut command = bed.chain.relay.command(&schemathesis);
+    command.arg("--config-file").arg(&checks);
+    command.args(["run", "http://127.0.0.1:8080/openapi.json"]);
+    // Events never end.
+    command.args(["--exclude-path", "/v1/events", "--max-time", "20"]);
+    command.args([
+        "--max-examples",
+        "20",
+        "--continue-on-failure",
+        "--seed",
+        "1",
+    ]);
+    command.args(["--request-timeout", "30", "--warnings", "off"]);
+    command.current_dir(directory.path());
+    let finished = process::run(command, Duration::from_secs(180)).unwrap();
+    assert!(
+        finished.status.success(),
+        "{}{}",
+        finished.stdout,
+        finished.stderr
+    );
+    let cases = finished
+        .stdout
+        .lines()
+        .find(|line| line.contains(" generated"));
+    println!("{}", cases.unwrap().trim());
+    assert_eq!(
+        bed.curl("GET", "/v1/status", None, None).status,
+        200,
+        "still well"
+    );
+}
