@@ -14,7 +14,10 @@ const DEFAULT: &str = "/etc/mcr/mcr.toml";
 
 /// Reads the file and `conf.d/*.toml` beside it. The default file may be missing, a named one may
 /// not.
-pub(crate) fn read(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
+///
+/// # Errors
+/// Which file cannot be read, or everything that is wrong with any of them.
+pub fn read(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
     let main = named.unwrap_or(Path::new(DEFAULT));
     let mut files = Vec::new();
     match read_file(main) {

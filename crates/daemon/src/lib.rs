@@ -4,7 +4,7 @@
 //! supervisor carries it out through the engine (the dataplane's thread), the memberships and the
 //! state on disk; the server asks the desk, which looks at the view.
 
-mod config;
+pub mod config;
 mod core;
 mod desk;
 mod engine;

@@ -187,8 +187,9 @@ impl Supervisor {
         block_in_place(|| self.shelter.update(&self.joined));
         if let Ok(counters) = self.engine.counters().await {
             for worker in &counters.workers {
+                // One that was not seen before may have died before it was.
                 let before = self.restarts.insert(worker.id, worker.restarts);
-                if before.is_some_and(|before| before < worker.restarts) {
+                if before.unwrap_or(0) < worker.restarts {
                     self.events.tell(events::worker_restarted(worker));
                 }
             }

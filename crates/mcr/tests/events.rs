@@ -1,0 +1,183 @@
+//! Every kind of event really comes when its cause does, on the API's stream as `mcr events` shows
+//! it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::namespace::Namespace;
+use lab::process::Process;
+use lab::topology::Chain;
+use lab::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const INPUT: &str = "239.1.1.1%veth1:5001";
+const OUTPUT: &str = "239.10.1.1%veth2:6001";
+
+struct Bed {
+    events: Process,
+    daemon: Daemon,
+    chain: Chain,
+}
+
+/// A daemon that somebody follows.
+fn bed(options: Options) -> Option<Bed> {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    let mut follow = chain.relay.command(env!("CARGO_BIN_EXE_mcr"));
+    follow.arg("--socket").arg(daemon.socket());
+    let events = Process::start({
+        follow.args(["events", "--json"]);
+        follow
+    })
+    .unwrap();
+    let bed = Bed {
+        events,
+        daemon,
+        chain,
+    };
+    // Whoever follows hears only what happens from then on: something has to.
+    let mut round = 0;
+    wait::until("events are followed", || {
+        round += 1;
+        let name = format!("probe{round}");
+        bed.daemon
+            .add(
+                &name,
+                &format!("239.9.9.9%veth1:{}", 1000 + round),
+                &[OUTPUT],
+            )
+            .unwrap();
+        bed.daemon.mcr(&["remove", &name]).unwrap();
+        !bed.events.stdout().is_empty()
+    })
+    .unwrap();
+    Some(bed)
+}
+
+impl Bed {
+    /// Waits for an event of this kind and subject with these words in its message.
+    #[track_caller]
+    fn hears(&self, kind: &str, subject: &str, words: &[&str]) {
+        let heard = || {
+            let text = self.events.stdout();
+            let mut lines = text
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok());
+            lines.any(|event: Value| {
+                let message = event["message"].as_str().unwrap_or_default();
+                let said = words.iter().all(|word| message.contains(word));
+                event["kind"] == kind && event["subject"] == subject && said
+            })
+        };
+        let waited = wait::until(&format!("{kind} of {subject} comes"), heard);
+        waited.unwrap_or_else(|error| panic!("{error}: {}", self.events.stdout()));
+    }
+
+    fn relay(&self) -> &Namespace {
+        &self.chain.relay
+    }
+}
+
+#[test]
+fn rules_come_change_fail_recover_and_go() {
+    let Some(bed) = bed(Options::default()) else {
+        return;
+    };
+    bed.daemon
+        .add("cam1", INPUT, &[OUTPUT, "239.10.1.2%veth8:6001"])
+        .unwrap();
+    bed.hears("rule_added", "cam1", &["added"]);
+    bed.hears("joined", "cam1", &[INPUT]);
+    bed.hears("output_up", "cam1", &[OUTPUT]);
+    bed.hears("output_down", "cam1", &["veth8", "no interface"]);
+    bed.hears("rule_degraded", "cam1", &["degraded"]);
+    let far = &bed.chain.sink;
+    link::veth((bed.relay(), "veth8"), (far, "veth9")).unwrap();
+    link::address((bed.relay(), "veth8"), "10.0.8.1/24").unwrap();
+    bed.hears("link_changed", "veth8", &["is there"]);
+    bed.hears("output_up", "cam1", &["veth8"]);
+    bed.hears("rule_up", "cam1", &["up"]);
+    link::down((bed.relay(), "veth1")).unwrap();
+    bed.hears("link_changed", "veth1", &["is down"]);
+    bed.hears("rule_down", "cam1", &["down"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let changed = format!(
+        "version = 1\n[[rule]]\nname = \"cam1\"\ninput = {INPUT:?}\noutputs = [\"{OUTPUT},ttl=9\"]\n"
+    );
+    fs::write(file.path(), changed).unwrap();
+    bed.daemon
+        .mcr(&["apply", file.path().to_str().unwrap()])
+        .unwrap();
+    bed.hears("rule_changed", "cam1", &["changed"]);
+    bed.daemon.mcr(&["remove", "cam1"]).unwrap();
+    bed.hears("rule_removed", "cam1", &["removed"]);
+}
+
+#[test]
+fn a_join_that_fails_says_so() {
+    let Some(bed) = bed(Options::default()) else {
+        return;
+    };
+    bed.daemon
+        .add("later", "239.1.1.7%veth8:5001", &[OUTPUT])
+        .unwrap();
+    // Not one group may be joined, on any socket.
+    bed.relay()
+        .sysctl("net/ipv4/igmp_max_memberships", "0")
+        .unwrap();
+    link::veth((bed.relay(), "veth8"), (&bed.chain.sink, "veth9")).unwrap();
+    link::address((bed.relay(), "veth8"), "10.0.8.1/24").unwrap();
+    bed.hears("join_failed", "later", &["239.1.1.7%veth8:5001"]);
+    bed.relay()
+        .sysctl("net/ipv4/igmp_max_memberships", "20")
+        .unwrap();
+    bed.hears("joined", "later", &["239.1.1.7"]);
+    bed.hears("rule_up", "later", &["up"]);
+}
+
+#[test]
+fn a_reload_says_what_became_of_it() {
+    let config = format!(
+        "version = 1\n[[rule]]\nname = \"cam1\"\ninput = {INPUT:?}\noutputs = [{OUTPUT:?}]\n"
+    );
+    let options = Options {
+        config: Some(config),
+        ..Options::default()
+    };
+    let Some(bed) = bed(options) else { return };
+    let hangup = || kill(Pid::from_raw(bed.daemon.id() as i32), Signal::SIGHUP).unwrap();
+    hangup();
+    bed.hears("reloaded", "configuration", &["1 unchanged"]);
+    fs::write(bed.daemon.config_file(), "version = 9\n").unwrap();
+    hangup();
+    bed.hears("reload_failed", "configuration", &["version"]);
+}
+
+#[test]
+fn a_worker_that_dies_is_told_of() {
+    let options = Options {
+        arguments: vec!["--workers".to_owned(), "1".to_owned()],
+        ..Options::path("userspace")
+    };
+    let Some(bed) = bed(options) else { return };
+    bed.daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    let worker = || {
+        let workers = bed.daemon.stats().unwrap().workers;
+        workers
+            .first()
+            .map(|worker| worker.pid)
+            .filter(|pid| *pid > 0)
+    };
+    let pid = wait::some_within(wait::PATIENCE, "a worker runs", worker).unwrap();
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    bed.hears("worker_restarted", "0", &["started again"]);
+}
