@@ -80,8 +80,7 @@ bench-full:
 .PHONY: install
 install: build
 	install -D --strip --mode=0755 $(BINARY) "$(DESTDIR)$(PREFIX)/bin/mcr"
-	install -d "$(DESTDIR)$(PREFIX)/share/man/man1"
-	$(BINARY) man --directory "$(DESTDIR)$(PREFIX)/share/man/man1"
+	$(BINARY) man --directory "$(DESTDIR)$(PREFIX)/share/man"
 	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
 	$(BINARY) completions bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mcr"
 	install -d "$(DESTDIR)$(PREFIX)/share/zsh/site-functions"

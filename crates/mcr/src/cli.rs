@@ -90,6 +90,8 @@ pub(crate) enum Command {
     Completions(command::completions::Args),
     Man(command::man::Args),
     #[command(hide = true)]
+    Complete(command::complete::Args),
+    #[command(hide = true)]
     Keeper(command::keeper::Args),
     #[command(hide = true)]
     Worker(command::worker::Args),
@@ -119,6 +121,7 @@ impl Command {
             Self::Bench(_) => "bench",
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
+            Self::Complete(_) => "complete",
             Self::Keeper(_) => "keeper",
             Self::Worker(_) => "worker",
         }
@@ -198,5 +201,26 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         definition().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_examples() {
+        fn look(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            let line = format!("\n  {}", command.get_bin_name().unwrap_or_default());
+            let name = command.get_name();
+            assert!(
+                help.contains("Examples:") && help.contains(&line),
+                "{name}: {help}"
+            );
+            let below = command.get_subcommands();
+            below
+                .filter(|command| !command.is_hide_set() && command.get_name() != "help")
+                .for_each(look);
+        }
+        let mut definition = definition();
+        definition.build();
+        look(&definition);
     }
 }

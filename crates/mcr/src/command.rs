@@ -4,6 +4,7 @@ pub(crate) mod add;
 pub(crate) mod apply;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod doctor;
@@ -20,6 +21,7 @@ pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod tap;
 pub(crate) mod top;
+pub(crate) mod watch;
 pub(crate) mod worker;
 
 use std::fmt;
@@ -54,6 +56,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Bench(args) => bench::run(&args, global.json),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::Complete(args) => complete::run(args),
         Command::Keeper(args) => keeper::run(&args),
         Command::Worker(args) => Ok(worker::run(&args)),
     }

@@ -2,6 +2,7 @@
 
 mod cli;
 mod command;
+mod completion;
 mod configuration;
 mod control;
 mod doctor;

@@ -10,6 +10,27 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Color, ContentArrangement, Table};
 use serde::Serialize;
 
+/// Form of what a subcommand lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// What fits the terminal
+    #[default]
+    Table,
+    /// More of it, as wide as it has to be
+    Wide,
+    /// Like --json
+    Json,
+    /// Names of rules only, a line each
+    Name,
+}
+
+impl Form {
+    /// `--json` stands for itself wherever it is.
+    pub(crate) const fn or_json(self, json: bool) -> Self {
+        if json { Self::Json } else { self }
+    }
+}
+
 /// Writes `text` and ends the line if it does not.
 ///
 /// # Errors
@@ -24,16 +45,29 @@ pub(crate) fn text(text: &str) -> io::Result<()> {
 
 /// Writes `value` as one line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
-    let line = serde_json::to_string(value).map_err(io::Error::other)?;
-    text(&line)
+    text(&json_text(value)?)
 }
 
-/// Makes a table without lines, like those of `ip` and `docker`.
+/// `value` as one line of JSON.
+pub(crate) fn json_text(value: &impl Serialize) -> io::Result<String> {
+    serde_json::to_string(value).map_err(io::Error::other)
+}
+
+/// Makes a table without lines, like those of `ip` and `docker`, that fits the terminal.
 pub(crate) fn table(header: &[&str]) -> Table {
+    arranged(header, ContentArrangement::Dynamic)
+}
+
+/// The same as wide as it has to be.
+pub(crate) fn wide_table(header: &[&str]) -> Table {
+    arranged(header, ContentArrangement::Disabled)
+}
+
+fn arranged(header: &[&str], arrangement: ContentArrangement) -> Table {
     let mut table = Table::new();
     table
         .load_style(NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_content_arrangement(arrangement)
         .set_header(header);
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));

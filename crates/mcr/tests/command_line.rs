@@ -277,8 +277,10 @@ fn a_full_disk_is_an_error() {
 fn completions_know_the_subcommands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = out(&mcr(&["completions", shell]));
-        assert!(script.contains("receive"), "{shell}");
+        assert!(script.contains("complete --"), "{shell}");
     }
+    let offered = out(&mcr(&["complete", "--", "re"]));
+    assert_eq!(offered, "remove\nreceive\n");
 }
 
 #[test]
@@ -286,11 +288,28 @@ fn every_subcommand_has_a_manual_page() {
     let directory = tempfile::tempdir().unwrap();
     let output = mcr(&["man", "--directory", directory.path().to_str().unwrap()]);
     assert!(output.status.success(), "{}", err(&output));
-    for page in ["mcr.1", "mcr-run.1", "mcr-add.1", "mcr-receive.1"] {
-        let text = fs::read_to_string(directory.path().join(page)).unwrap();
-        assert!(text.contains(".SH NAME"), "{page}");
+    let pages = [
+        "man1/mcr.1",
+        "man1/mcr-run.1",
+        "man1/mcr-add.1",
+        "man1/mcr-receive.1",
+        "man5/mcr.toml.5",
+    ];
+    for page in pages {
+        let page = directory.path().join(page);
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(text.contains(".SH NAME"), "{}", page.display());
+        // What the formatter does not understand, it complains about.
+        let mut man = Command::new("man");
+        man.args(["--warnings", "--local-file"]).arg(&page);
+        let Ok(read) = man.env("MANPAGER", "cat").output() else {
+            eprintln!("skipped: needs man, to read {}", page.display());
+            continue;
+        };
+        assert!(read.status.success(), "{}", err(&read));
+        assert_eq!(err(&read), "", "{}", page.display());
     }
-    assert!(!directory.path().join("mcr-worker.1").exists());
+    assert!(!directory.path().join("man1/mcr-worker.1").exists());
 }
 
 fn write(text: &str) -> tempfile::NamedTempFile {

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
 use lab::daemon::{Daemon, Options};
 use lab::process::Finished;
 use lab::topology::Chain;
@@ -194,6 +197,139 @@ fn a_rule_for_an_unknown_interface_waits_and_says_so() {
     let rule = bed.daemon.rule("a").unwrap();
     let reason = rule.outputs[0].reason.as_deref().unwrap();
     assert!(reason.contains("no interface eth9"), "{reason}");
+}
+
+/// Runs `mcr` with `text` as its standard input.
+fn piped(bed: &Bed, arguments: &[&str], text: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mcr"));
+    command.arg("--socket").arg(bed.daemon.socket());
+    let mut child = command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    child.wait_with_output().unwrap()
+}
+
+fn said(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn many_rules_come_and_go_through_standard_input_all_or_none() {
+    let Some(bed) = bed(None) else { return };
+    let lines = "# from a script\n\n\
+                 239.1.1.1%veth1:5001 239.10.1.1%veth2:6001 --name a --limit 5000pps  # capped\n\
+                 239.1.1.2%veth1:5001 239.10.1.2%veth2:6001,ttl=9 10.0.1.2:7000 --name b\n";
+    let added = piped(&bed, &["add", "-"], lines);
+    assert_eq!(said(&added.stderr), "");
+    assert_eq!(said(&added.stdout), "a\nb\n");
+    let rules = bed.json(&["list", "--json"]);
+    assert_eq!(rules["rules"][0]["limit"], "5000pps");
+    assert_eq!(
+        rules["rules"][1]["outputs"][0],
+        "239.10.1.2%veth2:6001,ttl=9"
+    );
+
+    let wrong = "239.1.1.3%veth1:5001 239.10.1.3%veth2:6001 --name c\n\
+                 239.1.1.4%veth1:0 239.10.1.4%veth2:6001\n\
+                 239.1.1.5%veth1:5001\n\
+                 239.1.1.6%veth1:5001 239.10.1.6%veth2:6001 --nmae x\n";
+    let refused = piped(&bed, &["add", "-"], wrong);
+    assert_eq!(refused.status.code(), Some(2));
+    for words in [
+        "line 2: ",
+        "port 0",
+        "line 3: ",
+        "no OUTPUT",
+        "line 4: ",
+        "--nmae",
+    ] {
+        assert!(
+            said(&refused.stderr).contains(words),
+            "{}",
+            said(&refused.stderr)
+        );
+    }
+    let none = piped(&bed, &["add", "-"], "# nothing\n");
+    assert_eq!(none.status.code(), Some(2));
+    assert_eq!(bed.daemon.mcr(&["list", "-o", "name"]).unwrap(), "a\nb\n");
+
+    let there = piped(&bed, &["add", "-"], lines);
+    assert_eq!(there.status.code(), Some(3), "{}", said(&there.stderr));
+    let removed = piped(&bed, &["remove", "-"], "b\na\n");
+    assert!(removed.status.success(), "{}", said(&removed.stderr));
+    assert_eq!(bed.json(&["list", "--json"])["rules"], json!([]));
+
+    let applied = piped(&bed, &["apply", "-"], RULES);
+    assert_eq!(said(&applied.stdout), "+ cam1\n+ cam2\n0 unchanged\n");
+    let unknown = piped(&bed, &["diff", "-"], "version = 1\nrules = 1\n");
+    assert_eq!(unknown.status.code(), Some(78));
+    assert!(said(&unknown.stderr).contains("standard input:2"));
+}
+
+#[test]
+fn forms_of_lists_are_for_people_scripts_and_wide_screens() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    let wide = bed.daemon.mcr(&["list", "-o", "wide"]).unwrap();
+    assert!(wide.starts_with("RULE  STATE  PATH"), "{wide}");
+    assert!(wide.contains(" up "), "{wide}");
+    let wide = bed.daemon.mcr(&["stats", "-o", "wide"]).unwrap();
+    assert!(wide.contains("JOINED") && wide.contains(" yes "), "{wide}");
+    let json = bed.json(&["stats", "-o", "json"]);
+    assert_eq!(json["rules"][0]["name"], "cam1");
+    let names = bed.daemon.mcr(&["stats", "cam2", "-o", "name"]).unwrap();
+    assert_eq!(names, "cam2\n");
+}
+
+#[test]
+fn tables_fit_the_terminal_and_watching_looks_again() {
+    let long = RULES.replace(
+        "cam1",
+        "a-rule-with-a-name-of-a-length-that-nobody-expects-61-letters",
+    );
+    let Some(bed) = bed(Some(&long)) else { return };
+    let binary = env!("CARGO_BIN_EXE_mcr");
+    for subcommand in [
+        "list",
+        "stats",
+        "stats --watch --interval 0.2",
+        "show cam2 -w",
+    ] {
+        let socket = bed.daemon.socket();
+        let socket = socket.display();
+        let line = format!("stty cols 80; exec timeout 2 {binary} --socket {socket} {subcommand}");
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        let output = script.stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("cam2"), "{subcommand}: {text}");
+        if subcommand == "list" || subcommand == "stats" {
+            let widest = text.lines().map(|line| visible(line.trim_end())).max();
+            assert!(widest <= Some(80), "{subcommand}: {widest:?}: {text}");
+        }
+        let looks = text.matches("\x1b[2J").count();
+        if subcommand.contains("-w") {
+            assert!(looks >= 2, "{subcommand}: {looks} looks");
+        }
+    }
+}
+
+/// The columns of a line without its colours.
+fn visible(line: &str) -> usize {
+    let parts = line.split('\x1b').enumerate();
+    let widths = parts.map(|(number, part)| match number {
+        0 => part.chars().count(),
+        _ => part
+            .split_once('m')
+            .map_or(0, |(_, rest)| rest.chars().count()),
+    });
+    widths.sum()
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod file;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use error::{ConfigError, ConfigErrors};
 
@@ -41,13 +42,14 @@ pub struct Config {
 }
 
 /// Settings of one interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceSettings {
-    /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`).
+    /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`):
+    /// `off` (left as it is), `on`, or `auto` (on where every output can segment).
     #[serde(default, skip_serializing_if = "is_default")]
     pub gro: Gro,
-    /// Path of the rules whose inputs are on it.
+    /// Path of the rules whose inputs are on it: `auto`, `kernel` or `userspace`.
     #[serde(
         default,
         skip_serializing_if = "is_default",
@@ -57,7 +59,7 @@ pub struct InterfaceSettings {
 }
 
 /// Whether an interface merges packets before they are relayed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase", try_from = "Scalar")]
 pub enum Gro {
     /// The interface is left as it is.

@@ -1,13 +1,16 @@
-//! `mcr add`: one more rule.
+//! `mcr add`: one more rule, or many from standard input.
 
+use std::io;
 use std::process::ExitCode;
 
+use clap::Parser;
 use model::document::{OutputDocument, RuleDocument, Scalar};
 use model::rule;
 use model::ruleset::{Policy, RuleSet};
 
 use super::PathChoice;
 use crate::cli::Global;
+use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::render;
@@ -17,13 +20,18 @@ use crate::render;
 /// Prints the rule's name. A rule for an interface that does not exist yet is accepted with a
 /// warning, and waits. Exits with status 3 if there is a rule of that name already.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "mcr add [OPTIONS] INPUT OUTPUT...\n       mcr add - < RULES"
+)]
 pub(crate) struct Args {
-    /// [SOURCE@]GROUP%IFACE:PORT
+    /// [SOURCE@]GROUP%IFACE:PORT; - reads rules from standard input, a line each, written like
+    /// the arguments of this command
+    #[arg(add = completion::endpoint())]
     input: String,
     /// GROUP%IFACE:PORT or ADDRESS[%IFACE]:PORT, with options after commas: ttl=N|dec,
     /// source=ADDR|keep, sport=N, dscp=N, limit=RATE, burst=SIZE
-    #[arg(required = true, value_name = "OUTPUT")]
+    #[arg(value_name = "OUTPUT", add = completion::endpoint())]
     outputs: Vec<String>,
     /// Name of the rule; made from the input if not given: 239.1.1.1%eth0:5001 becomes
     /// eth0-239.1.1.1-5001
@@ -50,7 +58,8 @@ const EXAMPLES: &str = "\
 Examples:
   mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001
   mcr add 10.0.0.5@232.1.1.1%eth0:5001 10.9.9.9:7000 --name cam1      one sender, to unicast
-  mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001,ttl=16 239.10.1.2%eth2:6001,dscp=34";
+  mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001,ttl=16 239.10.1.2%eth2:6001,dscp=34
+  echo '239.1.1.2%eth0:5001 10.9.9.9:7001 --name cam2' | mcr add -    all lines or none";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Local {
@@ -63,17 +72,76 @@ enum Local {
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
-    let document = document(args);
-    check(&document)?;
-    let name = document.name.clone();
-    let change = Control::open(global)?.add(vec![document])?;
+    let documents = if args.input == "-" {
+        batch()?
+    } else {
+        vec![checked(args)?]
+    };
+    let names: Vec<String> = { documents.iter() }.map(|rule| rule.name.clone()).collect();
+    let change = Control::open(global)?.add(documents)?;
     super::warn("add", &change);
     if global.json {
         render::json(&change)?;
     } else {
-        render::text(&name)?;
+        render::text(&names.join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line of standard input: the arguments of this command.
+#[derive(Debug, clap::Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Line {
+    #[command(flatten)]
+    rule: Args,
+}
+
+/// Reads rules from standard input; empty lines and what follows a `#` do not count. Every line
+/// that is wrong is reported.
+fn batch() -> Result<Vec<RuleDocument>, Failure> {
+    let refused = |message: String| Failure::new(Status::Usage, message);
+    let text = io::read_to_string(io::stdin());
+    let text = text.map_err(|error| refused(format!("standard input: {error}")))?;
+    let mut documents = Vec::new();
+    let mut wrong = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let words = line
+            .split('#')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace();
+        if words.clone().next().is_none() {
+            continue;
+        }
+        let parsed = Line::try_parse_from(words).map_err(|error| {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            refused(first.trim_start_matches("error: ").to_owned())
+        });
+        match parsed.and_then(|line| checked(line.rule)) {
+            Ok(document) => documents.push(document),
+            Err(failure) => {
+                let problems = failure.to_string();
+                let lines = problems.lines();
+                wrong.extend(lines.map(|line| format!("standard input, line {number}: {line}")));
+            }
+        }
+    }
+    match (documents.is_empty(), wrong.is_empty()) {
+        (_, false) => Err(refused(wrong.join("\n"))),
+        (true, true) => Err(refused("standard input: no rules in it".to_owned())),
+        (false, true) => Ok(documents),
+    }
+}
+
+fn checked(args: Args) -> Result<RuleDocument, Failure> {
+    if args.outputs.is_empty() {
+        let message = format!("{}: no OUTPUT given; mcr add INPUT OUTPUT...", args.input);
+        return Err(Failure::new(Status::Usage, message));
+    }
+    let document = document(args);
+    check(&document)?;
+    Ok(document)
 }
 
 fn document(args: Args) -> RuleDocument {

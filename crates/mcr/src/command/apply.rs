@@ -17,9 +17,11 @@ use crate::render;
 ///
 /// Rules that stay the same lose no packet.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  mcr apply /etc/mcr/mcr.toml\n  mcr apply new.toml --dry-run")]
+#[command(
+    after_help = "Examples:\n  mcr apply /etc/mcr/mcr.toml\n  mcr apply new.toml --dry-run\n  generate-rules | mcr apply -"
+)]
 pub(crate) struct Args {
-    /// The configuration, TOML
+    /// The configuration, TOML; - is standard input
     file: PathBuf,
     /// Only say what would change, like mcr diff
     #[arg(long)]
@@ -30,7 +32,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mcr diff /etc/mcr/mcr.toml")]
 pub(crate) struct DiffArgs {
-    /// The configuration, TOML
+    /// The configuration, TOML; - is standard input
     file: PathBuf,
 }
 

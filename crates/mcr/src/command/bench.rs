@@ -21,6 +21,7 @@ use crate::render;
 
 /// Measure MCR beside socat, kernel multicast routing and any other relay.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mcr bench run --quick\n  mcr bench report")]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
@@ -84,6 +85,7 @@ struct RunArgs {
 
 /// Set two runs side by side: medians, their ratio, and whether the spreads overlap.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mcr bench compare before.json after.json")]
 struct CompareArgs {
     /// Results of `mcr bench run`
     #[arg(value_name = "A")]
@@ -95,6 +97,9 @@ struct CompareArgs {
 
 /// Write tables and plots of runs beside the published figures.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mcr bench report target/bench/results.json --output report.md"
+)]
 struct ReportArgs {
     /// Results of `mcr bench run`, parts of one run or several; a later file replaces cases of an
     /// earlier one
@@ -304,7 +309,7 @@ fn scenarios_help() -> String {
             scenario.number, scenario.name, scenario.title
         )
     });
-    std::iter::once("Scenarios:\n".to_owned())
+    std::iter::once("Examples:\n  mcr bench run --quick\n  mcr bench run fan-out --only mcr-kernel,socat\n\nScenarios:\n".to_owned())
         .chain(lines)
         .collect()
 }

@@ -15,9 +15,10 @@ use crate::{configuration, render};
 /// Exits with status 78 if something is wrong, and says what and where.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  mcr check /etc/mcr/mcr.toml")]
+  mcr check /etc/mcr/mcr.toml
+  generate-rules | mcr check -")]
 pub(crate) struct Args {
-    /// The configuration, TOML
+    /// The configuration, TOML; - is standard input
     file: PathBuf,
     /// Permit 224.0.0.0/24 and ff02::/16 as inputs, as mcr run does with this option
     #[arg(long)]

@@ -20,6 +20,10 @@ use crate::render;
 /// every packet arrived and every counter adds up. Takes everything away again. Needs root.
 /// Exits with status 5 when a packet is missing.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr demo
+  mcr demo --path userspace --rate 10000 --duration 10")]
 pub(crate) struct Args {
     /// Packets per second of each stream
     #[arg(long, value_name = "PPS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -109,7 +113,7 @@ impl Screen {
     }
 
     fn draw(&mut self, stats: &Stats) -> io::Result<()> {
-        let table = render::stats::table(stats, self.earlier.as_ref().or(Some(stats)));
+        let table = render::stats::table(stats, self.earlier.as_ref().or(Some(stats)), false);
         self.clear_table()?;
         self.drawn_lines = table.lines().count() + 1;
         self.earlier = Some(stats.clone());

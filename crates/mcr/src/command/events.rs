@@ -12,12 +12,17 @@ use crate::render;
 
 /// Follow what happens: rules, outputs, joins, workers and links that change
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr events                                everything
+  mcr events cam1 eth0                      what concerns a rule and an interface
+  mcr events --json -n 1 cam1               the next event of a rule, for scripts")]
 pub(crate) struct Args {
     /// End after this many events
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
     /// Show only events of these rules, interfaces or workers
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = crate::completion::subject())]
     subjects: Vec<String>,
 }
 

@@ -2,42 +2,97 @@
 
 use std::process::ExitCode;
 
+use api::reply::{RuleStats, Stats};
 use comfy_table::Cell;
 use model::document::RuleDocument;
 
+use super::watch::Watch;
 use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::render;
+use crate::render::{self, Form};
 
 /// List the rules as configured; mcr stats shows what they do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr list
+  mcr list -o wide                          with state and path
+  mcr list -o name | xargs mcr remove       remove all of them
   mcr list --json | jq -r '.rules[].name'")]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Form of the list
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FORM",
+        value_enum,
+        default_value_t
+    )]
+    form: Form,
+    #[command(flatten)]
+    watch: Watch,
+}
 
-pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let rules = Control::open(global)?.rules()?;
-    if global.json {
-        render::json(&rules)?;
-    } else if rules.rules.is_empty() {
-        eprintln!("no rules; add one with mcr add INPUT OUTPUT");
-    } else {
-        render::text(&table(&rules.rules))?;
-    }
-    Ok(ExitCode::SUCCESS)
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let control = Control::open(global)?;
+    let form = args.form.or_json(global.json);
+    args.watch.print(|| {
+        let rules = control.rules()?;
+        if form == Form::Json {
+            return Ok(render::json_text(&rules)?);
+        }
+        let rules = rules.rules;
+        if rules.is_empty() {
+            eprintln!("no rules; add one with mcr add INPUT OUTPUT");
+            return Ok(String::new());
+        }
+        Ok(match form {
+            Form::Name => rules
+                .iter()
+                .map(|rule| format!("{}\n", rule.name))
+                .collect(),
+            Form::Wide => wide(&rules, &control.stats()?),
+            Form::Table | Form::Json => table(&rules),
+        })
+    })
 }
 
 fn table(rules: &[RuleDocument]) -> String {
     let mut table = render::table(&["RULE", "INPUTS", "OUTPUTS", "OPTIONS"]);
     for rule in rules {
-        table.add_row([
-            Cell::new(&rule.name),
-            Cell::new(render::rule::inputs(rule).join("\n")),
-            Cell::new(render::rule::outputs(rule).join("\n")),
-            Cell::new(render::rule::options(rule).join("\n")),
-        ]);
+        table.add_row([Cell::new(&rule.name)].into_iter().chain(parts(rule)));
     }
     render::table_text(&table)
+}
+
+/// Whatever the width.
+fn wide(rules: &[RuleDocument], stats: &Stats) -> String {
+    let header = [
+        "RULE", "STATE", "PATH", "INPUTS", "OUTPUTS", "OPTIONS", "WHY",
+    ];
+    let mut table = render::wide_table(&header);
+    for rule in rules {
+        let stats = stats.rules.iter().find(|stats| stats.name == rule.name);
+        let shown = |text: fn(&RuleStats) -> &str| stats.map_or("", text);
+        let why = stats.map_or("", |stats| {
+            stats.state_reason.as_ref().unwrap_or(&stats.path_reason)
+        });
+        let first = [
+            Cell::new(&rule.name),
+            render::state_cell(shown(|stats| render::stats::state(stats.state))),
+            Cell::new(shown(|stats| &stats.path)),
+        ];
+        let cells = first.into_iter().chain(parts(rule));
+        table.add_row(cells.chain([Cell::new(why)]));
+    }
+    render::table_text(&table)
+}
+
+fn parts(rule: &RuleDocument) -> [Cell; 3] {
+    [
+        render::rule::inputs(rule),
+        render::rule::outputs(rule),
+        render::rule::options(rule),
+    ]
+    .map(|lines| Cell::new(lines.join("\n")))
 }

@@ -1,5 +1,8 @@
-//! `mcr man`: the manual pages, generated from the same source as `--help`.
+//! `mcr man`: the manual pages, generated from the same source as `--help` and the configuration.
 
+mod configuration;
+
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,12 +12,14 @@ use crate::cli;
 use crate::failure::{Failure, Status};
 use crate::render;
 
-/// Print the manual page, or write the pages of all subcommands.
-///
-/// To read it at once: mcr man | man -l -
+/// Print the manual page, or write all pages: of every subcommand, and mcr.toml(5).
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr man | man -l -                                read mcr(1) at once
+  mcr man --directory /usr/local/share/man          install all pages")]
 pub(crate) struct Args {
-    /// Write mcr.1 and a page for each subcommand into this directory
+    /// Write man1/mcr.1, a page for each subcommand and man5/mcr.toml.5 into this directory
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
@@ -32,7 +37,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn write_all(directory: &Path) -> Result<(), Failure> {
-    clap_mangen::generate_to(cli::definition(), directory).map_err(|error| {
+    let (commands, formats) = (directory.join("man1"), directory.join("man5"));
+    let write = || {
+        fs::create_dir_all(&commands)?;
+        fs::create_dir_all(&formats)?;
+        clap_mangen::generate_to(cli::definition(), &commands)?;
+        fs::write(formats.join("mcr.toml.5"), configuration::page().render())
+    };
+    write().map_err(|error| {
         let message = format!(
             "cannot write manual pages to {}: {error}",
             directory.display()

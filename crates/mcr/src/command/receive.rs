@@ -24,10 +24,14 @@ use crate::render;
 /// Ends at --count, --duration or --idle, or when interrupted, and then prints its account. Exits
 /// with status 5 when packets were lost or corrupt.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr receive 239.10.1.1%eth1:6001 --count 1000
+  mcr receive 10.0.0.5@232.1.1.1%eth1:5001 --duration 10 --json            (S,G)")]
 pub(crate) struct Args {
     /// [SOURCE@]GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
     /// PORT may be ranges
-    #[arg(required = true, value_name = "ENDPOINT")]
+    #[arg(required = true, value_name = "ENDPOINT", add = crate::completion::endpoint())]
     endpoints: Vec<Endpoint>,
     /// End after this many packets in all
     #[arg(short, long, value_name = "N")]

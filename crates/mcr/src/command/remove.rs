@@ -1,10 +1,12 @@
 //! `mcr remove`: takes rules out, all of those named or none.
 
+use std::io;
 use std::process::ExitCode;
 
 use crate::cli::Global;
+use crate::completion;
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::failure::{Failure, Status};
 use crate::render;
 
 /// Remove rules, all of those named or none.
@@ -13,15 +15,22 @@ use crate::render;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr remove cam1
-  mcr remove cam1 cam2")]
+  mcr remove cam1 cam2
+  mcr list -o name | grep ^test- | mcr remove -       names from standard input")]
 pub(crate) struct Args {
-    /// Names of the rules
-    #[arg(required = true, value_name = "NAME")]
+    /// Names of the rules; - reads them from standard input
+    #[arg(required = true, value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
-    let change = Control::open(global)?.remove(args.names)?;
+    let mut names = args.names;
+    if names == ["-"] {
+        let text = io::read_to_string(io::stdin())
+            .map_err(|error| Failure::new(Status::Usage, format!("standard input: {error}")))?;
+        names = text.split_whitespace().map(str::to_owned).collect();
+    }
+    let change = Control::open(global)?.remove(names)?;
     if global.json {
         render::json(&change)?;
     }

@@ -6,7 +6,9 @@ use api::reply::RuleStats;
 use model::document::RuleDocument;
 use serde_json::json;
 
+use super::watch::Watch;
 use crate::cli::Global;
+use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::render;
@@ -16,14 +18,22 @@ use crate::render;
 /// Exits with status 3 if there is no such rule.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  mcr show cam1")]
+  mcr show cam1
+  mcr show cam1 --watch")]
 pub(crate) struct Args {
     /// Name of the rule
+    #[arg(add = completion::rule())]
     name: String,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
+    args.watch.print(|| look(&control, args, global.json))
+}
+
+fn look(control: &Control, args: &Args, json: bool) -> Result<String, Failure> {
     let rule = control.rule(&args.name)?;
     let stats = control.stats()?.rules.into_iter();
     let stats = stats.into_iter().find(|stats| stats.name == args.name);
@@ -32,12 +42,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         let message = format!("rule {:?}: no such rule any more", args.name);
         Failure::new(Status::Rule, message)
     })?;
-    if global.json {
-        render::json(&json!({ "rule": rule, "stats": stats }))?;
+    Ok(if json {
+        render::json_text(&json!({ "rule": rule, "stats": stats }))?
     } else {
-        render::text(&text(&rule, &stats))?;
-    }
-    Ok(ExitCode::SUCCESS)
+        text(&rule, &stats)
+    })
 }
 
 fn text(rule: &RuleDocument, stats: &RuleStats) -> String {

@@ -1,57 +1,64 @@
 //! `mcr stats`: what every rule and output counted.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
 
 use api::reply::Stats;
 
+use super::watch::Watch;
 use crate::cli::Global;
+use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
-use crate::render;
+use crate::render::{self, Form};
 
 /// Show what every rule and output counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  mcr stats --watch
+  mcr stats --watch                         with rates
+  mcr stats -o wide                         with joins and the reason for the path
   mcr stats cam1 --json")]
 pub(crate) struct Args {
-    /// Show it again and again, with rates, until interrupted
-    #[arg(short, long)]
-    watch: bool,
-    /// Seconds between two looks
-    #[arg(long, value_name = "S", default_value = "1", value_parser = super::send::seconds, requires = "watch")]
-    interval: Duration,
+    #[command(flatten)]
+    watch: Watch,
+    /// Form of the account
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FORM",
+        value_enum,
+        default_value_t
+    )]
+    form: Form,
     /// Show only these rules
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
-    let clear = args.watch && !global.json && std::io::stdout().is_terminal();
+    let form = args.form.or_json(global.json);
     let mut before = None;
-    loop {
+    args.watch.print(|| {
         let mut stats = control.stats()?;
         if !args.names.is_empty() {
             select(&mut stats, &args.names)?;
         }
-        if global.json {
-            render::json(&stats)?;
-        } else {
-            let home = if clear { "\x1b[H\x1b[2J" } else { "" };
-            let table = render::stats::table(&stats, before.as_ref());
-            let footer = render::stats::footer(&stats);
-            render::text(&format!("{home}{table}\n\n{footer}"))?;
-        }
-        if !args.watch {
-            return Ok(ExitCode::SUCCESS);
-        }
+        let text = match form {
+            Form::Json => render::json_text(&stats)?,
+            Form::Name => stats
+                .rules
+                .iter()
+                .map(|rule| format!("{}\n", rule.name))
+                .collect(),
+            Form::Table | Form::Wide => {
+                let table = render::stats::table(&stats, before.as_ref(), form == Form::Wide);
+                let footer = render::stats::footer(&stats);
+                format!("{table}\n\n{footer}")
+            }
+        };
         before = Some(stats);
-        thread::sleep(args.interval);
-    }
+        Ok(text)
+    })
 }
 
 fn select(stats: &mut Stats, names: &[String]) -> Result<(), Failure> {

@@ -38,6 +38,7 @@ const TURN_MS: u16 = 100;
 )]
 pub(crate) struct Args {
     /// Name of the rule
+    #[arg(add = crate::completion::rule())]
     name: String,
     /// Only this output, counted from 1 [default: all inputs and outputs]
     #[arg(long, value_name = "N")]

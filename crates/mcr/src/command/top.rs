@@ -16,6 +16,9 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// Watch rules, rates, drops, workers and events on the terminal
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mcr top\n  mcr top cam --interval 5                  rules whose names contain cam"
+)]
 pub(crate) struct Args {
     /// Seconds between two looks
     #[arg(long, value_name = "S", default_value = "1", value_parser = super::send::seconds)]

@@ -7,8 +7,9 @@ use comfy_table::{Cell, CellAlignment, ColumnConstraint, Table};
 
 use crate::render;
 
-/// Renders counters; with an earlier snapshot of them, rates too.
-pub(crate) fn table(now: &Stats, before: Option<&Stats>) -> String {
+/// Renders counters; with an earlier snapshot of them, rates too; `wide` with joins and the reason
+/// for the path, whatever the width.
+pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
     let mut header = vec!["RULE", "STATE", "PATH", "ENDPOINT", "PACKETS", "BYTES"];
     if before.is_some() {
         header.extend(["PACKETS/S", "RATE"]);
@@ -18,15 +19,27 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>) -> String {
     if notes {
         header.push("NOTE");
     }
-    let mut table = render::table(&header);
+    let counts = 4..header.len() - 1 - usize::from(notes);
+    if wide {
+        header.extend(["JOINED", "WHY THIS PATH"]);
+    }
+    let mut table = match wide {
+        true => render::wide_table(&header),
+        false => render::table(&header),
+    };
+    let columns = Columns {
+        rates: before.is_some(),
+        notes,
+        wide,
+    };
     for rule in &now.rules {
         let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
-        add_rule(&mut table, rule, earlier, before.is_some(), notes);
+        add_rule(&mut table, rule, earlier, columns);
     }
     if let Some(endpoints) = table.column_mut(3) {
         endpoints.set_constraint(ColumnConstraint::ContentWidth);
     }
-    for column in 4..header.len() - 1 - usize::from(notes) {
+    for column in counts {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -70,7 +83,16 @@ pub(crate) fn state(state: State) -> &'static str {
 
 type Earlier<'a> = Option<(&'a RuleStats, f64)>;
 
-fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, rates: bool, notes: bool) {
+/// The columns that are not always there.
+#[derive(Clone, Copy)]
+struct Columns {
+    rates: bool,
+    notes: bool,
+    wide: bool,
+}
+
+fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: Columns) {
+    let Columns { rates, notes, wide } = columns;
     let inputs: Vec<&str> = rule.inputs.iter().map(|input| input.at.as_str()).collect();
     let mut row = vec![
         Cell::new(&rule.name),
@@ -83,6 +105,11 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, rates: bo
     row.push(Cell::new(dropped(&rule.dropped)));
     if notes {
         row.push(Cell::new(rule_note(rule)));
+    }
+    if wide {
+        let joined = rule.inputs.iter().map(|input| word(input.joined));
+        row.push(Cell::new(joined.collect::<Vec<_>>().join("\n")));
+        row.push(Cell::new(&rule.path_reason));
     }
     table.add_row(row);
     for (index, output) in rule.outputs.iter().enumerate() {
@@ -158,6 +185,10 @@ fn has_notes(rule: &RuleStats) -> bool {
     !rule_note(rule).is_empty() || rule.outputs.iter().any(output_has)
 }
 
+const fn word(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}
+
 fn of<'a>(stats: &'a Stats, rule: &RuleStats) -> Option<&'a RuleStats> {
     stats.rules.iter().find(|other| other.name == rule.name)
 }
@@ -202,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_rule_and_each_of_its_outputs_have_a_line() {
-        let table = table(&stats(10.0, 12_000), None);
+        let table = table(&stats(10.0, 12_000), None, false);
         let lines: Vec<Vec<&str>> = table
             .lines()
             .map(|line| {
@@ -248,8 +279,17 @@ mod tests {
     }
 
     #[test]
+    fn a_wide_table_has_joins_and_the_reason_for_the_path() {
+        let mut stats = stats(10.0, 12_000);
+        stats.rules[0].path_reason = "a reason longer than any terminal ".repeat(10);
+        let table = table(&stats, None, true);
+        let rule = table.lines().nth(1).unwrap();
+        assert!(rule.contains(" yes ") && rule.contains(stats.rules[0].path_reason.trim()));
+    }
+
+    #[test]
     fn rates_come_from_two_looks() {
-        let table = table(&stats(12.0, 14_000), Some(&stats(10.0, 12_000)));
+        let table = table(&stats(12.0, 14_000), Some(&stats(10.0, 12_000)), false);
         let rule = table.lines().nth(1).unwrap();
         assert!(
             rule.contains(" 1 000 ") && rule.contains("8.0 Mbit/s"),

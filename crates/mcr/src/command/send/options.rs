@@ -20,10 +20,14 @@ use crate::failure::Failure;
 /// --count and --duration it sends until interrupted. Packets are paced from their due times: a
 /// late one does not delay the next, and shows as latency at the receiver.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr send 239.1.1.1%eth0:5001 --count 1000
+  mcr send 239.1.1.0/28%eth0:5001 --rate 5000 --size 1316 --duration 10    16 streams")]
 pub(crate) struct Args {
     /// GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
     /// PORT may be ranges, 239.1.1.0/24%eth0:5001-5010
-    #[arg(required = true, value_name = "DESTINATION")]
+    #[arg(required = true, value_name = "DESTINATION", add = crate::completion::endpoint())]
     destinations: Vec<Endpoint>,
     /// Packets per second of each stream; "max" for as fast as possible
     #[arg(short, long, value_name = "PPS", default_value = "1000", value_parser = rate)]

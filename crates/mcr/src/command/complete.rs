@@ -1,0 +1,46 @@
+//! `mcr complete`: what the scripts of `mcr completions` ask while somebody types.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::failure::Failure;
+use crate::{cli, completion, render};
+
+/// Print what the last word may become, a line each.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Append a tab and what it means
+    #[arg(long)]
+    described: bool,
+    /// The words typed so far without `mcr`; the last one, which may be empty, is completed
+    #[arg(last = true)]
+    words: Vec<OsString>,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    completion::look_at(&args.words);
+    let mut words = args.words;
+    words.insert(0, "mcr".into());
+    let last = words.len() - 1;
+    let directory = std::env::current_dir().ok();
+    let mut definition = cli::definition();
+    definition.build();
+    // What cannot be completed is no failure: nothing is offered.
+    let found = clap_complete::engine::complete(&mut definition, words, last, directory.as_deref());
+    let lines = found.unwrap_or_default().into_iter().map(|candidate| {
+        let value = candidate.get_value().to_string_lossy();
+        match candidate.get_help().filter(|_| args.described) {
+            Some(help) => format!("{value}\t{}\n", first_line(&help.to_string())),
+            None => format!("{value}\n"),
+        }
+    });
+    let text: String = lines.collect();
+    if !text.is_empty() {
+        render::text(&text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}

@@ -1,0 +1,166 @@
+//! mcr.toml(5): the keys and what they mean are those of the types that read the file.
+
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+use model::config::InterfaceSettings;
+use model::document::{OutputTable, RuleDocument};
+use serde_json::Value;
+use utoipa::PartialSchema;
+
+const EXAMPLE: &str = r#"version = 1
+
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%eth0:5001"
+outputs = ["239.10.1.1%eth1:6001,ttl=16", { to = "10.9.9.9:7000", ttl = 64 }]
+
+[[rule]]
+name = "studio"
+inputs = ["10.0.0.5@232.1.1.1%eth0:5001", "239.1.2.1%eth?:5001"]
+outputs = ["239.10.1.2%eth1:6002"]
+limit = "20Mbit"
+
+[interface.eth0]
+gro = "auto"
+"#;
+
+/// The page.
+pub(super) fn page() -> Roff {
+    let mut page = Roff::new();
+    let version = concat!("mcr ", env!("CARGO_PKG_VERSION"));
+    page.control("TH", ["mcr.toml", "5", "", version, "File formats"]);
+    paragraph(
+        &mut page,
+        "NAME",
+        r"mcr.toml - configuration of the multicast relay `mcr(1)`",
+    );
+    paragraph(
+        &mut page,
+        "DESCRIPTION",
+        "TOML, read from `/etc/mcr/mcr.toml` or the file that `mcr run --config` names, and from \
+         every `conf.d/*.toml` beside it, in the order of their names. Unknown keys are errors. \
+         `mcr check FILE` says what is wrong and where, without a daemon; `systemctl reload mcr`, \
+         SIGHUP or `mcr apply FILE` change only the difference.",
+    );
+    page.control("SH", ["TOP LEVEL"]);
+    key(
+        &mut page,
+        "version = 1",
+        "The version of this format; required in the main file.",
+    );
+    let link_local = "Permits 224.0.0.0/24 and ff02::/16 as inputs.";
+    key(&mut page, "allow_link_local = true", link_local);
+    paragraph(
+        &mut page,
+        "[[rule]]",
+        "A rule relays what arrives at its inputs to every output.",
+    );
+    keys(&mut page, &RuleDocument::schema());
+    paragraph(
+        &mut page,
+        "ENDPOINTS",
+        "An input is `[SOURCE,...@]GROUP[/BITS]%INTERFACE:PORT[-PORT]`, in IPv6 \
+         `[SOURCE@GROUP%INTERFACE]:PORT`. The interface may hold the wildcards `*` and `?`, and \
+         need not exist yet. An output is `GROUP%INTERFACE:PORT` or `ADDRESS[%INTERFACE]:PORT`; \
+         options follow after commas, as in `239.10.1.1%eth1:6001,ttl=16`, or stand as keys of a \
+         table.",
+    );
+    paragraph(
+        &mut page,
+        "OUTPUTS",
+        "Keys of the table, and options of the text:",
+    );
+    keys(&mut page, &OutputTable::schema());
+    paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
+    keys(&mut page, &InterfaceSettings::schema());
+    page.control("SH", ["EXAMPLE"]);
+    page.control("nf", []);
+    page.text([roman(EXAMPLE)]);
+    page.control("fi", []);
+    paragraph(
+        &mut page,
+        "SEE ALSO",
+        "`mcr(1)`, `mcr-check(1)`, `mcr-apply(1)`",
+    );
+    page
+}
+
+/// The keys of a type, those that must be there first.
+fn keys(page: &mut Roff, schema: &impl serde::Serialize) {
+    let schema = serde_json::to_value(schema).unwrap_or_default();
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let is_required = |name: &str| required.iter().any(|key| key == name);
+    let Some(properties) = schema["properties"].as_object() else {
+        return;
+    };
+    let mut properties: Vec<(&String, &Value)> = properties.iter().collect();
+    properties.sort_by_key(|(name, _)| !is_required(name));
+    for (name, property) in properties {
+        // What may be left out is described where it may be something.
+        let choices = property["oneOf"].as_array().into_iter().flatten();
+        let described = choices
+            .chain([property])
+            .find_map(|one| one["description"].as_str());
+        let text = described.unwrap_or_default();
+        let required = if is_required(name) { " Required." } else { "" };
+        key(page, name, &format!("{text}{required}"));
+    }
+}
+
+fn key(page: &mut Roff, name: &str, text: &str) {
+    page.control("TP", []);
+    page.text([bold(name)]);
+    page.text(inlines(text));
+}
+
+fn paragraph(page: &mut Roff, title: &str, text: &str) {
+    page.control("SH", [title]);
+    page.text(inlines(text));
+}
+
+/// What stands in backticks is bold.
+fn inlines(text: &str) -> Vec<Inline> {
+    let text = text.replace('\n', " ");
+    let parts = text.split('`').enumerate();
+    let inlines = parts.map(|(number, part)| match number % 2 {
+        0 => roman(part),
+        _ => bold(part),
+    });
+    inlines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::config::{Config, ConfigFile};
+    use model::ruleset::Policy;
+
+    use super::*;
+
+    #[test]
+    fn every_key_is_explained() {
+        let text = page().render();
+        let keys = [
+            "name", "input", "inputs", "outputs", "path", "local", "limit", "burst", "to", "ttl",
+            "source", "dscp", "sport", "fragment", "gro",
+        ];
+        for key in keys {
+            let (_, after) = text
+                .split_once(&format!("\\fB{key}\\fR\n"))
+                .unwrap_or_else(|| panic!("no {key}: {text}"));
+            let explained = after.lines().next().unwrap_or_default();
+            assert!(
+                explained.len() > 10 && !explained.starts_with('.'),
+                "{key}: {explained}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_example_is_good() {
+        let file = ConfigFile {
+            name: "example".to_owned(),
+            text: EXAMPLE.to_owned(),
+        };
+        let loaded = Config::load(&[file], Policy::default());
+        assert!(loaded.is_ok(), "{}", loaded.unwrap_err());
+    }
+}

@@ -1,0 +1,100 @@
+//! What the shell offers while a command line is being typed: names of rules that run, interfaces
+//! that are there. A daemon that does not answer at once is not waited for.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+
+use crate::cli::Global;
+use crate::control::Control;
+use crate::failure::Failure;
+
+/// What a person waits for after pressing the key.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Which daemon the command line that is being completed means.
+static MEANT: OnceLock<Global> = OnceLock::new();
+
+/// Takes `--socket` and `--instance` from the words typed so far.
+pub(crate) fn look_at(words: &[OsString]) {
+    let after = |option: &str| {
+        let mut words = words.iter().filter_map(|word| word.to_str());
+        words.by_ref().find(|word| *word == option)?;
+        words.next().map(str::to_owned)
+    };
+    let environment = std::env::var_os("MCR_SOCKET").map(PathBuf::from);
+    let _ = MEANT.set(Global {
+        socket: after("--socket").map(PathBuf::from).or(environment),
+        instance: after("--instance").unwrap_or_else(|| "default".to_owned()),
+        json: false,
+    });
+}
+
+/// Completes the name of a rule.
+pub(crate) fn rule() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let rules = ask(|control| control.rules()).map_or_else(Vec::new, |list| list.rules);
+        let names = rules.into_iter().map(|rule| rule.name);
+        starting_with(current, names)
+    })
+}
+
+/// Completes the name of a rule, an interface or a worker.
+pub(crate) fn subject() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let rules = ask(|control| control.rules()).map_or_else(Vec::new, |list| list.rules);
+        let names = rules.into_iter().map(|rule| rule.name);
+        starting_with(current, names.chain(interfaces()))
+    })
+}
+
+/// Completes the interface of an endpoint, behind the `%`.
+pub(crate) fn endpoint() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let Some((group, _)) = current.to_str().and_then(|text| text.split_once('%')) else {
+            return Vec::new();
+        };
+        let end = if group.starts_with('[') { "]:" } else { ":" };
+        let endpoints = interfaces().into_iter();
+        starting_with(
+            current,
+            endpoints.map(|name| format!("{group}%{name}{end}")),
+        )
+    })
+}
+
+fn starting_with(
+    current: &OsStr,
+    values: impl Iterator<Item = String>,
+) -> Vec<CompletionCandidate> {
+    let start = current.to_str().unwrap_or_default();
+    let fitting = values.filter(|value| value.starts_with(start));
+    fitting.map(CompletionCandidate::new).collect()
+}
+
+/// As the daemon sees them, which may live in another network namespace; else as this process does.
+fn interfaces() -> Vec<String> {
+    if let Some(list) = ask(|control| control.interfaces()) {
+        return list.into_iter().map(|interface| interface.name).collect();
+    }
+    let own = nix::net::if_::if_nameindex();
+    let own = own.iter().flat_map(|list| list.iter());
+    own.map(|interface| interface.name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn ask<T: Send + 'static>(question: fn(&Control) -> Result<T, Failure>) -> Option<T> {
+    let global = MEANT.get()?.clone();
+    let (answer, answered) = mpsc::channel();
+    thread::spawn(move || {
+        if let Ok(value) = Control::open(&global).and_then(|control| question(&control)) {
+            let _ = answer.send(value);
+        }
+    });
+    answered.recv_timeout(PATIENCE).ok()
+}

@@ -1,0 +1,140 @@
+//! Completion as the shells do it, with the names of a running daemon.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use lab::daemon::{Daemon, Options};
+use lab::topology::Chain;
+use tempfile::TempDir;
+
+struct Bed {
+    daemon: Daemon,
+    directory: TempDir,
+    chain: Chain,
+}
+
+fn bed(shell: &str) -> Option<Bed> {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    if Command::new(shell).arg("--version").output().is_err() {
+        eprintln!("skipped: needs {shell}");
+        return None;
+    }
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::default()).unwrap();
+    for (name, group) in [("cam1", 1), ("cam2", 2), ("studio:a", 3)] {
+        let input = format!("239.1.1.{group}%veth1:5001");
+        daemon
+            .add(name, &input, &["239.10.1.1%veth2:6001"])
+            .unwrap();
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script = Command::new(env!("CARGO_BIN_EXE_mcr"))
+        .args(["completions", shell])
+        .output()
+        .unwrap();
+    fs::write(directory.path().join("script"), script.stdout).unwrap();
+    Some(Bed {
+        daemon,
+        directory,
+        chain,
+    })
+}
+
+impl Bed {
+    /// What a shell that runs `program` with the typed `line` offers.
+    fn offers(&self, shell: &str, program: &str, line: &str) -> Vec<String> {
+        let binary = Path::new(env!("CARGO_BIN_EXE_mcr")).parent().unwrap();
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", binary.display());
+        let mut command = self.chain.relay.command(shell);
+        let output = command
+            .args(["-c", program])
+            .current_dir(self.directory.path())
+            .env("PATH", path)
+            .env("LINE", line)
+            .env("HOME", self.directory.path())
+            .env("MCR_SOCKET", self.daemon.socket())
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{line}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut offers: Vec<String> = text.lines().map(str::to_owned).collect();
+        offers.sort();
+        offers
+    }
+}
+
+const BASH: &str = r#"
+    source ./script
+    COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
+    COMP_LINE=$LINE COMP_POINT=${#LINE}
+    compopt() { :; }
+    _mcr
+    printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+#[test]
+fn bash_offers_rules_interfaces_options_and_subcommands() {
+    let Some(bed) = bed("bash") else { return };
+    let offers = |line: &str| bed.offers("bash", BASH, line);
+    assert_eq!(offers("mcr show c"), ["cam1", "cam2"]);
+    assert_eq!(offers("mcr --json stats cam1 cam"), ["cam1", "cam2"]);
+    // Readline replaces only what follows the colon.
+    assert_eq!(offers("mcr remove studio:"), ["a"]);
+    assert_eq!(
+        offers("mcr add 239.1.1.9%ve"),
+        ["239.1.1.9%veth1:", "239.1.1.9%veth2:"]
+    );
+    assert_eq!(
+        offers("mcr add 239.1.1.9%veth1:5001 239.10.1.9%veth2"),
+        ["239.10.1.9%veth2:"]
+    );
+    assert_eq!(offers("mcr li"), ["list"]);
+    assert_eq!(offers("mcr list --output w"), ["wide"]);
+    assert!(offers("mcr run --").contains(&"--keep-forwarding".to_owned()));
+    assert!(!offers("mcr ").contains(&"keeper".to_owned()));
+    // Another daemon, which does not answer, has no rules.
+    assert_eq!(offers("mcr --socket /nonexistent show c"), [""]);
+}
+
+#[test]
+fn zsh_offers_the_same() {
+    let Some(bed) = bed("zsh") else { return };
+    // The parts of its completion system that a script cannot have.
+    let zsh = r#"
+        compdef() { :; }
+        source ./script
+        compadd() { while [[ $1 != -- ]]; do shift; done; shift; print -l -- "$@"; }
+        _files() { :; }
+        words=("${(@s: :)LINE}") CURRENT=$#words
+        _mcr
+    "#;
+    let offers = |line: &str| bed.offers("zsh", zsh, line);
+    assert_eq!(offers("mcr show c"), ["cam1", "cam2"]);
+    assert_eq!(offers("mcr remove studio"), ["studio:a"]);
+    assert_eq!(
+        offers("mcr add 239.1.1.9%ve"),
+        ["239.1.1.9%veth1:", "239.1.1.9%veth2:"]
+    );
+}
+
+#[test]
+fn fish_offers_the_same() {
+    let Some(bed) = bed("fish") else { return };
+    let fish = "source ./script; complete --do-complete \"$LINE\"";
+    let offers = |line: &str| {
+        let described = bed.offers("fish", fish, line);
+        let values = described.iter().filter_map(|line| line.split('\t').next());
+        values.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(offers("mcr show c"), ["cam1", "cam2"]);
+    assert_eq!(
+        offers("mcr add 239.1.1.9%ve"),
+        ["239.1.1.9%veth1:", "239.1.1.9%veth2:"]
+    );
+}
