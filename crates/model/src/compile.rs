@@ -270,6 +270,7 @@ fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
         path: view.placement.path,
         local: rule.local,
         limit: rule.limit,
+        inspect: rule.health.map(|health| health.inspect),
         outputs,
     }
 }

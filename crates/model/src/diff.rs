@@ -90,6 +90,7 @@ mod tests {
             path: Path::Kernel,
             local: LocalDelivery::Auto,
             limit: None,
+            inspect: None,
             outputs: Vec::new(),
         });
         let address = (0_u8..4).prop_map(|d| IpAddr::from([10, 0, 0, d]));

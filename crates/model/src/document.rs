@@ -2,12 +2,14 @@
 //!
 //! Documents hold what was written; [`Rule`] holds what it means. Unknown keys are refused.
 
+mod health;
 mod output;
 mod scalar;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use health::HealthDocument;
 pub use output::{OutputDocument, OutputTable};
 pub use scalar::Scalar;
 pub(crate) use scalar::path;
@@ -63,6 +65,9 @@ pub struct RuleDocument {
     /// Burst the cap allows: packets, or a size such as `1Mbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Scalar>,
+    /// What is watched of the stream; without it only its rates are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthDocument>,
 }
 
 impl RuleDocument {
@@ -109,6 +114,11 @@ impl RuleDocument {
             report(Part::Limit, "", what.into());
             None
         });
+        let health = self.health.as_ref().map(HealthDocument::to_health);
+        let health = health.transpose().unwrap_or_else(|what| {
+            report(Part::Health, "", what.into());
+            None
+        });
         problems.or(Rule {
             name: self.name.clone(),
             inputs,
@@ -116,6 +126,7 @@ impl RuleDocument {
             path: self.path.unwrap_or_default().forced(),
             local: self.local.unwrap_or_default(),
             limit,
+            health,
         })
     }
 
@@ -158,6 +169,7 @@ impl From<&Rule> for RuleDocument {
             local: Some(rule.local).filter(|local| *local != LocalDelivery::Auto),
             limit: limit.map(limit::rate_text),
             burst: limit.and_then(limit::burst_text).map(Scalar::Text),
+            health: rule.health.as_ref().map(HealthDocument::from),
         }
     }
 }

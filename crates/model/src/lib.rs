@@ -51,6 +51,7 @@ pub mod config;
 pub mod diff;
 pub mod document;
 pub mod endpoint;
+pub mod health;
 pub mod host;
 pub mod limit;
 mod loops;

@@ -100,7 +100,7 @@ const RATES: [(&str, RateUnit, u64); 7] = [
     ("bit", RateUnit::Bits, 1),
 ];
 
-fn parse_rate(text: &str) -> Option<(RateUnit, u64)> {
+pub(crate) fn parse_rate(text: &str) -> Option<(RateUnit, u64)> {
     let (number, (_, unit, scale)) = RATES
         .iter()
         .find_map(|entry| Some((text.strip_suffix(entry.0)?, entry)))?;
@@ -144,7 +144,7 @@ fn scaled(text: &str, scale: u64) -> Option<u64> {
         .checked_add(fraction / divisor)
 }
 
-fn bits_text(bits: u64) -> String {
+pub(crate) fn bits_text(bits: u64) -> String {
     for (suffix, scale) in [
         ("Gbit", 1_000_000_000),
         ("Mbit", 1_000_000),

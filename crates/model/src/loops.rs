@@ -153,6 +153,7 @@ mod tests {
             path: None,
             local: Default::default(),
             limit: None,
+            health: None,
         }
     }
 

@@ -239,6 +239,7 @@ mod tests {
             path,
             local: Default::default(),
             limit: None,
+            health: None,
         }
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::endpoint::EndpointProblem;
+use crate::health::HealthProblem;
 use crate::limit::LimitProblem;
 use crate::rule::{NAME_MAX, OutputProblem};
 
@@ -35,6 +36,8 @@ pub enum Part {
     Name,
     /// Its rate limit.
     Limit,
+    /// What is watched of its stream.
+    Health,
     /// The input of that index.
     Input(usize),
     /// The output of that index.
@@ -49,7 +52,9 @@ impl fmt::Display for Problem {
             write!(f, "rule {:?}: ", self.rule)?;
         }
         let kind = match self.part {
-            Part::Rule | Part::Name | Part::Limit => return write!(f, "{}", self.what),
+            Part::Rule | Part::Name | Part::Limit | Part::Health => {
+                return write!(f, "{}", self.what);
+            }
             Part::Input(_) => "input",
             Part::Output(_) => "output",
         };
@@ -101,6 +106,9 @@ pub enum What {
     /// A limit that cannot be read.
     #[error(transparent)]
     Limit(#[from] LimitProblem),
+    /// A health that cannot be read.
+    #[error(transparent)]
+    Health(#[from] HealthProblem),
     /// No name.
     #[error("has no name; give it one, as in name = \"cam1\"")]
     NameEmpty,

@@ -11,6 +11,7 @@ pub use options::OptionProblem;
 pub use output::{OutputError, OutputProblem, OutputSpec, SourceChoice};
 
 use crate::endpoint::Endpoint;
+use crate::health::Health;
 use crate::table::{LocalDelivery, Path, RateLimit};
 
 /// Longest name of a rule, in bytes.
@@ -35,6 +36,8 @@ pub struct Rule {
     pub local: LocalDelivery,
     /// Cap on what the rule accepts.
     pub limit: Option<RateLimit>,
+    /// What is watched of the stream.
+    pub health: Option<Health>,
 }
 
 /// Makes a name for a rule that was given none, from its first input:

@@ -1,12 +1,14 @@
 //! Strategies that make endpoints, outputs and rules for property tests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
 use crate::endpoint::Endpoint;
+use crate::health::{Content, Health, Inspect, Rate};
 use crate::net::{Ports, Prefix};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::table::{LocalDelivery, Path, RateLimit, RateUnit, Ttl};
@@ -89,6 +91,23 @@ pub(crate) fn limit() -> impl Strategy<Value = RateLimit> {
     (unit, size(), size()).prop_map(|(unit, rate, burst)| RateLimit { unit, rate, burst })
 }
 
+pub(crate) fn health() -> impl Strategy<Value = Health> {
+    let silence = option::of((1_000_u64..86_400_000).prop_map(Duration::from_millis));
+    let unit = || prop_oneof![Just(RateUnit::Packets), Just(RateUnit::Bits)];
+    let least = option::of((unit(), 1_u64..1_000_000));
+    let most = option::of((unit(), 1_000_000_u64..));
+    let rate = |(unit, rate)| Rate { unit, rate };
+    let content = (0..Content::ALL.len()).prop_map(|at| Content::ALL[at]);
+    (silence, least, most, content, 1_000_u32..=10_000_000).prop_map(
+        move |(silence, least, most, content, clock_hz)| Health {
+            silence,
+            rate_min: least.map(rate),
+            rate_max: most.map(rate),
+            inspect: Inspect { content, clock_hz },
+        },
+    )
+}
+
 pub(crate) fn output() -> impl Strategy<Value = OutputSpec> {
     let ttl = prop_oneof![
         Just(Ttl::Keep),
@@ -137,14 +156,16 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
         option::of(path),
         local,
         option::of(limit()),
+        option::of(health()),
     )
-        .prop_map(|(name, inputs, outputs, path, local, limit)| Rule {
+        .prop_map(|(name, inputs, outputs, path, local, limit, health)| Rule {
             name,
             inputs,
             outputs,
             path,
             local,
             limit,
+            health,
         })
 }
 

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::health::Inspect;
 use crate::net::{Ifindex, Mac, Ports, Prefix};
 
 /// What the paths execute: every route, and the addresses that betray a loop.
@@ -48,6 +49,8 @@ pub struct Route {
     pub local: LocalDelivery,
     /// Cap on what the rule accepts.
     pub limit: Option<RateLimit>,
+    /// What to look for in each packet's payload; `None`: nothing, nor when it comes.
+    pub inspect: Option<Inspect>,
     /// The copies to make, in the order of the rule.
     pub outputs: Vec<Output>,
 }

@@ -134,6 +134,7 @@ pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
         path: Path::Kernel,
         local: LocalDelivery::Auto,
         limit: None,
+        inspect: None,
         outputs,
     }
 }

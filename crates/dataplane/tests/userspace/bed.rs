@@ -105,6 +105,7 @@ impl Bed {
             path: Path::Userspace,
             local: LocalDelivery::Auto,
             limit: None,
+            inspect: None,
             outputs,
         };
         (key, route)

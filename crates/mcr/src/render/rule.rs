@@ -24,6 +24,19 @@ pub(crate) fn options(rule: &RuleDocument) -> Vec<String> {
     options.extend(rule.local.map(|local| format!("local={}", word(&local))));
     options.extend(rule.limit.as_ref().map(|limit| format!("limit={limit}")));
     options.extend(rule.burst.as_ref().map(|burst| format!("burst={burst}")));
+    if let Some(health) = &rule.health {
+        let pairs = health.pairs();
+        let texts: Vec<String> = pairs
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let texts = if texts.is_empty() {
+            "on".to_owned()
+        } else {
+            texts.join(",")
+        };
+        options.push(format!("health={texts}"));
+    }
     options
 }
 

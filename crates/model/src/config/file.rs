@@ -192,6 +192,7 @@ impl<'a> Reader<'a> {
                 "name" => note(Part::Name, value),
                 "input" => note(Part::Input(0), value),
                 "limit" | "burst" => note(Part::Limit, value),
+                "health" => note(Part::Health, value),
                 "inputs" => elements().for_each(|(index, value)| note(Part::Input(index), value)),
                 "outputs" => elements().for_each(|(index, value)| note(Part::Output(index), value)),
                 _ => {}
