@@ -9,6 +9,7 @@ pub mod craft;
 pub mod datagram;
 pub mod ethernet;
 pub mod fragment;
+pub mod health;
 pub mod ipv4;
 pub mod ipv6;
 pub mod limit;

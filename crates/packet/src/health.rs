@@ -1,0 +1,192 @@
+//! What a stream's own packets say about its health: when they come, whether RTP sequence numbers
+//! (RFC 3550) and MPEG-TS continuity counters (ISO/IEC 13818-1) go on. The reference for both paths.
+//!
+//! One [`Watch`] follows one route's stream in bounded memory; counters only grow. A watch judges
+//! payload, it never changes a packet's verdict.
+
+pub mod rtp;
+pub mod ts;
+
+use crate::bytes::read_u16;
+use crate::health::rtp::{Header, Rtp};
+use crate::health::ts::Ts;
+
+/// Arrival times are compared within epochs of 2 to this power nanoseconds, about a second.
+pub const EPOCH_SHIFT: u32 = 30;
+
+/// The form of a payload, with the numbers that `layout.h` gives them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Content {
+    /// Nothing is looked for: only arrival times count.
+    #[default]
+    None = 0,
+    /// Found out from each packet.
+    Auto = 1,
+    /// RTP, perhaps with MPEG-TS inside.
+    Rtp = 2,
+    /// MPEG-TS packets, bare in UDP.
+    Ts = 3,
+}
+
+/// Follows one stream.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    content: Content,
+    /// Nanoseconds per tick of RTP timestamps whose payload type does not tell, times 2^16.
+    per_tick: u64,
+    /// When packets come.
+    pub arrivals: Arrivals,
+    /// What RTP headers say.
+    pub rtp: Rtp,
+    /// What MPEG-TS headers say.
+    pub ts: Ts,
+    /// Datagrams that are not of the form looked for.
+    pub unrecognised: u64,
+}
+
+/// When packets come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrivals {
+    /// The last packet's, in nanoseconds of any clock; 0: none came.
+    pub last_ns: u64,
+    /// Its epoch: its time shifted by [`EPOCH_SHIFT`].
+    pub epoch: u64,
+    /// Longest time between two packets whose second came in this epoch.
+    pub gap_ns: u64,
+    /// The same for the epoch before.
+    pub gap_before_ns: u64,
+}
+
+impl Watch {
+    /// Begins to follow a stream; `clock_hz` is the RTP clock's where the payload type does not
+    /// tell.
+    #[must_use]
+    pub fn new(content: Content, clock_hz: u32) -> Self {
+        Self {
+            content,
+            per_tick: rtp::per_tick(clock_hz),
+            ts: match content {
+                Content::None => Ts::default(),
+                Content::Auto | Content::Rtp | Content::Ts => Ts::new(),
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Notes that a packet, or a super-packet as one, came.
+    #[inline]
+    pub fn arrived(&mut self, now_ns: u64) {
+        self.arrivals.note(now_ns);
+    }
+
+    /// Looks at the payload of one datagram.
+    #[inline]
+    pub fn look(&mut self, payload: &[u8], now_ns: u64) {
+        let recognised = match self.content {
+            Content::None => return,
+            Content::Ts => self.ts.datagram(payload),
+            Content::Rtp => self.rtp(payload, now_ns),
+            Content::Auto => self.ts.datagram(payload) || self.rtp(payload, now_ns),
+        };
+        self.unrecognised += u64::from(!recognised);
+    }
+
+    fn rtp(&mut self, payload: &[u8], now_ns: u64) -> bool {
+        let Some(header) = Header::read(payload) else {
+            return false;
+        };
+        self.rtp.packet(&header, now_ns, self.per_tick);
+        if let Some(content) = media(payload) {
+            self.ts.datagram(content);
+        }
+        true
+    }
+}
+
+impl Arrivals {
+    #[inline]
+    fn note(&mut self, now_ns: u64) {
+        let epoch = now_ns >> EPOCH_SHIFT;
+        if epoch != self.epoch {
+            self.gap_before_ns = match self.epoch + 1 == epoch {
+                true => self.gap_ns,
+                false => 0,
+            };
+            self.gap_ns = 0;
+            self.epoch = epoch;
+        }
+        if self.last_ns != 0 {
+            self.gap_ns = self.gap_ns.max(now_ns.saturating_sub(self.last_ns));
+        }
+        self.last_ns = now_ns;
+    }
+}
+
+/// What stands behind the RTP header, its list of contributors and its extension.
+fn media(payload: &[u8]) -> Option<&[u8]> {
+    let first = *payload.first()?;
+    let mut at = rtp::HEADER + usize::from(first & 0x0f) * 4;
+    if first & 0x10 != 0 {
+        let words = read_u16(payload, at + 2)?;
+        at += 4 + usize::from(words) * 4;
+    }
+    payload.get(at..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_kept_for_the_epoch_they_end_in_and_the_next() {
+        let second = 1 << EPOCH_SHIFT;
+        let mut watch = Watch::default();
+        for at in [0, 10, 40, 60] {
+            watch.arrived(5 * second + at);
+        }
+        assert_eq!(
+            (watch.arrivals.gap_ns, watch.arrivals.gap_before_ns),
+            (30, 0)
+        );
+        watch.arrived(6 * second);
+        assert_eq!(watch.arrivals.gap_ns, second - 60);
+        assert_eq!(watch.arrivals.gap_before_ns, 30);
+        watch.arrived(9 * second);
+        assert_eq!(watch.arrivals.gap_ns, 3 * second);
+        assert_eq!(watch.arrivals.gap_before_ns, 0);
+    }
+
+    #[test]
+    fn finds_ts_behind_contributors_and_extension() {
+        let mut payload = vec![0x91, 33];
+        payload.resize(12 + 4, 0);
+        payload.extend([0xbe, 0xde, 0, 1, 1, 2, 3, 4]);
+        payload.extend(ts::packet(0x100, 0, ts::PAYLOAD));
+        let mut watch = Watch::new(Content::Auto, 90_000);
+        watch.look(&payload, 1);
+        assert_eq!((watch.ts.packets, watch.unrecognised), (1, 0));
+        watch.look(&payload[..20], 2);
+        assert_eq!((watch.ts.packets, watch.unrecognised), (1, 0));
+    }
+
+    #[test]
+    fn says_what_it_does_not_recognise() {
+        for (content, payload, recognised) in [
+            (Content::Auto, &[0_u8; 188][..], false),
+            (Content::Auto, &[0x80; 12], true),
+            (Content::Ts, &[0x80; 12], false),
+            (Content::Rtp, &[0x47; 188], false),
+            (Content::Rtp, &[0x80; 11], false),
+            (Content::None, &[0; 1], true),
+        ] {
+            let mut watch = Watch::new(content, 90_000);
+            watch.look(payload, 1);
+            assert_eq!(
+                watch.unrecognised == 0,
+                recognised,
+                "{content:?} {payload:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! RTP: what is lost, late, double, and how evenly packets come (RFC 3550, appendices A.1 and A.8).
+//!
+//! The last 64 sequence numbers are remembered: a packet that did not come within them is lost, one
+//! that came late within them was only reordered, and one that came again is double. So every
+//! counter only grows, and a loss is counted when 64 later packets have come.
+
+use crate::bytes::{read, read_u16};
+
+/// Bytes of the fixed header.
+pub const HEADER: usize = 12;
+/// A step forward from which on the sender is taken to have started anew (RFC 3550 A.1).
+pub const MAX_DROPOUT: u16 = 3000;
+/// Sequence numbers that are remembered.
+pub const WINDOW: u16 = 64;
+/// Ticks are counted in nanoseconds times 2 to this power.
+const TICK_SHIFT: u32 = 16;
+
+/// The fields of an RTP header that are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Payload type, without the marker bit.
+    pub payload_type: u8,
+    /// Sequence number.
+    pub sequence: u16,
+    /// Timestamp.
+    pub timestamp: u32,
+    /// Synchronisation source.
+    pub ssrc: u32,
+}
+
+/// Follows the source that sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rtp {
+    /// Packets of the source, each once.
+    pub packets: u64,
+    /// Packets that never came.
+    pub lost: u64,
+    /// Packets that came behind a later one.
+    pub reordered: u64,
+    /// Packets that came again.
+    pub duplicated: u64,
+    /// Times the sequence numbers began anew without another source.
+    pub restarts: u64,
+    /// Times another source took over.
+    pub ssrc_changes: u64,
+    /// Interarrival jitter in nanoseconds, times 16.
+    pub jitter_ns_16: u64,
+    /// The source.
+    pub ssrc: u32,
+    /// Payload type of its last packet.
+    pub payload_type: u8,
+    /// Whether there is a source yet.
+    pub is_followed: bool,
+    has_candidate: bool,
+    highest: u16,
+    candidate_next: u16,
+    candidate_ssrc: u32,
+    timestamp: u32,
+    arrival_ns: u64,
+    /// Bit n: whether `highest - n` came.
+    window: u64,
+}
+
+/// Nanoseconds per tick, times 2^16.
+#[must_use]
+pub fn per_tick(clock_hz: u32) -> u64 {
+    (1_000_000_000 << TICK_SHIFT) / u64::from(clock_hz.max(1))
+}
+
+impl Header {
+    /// Reads the header; `None` if there is none, or that of an RTCP packet (RFC 5761).
+    #[must_use]
+    pub fn read(payload: &[u8]) -> Option<Self> {
+        let header = payload.get(..HEADER)?;
+        let payload_type = header[1] & 0x7f;
+        if header[0] >> 6 != 2 || (72..=76).contains(&payload_type) {
+            return None;
+        }
+        Some(Self {
+            payload_type,
+            sequence: read_u16(header, 2)?,
+            timestamp: u32::from_be_bytes(read(header, 4)?),
+            ssrc: u32::from_be_bytes(read(header, 8)?),
+        })
+    }
+}
+
+impl Rtp {
+    /// Takes one packet; `other` is the tick of payload types that do not tell theirs.
+    pub fn packet(&mut self, header: &Header, now_ns: u64, other: u64) {
+        if !self.is_followed || header.ssrc != self.ssrc {
+            if self.follows_candidate(header) {
+                self.ssrc_changes += u64::from(self.is_followed);
+                self.follow(header, now_ns);
+            }
+            return;
+        }
+        let ahead = header.sequence.wrapping_sub(self.highest);
+        let behind = self.highest.wrapping_sub(header.sequence);
+        if ahead != 0 && ahead < MAX_DROPOUT {
+            self.advance(ahead);
+            self.highest = header.sequence;
+        } else if behind < WINDOW {
+            let bit = 1 << behind;
+            if self.window & bit != 0 {
+                self.duplicated += 1;
+                self.has_candidate = false;
+                return;
+            }
+            self.window |= bit;
+            self.reordered += 1;
+        } else {
+            if self.follows_candidate(header) {
+                self.restarts += 1;
+                self.follow(header, now_ns);
+            }
+            return;
+        }
+        self.has_candidate = false;
+        self.packets += 1;
+        self.payload_type = header.payload_type;
+        self.time(header, now_ns, other);
+    }
+
+    /// Says whether the packet is the second of two in a row of what is not followed yet.
+    fn follows_candidate(&mut self, header: &Header) -> bool {
+        let follows = self.has_candidate
+            && header.ssrc == self.candidate_ssrc
+            && header.sequence == self.candidate_next;
+        self.has_candidate = true;
+        self.candidate_ssrc = header.ssrc;
+        self.candidate_next = header.sequence.wrapping_add(1);
+        follows
+    }
+
+    fn follow(&mut self, header: &Header, now_ns: u64) {
+        self.is_followed = true;
+        self.has_candidate = false;
+        self.ssrc = header.ssrc;
+        self.payload_type = header.payload_type;
+        self.highest = header.sequence;
+        self.window = u64::MAX;
+        self.timestamp = header.timestamp;
+        self.arrival_ns = now_ns;
+        self.packets += 1;
+    }
+
+    /// Moves the window on; what leaves it without having come is lost.
+    fn advance(&mut self, step: u16) {
+        if step < WINDOW {
+            let leaving = self.window >> (WINDOW - step);
+            self.lost += u64::from(step) - u64::from(leaving.count_ones());
+            self.window = self.window << step | 1;
+        } else {
+            self.lost += u64::from(self.window.count_zeros()) + u64::from(step - WINDOW);
+            self.window = 1;
+        }
+    }
+
+    /// RFC 3550 A.8, in nanoseconds instead of ticks.
+    fn time(&mut self, header: &Header, now_ns: u64, other: u64) {
+        let tick = clock_hz(header.payload_type).map_or(other, per_tick);
+        let ticks = header.timestamp.wrapping_sub(self.timestamp).cast_signed();
+        let sent = (i64::from(ticks) * tick.cast_signed()) >> TICK_SHIFT;
+        let came = now_ns.wrapping_sub(self.arrival_ns).cast_signed();
+        let deviation = came.wrapping_sub(sent).unsigned_abs();
+        let smoothed = (self.jitter_ns_16 + 8) >> 4;
+        self.jitter_ns_16 = (self.jitter_ns_16 + deviation).saturating_sub(smoothed);
+        self.timestamp = header.timestamp;
+        self.arrival_ns = now_ns;
+    }
+}
+
+/// The clocks of static payload types (RFC 3551, table 4 and 5).
+#[must_use]
+pub const fn clock_hz(payload_type: u8) -> Option<u32> {
+    match payload_type {
+        0 | 3 | 4 | 5 | 7 | 8 | 9 | 12 | 13 | 15 | 18 => Some(8_000),
+        6 => Some(16_000),
+        10 | 11 => Some(44_100),
+        16 => Some(11_025),
+        17 => Some(22_050),
+        14 | 25 | 26 | 28 | 31..=34 => Some(90_000),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(ssrc: u32, sequence: u16) -> Header {
+        Header {
+            payload_type: 96,
+            sequence,
+            timestamp: u32::from(sequence) * 90,
+            ssrc,
+        }
+    }
+
+    fn run(sequences: impl IntoIterator<Item = u16>) -> Rtp {
+        let mut rtp = Rtp::default();
+        for sequence in sequences {
+            rtp.packet(
+                &header(7, sequence),
+                u64::from(sequence) * 1_000_000,
+                per_tick(90_000),
+            );
+        }
+        rtp
+    }
+
+    #[test]
+    fn counts_nothing_while_all_come_in_order_even_around_zero() {
+        let rtp = run((65_000..=u16::MAX).chain(0..1000));
+        assert_eq!((rtp.packets, rtp.lost, rtp.reordered), (1535, 0, 0));
+        assert_eq!((rtp.duplicated, rtp.restarts, rtp.ssrc_changes), (0, 0, 0));
+    }
+
+    #[test]
+    fn counts_a_loss_once_64_later_packets_have_come() {
+        let without = |last| (0..=last).filter(|n| ![10, 11, 12].contains(n));
+        assert_eq!(run(without(73)).lost, 0);
+        assert_eq!(run(without(74)).lost, 1);
+        assert_eq!(run(without(200)).lost, 3);
+    }
+
+    #[test]
+    fn counts_a_gap_longer_than_the_window() {
+        let rtp = run((0..100).chain(1100..1300));
+        assert_eq!((rtp.lost, rtp.packets), (1000, 299));
+    }
+
+    #[test]
+    fn late_packets_are_reordered_not_lost() {
+        let rtp = run((0..50).chain([52, 53, 51, 50]).chain(54..200));
+        assert_eq!((rtp.reordered, rtp.lost, rtp.duplicated), (2, 0, 0));
+    }
+
+    #[test]
+    fn packets_that_come_again_are_double() {
+        let rtp = run((0..50).chain([49, 40, 40]).chain(50..200));
+        assert_eq!((rtp.duplicated, rtp.reordered, rtp.lost), (3, 0, 0));
+        assert_eq!(rtp.packets, 199);
+    }
+
+    #[test]
+    fn a_sequence_that_begins_anew_is_a_restart() {
+        let rtp = run((0..100).chain(20_000..20_100));
+        assert_eq!((rtp.restarts, rtp.lost), (1, 0));
+        let rtp = run((0..100).chain([20_000]).chain(100..200));
+        assert_eq!((rtp.restarts, rtp.lost), (0, 0));
+    }
+
+    #[test]
+    fn another_source_takes_over_after_two_packets() {
+        let mut rtp = run(0..100);
+        rtp.packet(&header(8, 500), 0, 1);
+        rtp.packet(&header(7, 100), 0, 1);
+        rtp.packet(&header(8, 501), 0, 1);
+        assert_eq!((rtp.ssrc, rtp.ssrc_changes), (7, 0));
+        rtp.packet(&header(8, 502), 0, 1);
+        assert_eq!((rtp.ssrc, rtp.ssrc_changes, rtp.lost), (8, 1, 0));
+    }
+
+    #[test]
+    fn jitter_is_that_of_rfc_3550() {
+        let steady = run(0..100);
+        // A millisecond is 90 ticks and the tick is not a whole number of nanoseconds.
+        assert!(steady.jitter_ns_16 < 16 * 50, "{}", steady.jitter_ns_16);
+        let mut rtp = run(0..2);
+        let (mut jitter, mut last) = (0.0_f64, 0.0_f64);
+        for sequence in 2..60_u16 {
+            let transit = if sequence % 2 == 0 { 1.0e6 } else { 0.0 };
+            let now = f64::from(sequence) * 1.0e6 + transit;
+            rtp.packet(&header(7, sequence), now as u64, per_tick(90_000));
+            jitter += ((transit - last).abs() - jitter) / 16.0;
+            last = transit;
+        }
+        let counted = rtp.jitter_ns_16 as f64 / 16.0;
+        assert!((counted - jitter).abs() < 100.0, "{counted} {jitter}");
+    }
+
+    #[test]
+    fn control_packets_are_not_media() {
+        let mut packet = [0_u8; 12];
+        packet[0] = 0x80;
+        for (second, is_media) in [(200, false), (204, false), (96, true), (0xe0, true)] {
+            packet[1] = second;
+            assert_eq!(Header::read(&packet).is_some(), is_media, "{second}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! MPEG-TS: whether each PID's continuity counter goes on (ISO/IEC 13818-1, 2.4.3.3, and the
+//! continuity count error of ETSI TR 101 290).
+//!
+//! The counter goes on with every packet that has payload, stays in one that has only an adaptation
+//! field, may jump where the discontinuity flag stands, and one packet may come twice in a row.
+
+/// Bytes of a packet.
+pub const PACKET: usize = 188;
+/// First byte of each.
+pub const SYNC: u8 = 0x47;
+/// Packets of stuffing, whose counters mean nothing.
+pub const NULL_PID: u16 = 0x1fff;
+/// Adaptation field control: payload.
+pub const PAYLOAD: u8 = 1;
+/// Adaptation field control: adaptation field.
+pub const ADAPTATION: u8 = 2;
+
+const PIDS: usize = 8192;
+/// The PID was seen; its last counter stands in the lower four bits.
+const SEEN: u8 = 0x80;
+/// Its last packet came twice already.
+const TWICE: u8 = 0x40;
+
+/// Follows the packets of one stream.
+#[derive(Clone, Debug, Default)]
+pub struct Ts {
+    /// Packets, those of stuffing included.
+    pub packets: u64,
+    /// Packets that do not go on from the last one of their PID.
+    pub continuity_errors: u64,
+    /// Packets that the sender marks as broken; nothing else of them is looked at.
+    pub transport_errors: u64,
+    /// Packets that do not begin with the sync byte.
+    pub sync_errors: u64,
+    /// PIDs seen so far, stuffing not included.
+    pub pids: u64,
+    /// One byte for each PID; empty in a value that nothing is shown to.
+    table: Box<[u8]>,
+}
+
+impl Ts {
+    /// Makes room for every PID.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            table: vec![0; PIDS].into_boxed_slice(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes a payload if it is a whole number of packets and the first one begins like one.
+    pub fn datagram(&mut self, payload: &[u8]) -> bool {
+        let whole = !payload.is_empty() && payload.len().is_multiple_of(PACKET);
+        if !whole || payload[0] != SYNC {
+            return false;
+        }
+        for packet in payload.chunks_exact(PACKET) {
+            self.packet(packet);
+        }
+        true
+    }
+
+    fn packet(&mut self, packet: &[u8]) {
+        let [sync, high, low, control, length, flags, ..] = *packet else {
+            return;
+        };
+        self.packets += 1;
+        if sync != SYNC {
+            self.sync_errors += 1;
+            return;
+        }
+        if high & 0x80 != 0 {
+            self.transport_errors += 1;
+            return;
+        }
+        let pid = u16::from_be_bytes([high & 0x1f, low]);
+        let adaptation = control >> 4 & 3;
+        // No payload and no adaptation field is reserved: decoders discard the packet.
+        if pid == NULL_PID || adaptation == 0 {
+            return;
+        }
+        let counter = control & 0x0f;
+        let jumps = adaptation & ADAPTATION != 0 && length > 0 && flags & 0x80 != 0;
+        let Some(state) = self.table.get_mut(usize::from(pid)) else {
+            return;
+        };
+        let last = *state & 0x0f;
+        let mut next = SEEN | counter;
+        if *state & SEEN == 0 {
+            self.pids += 1;
+        } else if jumps {
+            // Whatever it is, it is the new beginning.
+        } else if adaptation & PAYLOAD == 0 {
+            self.continuity_errors += u64::from(counter != last);
+        } else if counter == last && *state & TWICE == 0 {
+            next |= TWICE;
+        } else if counter != (last + 1) & 0x0f {
+            self.continuity_errors += 1;
+        }
+        *state = next;
+    }
+}
+
+/// Makes a packet, for tests.
+#[must_use]
+pub fn packet(pid: u16, counter: u8, adaptation: u8) -> [u8; PACKET] {
+    let mut packet = [0xff; PACKET];
+    let [high, low] = pid.to_be_bytes();
+    packet[..4].copy_from_slice(&[SYNC, high, low, adaptation << 4 | counter & 0x0f]);
+    if adaptation & ADAPTATION != 0 {
+        packet[4] = if adaptation & PAYLOAD == 0 { 183 } else { 7 };
+        packet[5] = 0;
+    }
+    packet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(packets: &[[u8; PACKET]]) -> Ts {
+        let mut ts = Ts::new();
+        for packet in packets {
+            assert!(ts.datagram(packet));
+        }
+        ts
+    }
+
+    fn counters(counters: &[u8]) -> Ts {
+        let packets: Vec<_> = counters
+            .iter()
+            .map(|n| packet(0x100, *n, PAYLOAD))
+            .collect();
+        run(&packets)
+    }
+
+    #[test]
+    fn counters_go_on_around_sixteen() {
+        assert_eq!(counters(&[14, 15, 0, 1]).continuity_errors, 0);
+        assert_eq!(counters(&[14, 0]).continuity_errors, 1);
+    }
+
+    #[test]
+    fn a_packet_may_come_twice_but_not_three_times() {
+        assert_eq!(counters(&[1, 2, 2, 3, 3, 4]).continuity_errors, 0);
+        assert_eq!(counters(&[1, 2, 2, 2, 3]).continuity_errors, 1);
+    }
+
+    #[test]
+    fn an_adaptation_field_alone_does_not_count() {
+        let ts = run(&[
+            packet(1, 5, PAYLOAD),
+            packet(1, 5, ADAPTATION),
+            packet(1, 5, ADAPTATION),
+            packet(1, 6, PAYLOAD | ADAPTATION),
+        ]);
+        assert_eq!(ts.continuity_errors, 0);
+        let ts = run(&[packet(1, 5, PAYLOAD), packet(1, 6, ADAPTATION)]);
+        assert_eq!(ts.continuity_errors, 1);
+    }
+
+    #[test]
+    fn the_discontinuity_flag_permits_a_jump() {
+        let mut jump = packet(1, 12, PAYLOAD | ADAPTATION);
+        jump[5] = 0x80;
+        let ts = run(&[packet(1, 5, PAYLOAD), jump, packet(1, 13, PAYLOAD)]);
+        assert_eq!(ts.continuity_errors, 0);
+        jump[4] = 0;
+        let ts = run(&[packet(1, 5, PAYLOAD), jump]);
+        assert_eq!(ts.continuity_errors, 1);
+    }
+
+    #[test]
+    fn each_pid_has_its_own_counter_and_stuffing_none() {
+        let ts = run(&[
+            packet(1, 5, PAYLOAD),
+            packet(2, 9, PAYLOAD),
+            packet(NULL_PID, 3, PAYLOAD),
+            packet(NULL_PID, 9, PAYLOAD),
+            packet(1, 6, PAYLOAD),
+            packet(2, 10, PAYLOAD),
+        ]);
+        assert_eq!((ts.packets, ts.pids, ts.continuity_errors), (6, 2, 0));
+    }
+
+    #[test]
+    fn what_is_marked_broken_is_not_looked_at() {
+        let mut broken = packet(1, 9, PAYLOAD);
+        broken[1] |= 0x80;
+        let ts = run(&[packet(1, 5, PAYLOAD), broken, packet(1, 6, PAYLOAD)]);
+        assert_eq!((ts.transport_errors, ts.continuity_errors), (1, 0));
+        let mut two = [packet(1, 5, PAYLOAD), packet(1, 6, PAYLOAD)].concat();
+        two[PACKET] = 0;
+        let mut ts = Ts::new();
+        assert!(ts.datagram(&two));
+        assert_eq!((ts.sync_errors, ts.packets), (1, 2));
+    }
+
+    #[test]
+    fn other_payloads_are_left_alone() {
+        let mut ts = Ts::new();
+        assert!(!ts.datagram(&[]));
+        assert!(!ts.datagram(&[SYNC; 187]));
+        assert!(!ts.datagram(&[0; PACKET]));
+        assert_eq!(ts.packets, 0);
+    }
+}
