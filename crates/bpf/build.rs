@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, process};
 
-const HEADERS: [&str; 11] = [
+const HEADERS: [&str; 12] = [
     "count.h",
     "fragment.h",
+    "health.h",
     "helpers.h",
     "layout.h",
     "limit.h",

@@ -56,12 +56,12 @@ struct candidate {
 
 /* Entry of `route_table`. Everything that a packet obeys lies in `word`, so that one store changes
  * it for every packet at once: first output slot (22 bits), number of outputs (16), counter (22),
- * flags (4), from the low end. `lookup` belongs to the key, not to the rule.
+ * flags (4), from the low end. `lookup` and `health` belong to the key, not to the rule.
  */
 struct route {
 	__u64 word;
 	__u32 lookup;
-	__u32 pad;
+	__u32 health;	/* its own index plus one: look at its packets; 0: do not */
 };
 
 enum word_shift {
@@ -138,6 +138,52 @@ struct limit {
 	__u64 depth_ns;
 	__u64 due_ns;		/* when the bucket will be full again */
 	__u64 bits;		/* a token is a bit of payload, not a packet */
+};
+
+/* packet::health::Content */
+enum content {
+	CONTENT_NONE = 0,
+	CONTENT_AUTO = 1,
+	CONTENT_RTP = 2,
+	CONTENT_TS = 3,
+};
+
+/* Entry of `health`, by the route's index: packet::health::Watch. */
+struct health {
+	__u64 content;
+	__u64 per_tick;		/* nanoseconds times 2^16 */
+	__u64 last_ns;
+	__u64 epoch;
+	__u64 gap_ns;
+	__u64 gap_before_ns;
+	__u64 rtp_packets;
+	__u64 lost;
+	__u64 reordered;
+	__u64 duplicated;
+	__u64 restarts;
+	__u64 ssrc_changes;
+	__u64 jitter_ns_16;
+	__u64 window;
+	__u64 rtp_ns;
+	__u32 ssrc;
+	__u32 candidate_ssrc;
+	__u32 timestamp;
+	__u16 highest;
+	__u16 candidate_next;
+	__u16 followed;
+	__u16 has_candidate;
+	__u32 payload_type;
+	__u64 ts_packets;
+	__u64 continuity_errors;
+	__u64 transport_errors;
+	__u64 sync_errors;
+	__u64 pids;
+	__u64 unrecognised;
+};
+
+/* Value of `pids`, by the route's index: a byte for each PID. */
+struct pids {
+	__u8 state[8192];
 };
 
 /* Entry of `identities`, for user space alone: whose counter it is, and what the per-CPU values

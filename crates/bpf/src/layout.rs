@@ -28,8 +28,8 @@ macro_rules! plain {
 }
 
 plain!(
-    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Identity, Settings, Address,
-    RangeKey, Range, Candidate
+    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Health, Pids, Identity, Settings,
+    Address, RangeKey, Range, Candidate
 );
 
 /// Key of `routes`; source 0 is (*,G).
@@ -114,8 +114,8 @@ pub struct Route {
     pub word: u64,
     /// [`LOOKUP_PLACEHOLDER`], [`LOOKUP_SOURCES`], [`LOOKUP_RANGES`].
     pub lookup: u32,
-    /// Zero.
-    pub pad: u32,
+    /// Its own index plus one: its packets are looked at; 0: they are not.
+    pub health: u32,
 }
 
 /// No (*,G) route here: the entry only says that (S,G) entries exist.
@@ -259,6 +259,84 @@ pub struct Limit {
     pub due_ns: u64,
     /// 1: a token is a bit of payload; 0: a packet.
     pub bits: u64,
+}
+
+/// Entry of `health`: a [`packet::health::Watch`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// [`packet::health::Content`].
+    pub content: u64,
+    /// Nanoseconds per tick of the RTP clock, times 2^16.
+    pub per_tick: u64,
+    /// Arrival of the last packet, `CLOCK_MONOTONIC`; 0: none came.
+    pub last_ns: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Longest gap that ended in this epoch.
+    pub gap_ns: u64,
+    /// And in the one before.
+    pub gap_before_ns: u64,
+    /// RTP packets of the source, each once.
+    pub rtp_packets: u64,
+    /// RTP packets that never came.
+    pub lost: u64,
+    /// RTP packets that came behind a later one.
+    pub reordered: u64,
+    /// RTP packets that came again.
+    pub duplicated: u64,
+    /// Sequences that began anew.
+    pub restarts: u64,
+    /// Times another source took over.
+    pub ssrc_changes: u64,
+    /// Interarrival jitter in nanoseconds, times 16.
+    pub jitter_ns_16: u64,
+    /// The program's: which of the last 64 sequence numbers came.
+    pub window: u64,
+    /// The program's: arrival that goes with `timestamp`.
+    pub rtp_ns: u64,
+    /// The source.
+    pub ssrc: u32,
+    /// The program's: source that may take over.
+    pub candidate_ssrc: u32,
+    /// The program's: last RTP timestamp.
+    pub timestamp: u32,
+    /// The program's: highest sequence number.
+    pub highest: u16,
+    /// The program's: sequence number that would confirm the candidate.
+    pub candidate_next: u16,
+    /// Whether a source is followed.
+    pub followed: u16,
+    /// The program's: whether there is a candidate.
+    pub has_candidate: u16,
+    /// Payload type of the last packet.
+    pub payload_type: u32,
+    /// MPEG-TS packets.
+    pub ts_packets: u64,
+    /// Those that do not go on from the last one of their PID.
+    pub continuity_errors: u64,
+    /// Those marked broken by the sender.
+    pub transport_errors: u64,
+    /// Those without the sync byte.
+    pub sync_errors: u64,
+    /// PIDs seen.
+    pub pids: u64,
+    /// Datagrams that are not of the form looked for.
+    pub unrecognised: u64,
+}
+
+/// Value of `pids`: a byte for each PID.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pids {
+    /// The program's.
+    pub state: [u8; 8192],
+}
+
+impl Default for Pids {
+    fn default() -> Self {
+        Self { state: [0; 8192] }
+    }
 }
 
 /// Entry of `identities`: whose counter it is.

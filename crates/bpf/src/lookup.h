@@ -12,9 +12,10 @@
 /* A route as one packet sees it: `word` read once. */
 struct match {
 	__u32 first;
-	__u32 count;
+	__u16 count;
+	__u16 flags;
 	__u32 counter;
-	__u32 flags;
+	__u32 health;
 };
 
 static __always_inline struct route *route_at(const __u32 *index)
@@ -82,6 +83,7 @@ static __always_inline bool lookup(struct __sk_buff *skb, struct packet *p, stru
 	m->count = (word >> WORD_COUNT_SHIFT) & WORD_COUNT_MASK;
 	m->counter = (word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
 	m->flags = word >> WORD_FLAGS_SHIFT;
+	m->health = route->health;
 	return true;
 }
 

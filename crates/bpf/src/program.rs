@@ -10,8 +10,8 @@ use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{
-    Address, Candidate, Drops, Identity, Limit, Output, Plain, Range, RangeKey, Route, RouteKey,
-    RouteKey6, Settings, Tally, Word,
+    Address, Candidate, Drops, Health, Identity, Limit, Output, Pids, Plain, Range, RangeKey,
+    Route, RouteKey, RouteKey6, Settings, Tally, Word,
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
@@ -66,6 +66,10 @@ pub struct Maps {
     pub drops: Mapped<Drops>,
     /// Rate limits of rules and outputs, indexed alike.
     pub limits: Mapped<Limit>,
+    /// What is known of the streams of routes, by index in `route_table`.
+    pub health: Mapped<Health>,
+    /// The continuity counters of those whose payload is looked at, by the same index.
+    pub pids: HashMap<u32, Pids>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
     /// What concerns all packets.
@@ -113,6 +117,8 @@ impl Program {
             ("counters", counters),
             ("drops", counters),
             ("limits", counters),
+            ("health", capacity.routes * 2),
+            ("pids", capacity.routes * 2),
             ("identities", counters),
             ("settings", 1),
             ("ranges", capacity.routes),
@@ -205,6 +211,8 @@ impl Maps {
             },
             drops: array(ebpf, "drops")?,
             limits: array(ebpf, "limits")?,
+            health: array(ebpf, "health")?,
+            pids: hash_map(ebpf, "pids")?,
             identities: array(ebpf, "identities")?,
             settings: array(ebpf, "settings")?,
             ranges: hash_map(ebpf, "ranges")?,

@@ -7,6 +7,7 @@
 #include "parse.h"
 #include "lookup.h"
 #include "count.h"
+#include "health.h"
 #include "limit.h"
 #include "rewrite.h"
 #include "replicate.h"
@@ -29,6 +30,8 @@ static __always_inline enum verdict judge(struct fanout *f)
 	else if (unlikely(f->m.flags & ROUTE_LIMITED) && !admitted(f->m.counter, &f->p))
 		reason = DROP_RATE_LIMITED;
 	count_in(f->rule, &f->p);
+	if (unlikely(f->m.health) && (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
+		inspect(f->skb, &f->p, f->m.health);
 	if (likely(reason == NOT_DROPPED))
 		return ACCEPTED;
 	count_drop(f->m.counter, reason, &f->p);

@@ -120,7 +120,15 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             source
         }
     );
-    assert_same!(btf, "route", layout::Route { word, lookup, pad });
+    assert_same!(
+        btf,
+        "route",
+        layout::Route {
+            word,
+            lookup,
+            health
+        }
+    );
     assert_same!(
         btf,
         "output",
@@ -161,6 +169,42 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             bits
         }
     );
+    assert_same!(
+        btf,
+        "health",
+        layout::Health {
+            content,
+            per_tick,
+            last_ns,
+            epoch,
+            gap_ns,
+            gap_before_ns,
+            rtp_packets,
+            lost,
+            reordered,
+            duplicated,
+            restarts,
+            ssrc_changes,
+            jitter_ns_16,
+            window,
+            rtp_ns,
+            ssrc,
+            candidate_ssrc,
+            timestamp,
+            highest,
+            candidate_next,
+            followed,
+            has_candidate,
+            payload_type,
+            ts_packets,
+            continuity_errors,
+            transport_errors,
+            sync_errors,
+            pids,
+            unrecognised,
+        }
+    );
+    assert_same!(btf, "pids", layout::Pids { state });
     assert_same!(
         btf,
         "identity",
@@ -245,6 +289,10 @@ fn every_constant_has_the_same_value() {
         ("LOOKUP_PLACEHOLDER", layout::LOOKUP_PLACEHOLDER),
         ("LOOKUP_SOURCES", layout::LOOKUP_SOURCES),
         ("LOOKUP_RANGES", layout::LOOKUP_RANGES),
+        ("CONTENT_NONE", packet::health::Content::None as u32),
+        ("CONTENT_AUTO", packet::health::Content::Auto as u32),
+        ("CONTENT_RTP", packet::health::Content::Rtp as u32),
+        ("CONTENT_TS", packet::health::Content::Ts as u32),
         ("OUTPUT_DOWN", layout::OUTPUT_DOWN.into()),
         ("OUTPUT_MAC", layout::OUTPUT_MAC.into()),
         ("OUTPUT_SOURCE", layout::OUTPUT_SOURCE.into()),

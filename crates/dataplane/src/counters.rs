@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use packet::health::Arrivals;
 use packet::verdict::DropReason;
 
 /// A snapshot of everything both paths counted, summed over cores, workers and restarts.
@@ -22,6 +23,8 @@ pub struct RuleCounters {
     pub dropped: Drops,
     /// Per output, by its index in the rule.
     pub outputs: BTreeMap<u32, OutputCounters>,
+    /// What was found in its packets, if they are looked at.
+    pub health: HealthCounters,
 }
 
 impl RuleCounters {
@@ -34,6 +37,105 @@ impl RuleCounters {
             mine.sent.add(theirs.sent);
             mine.dropped.add(&theirs.dropped);
         }
+        self.health.add(&other.health);
+    }
+}
+
+/// What a rule's packets say about its streams: sums, and of the stream whose packet came last its
+/// times, jitter and source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthCounters {
+    /// When packets came, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub arrivals: Arrivals,
+    /// RTP packets, each once.
+    pub rtp_packets: u64,
+    /// RTP packets that never came.
+    pub lost: u64,
+    /// RTP packets that came behind a later one.
+    pub reordered: u64,
+    /// RTP packets that came again.
+    pub duplicated: u64,
+    /// RTP sequences that began anew.
+    pub restarts: u64,
+    /// Times another RTP source took over.
+    pub ssrc_changes: u64,
+    /// RTP interarrival jitter.
+    pub jitter_ns: u64,
+    /// RTP source and payload type.
+    pub source: Option<(u32, u8)>,
+    /// MPEG-TS packets.
+    pub ts_packets: u64,
+    /// MPEG-TS packets that do not go on from the last one of their PID.
+    pub continuity_errors: u64,
+    /// MPEG-TS packets marked broken by the sender.
+    pub transport_errors: u64,
+    /// MPEG-TS packets without the sync byte.
+    pub sync_errors: u64,
+    /// PIDs seen.
+    pub pids: u64,
+    /// Datagrams that are not of the form looked for.
+    pub unrecognised: u64,
+}
+
+impl HealthCounters {
+    /// Adds what was found in another stream.
+    pub fn add(&mut self, other: &Self) {
+        let sums = self.sums_mut();
+        for (mine, theirs) in sums.into_iter().zip(other.sums()) {
+            *mine += theirs;
+        }
+        if other.arrivals.last_ns > self.arrivals.last_ns {
+            self.arrivals = other.arrivals;
+            self.jitter_ns = other.jitter_ns;
+            self.source = other.source;
+        }
+    }
+
+    /// Takes off what was counted before, for a place that had another owner.
+    #[must_use]
+    pub fn since(&self, base: &Self) -> Self {
+        let mut since = *self;
+        for (mine, theirs) in since.sums_mut().into_iter().zip(base.sums()) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        since
+    }
+
+    /// What only grows, in the order of the fields; then the number of PIDs.
+    #[must_use]
+    pub const fn sums(&self) -> [u64; 12] {
+        [
+            self.rtp_packets,
+            self.lost,
+            self.reordered,
+            self.duplicated,
+            self.restarts,
+            self.ssrc_changes,
+            self.ts_packets,
+            self.continuity_errors,
+            self.transport_errors,
+            self.sync_errors,
+            self.unrecognised,
+            self.pids,
+        ]
+    }
+
+    /// The same, to change.
+    pub const fn sums_mut(&mut self) -> [&mut u64; 12] {
+        [
+            &mut self.rtp_packets,
+            &mut self.lost,
+            &mut self.reordered,
+            &mut self.duplicated,
+            &mut self.restarts,
+            &mut self.ssrc_changes,
+            &mut self.ts_packets,
+            &mut self.continuity_errors,
+            &mut self.transport_errors,
+            &mut self.sync_errors,
+            &mut self.unrecognised,
+            &mut self.pids,
+        ]
     }
 }
 

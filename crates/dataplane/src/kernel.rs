@@ -7,6 +7,7 @@
 mod adopt;
 mod counters;
 mod encode;
+mod health;
 mod identity;
 mod key;
 mod links;
@@ -26,6 +27,7 @@ use bpf::testrun::{Input, Outcome};
 use model::diff::TableDiff;
 use model::table::Table;
 
+use crate::kernel::health::Inspection;
 use crate::kernel::identity::{Named, Registry};
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
@@ -59,6 +61,8 @@ struct Entry {
     index: u32,
     word: bpf::layout::Word,
     placeholder: bool,
+    /// What its packets are looked at for.
+    inspection: Option<Inspection>,
 }
 
 impl Kernel {

@@ -2,11 +2,13 @@
 //! feeds and replaces.
 //!
 //! Supervisor side: this file, `process`, `taps`, `filter`, `slots`. Worker side: `worker`,
-//! `pace`, `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `ledger`. Between them: `handover`, `shared`.
+//! `pace`, `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `health`, `ledger`. Between them:
+//! `handover`, `shared`.
 
 mod cut;
 mod filter;
 mod handover;
+mod health;
 mod ledger;
 mod limits;
 mod lookup;

@@ -25,6 +25,7 @@ impl Kernel {
                 index,
                 word: Word::unpack(route.word),
                 placeholder: route.lookup & LOOKUP_PLACEHOLDER != 0,
+                inspection: self.adopted_inspection(index, route.health),
             };
             self.entries.insert(key, entry);
         }

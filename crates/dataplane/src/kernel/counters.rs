@@ -5,8 +5,8 @@ use packet::verdict::DropReason;
 
 use crate::Error;
 use crate::counters::{Counters, Drops, OutputCounters, Traffic};
-use crate::kernel::Kernel;
 use crate::kernel::identity::Hash;
+use crate::kernel::{Kernel, health};
 
 /// Adds what the kernel path counted to `counters`.
 pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
@@ -27,6 +27,7 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
             add_drops(&mut output.dropped, &dropped);
         }
     }
+    health::read(kernel, counters);
     Ok(())
 }
 

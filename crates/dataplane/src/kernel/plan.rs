@@ -6,6 +6,7 @@ use bpf::layout;
 use model::table::{Output, Route, RouteKey};
 
 use crate::Error;
+use crate::kernel::health::Inspection;
 use crate::kernel::identity::{Hash, of_output, of_rule};
 use crate::kernel::key::Key;
 use crate::kernel::ranges::Ranges;
@@ -17,6 +18,7 @@ pub(super) struct Wanted {
     pub(super) flags: u8,
     pub(super) rule: Owner,
     pub(super) outputs: Vec<(Owner, layout::Output)>,
+    pub(super) inspection: Option<Inspection>,
 }
 
 /// Who a counter is for, and the limit that goes with it.
@@ -39,8 +41,10 @@ impl Kernel {
                 };
                 (owner, encode::output(key, output, 0))
             };
+            let key_here = encode::route_key(key)?;
             let route = Wanted {
-                key: encode::route_key(key)?,
+                key: key_here,
+                inspection: Inspection::of(&key_here, route),
                 flags: encode::flags(route),
                 rule: Owner {
                     hash: of_rule(&route.rule),
@@ -71,6 +75,7 @@ impl Kernel {
         };
         !entry.placeholder
             && word.flags == wanted.flags
+            && entry.inspection == wanted.inspection
             && usize::from(word.count) == wanted.outputs.len()
             && self.is_owner(wanted.rule, word.counter)
             && slots.zip(&wanted.outputs).all(same_output)

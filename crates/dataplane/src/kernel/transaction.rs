@@ -12,6 +12,7 @@ use bpf::layout::{self, Identity, Word};
 use model::table::{Route, RouteKey};
 
 use crate::Error;
+use crate::kernel::health::Inspection;
 use crate::kernel::identity::Origin;
 use crate::kernel::key::{self, Key};
 use crate::kernel::plan::{Owner, Wanted};
@@ -21,6 +22,7 @@ use crate::kernel::{Entry, Kernel, interfaces};
 struct Written {
     key: Key,
     word: Word,
+    inspection: Option<Inspection>,
 }
 
 impl Kernel {
@@ -48,7 +50,7 @@ impl Kernel {
         let (swung, new): (Vec<_>, Vec<_>) = written
             .into_iter()
             .partition(|route| self.entries.contains_key(&route.key));
-        self.swing(&swung);
+        self.swing(&swung)?;
         let deleted = self.remove(&removed)?;
         let ranges_removed = removed.iter().any(|key| key.is_range());
         if ranges_removed {
@@ -111,6 +113,7 @@ impl Kernel {
         Ok(Written {
             key: route.key,
             word,
+            inspection: route.inspection,
         })
     }
 
@@ -148,7 +151,7 @@ impl Kernel {
     }
 
     /// Points existing entries to their new blocks.
-    fn swing(&mut self, routes: &[Written]) {
+    fn swing(&mut self, routes: &[Written]) -> Result<(), Error> {
         for route in routes {
             let Some(entry) = self.entries.get(&route.key).copied() else {
                 continue;
@@ -157,18 +160,29 @@ impl Kernel {
             table.store(entry.index, WORD, route.word.pack());
             let was_placeholder = entry.placeholder;
             let released = entry.word;
+            let before = entry.inspection;
+            let is_other = before != route.inspection;
             let entry = Entry {
                 word: route.word,
                 placeholder: false,
+                inspection: route.inspection,
                 ..entry
             };
+            if is_other {
+                self.begin_inspection(entry.index, route.inspection)?;
+            }
             self.entries.insert(route.key, entry);
-            if was_placeholder {
+            if was_placeholder || is_other {
                 self.flag(route.key);
-            } else {
+            }
+            if is_other && route.inspection.is_none() {
+                self.end_inspection(entry.index, before)?;
+            }
+            if !was_placeholder {
                 self.release(released);
             }
         }
+        Ok(())
     }
 
     /// Gives back the block and the counters that a word refers to.
@@ -191,7 +205,7 @@ impl Kernel {
             };
             self.release(entry.word);
             if self.sources.contains_key(key) {
-                self.make_placeholder(*key);
+                self.make_placeholder(*key)?;
                 continue;
             }
             deleted.push(*key);
@@ -202,6 +216,7 @@ impl Kernel {
         key::remove(&mut self.program.maps, &deleted)?;
         for key in &deleted {
             if let Some(entry) = self.entries.remove(key) {
+                self.end_inspection(entry.index, entry.inspection)?;
                 self.indices.release(entry.index);
             }
         }
@@ -224,32 +239,36 @@ impl Kernel {
     }
 
     /// Leaves of a (*,G) entry only the word that (S,G) entries exist.
-    fn make_placeholder(&mut self, key: Key) {
-        if let Some(entry) = self.entries.get_mut(&key) {
-            entry.placeholder = true;
-        }
+    fn make_placeholder(&mut self, key: Key) -> Result<(), Error> {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return Ok(());
+        };
+        entry.placeholder = true;
+        let (index, inspection) = (entry.index, entry.inspection.take());
         self.flag(key);
+        self.end_inspection(index, inspection)
     }
 
     /// Writes the flags of an entry as they should be by now.
     pub(super) fn flag(&mut self, key: Key) {
         if let Some(entry) = self.entries.get(&key) {
-            let flags = self.flags_of(key, entry.placeholder);
+            let flags = self.flags_of(key, entry);
             let table = &mut self.program.maps.route_table;
             table.store(entry.index, LOOKUP, flags);
         }
     }
 
-    /// The `lookup` word of an entry, with the padding behind it.
-    fn flags_of(&self, key: Key, placeholder: bool) -> u64 {
+    /// The `lookup` word of an entry, with the `health` word behind it.
+    fn flags_of(&self, key: Key, entry: &Entry) -> u64 {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let any = !key.is_specific() && !key.is_range();
-        let flags = flag(placeholder, layout::LOOKUP_PLACEHOLDER)
+        let flags = flag(entry.placeholder, layout::LOOKUP_PLACEHOLDER)
             | flag(self.sources.contains_key(&key), layout::LOOKUP_SOURCES)
             | flag(any && self.ranges.go_before(key), layout::LOOKUP_RANGES);
-        // Two 32-bit words in memory order, the second one zero.
-        let [a, b, c, d] = flags.to_ne_bytes();
-        u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0])
+        // Two 32-bit words in memory order.
+        let health = entry.inspection.map_or(0, |_| entry.index + 1);
+        let ([a, b, c, d], [e, f, g, h]) = (flags.to_ne_bytes(), health.to_ne_bytes());
+        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     }
 
     /// Brings the trie of ranges to the entries, and the flags of the exact entries to the trie.
@@ -285,7 +304,7 @@ impl Kernel {
     fn insert_elements(&mut self, routes: &[&Written]) -> Result<(), Error> {
         let mut elements = Vec::with_capacity(routes.len());
         for route in routes {
-            let index = self.new_entry(route.key, route.word, false)?;
+            let index = self.new_entry(route.key, route.word, false, route.inspection)?;
             elements.push((route.key, index));
         }
         Ok(key::insert(&mut self.program.maps, &elements)?)
@@ -295,27 +314,35 @@ impl Kernel {
     pub(super) fn add_placeholders(&mut self, keys: &[Key]) -> Result<(), Error> {
         let mut elements = Vec::with_capacity(keys.len());
         for key in keys {
-            let index = self.new_entry(*key, Word::default(), true)?;
+            let index = self.new_entry(*key, Word::default(), true, None)?;
             elements.push((*key, index));
         }
         Ok(key::insert(&mut self.program.maps, &elements)?)
     }
 
-    fn new_entry(&mut self, key: Key, word: Word, placeholder: bool) -> Result<u32, Error> {
+    fn new_entry(
+        &mut self,
+        key: Key,
+        word: Word,
+        placeholder: bool,
+        inspection: Option<Inspection>,
+    ) -> Result<u32, Error> {
         let index = self.indices.take().ok_or(Error::Capacity {
             what: "route entries",
             wanted: 1,
             limit: 0,
         })?;
-        let flags = self.flags_of(key, placeholder);
-        let table = &mut self.program.maps.route_table;
-        table.store(index, LOOKUP, flags);
-        table.store(index, WORD, word.pack());
         let entry = Entry {
             index,
             word,
             placeholder,
+            inspection,
         };
+        self.begin_inspection(index, inspection)?;
+        let flags = self.flags_of(key, &entry);
+        let table = &mut self.program.maps.route_table;
+        table.store(index, LOOKUP, flags);
+        table.store(index, WORD, word.pack());
         self.entries.insert(key, entry);
         Ok(index)
     }

@@ -33,6 +33,8 @@ pub(super) struct CompiledRoute {
     pub limit: Option<CompiledLimit>,
     /// Whether packets may leave merged: not where outputs judge each of them.
     pub merge: bool,
+    /// Whether packets are looked at for the stream's health.
+    pub is_watched: bool,
     /// Its outputs, in the rule's order.
     pub outputs: Box<[CompiledOutput]>,
 }
@@ -111,6 +113,7 @@ impl CompiledRoute {
             rule: counted.rule,
             limit: route.limit.as_ref().map(CompiledLimit::compile),
             merge: route.outputs.iter().all(takes_merged),
+            is_watched: route.inspect.is_some(),
             outputs: outputs.collect(),
         }
     }

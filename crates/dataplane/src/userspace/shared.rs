@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
-use crate::counters::{Drops, Traffic};
+use crate::counters::{Drops, HealthCounters, Traffic};
 
 /// Rules whose counters fit.
 pub(super) const MAX_RULES: u32 = 16_384;
@@ -21,7 +21,10 @@ pub(super) const MAX_OUTPUTS: u32 = 131_072;
 const ENTRY: usize = 2 + DropReason::SLOTS;
 const RULES_AT: usize = 64;
 const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * ENTRY;
-const WORDS: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * ENTRY;
+const HEALTH_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * ENTRY;
+/// Words of what was found in one rule's packets: its sums, then times, jitter and source.
+const HEALTH: usize = 18;
+const WORDS: usize = HEALTH_AT + MAX_RULES as usize * HEALTH;
 
 /// Words that count for the worker as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +78,8 @@ pub(super) struct Counted {
     pub traffic: Traffic,
     /// Packets dropped.
     pub drops: Drops,
+    /// What was found in a rule's packets.
+    pub health: HealthCounters,
 }
 
 impl SharedCounters {
@@ -138,7 +143,10 @@ impl SharedCounters {
     /// Reads a rule's counters.
     #[must_use]
     pub(super) fn rule(&self, rule: RuleSlot) -> Counted {
-        self.counted(rule_at(rule))
+        Counted {
+            health: self.health(rule),
+            ..self.counted(rule_at(rule))
+        }
     }
 
     /// Reads an output's counters.
@@ -153,7 +161,54 @@ impl SharedCounters {
             bytes: self.read(at + 1),
         };
         let drops = Drops(std::array::from_fn(|reason| self.read(at + 2 + reason)));
-        Counted { traffic, drops }
+        Counted {
+            traffic,
+            drops,
+            health: HealthCounters::default(),
+        }
+    }
+
+    /// Adds the sums of `news`, what was found in a rule's packets since the last time, and takes
+    /// over the rest.
+    pub(super) fn found(&self, rule: RuleSlot, news: &HealthCounters) {
+        let at = health_at(rule);
+        for (offset, count) in news.sums().into_iter().enumerate().filter(|(_, n)| *n > 0) {
+            self.bump(at + offset, count);
+        }
+        let arrivals = &news.arrivals;
+        let source = news.source.map_or(0, |(ssrc, payload_type)| {
+            1 << 63 | u64::from(payload_type) << 32 | u64::from(ssrc)
+        });
+        let values = [
+            arrivals.last_ns,
+            arrivals.epoch,
+            arrivals.gap_ns,
+            arrivals.gap_before_ns,
+            news.jitter_ns,
+            source,
+        ];
+        let words = self.words.as_slice().get(at + 12..at + HEALTH);
+        for (word, value) in words.unwrap_or_default().iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn health(&self, rule: RuleSlot) -> HealthCounters {
+        let at = health_at(rule);
+        let mut health = HealthCounters::default();
+        for (offset, sum) in health.sums_mut().into_iter().enumerate() {
+            *sum = self.read(at + offset);
+        }
+        let arrivals = &mut health.arrivals;
+        arrivals.last_ns = self.read(at + 12);
+        arrivals.epoch = self.read(at + 13);
+        arrivals.gap_ns = self.read(at + 14);
+        arrivals.gap_before_ns = self.read(at + 15);
+        health.jitter_ns = self.read(at + 16);
+        let source = self.read(at + 17);
+        let parts = (source as u32, (source >> 32) as u8);
+        health.source = (source >> 63 == 1).then_some(parts);
+        health
     }
 
     fn read(&self, at: usize) -> u64 {
@@ -178,6 +233,7 @@ impl Counted {
     pub(super) fn add(&mut self, other: &Self) {
         self.traffic.add(other.traffic);
         self.drops.add(&other.drops);
+        self.health.add(&other.health);
     }
 
     /// Takes off what was counted before, for a slot that had another owner.
@@ -189,12 +245,17 @@ impl Counted {
         for (mine, theirs) in since.drops.0.iter_mut().zip(base.drops.0) {
             *mine -= theirs;
         }
+        since.health = self.health.since(&base.health);
         since
     }
 }
 
 const fn rule_at(rule: RuleSlot) -> usize {
     RULES_AT + rule.0 as usize * ENTRY
+}
+
+const fn health_at(rule: RuleSlot) -> usize {
+    HEALTH_AT + rule.0 as usize * HEALTH
 }
 
 const fn output_at(output: OutputSlot) -> usize {

@@ -91,6 +91,7 @@ impl Slots {
             let rule = rules.entry(name.clone()).or_default();
             rule.received = counted.traffic;
             rule.dropped = counted.drops;
+            rule.health = counted.health;
         }
         for (name, owner) in &self.outputs.owners {
             // An output that was replaced by another one of the same index is not shown.

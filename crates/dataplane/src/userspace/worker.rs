@@ -23,6 +23,7 @@ use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
 
 use super::handover::{self, Channel, FromWorker, TableChange, ToWorker, ring_size};
+use super::health::Watches;
 use super::limits::{Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
 use super::pace::{Next, Pace};
@@ -127,6 +128,7 @@ struct Worker {
     waiter: Waiter,
     pace: Pace,
     fragments: Memory,
+    watches: Watches,
 }
 
 /// What is shared with the supervisor and, the limits, with the other workers.
@@ -169,6 +171,7 @@ impl Worker {
             waiter: Waiter::default(),
             pace,
             fragments: Memory::default(),
+            watches: Watches::default(),
         })
     }
 
@@ -207,7 +210,7 @@ impl Worker {
             return Ok(0);
         };
         let Shared { counters, limits } = &self.shared;
-        let now_ns = if self.table.has_limits {
+        let now_ns = if self.table.has_limits || self.watches.is_needed() {
             sys::clock::monotonic_ns()
         } else {
             0
@@ -231,7 +234,7 @@ impl Worker {
                         &mut self.sender,
                         context,
                         (place, meta, vnet),
-                        &mut self.fragments,
+                        (&mut self.fragments, &mut self.watches),
                         &mut tally,
                     );
                 }
@@ -254,6 +257,7 @@ impl Worker {
             now_ns,
         })?;
         tap.release(frames, &mut self.large);
+        self.watches.tell(counters);
         self.shared
             .counters
             .add(WorkerWord::Frames, u64::from(frames));
@@ -284,7 +288,10 @@ impl Worker {
     fn obey(&mut self, message: ToWorker) -> Result<(), Error> {
         match message {
             ToWorker::Hello { .. } | ToWorker::Limits => return Err(Error::NoHello),
-            ToWorker::Change(change) => self.table.change(change),
+            ToWorker::Change(change) => {
+                let watches = &mut self.watches;
+                self.table.change(change, watches);
+            }
             ToWorker::Egress { interface } => {
                 self.sender.add_socket(interface, self.channel.claim()?);
             }
@@ -324,7 +331,7 @@ impl ActiveTable {
         sender: &mut Sender,
         context: Context<'_>,
         (place, meta, vnet): (Place, Meta, VnetHeader),
-        fragments: &mut Memory,
+        (fragments, watches): (&mut Memory, &mut Watches),
         tally: &mut Tally,
     ) {
         let Source { tap, large } = context.source;
@@ -362,6 +369,9 @@ impl ActiveTable {
         } else {
             Verdict::Forwarded
         };
+        if route.is_watched {
+            watches.look(index.0, (&datagram, bytes), verdict, context.now_ns);
+        }
         match verdict {
             Verdict::Forwarded | Verdict::Passed => sender.stage(
                 &Matched {
@@ -398,13 +408,17 @@ impl ActiveTable {
     }
 
     /// Applies a change. Not hot: it allocates, and rebuilds the lookup.
-    fn change(&mut self, change: TableChange) {
+    fn change(&mut self, change: TableChange, watches: &mut Watches) {
         for key in &change.removed {
+            if let Some(index) = self.indices.get(key) {
+                watches.end(index.0);
+            }
             self.remove(key);
         }
         for (key, counted) in &change.set {
             let route = CompiledRoute::compile(key, counted);
-            self.insert(*key, route);
+            let index = self.insert(*key, route);
+            watches.begin(index, key, counted);
         }
         self.own
             .retain(|address| !change.own_removed.contains(address));
@@ -414,7 +428,7 @@ impl ActiveTable {
         self.has_limits = self.routes.iter().flatten().any(CompiledRoute::has_limits);
     }
 
-    fn insert(&mut self, key: RouteKey, route: CompiledRoute) {
+    fn insert(&mut self, key: RouteKey, route: CompiledRoute) -> u32 {
         let index = *self.indices.entry(key).or_insert_with(|| {
             let index = self.free.pop().unwrap_or_else(|| {
                 self.routes.push(None);
@@ -423,6 +437,7 @@ impl ActiveTable {
             RouteIndex(index)
         });
         self.routes[index.0 as usize] = Some(route);
+        index.0
     }
 
     fn remove(&mut self, key: &RouteKey) {

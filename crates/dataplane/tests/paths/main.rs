@@ -16,6 +16,7 @@ mod cases_routes;
 mod cases_sizes;
 mod fragments;
 mod generated;
+mod health;
 mod kernel;
 mod program;
 mod reference;
@@ -101,6 +102,16 @@ fn the_kernel_path_relays_datagrams_in_fragments() {
 #[test]
 fn the_userspace_path_relays_datagrams_in_fragments() {
     userspace::with_relay("user-pieces", fragments::demand);
+}
+
+#[test]
+fn the_kernel_path_finds_what_the_reference_finds_in_streams() {
+    kernel::with_relay("health", health::demand);
+}
+
+#[test]
+fn the_userspace_path_finds_what_the_reference_finds_in_streams() {
+    userspace::with_relay("user-health", health::demand);
 }
 
 #[test]

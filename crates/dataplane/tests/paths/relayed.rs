@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dataplane::counters::{Counters, Drops, OutputCounters, RuleCounters, Traffic};
+use dataplane::counters::{Counters, Drops, HealthCounters, OutputCounters, RuleCounters, Traffic};
 use dataplane::{Close, Dataplane, Input, Outcome};
 use model::diff::TableDiff;
 use model::net::Ifindex;
@@ -123,6 +123,13 @@ impl<'a> Relay<'a> {
         self.dataplane.close(how).expect("the dataplane ends");
     }
 
+    /// What was found in a rule's packets so far.
+    pub(crate) fn health(&self, rule: &str) -> HealthCounters {
+        let counters = self.counters();
+        let rule = counters.rules.get(rule);
+        rule.map_or_else(HealthCounters::default, |rule| rule.health)
+    }
+
     fn counters(&self) -> Counters {
         self.dataplane.counters().expect("the counters are read")
     }
@@ -222,6 +229,7 @@ fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
         outputs: outputs
             .filter(|(_, grown)| *grown != OutputCounters::default())
             .collect(),
+        health: Default::default(),
     }
 }
 

@@ -1,0 +1,134 @@
+//! Which routes' packets are looked at, and what was found.
+
+use std::collections::HashMap;
+
+use bpf::layout;
+use model::health::Content;
+use model::table::{Path, Route};
+use packet::health::{Arrivals, rtp};
+
+use crate::Error;
+use crate::counters::{Counters, HealthCounters};
+use crate::kernel::Kernel;
+use crate::kernel::key::Key;
+
+/// What the program is told to look for in a route's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Inspection {
+    content: u64,
+    per_tick: u64,
+}
+
+impl Inspection {
+    /// What a route asks for. Of a range, whose packets belong to many streams, only arrival times
+    /// are noted; of a shadow the userspace path notes everything.
+    pub(super) fn of(key: &Key, route: &Route) -> Option<Self> {
+        let inspect = route.inspect.filter(|_| route.path == Path::Kernel)?;
+        let content = match inspect.content {
+            _ if key.is_range() => packet::health::Content::None,
+            Content::None => packet::health::Content::None,
+            Content::Auto => packet::health::Content::Auto,
+            Content::Rtp => packet::health::Content::Rtp,
+            Content::Ts => packet::health::Content::Ts,
+        };
+        Some(Self {
+            content: content as u64,
+            per_tick: rtp::per_tick(inspect.clock_hz),
+        })
+    }
+
+    const fn looks_inside(self) -> bool {
+        self.content != packet::health::Content::None as u64
+    }
+}
+
+impl Kernel {
+    /// What the maps say of the route at `index`, whose entry says `health`.
+    pub(super) fn adopted_inspection(&self, index: u32, health: u32) -> Option<Inspection> {
+        let entry = self.program.maps.health.read(index);
+        (health == index + 1).then_some(Inspection {
+            content: entry.content,
+            per_tick: entry.per_tick,
+        })
+    }
+
+    /// Makes room for what will be found in packets of the route at `index`, before they are
+    /// looked at.
+    pub(super) fn begin_inspection(
+        &mut self,
+        index: u32,
+        inspection: Option<Inspection>,
+    ) -> Result<(), Error> {
+        let Some(inspection) = inspection else {
+            return Ok(());
+        };
+        let maps = &mut self.program.maps;
+        if inspection.looks_inside() {
+            maps.pids.insert(&[index], &[layout::Pids::default()])?;
+        }
+        let entry = layout::Health {
+            content: inspection.content,
+            per_tick: inspection.per_tick,
+            ..Default::default()
+        };
+        maps.health.write(index, &entry);
+        Ok(())
+    }
+
+    /// Gives up the table of PIDs of a route whose packets are no longer looked at.
+    pub(super) fn end_inspection(
+        &mut self,
+        index: u32,
+        inspection: Option<Inspection>,
+    ) -> Result<(), Error> {
+        if inspection.is_some_and(Inspection::looks_inside) {
+            self.program.maps.pids.remove(&[index])?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds what was found in each rule's packets.
+pub(super) fn read(kernel: &Kernel, counters: &mut Counters) {
+    let watched = || kernel.entries.values().filter(|e| e.inspection.is_some());
+    if watched().next().is_none() {
+        return;
+    }
+    let rules = kernel.named.iter().filter_map(|(name, rule)| {
+        let counter = kernel.registry.find(rule.hash)?;
+        Some((counter, name))
+    });
+    let names: HashMap<u32, &String> = rules.collect();
+    for entry in watched() {
+        if let Some(name) = names.get(&entry.word.counter) {
+            let found = kernel.program.maps.health.read(entry.index);
+            let rule = counters.rules.entry((*name).clone()).or_default();
+            rule.health.add(&health(&found));
+        }
+    }
+}
+
+fn health(found: &layout::Health) -> HealthCounters {
+    HealthCounters {
+        arrivals: Arrivals {
+            last_ns: found.last_ns,
+            epoch: found.epoch,
+            gap_ns: found.gap_ns,
+            gap_before_ns: found.gap_before_ns,
+        },
+        rtp_packets: found.rtp_packets,
+        lost: found.lost,
+        reordered: found.reordered,
+        duplicated: found.duplicated,
+        restarts: found.restarts,
+        ssrc_changes: found.ssrc_changes,
+        jitter_ns: found.jitter_ns_16 >> 4,
+        source: (found.followed != 0).then_some((found.ssrc, found.payload_type as u8)),
+        ts_packets: found.ts_packets,
+        continuity_errors: found.continuity_errors,
+        transport_errors: found.transport_errors,
+        sync_errors: found.sync_errors,
+        pids: found.pids,
+        unrecognised: found.unrecognised,
+    }
+}

@@ -1,0 +1,316 @@
+//! What packets say about their stream: each path finds in the same packets what the reference
+//! finds. Times are those of the run, so only a jitter far above them is compared.
+
+use std::time::{Duration, Instant};
+
+use dataplane::counters::HealthCounters;
+use model::health::{Content, Inspect};
+use model::table::Table;
+use packet::craft::{Craft, CraftChecksum};
+use packet::health::ts::{ADAPTATION, NULL_PID, PAYLOAD, SYNC, packet as ts_packet};
+use packet::health::{self, Watch};
+use packet::parse::Gso;
+
+use crate::case::{A, INGRESS, Packet, input, key, output, route};
+use crate::reference::Reference;
+use crate::relayed::{Relay, Sum};
+
+const CLOCK: u32 = 90_000;
+
+/// One stream: what is looked for, and the payloads that come; each a datagram, or a super-packet
+/// of datagrams of that size.
+struct Stream {
+    name: &'static str,
+    content: Content,
+    payloads: Vec<(Vec<u8>, Option<u16>)>,
+}
+
+/// Runs every stream through `relay`.
+pub(crate) fn demand(relay: &mut Relay<'_>) {
+    for stream in streams() {
+        let inspect = Inspect {
+            content: stream.content,
+            clock_hz: CLOCK,
+        };
+        let mut watch = Watch::new(plain(stream.content), CLOCK);
+        for (payload, size) in &stream.payloads {
+            let size = size.map_or(payload.len(), usize::from).max(1);
+            payload.chunks(size).for_each(|one| watch.look(one, 1));
+            if payload.is_empty() {
+                watch.look(payload, 1);
+            }
+        }
+        let expected = expected(&watch);
+        let is_all = |found: &HealthCounters| timeless(found) == expected;
+        let found = forward(relay, stream.name, inspect, &stream.payloads, is_all);
+        assert_eq!(timeless(&found), expected, "stream {}", stream.name);
+    }
+    // Two packets make the source known; the third comes a second too early.
+    let seconds = [0, 1, 2].map(|n| (rtp(9, n, u32::from(n) * CLOCK, &[]), None));
+    let found = forward(relay, "early", Inspect::default(), &seconds, |found| {
+        found.rtp_packets == 2
+    });
+    let jitter = Duration::from_nanos(found.jitter_ns);
+    let most = Duration::from_secs(1) / 16;
+    assert!(jitter > most / 2 && jitter <= most, "{jitter:?}");
+    assert!(found.arrivals.last_ns > 0);
+    // The same rule with something else looked for starts anew and finds it.
+    let other = Inspect {
+        content: Content::Ts,
+        ..Inspect::default()
+    };
+    let payload = (ts_packet(5, 0, PAYLOAD).to_vec(), None);
+    let found = forward(relay, "other", other, &[payload], |found| {
+        found.ts_packets == 1
+    });
+    assert_eq!((found.ts_packets, found.rtp_packets), (1, 0));
+}
+
+fn forward(
+    relay: &mut Relay<'_>,
+    rule: &str,
+    inspect: Inspect,
+    payloads: &[(Vec<u8>, Option<u16>)],
+    is_all: impl Fn(&HealthCounters) -> bool,
+) -> HealthCounters {
+    let mut route = route(rule, vec![output(A)]);
+    route.inspect = Some(inspect);
+    let table = Table {
+        routes: [(key(), route)].into(),
+        ..Table::default()
+    };
+    relay.apply(&Table::default());
+    relay.apply(&table);
+    let packets: Vec<Packet> = payloads.iter().map(packet).collect();
+    let mut reference = Reference::of(&table);
+    let mut expected = Sum::default();
+    for packet in &packets {
+        expected.expect(packet, &reference.execute(INGRESS, packet, false));
+    }
+    let seen = relay.forward(&packets, &expected);
+    assert_eq!(seen.counters, expected.counters, "rule {rule}");
+    // A worker tells what it found right after what it counted.
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        let found = relay.health(rule);
+        if is_all(&found) || Instant::now() >= deadline {
+            return found;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The same without what depends on when packets came.
+fn timeless(found: &HealthCounters) -> HealthCounters {
+    HealthCounters {
+        arrivals: Default::default(),
+        jitter_ns: 0,
+        ..*found
+    }
+}
+
+fn packet((payload, size): &(Vec<u8>, Option<u16>)) -> Packet {
+    let craft = Craft {
+        payload: payload.clone(),
+        checksum: match size {
+            Some(_) => CraftChecksum::Partial,
+            None => input().checksum,
+        },
+        ..input()
+    };
+    let mut packet = Packet::from(craft);
+    packet.meta.gso = size.map(|size| Gso { size });
+    packet
+}
+
+fn streams() -> Vec<Stream> {
+    let stream = |name, content, payloads| Stream {
+        name,
+        content,
+        payloads,
+    };
+    let rtp_all = |sequences: Vec<u16>| sequences.into_iter().map(|n| one(media(7, n))).collect();
+    let steady = (65_500..=u16::MAX).chain(0..50);
+    let holes = (0..200).filter(|n| !(20..25).contains(n) && *n != 90);
+    let mixed = (0..30).chain([33, 31, 33, 32, 30]).chain(34..120);
+    vec![
+        stream("steady", Content::Auto, rtp_all(steady.collect())),
+        stream("holes", Content::Rtp, rtp_all(holes.collect())),
+        stream("mixed", Content::Auto, rtp_all(mixed.collect())),
+        stream(
+            "gap",
+            Content::Auto,
+            rtp_all((0..9).chain(500..700).collect()),
+        ),
+        stream(
+            "restart",
+            Content::Auto,
+            rtp_all((0..9).chain(9000..9100).collect()),
+        ),
+        stream("generated", Content::Rtp, generated()),
+        stream("ts", Content::Auto, ts_stream()),
+        stream("bare ts", Content::Ts, ts_stream()),
+        stream("ts in rtp", Content::Auto, ts_in_rtp()),
+        stream("super", Content::Auto, super_packets()),
+        stream("odd", Content::Auto, odd()),
+        stream("odd ts", Content::Ts, odd()),
+        stream("nothing", Content::None, rtp_all((0..9).collect())),
+    ]
+}
+
+fn one(payload: Vec<u8>) -> (Vec<u8>, Option<u16>) {
+    (payload, None)
+}
+
+fn rtp(ssrc: u32, sequence: u16, timestamp: u32, content: &[u8]) -> Vec<u8> {
+    let mut payload = vec![0x80, 96];
+    payload.extend(sequence.to_be_bytes());
+    payload.extend(timestamp.to_be_bytes());
+    payload.extend(ssrc.to_be_bytes());
+    payload.extend(content);
+    payload
+}
+
+fn media(ssrc: u32, sequence: u16) -> Vec<u8> {
+    rtp(ssrc, sequence, u32::from(sequence) * 3000, &[1; 40])
+}
+
+/// Losses, late and double packets, jumps and a second source, the same every time.
+fn generated() -> Vec<(Vec<u8>, Option<u16>)> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let (mut next, mut ssrc) = (60_000_u16, 1);
+    let mut payloads = Vec::new();
+    for _ in 0..1500 {
+        let step = match random(100) {
+            0..70 => 1,
+            70..80 => random(5) as u16,
+            80..90 => 0_u16.wrapping_sub(random(80) as u16),
+            90..95 => random(130) as u16,
+            95..97 => random(65_536) as u16,
+            97 => {
+                ssrc = 1 + random(3) as u32;
+                1
+            }
+            _ => 2,
+        };
+        next = next.wrapping_add(step);
+        payloads.push(one(media(ssrc, next)));
+    }
+    payloads
+}
+
+fn ts_of(packets: &[(u16, u8, u8)]) -> Vec<u8> {
+    let packets = packets
+        .iter()
+        .map(|(pid, n, kind)| ts_packet(*pid, *n, *kind));
+    packets.collect::<Vec<_>>().concat()
+}
+
+fn ts_stream() -> Vec<(Vec<u8>, Option<u16>)> {
+    let (media, sound, both) = (0x100, 0x101, PAYLOAD | ADAPTATION);
+    let mut jump = ts_of(&[(media, 9, both), (media, 10, PAYLOAD)]);
+    jump[5] = 0x80;
+    let mut broken = ts_of(&[(media, 3, PAYLOAD), (media, 11, PAYLOAD)]);
+    broken[1] |= 0x80;
+    let mut unsynchronised = ts_of(&[(media, 12, PAYLOAD), (media, 1, PAYLOAD)]);
+    unsynchronised[188] = 0;
+    [
+        ts_of(&[(media, 0, PAYLOAD), (media, 1, both), (sound, 15, PAYLOAD)]),
+        ts_of(&[
+            (media, 2, PAYLOAD),
+            (sound, 0, PAYLOAD),
+            (NULL_PID, 9, PAYLOAD),
+        ]),
+        // Twice is allowed, three times is not; alone, an adaptation field does not count.
+        ts_of(&[
+            (media, 2, PAYLOAD),
+            (media, 2, PAYLOAD),
+            (media, 2, ADAPTATION),
+        ]),
+        ts_of(&[(media, 3, ADAPTATION), (media, 4, 0), (sound, 3, PAYLOAD)]),
+        jump,
+        broken,
+        unsynchronised,
+        ts_of(&(0..7).map(|n| (sound, 4 + n, PAYLOAD)).collect::<Vec<_>>()),
+    ]
+    .map(one)
+    .into()
+}
+
+fn ts_in_rtp() -> Vec<(Vec<u8>, Option<u16>)> {
+    let content = |n: u8| ts_of(&[(0x20, n * 2, PAYLOAD), (0x20, n * 2 + 1, PAYLOAD)]);
+    let mut payloads: Vec<Vec<u8>> = (0..20).map(|n| rtp(3, n, 0, &content(n as u8))).collect();
+    // With a contributor and an extension in front; and one that lies about its extension.
+    let mut extended = vec![0x91, 33, 0, 20, 0, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3, 4];
+    extended.extend([0xbe, 0xde, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8]);
+    extended.extend(content(21));
+    let mut lying = rtp(3, 21, 0, &[0xff; 8]);
+    lying[0] = 0x90;
+    payloads.extend([extended, lying]);
+    payloads.into_iter().map(one).collect()
+}
+
+fn super_packets() -> Vec<(Vec<u8>, Option<u16>)> {
+    let content = |n: u16| rtp(4, n, 0, &ts_of(&[(0x21, n as u8, PAYLOAD)]));
+    let some = |from: u16, to: u16| (from..to).map(content).collect::<Vec<_>>().concat();
+    let mut short = some(40, 44);
+    short.truncate(short.len() - 100);
+    vec![
+        (some(0, 10), Some(200)),
+        (some(10, 20), Some(200)),
+        (some(21, 40), Some(200)),
+        (short, Some(200)),
+    ]
+}
+
+fn odd() -> Vec<(Vec<u8>, Option<u16>)> {
+    let mut control = media(7, 1);
+    control[1] = 200;
+    [
+        vec![],
+        vec![0x80; 11],
+        vec![SYNC; 187],
+        vec![0; 188],
+        vec![0x40; 100],
+        control,
+        media(7, 1),
+    ]
+    .map(one)
+    .into()
+}
+
+const fn plain(content: Content) -> health::Content {
+    match content {
+        Content::Auto => health::Content::Auto,
+        Content::Rtp => health::Content::Rtp,
+        Content::Ts => health::Content::Ts,
+        Content::None => health::Content::None,
+    }
+}
+
+/// What a path should find, times left out.
+fn expected(watch: &Watch) -> HealthCounters {
+    let (rtp, ts) = (&watch.rtp, &watch.ts);
+    HealthCounters {
+        rtp_packets: rtp.packets,
+        lost: rtp.lost,
+        reordered: rtp.reordered,
+        duplicated: rtp.duplicated,
+        restarts: rtp.restarts,
+        ssrc_changes: rtp.ssrc_changes,
+        source: rtp.is_followed.then_some((rtp.ssrc, rtp.payload_type)),
+        ts_packets: ts.packets,
+        continuity_errors: ts.continuity_errors,
+        transport_errors: ts.transport_errors,
+        sync_errors: ts.sync_errors,
+        pids: ts.pids,
+        unrecognised: watch.unrecognised,
+        ..HealthCounters::default()
+    }
+}
