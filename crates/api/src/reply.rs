@@ -1,9 +1,13 @@
 //! What the daemon answers. The shapes are a contract with scripts: fields are added, never renamed.
 
+mod health;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use health::{HealthStats, Rates, RtpStats, TsStats};
 
 /// Everything counted, as `mcr stats --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -42,6 +46,24 @@ pub struct RuleStats {
     pub dropped: BTreeMap<String, u64>,
     /// Outputs in the order of the rule.
     pub outputs: Vec<OutputStats>,
+    /// What the rule receives per second.
+    #[serde(default)]
+    pub rates: Rates,
+    /// How its stream does; none unless the rule has `health`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthStats>,
+}
+
+impl RuleStats {
+    /// The worse of the rule's state and its stream's, and why it is not `up`.
+    #[must_use]
+    pub fn worst(&self) -> (State, Option<&str>) {
+        let own = (self.state, self.state_reason.as_deref());
+        match &self.health {
+            Some(stream) if stream.state > self.state => (stream.state, stream.reason.as_deref()),
+            _ => own,
+        }
+    }
 }
 
 /// State of a rule or an output.
@@ -208,7 +230,7 @@ pub struct Event {
     /// Milliseconds since the epoch.
     pub at_ms: u64,
     /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_added`, `rule_removed`,
-    /// `output_up`, `output_down`, `joined`, `join_failed`, `worker_restarted`, `link_changed`,
+    /// `output_up`, `output_down`, `stream_up`, `stream_degraded`, `stream_down`, `joined`, `join_failed`, `worker_restarted`, `link_changed`,
     /// `reloaded`, `reload_failed`.
     pub kind: String,
     /// Rule, interface or worker it happened to.

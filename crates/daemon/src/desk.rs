@@ -13,7 +13,7 @@ use crate::core::Request;
 use crate::engine::Engine;
 use crate::events::Events;
 use crate::question::{Answer, Code, Question, Refusal, Supervisor};
-use crate::statistics::{self, Identity};
+use crate::statistics::{self, Identity, Pulse};
 use crate::supervisor::Asked;
 use crate::view::View;
 
@@ -29,6 +29,7 @@ pub(crate) struct Desk {
     pub(crate) view: watch::Receiver<Arc<View>>,
     pub(crate) support: Arc<Support>,
     pub(crate) events: Events,
+    pub(crate) pulse: Pulse,
 }
 
 impl Desk {
@@ -85,7 +86,12 @@ impl Desk {
         let counters = counters.map_err(|error| Refusal::new(Code::Internal, error))?;
         // Looked at after the counters: a rule just removed is not shown with nothing counted.
         let view = self.view.borrow().clone();
-        Ok(statistics::stats(&self.identity, &view, &counters))
+        Ok(statistics::stats(
+            &self.identity,
+            &view,
+            &counters,
+            &self.pulse,
+        ))
     }
 
     fn status(&self, view: &View) -> Status {

@@ -72,7 +72,8 @@ impl Events {
 fn log(event: &Event) {
     let (kind, message) = (event.kind.as_str(), &event.message);
     match kind {
-        RULE_DOWN | OUTPUT_DOWN | JOIN_FAILED | WORKER_RESTARTED | RELOAD_FAILED => {
+        RULE_DOWN | OUTPUT_DOWN | STREAM_DOWN | STREAM_DEGRADED | JOIN_FAILED
+        | WORKER_RESTARTED | RELOAD_FAILED => {
             tracing::warn!(event = kind, "{message}");
         }
         LINK_CHANGED | OUTPUT_UP | JOINED => tracing::debug!(event = kind, "{message}"),
@@ -90,6 +91,9 @@ const OUTPUT_UP: &str = "output_up";
 const OUTPUT_DOWN: &str = "output_down";
 const JOINED: &str = "joined";
 const JOIN_FAILED: &str = "join_failed";
+const STREAM_UP: &str = "stream_up";
+const STREAM_DEGRADED: &str = "stream_degraded";
+const STREAM_DOWN: &str = "stream_down";
 const WORKER_RESTARTED: &str = "worker_restarted";
 const LINK_CHANGED: &str = "link_changed";
 /// The configuration was read again.
@@ -113,6 +117,22 @@ pub(crate) fn worker_restarted(worker: &WorkerCounters) -> Event {
     let (id, restarts) = (worker.id, worker.restarts);
     let message = format!("worker {id} ended and was started again, {restarts} times so far");
     event(WORKER_RESTARTED, &id.to_string(), message)
+}
+
+/// A watched stream is in another state.
+pub(crate) fn stream(rule: &str, state: State, reason: Option<&str>) -> Event {
+    let (kind, word) = match state {
+        State::Up => (STREAM_UP, "up"),
+        State::Degraded => (STREAM_DEGRADED, "degraded"),
+        State::Down => (STREAM_DOWN, "down"),
+    };
+    let reason = reason.map(|reason| format!(": {reason}"));
+    let reason = reason.unwrap_or_default();
+    event(
+        kind,
+        rule,
+        format!("rule {rule:?}: the stream is {word}{reason}"),
+    )
 }
 
 /// The events of a change of rules.

@@ -1,6 +1,8 @@
 //! The counters as Prometheus text, version 0.0.4: a view of the same reply that `mcr stats` prints,
 //! so the two can never disagree.
 
+mod health;
+
 use std::fmt::Write;
 
 use api::reply::{RuleStats, State, Stats, Status, WorkerStats};
@@ -43,6 +45,7 @@ pub(crate) fn text(format: Format, status: &Status, stats: &Stats, process: &Pro
     this_process(&mut page, process);
     rules(&mut page, &stats.rules);
     outputs(&mut page, &stats.rules);
+    health::streams(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
     if format == Format::OpenMetrics {
         page.text += "# EOF\n";

@@ -1,10 +1,15 @@
 //! Counters and states put together into what `mcr stats` shows.
 
+mod pulse;
+mod stream;
+
 use std::collections::BTreeMap;
 
 use api::reply::{OutputStats, RuleStats, State, Stats, Traffic, WorkerStats};
 use dataplane::counters::{self, Counters, Drops, OutputCounters, RuleCounters, WorkerCounters};
 use model::table::Path;
+
+pub(crate) use pulse::Pulse;
 
 use crate::view::{OutputState, RuleState, View};
 
@@ -19,11 +24,11 @@ pub(crate) struct Identity {
 }
 
 /// Makes the statistics.
-pub(crate) fn stats(identity: &Identity, view: &View, counters: &Counters) -> Stats {
+pub(crate) fn stats(identity: &Identity, view: &View, counters: &Counters, pulse: &Pulse) -> Stats {
     let none = RuleCounters::default();
     let of = |state: &RuleState| {
         let counted = counters.rules.get(&state.name).unwrap_or(&none);
-        rule(state, counted)
+        rule(state, counted, pulse)
     };
     Stats {
         instance: identity.instance.clone(),
@@ -69,7 +74,8 @@ pub(crate) fn log(stats: &Stats) {
 }
 
 /// Makes the statistics of one rule.
-pub(crate) fn rule(state: &RuleState, counted: &RuleCounters) -> RuleStats {
+pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> RuleStats {
+    let (rates, health) = pulse.of(&state.name);
     let none = OutputCounters::default();
     let outputs = state.outputs.iter().zip(0..).map(|(state, index)| {
         let counted = counted.outputs.get(&index).unwrap_or(&none);
@@ -85,6 +91,8 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters) -> RuleStats {
         received: traffic(counted.received),
         dropped: dropped(&counted.dropped),
         outputs: outputs.collect(),
+        rates,
+        health,
     }
 }
 

@@ -32,7 +32,7 @@ use crate::question::{Code, Refusal, Reply};
 use crate::shelter::Shelter;
 use crate::socket::Listener;
 use crate::state::Store;
-use crate::statistics::{self, Identity};
+use crate::statistics::{self, Identity, Pulse};
 use crate::view::View;
 
 /// How often joins that failed are tried again, and workers looked at.
@@ -200,7 +200,8 @@ impl Supervisor {
         notify::stopping();
         if let Ok(counters) = self.engine.counters().await {
             let view = self.view.borrow().clone();
-            statistics::log(&statistics::stats(&self.identity, &view, &counters));
+            let pulse = Pulse::default();
+            statistics::log(&statistics::stats(&self.identity, &view, &counters, &pulse));
         }
         if hands_over || self.options.keep_forwarding {
             block_in_place(|| self.write_down(Some(self.configured.to_documents())));

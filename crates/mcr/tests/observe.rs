@@ -13,6 +13,8 @@ mod events;
 mod metrics;
 #[path = "observe/page.rs"]
 mod page;
+#[path = "observe/prometheus.rs"]
+mod prometheus;
 #[path = "observe/tap.rs"]
 mod tap;
 #[path = "observe/top.rs"]

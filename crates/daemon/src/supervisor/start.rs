@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::shelter::Shelter;
 use crate::socket::Listener;
 use crate::state::Store;
-use crate::statistics::Identity;
+use crate::statistics::{Identity, Pulse};
 use crate::view::View;
 use crate::{config, engine, host, notify, question, server};
 
@@ -86,6 +86,9 @@ pub(super) async fn start(
         pending: None,
     };
     supervisor.first_step(rules).await?;
+    let pulse = Pulse::default();
+    let follow = pulse.clone();
+    tokio::spawn(follow.follow(engine.clone(), view.clone(), events.clone()));
     let desk = Desk {
         identity,
         asks,
@@ -93,6 +96,7 @@ pub(super) async fn start(
         view,
         support: Arc::new(support),
         events,
+        pulse,
     };
     open_api(listener, options, desk.open()).await?;
     tracing::info!(

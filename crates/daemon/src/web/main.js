@@ -6,7 +6,7 @@ import { drawPicture } from "./picture.js";
 const LOOK_MS = 1000;
 const SILENT_S = 1;
 const EVENTS_KEPT = 200;
-const ORDER = { down: 0, degraded: 1, up: 2 };
+const ORDER = { down: 0, silent: 1, degraded: 2, up: 3 };
 
 const history = new History();
 const byId = (id) => document.getElementById(id);
@@ -35,13 +35,17 @@ async function look() {
 
 function stateOf(rule) {
   if (rule.state !== "up") return rule.state;
-  return history.isSilent(rule.name, SILENT_S) ? "silent" : "up";
+  const stream = rule.health?.state ?? "up";
+  if (stream === "down" || history.isSilent(rule.name, SILENT_S)) return "silent";
+  return stream;
 }
 
 function linkState(rule, end, kind) {
   if (kind === "input" && !end.joined) return "down";
   if (kind === "output" && end.state !== "up") return end.state;
-  if (history.isSilent(rule.name, SILENT_S)) return "silent";
+  const state = stateOf(rule);
+  if (state === "silent") return "silent";
+  if (kind === "input" && rule.health?.state === "degraded") return "degraded";
   if (history.received(rule.name, 1).packets === 0) return "idle";
   if (kind === "input") return "up";
   // Something comes but nothing leaves: all of it is dropped.
@@ -57,7 +61,7 @@ function shown() {
   const rules = stats.rules.filter((rule) => wanted === "" || text(rule).includes(wanted));
   const key = {
     name: (rule) => rule.name,
-    state: (rule) => (stateOf(rule) === "silent" ? 0 : ORDER[rule.state]),
+    state: (rule) => ORDER[stateOf(rule)],
     rate: (rule) => -history.received(rule.name, 1).packets,
     dropped: (rule) => -droppedBy(rule).total,
   }[sort];
@@ -121,8 +125,9 @@ function fillRow({ line, cells }, rule) {
     if (cells[index].textContent !== text) cells[index].textContent = text;
   });
   cells[1].className = state;
-  line.title = rule.state_reason ?? rule.path_reason;
-  line.className = [state === "up" ? "" : "red", chosen === rule.name ? "chosen" : ""].join(" ").trim();
+  line.title = rule.state_reason ?? rule.health?.reason ?? rule.path_reason;
+  const shade = { up: "", degraded: "amber" }[state] ?? "red";
+  line.className = [shade, chosen === rule.name ? "chosen" : ""].join(" ").trim();
 }
 
 function showWorkers() {
@@ -147,8 +152,37 @@ function makePlot(id, title) {
   return new uPlot(options, [[], []], byId(id));
 }
 
+// What is known of the chosen rule: why it is in its state, and what its packets say.
+function showStream(rule) {
+  const facts = [];
+  if (rule) {
+    const health = rule.health;
+    facts.push(["rule", [rule.state, rule.state_reason ?? `${rule.path}: ${rule.path_reason}`]]);
+    if (health) facts.push(["stream", [health.state, health.reason ?? `longest gap in 10 s: ${time(health.gap_seconds_10s)}`]]);
+    const rtp = health?.rtp;
+    if (rtp) facts.push(["RTP", [`${whole.format(rtp.lost)} lost`, `${whole.format(rtp.reordered)} reordered`,
+      `${whole.format(rtp.duplicated)} duplicated`, `jitter ${time(rtp.jitter_seconds)}`,
+      `SSRC ${rtp.ssrc.toString(16).padStart(8, "0")}, ${whole.format(rtp.ssrc_changes)} changes`]]);
+    const ts = health?.ts;
+    if (ts) facts.push(["MPEG-TS", [`${whole.format(ts.continuity_errors)} continuity errors`,
+      `${whole.format(ts.transport_errors)} transport errors`, `${ts.pids} PIDs`]]);
+  }
+  const parts = facts.flatMap(([title, texts]) => {
+    const [term, fact] = [document.createElement("dt"), document.createElement("dd")];
+    term.textContent = title;
+    fact.textContent = texts.join(" · ");
+    return [term, fact];
+  });
+  byId("facts").replaceChildren(...parts);
+}
+
+function time(seconds) {
+  return seconds >= 1 ? `${seconds.toFixed(2)} s` : `${(seconds * 1000).toFixed(2)} ms`;
+}
+
 function showPlots() {
   byId("selected").textContent = chosen ?? "All rules";
+  showStream(stats.rules.find((rule) => rule.name === chosen));
   const { times, packets, bits } = history.trail(chosen);
   plots[0].setData([times, packets]);
   plots[1].setData([times, bits]);
@@ -163,8 +197,8 @@ function makePlots() {
 function follow() {
   const source = new EventSource("/v1/events");
   const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_added", "rule_removed", "rule_changed",
-    "output_up", "output_down", "joined", "join_failed", "worker_restarted", "link_changed",
-    "reloaded", "reload_failed", "stream_silent", "stream_back"];
+    "output_up", "output_down", "stream_up", "stream_degraded", "stream_down", "joined",
+    "join_failed", "worker_restarted", "link_changed", "reloaded", "reload_failed"];
   for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));
   source.addEventListener("missed", (told) => {
     tell({ at_ms: Date.now(), kind: "missed", message: `${told.data} events were missed` });
@@ -176,7 +210,8 @@ function tell(event) {
   const time = document.createElement("time");
   time.textContent = new Date(event.at_ms).toLocaleTimeString();
   line.append(time, event.message);
-  if (/down|failed|silent/.test(event.kind)) line.className = "down";
+  if (/down|failed/.test(event.kind)) line.className = "down";
+  if (/degraded/.test(event.kind)) line.className = "degraded";
   const list = byId("events");
   list.prepend(line);
   while (list.children.length > EVENTS_KEPT) list.lastChild.remove();

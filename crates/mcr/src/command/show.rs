@@ -72,6 +72,12 @@ fn text(rule: &RuleDocument, stats: &RuleStats) -> String {
         line("input", format!("{}  {joined}", input.at));
     }
     line("received", volume(stats.received));
+    line("", rates(&stats.rates));
+    if let Some(health) = &stats.health {
+        render::health::lines(health)
+            .into_iter()
+            .for_each(|(title, text)| line(title, text));
+    }
     for (reason, count) in stats.dropped.iter().filter(|(_, count)| **count > 0) {
         line("dropped", format!("{} {reason}", render::count(*count)));
     }
@@ -92,6 +98,16 @@ fn text(rule: &RuleDocument, stats: &RuleStats) -> String {
         }
     }
     lines.join("\n")
+}
+
+fn rates(rates: &api::reply::Rates) -> String {
+    let one = |packets: f64, bits| {
+        let packets = render::count(packets.round() as u64);
+        format!("{packets} packets/s {}", render::bits_per_second(bits))
+    };
+    let short = one(rates.packets_1s, rates.bits_1s);
+    let long = one(rates.packets_10s, rates.bits_10s);
+    format!("1 s: {short}   10 s: {long}")
 }
 
 fn volume(traffic: api::reply::Traffic) -> String {

@@ -96,7 +96,7 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: 
     let inputs: Vec<&str> = rule.inputs.iter().map(|input| input.at.as_str()).collect();
     let mut row = vec![
         Cell::new(&rule.name),
-        render::state_cell(state(rule.state)),
+        render::state_cell(state(rule.worst().0)),
         Cell::new(&rule.path),
         Cell::new(inputs.join("\n")),
     ];
@@ -175,7 +175,7 @@ fn rule_note(rule: &RuleStats) -> String {
     };
     let mut notes: Vec<String> = rule.inputs.iter().filter_map(not_joined).collect();
     if notes.is_empty() {
-        notes.extend(rule.state_reason.clone());
+        notes.extend(rule.worst().1.map(str::to_owned));
     }
     notes.join("\n")
 }

@@ -65,6 +65,9 @@ fn lines<'a>(screen: &'a Screen, rule: &'a RuleStats, width: usize) -> Vec<Line<
         Span::raw(sparkline(&history.trail(&rule.name, width))),
     ));
     lines.extend(dropped(&rule.dropped));
+    for (title, text) in rule.health.iter().flat_map(render::health::lines) {
+        lines.push(line(title, Span::raw(text)));
+    }
     for (index, output) in rule.outputs.iter().enumerate() {
         let state = render::stats::state(output.state);
         let reason = output.reason.as_ref().map(|reason| format!(": {reason}"));

@@ -149,8 +149,8 @@ fn row(screen: &Screen, rule: &RuleStats, spark: usize) -> Row<'static> {
     Row::new([
         Cell::new(rule.name.clone()),
         Cell::new(Span::styled(
-            render::stats::state(rule.state),
-            of_state(rule.state),
+            render::stats::state(rule.worst().0),
+            of_state(rule.worst().0),
         )),
         Cell::new(path.to_owned()),
         Cell::new(format!("{:>9}", render::count(now.packets as u64))),
@@ -183,7 +183,7 @@ fn draw_events(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
             let kind = event.kind.as_str();
             let style = match kind {
                 _ if kind.ends_with("down") || kind.ends_with("failed") => bad(),
-                "rule_degraded" | "worker_restarted" | "missed" => half_good(),
+                "rule_degraded" | "stream_degraded" | "worker_restarted" | "missed" => half_good(),
                 _ => Style::new(),
             };
             let time = render::time_of_day(event.at_ms);

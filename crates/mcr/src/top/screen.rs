@@ -139,7 +139,7 @@ impl Screen {
         match self.sort {
             Sort::Configured => {}
             Sort::Name => rules.sort_by(|a, b| a.name.cmp(&b.name)),
-            Sort::State => rules.sort_by_key(|rule| Reverse(rule.state)),
+            Sort::State => rules.sort_by_key(|rule| Reverse(rule.worst().0)),
             Sort::Drops => rules.sort_by_cached_key(|rule| {
                 let drops = super::history::drops(rule);
                 Reverse(drops.values().sum::<u64>())
@@ -169,7 +169,7 @@ impl Screen {
         let wanted = self.filter.to_lowercase();
         let inputs = rule.inputs.iter().map(|input| input.at.as_str());
         let outputs = rule.outputs.iter().map(|output| output.to.as_str());
-        let state = crate::render::stats::state(rule.state);
+        let state = crate::render::stats::state(rule.worst().0);
         [rule.name.as_str(), rule.path.as_str(), state]
             .into_iter()
             .chain(inputs)

@@ -76,7 +76,11 @@ fn promtool_accepts_the_alert_rules() {
 fn the_dashboard_asks_only_for_metrics_that_there_are() {
     let text = std::fs::read_to_string(dist().join("grafana/mcr.json")).unwrap();
     let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let source = include_str!("../../../daemon/src/metrics.rs");
+    let source = [
+        include_str!("../../../daemon/src/metrics.rs"),
+        include_str!("../../../daemon/src/metrics/health.rs"),
+    ]
+    .concat();
     let mut asked = 0;
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {

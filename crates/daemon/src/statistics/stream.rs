@@ -1,0 +1,435 @@
+//! One rule's stream: rates and state, judged from successive readings of its counters.
+//!
+//! Whatever goes wrong keeps a stream degraded for ten seconds, so a state does not flap faster than
+//! that; silence is over with the first packet.
+
+use std::collections::VecDeque;
+
+use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
+use dataplane::counters::{HealthCounters, RuleCounters, Traffic};
+use model::health::{Content, Health, Rate, duration_text, rate_text};
+use model::table::RateUnit;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// How long trouble is remembered.
+const MEMORY_NS: u64 = 10 * SECOND_NS;
+/// A look may come a little late or early.
+const SLACK_NS: u64 = SECOND_NS / 10;
+
+/// What is remembered of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    looks: VecDeque<Look>,
+    /// When packets were last seen to come, and since when they come without a break of a second.
+    moved_ns: Option<u64>,
+    flowing_since_ns: u64,
+    first_look_ns: u64,
+    /// When the rate was last outside its bounds, and how.
+    outside: Option<(u64, String)>,
+    health: Option<Health>,
+    state: Option<(State, Option<String>)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Look {
+    at_ns: u64,
+    received: Traffic,
+    /// Only of a stream that is watched: most are not.
+    found: Option<Box<HealthCounters>>,
+}
+
+impl Stream {
+    /// Takes in a reading; gives the state if it is another one than before.
+    pub(super) fn look(
+        &mut self,
+        now_ns: u64,
+        health: Option<&Health>,
+        counted: &RuleCounters,
+    ) -> Option<(State, Option<String>)> {
+        let look = Look {
+            at_ns: now_ns,
+            received: counted.received,
+            found: health.map(|_| Box::new(counted.health)),
+        };
+        let last = self.looks.back().map(|last| last.received.packets);
+        if last.is_none_or(|last| look.received.packets < last) {
+            // The first look, or another rule of the same name: nothing is known of before.
+            *self = Self {
+                first_look_ns: now_ns,
+                ..Self::default()
+            };
+        }
+        let came = last.unwrap_or(0) != look.received.packets;
+        let last_ns = counted.health.arrivals.last_ns;
+        if came && (last.is_some() || last_ns > 0) {
+            self.moved(now_ns, last_ns);
+        }
+        self.looks.push_back(look);
+        while self.looks.len() > 2 && self.looks[1].at_ns + MEMORY_NS <= now_ns {
+            self.looks.pop_front();
+        }
+        self.health = health.copied();
+        let Some(health) = health else {
+            self.state = None;
+            return None;
+        };
+        self.note_rate(now_ns, health);
+        let judged = self.judge(now_ns, health);
+        let before = self.state.as_ref().map(|(state, _)| *state);
+        let is_new = before != Some(judged.0);
+        // A stream that is well from its beginning is no news.
+        let tell = is_new && !(before.is_none() && judged.0 == State::Up);
+        self.state = Some(judged.clone());
+        tell.then_some(judged)
+    }
+
+    fn moved(&mut self, now_ns: u64, last_ns: u64) {
+        let at = if last_ns > 0 {
+            last_ns.min(now_ns)
+        } else {
+            now_ns
+        };
+        let gone_on = self
+            .moved_ns
+            .is_some_and(|moved| at.saturating_sub(moved) < SECOND_NS);
+        if !gone_on {
+            self.flowing_since_ns = at;
+        }
+        self.moved_ns = Some(at);
+    }
+
+    /// What the rule receives.
+    pub(super) fn rates(&self) -> Rates {
+        let (short, long) = (self.rate(SECOND_NS), self.rate(MEMORY_NS));
+        Rates {
+            packets_1s: short.0,
+            bits_1s: short.1,
+            packets_10s: long.0,
+            bits_10s: long.1,
+        }
+    }
+
+    /// How the stream does, if it is watched.
+    pub(super) fn health(&self, now_ns: u64) -> Option<HealthStats> {
+        let health = self.health.as_ref()?;
+        let (state, reason) = self.judge(now_ns, health);
+        let found = self.looks.back()?.found.as_deref()?;
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let gap = |within| self.gap(within);
+        Some(HealthStats {
+            state,
+            reason,
+            silent_seconds: self.moved_ns.map(|at| seconds(now_ns.saturating_sub(at))),
+            gap_seconds_1s: seconds(gap(SECOND_NS)),
+            gap_seconds_10s: seconds(gap(MEMORY_NS)),
+            unrecognised: found.unrecognised,
+            rtp: found.source.map(|source| rtp(found, source)),
+            ts: (found.ts_packets > 0).then(|| ts(found)),
+        })
+    }
+
+    /// Packets and bits per second between the last look and the one so long before it.
+    fn rate(&self, within_ns: u64) -> (f64, f64) {
+        let Some(now) = self.looks.back() else {
+            return (0.0, 0.0);
+        };
+        let then = self.looks.iter().rev();
+        let then = then.take_while(|look| now.at_ns - look.at_ns <= within_ns + SLACK_NS);
+        let then = then.last().unwrap_or(now);
+        let seconds = (now.at_ns - then.at_ns) as f64 / 1e9;
+        if seconds <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let packets = now.received.packets - then.received.packets;
+        let bytes = now.received.bytes - then.received.bytes;
+        (packets as f64 / seconds, bytes as f64 * 8.0 / seconds)
+    }
+
+    /// The longest gap that looks within the time saw. One look sees two epochs of a second.
+    fn gap(&self, within_ns: u64) -> u64 {
+        let Some(now) = self.looks.back() else {
+            return 0;
+        };
+        let looks = self.looks.iter().rev();
+        let recent = looks.take_while(|look| now.at_ns - look.at_ns <= within_ns);
+        // Before an epoch is over, the one before it belongs to the last second too.
+        let of = |look: &Look| {
+            let arrivals = look
+                .found
+                .as_ref()
+                .map_or_else(Default::default, |f| f.arrivals);
+            let is_recent = now.at_ns.saturating_sub(arrivals.last_ns) <= within_ns;
+            let gap = arrivals.gap_ns.max(arrivals.gap_before_ns);
+            if is_recent { gap } else { 0 }
+        };
+        recent.map(of).max().unwrap_or(0)
+    }
+
+    /// Remembers that the rate is outside its bounds; a stream that only begins or ends has none.
+    fn note_rate(&mut self, now_ns: u64, health: &Health) {
+        let is_flowing = self.moved_ns.is_some_and(|moved| {
+            now_ns - moved.min(now_ns) < SECOND_NS
+                && self.flowing_since_ns + SECOND_NS + 2 * SLACK_NS <= now_ns
+        });
+        let is_known = self.first_look_ns + SECOND_NS <= now_ns;
+        if !is_flowing || !is_known {
+            return;
+        }
+        let (packets, bits) = self.rate(SECOND_NS);
+        let measured = |bound: Rate| match bound.unit {
+            RateUnit::Packets => packets,
+            RateUnit::Bits => bits,
+        };
+        let least = health
+            .rate_min
+            .filter(|least| measured(*least) < least.rate as f64);
+        let most = health
+            .rate_max
+            .filter(|most| measured(*most) > most.rate as f64);
+        let text = |bound: Rate, word: &str, key: &str| {
+            let rate = measured(bound).round() as u64;
+            let rate = rate_text(Rate { rate, ..bound });
+            format!("the rate was {rate}, {word} {key} = {}", rate_text(bound))
+        };
+        let outside = least.map(|bound| text(bound, "below", "rate_min"));
+        let outside = outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")));
+        if let Some(text) = outside {
+            self.outside = Some((now_ns, text));
+        }
+    }
+
+    fn judge(&self, now_ns: u64, health: &Health) -> (State, Option<String>) {
+        if let Some(reason) = self.silence(now_ns, health) {
+            return (State::Down, Some(reason));
+        }
+        match self.trouble(now_ns, health) {
+            Some(reason) => (State::Degraded, Some(reason)),
+            None => (State::Up, None),
+        }
+    }
+
+    fn silence(&self, now_ns: u64, health: &Health) -> Option<String> {
+        let longest = health.silence?;
+        let since = self.moved_ns.unwrap_or(self.first_look_ns);
+        let silent = now_ns.saturating_sub(since);
+        if u128::from(silent) < longest.as_nanos() {
+            return None;
+        }
+        let allowed = duration_text(longest);
+        let seconds = silent as f64 / 1e9;
+        Some(match self.moved_ns {
+            Some(_) => format!("silent for {seconds:.1} s (silence = {allowed})"),
+            None => format!("nothing came within {seconds:.1} s (silence = {allowed})"),
+        })
+    }
+
+    fn trouble(&self, now_ns: u64, health: &Health) -> Option<String> {
+        let (first, last) = (self.looks.front()?, self.looks.back()?);
+        let none = HealthCounters::default();
+        let before = first.found.as_deref().unwrap_or(&none);
+        let news = last.found.as_deref().unwrap_or(&none).since(before);
+        let many =
+            |count: u64, what: &str| (count > 0).then(|| format!("{count} {what} within 10 s"));
+        let outside = self.outside.as_ref();
+        let outside = outside.filter(|(at, _)| now_ns.saturating_sub(*at) < MEMORY_NS);
+        let received = last.received.packets - first.received.packets;
+        let expected = match health.inspect.content {
+            Content::Rtp => Some("RTP"),
+            Content::Ts => Some("MPEG-TS"),
+            Content::Auto | Content::None => None,
+        };
+        let other = expected.filter(|_| received > 0 && news.unrecognised >= received);
+        let other = other.map(|content| format!("no packet is {content} (content)"));
+        many(news.lost, "RTP packets lost")
+            .or_else(|| many(news.continuity_errors, "MPEG-TS continuity errors"))
+            .or_else(|| many(news.transport_errors, "MPEG-TS packets marked broken"))
+            .or_else(|| many(news.sync_errors, "MPEG-TS packets without sync byte"))
+            .or_else(|| many(news.ssrc_changes, "changes of the RTP source"))
+            .or_else(|| many(news.restarts, "restarts of the RTP sequence"))
+            .or_else(|| outside.map(|(_, text)| text.clone()))
+            .or(other)
+    }
+}
+
+fn rtp(found: &HealthCounters, (ssrc, payload_type): (u32, u8)) -> RtpStats {
+    RtpStats {
+        packets: found.rtp_packets,
+        lost: found.lost,
+        reordered: found.reordered,
+        duplicated: found.duplicated,
+        restarts: found.restarts,
+        ssrc_changes: found.ssrc_changes,
+        jitter_seconds: found.jitter_ns as f64 / 1e9,
+        ssrc,
+        payload_type,
+    }
+}
+
+const fn ts(found: &HealthCounters) -> TsStats {
+    TsStats {
+        packets: found.ts_packets,
+        continuity_errors: found.continuity_errors,
+        transport_errors: found.transport_errors,
+        sync_errors: found.sync_errors,
+        pids: found.pids,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::document::HealthDocument;
+
+    use super::*;
+
+    const START: u64 = 1_000 * SECOND_NS;
+
+    /// A stream under these keys, and what is read of it next.
+    struct Bench {
+        stream: Stream,
+        health: Health,
+        counted: RuleCounters,
+        now_ns: u64,
+    }
+
+    impl Bench {
+        fn new(keys: &str) -> Self {
+            let health = HealthDocument::from_text(keys).unwrap();
+            Self {
+                stream: Stream::default(),
+                health: health.to_health().unwrap(),
+                counted: RuleCounters::default(),
+                now_ns: START,
+            }
+        }
+
+        /// Looks for so many half seconds, at this rate; gives the states that were told.
+        fn run(&mut self, looks: u64, pps: u64) -> Vec<(State, Option<String>)> {
+            let look = |_| {
+                self.now_ns += SECOND_NS / 2;
+                self.counted.received.packets += pps / 2;
+                self.counted.received.bytes += pps / 2 * 1000;
+                self.stream
+                    .look(self.now_ns, Some(&self.health), &self.counted)
+            };
+            (0..looks).filter_map(look).collect()
+        }
+
+        fn states(&mut self, looks: u64, pps: u64) -> Vec<State> {
+            self.run(looks, pps)
+                .into_iter()
+                .map(|(state, _)| state)
+                .collect()
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_second_and_of_ten() {
+        let mut bench = Bench::new("silence=2s");
+        bench.run(20, 1000);
+        bench.run(4, 2000);
+        let rates = bench.stream.rates();
+        assert!((rates.packets_1s - 2000.0).abs() < 1.0, "{rates:?}");
+        assert!((rates.bits_1s - 16e6).abs() < 1e4, "{rates:?}");
+        assert!((rates.packets_10s - 1200.0).abs() < 1.0, "{rates:?}");
+    }
+
+    #[test]
+    fn silence_is_told_once_and_ends_with_the_first_packet() {
+        let mut bench = Bench::new("silence=2s");
+        assert_eq!(bench.states(10, 1000), []);
+        let told = bench.run(10, 0);
+        let reason = "silent for 2.0 s (silence = 2s)".to_owned();
+        assert_eq!(told, [(State::Down, Some(reason))]);
+        assert_eq!(bench.run(1, 1000), [(State::Up, None)]);
+        let health = bench.stream.health(bench.now_ns).unwrap();
+        assert_eq!(health.silent_seconds, Some(0.0));
+    }
+
+    #[test]
+    fn a_stream_that_never_came_is_down() {
+        let mut bench = Bench::new("silence=2s");
+        let told = bench.run(10, 0);
+        let reason = "nothing came within 2.0 s (silence = 2s)".to_owned();
+        assert_eq!(told, [(State::Down, Some(reason))]);
+        let mut bench = Bench::new("silence=off");
+        assert_eq!(bench.run(10, 0), []);
+    }
+
+    #[test]
+    fn a_rate_outside_its_bounds_degrades_for_ten_seconds() {
+        let mut bench = Bench::new("rate_min=900pps,rate_max=1100pps");
+        assert_eq!(bench.states(20, 1000), []);
+        let told = bench.run(4, 1200);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].0, State::Degraded);
+        let reason = told[0].1.as_deref().unwrap();
+        assert!(
+            reason.ends_with("pps, above rate_max = 1100pps"),
+            "{reason}"
+        );
+        assert_eq!(bench.states(19, 1000), []);
+        assert_eq!(bench.states(4, 1000), [State::Up]);
+        assert_eq!(bench.states(4, 100), [State::Degraded]);
+    }
+
+    #[test]
+    fn what_packets_say_degrades_and_is_forgotten_after_ten_seconds() {
+        type Trouble = (fn(&mut HealthCounters), &'static str);
+        let troubles: [Trouble; 4] = [
+            (|found| found.lost += 3, "3 RTP packets lost within 10 s"),
+            (
+                |found| found.ssrc_changes += 1,
+                "1 changes of the RTP source within 10 s",
+            ),
+            (
+                |found| found.continuity_errors += 2,
+                "2 MPEG-TS continuity errors within 10 s",
+            ),
+            (
+                |found| found.sync_errors += 1,
+                "1 MPEG-TS packets without sync byte within 10 s",
+            ),
+        ];
+        for (trouble, reason) in troubles {
+            let mut bench = Bench::new("silence=2s");
+            assert_eq!(bench.run(4, 1000), []);
+            trouble(&mut bench.counted.health);
+            let told = bench.run(1, 1000);
+            assert_eq!(told, [(State::Degraded, Some(reason.to_owned()))]);
+            assert_eq!(bench.states(30, 1000), [State::Up]);
+        }
+    }
+
+    #[test]
+    fn late_and_double_packets_are_counted_but_no_trouble() {
+        let mut bench = Bench::new("silence=2s");
+        bench.run(4, 1000);
+        bench.counted.health.reordered += 5;
+        bench.counted.health.duplicated += 5;
+        assert_eq!(bench.run(4, 1000), []);
+    }
+
+    #[test]
+    fn content_that_is_not_the_expected_one_degrades() {
+        let mut bench = Bench::new("content=rtp");
+        bench.counted.health.unrecognised = 0;
+        bench.run(2, 1000);
+        bench.counted.health.unrecognised = 10_000;
+        assert_eq!(bench.states(2, 1000), [State::Degraded]);
+    }
+
+    #[test]
+    fn a_rule_without_health_has_rates_and_no_state() {
+        let mut stream = Stream::default();
+        let mut counted = RuleCounters::default();
+        for at in 0..5 {
+            counted.received.packets += 500;
+            assert_eq!(
+                stream.look(START + at * SECOND_NS / 2, None, &counted),
+                None
+            );
+        }
+        assert!((stream.rates().packets_1s - 1000.0).abs() < 1.0);
+        assert_eq!(stream.health(START), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! How a stream does, as titles and texts.
+
+use api::reply::HealthStats;
+
+use super::{count, stats};
+
+/// The lines that tell it.
+pub(crate) fn lines(health: &HealthStats) -> Vec<(&'static str, String)> {
+    let state = stats::state(health.state);
+    let reason = health.reason.as_ref().map(|reason| format!(": {reason}"));
+    let mut lines = vec![("stream", format!("{state}{}", reason.unwrap_or_default()))];
+    let gaps = format!(
+        "1 s: {}   10 s: {}",
+        time(health.gap_seconds_1s),
+        time(health.gap_seconds_10s)
+    );
+    lines.push(("  gap", gaps));
+    if let Some(rtp) = &health.rtp {
+        let text = format!(
+            "{} lost, {} reordered, {} duplicated, jitter {}",
+            count(rtp.lost),
+            count(rtp.reordered),
+            count(rtp.duplicated),
+            time(rtp.jitter_seconds)
+        );
+        lines.push(("  rtp", text));
+        let text = format!(
+            "payload type {}, SSRC 0x{:08x}, {} changes, {} restarts",
+            rtp.payload_type,
+            rtp.ssrc,
+            count(rtp.ssrc_changes),
+            count(rtp.restarts)
+        );
+        lines.push(("", text));
+    }
+    if let Some(ts) = &health.ts {
+        let text = format!(
+            "{} continuity errors, {} transport errors, {} sync errors, {} PIDs",
+            count(ts.continuity_errors),
+            count(ts.transport_errors),
+            count(ts.sync_errors),
+            ts.pids
+        );
+        lines.push(("  ts", text));
+    }
+    if health.unrecognised > 0 {
+        let text = format!("{} packets of another form", count(health.unrecognised));
+        lines.push(("  other", text));
+    }
+    lines
+}
+
+fn time(seconds: f64) -> String {
+    if seconds >= 1.0 {
+        format!("{seconds:.2} s")
+    } else {
+        format!("{:.2} ms", seconds * 1e3)
+    }
+}
