@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use self::events::{Events, Told};
-use crate::reply::{Change, ErrorReply, InterfaceStatus, Stats, Status};
+use crate::reply::{Change, ErrorReply, InterfaceStatus, Log, Stats, Status};
 use crate::request::{RuleList, Transaction};
 
 /// How long a request may take.
@@ -148,6 +148,22 @@ impl Client {
             "/v1/rules"
         };
         self.read(Method::PUT, path, Some(rules)).await
+    }
+
+    /// Reads how much the daemon logs.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn log(&self) -> Result<Log, Error> {
+        self.read(Method::GET, "/v1/log", None::<&()>).await
+    }
+
+    /// Changes how much the daemon logs.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn set_log(&self, log: &Log) -> Result<Log, Error> {
+        self.read(Method::PUT, "/v1/log", Some(log)).await
     }
 
     /// Reads the running rules as a configuration file.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::reply::{InterfaceStatus, PathStatus, Stats, Status};
+use api::reply::{InterfaceStatus, Log, PathStatus, Stats, Status};
 use api::request::RuleList;
 use model::host::Interface;
 use model::placement::Support;
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::core::Request;
 use crate::engine::Engine;
 use crate::events::Events;
+use crate::options::LogControl;
 use crate::question::{Answer, Code, Question, Refusal, Supervisor};
 use crate::statistics::{self, Identity, Pulse};
 use crate::supervisor::Asked;
@@ -30,6 +31,7 @@ pub(crate) struct Desk {
     pub(crate) support: Arc<Support>,
     pub(crate) events: Events,
     pub(crate) pulse: Pulse,
+    pub(crate) log: Option<LogControl>,
 }
 
 impl Desk {
@@ -72,6 +74,7 @@ impl Desk {
                 self.hand_over(Asked::Change(Request::Replace(rules), reply))
                     .await;
             }
+            Question::Log(wanted, reply) => drop(reply.send(self.log(wanted))),
             Question::Reload(reply) => self.hand_over(Asked::Reload(reply)).await,
         }
     }
@@ -92,6 +95,19 @@ impl Desk {
             &counters,
             &self.pulse,
         ))
+    }
+
+    fn log(&self, wanted: Option<Log>) -> Answer<Log> {
+        let unknown = "this daemon's log is not its own";
+        let refusal = || Refusal::new(Code::Unavailable, unknown);
+        let control = self.log.ok_or_else(refusal)?;
+        if let Some(log) = wanted {
+            (control.set_level)(log.level);
+            tracing::info!(level = log.level.as_str(), "logging from another level on");
+        }
+        Ok(Log {
+            level: (control.level)(),
+        })
     }
 
     fn status(&self, view: &View) -> Status {

@@ -1,13 +1,17 @@
 //! What is worth telling: found by comparing how things are with how they were.
 
+mod quota;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event, Reload, State};
 use dataplane::counters::WorkerCounters;
 use model::host::{Host, Interface};
 use tokio::sync::broadcast;
+
+use quota::Quota;
 
 use crate::view::{RuleState, View};
 
@@ -22,6 +26,7 @@ const LOGGED: usize = 32;
 pub(crate) struct Events {
     sender: broadcast::Sender<Event>,
     last_reload: Arc<Mutex<Option<Reload>>>,
+    quota: Arc<Mutex<Quota>>,
 }
 
 impl Events {
@@ -29,6 +34,7 @@ impl Events {
         Self {
             sender: broadcast::channel(BACKLOG).0,
             last_reload: Arc::default(),
+            quota: Arc::default(),
         }
     }
 
@@ -43,24 +49,43 @@ impl Events {
     }
 
     pub(crate) fn tell(&self, event: Event) {
-        log(&event);
+        self.log(&event);
         self.send(event);
     }
 
     /// Tells many at once; of more than [`LOGGED`] only the counts are logged.
     pub(crate) fn tell_all(&self, events: Vec<Event>) {
         if events.len() <= LOGGED {
-            events.iter().for_each(log);
+            events.iter().for_each(|event| self.log(event));
         } else {
             let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
             for event in &events {
                 *counts.entry(&event.kind).or_default() += 1;
             }
             for (kind, count) in counts {
-                tracing::info!(event = kind, count, "many events at once");
+                if self.may_log(kind) {
+                    tracing::info!(event = kind, count, "many events at once");
+                }
             }
         }
         events.into_iter().for_each(|event| self.send(event));
+    }
+
+    /// Writes a line, if the subject has not written too many.
+    fn log(&self, event: &Event) {
+        // What only `mcr log debug` shows is wanted in full.
+        if is_detail(&event.kind) || self.may_log(&event.subject) {
+            log(event);
+        }
+    }
+
+    fn may_log(&self, subject: &str) -> bool {
+        let now = Instant::now();
+        let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        for (subject, held) in quota.settle(now) {
+            tracing::info!(subject, held, "lines held back within a minute");
+        }
+        quota.admit(subject, now)
     }
 
     fn send(&self, event: Event) {
@@ -69,15 +94,20 @@ impl Events {
     }
 }
 
+fn is_detail(kind: &str) -> bool {
+    matches!(kind, LINK_CHANGED | OUTPUT_UP | JOINED)
+}
+
 fn log(event: &Event) {
     let (kind, message) = (event.kind.as_str(), &event.message);
+    let subject = event.subject.as_str();
     match kind {
         RULE_DOWN | OUTPUT_DOWN | STREAM_DOWN | STREAM_DEGRADED | JOIN_FAILED
         | WORKER_RESTARTED | RELOAD_FAILED => {
-            tracing::warn!(event = kind, "{message}");
+            tracing::warn!(event = kind, subject, "{message}");
         }
-        LINK_CHANGED | OUTPUT_UP | JOINED => tracing::debug!(event = kind, "{message}"),
-        _ => tracing::info!(event = kind, "{message}"),
+        _ if is_detail(kind) => tracing::debug!(event = kind, subject, "{message}"),
+        _ => tracing::info!(event = kind, subject, "{message}"),
     }
 }
 

@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 
 pub use error::DaemonError;
-pub use options::Options;
+pub use options::{LogControl, Options};
 
 /// Runs the daemon in the network namespace of the calling thread until SIGTERM or SIGINT.
 ///

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use api::reply::LogLevel;
 use model::placement::PathChoice;
 
 /// How a daemon is started. The defaults are those of the default instance.
@@ -30,10 +31,21 @@ pub struct Options {
     pub keep_forwarding: bool,
     /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
     pub allow_link_local: bool,
+    /// How the level of the log is read and changed; `None`: it is not.
+    pub log: Option<LogControl>,
     /// Directory of locks and, one directory per instance, of running rules.
     pub run_directory: PathBuf,
     /// Where bpffs is, or is to be mounted.
     pub bpffs: PathBuf,
+}
+
+/// Reads and changes the level of this process's log, which whoever started the daemon set up.
+#[derive(Clone, Copy, Debug)]
+pub struct LogControl {
+    /// The level.
+    pub level: fn() -> LogLevel,
+    /// Changes it.
+    pub set_level: fn(LogLevel),
 }
 
 impl Default for Options {
@@ -49,6 +61,7 @@ impl Default for Options {
             keeper_command: Vec::new(),
             keep_forwarding: false,
             allow_link_local: false,
+            log: None,
             run_directory: PathBuf::from("/run/mcr"),
             bpffs: PathBuf::from("/sys/fs/bpf"),
         }

@@ -1,6 +1,6 @@
 //! What the API asks of the supervisor, and how it is refused.
 
-use api::reply::{Change, ErrorReply, Event, InterfaceStatus, Stats, Status};
+use api::reply::{Change, ErrorReply, Event, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -27,6 +27,8 @@ pub(crate) enum Question {
         dry_run: bool,
         reply: Reply<Change>,
     },
+    /// Reads the level of the log, or changes it first.
+    Log(Option<Log>, Reply<Log>),
     /// Reads the configuration again, as SIGHUP does.
     Reload(Reply<Change>),
 }

@@ -12,6 +12,7 @@ pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod keeper;
 pub(crate) mod list;
+pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod receive;
 pub(crate) mod remove;
@@ -45,6 +46,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Top(args) => top::run(&args, &global),
         Command::Tap(args) => tap::run(&args, &global),
         Command::Events(args) => events::run(&args, &global),
+        Command::Log(args) => log::run(&args, &global),
         Command::Check(args) => check::run(&args, &global),
         Command::Diff(args) => apply::diff(&args, &global),
         Command::Apply(args) => apply::run(&args, &global),

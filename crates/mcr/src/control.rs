@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 
 use api::client::{Client, Error, Events, Told};
-use api::reply::{Change, Stats};
+use api::reply::{Change, Log, Stats};
 use api::request::{RuleList, Transaction};
 use model::document::RuleDocument;
 use tokio::runtime::{Builder, Runtime};
@@ -64,6 +64,14 @@ impl Control {
 
     pub(crate) fn export(&self) -> Result<String, Failure> {
         self.wait(self.client.export())
+    }
+
+    pub(crate) fn log(&self) -> Result<Log, Failure> {
+        self.wait(self.client.log())
+    }
+
+    pub(crate) fn set_log(&self, log: &Log) -> Result<Log, Failure> {
+        self.wait(self.client.set_log(log))
     }
 
     /// Adds rules, all or none.

@@ -1,31 +1,113 @@
-//! Where log lines go: standard error, as text for people or JSON for machines.
+//! Where log lines go: the journal, or standard error, as text for people or JSON for machines.
+
+mod journal;
 
 use std::io::{self, IsTerminal};
+use std::os::linux::fs::MetadataExt;
+use std::sync::OnceLock;
 
-use tracing::Level;
+use api::reply::LogLevel;
+use daemon::LogControl;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 /// Form of the log.
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// A line of text for each event
+    /// The journal where standard error goes there, as under systemd; else text
     #[default]
+    Auto,
+    /// A line of text for each event, on standard error
     Text,
-    /// A JSON object for each event
+    /// A JSON object for each event, on standard error
     Json,
+    /// systemd's journal, each field by itself
+    Journal,
 }
+
+/// The level, which can be changed while the daemon runs.
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
 /// Starts logging; to be called once.
 pub(crate) fn start(format: Format, verbose: bool) {
-    let level = if verbose { Level::DEBUG } else { Level::INFO };
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_target(verbose);
-    match format {
-        Format::Text => subscriber
-            .with_ansi(io::stderr().is_terminal() && colours())
-            .init(),
-        Format::Json => subscriber.json().flatten_event(true).init(),
+    let level = if verbose {
+        LevelFilter::DEBUG
+    } else {
+        LevelFilter::INFO
+    };
+    let (filter, handle) = reload::Layer::new(level);
+    let layer = layer(format, verbose);
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(layer)
+        .init();
+    let _ = LEVEL.set(handle);
+}
+
+/// How the daemon reads and changes the level.
+pub(crate) const fn control() -> LogControl {
+    LogControl {
+        level: current,
+        set_level: set,
+    }
+}
+
+type Filtered = tracing_subscriber::layer::Layered<reload::Layer<LevelFilter, Registry>, Registry>;
+
+fn layer(format: Format, verbose: bool) -> Box<dyn Layer<Filtered> + Send + Sync> {
+    let lines = fmt::layer().with_writer(io::stderr).with_target(verbose);
+    let to_journal = match format {
+        Format::Auto => goes_to_journal(),
+        Format::Journal => true,
+        Format::Text | Format::Json => false,
+    };
+    let journal = to_journal.then(journal::Journal::open);
+    match (format, journal) {
+        (_, Some(Ok(journal))) => journal.boxed(),
+        (Format::Json, _) => lines.json().flatten_event(true).boxed(),
+        (_, failed) => {
+            if let Some(Err(error)) = failed {
+                eprintln!("mcr: no journal to log to ({error}); logging text to standard error");
+            }
+            lines
+                .with_ansi(io::stderr().is_terminal() && colours())
+                .boxed()
+        }
+    }
+}
+
+/// Says whether standard error is the stream that the service manager connected to the journal
+/// (systemd.exec(5), `$JOURNAL_STREAM`).
+fn goes_to_journal() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let own = std::fs::metadata("/proc/self/fd/2");
+    own.is_ok_and(|own| stream == format!("{}:{}", own.st_dev(), own.st_ino()))
+}
+
+fn current() -> LogLevel {
+    let level = LEVEL.get().and_then(reload::Handle::clone_current);
+    match level.unwrap_or(LevelFilter::INFO) {
+        LevelFilter::OFF | LevelFilter::ERROR => LogLevel::Error,
+        LevelFilter::WARN => LogLevel::Warn,
+        LevelFilter::INFO => LogLevel::Info,
+        LevelFilter::DEBUG => LogLevel::Debug,
+        LevelFilter::TRACE => LogLevel::Trace,
+    }
+}
+
+fn set(level: LogLevel) {
+    let filter = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    if let Some(handle) = LEVEL.get() {
+        // It fails only where the subscriber is gone, and with it the log.
+        let _ = handle.reload(filter);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every route of the API, each described where it is written: the OpenAPI document is made of the
 //! router itself.
 
-use api::reply::{Change, ErrorReply, InterfaceStatus, Stats, Status};
+use api::reply::{Change, ErrorReply, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, header};
@@ -51,6 +51,7 @@ fn reading() -> OpenApiRouter<Supervisor> {
         .routes(routes!(rule))
         .routes(routes!(export))
         .routes(routes!(interfaces))
+        .routes(routes!(log))
         .routes(routes!(events::events))
         .routes(routes!(metrics_text))
         .routes(routes!(healthz))
@@ -63,6 +64,7 @@ fn changing() -> OpenApiRouter<Supervisor> {
         .routes(routes!(remove))
         .routes(routes!(transaction))
         .routes(routes!(reload))
+        .routes(routes!(set_log))
 }
 
 fn described(router: OpenApiRouter<Supervisor>) -> (Router<Supervisor>, OpenApi) {
@@ -132,6 +134,23 @@ async fn stats(State(supervisor): State<Supervisor>) -> Answer<Json<Stats>> {
     responses((status = 200, body = Vec<InterfaceStatus>)))]
 async fn interfaces(State(supervisor): State<Supervisor>) -> Answer<Json<Vec<InterfaceStatus>>> {
     supervisor.ask(Question::Interfaces).await.map(Json)
+}
+
+/// How much the daemon logs.
+#[utoipa::path(get, path = "/v1/log", tag = "daemon",
+    responses((status = 200, body = Log), (status = 503, body = ErrorReply)))]
+async fn log(State(supervisor): State<Supervisor>) -> Answer<Json<Log>> {
+    let ask = |reply| Question::Log(None, reply);
+    supervisor.ask(ask).await.map(Json)
+}
+
+/// Changes how much the daemon logs, until it ends.
+#[utoipa::path(put, path = "/v1/log", tag = "daemon", request_body = Log,
+    responses((status = 200, body = Log), (status = 400, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 503, body = ErrorReply)))]
+async fn set_log(State(supervisor): State<Supervisor>, Body(log): Body<Log>) -> Answer<Json<Log>> {
+    let ask = |reply| Question::Log(Some(log), reply);
+    supervisor.ask(ask).await.map(Json)
 }
 
 /// The running rules and their generation.

@@ -56,6 +56,7 @@ fn answer(question: Question) {
         Question::Change(_, reply) | Question::Replace { reply, .. } | Question::Reload(reply) => {
             drop(reply.send(Err::<Change, _>(refusal())));
         }
+        Question::Log(_, reply) => drop(reply.send(Err(refusal()))),
         Question::Status(reply) => drop(reply.send(Err(refusal()))),
         Question::Interfaces(reply) => drop(reply.send(Ok(Vec::new()))),
         Question::Export(reply) => drop(reply.send(Ok("version = 1\n".to_owned()))),

@@ -97,6 +97,7 @@ pub(super) async fn start(
         support: Arc::new(support),
         events,
         pulse,
+        log: options.log,
     };
     open_api(listener, options, desk.open()).await?;
     tracing::info!(

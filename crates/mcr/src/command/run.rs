@@ -66,6 +66,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         keeper_command: subcommand("keeper"),
         keep_forwarding: args.keep_forwarding,
         allow_link_local: args.allow_link_local,
+        log: Some(logging::control()),
         ..Options::default()
     };
     daemon::run(options)?;
