@@ -62,6 +62,14 @@ agreement:
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --package dataplane \
 	    --test paths very_many -- --ignored --nocapture
 
+# The pictures of the page in docs/images, taken by headless Chromium.
+.PHONY: pictures
+pictures:
+	dist/bootstrap test
+	$(CARGO) build --locked --package mcr
+	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --package mcr \
+	    --test observe picture_taken -- --ignored --nocapture
+
 .PHONY: bench
 bench:
 	dist/bootstrap bench

@@ -75,7 +75,7 @@ pub(crate) fn log(stats: &Stats) {
 
 /// Makes the statistics of one rule.
 pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> RuleStats {
-    let (rates, health) = pulse.of(&state.name);
+    let (rates, health) = pulse.of(&state.name, &counted.health);
     let none = OutputCounters::default();
     let outputs = state.outputs.iter().zip(0..).map(|(state, index)| {
         let counted = counted.outputs.get(&index).unwrap_or(&none);

@@ -9,10 +9,16 @@ mod bed;
 mod browser;
 #[path = "observe/events.rs"]
 mod events;
+#[path = "observe/health.rs"]
+mod health;
+#[path = "observe/log.rs"]
+mod log;
 #[path = "observe/metrics.rs"]
 mod metrics;
 #[path = "observe/page.rs"]
 mod page;
+#[path = "observe/pictures.rs"]
+mod pictures;
 #[path = "observe/prometheus.rs"]
 mod prometheus;
 #[path = "observe/tap.rs"]

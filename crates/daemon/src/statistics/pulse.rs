@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::reply::{Event, HealthStats, Rates};
-use dataplane::counters::Counters;
+use dataplane::counters::{Counters, HealthCounters};
 use model::health::Health;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -71,13 +71,14 @@ impl Pulse {
         told
     }
 
-    /// What a rule receives, and how its stream does if it is watched.
-    pub(crate) fn of(&self, rule: &str) -> (Rates, Option<HealthStats>) {
+    /// What a rule receives, and how its stream does if it is watched; `found` is what was found in
+    /// its packets by now, so that these numbers are as new as the other counters.
+    pub(crate) fn of(&self, rule: &str, found: &HealthCounters) -> (Rates, Option<HealthStats>) {
         let now_ns = sys::clock::monotonic_ns();
         let streams = self.lock();
         let stream = streams.get(rule);
         stream.map_or_else(Default::default, |stream| {
-            (stream.rates(), stream.health(now_ns))
+            (stream.rates(), stream.health(now_ns, found))
         })
     }
 

@@ -109,11 +109,10 @@ impl Stream {
         }
     }
 
-    /// How the stream does, if it is watched.
-    pub(super) fn health(&self, now_ns: u64) -> Option<HealthStats> {
+    /// How the stream does, if it is watched; `found` is what was found in its packets by now.
+    pub(super) fn health(&self, now_ns: u64, found: &HealthCounters) -> Option<HealthStats> {
         let health = self.health.as_ref()?;
         let (state, reason) = self.judge(now_ns, health);
-        let found = self.looks.back()?.found.as_deref()?;
         let seconds = |ns: u64| ns as f64 / 1e9;
         let gap = |within| self.gap(within);
         Some(HealthStats {
@@ -341,7 +340,10 @@ mod tests {
         let reason = "silent for 2.0 s (silence = 2s)".to_owned();
         assert_eq!(told, [(State::Down, Some(reason))]);
         assert_eq!(bench.run(1, 1000), [(State::Up, None)]);
-        let health = bench.stream.health(bench.now_ns).unwrap();
+        let health = bench
+            .stream
+            .health(bench.now_ns, &bench.counted.health)
+            .unwrap();
         assert_eq!(health.silent_seconds, Some(0.0));
     }
 
@@ -430,6 +432,6 @@ mod tests {
             );
         }
         assert!((stream.rates().packets_1s - 1000.0).abs() < 1.0);
-        assert_eq!(stream.health(START), None);
+        assert_eq!(stream.health(START, &counted.health), None);
     }
 }

@@ -73,6 +73,20 @@ impl Browser {
         )
     }
 
+    /// Has the page believe that its reader prefers a colour scheme.
+    pub(crate) fn prefer(&self, scheme: &str) {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        let command =
+            json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}});
+        self.tell("POST", "goog/cdp/execute", &command);
+    }
+
+    /// What can be seen of the page, a PNG in base64.
+    pub(crate) fn picture(&self) -> String {
+        let picture = self.tell("GET", "screenshot", &Value::Null);
+        picture.as_str().unwrap().to_owned()
+    }
+
     /// What the page wrote to the console since the last time, warnings and errors.
     pub(crate) fn complaints(&self) -> Vec<Value> {
         let log = self.tell("POST", "se/log", &json!({"type": "browser"}));
