@@ -2,7 +2,7 @@
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use model::config::InterfaceSettings;
-use model::document::{OutputTable, RuleDocument};
+use model::document::{HealthDocument, OutputTable, RuleDocument};
 use serde_json::Value;
 use utoipa::PartialSchema;
 
@@ -70,6 +70,13 @@ pub(super) fn page() -> Roff {
         "Keys of the table, and options of the text:",
     );
     keys(&mut page, &OutputTable::schema());
+    paragraph(
+        &mut page,
+        "HEALTH",
+        "Keys of a rule's `health = { … }`, or of a table `[rule.health]`; with `{}` the stream is \
+         watched with the defaults:",
+    );
+    keys(&mut page, &HealthDocument::schema());
     paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
     keys(&mut page, &InterfaceSettings::schema());
     page.control("SH", ["EXAMPLE"]);
@@ -140,7 +147,8 @@ mod tests {
         let text = page().render();
         let keys = [
             "name", "input", "inputs", "outputs", "path", "local", "limit", "burst", "to", "ttl",
-            "source", "dscp", "sport", "fragment", "gro",
+            "source", "dscp", "sport", "fragment", "gro", "health", "silence", "rate_min",
+            "content", "clock",
         ];
         for key in keys {
             let (_, after) = text
