@@ -77,6 +77,14 @@ bench:
 	$(SUDO) $(BINARY) bench run --quick
 	$(SUDO) $(BINARY) bench report --output target/bench/report.md --plots target/bench/plots
 
+# Every case that a promise stands on, a quarter of an hour; writes BENCHMARKS.md.
+.PHONY: bench-promises
+bench-promises:
+	dist/bootstrap bench
+	$(CARGO) build --release --locked --package mcr
+	$(SUDO) $(BINARY) bench run --promises --output target/bench/promises.json
+	$(SUDO) $(BINARY) bench report target/bench/promises.json
+
 # All ten scenarios, most of an hour on a machine with nothing else to do; writes BENCHMARKS.md.
 .PHONY: bench-full
 bench-full:

@@ -98,3 +98,42 @@ pub fn seconds_of_trial(case: &Case) -> f64 {
         attempts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::engine;
+    use crate::bench::relay::{Relay, Tools};
+
+    fn minutes(options: Options) -> f64 {
+        let mut options = options;
+        options.tools = Tools {
+            floor_object: Some(&[]),
+            ..Tools::default()
+        };
+        assert_eq!(options.relays, Relay::ALL);
+        let estimate = Estimate::of(&engine::cases(&options), &options);
+        for (scenario, trials, seconds) in estimate.scenarios() {
+            println!("{scenario:2} {trials:4} {seconds:6.0} s");
+        }
+        estimate.seconds() / 60.0
+    }
+
+    #[test]
+    fn the_plans_keep_to_their_time() {
+        let full = minutes(Options::default());
+        let promises = minutes(Options {
+            promises: true,
+            ..Options::default()
+        });
+        let quick = minutes(Options {
+            quick: true,
+            seconds: 1.0,
+            ..Options::default()
+        });
+        println!("{full:.1} {promises:.1} {quick:.1} minutes");
+        assert!(full < 55.0, "{full}");
+        assert!(promises < 22.0, "{promises}");
+        assert!(quick < 5.0, "{quick}");
+    }
+}

@@ -21,6 +21,8 @@ pub struct Options {
     pub seconds: f64,
     /// A subset for a few minutes: fewer points, shorter trials.
     pub quick: bool,
+    /// Only the cases that a promise stands on.
+    pub promises: bool,
     /// The relays to compare.
     pub relays: Vec<Relay>,
     /// Numbers of streams in scenario 3 instead of its own.
@@ -42,6 +44,7 @@ impl Default for Options {
             trials: None,
             seconds: 2.0,
             quick: false,
+            promises: false,
             relays: Relay::ALL.to_vec(),
             streams: Vec::new(),
             rate_pps: None,
@@ -70,7 +73,9 @@ impl Scenario {
     /// Lists its cases.
     #[must_use]
     pub fn cases(&self, options: &Options) -> Vec<Case> {
-        (self.cases)(options)
+        let mut cases = (self.cases)(options);
+        cases.retain(|case| case.promised.is_some() || !options.promises);
+        cases
     }
 
     /// Finds a scenario by number or name.
@@ -202,6 +207,8 @@ pub struct Case {
     pub fresh: bool,
     /// Trials planned for MCR and for its peers.
     pub trials: (u32, u32),
+    /// The same in a run for the promises alone; `None` if no promise stands on this case.
+    pub promised: Option<(u32, u32)>,
     /// Which relays.
     pub relays: Vec<Relay>,
 }
@@ -210,11 +217,11 @@ impl Case {
     /// How many trials a relay gets.
     #[must_use]
     pub fn trials(&self, relay: &Relay, options: &Options) -> u32 {
-        let planned = if relay.is_own() {
-            self.trials.0
-        } else {
-            self.trials.1
-        };
+        let (own, peers) = self
+            .promised
+            .filter(|_| options.promises)
+            .unwrap_or(self.trials);
+        let planned = if relay.is_own() { own } else { peers };
         let planned = if options.quick {
             planned.min(QUICK_TRIALS)
         } else {
@@ -251,6 +258,17 @@ mod tests {
             );
             assert_eq!(Scenario::find(&number).map(|s| s.name), Some(scenario.name));
         }
+    }
+
+    #[test]
+    fn a_run_for_the_promises_has_a_case_for_each_scenario_that_promises() {
+        let options = Options {
+            promises: true,
+            ..Options::default()
+        };
+        let with_cases = { SCENARIOS.iter() }.filter(|it| !it.cases(&options).is_empty());
+        let numbers: Vec<u8> = with_cases.map(|scenario| scenario.number).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 
     #[test]

@@ -58,6 +58,9 @@ struct RunArgs {
     /// A subset of a few minutes: fewer points, shorter trials, 3 of each
     #[arg(long)]
     quick: bool,
+    /// Only the cases that a promise of BENCHMARKS.md stands on: a quarter of an hour
+    #[arg(long, conflicts_with = "quick")]
+    promises: bool,
     /// Scenario "streams": numbers of streams
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=10_000))]
     streams: Vec<u16>,
@@ -242,6 +245,7 @@ fn options(args: &RunArgs) -> Options {
         trials: args.trials,
         seconds: if args.quick { 1.0 } else { args.seconds },
         quick: args.quick,
+        promises: args.promises,
         relays,
         streams: args.streams.clone(),
         rate_pps: args.rate,

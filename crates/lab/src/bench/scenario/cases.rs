@@ -43,6 +43,7 @@ fn case(options: &Options, scenario: u8, bed: BedKind) -> Case {
         offer: Offer::Once,
         fresh: false,
         trials: (TRIALS, TRIALS),
+        promised: None,
         relays: options.relays.clone(),
     }
 }
@@ -83,6 +84,20 @@ impl Case {
         self
     }
 
+    /// A promise stands on it, with this many trials at least.
+    fn promised(mut self, own: u32, peers: u32) -> Self {
+        self.promised = Some((own, peers));
+        self
+    }
+
+    fn promised_if(self, is_promised: bool, own: u32, peers: u32) -> Self {
+        if is_promised {
+            self.promised(own, peers)
+        } else {
+            self
+        }
+    }
+
     /// Searches the highest rate without loss instead of offering one.
     fn zero_loss(mut self) -> Self {
         self.load.rate_pps = Some(HIGHEST_PPS);
@@ -120,6 +135,7 @@ pub(super) fn one_stream(options: &Options) -> Vec<Case> {
         case(options, 1, BedKind::Chain)
             .rate(*rate)
             .count(if options.quick { 400_000 } else { *packets })
+            .promised_if(*rate >= 400_000.0, TRIALS, TRIALS)
     });
     points.collect()
 }
@@ -132,7 +148,8 @@ pub(super) fn long_run(options: &Options) -> Vec<Case> {
             .rate(150_000.0)
             .with("packets", packets)
             .count(packets)
-            .trials_planned(FEW_TRIALS, 1),
+            .trials_planned(FEW_TRIALS, 1)
+            .promised(1, 1),
     ]
 }
 
@@ -163,6 +180,7 @@ pub(super) fn streams(options: &Options) -> Vec<Case> {
                 .rate(rate)
                 .count(options.packets.unwrap_or(packets))
                 .trials_planned(trials, FEW_TRIALS)
+                .promised_if(streams >= 150 && rate >= 5000.0, TRIALS, FEW_TRIALS)
         })
         .collect()
 }
@@ -174,7 +192,8 @@ pub(super) fn density(options: &Options) -> Vec<Case> {
             .streams(50)
             .rate(3000.0)
             .count(packets)
-            .fresh(),
+            .fresh()
+            .promised(TRIALS, FEW_TRIALS),
     ]
 }
 
@@ -197,6 +216,7 @@ pub(super) fn fan_out(options: &Options) -> Vec<Case> {
                 .outputs(*outputs)
                 .rate(options.rate_pps.unwrap_or(*rate))
                 .count(options.packets.unwrap_or(*packets))
+                .promised_if(*outputs == 50 && *rate > 1000.0, TRIALS, FEW_TRIALS)
         }));
     }
     // One output at full speed is scenario 7.
@@ -215,7 +235,10 @@ pub(super) fn pipeline(options: &Options) -> Vec<Case> {
     let bed = BedKind::Pipeline { relays: 3 };
     let mut cases = vec![
         case(options, 6, bed).at_full_speed(),
-        case(options, 6, bed).rate(439_000.0).count(2_000_000),
+        case(options, 6, bed)
+            .rate(439_000.0)
+            .count(2_000_000)
+            .promised(TRIALS, FEW_TRIALS),
     ];
     for case in &mut cases {
         case.load.size = 1400;
@@ -245,7 +268,11 @@ pub(super) fn capacity(options: &Options) -> Vec<Case> {
             .also(Relay::Floor, options);
         case.load.size = size;
         let trials = if size == SIZE { TRIALS } else { FEW_TRIALS };
-        case.trials_planned(trials, trials)
+        case.trials_planned(trials, trials).promised_if(
+            size == SIZE && bed == ONE_CORE,
+            TRIALS,
+            TRIALS,
+        )
     };
     let mut cases: Vec<_> = { sizes.iter() }
         .map(|size| sized(*size, ONE_CORE, "off"))
@@ -255,11 +282,13 @@ pub(super) fn capacity(options: &Options) -> Vec<Case> {
     }
     let search = case(options, 7, ONE_CORE)
         .zero_loss()
+        .promised(1, 1)
         .with("bytes", SIZE)
         .also(Relay::Floor, options);
     cases.push(search);
     let mut newer = sized(SIZE, ONE_CORE, "off").with("ip", 6);
     newer.shape.plan.family = Family::V6;
+    newer.promised = None;
     cases.push(newer);
     cases.extend(
         sizes
@@ -279,11 +308,12 @@ pub(super) fn latency(options: &Options) -> Vec<Case> {
     let mut cases: Vec<_> = rates.iter().map(|rate| received().rate(*rate)).collect();
     if !options.quick {
         // One search: it only says where the shares of capacity lie.
-        cases.push(received().zero_loss().trials_planned(1, 1));
+        let search = received().zero_loss().trials_planned(1, 1);
+        cases.push(search.promised(1, 1));
         for percent in [10, 50, 90] {
             let mut share = received().with("pps", format!("{percent} % of zero loss"));
             share.offer = Offer::Share(f64::from(percent) / 100.0);
-            cases.push(share);
+            cases.push(share.promised_if(percent == 50, TRIALS, TRIALS));
         }
     }
     cases.push(received().outputs(50).rate(1000.0));
@@ -303,6 +333,7 @@ pub(super) fn scale(options: &Options) -> Vec<Case> {
         // A thousand processes take most of a minute to start.
         case.trials = (FEW_TRIALS, 1);
         case.at_full_speed()
+            .promised_if(matches!(rules, 1 | 10_000), FEW_TRIALS, 1)
     });
     points.collect()
 }
