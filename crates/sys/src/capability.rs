@@ -15,6 +15,9 @@ use nix::unistd::Pid;
 
 /// The lowest priority of `SCHED_RR` (sched(7)).
 const LOWEST_REAL_TIME: libc::c_int = 1;
+/// Longest a thread with a real-time priority may run without a wait, in microseconds
+/// (`RLIMIT_RTTIME`, getrlimit(2)): such a thread is broken and would hold up its whole core.
+const REAL_TIME_US: u64 = 1_000_000;
 
 /// Gives up every capability for good: permitted, effective, inheritable and ambient sets are
 /// cleared, the bounding set where allowed, and no program run later can gain any.
@@ -132,12 +135,14 @@ fn may_take_real_time() -> bool {
     getrlimit(Resource::RLIMIT_RTPRIO).is_ok_and(|(soft, _)| soft >= LOWEST_REAL_TIME as u64)
 }
 
-/// Gives the calling thread the lowest real-time priority, above all that has none.
+/// Gives the calling thread the lowest real-time priority, above all that has none. The kernel ends
+/// the process if a thread of it then keeps its core for a second without ever waiting.
 ///
 /// # Errors
 /// `EPERM` unless [`permit_real_time`] or a capability allows it; also in a cgroup without
 /// real-time bandwidth.
 pub fn take_real_time() -> io::Result<()> {
+    setrlimit(Resource::RLIMIT_RTTIME, REAL_TIME_US, REAL_TIME_US)?;
     let priority = libc::sched_param {
         sched_priority: LOWEST_REAL_TIME,
     };

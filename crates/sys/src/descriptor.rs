@@ -101,6 +101,9 @@ impl Waiter {
     /// Waits until `first` or one of `others` is readable or has an error, or `timeout` is over,
     /// and says whether it was `first`. A signal ends the waiting.
     ///
+    /// Errors of sockets (`ENETDOWN` when a tap's interface goes down) are taken from them: one
+    /// that stayed would end every later wait at once.
+    ///
     /// # Errors
     /// The system call's.
     pub fn wait<'f>(
@@ -124,12 +127,36 @@ impl Waiter {
         if ready < 0 && error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
+        let failed = self
+            .polled
+            .iter()
+            .filter(|polled| polled.revents & libc::POLLERR != 0);
+        for polled in failed {
+            take_socket_error(polled.fd);
+        }
         Ok(ready > 0
             && self
                 .polled
                 .first()
                 .is_some_and(|polled| polled.revents != 0))
     }
+}
+
+/// Clears the pending error of a socket; of anything else, nothing.
+fn take_socket_error(fd: RawFd) {
+    let mut error: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: both pointers are to locals that live during the call, and `length` is the size of
+    // what the first points to. A descriptor that is closed or no socket is refused.
+    let _ = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut error).cast(),
+            &raw mut length,
+        )
+    };
 }
 
 /// A process that cannot be mistaken for another one that got its number later.
@@ -179,8 +206,27 @@ impl ProcessHandle {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::UdpSocket;
 
     use super::*;
+
+    #[test]
+    fn an_error_of_a_socket_ends_one_wait_only() {
+        let closed = UdpSocket::bind(("127.0.0.1", 0)).unwrap().local_addr();
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        socket.connect(closed.unwrap()).unwrap();
+        socket.send(b"nobody listens").unwrap();
+        let (control, _other) = UnixStream::pair().unwrap();
+        let mut waiter = Waiter::default();
+        let mut wait = |timeout| {
+            let others = std::iter::once(socket.as_fd());
+            let is_control = waiter.wait(control.as_fd(), others, timeout).unwrap();
+            assert!(!is_control);
+            waiter.polled[1].revents & libc::POLLERR != 0
+        };
+        assert!(wait(Duration::from_secs(10)), "the port answered");
+        assert!(!wait(Duration::ZERO), "the error stayed");
+    }
 
     #[test]
     fn a_descriptor_rides_along_with_its_bytes() {
