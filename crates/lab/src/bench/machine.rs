@@ -101,7 +101,10 @@ fn version() -> String {
 
 fn revision() -> Option<String> {
     let revision = output("git", &["rev-parse", "--short=12", "HEAD"])?;
-    let changed = output("git", &["status", "--porcelain", "--untracked-files=no"])?;
+    // A report of an earlier part of the run changes nothing that is measured.
+    let relevant = ["--", ":/", ":/!BENCHMARKS.md", ":/!docs/bench"];
+    let status = ["status", "--porcelain", "--untracked-files=no"];
+    let changed = output("git", &[&status[..], &relevant].concat())?;
     Some(if changed.is_empty() {
         revision
     } else {
