@@ -257,6 +257,92 @@ fn finds_filters_that_drop_queries_or_reports() {
 }
 
 #[test]
+fn finds_a_filter_at_the_egress_and_says_that_the_forward_hook_does_not_matter() {
+    let Some(bed) = bed(RULE) else { return };
+    nft(
+        bed.relay(),
+        "table netdev guard {
+            chain out { type filter hook egress device \"veth2\" priority 0; policy accept;
+                ip daddr 239.10.0.0/16 udp dport 6000-6100 drop
+            }
+        }
+        table inet filter {
+            chain forward { type filter hook forward priority 0; policy drop; }
+        }",
+    );
+    let diagnosis = bed.doctor(&[]);
+    let words = ["veth2", "relayed copies", "netdev guard out", "egress"];
+    diagnosis.has("firewall", "stops", &words);
+    diagnosis.has("firewall", "note", &["forward", "does not matter"]);
+    assert_eq!(diagnosis.status, 5);
+    nft(bed.relay(), "delete table netdev guard");
+    assert_eq!(bed.doctor(&[]).status, 0);
+}
+
+#[test]
+fn finds_legacy_iptables_rules_that_drop_queries() {
+    let Some(bed) = bed(RULE) else { return };
+    for arguments in ["-P INPUT DROP", "-A INPUT -p tcp --dport 22 -j ACCEPT"] {
+        let mut command = bed.relay().command("iptables-legacy");
+        let done = command.args(arguments.split(' ')).output();
+        if !done.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: needs iptables-legacy and a kernel that has it");
+            return;
+        }
+    }
+    let diagnosis = bed.doctor(&[]);
+    let words = [
+        "IGMP queries",
+        "legacy",
+        "policy",
+        "iptables-legacy -I INPUT",
+    ];
+    diagnosis.has("firewall", "stops", &words);
+    let mut accept = bed.relay().command("iptables-legacy");
+    let accepted = accept
+        .args(["-I", "INPUT", "-p", "igmp", "-j", "ACCEPT"])
+        .output();
+    assert!(accepted.unwrap().status.success());
+    bed.doctor(&[]).has_no("firewall");
+}
+
+#[test]
+fn finds_packets_that_arrived_with_a_ttl_too_short_to_go_on() {
+    use lab::daemon::{Daemon, Options};
+    use lab::socket::Sender;
+    let Some(bed) = bed(RULE) else { return };
+    let daemon = Daemon::start(bed.relay(), Options::default()).unwrap();
+    let output = "239.10.1.1%veth2:6001,ttl=dec";
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &[output])
+        .unwrap();
+    let group: IpAddr = "239.1.1.1".parse().unwrap();
+    let sender = Sender::open((&bed.chain.sender, "veth0"), "10.0.0.1".parse().unwrap()).unwrap();
+    nft_ttl_one(&bed.chain.sender);
+    sender.send_numbered(group, 5001, 10, 100).unwrap();
+    let expired =
+        |rule: &api::reply::RuleStats| rule.outputs[0].dropped.get("ttl_expired") == Some(&10);
+    daemon.wait_for("cam1", "packets expired", expired).unwrap();
+    let finished = daemon.client(&["doctor", "--json"]).unwrap();
+    let report: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let diagnosis = Diagnosis {
+        status: finished.status.code().unwrap(),
+        findings: report["findings"].as_array().unwrap().clone(),
+    };
+    diagnosis.has("ttl", "harms", &["cam1", "10 packets", "ttl_expired"]);
+}
+
+/// Has every packet leave with a TTL of 1, as a sender that was not told otherwise does it.
+fn nft_ttl_one(namespace: &Namespace) {
+    nft(
+        namespace,
+        "table ip mangle {
+            chain output { type filter hook output priority 0; policy accept; ip ttl set 1; }
+        }",
+    );
+}
+
+#[test]
 fn a_filter_that_cannot_be_judged_is_only_suspected() {
     let Some(bed) = bed(RULE) else { return };
     nft(

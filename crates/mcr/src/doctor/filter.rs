@@ -19,6 +19,8 @@ pub(crate) struct Packet {
     pub(crate) interface: String,
     /// Whether it comes in.
     pub(crate) comes_in: bool,
+    /// Whether it is a copy of MCR's: those are handed to the device and pass its egress hook only.
+    pub(crate) is_copy: bool,
 }
 
 /// What a rule may ask about a packet.
@@ -94,9 +96,10 @@ pub(crate) struct Chain {
 impl Chain {
     /// Says whether packets of this family, device and direction come by.
     pub(crate) fn sees(&self, packet: &Packet) -> bool {
-        let hook = match packet.comes_in {
-            true => matches!(self.hook.as_str(), "ingress" | "prerouting" | "input"),
-            false => matches!(self.hook.as_str(), "output" | "postrouting" | "egress"),
+        let hook = match (packet.is_copy, packet.comes_in) {
+            (true, _) => self.hook == "egress",
+            (_, true) => matches!(self.hook.as_str(), "ingress" | "prerouting" | "input"),
+            (_, false) => matches!(self.hook.as_str(), "output" | "postrouting" | "egress"),
         };
         let family = match self.family.as_str() {
             "inet" | "netdev" => true,

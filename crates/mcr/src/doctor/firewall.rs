@@ -1,12 +1,14 @@
-//! Packet filters. What is relayed does not pass them, IGMP and MLD do: a filter that drops queries
-//! ends every stream behind a snooping switch after some minutes, one that drops reports at once.
+//! Packet filters. What is relayed passes none but those at a device's egress, IGMP and MLD do: a
+//! filter that drops queries ends every stream behind a snooping switch after some minutes, one that
+//! drops reports at once.
 
+mod legacy;
 mod nft;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::filter::{Chain, Fate, Packet, judge};
-use super::scene::{Link, Scene};
+use super::scene::{Egress, Link, Scene};
 use super::{Finding, Severity};
 
 const ALL_HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
@@ -25,17 +27,38 @@ pub(crate) fn nftables(scene: &Scene) -> Vec<Finding> {
     if scene.rules.set.is_empty() {
         return Vec::new();
     }
-    match nft::chains() {
-        Ok(chains) => verdicts(scene, &chains),
-        Err(error) => {
-            let finding = Finding::new(
-                Severity::Note,
-                "nftables",
-                format!("its rules cannot be read: {error}"),
-            );
-            vec![finding.remedy("install nftables and run as root to have them checked")]
+    let mut found = Vec::new();
+    for (subject, package, chains) in [
+        ("nftables", "nftables", nft::chains()),
+        ("legacy iptables", "iptables", legacy::chains()),
+    ] {
+        match chains {
+            Ok(chains) => {
+                found.extend(verdicts(scene, &chains));
+                found.extend(chains.iter().find_map(forward));
+            }
+            Err(error) => {
+                let evidence = format!("its rules cannot be read: {error:#}");
+                let finding = Finding::new(Severity::Note, subject, evidence);
+                let remedy = format!("install {package} and run as root to have them checked");
+                found.push(finding.remedy(remedy));
+            }
         }
     }
+    found
+}
+
+/// What everybody suspects.
+fn forward(chain: &Chain) -> Option<Finding> {
+    if chain.hook != "forward" || !chain.drops_by_default {
+        return None;
+    }
+    let evidence = format!(
+        "chain {} {} {} drops what the host forwards: does not matter to MCR, whose copies do not \
+         pass it",
+        chain.family, chain.table, chain.name
+    );
+    Some(Finding::new(Severity::Note, "host", evidence).remedy("leave it as it is"))
 }
 
 /// Judges every packet that matters in every chain it comes by.
@@ -74,6 +97,13 @@ fn remedy(base: &Chain, packet: &Packet) -> String {
         _ => return format!("accept {} in that chain", packet.destination),
     };
     let (family, table, name) = (&base.family, &base.table, &base.name);
+    if table.ends_with("(legacy)") {
+        let (tool, protocol) = match family.as_str() {
+            "ip" => ("iptables-legacy", "igmp"),
+            _ => ("ip6tables-legacy", "ipv6-icmp"),
+        };
+        return format!("{tool} -I {name} -p {protocol} -j ACCEPT");
+    }
     format!("nft insert rule {family} {table} {name} {what} accept")
 }
 
@@ -95,7 +125,26 @@ fn probes(scene: &Scene) -> Vec<Probe> {
             probes.push(report(link, false));
         }
     }
+    probes.extend(scene.outputs().iter().map(copy));
     probes
+}
+
+fn copy(output: &Egress<'_>) -> Probe {
+    let to = &output.spec.to;
+    Probe {
+        packet: Packet {
+            protocol: "udp",
+            is_ipv4: to.is_ipv4(),
+            destination: to.destination.address,
+            port: Some(to.ports.first),
+            icmp_type: None,
+            interface: output.link.name.clone(),
+            comes_in: false,
+            is_copy: true,
+        },
+        what: "relayed copies",
+        follows: "receivers get nothing of them, though they were handed to the device",
+    }
 }
 
 fn query(link: &Link, is_ipv4: bool) -> Probe {
@@ -143,5 +192,6 @@ fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> Packet {
         icmp_type: (!is_ipv4).then_some(icmp_type),
         interface: link.name.clone(),
         comes_in,
+        is_copy: false,
     }
 }
