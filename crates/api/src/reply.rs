@@ -268,8 +268,9 @@ impl LogLevel {
 pub struct Event {
     /// Milliseconds since the epoch.
     pub at_ms: u64,
-    /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_added`, `rule_removed`,
-    /// `output_up`, `output_down`, `stream_up`, `stream_degraded`, `stream_down`, `joined`, `join_failed`, `worker_restarted`, `link_changed`,
+    /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_added`, `rule_changed`,
+    /// `rule_removed`, `output_up`, `output_down`, `stream_up`, `stream_degraded`, `stream_down`,
+    /// `joined`, `join_failed`, `worker_restarted`, `link_changed`,
     /// `reloaded`, `reload_failed`.
     pub kind: String,
     /// Rule, interface or worker it happened to.

@@ -50,7 +50,7 @@ fn run_document(name: &str) {
         return;
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs")
+        .join("../..")
         .join(name);
     let text = fs::read_to_string(file).unwrap();
     let (relay, _world) = bed();
@@ -85,10 +85,15 @@ fn run_document(name: &str) {
 
 #[test]
 fn the_operations_guide_runs() {
-    run_document("operations.md");
+    run_document("docs/operations.md");
 }
 
 #[test]
 fn the_cookbook_runs() {
-    run_document("cookbook.md");
+    run_document("docs/cookbook.md");
+}
+
+#[test]
+fn the_readme_runs() {
+    run_document("README.md");
 }
