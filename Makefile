@@ -56,6 +56,13 @@ check:
 	$(CARGO) build --locked --package mcr
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --workspace --no-fail-fast
 
+# Long: a stream of 300,000 packets a second while 1,000 other rules change, 20 times.
+.PHONY: reload
+reload:
+	$(CARGO) build --release --locked --package mcr
+	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --release --locked --package lab \
+	    --test reload -- --ignored --nocapture
+
 # Long: reference, kernel path and userspace path on 100,000 generated packets each.
 .PHONY: agreement
 agreement:
