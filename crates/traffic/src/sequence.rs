@@ -67,7 +67,10 @@ impl Sequence {
     /// Packets missing between the first and the highest number seen.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        (self.highest - self.first + 1).saturating_sub(self.distinct)
+        // All numbers there are would be one more than fit.
+        (self.highest - self.first)
+            .saturating_add(1)
+            .saturating_sub(self.distinct)
     }
 
     /// Packets seen again.
