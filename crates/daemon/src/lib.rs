@@ -51,6 +51,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     }
     // Where it may not, workers do with their share of the core, and say so.
     let _ = sys::capability::permit_real_time();
+    sys::capability::raise_locked_memory_limit();
     if let Err(error) = sys::capability::keep_needed() {
         tracing::warn!(%error, "cannot give up capabilities");
     }

@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Group, chown};
+use nix::errno::Errno;
+use nix::unistd::{Group, chown, geteuid};
 
 use crate::error::DaemonError;
 
@@ -25,8 +26,9 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Binds the socket, 0660 and of group `mcr` where there is one. A socket nobody listens on
-    /// any more is replaced; anything else at the path is left alone.
+    /// Binds the socket, 0660 and of group `mcr` where there is one; 0600 for an ordinary user who
+    /// is not in it. A socket nobody listens on any more is replaced; anything else at the path is
+    /// left alone.
     pub(crate) fn bind(path: &Path) -> Result<Self, DaemonError> {
         let failed = |problem: String| DaemonError::Socket {
             path: path.to_owned(),
@@ -100,10 +102,18 @@ fn refuse_taken(path: &Path) -> Result<(), String> {
 fn make(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(BACKLOG)?)?;
-    if let Ok(Some(group)) = Group::from_name(GROUP) {
-        chown(path, None, Some(group.gid))?;
-    }
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+    let mode = match Group::from_name(GROUP) {
+        Ok(Some(group)) => match chown(path, None, Some(group.gid)) {
+            Ok(()) => 0o660,
+            // Neither root nor a member of it.
+            Err(Errno::EPERM) => 0o600,
+            Err(error) => return Err(error.into()),
+        },
+        // Root's own group is root; an ordinary user's may be anybody's.
+        _ if geteuid().is_root() => 0o660,
+        _ => 0o600,
+    };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(listener)
 }
 

@@ -213,53 +213,6 @@ fn the_listener_for_metrics_reads_only() {
     assert!(refused.contains("\"code\":\"usage\""), "{refused}");
 }
 
-/// A line of `/proc/PID/status`.
-fn status(pid: u32, key: &str) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(key));
-    line.unwrap().trim_start_matches(':').trim().to_owned()
-}
-
-#[test]
-fn every_process_holds_only_the_capabilities_it_needs() {
-    let chain = Chain::plain().unwrap();
-    let daemon = Daemon::start(&chain.relay, Options::path("userspace")).unwrap();
-    daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
-    let supervisor = daemon.id();
-    // NET_ADMIN 12, NET_RAW 13, IPC_LOCK 14, PERFMON 38, BPF 39; SYS_NICE 23 only where the limit
-    // that workers need instead could not be raised.
-    let limits = fs::read_to_string(format!("/proc/{supervisor}/limits")).unwrap();
-    let limit = { limits.lines() }.find_map(|line| line.strip_prefix("Max realtime priority"));
-    let kept = match limit.unwrap().split_whitespace().next() {
-        Some("0") => "000000c000807000",
-        _ => "000000c000007000",
-    };
-    for task in fs::read_dir(format!("/proc/{supervisor}/task")).unwrap() {
-        let task = task.unwrap().file_name().into_string().unwrap();
-        let task = task.parse().unwrap();
-        for set in ["CapPrm", "CapEff", "CapBnd"] {
-            assert_eq!(status(task, set), kept, "{set} of thread {task}");
-        }
-        assert_eq!(status(task, "NoNewPrivs"), "1");
-    }
-    let of_all_threads = fs::read_dir(format!("/proc/{supervisor}/task")).unwrap();
-    let children: Vec<u32> = of_all_threads
-        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("children")).ok())
-        .flat_map(|text| {
-            text.split_whitespace()
-                .map(|n| n.parse().unwrap())
-                .collect::<Vec<_>>()
-        })
-        .collect();
-    assert!(children.len() >= 2, "a keeper and workers");
-    for child in children {
-        wait::until("a child holds nothing", || {
-            status(child, "CapPrm") == "0000000000000000"
-        })
-        .unwrap();
-    }
-}
-
 #[test]
 fn an_interface_that_merges_packets_is_put_back_at_the_end() {
     let chain = Chain::plain().unwrap();

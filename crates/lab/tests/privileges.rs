@@ -1,18 +1,267 @@
-//! Who may speak to the daemon.
+//! Who may speak to the daemon, and what its processes may do: as root, as an ordinary user with
+//! file capabilities, and under an ambient set.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::fs::{self, Permissions};
+use std::net::IpAddr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use lab::binary;
 use lab::daemon::{Daemon, Options};
+use lab::namespace::Namespace;
+use lab::process::Process;
+use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
+use lab::wait;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const INPUT: &str = "239.1.1.1%veth1:5001";
+const OUTPUT: &str = "239.10.1.1%veth2:6001";
+
+/// NET_ADMIN 12, NET_RAW 13, PERFMON 38, BPF 39.
+const NEEDED: &str = "000000c000003000";
+/// And SYS_NICE 23.
+const NEEDED_AND_NICE: &str = "000000c000803000";
+const NICE: &str = "0000000000800000";
+const NONE: &str = "0000000000000000";
+const CAPABILITIES: &str = "cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon";
+/// `nobody`, who owns nothing.
+const USER: u32 = 65_534;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A line of `/proc/PID/status`.
+fn status(pid: u32, key: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let value = line.unwrap_or_default().trim_start_matches(':').trim();
+    value.to_owned()
+}
+
+fn tasks(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let name = |task: fs::DirEntry| task.file_name().into_string().unwrap();
+    tasks
+        .map(|task| name(task.unwrap()).parse().unwrap())
+        .collect()
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let of_task = |task: &u32| fs::read_to_string(format!("/proc/{pid}/task/{task}/children"));
+    let texts: Vec<String> = tasks(pid)
+        .iter()
+        .filter_map(|task| of_task(task).ok())
+        .collect();
+    let words = texts.iter().flat_map(|text| text.split_whitespace());
+    words.map(|word| word.parse().unwrap()).collect()
+}
+
+/// Every set of every thread of the daemon, and of its keeper and workers. The bounding set can
+/// be emptied by a daemon that begins with CAP_SETPCAP.
+fn holds_only_what_it_needs(daemon: u32, needed: &str, bounding: &str) {
+    for task in tasks(daemon) {
+        for (set, value) in [
+            ("CapPrm", needed),
+            ("CapEff", needed),
+            ("CapInh", NONE),
+            ("CapAmb", NONE),
+            ("CapBnd", bounding),
+            ("NoNewPrivs", "1"),
+        ] {
+            assert_eq!(status(task, set), value, "{set} of thread {task}");
+        }
+    }
+    let children = children(daemon);
+    assert!(children.len() >= 2, "a keeper and workers: {children:?}");
+    for child in children {
+        for (set, value) in [
+            ("CapPrm", NONE),
+            ("CapEff", NONE),
+            ("CapInh", NONE),
+            ("CapAmb", NONE),
+            ("CapBnd", bounding),
+            ("NoNewPrivs", "1"),
+            // 2 is SECCOMP_MODE_FILTER.
+            ("Seccomp", "2"),
+        ] {
+            let what = format!("{set} of child {child} is {value}");
+            wait::until(&what, || status(child, set) == value).unwrap();
+        }
+        let owner = fs::metadata(format!("/proc/{child}/mem")).unwrap().uid();
+        assert_eq!(owner, 0, "nobody but root may trace child {child}");
+    }
+}
+
+#[test]
+fn every_process_holds_only_the_capabilities_it_needs() {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path("userspace")).unwrap();
+    daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    // SYS_NICE only where the limit that workers need instead could not be raised.
+    let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.id())).unwrap();
+    let limit = { limits.lines() }.find_map(|line| line.strip_prefix("Max realtime priority"));
+    match limit.unwrap().split_whitespace().next() {
+        Some("0") => holds_only_what_it_needs(daemon.id(), NEEDED_AND_NICE, NICE),
+        _ => holds_only_what_it_needs(daemon.id(), NEEDED, NONE),
+    }
+}
 
 #[test]
 fn the_socket_answers_root_and_the_group_alone() {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::default()).unwrap();
-    let socket = fs::metadata(daemon.socket()).unwrap();
+    let path = daemon.socket();
+    let socket = fs::metadata(&path).unwrap();
     assert_eq!(socket.uid(), 0);
     assert_eq!(socket.permissions().mode() & 0o777, 0o660);
-    let listening = chain.relay.tool("ss", "-Htln").unwrap();
-    assert_eq!(listening, "", "nothing listens on TCP by default");
+    // It is the socket that keeps others out, not its directory.
+    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+    let answers = |groups: &str| {
+        let mut command = Command::new("setpriv");
+        command.args([
+            &format!("--reuid={USER}"),
+            &format!("--regid={USER}"),
+            groups,
+        ]);
+        command
+            .args(["curl", "--silent", "--unix-socket"])
+            .arg(&path);
+        let output = command.arg("http://mcr/healthz").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(answers("--clear-groups"), "", "anybody");
+    assert_eq!(
+        answers(&format!("--groups={}", socket.gid())),
+        "ok\n",
+        "its group"
+    );
+}
+
+#[test]
+fn nothing_listens_on_the_network_by_default() {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::default()).unwrap();
+    daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    assert_eq!(chain.relay.tool("ss", "-Htln").unwrap(), "");
+}
+
+/// A daemon that an ordinary user runs, with a `/run/mcr` and a bpffs of its own.
+struct Ordinary {
+    daemon: Process,
+    directory: TempDir,
+    binary: PathBuf,
+}
+
+impl Ordinary {
+    fn start(relay: &Namespace, path: &str, privileges: &[&str], file: Option<&str>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join("mcr");
+        fs::copy(binary::mcr().unwrap(), &binary).unwrap();
+        if let Some(capabilities) = file {
+            let mut setcap = Command::new("setcap");
+            let set = setcap.arg(capabilities).arg(&binary).status().unwrap();
+            assert!(set.success(), "setcap");
+        }
+        chown(directory.path(), Some(USER), Some(USER)).unwrap();
+        let run = Path::new("/run/mcr");
+        fs::create_dir_all(run).unwrap();
+        // What an administrator prepares for that user: both directories.
+        let prepared = format!(
+            "mount -t tmpfs -o uid={USER},gid={USER},mode=0755 tmpfs /run/mcr
+             mount -t bpf -o mode=0711 bpf /sys/fs/bpf
+             mkdir /sys/fs/bpf/mcr && chown {USER}:{USER} /sys/fs/bpf/mcr
+             exec setpriv --reuid={USER} --regid={USER} --clear-groups \"$@\""
+        );
+        let mut command = relay.command("unshare");
+        command.args(["--mount", "sh", "-euc", &prepared, "sh"]);
+        command.args(privileges).arg(&binary);
+        command
+            .arg("--socket")
+            .arg(directory.path().join("mcr.sock"));
+        command.args(["run", "--path", path]);
+        let daemon = Process::start(command).unwrap();
+        let ordinary = Self {
+            daemon,
+            directory,
+            binary,
+        };
+        let answers = || ordinary.mcr(&["list"]).status.success();
+        let answered = wait::until("the daemon answers", answers);
+        answered.unwrap_or_else(|error| panic!("{error}: {}", ordinary.daemon.stderr()));
+        ordinary
+    }
+
+    fn mcr(&self, arguments: &[&str]) -> std::process::Output {
+        let mut command = Command::new(&self.binary);
+        command
+            .arg("--socket")
+            .arg(self.directory.path().join("mcr.sock"));
+        command.args(arguments).output().unwrap()
+    }
+}
+
+fn relays(chain: &Chain, ordinary: &Ordinary, path: &str) {
+    let added = ordinary.mcr(&["add", INPUT, OUTPUT, "--name", "cam1"]);
+    assert!(
+        added.status.success(),
+        "{added:?}: {}",
+        ordinary.daemon.stderr()
+    );
+    let stats = ordinary.mcr(&["stats", "--json"]);
+    let stats = String::from_utf8(stats.stdout).unwrap();
+    let stats: api::reply::Stats = serde_json::from_str(&stats).unwrap();
+    assert_eq!(stats.rules[0].path, path);
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 20, 100)
+        .unwrap();
+    sink.expect(20, PATIENCE).unwrap();
+    assert_eq!(
+        status(ordinary.daemon.id(), "Uid"),
+        format!("{USER}\t{USER}\t{USER}\t{USER}")
+    );
+    let socket = fs::metadata(ordinary.directory.path().join("mcr.sock")).unwrap();
+    assert_eq!(socket.permissions().mode() & 0o007, 0, "others stay out");
+}
+
+/// Where the daemon cannot empty it, the bounding set is what it was.
+fn own_bounding_set() -> String {
+    status(std::process::id(), "CapBnd")
+}
+
+lab::on_both_paths!(
+    an_ordinary_user_relays_with_file_capabilities,
+    an_ordinary_user_relays_under_an_ambient_set,
+);
+
+fn an_ordinary_user_relays_with_file_capabilities(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let file = format!("{CAPABILITIES}+ep");
+    let ordinary = Ordinary::start(&chain.relay, path, &[], Some(&file));
+    relays(&chain, &ordinary, path);
+    if path == "userspace" {
+        holds_only_what_it_needs(ordinary.daemon.id(), NEEDED, &own_bounding_set());
+    }
+}
+
+fn an_ordinary_user_relays_under_an_ambient_set(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let names = CAPABILITIES.replace("cap_", "+");
+    let (inheritable, ambient) = (
+        format!("--inh-caps={names}"),
+        format!("--ambient-caps={names}"),
+    );
+    let ordinary = Ordinary::start(&chain.relay, path, &[&inheritable, &ambient], None);
+    relays(&chain, &ordinary, path);
+    if path == "userspace" {
+        holds_only_what_it_needs(ordinary.daemon.id(), NEEDED, &own_bounding_set());
+    }
 }

@@ -26,8 +26,7 @@ const REAL_TIME_US: u64 = 1_000_000;
 /// The system call's.
 pub fn renounce_all() -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
-    // Emptying the bounding set needs CAP_SETPCAP; without it nothing could be gained anyway.
-    let _ = caps::clear(None, CapSet::Bounding);
+    empty_bounding_set(None);
     for set in [
         CapSet::Ambient,
         CapSet::Inheritable,
@@ -46,13 +45,14 @@ const NEEDED: [(Capability, &str); 3] = [
     (Capability::CAP_BPF, "CAP_BPF"),
 ];
 
-/// What the daemon makes use of beyond that: without CAP_PERFMON the verifier makes the program
-/// slower, without CAP_IPC_LOCK rings count against the limit of locked memory.
-const USEFUL: [Capability; 2] = [Capability::CAP_PERFMON, Capability::CAP_IPC_LOCK];
+/// What the daemon makes use of beyond that: without it the verifier makes the program slower.
+const USEFUL: [Capability; 1] = [Capability::CAP_PERFMON];
 
 /// Gives up for good what the daemon does not need after start-up. It holds for threads and
 /// processes started from here on, so it comes before the first of them. Where
-/// [`permit_real_time`] failed, CAP_SYS_NICE stays: it allows the same.
+/// [`permit_real_time`] failed, CAP_SYS_NICE stays, for the daemon and in the bounding set: it
+/// allows the same. Otherwise the bounding set is empty, and a program that root runs begins with
+/// nothing at all.
 ///
 /// # Errors
 /// The system call's.
@@ -65,10 +65,7 @@ pub fn keep_needed() -> io::Result<()> {
         .chain(instead)
         .collect();
     nix::sys::prctl::set_no_new_privs()?;
-    // Without CAP_SETPCAP the bounding set stays; no-new-privileges keeps it from mattering.
-    for capability in caps::all().difference(&keep) {
-        let _ = caps::drop(None, CapSet::Bounding, *capability);
-    }
+    empty_bounding_set(instead);
     let has = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
     let keep = has.intersection(&keep).copied().collect();
     let none = CapsHashSet::new();
@@ -81,6 +78,23 @@ pub fn keep_needed() -> io::Result<()> {
         caps::set(None, set, value).map_err(io::Error::other)?;
     }
     Ok(())
+}
+
+/// Needs CAP_SETPCAP. Without it the set stays, and no-new-privileges keeps it from mattering: a
+/// program gets nothing that whoever runs it does not hold (`cap_bprm_creds_from_file`).
+fn empty_bounding_set(but: Option<Capability>) {
+    for capability in caps::all() {
+        if Some(capability) != but {
+            let _ = caps::drop(None, CapSet::Bounding, capability);
+        }
+    }
+}
+
+/// Lets this process and its children lock any amount of memory, where that is allowed: before
+/// Linux 5.12 the workers' io_urings count against that limit.
+pub fn raise_locked_memory_limit() {
+    let most = nix::sys::resource::RLIM_INFINITY;
+    let _ = setrlimit(Resource::RLIMIT_MEMLOCK, most, most);
 }
 
 /// Raises the limit of open descriptors as far as it may be raised.
