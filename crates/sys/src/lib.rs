@@ -4,6 +4,7 @@ pub mod capability;
 pub mod clock;
 pub mod descriptor;
 pub mod ethtool;
+pub mod fence;
 pub mod membership;
 pub mod netns;
 pub mod packet_socket;

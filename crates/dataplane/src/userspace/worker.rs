@@ -1,4 +1,4 @@
-//! The worker process: one pinned core, one thread, one io_uring, no capability.
+//! The worker process: one pinned core, one thread, one io_uring, no capability, fenced in.
 //!
 //! Its loop: take a batch from a tap, look each packet up, send the copies, give the ring frames
 //! back; between batches apply what the supervisor says. Sends wait for their completion, so a
@@ -97,6 +97,10 @@ fn run() -> Result<(), Error> {
     let pace = Pace::new(real_time.is_ok());
     let mut worker = Worker::new(channel, shared, pace)?;
     sys::capability::renounce_all().map_err(system("giving up capabilities"))?;
+    // A kernel without the means is no reason not to forward.
+    if let Err(error) = sys::fence::close() {
+        tracing::warn!("worker: cannot be fenced in: {error}");
+    }
     worker.turn()
 }
 
