@@ -123,7 +123,7 @@ fn ioctl(interface: &str, buffer: &mut [u8]) -> io::Result<()> {
         SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    // SAFETY: all-zero bytes are a valid ifreq.
+    // SAFETY: ifreq is a plain C struct of integers and pointers: all bytes zero are a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if interface.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -132,8 +132,10 @@ fn ioctl(interface: &str, buffer: &mut [u8]) -> io::Result<()> {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
-    // SAFETY: the kernel reads and writes as much of `buffer` as its header says, and every caller
-    // sizes it by the same count it puts there; `buffer` and `request` outlive the call.
+    // SAFETY: `buffer` and `request` outlive the call. How much the kernel writes follows from the
+    // command: as many feature blocks as the header names; the one count asked for; and as many
+    // strings as there are features, which `names` has asked for just before and which is a
+    // constant of the running kernel (NETDEV_FEATURE_COUNT).
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut request) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Memory shared between processes: memfd regions and mapped BPF arrays, seen as 64-bit words.
+//! Memory shared between processes: memfd regions, seen as 64-bit words.
 //!
 //! Words are only ever accessed atomically, so a peer that writes at the same time, or that died
 //! while writing, cannot make this process misbehave.
@@ -7,7 +7,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -43,18 +43,25 @@ pub struct Words {
     count: usize,
 }
 
-// SAFETY: the mapping stays at its address until drop, and every access to it is atomic.
+// SAFETY: the mapping belongs to no thread and stays at its address until drop.
 unsafe impl Send for Words {}
-// SAFETY: as above.
+// SAFETY: the only access there is, through `as_slice`, is to atomics.
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Maps the first `bytes` bytes of `fd` (a memfd or a `BPF_F_MMAPABLE` map), rounded down to
-    /// whole words.
+    /// Maps the first `bytes` bytes of a region that [`create`] made, rounded down to whole words.
     ///
     /// # Errors
-    /// The system call's; `EINVAL` for a length of 0 or beyond the region.
+    /// The system call's; `EINVAL` for a length of 0, or for anything but a region of at least
+    /// that length that can never be shrunk: touching what is not there would kill the process.
     pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        // SAFETY: F_GET_SEALS takes no argument, and `fd` is open while borrowed.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        let length = nix::sys::stat::fstat(fd)?.st_size;
+        let is_fixed = seals >= 0 && seals & libc::F_SEAL_SHRINK != 0;
+        if !is_fixed || usize::try_from(length).is_ok_and(|length| length < bytes) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         // SAFETY: a new mapping is asked for, so no memory in use is replaced.
         let address = unsafe {
             libc::mmap(
@@ -62,7 +69,7 @@ impl Words {
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
-                fd.as_fd().as_raw_fd(),
+                fd.as_raw_fd(),
                 0,
             )
         };
@@ -79,7 +86,7 @@ impl Words {
     #[must_use]
     pub const fn as_slice(&self) -> &[AtomicU64] {
         // SAFETY: `map` made a mapping of at least `count` words, page-aligned, that stays until
-        // drop; memfds are sealed against shrinking and BPF maps have a fixed size.
+        // drop, of a region that it found at least as large and sealed against shrinking.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.count) }
     }
 }
@@ -98,6 +105,7 @@ impl Drop for Words {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::sync::atomic::Ordering;
 
     use super::*;
@@ -109,6 +117,14 @@ mod tests {
         let other = Words::map(region.as_fd(), 4096).unwrap();
         one.as_slice()[511].store(7, Ordering::Relaxed);
         assert_eq!(other.as_slice()[511].load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn what_is_no_whole_region_is_not_mapped() {
+        let region = create(c"mcr-test", 4096).unwrap();
+        assert!(Words::map(region.as_fd(), 4097).is_err());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(Words::map(file.as_fd(), 4096).is_err());
     }
 
     #[test]

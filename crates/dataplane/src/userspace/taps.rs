@@ -154,8 +154,10 @@ impl Taps {
         // Nothing in between: what a tap is given after this reading goes uncounted.
         self.read_statistics();
         self.taps.clear();
-        let taken = self.counters.worker(WorkerWord::Frames) - self.frames_before;
-        let left = (self.packets - self.drops).saturating_sub(taken);
+        let frames = self.counters.worker(WorkerWord::Frames);
+        // A worker that goes wrong may write anything.
+        let taken = frames.saturating_sub(self.frames_before);
+        let left = (self.packets.saturating_sub(self.drops)).saturating_sub(taken);
         self.counters.add(WorkerWord::Lost, left);
     }
 }
