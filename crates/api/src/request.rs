@@ -1,8 +1,14 @@
 //! What clients send.
 
+use std::fmt;
+
 use model::document::RuleDocument;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// The most rules that one request may hold; no path holds as many.
+pub const RULES_MAX: usize = 20_000;
 
 /// A whole rule set, to put in the place of the running one; also what the daemon answers when
 /// asked for its rules.
@@ -12,7 +18,8 @@ pub struct RuleList {
     /// Generation of the running set: what the daemon says it is, or what the client insists on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// The rules in their order.
+    /// The rules in their order, at most 20,000.
+    #[serde(deserialize_with = "not_too_many")]
     pub rules: Vec<RuleDocument>,
 }
 
@@ -23,10 +30,75 @@ pub struct Transaction {
     /// Generation the change was made for; refused as `conflict` when the set is another by now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// Rules to put behind the rest; one whose name is in `remove` replaces that rule.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Rules to put behind the rest, at most 20,000; one whose name is in `remove` replaces that
+    /// rule.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "not_too_many"
+    )]
     pub add: Vec<RuleDocument>,
-    /// Names of rules to take out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Names of rules to take out, at most 20,000.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "not_too_many"
+    )]
     pub remove: Vec<String>,
+}
+
+/// Reads a list of at most [`RULES_MAX`], and gives up at the first beyond it: what nobody has use
+/// for takes no memory.
+///
+/// # Errors
+/// As the deserializer, and for longer lists.
+pub fn not_too_many<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct List<T>(std::marker::PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {RULES_MAX}")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut read = Vec::new();
+            while let Some(element) = list.next_element()? {
+                if read.len() == RULES_MAX {
+                    let message = format!("more than {RULES_MAX} at once; divide the change");
+                    return Err(A::Error::custom(message));
+                }
+                read.push(element);
+            }
+            Ok(read)
+        }
+    }
+
+    deserializer.deserialize_seq(List(std::marker::PhantomData))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_beyond_the_limit_is_refused_where_it_begins_to_be() {
+        let names = |count: usize| vec!["\"a\""; count].join(",");
+        let read = |count| {
+            let text = format!("{{\"remove\":[{}]}}", names(count));
+            serde_json::from_str::<Transaction>(&text).map(|read| read.remove.len())
+        };
+        assert_eq!(read(RULES_MAX).unwrap(), RULES_MAX);
+        let error = read(RULES_MAX + 1).unwrap_err().to_string();
+        assert!(error.starts_with("more than 20000 at once"), "{error}");
+        assert_eq!(
+            serde_json::from_str::<Transaction>("{}").unwrap(),
+            Transaction::default()
+        );
+    }
 }

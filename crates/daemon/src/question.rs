@@ -44,7 +44,7 @@ impl Refusal {
     pub(crate) fn new(code: Code, message: impl std::fmt::Display) -> Self {
         Self {
             code,
-            message: message.to_string(),
+            message: shortened(message.to_string()),
         }
     }
 
@@ -54,6 +54,23 @@ impl Refusal {
             message: self.message,
         }
     }
+}
+
+/// Longest message in bytes: hundreds of errors, one on each line.
+const MESSAGE_MAX: usize = 64 << 10;
+
+/// Keeps the first lines of what would be longer than anybody reads: a body of nonsense has an
+/// error for every few bytes.
+fn shortened(mut message: String) -> String {
+    if message.len() <= MESSAGE_MAX {
+        return message;
+    }
+    let most = message.floor_char_boundary(MESSAGE_MAX);
+    let end = message[..most].rfind('\n').unwrap_or(most);
+    let more = message[end..].lines().count().saturating_sub(1).max(1);
+    message.truncate(end);
+    message.push_str(&format!("\n… and {more} more"));
+    message
 }
 
 /// What kind of refusal; clients rely on the names.
@@ -122,5 +139,24 @@ impl Supervisor {
     /// Every event from now on.
     pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
         self.events.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_without_end_is_shortened_to_whole_lines() {
+        let line = "rule \"ä\": is wrong";
+        let long = vec![line; 100_000].join("\n");
+        let refusal = Refusal::new(Code::Invalid, long);
+        assert!(refusal.message.len() <= MESSAGE_MAX + 32);
+        let mut lines: Vec<&str> = refusal.message.lines().collect();
+        let last = lines.pop().unwrap();
+        assert_eq!(last, format!("… and {} more", 100_000 - lines.len()));
+        assert!(lines.iter().all(|have| *have == line));
+        let one = Refusal::new(Code::Usage, "é".repeat(100_000));
+        assert!(one.message.len() <= MESSAGE_MAX + 32);
     }
 }

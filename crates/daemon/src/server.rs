@@ -7,6 +7,8 @@
 mod body;
 mod connections;
 mod events;
+mod patience;
+pub(crate) mod rehearsal;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -23,15 +25,25 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::question::Supervisor;
 use connections::Connections;
+use patience::Patient;
 
 /// Largest request body in bytes: 10,000 rules with room to spare.
-pub(crate) const BODY_MAX: usize = 32 << 20;
+pub(crate) const BODY_MAX: usize = 16 << 20;
+
+/// Bytes that a body may have without asking for room.
+const BODY_SMALL: usize = 64 << 10;
+
+/// Room for all larger bodies together, in bytes: as much as the largest takes.
+const BODIES_MAX: usize = BODY_MAX;
 
 /// How long a client may take over the head of a request, and be silent between two.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a request may take from its head to its answer.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a client may take nothing of what it is answered.
+const READER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections held at a time.
 const CONNECTIONS_MAX: usize = 512;
@@ -74,7 +86,10 @@ where
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(Patient::new(stream, READER_PATIENCE)),
+            TowerToHyperService::new(router),
+        );
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a client's connection broke off");
     }

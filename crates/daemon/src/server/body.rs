@@ -1,15 +1,16 @@
 //! JSON in, JSON or a refusal out; nothing leaves without a code that clients can rely on.
 
 use axum::Json;
-use axum::body::to_bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::BODY_MAX;
+use super::{BODIES_MAX, BODY_MAX, BODY_SMALL};
 use crate::question::{Code, Refusal};
 
 impl IntoResponse for Refusal {
@@ -82,7 +83,10 @@ impl<T: Serialize> IntoResponse for Tagged<T> {
 #[derive(Debug)]
 pub(super) struct Body<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
+/// Room for bodies that are not small, in KiB.
+static ROOM: Semaphore = Semaphore::const_new(BODIES_MAX >> 10);
+
+impl<T: DeserializeOwned + Send + 'static, S: Sync> FromRequest<S> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
@@ -91,24 +95,64 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
         if announced.is_some_and(|length| length > BODY_MAX) {
             return Err(too_large());
         }
-        let bytes = to_bytes(request.into_body(), BODY_MAX)
-            .await
-            .map_err(|error| refused(&error))?;
-        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
-            Refusal::new(
-                Code::Usage,
-                format!("the body is not what is expected: {error}"),
-            )
-        })
+        let (bytes, room) = collect(request.into_body()).await?;
+        let read = if room.is_none() {
+            read(&bytes)
+        } else {
+            // Reading takes a while; others are answered meanwhile.
+            let reading = tokio::task::spawn_blocking(move || read(&bytes));
+            reading
+                .await
+                .map_err(|error| Refusal::new(Code::Internal, error))?
+        };
+        read.map(Self)
     }
 }
 
-fn refused(error: &axum::Error) -> Refusal {
-    let text = error.to_string();
-    if text.contains("length limit") {
-        return too_large();
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let message = format!("the body is not what is expected: {error}");
+        Refusal::new(Code::Usage, message)
+    })
+}
+
+/// Takes the body in. Room is taken as bytes come, so that nobody holds what it only announces.
+async fn collect(
+    mut body: axum::body::Body,
+) -> Result<(Vec<u8>, Option<SemaphorePermit<'static>>), Refusal> {
+    let mut bytes = Vec::new();
+    let mut room: Option<SemaphorePermit<'static>> = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| refused(&error))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let length = bytes.len() + data.len();
+        if length > BODY_MAX {
+            return Err(too_large());
+        }
+        let held = room.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let wanted = length.div_ceil(1 << 10);
+        if length > BODY_SMALL && wanted > held {
+            let more = ROOM.try_acquire_many((wanted - held) as u32);
+            let more = more.map_err(|_| no_room())?;
+            match &mut room {
+                Some(room) => room.merge(more),
+                None => room = Some(more),
+            }
+        }
+        bytes.extend_from_slice(&data);
     }
-    Refusal::new(Code::Usage, format!("the body breaks off: {text}"))
+    Ok((bytes, room))
+}
+
+fn refused(error: &axum::Error) -> Refusal {
+    Refusal::new(Code::Usage, format!("the body breaks off: {error}"))
+}
+
+fn no_room() -> Refusal {
+    let message = "too many large requests at once; try again";
+    Refusal::new(Code::Unavailable, message)
 }
 
 fn too_large() -> Refusal {

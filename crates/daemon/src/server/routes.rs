@@ -195,6 +195,7 @@ async fn export(State(supervisor): State<Supervisor>) -> Answer<impl IntoRespons
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Rules {
+    #[serde(deserialize_with = "api::request::not_too_many")]
     rules: Vec<RuleDocument>,
 }
 

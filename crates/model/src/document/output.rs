@@ -16,8 +16,8 @@ use crate::rule::{OutputError, OutputSpec};
 pub enum OutputDocument {
     /// Destination and options in one text.
     Text(String),
-    /// Destination and options apart.
-    Table(OutputTable),
+    /// Destination and options apart; apart in memory too, for most outputs are texts.
+    Table(Box<OutputTable>),
 }
 
 /// An output with its options as keys.
@@ -105,7 +105,8 @@ impl<'de> Deserialize<'de> for OutputDocument {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OutputDocument, A::Error> {
-                OutputTable::deserialize(MapAccessDeserializer::new(map)).map(OutputDocument::Table)
+                let table = OutputTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(OutputDocument::Table(Box::new(table)))
             }
         }
 
