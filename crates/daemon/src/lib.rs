@@ -35,6 +35,7 @@ use tokio::runtime::Builder;
 
 pub use error::DaemonError;
 pub use options::{LogControl, Options};
+pub use server::rehearsal::Rehearsal;
 
 /// Runs the daemon in the network namespace of the calling thread until SIGTERM or SIGINT.
 ///

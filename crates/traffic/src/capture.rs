@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -74,12 +75,10 @@ impl Capture {
             path: path.to_owned(),
             source,
         })?;
-        let capture = Reader::default()
-            .read(file)
-            .map_err(|reason| Error::Format {
-                path: path.to_owned(),
-                reason,
-            })?;
+        let capture = Self::read(file).map_err(|reason| Error::Format {
+            path: path.to_owned(),
+            reason,
+        })?;
         if capture.datagrams.is_empty() {
             return Err(Error::Empty {
                 path: path.to_owned(),
@@ -87,6 +86,14 @@ impl Capture {
             });
         }
         Ok(capture)
+    }
+
+    /// Reads a capture; it may hold no datagram at all.
+    ///
+    /// # Errors
+    /// What is wrong with it, if it is not a capture or damaged.
+    pub fn read(from: impl Read + Send) -> Result<Self, String> {
+        Reader::default().read(from)
     }
 
     /// Number of datagrams.
@@ -130,8 +137,8 @@ struct Interface {
 }
 
 impl Reader {
-    fn read(mut self, file: File) -> Result<Capture, String> {
-        let mut reader = create_reader(READ_BYTES, file).map_err(describe)?;
+    fn read(mut self, from: impl Read + Send) -> Result<Capture, String> {
+        let mut reader = create_reader(READ_BYTES, from).map_err(describe)?;
         loop {
             let exhausted = reader.reader_exhausted();
             match reader.next() {

@@ -1,0 +1,29 @@
+//! What fuzzers run, and what the ordinary tests replay: a function for each kind of text or bytes
+//! that comes from outside. Each takes any input, and panics only where a promise is broken.
+
+mod api;
+mod bytes;
+mod capture;
+mod config;
+mod endpoint;
+pub mod mutate;
+mod packet;
+
+pub use api::{api, http};
+pub use capture::capture;
+pub use config::config;
+pub use endpoint::endpoint;
+pub use packet::packet;
+
+/// A target: its name, which is that of its corpus, and what it runs.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: [Target; 6] = [
+    ("endpoint", endpoint),
+    ("config", config),
+    ("api", api),
+    ("http", http),
+    ("packet", packet),
+    ("capture", capture),
+];
