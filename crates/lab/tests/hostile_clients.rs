@@ -76,8 +76,17 @@ fn size(pid: u32) -> (u64, usize) {
     )
 }
 
+/// Ends what runs beside an attack, also where the attack fails its test.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Asks again and again while `attack` lasts; hands back the longest wait for an answer.
-fn answered_during(socket: &Path, attack: impl FnOnce() + Send) -> Duration {
+fn answered_during(socket: &Path, attack: impl FnOnce()) -> Duration {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let good = scope.spawn(|| {
@@ -91,11 +100,10 @@ fn answered_during(socket: &Path, attack: impl FnOnce() + Send) -> Duration {
             }
             longest
         });
-        let attacked = scope.spawn(attack).join();
-        over.store(true, Ordering::Relaxed);
-        let longest = good.join().unwrap();
-        attacked.unwrap();
-        longest
+        let end = Over(&over);
+        attack();
+        drop(end);
+        good.join().unwrap()
     })
 }
 
@@ -120,7 +128,7 @@ fn bed() -> Bed {
 }
 
 /// Runs the attack beside a stream and a good client, and looks at what is left of it.
-fn survives(name: &str, attack: impl FnOnce(&Bed) + Send) {
+fn survives(name: &str, attack: impl FnOnce(&Bed)) {
     let bed = bed();
     let pid = bed.daemon.id();
     let sink = Receiver::join((&bed.chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
@@ -147,8 +155,9 @@ fn survives(name: &str, attack: impl FnOnce(&Bed) + Send) {
             }
             most
         });
+        let end = Over(&over);
         let longest = answered_during(&bed.socket, || attack(&bed));
-        over.store(true, Ordering::Relaxed);
+        drop(end);
         (sent, most) = (stream.join().unwrap(), watch.join().unwrap());
         longest
     });
@@ -206,31 +215,6 @@ fn requests_byte_by_byte_are_answered() {
 }
 
 #[test]
-fn thousands_of_connections_at_once() {
-    survives("thousands", |bed| {
-        thread::scope(|scope| {
-            for part in 0..4 {
-                scope.spawn(move || {
-                    let mut held = Vec::new();
-                    for number in 0..750 {
-                        let mut stream = connect(&bed.socket);
-                        // Some say nothing, some begin, some ask and do not listen.
-                        let words: &[u8] = match (number + part) % 3 {
-                            0 => b"",
-                            1 => b"GET /v1/st",
-                            _ => b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n",
-                        };
-                        // The daemon may have closed it already to make room.
-                        let _ = stream.write_all(words);
-                        held.push(stream);
-                    }
-                });
-            }
-        });
-    });
-}
-
-#[test]
 fn huge_requests() {
     survives("huge", |bed| {
         let announced = b"POST /v1/rules HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999\r\n\r\n";
@@ -266,31 +250,6 @@ fn huge_requests() {
 }
 
 #[test]
-fn readers_that_do_not_read() {
-    survives("no reading", |bed| {
-        let mut held = Vec::new();
-        for number in 0..300 {
-            let mut stream = connect(&bed.socket);
-            let ask: &[u8] = match number % 3 {
-                0 => b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n",
-                1 => b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n",
-                _ => b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-            };
-            // Pipelined: the daemon answers the next only when the last was taken.
-            let _ = stream.write_all(&ask.repeat(100));
-            held.push(stream);
-        }
-        for _ in 0..50 {
-            let body = format!(r#"{{"rules":[{RULE}]}}"#);
-            let added = exchange(&bed.socket, &request("POST /v1/rules", &body));
-            assert_eq!(status_line(&added), "HTTP/1.1 200 OK");
-            let removed = exchange(&bed.socket, &request("DELETE /v1/rules/x", ""));
-            assert_eq!(status_line(&removed), "HTTP/1.1 200 OK");
-        }
-    });
-}
-
-#[test]
 fn bad_requests_are_refused_by_name() {
     survives("bad requests", |bed| {
         let deep = "[".repeat(200_000);
@@ -306,7 +265,6 @@ fn bad_requests_are_refused_by_name() {
             (request("BREW /v1/status", ""), "405"),
             (request("GET /v1/../../etc/passwd", ""), "404"),
             (b"GET /v1/status SPDY/3\r\n\r\n".to_vec(), "400"),
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), "400"),
             (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n".to_vec(), "400"),
             (b"POST /v1/rules HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n".to_vec(), "400"),
             (b"POST /v1/rules HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}".to_vec(), "400"),
