@@ -17,7 +17,10 @@ use std::io;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -54,7 +57,11 @@ pub(crate) async fn serve_control(listener: UnixListener, supervisor: Supervisor
     let mut connections = Connections::new(CONNECTIONS_MAX);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => connections.add(|busy| converse(stream, router.clone(), busy)),
+            Ok((stream, _)) => {
+                connections
+                    .add(|busy| converse(stream, router.clone(), busy))
+                    .await;
+            }
             Err(error) => pause(&error).await,
         }
     }
@@ -66,7 +73,11 @@ pub(crate) async fn serve_read_only(listener: TcpListener, supervisor: Superviso
     let mut connections = Connections::new(CONNECTIONS_MAX);
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => connections.add(|busy| converse(stream, router.clone(), busy)),
+            Ok((stream, _)) => {
+                connections
+                    .add(|busy| converse(stream, router.clone(), busy))
+                    .await;
+            }
             Err(error) => pause(&error).await,
         }
     }
@@ -82,14 +93,16 @@ async fn converse<S>(stream: S, router: Router, busy: connections::Busy)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let router = router.layer(axum::Extension(busy));
+    // Not by a layer of the router: it would be built anew for each connection.
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(busy.clone());
+        routes.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
-        .serve_connection(
-            TokioIo::new(Patient::new(stream, READER_PATIENCE)),
-            TowerToHyperService::new(router),
-        );
+        .serve_connection(TokioIo::new(Patient::new(stream, READER_PATIENCE)), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a client's connection broke off");
     }

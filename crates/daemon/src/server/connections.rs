@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 /// Says whether a connection is being answered; held while it is.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl Drop for Held {
 #[derive(Debug)]
 pub(super) struct Connections {
     limit: usize,
-    open: VecDeque<(AbortHandle, Busy)>,
+    open: VecDeque<(JoinHandle<()>, Busy)>,
 }
 
 impl Connections {
@@ -49,8 +49,9 @@ impl Connections {
         }
     }
 
-    /// Runs a conversation as a task of its own, making room first.
-    pub(super) fn add<F>(&mut self, converse: impl FnOnce(Busy) -> F)
+    /// Runs a conversation as a task of its own, making room first: there is room once the
+    /// descriptor of the connection that goes is closed.
+    pub(super) async fn add<F>(&mut self, converse: impl FnOnce(Busy) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -59,11 +60,12 @@ impl Connections {
             let idle = self.open.iter().position(|(_, busy)| !busy.is_held());
             if let Some((task, _)) = self.open.remove(idle.unwrap_or(0)) {
                 task.abort();
+                let _ = task.await;
             }
         }
         let busy = Busy::default();
         let task = tokio::spawn(converse(busy.clone()));
-        self.open.push_back((task.abort_handle(), busy));
+        self.open.push_back((task, busy));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use api::reply::{Change, ErrorReply, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
+use axum::body::Bytes;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
@@ -80,7 +81,10 @@ fn described(router: OpenApiRouter<Supervisor>) -> (Router<Supervisor>, OpenApi)
 }
 
 fn finish(router: Router<Supervisor>, document: OpenApi, supervisor: Supervisor) -> Router {
-    let document = Json(document);
+    // Once, not for each who asks.
+    let document = serde_json::to_vec(&document).expect("a document of texts is always JSON");
+    let document = Bytes::from(document);
+    let document = ([(header::CONTENT_TYPE, "application/json")], document);
     router
         .route("/openapi.json", get(move || async { document }))
         .fallback(no_such_route)
