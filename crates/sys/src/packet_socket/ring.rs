@@ -1,0 +1,180 @@
+//! A tap's receive ring: frames that the kernel fills and this process gives back.
+
+#![expect(unsafe_code, reason = "the ring is memory shared with the kernel")]
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::PacketSocket;
+use super::vnet::{VNET_HEADER, VnetHeader};
+
+/// Bytes the kernel puts in front of a packet in a ring frame (header, address, alignment, vnet
+/// header), rounded up.
+pub const FRAME_OVERHEAD: usize = 128;
+/// Bytes of a block, the unit the kernel allocates.
+pub(super) const RING_BLOCK: usize = 1 << 16;
+
+/// Size of a tap's ring. Both are powers of two; a frame is at most 64 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSize {
+    /// Frames, each for one packet.
+    pub frames: usize,
+    /// Bytes of a frame, [`FRAME_OVERHEAD`] of them not for the packet.
+    pub frame_bytes: usize,
+}
+
+impl PacketSocket {
+    /// Maps the tap's ring.
+    ///
+    /// # Errors
+    /// `EINVAL` unless `size` is what the tap was opened with.
+    pub fn map_ring(&self, size: RingSize) -> io::Result<Ring> {
+        let bytes = size.frames * size.frame_bytes;
+        // SAFETY: a new mapping is asked for, so no memory in use is replaced.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                self.fd.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Ring {
+            base,
+            size,
+            head: 0,
+        })
+    }
+}
+
+/// A tap's ring, shared with the kernel.
+///
+/// Invariant: of the frames from `head` on, those whose status carries `TP_STATUS_USER` belong to
+/// this process until [`Ring::release`] gives them back; the kernel does not touch them meanwhile.
+#[derive(Debug)]
+pub struct Ring {
+    base: NonNull<u8>,
+    size: RingSize,
+    head: usize,
+}
+
+/// One packet in the ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Segmentation and checksum.
+    pub vnet: VnetHeader,
+    /// The packet's bytes, link header first, as many as fit.
+    pub bytes: &'a [u8],
+    /// A VLAN tag was taken off.
+    pub vlan: bool,
+    /// The frame is too small: the packet waits in the socket's queue.
+    pub queued: bool,
+    /// The frame is too small and the queue was full: the packet's end is lost.
+    pub truncated: bool,
+}
+
+impl Ring {
+    /// The `index`-th packet not yet released, `None` if it has not arrived.
+    #[inline]
+    #[must_use]
+    pub fn frame(&self, index: usize) -> Option<Frame<'_>> {
+        if index >= self.size.frames {
+            return None;
+        }
+        let start = self.start(index);
+        let status = self.status(start).load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: `start` is the offset of a whole frame in the mapping (see `start`), and by the
+        // ring's invariant nobody writes to a frame with `TP_STATUS_USER` while `self` is
+        // borrowed, because `release` takes it mutably.
+        let frame = unsafe {
+            std::slice::from_raw_parts(self.base.as_ptr().add(start), self.size.frame_bytes)
+        };
+        Some(decode_frame(frame, status))
+    }
+
+    /// Gives the first `count` packets back to the kernel.
+    #[inline]
+    pub fn release(&mut self, count: usize) {
+        for index in 0..count.min(self.size.frames) {
+            self.status(self.start(index))
+                .store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        }
+        self.head = (self.head + count) & (self.size.frames - 1);
+    }
+
+    /// Offset of the frame `index` places behind the head.
+    #[inline]
+    fn start(&self, index: usize) -> usize {
+        ((self.head + index) & (self.size.frames - 1)) * self.size.frame_bytes
+    }
+
+    #[inline]
+    fn status(&self, start: usize) -> &AtomicU32 {
+        // SAFETY: `start` is a multiple of the frame size below the mapping's length, and a frame
+        // starts with its aligned 32-bit status, which both sides access atomically.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(start).cast()) }
+    }
+}
+
+#[inline]
+fn decode_frame(frame: &[u8], status: u32) -> Frame<'_> {
+    // struct tpacket2_hdr: status, len, snaplen (32 bit each), mac, net (16 bit each).
+    let word = |at: usize| frame.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    let length = word(4).map_or(0, |b| u32::from_ne_bytes(*b));
+    let snapped = word(8).map_or(0, |b| u32::from_ne_bytes(*b));
+    let offset = word(12).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]));
+    let start = usize::from(offset);
+    let bytes = frame
+        .get(start..start + snapped as usize)
+        .unwrap_or_default();
+    let vnet = start
+        .checked_sub(VNET_HEADER)
+        .and_then(|at| frame.get(at..)?.first_chunk::<VNET_HEADER>());
+    Frame {
+        vnet: vnet.map_or_else(VnetHeader::default, |bytes| VnetHeader::decode(*bytes)),
+        bytes,
+        vlan: status & libc::TP_STATUS_VLAN_VALID != 0,
+        queued: status & libc::TP_STATUS_COPY != 0,
+        truncated: bytes.len() < length as usize,
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: `map_ring` made the mapping of exactly this length, and slices of it cannot
+        // outlive `self`.
+        unsafe {
+            libc::munmap(
+                self.base.as_ptr().cast(),
+                self.size.frames * self.size.frame_bytes,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_whose_lengths_reach_beyond_it_is_empty() {
+        let mut frame = [0u8; 256];
+        frame[4..8].copy_from_slice(&1000u32.to_ne_bytes());
+        frame[8..12].copy_from_slice(&1000u32.to_ne_bytes());
+        frame[12..14].copy_from_slice(&76u16.to_ne_bytes());
+        let decoded = decode_frame(&frame, libc::TP_STATUS_USER);
+        assert!(decoded.bytes.is_empty());
+        assert!(decoded.truncated);
+    }
+}

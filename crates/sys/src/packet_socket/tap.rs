@@ -1,0 +1,177 @@
+//! The tap: opened closed, bound, filtered, joined to its group.
+//!
+//! Taps use `TPACKET_V2`: unlike version 3 it has no block timer, so a packet is readable as soon
+//! as it has arrived. Packets larger than a ring frame come through the socket's queue
+//! (`PACKET_COPY_THRESH`), announced by a frame in the ring, so order is kept.
+
+#![expect(unsafe_code, reason = "binding and receiving need raw system calls")]
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::AsRawFd;
+
+use super::ring::{RING_BLOCK, RingSize};
+use super::{PacketSocket, check, link_address};
+
+const ETH_P_ALL: u16 = 0x0003;
+const FANOUT_HASH: u32 = 0;
+const FANOUT_UNIQUE_ID: u32 = 0x2000;
+const FANOUT_IGNORE_OUTGOING: u32 = 0x4000;
+
+/// What the kernel counted at a tap since the last reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TapStatistics {
+    /// Packets that passed the filter, dropped ones included.
+    pub packets: u64,
+    /// Packets dropped because ring or queue were full.
+    pub drops: u64,
+}
+
+/// Instructions of a classic BPF filter.
+pub type Filter = Vec<libc::sock_filter>;
+
+impl PacketSocket {
+    /// Opens a tap that receives nothing yet: not bound, and closed by a filter. Needs
+    /// `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn tap(size: RingSize, queue_bytes: usize) -> io::Result<Self> {
+        let socket = Self::open()?;
+        socket.set(
+            libc::PACKET_VERSION,
+            &(libc::tpacket_versions::TPACKET_V2 as libc::c_int),
+        )?;
+        socket.set(libc::PACKET_VNET_HDR, &1i32)?;
+        socket.set(libc::PACKET_IGNORE_OUTGOING, &1i32)?;
+        socket.set(libc::PACKET_COPY_THRESH, &1i32)?;
+        socket.force_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, queue_bytes)?;
+        let per_block = RING_BLOCK / size.frame_bytes;
+        let request = libc::tpacket_req {
+            tp_block_size: RING_BLOCK as u32,
+            tp_block_nr: (size.frames / per_block) as u32,
+            tp_frame_size: size.frame_bytes as u32,
+            tp_frame_nr: size.frames as u32,
+        };
+        socket.set(libc::PACKET_RX_RING, &request)?;
+        socket.close_filter()?;
+        Ok(socket)
+    }
+
+    /// Binds the tap to one interface, for all protocols: taps for all protocols run before tc
+    /// ingress, those for one after it.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is no such interface.
+    pub fn bind(&self, interface: u32) -> io::Result<()> {
+        let address = link_address(interface, ETH_P_ALL);
+        // SAFETY: `address` is a sockaddr_ll that lives during the call; the length is its size.
+        let result = unsafe {
+            libc::bind(
+                self.fd.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        check(result).map(drop)
+    }
+
+    /// Says whether packets of the interface the tap is bound to carry an Ethernet header.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn is_ethernet(&self) -> io::Result<bool> {
+        let mut address = link_address(0, 0);
+        let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to `address`, any bytes are a value.
+        let result = unsafe {
+            libc::getsockname(
+                self.fd.as_raw_fd(),
+                (&raw mut address).cast(),
+                &raw mut length,
+            )
+        };
+        check(result)?;
+        Ok(matches!(
+            address.sll_hatype,
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK
+        ))
+    }
+
+    /// Joins the bound tap to a `packet_fanout` group by flow hash, a new one for `None`, takes its
+    /// filter off, and returns the group's number, unique in the network namespace.
+    ///
+    /// From its joining on the tap is given its share of the packets, so what stands between that
+    /// and the open filter is lost: two short system calls. Compiling another filter takes longer.
+    ///
+    /// # Errors
+    /// `EINVAL` if the group is gone or of another interface.
+    pub fn join_fanout(&self, group: Option<u16>) -> io::Result<u16> {
+        let flags = match group {
+            Some(_) => FANOUT_HASH | FANOUT_IGNORE_OUTGOING,
+            None => FANOUT_HASH | FANOUT_IGNORE_OUTGOING | FANOUT_UNIQUE_ID,
+        };
+        let argument = u32::from(group.unwrap_or(0)) | flags << 16;
+        self.set(libc::PACKET_FANOUT, &argument)?;
+        self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)?;
+        let joined: u32 = self.read(libc::PACKET_FANOUT)?;
+        Ok(joined as u16)
+    }
+
+    /// Lets nothing in.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn close_filter(&self) -> io::Result<()> {
+        self.attach_filter(&[instruction(0x06, 0, 0, 0)])
+    }
+
+    /// Replaces the filter; `ret 0` drops a packet, any other value takes it whole.
+    ///
+    /// # Errors
+    /// `EINVAL` for a program the kernel does not accept.
+    pub fn attach_filter(&self, filter: &[libc::sock_filter]) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_ptr().cast_mut(),
+        };
+        // The kernel copies the program and does not write to it.
+        self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Reads and resets the kernel's counts.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn statistics(&self) -> io::Result<TapStatistics> {
+        let raw: libc::tpacket_stats = self.read(libc::PACKET_STATISTICS)?;
+        Ok(TapStatistics {
+            packets: u64::from(raw.tp_packets),
+            drops: u64::from(raw.tp_drops),
+        })
+    }
+
+    /// Reads one packet from the socket's queue into `buffer`, its vnet header first, and returns
+    /// the bytes read. Does not wait.
+    ///
+    /// # Errors
+    /// `EAGAIN` if the queue is empty.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`.
+        let read = unsafe {
+            libc::recv(
+                self.fd.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(read).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// Makes one filter instruction.
+#[must_use]
+pub const fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
