@@ -1,6 +1,9 @@
 //! Interfaces that merge packets before they are relayed (`rx-udp-gro-forwarding`): switched on where
 //! the configuration asks for it, and back at the end. What was on before is left alone.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +11,7 @@ use std::path::{Path, PathBuf};
 use model::config::{Gro, InterfaceSettings};
 use model::host::Host;
 use model::net::Ifindex;
-use model::table::{self, OutputState, Table};
+use model::table::{self, Egress, OutputState, Route, Table};
 
 /// Merging of received datagrams that are not for a local socket.
 const MERGE: &str = "rx-udp-gro-forwarding";
@@ -66,39 +69,55 @@ impl Offload {
     }
 }
 
-/// The interfaces that should merge: `on` whatever follows, `auto` where every output of every
-/// route of theirs leaves by a device that segments.
+/// The interfaces that should merge: `on` whatever follows, `auto` where all that is relayed from
+/// there gains by it.
 pub(crate) fn wanted(
     settings: &BTreeMap<String, InterfaceSettings>,
     host: &Host,
     table: &Table,
 ) -> BTreeSet<String> {
+    let segments = |index| {
+        let link = host.interfaces.get(&index);
+        link.is_some_and(|link| is_active(&link.name, SEGMENT))
+    };
     let asked = settings
         .iter()
         .filter(|(_, settings)| settings.gro != Gro::Off);
     let present = asked.filter_map(|(name, settings)| Some((host.by_name(name)?, settings.gro)));
     present
-        .filter(|(link, gro)| *gro == Gro::On || all_segment(link.index, host, table))
+        .filter(|(link, gro)| *gro == Gro::On || all_gain(link.index, table, segments))
         .map(|(link, _)| link.name.clone())
         .collect()
 }
 
-fn all_segment(ingress: Ifindex, host: &Host, table: &Table) -> bool {
+/// On the kernel path merging gains where the device of every output segments. A worker sends
+/// packets of a flow merged anyhow, so on the userspace path it gains always, unless a limit or
+/// `fragment` judges packets one by one.
+fn all_gain(ingress: Ifindex, table: &Table, segments: impl Fn(Ifindex) -> bool) -> bool {
     let routes = table.routes.iter();
-    let routes =
-        routes.filter(|(key, route)| key.ingress == ingress && route.path == table::Path::Kernel);
-    let egress: BTreeSet<Ifindex> = routes
-        .flat_map(|(_, route)| &route.outputs)
-        .filter_map(|output| match &output.state {
-            OutputState::Up(egress) => Some(egress.interface),
-            OutputState::Down(_) => None,
-        })
-        .collect();
-    let segments = |index: &Ifindex| {
-        let link = host.interfaces.get(index);
-        link.is_some_and(|link| is_active(&link.name, SEGMENT))
+    let mut routes = routes
+        .filter(|(key, _)| key.ingress == ingress)
+        .map(|(_, route)| route)
+        .filter(|route| egresses(route).next().is_some())
+        .peekable();
+    let gains = |route: &Route| match route.path {
+        table::Path::Kernel => egresses(route).all(|egress| segments(egress.interface)),
+        table::Path::Userspace => {
+            let limits = route.outputs.iter().map(|output| &output.limit);
+            let limited = limits.chain([&route.limit]).any(Option::is_some);
+            !limited && egresses(route).all(|egress| !egress.fragment)
+        }
     };
-    !egress.is_empty() && egress.iter().all(segments)
+    routes.peek().is_some() && routes.all(gains)
+}
+
+/// Where the outputs that are up send.
+fn egresses(route: &Route) -> impl Iterator<Item = &Egress> {
+    let states = route.outputs.iter().map(|output| &output.state);
+    states.filter_map(|state| match state {
+        OutputState::Up(egress) => Some(egress),
+        OutputState::Down(_) => None,
+    })
 }
 
 fn is_active(interface: &str, feature: &str) -> bool {

@@ -67,7 +67,7 @@ pub enum Gro {
     Off,
     /// Turned on, and back on exit.
     On,
-    /// Turned on where every output can segment.
+    /// Turned on where all that is relayed from the interface gains by it.
     Auto,
 }
 

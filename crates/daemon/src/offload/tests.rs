@@ -1,0 +1,97 @@
+//! Which interfaces `auto` lets merge.
+
+use model::net::{Mac, Ports, Prefix};
+use model::table::{LinkHeader, LocalDelivery, Output, Path, RateLimit, RateUnit, RouteKey, Ttl};
+
+use super::*;
+
+const INGRESS: Ifindex = Ifindex(1);
+const SEGMENTS: Ifindex = Ifindex(2);
+const PLAIN: Ifindex = Ifindex(3);
+
+fn route(path: Path, egress: Ifindex) -> Route {
+    let group = Prefix::host("239.10.1.1".parse().unwrap());
+    let egress = Egress {
+        interface: egress,
+        link: LinkHeader::Group {
+            source: Mac([2, 0, 0, 0, 0, 1]),
+        },
+        mtu: 1500,
+        destination: group,
+        ports: Ports::single(6001),
+        source: None,
+        source_port: None,
+        ttl: Ttl::Keep,
+        dscp: None,
+        fragment: false,
+    };
+    Route {
+        rule: "a".into(),
+        path,
+        local: LocalDelivery::Auto,
+        inspect: None,
+        limit: None,
+        outputs: vec![Output {
+            index: 0,
+            to: "239.10.1.1%veth2:6001".into(),
+            state: OutputState::Up(egress),
+            limit: None,
+        }],
+    }
+}
+
+fn merges(routes: impl IntoIterator<Item = Route>) -> bool {
+    let mut table = Table::default();
+    for (port, route) in (5001..).zip(routes) {
+        let key = RouteKey {
+            ingress: INGRESS,
+            groups: Prefix::host("239.1.1.1".parse().unwrap()),
+            ports: Ports::single(port),
+            source: None,
+        };
+        table.routes.insert(key, route);
+    }
+    all_gain(INGRESS, &table, |index| index == SEGMENTS)
+}
+
+#[test]
+fn the_kernel_path_gains_where_every_output_segments() {
+    assert!(merges([route(Path::Kernel, SEGMENTS)]));
+    assert!(!merges([
+        route(Path::Kernel, SEGMENTS),
+        route(Path::Kernel, PLAIN)
+    ]));
+}
+
+#[test]
+fn the_userspace_path_gains_whatever_its_outputs_are() {
+    assert!(merges([route(Path::Userspace, PLAIN)]));
+    assert!(!merges([
+        route(Path::Userspace, PLAIN),
+        route(Path::Kernel, PLAIN)
+    ]));
+}
+
+#[test]
+fn packets_that_are_judged_one_by_one_come_one_by_one() {
+    let mut limited = route(Path::Userspace, PLAIN);
+    limited.limit = Some(RateLimit {
+        unit: RateUnit::Packets,
+        rate: 100,
+        burst: 10,
+    });
+    assert!(!merges([limited]));
+    let mut cut = route(Path::Userspace, PLAIN);
+    if let OutputState::Up(egress) = &mut cut.outputs[0].state {
+        egress.fragment = true;
+    }
+    assert!(!merges([cut]));
+}
+
+#[test]
+fn an_interface_without_a_working_output_is_left_alone() {
+    assert!(!merges([]));
+    let mut down = route(Path::Userspace, PLAIN);
+    down.outputs[0].state = OutputState::Down(table::DownReason::InterfaceMissing);
+    assert!(!merges([down]));
+}
