@@ -50,8 +50,6 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     if let Err(error) = sys::capability::raise_descriptor_limit() {
         tracing::warn!(%error, "cannot raise the limit of open descriptors");
     }
-    // Where it may not, workers do with their share of the core, and say so.
-    let _ = sys::capability::permit_real_time();
     sys::capability::raise_locked_memory_limit();
     if let Err(error) = sys::capability::keep_needed() {
         tracing::warn!(%error, "cannot give up capabilities");

@@ -2,7 +2,7 @@
 //! feeds and replaces.
 //!
 //! Supervisor side: this file, `process`, `taps`, `filter`, `slots`. Worker side: `worker`,
-//! `pace`, `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `health`, `ledger`. Between them:
+//! `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `health`, `ledger`. Between them:
 //! `handover`, `shared`.
 
 mod cut;
@@ -12,7 +12,6 @@ mod health;
 mod ledger;
 mod limits;
 mod lookup;
-mod pace;
 mod pool;
 mod process;
 mod receive;

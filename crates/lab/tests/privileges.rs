@@ -25,9 +25,6 @@ const OUTPUT: &str = "239.10.1.1%veth2:6001";
 
 /// NET_ADMIN 12, NET_RAW 13, PERFMON 38, BPF 39.
 const NEEDED: &str = "000000c000003000";
-/// And SYS_NICE 23.
-const NEEDED_AND_NICE: &str = "000000c000803000";
-const NICE: &str = "0000000000800000";
 const NONE: &str = "0000000000000000";
 const CAPABILITIES: &str = "cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon";
 /// `nobody`, who owns nothing.
@@ -104,13 +101,7 @@ fn every_process_holds_only_the_capabilities_it_needs() {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path("userspace")).unwrap();
     daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
-    // SYS_NICE only where the limit that workers need instead could not be raised.
-    let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.id())).unwrap();
-    let limit = { limits.lines() }.find_map(|line| line.strip_prefix("Max realtime priority"));
-    match limit.unwrap().split_whitespace().next() {
-        Some("0") => holds_only_what_it_needs(daemon.id(), NEEDED_AND_NICE, NICE),
-        _ => holds_only_what_it_needs(daemon.id(), NEEDED, NONE),
-    }
+    holds_only_what_it_needs(daemon.id(), NEEDED, NONE);
 }
 
 #[test]

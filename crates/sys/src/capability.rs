@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "signal dispositions and real-time priorities are set through unsafe calls"
+    reason = "signal dispositions are set through an unsafe call"
 )]
 
 use std::io;
@@ -13,12 +13,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal};
 use nix::unistd::Pid;
 
-/// The lowest priority of `SCHED_RR` (sched(7)).
-const LOWEST_REAL_TIME: libc::c_int = 1;
-/// Longest a thread with a real-time priority may run without a wait, in microseconds
-/// (`RLIMIT_RTTIME`, getrlimit(2)): such a thread is broken and would hold up its whole core.
-const REAL_TIME_US: u64 = 1_000_000;
-
 /// Gives up every capability for good: permitted, effective, inheritable and ambient sets are
 /// cleared, the bounding set where allowed, and no program run later can gain any.
 ///
@@ -26,7 +20,7 @@ const REAL_TIME_US: u64 = 1_000_000;
 /// The system call's.
 pub fn renounce_all() -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
-    empty_bounding_set(None);
+    empty_bounding_set();
     for set in [
         CapSet::Ambient,
         CapSet::Inheritable,
@@ -49,23 +43,19 @@ const NEEDED: [(Capability, &str); 3] = [
 const USEFUL: [Capability; 1] = [Capability::CAP_PERFMON];
 
 /// Gives up for good what the daemon does not need after start-up. It holds for threads and
-/// processes started from here on, so it comes before the first of them. Where
-/// [`permit_real_time`] failed, CAP_SYS_NICE stays, for the daemon and in the bounding set: it
-/// allows the same. Otherwise the bounding set is empty, and a program that root runs begins with
-/// nothing at all.
+/// processes started from here on, so it comes before the first of them. The bounding set is empty
+/// then, and a program that root runs begins with nothing at all.
 ///
 /// # Errors
 /// The system call's.
 pub fn keep_needed() -> io::Result<()> {
-    let instead = (!may_take_real_time()).then_some(Capability::CAP_SYS_NICE);
     let keep: CapsHashSet = NEEDED
         .iter()
         .map(|(needed, _)| *needed)
         .chain(USEFUL)
-        .chain(instead)
         .collect();
     nix::sys::prctl::set_no_new_privs()?;
-    empty_bounding_set(instead);
+    empty_bounding_set();
     let has = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
     let keep = has.intersection(&keep).copied().collect();
     let none = CapsHashSet::new();
@@ -82,11 +72,9 @@ pub fn keep_needed() -> io::Result<()> {
 
 /// Needs CAP_SETPCAP. Without it the set stays, and no-new-privileges keeps it from mattering: a
 /// program gets nothing that whoever runs it does not hold (`cap_bprm_creds_from_file`).
-fn empty_bounding_set(but: Option<Capability>) {
+fn empty_bounding_set() {
     for capability in caps::all() {
-        if Some(capability) != but {
-            let _ = caps::drop(None, CapSet::Bounding, capability);
-        }
+        let _ = caps::drop(None, CapSet::Bounding, capability);
     }
 }
 
@@ -123,46 +111,6 @@ pub fn ignore_termination() -> io::Result<()> {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { nix::sys::signal::signal(signal, SigHandler::SigIgn) }?;
-    }
-    Ok(())
-}
-
-/// Lets this process and its children take the lowest real-time priority, whatever capabilities
-/// they keep.
-///
-/// # Errors
-/// `EPERM` without `CAP_SYS_RESOURCE` where the limit is lower.
-pub fn permit_real_time() -> io::Result<()> {
-    if may_take_real_time() {
-        return Ok(());
-    }
-    let (_, most) = getrlimit(Resource::RLIMIT_RTPRIO)?;
-    let wanted = LOWEST_REAL_TIME as u64;
-    Ok(setrlimit(
-        Resource::RLIMIT_RTPRIO,
-        wanted,
-        most.max(wanted),
-    )?)
-}
-
-fn may_take_real_time() -> bool {
-    getrlimit(Resource::RLIMIT_RTPRIO).is_ok_and(|(soft, _)| soft >= LOWEST_REAL_TIME as u64)
-}
-
-/// Gives the calling thread the lowest real-time priority, above all that has none. The kernel ends
-/// the process if a thread of it then keeps its core for a second without ever waiting.
-///
-/// # Errors
-/// `EPERM` unless [`permit_real_time`] or a capability allows it; also in a cgroup without
-/// real-time bandwidth.
-pub fn take_real_time() -> io::Result<()> {
-    setrlimit(Resource::RLIMIT_RTTIME, REAL_TIME_US, REAL_TIME_US)?;
-    let priority = libc::sched_param {
-        sched_priority: LOWEST_REAL_TIME,
-    };
-    // SAFETY: the kernel reads the parameters, which live during the call; 0 is the calling thread.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority) } < 0 {
-        return Err(io::Error::last_os_error());
     }
     Ok(())
 }

@@ -26,7 +26,6 @@ use super::handover::{self, Channel, FromWorker, TableChange, ToWorker, ring_siz
 use super::health::Watches;
 use super::limits::{Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
-use super::pace::{Next, Pace};
 use super::receive::{Arrival, LargeBuffers, Place, Tap};
 use super::rewrite::CompiledRoute;
 use super::runs::{BATCH, Matched, Source};
@@ -90,12 +89,7 @@ fn run() -> Result<(), Error> {
     if let Err(error) = sys::capability::pin_to_cpu(cpu) {
         tracing::warn!("worker: cannot be pinned to core {cpu}: {error}");
     }
-    let real_time = sys::capability::take_real_time();
-    if let Err(error) = &real_time {
-        tracing::info!("worker: no real-time priority, overload costs more: {error}");
-    }
-    let pace = Pace::new(real_time.is_ok());
-    let mut worker = Worker::new(channel, shared, pace)?;
+    let mut worker = Worker::new(channel, shared)?;
     sys::capability::renounce_all().map_err(system("giving up capabilities"))?;
     // A kernel without the means is no reason not to forward.
     if let Err(error) = sys::fence::close() {
@@ -130,7 +124,6 @@ struct Worker {
     large: LargeBuffers,
     table: ActiveTable,
     waiter: Waiter,
-    pace: Pace,
     fragments: Memory,
     watches: Watches,
 }
@@ -162,7 +155,7 @@ struct Tally {
 }
 
 impl Worker {
-    fn new(channel: Channel, shared: Shared, pace: Pace) -> Result<Self, Error> {
+    fn new(channel: Channel, shared: Shared) -> Result<Self, Error> {
         let nonblocking = channel.stream().set_nonblocking(true);
         nonblocking.map_err(system("the control socket"))?;
         Ok(Self {
@@ -173,7 +166,6 @@ impl Worker {
             large: LargeBuffers::default(),
             table: ActiveTable::default(),
             waiter: Waiter::default(),
-            pace,
             fragments: Memory::default(),
             watches: Watches::default(),
         })
@@ -188,11 +180,8 @@ impl Worker {
                 for tap in 0..self.taps.len() {
                     taken += self.batch(tap).map_err(system("sending"))?;
                 }
-                match self.pace.after(taken, sys::clock::monotonic_ns) {
-                    Next::Turn => {}
-                    Next::Rest(time) => std::thread::sleep(time),
-                    Next::Wait if self.wait()? => break,
-                    Next::Wait => {}
+                if taken == 0 && self.wait()? {
+                    break;
                 }
             }
         }
