@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -14,6 +15,9 @@ use crate::namespace::Namespace;
 use crate::process::Process;
 use crate::topology::EGRESS_INDEX;
 use crate::wait;
+
+/// How long smcrouted gets: 10,000 routes are more than it can set in [`wait::PATIENCE`].
+const MANY_ROUTES: Duration = Duration::from_secs(40);
 
 /// One socat per output, as its manual has it: `UDP4-RECV` to `UDP4-DATAGRAM`. All copies of one
 /// stream share the port, and each process gets every datagram (`reuseaddr`).
@@ -113,7 +117,7 @@ pub(super) fn kernel_routing(bed: &Bed, plan: Plan) -> Result<Running> {
         let process = Process::start(command)?;
         held.push((process, directory));
         // A copy to fewer than two hops away would die of its TTL; the sender uses 16.
-        wait::until("smcrouted has its routes", || {
+        wait::until_within(MANY_ROUTES, "smcrouted has its routes", || {
             let routes = relay.read_proc_net(table).unwrap_or_default();
             routes.lines().skip(1).count() >= usize::from(plan.streams)
         })
