@@ -33,6 +33,24 @@ struct payload {
 	__u32 ts;	/* offset of the first MPEG-TS packet */
 };
 
+/* Copies bytes of the frame: straight where they lie in the first buffer, as most do, for the helper
+ * costs as much as what is done with them.
+ */
+static __always_inline bool peek(struct __sk_buff *skb, __u32 at, __u8 *to, const __u32 length)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	if (likely(at <= L4_MASK)) {
+		void *from = data + (at & L4_MASK);
+
+		if (likely(from + length <= end)) {
+			__builtin_memcpy(to, from, length);
+			return true;
+		}
+	}
+	return bpf_skb_load_bytes(skb, at, to, length) == 0;
+}
+
 static __always_inline void note_arrival(struct health *h, __u64 now)
 {
 	__u64 epoch = now >> EPOCH_SHIFT;
@@ -183,7 +201,7 @@ static long ts_packet(__u32 i, struct payload *y)
 	struct health *h = y->h;
 	__u32 pid, adaptation, counter;
 
-	if (bpf_skb_load_bytes(y->skb, y->ts + i * TS_PACKET, header, TS_LOOKED_AT))
+	if (!peek(y->skb, y->ts + i * TS_PACKET, header, TS_LOOKED_AT))
 		return 1;
 	h->ts_packets++;
 	if (unlikely(header[0] != TS_SYNC)) {
@@ -237,12 +255,11 @@ static __always_inline void ts_in_rtp(struct payload *y, __u32 offset, __u32 len
 	__u8 word[4] = {};
 
 	if (unlikely(header[0] & 0x10)) {
-		if (at + 4 > length || bpf_skb_load_bytes(y->skb, offset + at, word, 4))
+		if (at + 4 > length || !peek(y->skb, offset + at, word, 4))
 			return;
 		at += 4 + ((__u32)word[2] << 8 | word[3]) * 4;
 	}
-	if (at >= length || (length - at) % TS_PACKET ||
-	    bpf_skb_load_bytes(y->skb, offset + at, word, 1))
+	if (at >= length || (length - at) % TS_PACKET || !peek(y->skb, offset + at, word, 1))
 		return;
 	ts(y, offset + at, length - at, word[0]);
 }
@@ -258,7 +275,7 @@ static long inspect_segment(__u32 i, struct payload *y)
 		return 1;
 	if (length > y->segment)
 		length = y->segment;
-	if (length < RTP_HEADER || bpf_skb_load_bytes(y->skb, offset, header, RTP_HEADER))
+	if (length < RTP_HEADER || !peek(y->skb, offset, header, RTP_HEADER))
 		goto unrecognised;
 	if (content != CONTENT_RTP && ts(y, offset, length, header[0]))
 		return 0;

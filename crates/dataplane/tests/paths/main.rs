@@ -110,6 +110,12 @@ fn the_kernel_path_finds_what_the_reference_finds_in_streams() {
 }
 
 #[test]
+#[ignore = "prints times; run with --ignored --nocapture on an idle machine"]
+fn the_cost_of_looking_at_packets_on_the_kernel_path() {
+    kernel::with_relay("cost", health::print_cost);
+}
+
+#[test]
 fn the_userspace_path_finds_what_the_reference_finds_in_streams() {
     userspace::with_relay("user-health", health::demand);
 }

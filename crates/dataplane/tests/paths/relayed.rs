@@ -118,6 +118,19 @@ impl<'a> Relay<'a> {
         outcome.unwrap_or_else(|error| panic!("{packet:?}: {error}"))
     }
 
+    /// The same where nothing leaves, so nothing has to be collected.
+    pub(crate) fn test_run_alone(&self, packet: &Packet) -> Outcome {
+        let input = Input {
+            frame: &packet.frame,
+            ifindex: self.bed.index(INGRESS).0,
+            gso_size: 0,
+            gso_segments: 1,
+            repeat: 1,
+        };
+        let outcome = self.dataplane.test_run(input);
+        outcome.unwrap_or_else(|error| panic!("{packet:?}: {error}"))
+    }
+
     /// Ends the dataplane.
     pub(crate) fn close(self, how: Close) {
         self.dataplane.close(how).expect("the dataplane ends");
