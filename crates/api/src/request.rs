@@ -16,7 +16,11 @@ pub const RULES_MAX: usize = 20_000;
 #[serde(deny_unknown_fields)]
 pub struct RuleList {
     /// Generation of the running set: what the daemon says it is, or what the client insists on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole"
+    )]
     pub generation: Option<u64>,
     /// The rules in their order, at most 20,000.
     #[serde(deserialize_with = "not_too_many")]
@@ -28,7 +32,11 @@ pub struct RuleList {
 #[serde(deny_unknown_fields)]
 pub struct Transaction {
     /// Generation the change was made for; refused as `conflict` when the set is another by now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole"
+    )]
     pub generation: Option<u64>,
     /// Rules to put behind the rest, at most 20,000; one whose name is in `remove` replaces that
     /// rule.
@@ -82,6 +90,28 @@ where
     deserializer.deserialize_seq(List(std::marker::PhantomData))
 }
 
+/// JSON knows one kind of number: 7.0 is as whole as 7.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Integer(u64),
+        Float(f64),
+    }
+    const LARGEST: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    let wrong = || D::Error::custom("a generation is a whole number, 0 or more");
+    match Option::<Number>::deserialize(deserializer).map_err(|_| wrong())? {
+        None => Ok(None),
+        Some(Number::Integer(number)) => Ok(Some(number)),
+        Some(Number::Float(number))
+            if number.fract() == 0.0 && (0.0..=LARGEST).contains(&number) =>
+        {
+            Ok(Some(number as u64))
+        }
+        Some(Number::Float(_)) => Err(wrong()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +130,20 @@ mod tests {
             serde_json::from_str::<Transaction>("{}").unwrap(),
             Transaction::default()
         );
+    }
+
+    #[test]
+    fn a_generation_is_whole_however_it_is_written() {
+        let generation = |text: &str| {
+            let body = format!("{{\"generation\":{text}}}");
+            serde_json::from_str::<Transaction>(&body).map(|transaction| transaction.generation)
+        };
+        assert_eq!(generation("7").unwrap(), Some(7));
+        assert_eq!(generation("7.0").unwrap(), Some(7));
+        assert_eq!(generation("null").unwrap(), None);
+        for wrong in ["7.5", "-1", "-1.0", "\"7\"", "1e30"] {
+            let error = generation(wrong).unwrap_err().to_string();
+            assert!(error.contains("whole number"), "{wrong}: {error}");
+        }
     }
 }
