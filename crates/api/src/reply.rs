@@ -88,6 +88,10 @@ pub struct InputStats {
     /// Why it is not joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether its interface merges packets before they are relayed, and why; only where the
+    /// configuration asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merging: Option<String>,
 }
 
 /// Packets and bytes; bytes are UDP payload.

@@ -19,6 +19,11 @@ const MERGE: &str = "rx-udp-gro-forwarding";
 /// Segmentation of what was merged, by the device.
 const SEGMENT: &str = "tx-udp-segmentation";
 
+/// One stream to one output on one core, 1024 bytes, veth, Linux 6.18: 1.4 to 1.8 times what a bare
+/// redirect of single packets passes, medians of interleaved trials without and with
+/// `gro_flush_timeout` = 50 us.
+const GAIN: &str = "measured, one core then passes 1.4 to 1.8 times the packets";
+
 /// Interfaces that this daemon switched.
 #[derive(Debug)]
 pub(crate) struct Offload {
@@ -37,27 +42,48 @@ impl Offload {
         }
     }
 
-    /// Switches on what is wanted, and back what is not wanted any more.
-    pub(crate) fn settle(&mut self, wanted: &BTreeSet<String>) {
+    /// Switches on what is wanted, and back what is not wanted any more; says of each interface that
+    /// the configuration names what it does now, and why.
+    pub(crate) fn settle(
+        &mut self,
+        judged: &BTreeMap<Ifindex, Judgement>,
+    ) -> BTreeMap<Ifindex, String> {
         let before = self.switched.clone();
-        for interface in wanted {
+        let mut said = BTreeMap::new();
+        for (index, judgement) in judged {
+            let interface = &judgement.interface;
             // What is on and not ours is the operator's; what is ours may be another device now.
-            if !is_active(interface, MERGE) && switch(interface, true) {
-                self.switched.insert(interface.clone());
+            let mut text = match (judgement.merge, is_active(interface, MERGE)) {
+                (true, _) => format!("on: {}", judgement.reason),
+                (false, true) if !before.contains(interface) => {
+                    format!("on: somebody else switched {MERGE} on")
+                }
+                (false, _) => format!("off: {}", judgement.reason),
+            };
+            if judgement.merge && !is_active(interface, MERGE) {
+                if switch(interface, true) {
+                    self.switched.insert(interface.clone());
+                } else {
+                    text = format!("off: the device refuses {MERGE}");
+                }
             }
+            said.insert(*index, text);
         }
-        for interface in before.difference(wanted) {
+        let wanted = judged.values().filter(|judgement| judgement.merge);
+        let wanted: BTreeSet<&String> = wanted.map(|judgement| &judgement.interface).collect();
+        for interface in before.iter().filter(|ours| !wanted.contains(ours)) {
             switch(interface, false);
             self.switched.remove(interface);
         }
         if before != self.switched {
             self.save();
         }
+        said
     }
 
     /// Switches everything back.
     pub(crate) fn close(mut self) {
-        self.settle(&BTreeSet::new());
+        self.settle(&BTreeMap::new());
         let _ = fs::remove_file(&self.record);
     }
 
@@ -69,46 +95,97 @@ impl Offload {
     }
 }
 
-/// The interfaces that should merge: `on` whatever follows, `auto` where all that is relayed from
-/// there gains by it.
-pub(crate) fn wanted(
+/// Whether an interface should merge, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    interface: String,
+    merge: bool,
+    reason: String,
+}
+
+/// Judges the interfaces that the configuration names: `on` merges whatever follows, `auto` where
+/// all that is relayed from there gains by it.
+pub(crate) fn judge(
     settings: &BTreeMap<String, InterfaceSettings>,
     host: &Host,
     table: &Table,
-) -> BTreeSet<String> {
-    let segments = |index| {
-        let link = host.interfaces.get(&index);
-        link.is_some_and(|link| is_active(&link.name, SEGMENT))
-    };
+) -> BTreeMap<Ifindex, Judgement> {
+    let name = |index| host.interfaces.get(&index).map(|link| link.name.as_str());
+    let segments = |index| name(index).is_some_and(|name| is_active(name, SEGMENT));
     let asked = settings
         .iter()
         .filter(|(_, settings)| settings.gro != Gro::Off);
     let present = asked.filter_map(|(name, settings)| Some((host.by_name(name)?, settings.gro)));
-    present
-        .filter(|(link, gro)| *gro == Gro::On || all_gain(link.index, table, segments))
-        .map(|(link, _)| link.name.clone())
-        .collect()
+    let judged = present.map(|(link, gro)| {
+        let obstacle = match gro {
+            Gro::On => None,
+            _ => obstacle(link.index, table, segments),
+        };
+        let reason = match (gro, &obstacle) {
+            (Gro::On, _) => "the configuration says so".to_owned(),
+            (_, None) => format!("all that is relayed from here gains by it; {GAIN}"),
+            (_, Some(Obstacle::NothingRelayed)) => "no output of its rules is up".to_owned(),
+            (_, Some(Obstacle::Device(index))) => format!(
+                "{} does not segment ({SEGMENT} is off): the CPU would split what was merged, \
+                 once for each copy",
+                name(*index).unwrap_or_default()
+            ),
+            (_, Some(Obstacle::Rule(rule))) => format!(
+                "rule {rule:?} judges packets one by one in user space (a limit or fragment=yes)"
+            ),
+        };
+        let judgement = Judgement {
+            interface: link.name.clone(),
+            merge: obstacle.is_none(),
+            reason,
+        };
+        (link.index, judgement)
+    });
+    judged.collect()
+}
+
+/// What speaks against merging.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// Nothing is relayed from there.
+    NothingRelayed,
+    /// A device that does not segment.
+    Device(Ifindex),
+    /// A rule that judges packets one by one.
+    Rule(String),
 }
 
 /// On the kernel path merging gains where the device of every output segments. A worker sends
 /// packets of a flow merged anyhow, so on the userspace path it gains always, unless a limit or
 /// `fragment` judges packets one by one.
-fn all_gain(ingress: Ifindex, table: &Table, segments: impl Fn(Ifindex) -> bool) -> bool {
+fn obstacle(
+    ingress: Ifindex,
+    table: &Table,
+    segments: impl Fn(Ifindex) -> bool,
+) -> Option<Obstacle> {
     let routes = table.routes.iter();
     let mut routes = routes
         .filter(|(key, _)| key.ingress == ingress)
         .map(|(_, route)| route)
         .filter(|route| egresses(route).next().is_some())
         .peekable();
-    let gains = |route: &Route| match route.path {
-        table::Path::Kernel => egresses(route).all(|egress| segments(egress.interface)),
+    if routes.peek().is_none() {
+        return Some(Obstacle::NothingRelayed);
+    }
+    // Few devices have many routes between them.
+    let mut asked: BTreeMap<Ifindex, bool> = BTreeMap::new();
+    routes.find_map(|route| match route.path {
+        table::Path::Kernel => egresses(route)
+            .map(|egress| egress.interface)
+            .find(|index| !*asked.entry(*index).or_insert_with(|| segments(*index)))
+            .map(Obstacle::Device),
         table::Path::Userspace => {
             let limits = route.outputs.iter().map(|output| &output.limit);
             let limited = limits.chain([&route.limit]).any(Option::is_some);
-            !limited && egresses(route).all(|egress| !egress.fragment)
+            let one_by_one = limited || egresses(route).any(|egress| egress.fragment);
+            one_by_one.then(|| Obstacle::Rule(route.rule.clone()))
         }
-    };
-    routes.peek().is_some() && routes.all(gains)
+    })
 }
 
 /// Where the outputs that are up send.

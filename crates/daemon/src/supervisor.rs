@@ -11,6 +11,7 @@ use std::time::Duration;
 use api::reply::Change;
 use dataplane::Close;
 use futures::FutureExt;
+use model::net::Ifindex;
 use model::ruleset::RuleSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -66,7 +67,11 @@ struct Supervisor {
     engine: Engine,
     joined: Joined,
     shelter: Shelter,
+    /// Whether much memory was freed since it was last given back.
+    untidy: bool,
     offload: Offload,
+    /// What interfaces that may merge packets do, and why.
+    merging: BTreeMap<Ifindex, String>,
     /// The configuration's rules as last read.
     configured: RuleSet,
     watch: Watch,
@@ -185,6 +190,9 @@ impl Supervisor {
             self.publish_joined();
         }
         block_in_place(|| self.shelter.update(&self.joined));
+        if std::mem::take(&mut self.untidy) {
+            block_in_place(sys::heap::trim);
+        }
         if let Ok(counters) = self.engine.counters().await {
             for worker in &counters.workers {
                 // One that was not seen before may have died before it was.

@@ -1,12 +1,13 @@
 //! What everybody may see of the daemon: one value, made anew with every change, so that no reader
 //! waits for the supervisor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::reply::{InputStats, State};
 use model::compile::{InputView, RuleView};
 use model::host::Host;
+use model::net::Ifindex;
 use model::ruleset::RuleSet;
 use model::table::Path;
 
@@ -46,16 +47,18 @@ pub(crate) struct OutputState {
 pub(crate) fn states(
     rules: &[Arc<RuleView>],
     joined: &Joined,
+    merging: &BTreeMap<Ifindex, String>,
     known: impl Fn(usize) -> Option<Arc<RuleState>>,
 ) -> Vec<Arc<RuleState>> {
     let state = |(place, rule): (usize, &Arc<RuleView>)| {
-        known(place).unwrap_or_else(|| Arc::new(rule_state(rule, joined)))
+        known(place).unwrap_or_else(|| Arc::new(rule_state(rule, joined, merging)))
     };
     rules.iter().enumerate().map(state).collect()
 }
 
-fn rule_state(rule: &RuleView, joined: &Joined) -> RuleState {
-    let inputs: Vec<InputStats> = rule.inputs.iter().map(|i| input(i, joined)).collect();
+fn rule_state(rule: &RuleView, joined: &Joined, merging: &BTreeMap<Ifindex, String>) -> RuleState {
+    let inputs = rule.inputs.iter().map(|i| input(i, joined, merging));
+    let inputs: Vec<InputStats> = inputs.collect();
     let outputs: Vec<OutputState> = rule
         .outputs
         .iter()
@@ -80,7 +83,7 @@ fn rule_state(rule: &RuleView, joined: &Joined) -> RuleState {
     }
 }
 
-fn input(view: &InputView, joined: &Joined) -> InputStats {
+fn input(view: &InputView, joined: &Joined, merging: &BTreeMap<Ifindex, String>) -> InputStats {
     let memberships = || view.joins.iter().flat_map(of_join);
     let all = !view.joins.is_empty() && memberships().all(|m| joined.holds(&m));
     let failures: BTreeSet<&str> = match all {
@@ -93,7 +96,16 @@ fn input(view: &InputView, joined: &Joined) -> InputStats {
         at: view.at.clone(),
         joined: all,
         reason,
+        merging: merges(view, merging),
     }
+}
+
+/// What the interfaces of an input do about merging, those that do the same together.
+fn merges(view: &InputView, merging: &BTreeMap<Ifindex, String>) -> Option<String> {
+    let said = view.interfaces.iter().filter_map(|link| merging.get(link));
+    let said: BTreeSet<&str> = said.map(String::as_str).collect();
+    let said: Vec<&str> = said.into_iter().collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// A rule is up if everything is, down if no input or no output works.
@@ -125,6 +137,7 @@ mod tests {
             at: "239.1.1.1%eth0:5001".to_owned(),
             joined: reason.is_none(),
             reason: reason.map(str::to_owned),
+            merging: None,
         }
     }
 

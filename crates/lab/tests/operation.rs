@@ -239,6 +239,52 @@ fn an_interface_that_merges_packets_is_put_back_at_the_end() {
 }
 
 #[test]
+fn packets_are_merged_where_every_output_segments_and_the_reason_is_shown() {
+    let chain = Chain::plain().unwrap();
+    let relay = &chain.relay;
+    let merges = || {
+        let features = relay.tool("ethtool", "-k veth1").unwrap();
+        features.contains("rx-udp-gro-forwarding: on")
+    };
+    let segment = |state: &str| {
+        let features = format!("-K veth2 tx on tx-udp-segmentation {state}");
+        relay.tool("ethtool", &features).unwrap();
+    };
+    segment("on");
+    let options = Options {
+        config: Some(config(&["a"]) + "[interface.veth1]\ngro = \"auto\"\n"),
+        ..Options::default()
+    };
+    let mut daemon = Daemon::start(relay, options).unwrap();
+    let reasons = |daemon: &Daemon| -> Vec<String> {
+        let rules = daemon.stats().unwrap().rules.into_iter();
+        let inputs = rules.flat_map(|rule| rule.inputs);
+        inputs.map(|input| input.merging.unwrap()).collect()
+    };
+    assert!(merges());
+    assert!(reasons(&daemon)[0].starts_with("on: all that is relayed from here gains"));
+
+    // Judged anew with every change, and told for the rules that stay as well.
+    segment("off");
+    daemon
+        .add("other", "239.1.9.9%veth1:5001", &["239.10.9.9%veth2:6001"])
+        .unwrap();
+    assert!(!merges());
+    let said = reasons(&daemon);
+    assert_eq!(said.len(), 2);
+    assert!(
+        said.iter()
+            .all(|text| text.starts_with("off: veth2 does not segment"))
+    );
+
+    segment("on");
+    daemon.mcr(&["remove", "other"]).unwrap();
+    assert!(merges());
+    daemon.stop(Signal::SIGTERM).unwrap();
+    assert!(!merges());
+}
+
+#[test]
 fn what_is_relayed_in_user_space_stays_out_of_the_hosts_stack() {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path("userspace")).unwrap();

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod descriptor;
 pub mod ethtool;
 pub mod fence;
+pub mod heap;
 pub mod membership;
 pub mod netns;
 pub mod packet_socket;

@@ -1,7 +1,7 @@
 //! The control API in front of a core that carries nothing out: rules are judged, compiled and
 //! remembered as in a daemon, but no host is touched. For fuzzers and tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -124,7 +124,12 @@ impl Rehearsal {
         self.view = View {
             generation: self.core.generation(),
             rules: Arc::clone(self.core.rules()),
-            states: view::states(self.core.views(), &Joined::default(), |_| None),
+            states: view::states(
+                self.core.views(),
+                &Joined::default(),
+                &BTreeMap::new(),
+                |_| None,
+            ),
             host: Arc::clone(self.core.host()),
         };
         Ok(change)

@@ -1,6 +1,6 @@
 //! Changes of rules and of the host, carried out whole or not at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::reply::Change;
@@ -97,7 +97,9 @@ impl Supervisor {
         let complete = !self.joined.is_incomplete();
         let leaves = step.leaves().filter(|_| complete).cloned();
         let kept = self.core.accept(step);
+        self.untidy |= kept.is_none();
         self.pending = None;
+        let mut merging = BTreeMap::new();
         block_in_place(|| {
             for link in came_back {
                 self.joined.rejoin(*link);
@@ -108,13 +110,15 @@ impl Supervisor {
             }
             self.shelter.update(&self.joined);
             let (host, table) = (self.core.host(), self.core.table());
-            let wanted = offload::wanted(self.core.interfaces(), host, table);
-            self.offload.settle(&wanted);
+            let judged = offload::judge(self.core.interfaces(), host, table);
+            merging = self.offload.settle(&judged);
             if self.core.generation() != before {
                 self.save();
             }
         });
-        let kept = kept.filter(|_| complete && !self.joined.is_incomplete());
+        let same = complete && !self.joined.is_incomplete() && merging == self.merging;
+        let kept = kept.filter(|_| same);
+        self.merging = merging;
         self.publish(kept.as_deref());
     }
 
@@ -137,7 +141,7 @@ impl Supervisor {
     fn publish(&mut self, kept: Option<&[Option<usize>]>) {
         let before = self.view.borrow().clone();
         let known = |place: usize| before.states.get(kept?.get(place).copied()??).cloned();
-        let states = view::states(self.core.views(), &self.joined, known);
+        let states = view::states(self.core.views(), &self.joined, &self.merging, known);
         self.show(states);
     }
 

@@ -74,6 +74,8 @@ pub(super) async fn start(
         joined,
         shelter,
         offload: Offload::open(instance.directory()),
+        merging: Default::default(),
+        untidy: true,
         configured: config.rules,
         watch,
         store,

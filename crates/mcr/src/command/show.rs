@@ -70,6 +70,9 @@ fn text(rule: &RuleDocument, stats: &RuleStats) -> String {
             (None, false) => "not joined".to_owned(),
         };
         line("input", format!("{}  {joined}", input.at));
+        if let Some(merging) = &input.merging {
+            line("  merging", merging.clone());
+        }
     }
     line("received", volume(stats.received));
     line("", rates(&stats.rates));

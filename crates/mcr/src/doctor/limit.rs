@@ -1,5 +1,6 @@
 //! Limits that are blamed for lost multicast, and the one that matters: the backlog behind veth.
 
+use super::repair::Repair;
 use super::scene::Scene;
 use super::{Finding, Severity};
 
@@ -60,11 +61,16 @@ fn backlog(scene: &Scene) -> Option<Finding> {
         widest.outputs.len(),
         widest.name
     );
+    let value = copies * 8;
     let finding = Finding::new(severity, "host", evidence);
-    Some(finding.remedy(format!(
-        "sysctl -w net.core.netdev_max_backlog={}",
-        copies * 8
-    )))
+    let finding = finding.remedy(format!("sysctl -w net.core.netdev_max_backlog={value}"));
+    Some(match shown {
+        Some(_) => finding.repair(Repair::Setting {
+            file: scene.setting_file("net/core/netdev_max_backlog"),
+            value: value.to_string(),
+        }),
+        None => finding,
+    })
 }
 
 fn io_uring(scene: &Scene) -> Option<Finding> {
