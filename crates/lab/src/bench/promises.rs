@@ -227,20 +227,28 @@ fn latency(cases: &Cases<'_>) -> Vec<Promise> {
             )
         }),
     };
-    vec![
-        below(
-            "added latency at half load, kernel path, p50",
-            "below kernel routing's p50",
-            figure("mcr-kernel", Figure::LatencyP50),
+    let mut all = Vec::new();
+    for (what, own) in [
+        ("added latency at half load, kernel path", "mcr-kernel"),
+        (
+            "added latency at half load, userspace path",
+            "mcr-userspace",
+        ),
+    ] {
+        all.push(below(
+            what,
+            "p50 below kernel routing's p50",
+            figure(own, Figure::LatencyP50),
             figure("kernel-routing", Figure::LatencyP50),
-        ),
-        below(
-            "the same, p99",
-            "a tenth of socat's p99",
-            figure("mcr-kernel", Figure::LatencyP99),
+        ));
+        all.push(below(
+            "the same",
+            "p99 below a tenth of socat's p99",
+            figure(own, Figure::LatencyP99),
             figure("socat", Figure::LatencyP99).map(|limit| limit / 10.0),
-        ),
-    ]
+        ));
+    }
+    all
 }
 
 fn scale(cases: &Cases<'_>) -> Vec<Promise> {
