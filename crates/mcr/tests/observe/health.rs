@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use api::reply::{RuleStats, State};
-use lab::process;
+use lab::{process, wait};
 
 use crate::bed::{Bed, INPUT, OUTPUT};
 
@@ -65,7 +65,11 @@ fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
         ] {
             assert!(shown.contains(part), "no {part:?} in {shown}");
         }
-        assert!(bed.daemon.log().contains("the stream is down: silent"));
+        // Events are told at the next look, at most half a second later.
+        wait::until("it is logged", || {
+            bed.daemon.log().contains("the stream is down: silent")
+        })
+        .unwrap();
     }
 }
 
