@@ -1,5 +1,6 @@
 //! The dataplane's thread: owns it, executes one command at a time, looks after it in between.
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ pub enum Error {
     /// The dataplane refused.
     #[error(transparent)]
     Dataplane(#[from] dataplane::Error),
+    /// There are too many open.
+    #[error("cannot duplicate a descriptor for the keeper: {0}")]
+    Descriptors(std::io::Error),
     /// The thread cannot be started.
     #[error("cannot start the dataplane's thread: {0}")]
     Thread(std::io::Error),
@@ -30,7 +34,13 @@ pub enum Error {
 
 type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+/// Labelled descriptors, see [`Dataplane::heirlooms`].
+pub(crate) type Heirlooms = Vec<(String, OwnedFd)>;
+
 enum Command {
+    Inherit(Heirlooms, Reply<()>),
+    Prepare(Box<Table>, Reply<()>),
+    Heirlooms(Reply<Heirlooms>),
     Sync(Box<Table>, Reply<()>),
     Apply(Box<TableDiff>, Vec<String>, Reply<()>),
     Counters(Reply<Counters>),
@@ -68,6 +78,22 @@ pub(crate) fn start(options: dataplane::Options) -> Result<(Engine, Support), Er
 }
 
 impl Engine {
+    /// Takes over what an earlier process left.
+    pub(crate) async fn inherit(&self, held: Heirlooms) -> Result<(), Error> {
+        self.ask(|reply| Command::Inherit(held, reply)).await
+    }
+
+    /// Starts what `table` needs; nothing is forwarded by it yet.
+    pub(crate) async fn prepare(&self, table: Table) -> Result<(), Error> {
+        self.ask(|reply| Command::Prepare(Box::new(table), reply))
+            .await
+    }
+
+    /// Duplicates of what the next process needs to take over.
+    pub(crate) async fn heirlooms(&self) -> Result<Heirlooms, Error> {
+        self.ask(Command::Heirlooms).await
+    }
+
     /// Makes the dataplane execute exactly `table`.
     pub(crate) async fn sync(&self, table: Table) -> Result<(), Error> {
         self.ask(|reply| Command::Sync(Box::new(table), reply))
@@ -108,6 +134,15 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
         let left = due.saturating_duration_since(Instant::now());
         match queue.recv_timeout(left) {
             // Whoever asked may have gone away; what was asked for is done all the same.
+            Ok(Command::Inherit(held, reply)) => {
+                let _ = reply.send(dataplane.inherit(held).map_err(Error::from));
+            }
+            Ok(Command::Prepare(table, reply)) => {
+                let _ = reply.send(dataplane.prepare(&table).map_err(Error::from));
+            }
+            Ok(Command::Heirlooms(reply)) => {
+                let _ = reply.send(dataplane.heirlooms().map_err(Error::Descriptors));
+            }
             Ok(Command::Sync(table, reply)) => {
                 let _ = reply.send(dataplane.sync(&table).map_err(Error::from));
             }

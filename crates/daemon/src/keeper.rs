@@ -1,8 +1,8 @@
 //! The keeper: a process that does nothing but hold descriptors, so that memberships outlive the
-//! supervisor and a snooping switch never sees a leave.
+//! supervisor and a snooping switch never sees a leave, and so that workers do not see its end.
 //!
-//! The supervisor stores duplicates of its membership sockets under labels and asks for them back
-//! after it was killed. The keeper interprets nothing, forwards nothing and ends when told to, or
+//! The supervisor stores duplicates of its membership sockets and of what its workers need under
+//! labels and asks for them back after it was killed. The keeper interprets nothing, forwards nothing and ends when told to, or
 //! when nobody has asked for its descriptors within a deadline after the supervisor went away.
 
 use std::collections::BTreeMap;

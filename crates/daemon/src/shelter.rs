@@ -1,13 +1,14 @@
-//! Where membership sockets outlive this process: the service manager's descriptor store or a
-//! keeper holds duplicates of them, and a record says what is joined through which. After a crash
-//! the next daemon takes both, so no switch ever sees a leave.
+//! Where descriptors outlive this process: the service manager's descriptor store or a keeper holds
+//! duplicates of membership sockets, and a record says what is joined through which. After a crash
+//! the next daemon takes both, so no switch ever sees a leave. With them go the counters of the
+//! userspace path and, at a keeper, the control sockets of its workers, which forward until then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sys::membership::Membership;
 
+use crate::engine::Heirlooms;
 use crate::keeper::Keeper;
 use crate::memberships::Joined;
 use crate::notify;
@@ -24,8 +26,12 @@ use crate::notify;
 /// How long a keeper may take to answer after it was started.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Labels of membership sockets in the manager's store, which may hold others.
+/// Labels of membership sockets in the manager's store.
 const LABEL: &str = "membership-";
+/// Labels of what the dataplane leaves.
+const DATAPLANE: &str = "userspace-";
+/// Those of them that are of no use to a manager: it ends every worker.
+const OF_WORKERS: [&str; 2] = ["control-", "process-"];
 
 /// Where the sockets are held.
 #[derive(Debug)]
@@ -37,6 +43,11 @@ pub(crate) struct Shelter {
     keeper: Option<Keeper>,
     stored: BTreeSet<u32>,
     revision: u64,
+    /// What the dataplane of an earlier run left, until it is asked for.
+    inherited: Heirlooms,
+    /// What the dataplane wants held, and the labels of what is held of it.
+    heirlooms: Heirlooms,
+    held: BTreeSet<String>,
 }
 
 /// Who holds them.
@@ -74,6 +85,9 @@ impl Shelter {
             keeper: None,
             stored: BTreeSet::new(),
             revision: 0,
+            inherited: Vec::new(),
+            heirlooms: Vec::new(),
+            held: BTreeSet::new(),
         };
         match home {
             Home::None => {}
@@ -95,8 +109,13 @@ impl Shelter {
         }
         if self.home == Home::Keeper && self.keeper.as_ref().is_none_or(Keeper::is_gone) {
             self.stored.clear();
+            self.held.clear();
             self.revision = 0;
             self.connect();
+        }
+        if let Err(error) = self.store_heirlooms() {
+            tracing::warn!(%error, "the keeper does not hold the workers; trying again");
+            self.keeper = None;
         }
         if self.revision == joined.set().revision() {
             return;
@@ -110,11 +129,57 @@ impl Shelter {
         }
     }
 
+    /// What the dataplane of an earlier run left; to be asked for once.
+    pub(crate) fn inherited(&mut self) -> Heirlooms {
+        std::mem::take(&mut self.inherited)
+    }
+
+    /// Takes what the dataplane wants held from now on; the next update brings it there.
+    pub(crate) fn take(&mut self, heirlooms: Heirlooms) {
+        self.heirlooms = heirlooms;
+        if self.home == Home::Manager {
+            let is_of_workers = |label: &str| OF_WORKERS.iter().any(|kind| label.starts_with(kind));
+            self.heirlooms.retain(|(label, _)| !is_of_workers(label));
+        }
+    }
+
+    /// Says whether workers go on when this process ends.
+    pub(crate) fn holds_workers(&self) -> bool {
+        let mut heirlooms = self.heirlooms.iter();
+        self.home == Home::Keeper
+            && self.keeper.as_ref().is_some_and(|keeper| !keeper.is_gone())
+            && heirlooms.all(|(label, _)| self.held.contains(label))
+    }
+
+    fn store_heirlooms(&mut self) -> io::Result<()> {
+        let heirlooms = std::mem::take(&mut self.heirlooms);
+        let done = self.settle_heirlooms(&heirlooms);
+        self.heirlooms = heirlooms;
+        done
+    }
+
+    fn settle_heirlooms(&mut self, heirlooms: &Heirlooms) -> io::Result<()> {
+        let mut unused = self.held.clone();
+        for (label, fd) in heirlooms {
+            if !unused.remove(label) {
+                self.hold(&format!("{DATAPLANE}{label}"), fd.as_fd())?;
+                self.held.insert(label.clone());
+            }
+        }
+        for label in unused {
+            self.let_go(&format!("{DATAPLANE}{label}"))?;
+            self.held.remove(&label);
+        }
+        Ok(())
+    }
+
     /// Has whoever holds them let go of the sockets; the memberships end.
     pub(crate) fn close(mut self) {
         if self.home == Home::Manager {
-            let held = self.stored.iter();
-            held.for_each(|number| notify::release(&format!("{LABEL}{number}")));
+            let memberships = self.stored.iter();
+            memberships.for_each(|number| notify::release(&format!("{LABEL}{number}")));
+            let held = self.held.iter();
+            held.for_each(|label| notify::release(&format!("{DATAPLANE}{label}")));
         }
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.quit();
@@ -125,10 +190,11 @@ impl Shelter {
 
     fn take_stored(&mut self, joined: &mut Joined) {
         let mut record = self.read_record();
-        for (label, socket) in notify::stored() {
-            let number = label.strip_prefix(LABEL).and_then(|text| text.parse().ok());
-            if let Some(number) = number {
-                self.adopt(joined, &mut record, number, socket);
+        for (label, fd) in notify::stored() {
+            if let Some(label) = label.strip_prefix(DATAPLANE) {
+                self.inherit(label, fd);
+            } else if let Some(number) = number(&label) {
+                self.adopt(joined, &mut record, number, fd);
             }
         }
     }
@@ -138,16 +204,24 @@ impl Shelter {
             return Ok(());
         };
         let mut record = self.read_record();
-        for (label, socket) in keeper.recall()? {
-            match label.parse() {
-                Ok(number) => self.adopt(joined, &mut record, number, socket),
-                Err(_) => keeper.release(&label)?,
+        for (label, fd) in keeper.recall()? {
+            if let Some(label) = label.strip_prefix(DATAPLANE) {
+                self.inherit(label, fd);
+            } else if let Some(number) = number(&label) {
+                self.adopt(joined, &mut record, number, fd);
+            } else {
+                keeper.release(&label)?;
             }
         }
         let memberships = joined.set().len();
         tracing::info!(memberships, "took memberships over from an earlier run");
         self.keeper = Some(keeper);
         Ok(())
+    }
+
+    fn inherit(&mut self, label: &str, fd: OwnedFd) {
+        self.inherited.push((label.to_owned(), fd));
+        self.held.insert(label.to_owned());
     }
 
     fn adopt(&mut self, joined: &mut Joined, record: &mut Record, number: u32, socket: OwnedFd) {
@@ -211,14 +285,14 @@ impl Shelter {
         let mut unused = self.stored.clone();
         for held in joined.set().sockets() {
             if !unused.remove(&held.number) {
-                self.hold(held.number, held.socket)?;
+                self.hold(&format!("{LABEL}{}", held.number), held.socket)?;
                 self.stored.insert(held.number);
             }
             let claims = held.memberships.iter().map(Claim::from).collect();
             record.0.insert(held.number, claims);
         }
         for number in unused {
-            self.let_go(number)?;
+            self.let_go(&format!("{LABEL}{number}"))?;
             self.stored.remove(&number);
         }
         let temporary = self.record.with_extension("json.new");
@@ -226,24 +300,29 @@ impl Shelter {
         fs::rename(&temporary, &self.record)
     }
 
-    fn hold(&mut self, number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    fn hold(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
         match (self.home, &mut self.keeper) {
-            (Home::Manager, _) => notify::store(&format!("{LABEL}{number}"), socket),
-            (_, Some(keeper)) => keeper.store(&number.to_string(), socket),
+            (Home::Manager, _) => notify::store(label, fd),
+            (_, Some(keeper)) => keeper.store(label, fd),
             (_, None) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
-    fn let_go(&mut self, number: u32) -> io::Result<()> {
+    fn let_go(&mut self, label: &str) -> io::Result<()> {
         match (self.home, &mut self.keeper) {
             (Home::Manager, _) => {
-                notify::release(&format!("{LABEL}{number}"));
+                notify::release(label);
                 Ok(())
             }
-            (_, Some(keeper)) => keeper.release(&number.to_string()),
+            (_, Some(keeper)) => keeper.release(label),
             (_, None) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
+}
+
+/// The number of a membership socket.
+fn number(label: &str) -> Option<u32> {
+    label.strip_prefix(LABEL)?.parse().ok()
 }
 
 impl From<&Membership> for Claim {

@@ -189,7 +189,7 @@ impl Supervisor {
             block_in_place(|| self.joined.settle(self.core.wanted()));
             self.publish_joined();
         }
-        block_in_place(|| self.shelter.update(&self.joined));
+        self.shelter_all().await;
         if std::mem::take(&mut self.untidy) {
             block_in_place(sys::heap::trim);
         }
@@ -204,7 +204,16 @@ impl Supervisor {
         }
     }
 
-    async fn stop(self, hands_over: bool) -> Result<(), DaemonError> {
+    /// Has memberships and workers held for the next daemon, as they are now.
+    async fn shelter_all(&mut self) {
+        match self.engine.heirlooms().await {
+            Ok(heirlooms) => self.shelter.take(heirlooms),
+            Err(error) => tracing::warn!(%error, "a crash would end the workers"),
+        }
+        block_in_place(|| self.shelter.update(&self.joined));
+    }
+
+    async fn stop(mut self, hands_over: bool) -> Result<(), DaemonError> {
         notify::stopping();
         if let Ok(counters) = self.engine.counters().await {
             let view = self.view.borrow().clone();
@@ -213,7 +222,12 @@ impl Supervisor {
         }
         if hands_over || self.options.keep_forwarding {
             block_in_place(|| self.write_down(Some(self.configured.to_documents())));
-            return Ok(self.engine.close(Close::KeepForwarding).await?);
+            self.shelter_all().await;
+            let how = match self.shelter.holds_workers() {
+                true => Close::HandOver,
+                false => Close::KeepForwarding,
+            };
+            return Ok(self.engine.close(how).await?);
         }
         let closed = self.engine.close(Close::Detach).await;
         self.store.remove();

@@ -11,6 +11,7 @@ pub mod userspace;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use bpf::link::Hook;
@@ -72,8 +73,10 @@ pub struct Support {
 pub enum Close {
     /// Everything is detached and removed.
     Detach,
-    /// The kernel path goes on without a process.
+    /// The kernel path goes on without a process; the userspace path's workers end.
     KeepForwarding,
+    /// Both paths go on: somebody holds [`Dataplane::heirlooms`].
+    HandOver,
 }
 
 /// Why the dataplane cannot do what it is asked to.
@@ -153,6 +156,47 @@ impl Dataplane {
             support,
             paths: BTreeMap::new(),
         })
+    }
+
+    /// Takes over from an earlier process what [`Dataplane::heirlooms`] gave it, before the first
+    /// [`Dataplane::sync`]: counters of the userspace path go on, and workers that outlived it
+    /// forward until then.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for the names of counters; everything else works without.
+    pub fn inherit(&mut self, held: Vec<(String, OwnedFd)>) -> Result<(), Error> {
+        match &mut self.userspace {
+            Some(userspace) => Ok(userspace.inherit(held)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts what `table` needs but opens nothing yet, so that the heirlooms of what will forward
+    /// can be held before it does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dataplane::sync`].
+    pub fn prepare(&mut self, table: &Table) -> Result<(), Error> {
+        self.check(table.routes.iter())?;
+        let mut set = table.routes.iter();
+        let needs_workers = set.any(|(_, route)| route.path == Path::Userspace);
+        match &mut self.userspace {
+            Some(userspace) if needs_workers => Ok(userspace.start()?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Descriptors that somebody has to hold, so that the userspace path outlives this process.
+    ///
+    /// # Errors
+    ///
+    /// When there are no descriptors left to duplicate them.
+    pub fn heirlooms(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let held = self.userspace.iter().flat_map(Userspace::heirlooms);
+        held.map(|(label, fd)| Ok((label, fd.try_clone_to_owned()?)))
+            .collect()
     }
 
     /// Says which paths are available.
@@ -275,8 +319,10 @@ impl Dataplane {
     ///
     /// When a pin cannot be removed.
     pub fn close(mut self, how: Close) -> Result<(), Error> {
-        if let Some(userspace) = self.userspace {
-            userspace.close();
+        match (self.userspace, how) {
+            (Some(userspace), Close::HandOver) => userspace.leave(),
+            (Some(userspace), _) => userspace.close(),
+            (None, _) => {}
         }
         if let (Some(kernel), Close::KeepForwarding) = (&mut self.kernel, how) {
             // Nobody relays any more what the shadows would go on consuming.

@@ -1,14 +1,16 @@
 //! The userspace path: AF_PACKET in, AF_PACKET out, in worker processes that the supervisor starts,
 //! feeds and replaces.
 //!
-//! Supervisor side: this file, `process`, `taps`, `filter`, `slots`. Worker side: `worker`,
-//! `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `health`, `ledger`. Between them:
-//! `handover`, `shared`.
+//! Supervisor side: this file, `process`, `taps`, `filter`, `slots`, `book`, `inheritance`. Worker
+//! side: `worker`, `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `health`, `ledger`.
+//! Between them: `handover`, `shared`.
 
+mod book;
 mod cut;
 mod filter;
 mod handover;
 mod health;
+mod inheritance;
 mod ledger;
 mod limits;
 mod lookup;
@@ -26,13 +28,16 @@ pub mod worker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use model::diff::TableDiff;
 use model::net::Prefix;
 use model::table::{OutputState, Path, Route, RouteKey, Table};
 
 use crate::counters::Counters;
+use book::Book;
 use handover::{CountedRoute, TableChange};
+use inheritance::{Inheritance, Label};
 use pool::Pool;
 use slots::Slots;
 
@@ -89,6 +94,8 @@ pub struct Userspace {
     slots: Slots,
     table: Table,
     counted: BTreeMap<RouteKey, CountedRoute>,
+    /// The book's memory, once there is one.
+    book: Option<OwnedFd>,
 }
 
 /// The interfaces the path listens on, with the groups wanted there, and those it sends by.
@@ -120,7 +127,35 @@ impl Userspace {
             slots: Slots::default(),
             table: Table::default(),
             counted: BTreeMap::new(),
+            book: None,
         })
+    }
+
+    /// Takes over from an earlier supervisor, before the first change: counters go on, and workers
+    /// that outlived it forward until the first change or [`Userspace::sync`] is done.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no memory to write names down in; the path works without.
+    pub fn inherit(&mut self, held: Vec<(String, OwnedFd)>) -> Result<(), Error> {
+        let inherited = Inheritance::sort(held);
+        self.pool.inherit(inherited.regions, inherited.predecessors);
+        let (fd, book) = match inherited.book {
+            Some(book) => book,
+            None => Book::create().map_err(|source| Error::System {
+                what: "making shared memory",
+                source,
+            })?,
+        };
+        self.slots.keep(book);
+        self.book = Some(fd);
+        Ok(())
+    }
+
+    /// Descriptors that somebody is to hold, under these labels, for [`Userspace::inherit`].
+    pub fn heirlooms(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+        let book = self.book.iter().map(|fd| (Label::Book, fd.as_fd()));
+        let all = book.chain(self.pool.heirlooms());
+        all.map(|(label, fd)| (label.to_string(), fd))
     }
 
     /// Makes the path execute exactly its own routes of `table`.
@@ -130,7 +165,17 @@ impl Userspace {
     pub fn sync(&mut self, table: &Table) -> Result<(), Error> {
         let mut own = table.clone();
         own.routes.retain(|_, route| route.path == Path::Userspace);
-        self.apply(&TableDiff::between(&self.table, &own))
+        self.apply(&TableDiff::between(&self.table, &own))?;
+        self.pool.take_over();
+        Ok(())
+    }
+
+    /// Starts the workers unless they run.
+    ///
+    /// # Errors
+    /// [`Error::Start`].
+    pub fn start(&mut self) -> Result<(), Error> {
+        self.pool.start()
     }
 
     /// Makes sure that a change can be applied: that its counters fit and its workers run.
@@ -186,6 +231,11 @@ impl Userspace {
     /// Forwards what has arrived and ends the workers.
     pub fn close(self) {
         self.pool.end();
+    }
+
+    /// Leaves the workers to the next supervisor; whoever holds the heirlooms keeps them going.
+    pub fn leave(self) {
+        self.pool.leave();
     }
 
     /// Takes the change over into the supervisor's own table and names the counters.

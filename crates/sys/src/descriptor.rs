@@ -203,6 +203,20 @@ impl ProcessHandle {
     }
 }
 
+impl From<OwnedFd> for ProcessHandle {
+    /// Takes over a pidfd that another process opened.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
+impl AsFd for ProcessHandle {
+    /// Becomes readable when the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};

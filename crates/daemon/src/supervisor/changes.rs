@@ -88,7 +88,12 @@ impl Supervisor {
             self.core.accept_cleared(renewed);
         }
         let (diff, gone) = (step.parts.diff.clone(), step.gone.clone());
-        self.engine.apply(diff, gone).await
+        self.engine.apply(diff, gone).await?;
+        // The first route of the userspace path has started workers.
+        if let Ok(heirlooms) = self.engine.heirlooms().await {
+            self.shelter.take(heirlooms);
+        }
+        Ok(())
     }
 
     /// Everything that follows once the dataplane has the table.

@@ -137,9 +137,12 @@ impl Supervisor {
         let step = block_in_place(|| self.core.step(rules, host, &BTreeSet::new()));
         // Joined before anything is forwarded and before anything of an earlier run is left.
         block_in_place(|| self.joined.settle(step.joins()));
-        self.engine
-            .sync(step.table().cloned().unwrap_or_default())
-            .await?;
+        let table = step.table().cloned().unwrap_or_default();
+        self.engine.inherit(self.shelter.inherited()).await?;
+        self.engine.prepare(table.clone()).await?;
+        // Held before they take packets: from then on they may outlive this process.
+        self.shelter_all().await;
+        self.engine.sync(table).await?;
         self.finish(step, &[]);
         block_in_place(|| self.save());
         Ok(())

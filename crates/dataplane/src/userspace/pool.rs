@@ -1,13 +1,15 @@
 //! The workers, all of them: started together, told the same, replaced one by one.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::table::{RouteKey, Table};
 
 use super::handover::{self, CountedRoute, TableChange};
+use super::inheritance::{self, Label, Place, Predecessor, Region};
 use super::limits::SharedLimits;
 use super::process::Process;
 use super::shared::{Counted, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
@@ -35,17 +37,19 @@ pub(super) struct Pool {
     fanouts: BTreeMap<u32, Option<u16>>,
     interfaces: Interfaces,
     limits: OwnedFd,
+    /// Where workers count, and where those of earlier supervisors counted.
+    regions: Vec<Arc<Region>>,
+    /// Workers of an earlier supervisor, until ours take over.
+    predecessors: Vec<Predecessor>,
 }
 
 #[derive(Debug)]
 struct Worker {
     id: u32,
     cpu: u32,
-    region: OwnedFd,
-    counters: Arc<SharedCounters>,
+    region: Arc<Region>,
     limits: OwnedFd,
     state: State,
-    restarts: u64,
     backoff: Duration,
 }
 
@@ -78,7 +82,76 @@ impl Pool {
                 what: "making shared memory",
                 source,
             })?,
+            regions: Vec::new(),
+            predecessors: Vec::new(),
         })
+    }
+
+    /// Counts on where an earlier supervisor's workers stopped, and lets those that still run go
+    /// on until ours take over.
+    pub(super) fn inherit(&mut self, regions: Vec<Arc<Region>>, workers: Vec<Predecessor>) {
+        self.regions.extend(regions);
+        self.predecessors.extend(workers);
+    }
+
+    /// Ends workers of an earlier supervisor; to be called when ours are ready, or not needed.
+    pub(super) fn take_over(&mut self) {
+        if !self.predecessors.is_empty() {
+            inheritance::stand_down(std::mem::take(&mut self.predecessors), &self.regions);
+        }
+    }
+
+    /// Descriptors to be held for the next supervisor.
+    pub(super) fn heirlooms(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
+        let regions = self.regions.iter();
+        let regions = regions.map(|region| (Label::Region(region.place), region.fd.as_fd()));
+        let running = self.workers.iter().filter_map(|worker| {
+            let process = worker.state.process_ref()?;
+            Some((worker.region.place, process))
+        });
+        let running = running.flat_map(|(place, process)| {
+            [
+                (Label::Control(place, process.pid), process.control()),
+                (Label::Process(place, process.pid), process.handle()),
+            ]
+        });
+        // A supervisor that is killed before it takes over has not inherited: the next one does.
+        let earlier = self.predecessors.iter().flat_map(Predecessor::heirlooms);
+        regions.chain(running).chain(earlier)
+    }
+
+    /// Leaves the workers running for the next supervisor, who is given the heirlooms.
+    pub(super) fn leave(self) {
+        for worker in self.workers {
+            if let State::Running(process) = worker.state {
+                process.leave();
+            }
+        }
+    }
+
+    /// A region that no running worker counts in.
+    fn region(&mut self, worker: u32) -> io::Result<Arc<Region>> {
+        let is_used = |place: Place| self.predecessors.iter().any(|other| other.place() == place);
+        let mut own = self
+            .regions
+            .iter()
+            .filter(|region| region.place.worker == worker);
+        if let Some(free) = own.find(|region| !is_used(region.place)) {
+            return Ok(Arc::clone(free));
+        }
+        let own = self
+            .regions
+            .iter()
+            .filter(|region| region.place.worker == worker);
+        let region = own.map(|region| region.place.region + 1).max().unwrap_or(0);
+        let (fd, counters) = SharedCounters::create()?;
+        let made = Arc::new(Region {
+            place: Place { worker, region },
+            fd,
+            counters: Arc::new(counters),
+        });
+        self.regions.push(Arc::clone(&made));
+        Ok(made)
     }
 
     /// Starts all workers unless they have been; returns once they are ready.
@@ -111,16 +184,14 @@ impl Pool {
             0 => self.cpus.len().max(1),
             count => count,
         };
-        for (id, cpu) in (0..count as u32).zip(self.cpus.iter().copied().cycle()) {
-            let (region, counters) = SharedCounters::create()?;
+        let cpus = self.cpus.clone();
+        for (id, cpu) in (0..count as u32).zip(cpus.into_iter().cycle()) {
             let mut worker = Worker {
                 id,
                 cpu,
-                region,
-                counters: Arc::new(counters),
+                region: self.region(id)?,
                 limits: self.limits.try_clone()?,
                 state: State::Waiting(Instant::now()),
-                restarts: 0,
                 backoff: BACKOFF,
             };
             let process = worker.launch(&self.options, &self.interfaces, &counted, &table)?;
@@ -156,6 +227,7 @@ impl Pool {
         for worker in &mut self.workers {
             worker.try_or_kill(Process::await_confirmation);
         }
+        self.take_over();
         self.open_taps();
         for worker in &mut self.workers {
             worker.try_or_kill(|process| {
@@ -206,7 +278,10 @@ impl Pool {
 
     /// The workers' own counters.
     pub(super) fn worker_counters(&self) -> Vec<WorkerCounters> {
-        self.workers.iter().map(Worker::counters).collect()
+        let workers = self.workers.iter();
+        workers
+            .map(|worker| worker.counters(&self.regions))
+            .collect()
     }
 
     /// Ends all workers.
@@ -218,16 +293,16 @@ impl Pool {
 impl Reading for Pool {
     fn rule(&self, slot: RuleSlot) -> Counted {
         let mut sum = Counted::default();
-        for worker in &self.workers {
-            sum.add(&worker.counters.rule(slot));
+        for region in &self.regions {
+            sum.add(&region.counters.rule(slot));
         }
         sum
     }
 
     fn output(&self, slot: OutputSlot) -> Counted {
         let mut sum = Counted::default();
-        for worker in &self.workers {
-            sum.add(&worker.counters.output(slot));
+        for region in &self.regions {
+            sum.add(&region.counters.output(slot));
         }
         sum
     }
@@ -244,8 +319,8 @@ impl Worker {
     ) -> Result<Process, handover::Error> {
         let place = (self.id, self.cpu);
         let command = &options.worker_command;
-        let mut process =
-            Process::start(command, place, (&self.region, &self.limits), &self.counters)?;
+        let (region, limits) = (&self.region, &self.limits);
+        let mut process = Process::start(command, place, (&region.fd, limits), &region.counters)?;
         let tell = |process: &mut Process| {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {
@@ -277,7 +352,7 @@ impl Worker {
         let (state, ready) = match state {
             State::Waiting(at) if at > Instant::now() => (State::Waiting(at), false),
             State::Waiting(_) => {
-                self.restarts += 1;
+                self.region.counters.add(WorkerWord::Restarts, 1);
                 match self.launch(options, interfaces, counted, table) {
                     Ok(process) => (State::Starting(process), false),
                     Err(error) => (self.failed("cannot be started", &error), false),
@@ -336,16 +411,22 @@ impl Worker {
         }
     }
 
-    fn counters(&self) -> WorkerCounters {
+    /// What was counted under the worker's number, by those before it too.
+    fn counters(&self, regions: &[Arc<Region>]) -> WorkerCounters {
         if let Some(process) = self.state.process_ref() {
             process.taps().read_statistics();
         }
-        let read = |word| self.counters.worker(word);
+        let read = |word| {
+            let own = regions
+                .iter()
+                .filter(|region| region.place.worker == self.id);
+            own.map(|region| region.counters.worker(word)).sum::<u64>()
+        };
         WorkerCounters {
             id: self.id,
             cpu: self.cpu,
             pid: self.state.process_ref().map_or(0, |process| process.pid),
-            restarts: self.restarts,
+            restarts: read(WorkerWord::Restarts),
             received: read(WorkerWord::Received),
             matched: read(WorkerWord::Matched),
             not_matched: read(WorkerWord::NotMatched),

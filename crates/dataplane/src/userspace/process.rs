@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +40,8 @@ pub(super) struct Process {
     said: u64,
     confirmed: u64,
     heartbeat: (u64, Instant),
+    /// Processor time it had had when its heart was first seen to stand still.
+    stalled: Option<Duration>,
     counters: Arc<SharedCounters>,
 }
 
@@ -82,6 +84,7 @@ impl Process {
             said: 0,
             confirmed: 0,
             heartbeat: (counters.worker(WorkerWord::Heartbeat), Instant::now()),
+            stalled: None,
             counters: Arc::clone(counters),
         };
         let hello = ToWorker::Hello { worker, cpu };
@@ -89,6 +92,24 @@ impl Process {
         let limits = Some(limits.as_fd());
         process.channel.say(&ToWorker::Limits, limits)?;
         Ok(process)
+    }
+
+    /// The supervisor's end of the conversation.
+    #[must_use]
+    pub(super) fn control(&self) -> BorrowedFd<'_> {
+        self.channel.stream().as_fd()
+    }
+
+    /// The process, as others may wait for it and kill it.
+    #[must_use]
+    pub(super) fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    /// Lets the worker go on without this process; somebody else holds its control socket. What its
+    /// taps have lost so far is counted, what they lose from now on is for the worker to count.
+    pub(super) fn leave(self) {
+        self.taps().read_statistics();
     }
 
     /// Says whether the process has ended.
@@ -244,15 +265,25 @@ impl Process {
         Err(io::Error::from(ErrorKind::TimedOut).into())
     }
 
-    /// Says whether the worker's heart has stopped beating.
+    /// Says whether the worker's heart has stopped beating. One that wants to run and is given no
+    /// time, on a host that has too much to do, does not hang: a new one would fare no better.
     pub(super) fn hangs(&mut self) -> bool {
         let (beat, since) = self.heartbeat;
         let now = self.counters.worker(WorkerWord::Heartbeat);
         if now != beat {
             self.heartbeat = (now, Instant::now());
+            self.stalled = None;
             return false;
         }
-        since.elapsed() > HANG
+        if since.elapsed() <= HANG / 2 {
+            return false;
+        }
+        let Some((state, time)) = run_state(self.pid) else {
+            return since.elapsed() > HANG;
+        };
+        let ran = time.saturating_sub(*self.stalled.get_or_insert(time));
+        let is_starved = state == 'R' && ran < HANG / 4;
+        since.elapsed() > HANG && !is_starved
     }
 
     /// Kills the process; its end is seen like any other.
@@ -281,6 +312,18 @@ impl Process {
     }
 }
 
+/// A process's state as `ps` shows it, and the processor time it has had (proc_pid_stat(5)).
+fn run_state(pid: u32) -> Option<(char, Duration)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold anything.
+    let mut words = text.rsplit_once(") ")?.1.split(' ');
+    let state = words.next()?.chars().next()?;
+    let mut ticks = words.skip(10).map_while(|word| word.parse::<u64>().ok());
+    let ticks = ticks.next()? + ticks.next()?;
+    // USER_HZ is 100 on every architecture MCR runs on.
+    Some((state, Duration::from_millis(ticks * 10)))
+}
+
 /// Waits for the child's end on a thread of its own, so that its taps are closed at once and the
 /// kernel gives its share to the other workers.
 fn reap(
@@ -303,4 +346,20 @@ fn reap(
 
 fn lock(taps: &Mutex<Taps>) -> MutexGuard<'_, Taps> {
     taps.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_its_own_state() {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {}
+        let (state, time) = run_state(std::process::id()).unwrap();
+        // Other threads may be the ones that run.
+        assert!("RS".contains(state), "{state}");
+        assert!(time < Duration::from_secs(3600), "{time:?}");
+        assert_eq!(run_state(u32::MAX), None);
+    }
 }

@@ -84,6 +84,17 @@ impl Tap {
         self.socket.as_fd()
     }
 
+    /// Lets nothing more in.
+    pub(super) fn close(&self) {
+        // The kernel refuses this to nobody who has the socket.
+        let _ = self.socket.close_filter();
+    }
+
+    /// What the kernel dropped at the full ring since anybody asked.
+    pub(super) fn lost(&self) -> u64 {
+        self.socket.statistics().map_or(0, |counted| counted.drops)
+    }
+
     /// Looks at the frame `index` places behind the head.
     #[inline]
     pub(super) fn arrival(&self, index: u32, large: &mut LargeBuffers) -> Arrival {

@@ -24,7 +24,8 @@ const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * ENTRY;
 const HEALTH_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * ENTRY;
 /// Words of what was found in one rule's packets: its sums, then times, jitter and source.
 const HEALTH: usize = 18;
-const WORDS: usize = HEALTH_AT + MAX_RULES as usize * HEALTH;
+/// Words of a region; another number is another layout.
+pub(super) const WORDS: usize = HEALTH_AT + MAX_RULES as usize * HEALTH;
 
 /// Words that count for the worker as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +50,12 @@ pub(super) enum WorkerWord {
     ReceiveErrors = 7,
     /// Failed sends.
     TransmitErrors = 8,
+    /// Grows when a worker that lost its supervisor has forwarded what it had and takes no more.
+    StoodDown = 9,
     /// Written by the supervisor: frames lost at full rings and in the rings of dead workers.
     Lost = 16,
+    /// Written by the supervisor: times the worker was started again.
+    Restarts = 17,
 }
 
 /// Names one rule's counters.
@@ -240,10 +245,12 @@ impl Counted {
     #[must_use]
     pub(super) fn since(&self, base: &Self) -> Self {
         let mut since = self.clone();
-        since.traffic.packets -= base.traffic.packets;
-        since.traffic.bytes -= base.traffic.bytes;
+        let packets = &mut since.traffic.packets;
+        *packets = packets.saturating_sub(base.traffic.packets);
+        let bytes = &mut since.traffic.bytes;
+        *bytes = bytes.saturating_sub(base.traffic.bytes);
         for (mine, theirs) in since.drops.0.iter_mut().zip(base.drops.0) {
-            *mine -= theirs;
+            *mine = mine.saturating_sub(theirs);
         }
         since.health = self.health.since(&base.health);
         since

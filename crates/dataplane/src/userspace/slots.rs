@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::table::Route;
 
+use super::book::{Book, Shelf};
 use super::shared::{Counted, MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
 use crate::counters::{OutputCounters, RuleCounters};
 
@@ -15,6 +16,7 @@ use crate::counters::{OutputCounters, RuleCounters};
 pub(super) struct Slots {
     rules: Assignment<String>,
     outputs: Assignment<OutputName>,
+    book: Option<Book>,
 }
 
 /// What identifies an output's counters: rule, index, and destination as written.
@@ -30,11 +32,27 @@ impl Default for Slots {
         Self {
             rules: Assignment::new(MAX_RULES),
             outputs: Assignment::new(MAX_OUTPUTS),
+            book: None,
         }
     }
 }
 
 impl Slots {
+    /// Takes over what `book` says, and writes every change into it from now on.
+    pub(super) fn keep(&mut self, book: Book) {
+        for (slot, name, base) in book.read(Shelf::Rules) {
+            self.rules.restore(name, slot, base);
+        }
+        for (slot, name, base) in book.read(Shelf::Outputs) {
+            if let Some(name) = OutputName::read(&name) {
+                self.outputs.restore(name, slot, base);
+            }
+        }
+        self.rules.collect_free();
+        self.outputs.collect_free();
+        self.book = Some(book);
+    }
+
     /// Says how many rules and outputs would lack room if `added` came and nothing left.
     #[must_use]
     pub(super) fn shortage<'a>(&self, added: impl Iterator<Item = &'a Route>) -> (u32, u32) {
@@ -59,7 +77,9 @@ impl Slots {
         let rule = self.rules.acquire(route.rule.clone(), rule)?;
         let names = output_names(route);
         let outputs = names.map(|name| self.outputs.acquire(name, output).map(OutputSlot));
-        Some((RuleSlot(rule), outputs.collect::<Option<_>>()?))
+        let outputs = outputs.collect::<Option<_>>();
+        self.write_down();
+        Some((RuleSlot(rule), outputs?))
     }
 
     /// Gives up the counters of a route that is no longer used.
@@ -80,6 +100,26 @@ impl Slots {
             to: String::new(),
         };
         self.outputs.forget_unused(first, |name| name.rule == rule);
+        self.write_down();
+    }
+
+    /// Brings the book up to date. Before a worker counts under a name, the name is there.
+    fn write_down(&mut self) {
+        let (rules, outputs) = (&mut self.rules.journal, &mut self.outputs.journal);
+        let rules = rules
+            .drain(..)
+            .map(|(slot, owner)| (Shelf::Rules, slot, owner));
+        let outputs = outputs.drain(..).map(|(slot, owner)| {
+            let owner = owner.map(|(name, base)| (name.write(), base));
+            (Shelf::Outputs, slot, owner)
+        });
+        for (shelf, slot, owner) in rules.chain(outputs) {
+            match (&self.book, owner) {
+                (Some(book), Some((name, base))) => book.write(shelf, slot, &name, &base),
+                (Some(book), None) => book.erase(shelf, slot),
+                (None, _) => {}
+            }
+        }
     }
 
     /// Reads everything counted, per rule.
@@ -122,6 +162,22 @@ impl Slots {
     }
 }
 
+impl OutputName {
+    /// The name in one line; spaces are not part of a rule's name.
+    fn write(&self) -> String {
+        format!("{} {} {}", self.rule, self.index, self.to)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut words = text.splitn(3, ' ');
+        Some(Self {
+            rule: words.next()?.to_owned(),
+            index: words.next()?.parse().ok()?,
+            to: words.next()?.to_owned(),
+        })
+    }
+}
+
 /// Reads counters, summed over the workers.
 pub(super) trait Reading {
     /// A rule's.
@@ -149,6 +205,8 @@ struct Assignment<N> {
     free: Vec<u32>,
     next: u32,
     limit: u32,
+    /// Slots that changed hands since the book was written: to whom, and what had been counted.
+    journal: Vec<(u32, Option<(N, Counted)>)>,
 }
 
 #[derive(Debug)]
@@ -170,7 +228,32 @@ impl<N: Ord + Clone> Assignment<N> {
             free: Vec::new(),
             next: 0,
             limit,
+            journal: Vec::new(),
         }
+    }
+
+    /// Takes over an owner of an earlier run; nobody uses it yet.
+    fn restore(&mut self, name: N, slot: u32, base: Counted) {
+        if slot >= self.limit || self.owners.contains_key(&name) {
+            return;
+        }
+        self.clock += 1;
+        self.unused.insert(self.clock, name.clone());
+        self.next = self.next.max(slot + 1);
+        let owner = Owner {
+            slot,
+            uses: 0,
+            unused_since: self.clock,
+            base,
+        };
+        self.owners.insert(name, owner);
+    }
+
+    /// After the last [`Assignment::restore`]: finds the gaps between them.
+    fn collect_free(&mut self) {
+        let owned: BTreeSet<u32> = self.owners.values().map(|owner| owner.slot).collect();
+        let gaps = (0..self.next).rev().filter(|slot| !owned.contains(slot));
+        self.free = gaps.collect();
     }
 
     fn shortage(&self, names: &BTreeSet<N>) -> u32 {
@@ -199,6 +282,8 @@ impl<N: Ord + Clone> Assignment<N> {
             unused_since: 0,
             base: now(slot),
         };
+        self.journal
+            .push((slot, Some((name.clone(), owner.base.clone()))));
         self.owners.insert(name, owner);
         Some(slot)
     }
@@ -225,6 +310,7 @@ impl<N: Ord + Clone> Assignment<N> {
             if let Some(owner) = self.owners.remove(&name) {
                 self.unused.remove(&owner.unused_since);
                 self.free.push(owner.slot);
+                self.journal.push((owner.slot, None));
             }
         }
     }
@@ -294,6 +380,24 @@ mod tests {
         };
         assert_eq!(slots.acquire("a", old), Some(first));
         assert_eq!(slots.owners["a"].base.traffic.packets, 7);
+    }
+
+    #[test]
+    fn a_successor_finds_every_name_where_it_was() {
+        let mut first = Assignment::new(4);
+        for name in ["a", "b", "c"] {
+            first.acquire(name, nothing).unwrap();
+        }
+        first.release(&"b");
+        first.forget_unused("b", |name| *name == "b");
+        let mut second = Assignment::new(4);
+        second.restore("a", 0, Counted::default());
+        second.restore("c", 2, Counted::default());
+        second.collect_free();
+        assert_eq!(second.acquire("c", nothing), Some(2));
+        assert_eq!(second.acquire("d", nothing), Some(1));
+        assert_eq!(second.acquire("a", nothing), Some(0));
+        assert_eq!(second.acquire("e", nothing), Some(3));
     }
 
     #[test]

@@ -95,7 +95,11 @@ fn run() -> Result<(), Error> {
     if let Err(error) = sys::fence::close() {
         tracing::warn!("worker: cannot be fenced in: {error}");
     }
-    worker.turn()
+    worker.turn().inspect_err(|error| {
+        if matches!(error, Error::Control(handover::Error::Closed)) {
+            worker.stand_down();
+        }
+    })
 }
 
 /// Waits for the next message, which has to be the one that `wanted` knows, and its descriptor.
@@ -266,6 +270,22 @@ impl Worker {
             .counters
             .add(WorkerWord::BufferExhausted, tally.lost);
         Ok(frames)
+    }
+
+    /// Lets nothing more in and forwards what is in the rings: either the supervisor has ended this
+    /// worker and has taken its taps already, or it was killed and another one takes over, or
+    /// nobody does.
+    fn stand_down(&mut self) {
+        for tap in &self.taps {
+            tap.close();
+        }
+        for tap in 0..self.taps.len() {
+            while self.batch(tap).is_ok_and(|taken| taken > 0) {}
+        }
+        let lost = self.taps.iter().map(Tap::lost).sum();
+        let counters = &self.shared.counters;
+        counters.add(WorkerWord::BufferExhausted, lost);
+        counters.add(WorkerWord::StoodDown, 1);
     }
 
     /// Does what the supervisor has said meanwhile.

@@ -1,4 +1,5 @@
-//! `mcr keeper`: holds membership sockets while no daemon runs; started by the daemon alone.
+//! `mcr keeper`: holds membership sockets, and workers to their work, while no daemon runs; started
+//! by the daemon alone.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,10 +7,10 @@ use std::time::Duration;
 
 use crate::failure::{Failure, Status};
 
-/// How long a daemon that died may take to come back before its memberships end.
+/// How long a daemon that died may take to come back before its memberships and workers end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Hold membership sockets while the daemon restarts; mcr run starts it.
+/// Hold memberships and workers while the daemon restarts; mcr run starts it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Socket to be asked on

@@ -1,0 +1,189 @@
+//! Whose counters are where, written down in shared memory that outlives the supervisor, so that
+//! the next one counts on under the same names.
+//!
+//! One entry per slot: the length of the owner's name, 0 for none, the name, and what had been
+//! counted before the owner came. The length is written last and cleared first, so an entry that a
+//! killed supervisor was about to write is one that is not there.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use packet::verdict::DropReason;
+use sys::shared_memory::{self, Words};
+
+use super::shared::{Counted, MAX_OUTPUTS, MAX_RULES};
+
+/// Words of a name. A longer one is not written down: its counters start anew with a crash.
+const NAME: usize = 32;
+const COUNTED: usize = 2 + DropReason::SLOTS;
+const ENTRY: usize = 1 + NAME + COUNTED;
+/// The first words hold how many entries of each shelf were ever used, so that reading touches no
+/// others.
+const RULES_AT: usize = 64;
+const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * ENTRY;
+/// Words of a book; another number is another layout.
+pub(super) const WORDS: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * ENTRY;
+
+/// The book, mapped.
+#[derive(Debug)]
+pub(super) struct Book {
+    words: Words,
+}
+
+/// One half of the book.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum Shelf {
+    /// Rules.
+    Rules = 0,
+    /// Outputs.
+    Outputs = 1,
+}
+
+impl Book {
+    /// Makes an empty book. It is sparse: only what is written takes memory.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub(super) fn create() -> io::Result<(OwnedFd, Self)> {
+        let region = shared_memory::create(c"mcr-book", WORDS * size_of::<AtomicU64>())?;
+        let book = Self::map(region.as_fd())?;
+        Ok((region, book))
+    }
+
+    /// Maps a book of an earlier supervisor.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub(super) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
+        let words = Words::map(region, WORDS * size_of::<AtomicU64>())?;
+        Ok(Self { words })
+    }
+
+    /// Writes down who owns a slot and what had been counted there before.
+    pub(super) fn write(&self, shelf: Shelf, slot: u32, name: &str, base: &Counted) {
+        self.erase(shelf, slot);
+        if name.len() > NAME * size_of::<u64>() {
+            return;
+        }
+        let at = shelf.entry(slot);
+        for (index, chunk) in name.as_bytes().chunks(size_of::<u64>()).enumerate() {
+            let mut bytes = [0; size_of::<u64>()];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            self.store(at + 1 + index, u64::from_le_bytes(bytes));
+        }
+        let counted = [base.traffic.packets, base.traffic.bytes];
+        for (index, value) in counted.into_iter().chain(base.drops.0).enumerate() {
+            self.store(at + 1 + NAME + index, value);
+        }
+        let used = u64::from(slot) + 1;
+        if self.load(shelf as usize) < used {
+            self.store(shelf as usize, used);
+        }
+        self.store(at, name.len() as u64);
+    }
+
+    /// Notes that nobody owns a slot.
+    pub(super) fn erase(&self, shelf: Shelf, slot: u32) {
+        let is_used = u64::from(slot) < self.load(shelf as usize);
+        if is_used {
+            self.store(shelf.entry(slot), 0);
+        }
+    }
+
+    /// Everything written down: slot, name, what had been counted before.
+    pub(super) fn read(&self, shelf: Shelf) -> impl Iterator<Item = (u32, String, Counted)> + '_ {
+        let used = self.load(shelf as usize).min(u64::from(shelf.limit())) as u32;
+        (0..used).filter_map(move |slot| {
+            let (name, counted) = self.entry(shelf.entry(slot))?;
+            Some((slot, name, counted))
+        })
+    }
+
+    fn entry(&self, at: usize) -> Option<(String, Counted)> {
+        let length = usize::try_from(self.load(at)).ok()?;
+        if length == 0 || length > NAME * size_of::<u64>() {
+            return None;
+        }
+        let words = length.div_ceil(size_of::<u64>());
+        let words = (at + 1..).take(words);
+        let mut bytes: Vec<u8> = words.flat_map(|at| self.load(at).to_le_bytes()).collect();
+        bytes.truncate(length);
+        let mut counted = Counted::default();
+        let at = at + 1 + NAME;
+        counted.traffic.packets = self.load(at);
+        counted.traffic.bytes = self.load(at + 1);
+        for (drop, at) in counted.drops.0.iter_mut().zip(at + 2..) {
+            *drop = self.load(at);
+        }
+        Some((String::from_utf8(bytes).ok()?, counted))
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        let word = self.words.as_slice().get(at);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn store(&self, at: usize, value: u64) {
+        if let Some(word) = self.words.as_slice().get(at) {
+            word.store(value, Ordering::Release);
+        }
+    }
+}
+
+impl Shelf {
+    const fn entry(self, slot: u32) -> usize {
+        let first = match self {
+            Self::Rules => RULES_AT,
+            Self::Outputs => OUTPUTS_AT,
+        };
+        first + slot as usize * ENTRY
+    }
+
+    const fn limit(self) -> u32 {
+        match self {
+            Self::Rules => MAX_RULES,
+            Self::Outputs => MAX_OUTPUTS,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_in_another_process() {
+        let (region, book) = Book::create().unwrap();
+        let mut base = Counted::default();
+        base.traffic.packets = 7;
+        base.drops.0[DropReason::SLOTS - 1] = 3;
+        book.write(Shelf::Rules, 0, "cam1", &base);
+        book.write(Shelf::Rules, 2, "a", &Counted::default());
+        book.write(Shelf::Outputs, MAX_OUTPUTS - 1, "cam1 0", &base);
+        let successor = Book::map(region.as_fd()).unwrap();
+        let read: Vec<_> = successor.read(Shelf::Rules).collect();
+        let a = (2, "a".to_owned(), Counted::default());
+        assert_eq!(read, [(0, "cam1".to_owned(), base.clone()), a]);
+        let read: Vec<_> = successor.read(Shelf::Outputs).collect();
+        assert_eq!(read, [(MAX_OUTPUTS - 1, "cam1 0".to_owned(), base)]);
+    }
+
+    #[test]
+    fn an_erased_slot_has_no_owner() {
+        let (_region, book) = Book::create().unwrap();
+        book.write(Shelf::Rules, 1, "cam1", &Counted::default());
+        book.erase(Shelf::Rules, 1);
+        book.erase(Shelf::Rules, 9);
+        assert_eq!(book.read(Shelf::Rules).count(), 0);
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_left_out() {
+        let (_region, book) = Book::create().unwrap();
+        let name = "x".repeat(NAME * 8 + 1);
+        book.write(Shelf::Outputs, 0, &name, &Counted::default());
+        assert_eq!(book.read(Shelf::Outputs).count(), 0);
+    }
+}

@@ -1,0 +1,325 @@
+//! What one supervisor leaves to the next: the counters, the book of their names, and workers that
+//! go on forwarding although whoever started them was killed.
+//!
+//! A keeper holds duplicates of the descriptors, the workers' control sockets among them, so that
+//! no worker sees its supervisor's end. The next supervisor starts workers of its own and tells
+//! the old ones to stand down by closing their sockets just before it opens its own taps: nothing
+//! of their conversation has to be understood, not even its half of a message.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use sys::descriptor::ProcessHandle;
+
+use super::book::{self, Book};
+use super::shared::{self, SharedCounters, WorkerWord};
+
+/// Longest a worker may take to forward what is in its rings.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often it is looked at meanwhile.
+const STEP: Duration = Duration::from_micros(50);
+
+/// Names a descriptor, with the layout of what is behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    /// A worker's counters.
+    Region(Place),
+    /// The book of names.
+    Book,
+    /// The supervisor's end of a worker's control socket.
+    Control(Place, u32),
+    /// A worker's process, by its pidfd.
+    Process(Place, u32),
+}
+
+/// A worker's number, and which of its regions it counts in: workers of two supervisors that run
+/// at the same time do not write to the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub worker: u32,
+    pub region: u32,
+}
+
+/// The counters of a worker and those before it in the same place.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub place: Place,
+    pub fd: OwnedFd,
+    pub counters: Arc<SharedCounters>,
+}
+
+/// A worker of an earlier supervisor.
+#[derive(Debug)]
+pub(super) struct Predecessor {
+    place: Place,
+    pid: u32,
+    control: Option<UnixStream>,
+    process: Option<ProcessHandle>,
+}
+
+/// All that an earlier supervisor left.
+#[derive(Debug, Default)]
+pub(super) struct Inheritance {
+    pub regions: Vec<Arc<Region>>,
+    pub book: Option<(OwnedFd, Book)>,
+    pub predecessors: Vec<Predecessor>,
+}
+
+impl Inheritance {
+    /// Sorts what was held. What cannot be read is named and left behind: its counters start anew.
+    pub(super) fn sort(held: Vec<(String, OwnedFd)>) -> Self {
+        let mut sorted = Self::default();
+        for (text, fd) in held {
+            let taken = match text.parse() {
+                Ok(label) => sorted.take(label, fd),
+                Err(Unknown) => Err(io::Error::other("of another version's layout")),
+            };
+            if let Err(error) = taken {
+                tracing::warn!("counters of an earlier run ({text}) are not taken over: {error}");
+            }
+        }
+        sorted
+    }
+
+    fn take(&mut self, label: Label, fd: OwnedFd) -> io::Result<()> {
+        match label {
+            Label::Region(place) => {
+                let fd = of_size(fd, shared::WORDS)?;
+                let counters = Arc::new(SharedCounters::map(fd.as_fd())?);
+                self.regions.push(Arc::new(Region {
+                    place,
+                    fd,
+                    counters,
+                }));
+            }
+            Label::Book => {
+                let fd = of_size(fd, book::WORDS)?;
+                let book = Book::map(fd.as_fd())?;
+                self.book = Some((fd, book));
+            }
+            Label::Control(place, pid) => {
+                self.predecessor(place, pid).control = Some(UnixStream::from(fd));
+            }
+            Label::Process(place, pid) => {
+                self.predecessor(place, pid).process = Some(ProcessHandle::from(fd));
+            }
+        }
+        Ok(())
+    }
+
+    fn predecessor(&mut self, place: Place, pid: u32) -> &mut Predecessor {
+        let known = self.predecessors.iter().position(|other| other.pid == pid);
+        let index = known.unwrap_or(self.predecessors.len());
+        if known.is_none() {
+            self.predecessors.push(Predecessor {
+                place,
+                pid,
+                control: None,
+                process: None,
+            });
+        }
+        &mut self.predecessors[index]
+    }
+}
+
+/// Tells workers of an earlier supervisor to stop taking packets and returns once they have.
+pub(super) fn stand_down(predecessors: Vec<Predecessor>, regions: &[Arc<Region>]) {
+    let start = Instant::now();
+    let asked: Vec<_> = predecessors
+        .into_iter()
+        .map(|worker| {
+            let region = regions.iter().find(|region| region.place == worker.place);
+            let stood = region.map(|region| {
+                let counters = &region.counters;
+                (counters, counters.worker(WorkerWord::StoodDown))
+            });
+            // It ends the duplicates that the keeper holds as well.
+            if let Some(control) = &worker.control {
+                let _ = control.shutdown(Shutdown::Both);
+            }
+            (worker, stood)
+        })
+        .collect();
+    for (worker, stood) in &asked {
+        let has_stood_down = || {
+            let said = |(counters, before): &(&Arc<SharedCounters>, u64)| {
+                counters.worker(WorkerWord::StoodDown) != *before
+            };
+            stood.as_ref().is_some_and(said) || worker.has_ended()
+        };
+        while !has_stood_down() {
+            if start.elapsed() > PATIENCE {
+                tracing::warn!("worker process {} of an earlier run is killed", worker.pid);
+                worker.kill();
+                break;
+            }
+            sleep(STEP);
+        }
+    }
+    tracing::info!(
+        "{} workers of an earlier run stood down within {:?}",
+        asked.len(),
+        start.elapsed()
+    );
+}
+
+impl Predecessor {
+    /// Where it counts.
+    pub(super) const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// What it was known by.
+    pub(super) fn heirlooms(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
+        let control = self.control.iter();
+        let control = control.map(|fd| (Label::Control(self.place, self.pid), fd.as_fd()));
+        let process = self.process.iter();
+        let process = process.map(|fd| (Label::Process(self.place, self.pid), fd.as_fd()));
+        control.chain(process)
+    }
+
+    /// Says whether the process has ended; one that is not known has.
+    pub(super) fn has_ended(&self) -> bool {
+        let Some(process) = &self.process else {
+            return self.control.is_none();
+        };
+        sys::wait::readable(process.as_fd(), Duration::ZERO).unwrap_or(true)
+    }
+
+    fn kill(&self) {
+        if let Some(process) = &self.process {
+            let _ = process.kill();
+            let _ = sys::wait::readable(process.as_fd(), PATIENCE);
+        }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Region(Place { worker, region }) => {
+                write!(f, "region-{}-{worker}-{region}", shared::WORDS)
+            }
+            Self::Book => write!(f, "book-{}", book::WORDS),
+            Self::Control(Place { worker, region }, pid) => {
+                write!(f, "control-{worker}-{region}-{pid}")
+            }
+            Self::Process(Place { worker, region }, pid) => {
+                write!(f, "process-{worker}-{region}-{pid}")
+            }
+        }
+    }
+}
+
+/// A label that this version does not write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unknown;
+
+impl FromStr for Label {
+    type Err = Unknown;
+
+    fn from_str(text: &str) -> Result<Self, Unknown> {
+        let mut words = text.split('-');
+        let kind = words.next().ok_or(Unknown)?;
+        let numbers: Vec<u32> = words
+            .map(|word| word.parse().map_err(|_| Unknown))
+            .collect::<Result<_, _>>()?;
+        let place = |worker, region| Place { worker, region };
+        match (kind, numbers.as_slice()) {
+            ("region", &[words, worker, region]) if words as usize == shared::WORDS => {
+                Ok(Self::Region(place(worker, region)))
+            }
+            ("book", &[words]) if words as usize == book::WORDS => Ok(Self::Book),
+            ("control", &[worker, region, pid]) => Ok(Self::Control(place(worker, region), pid)),
+            ("process", &[worker, region, pid]) => Ok(Self::Process(place(worker, region), pid)),
+            _ => Err(Unknown),
+        }
+    }
+}
+
+/// A region that is shorter would end the process that reads behind its end.
+fn of_size(fd: OwnedFd, words: usize) -> io::Result<OwnedFd> {
+    let file = File::from(fd);
+    let bytes = file.metadata()?.len();
+    if bytes == (words * size_of::<u64>()) as u64 {
+        return Ok(file.into());
+    }
+    Err(io::Error::other(format!("{bytes} bytes long")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place {
+        worker: 3,
+        region: 1,
+    };
+
+    #[test]
+    fn labels_are_read_as_they_were_written() {
+        for label in [
+            Label::Region(PLACE),
+            Label::Book,
+            Label::Control(PLACE, 4711),
+            Label::Process(PLACE, 4711),
+        ] {
+            assert_eq!(label.to_string().parse(), Ok(label));
+        }
+    }
+
+    #[test]
+    fn another_layout_is_not_taken_over() {
+        assert_eq!("region-17-0-0".parse::<Label>(), Err(Unknown));
+        assert_eq!("book".parse::<Label>(), Err(Unknown));
+        let short = sys::shared_memory::create(c"mcr-test", 4096).unwrap();
+        let held = vec![(Label::Region(PLACE).to_string(), short)];
+        assert!(Inheritance::sort(held).regions.is_empty());
+    }
+
+    #[test]
+    fn counters_and_book_come_back() {
+        let (region, counters) = SharedCounters::create().unwrap();
+        counters.add(WorkerWord::Received, 5);
+        let (book, _) = Book::create().unwrap();
+        let held = vec![
+            (Label::Region(PLACE).to_string(), region),
+            (Label::Book.to_string(), book),
+        ];
+        let sorted = Inheritance::sort(held);
+        let region = &sorted.regions[0];
+        assert_eq!(region.place, PLACE);
+        assert_eq!(region.counters.worker(WorkerWord::Received), 5);
+        assert!(sorted.book.is_some());
+    }
+
+    #[test]
+    fn a_worker_is_told_by_the_end_of_its_socket() {
+        let (region, counters) = SharedCounters::create().unwrap();
+        let (here, there) = UnixStream::pair().unwrap();
+        let held = vec![
+            (Label::Region(PLACE).to_string(), region),
+            (Label::Control(PLACE, 1).to_string(), here.into()),
+        ];
+        let worker = std::thread::spawn(move || {
+            let mut byte = [0];
+            let ended = io::Read::read(&mut &there, &mut byte).unwrap();
+            counters.add(WorkerWord::StoodDown, 1);
+            ended
+        });
+        let sorted = Inheritance::sort(held);
+        assert!(!sorted.predecessors[0].has_ended());
+        stand_down(sorted.predecessors, &sorted.regions);
+        assert_eq!(worker.join().unwrap(), 0);
+        let counters = &sorted.regions[0].counters;
+        assert_eq!(counters.worker(WorkerWord::StoodDown), 1);
+    }
+}
