@@ -12,7 +12,11 @@ use std::path::{Path, PathBuf};
 
 use crate::clsact::Filter;
 use crate::link::Link;
+use crate::program::Program;
 use crate::{Error, layout};
+
+/// What names of directories with maps begin with.
+const MAPS: &str = "maps-";
 
 /// The pin directory of one instance.
 #[derive(Clone, Debug)]
@@ -40,7 +44,7 @@ impl Pins {
     /// Directory of the maps with this build's layout.
     #[must_use]
     pub fn maps(&self) -> PathBuf {
-        self.directory.join(format!("maps-{}", layout::HASH))
+        self.directory.join(format!("{MAPS}{}", layout::HASH))
     }
 
     /// Pin of the link on an interface.
@@ -65,20 +69,65 @@ impl Pins {
         Ok(indexes.into_iter().collect())
     }
 
+    /// Directories of maps that this build does not use: of another layout, or set aside.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be read.
+    pub fn foreign_maps(&self) -> Result<Vec<String>, Error> {
+        let mut names = self.names()?;
+        names.retain(|name| name.starts_with(MAPS) && self.directory.join(name) != self.maps());
+        Ok(names)
+    }
+
     /// Removes maps of other layouts; called once no link runs a program that uses them.
     ///
     /// # Errors
     ///
     /// When a pin cannot be removed.
     pub fn remove_foreign_maps(&self) -> Result<(), Error> {
-        let own = self.maps();
-        for name in self.names()? {
-            let path = self.directory.join(&name);
-            if name.starts_with("maps-") && path != own {
-                remove_directory(&path)?;
-            }
-        }
-        Ok(())
+        let foreign = self.foreign_maps()?;
+        foreign
+            .iter()
+            .try_for_each(|name| remove_directory(&self.directory.join(name)))
+    }
+
+    /// Says whether no map of this build's layout is pinned.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be read.
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.pinned()? == 0)
+    }
+
+    /// Says whether some maps of this build's layout are pinned and some are not.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be read.
+    pub fn is_incomplete(&self) -> Result<bool, Error> {
+        Ok((1..Program::MAPS).contains(&self.pinned()?))
+    }
+
+    fn pinned(&self) -> Result<usize, Error> {
+        let maps = self.maps();
+        let there = fs::read_dir(&maps).map_err(|error| failed(&maps, "read", error))?;
+        Ok(there.count())
+    }
+
+    /// Puts this build's maps out of the way; they count as foreign from now on.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be renamed.
+    pub fn set_aside(&self) -> Result<(), Error> {
+        let maps = self.maps();
+        let aside = self
+            .directory
+            .join(format!("{MAPS}aside-{}", std::process::id()));
+        fs::rename(&maps, &aside).map_err(|error| failed(&maps, "rename", error))?;
+        fs::create_dir_all(&maps).map_err(|error| failed(&maps, "create the directory", error))
     }
 
     /// Removes a link's pin, if it is there.

@@ -94,6 +94,9 @@ pub struct Facts {
 }
 
 impl Program {
+    /// How many maps are pinned.
+    pub(crate) const MAPS: usize = 15;
+
     /// Loads the object. With `pins`, maps pinned in that directory are taken as they are, others
     /// are made with `capacity` and pinned there.
     ///
@@ -109,7 +112,7 @@ impl Program {
                 Word::INDEX_LIMIT
             )));
         }
-        let sizes = [
+        let sizes: [(&str, u32); Self::MAPS] = [
             ("routes", capacity.routes),
             ("routes6", capacity.routes),
             ("route_table", capacity.routes * 2),

@@ -53,6 +53,20 @@ pub(crate) struct Kernel {
     registry: Registry,
     named: Named,
     own: HashSet<IpAddr>,
+    take_over: TakeOver,
+    /// Counters found that no route counts in: of rules whose interface is away, or of a change
+    /// that was cut short.
+    loose: usize,
+}
+
+/// How far the taking over from an earlier process has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TakeOver {
+    /// Its maps are ours; what differs from the rules is still in them.
+    SameMaps,
+    /// Its program goes on with its own maps until ours hold the rules.
+    OwnMaps,
+    Done,
 }
 
 /// What one element of `routes` leads to.
@@ -69,9 +83,20 @@ impl Kernel {
     /// Loads the program and takes over what is pinned.
     pub(crate) fn open(options: &Options, hook: Hook) -> Result<Self, Error> {
         let pins = Pins::open(&options.bpffs, &options.instance)?;
-        let program = Program::load(Some(&pins.maps()), options.capacity)?;
+        let program = load(&pins, options)?;
+        let take_over = match pins.foreign_maps()?.as_slice() {
+            [] => TakeOver::SameMaps,
+            foreign => {
+                tracing::warn!(
+                    "pinned maps of an earlier run ({}) cannot be used by this version: its \
+                     program forwards until new maps are filled, counters start from zero",
+                    foreign.join(", ")
+                );
+                TakeOver::OwnMaps
+            }
+        };
         let mut kernel = Self {
-            links: Links::adopt(&pins, &program, hook)?,
+            links: Links::adopt(&pins, hook)?,
             indices: Indices::new(program.maps.route_table.len()),
             blocks: Blocks::new(program.maps.outputs.len()),
             ranges: Ranges::new(program.maps.candidates.len()),
@@ -80,11 +105,15 @@ impl Kernel {
             sources: HashMap::new(),
             named: Named::default(),
             own: HashSet::new(),
+            take_over,
+            loose: 0,
             pins,
             program,
         };
         kernel.adopt()?;
-        kernel.pins.remove_foreign_maps()?;
+        if take_over == TakeOver::SameMaps {
+            kernel.links.replace(&kernel.program)?;
+        }
         Ok(kernel)
     }
 
@@ -102,9 +131,28 @@ impl Kernel {
             .filter(|(key, entry)| !entry.placeholder && !keys.contains(*key))
             .map(|(key, _)| *key)
             .collect();
+        let routes = self.entries.values().filter(|entry| !entry.placeholder);
+        let found = routes.count();
+        let known = keys.iter().filter(|key| self.entries.contains_key(*key));
+        let missing = keys.len() - known.count();
         self.change(&stale, &wanted.set)?;
         let own = table.own_addresses.iter().copied().collect();
-        self.own_addresses(own)
+        self.own_addresses(own)?;
+        if self.take_over == TakeOver::OwnMaps {
+            self.links.replace(&self.program)?;
+            self.pins.remove_foreign_maps()?;
+        }
+        let is_first = std::mem::replace(&mut self.take_over, TakeOver::Done) != TakeOver::Done;
+        if is_first && found > 0 {
+            tracing::info!(
+                found,
+                removed = stale.len(),
+                added = missing,
+                loose_counters = self.loose,
+                "took pinned routes over from an earlier run"
+            );
+        }
+        Ok(())
     }
 
     /// Takes `diff` over, whole or not at all.
@@ -175,6 +223,24 @@ impl Kernel {
         self.own = own;
         Ok(())
     }
+}
+
+/// Loads the program on the maps of an earlier run. Maps that it cannot run on, or of which only a
+/// part is there, are set aside: nobody knows what is in them.
+fn load(pins: &Pins, options: &Options) -> Result<Program, Error> {
+    let maps = pins.maps();
+    let problem = if pins.is_incomplete()? {
+        "some are missing".to_owned()
+    } else {
+        match Program::load(Some(&maps), options.capacity) {
+            Ok(program) => return Ok(program),
+            Err(error) if pins.is_empty()? => return Err(error.into()),
+            Err(error) => error.to_string(),
+        }
+    };
+    tracing::warn!("pinned maps in {} are set aside: {problem}", maps.display());
+    pins.set_aside()?;
+    Ok(Program::load(Some(&maps), options.capacity)?)
 }
 
 /// Routes per interface, to know where the program has to be attached.

@@ -1,6 +1,6 @@
 //! Takes over what a former process left in the pinned maps.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bpf::layout::{LOOKUP_PLACEHOLDER, Word};
 
@@ -82,6 +82,10 @@ impl Kernel {
             .collect();
         let used = owners.iter().rposition(|hash| *hash != [0; 2]);
         owners.truncate(used.map_or(0, |last| last + 1));
+        let in_use: HashSet<u32> = referenced.iter().copied().collect();
+        let is_loose =
+            |(counter, hash): &(u32, &[u64; 2])| **hash != [0; 2] && !in_use.contains(counter);
+        self.loose = (0..).zip(&owners).filter(is_loose).count();
         self.registry.adopt(owners, referenced.into_iter());
     }
 }

@@ -16,16 +16,26 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Takes over pinned links and puts `program` in place of the program they run.
-    pub(super) fn adopt(pins: &Pins, program: &Program, hook: Hook) -> Result<Self, Error> {
+    /// Takes over pinned links; they go on running the program they run.
+    pub(super) fn adopt(pins: &Pins, hook: Hook) -> Result<Self, Error> {
         let mut attached = BTreeMap::new();
         for ifindex in pins.links()? {
             if let Some(link) = Link::adopt(ifindex, pins)? {
-                link.replace(program)?;
                 attached.insert(ifindex, Some(link));
             }
         }
         Ok(Self { hook, attached })
+    }
+
+    /// Puts `program` in place of the one that each link runs.
+    pub(super) fn replace(&self, program: &Program) -> Result<(), Error> {
+        for link in self.attached.values().flatten() {
+            // A link whose interface went meanwhile is attached anew by the next repair.
+            if link.ifindex() != 0 {
+                link.replace(program)?;
+            }
+        }
+        Ok(())
     }
 
     /// Attaches where `wanted` says and nothing is attached yet. An interface that does not exist is
