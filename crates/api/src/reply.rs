@@ -274,8 +274,8 @@ pub struct Event {
     pub at_ms: u64,
     /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_added`, `rule_changed`,
     /// `rule_removed`, `output_up`, `output_down`, `stream_up`, `stream_degraded`, `stream_down`,
-    /// `joined`, `join_failed`, `worker_restarted`, `link_changed`,
-    /// `reloaded`, `reload_failed`.
+    /// `joined`, `join_failed`, `worker_restarted`, `link_changed`, `next_hop_changed`, `reloaded`,
+    /// `reload_failed`.
     pub kind: String,
     /// Rule, interface or worker it happened to.
     pub subject: String,

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event, Reload, State};
 use dataplane::counters::WorkerCounters;
-use model::host::{Host, Interface};
+use model::host::{Host, Interface, NextHop};
 use tokio::sync::broadcast;
 
 use quota::Quota;
@@ -126,6 +126,7 @@ const STREAM_DEGRADED: &str = "stream_degraded";
 const STREAM_DOWN: &str = "stream_down";
 const WORKER_RESTARTED: &str = "worker_restarted";
 const LINK_CHANGED: &str = "link_changed";
+const NEXT_HOP_CHANGED: &str = "next_hop_changed";
 /// The configuration was read again.
 pub(crate) const RELOADED: &str = "reloaded";
 /// The configuration could not be read again.
@@ -182,6 +183,7 @@ pub(crate) fn of_change(change: &Change) -> Vec<Event> {
 /// The events that lead from one view to the next.
 pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
     let mut events = of_links(&old.host, &new.host);
+    events.extend(of_next_hops(&old.host, &new.host));
     // States are shared between views, so most need no look at their names.
     let same = |(a, b): &(&Arc<RuleState>, &Arc<RuleState>)| Arc::ptr_eq(a, b);
     let (a, b) = (&old.states, &new.states);
@@ -255,6 +257,31 @@ fn of_links(old: &Host, new: &Host) -> Vec<Event> {
         if !new.interfaces.contains_key(index) {
             tell(link, "is gone".to_owned());
         }
+    }
+    events
+}
+
+/// Unicast destinations that are reached in another way than before.
+fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (query, now) in &new.next_hops {
+        let NextHop::Resolved {
+            interface,
+            via,
+            mac,
+        } = now
+        else {
+            continue;
+        };
+        if old.next_hops.get(query).is_none_or(|before| before == now) {
+            continue;
+        }
+        let link = new.interfaces.get(interface);
+        let link = link.map_or_else(|| interface.0.to_string(), |link| link.name.clone());
+        let at = mac.map_or_else(String::new, |mac| format!(" at {mac}"));
+        let destination = query.destination.to_string();
+        let message = format!("{destination} is now reached by {link} via {via}{at}");
+        events.push(event(NEXT_HOP_CHANGED, &destination, message));
     }
     events
 }

@@ -79,13 +79,15 @@ impl NextHops {
         self.neighbours = None;
     }
 
-    /// Says whether a neighbour table entry is that of a next hop.
+    /// Says whether a neighbour table entry is that of a next hop, or of one whose route is being
+    /// looked at again: a link that flaps loses its routes first, its neighbours then.
     pub(super) fn concerns(&self, entry: &NeighbourMessage) -> bool {
         let Some(address) = destination(entry) else {
             return false;
         };
         let interface = Ifindex(entry.header.ifindex);
-        let mut vias = self.routes.values().flatten();
+        let known = self.neighbours.iter().flat_map(BTreeMap::keys);
+        let mut vias = self.routes.values().flatten().chain(known);
         vias.any(|via| via.interface == interface && via.address == address)
     }
 
