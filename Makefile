@@ -17,6 +17,8 @@ BINARY := target/release/mcr
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 RUNNER := $(if $(SUDO),sudo -E env PATH=$(PATH) HOME=$(HOME))
 
+LONG = $(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --release --locked --package lab
+
 .PHONY: demo
 demo:
 	dist/bootstrap demo
@@ -96,6 +98,27 @@ fuzz:
 	        -max_total_time=$(DURATION) -max_len=4096 -timeout=10 -print_final_stats=1; \
 	    $(FUZZ) run $(FUZZ_OPTIONS) $$target target/fuzz/$$target.least fuzz/corpus/$$target target/fuzz/$$target -- -merge=1; \
 	done
+
+# Long: what becomes of packets while processes die and rules come and go, in full, for the
+# reliability table (target/bench/reliability.json).
+.PHONY: hitless reliability
+hitless reliability:
+	$(CARGO) build --release --locked --package mcr
+	$(LONG) --test hitless full -- --ignored --nocapture --test-threads 1
+	$(LONG) --test churn full -- --ignored --nocapture --test-threads 1
+
+# Long: the world changes, in an order of chance. DURATION in seconds, MCR_TEST_SEED to repeat one.
+.PHONY: world
+world:
+	$(CARGO) build --release --locked --package mcr
+	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test world -- --ignored --nocapture
+
+# Long: load, churn and faults for an hour, or DURATION seconds (target/bench/soak.json).
+.PHONY: soak
+soak: DURATION = 3600
+soak:
+	$(CARGO) build --release --locked --package mcr
+	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test soak -- --ignored --nocapture
 
 .PHONY: bench
 bench:

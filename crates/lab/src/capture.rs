@@ -50,6 +50,9 @@ impl Capture {
             // Each frame takes a slot of its greatest size: 2 MiB, the default, hold only eight.
             "-B",
             "32768",
+            // No frame is larger, and the default is four times as much.
+            "-s",
+            "65600",
             "-w",
         ]);
         command

@@ -88,16 +88,7 @@ impl Daemon {
     /// # Errors
     /// When it ends or does not answer in time; the message has its log.
     pub fn start_again(&mut self) -> Result<()> {
-        let mut command = self.command()?;
-        command.arg("run");
-        if let Some(path) = &self.options.path {
-            command.args(["--path", path]);
-        }
-        if self.options.config.is_some() {
-            command.arg("--config").arg(self.config_file());
-        }
-        command.args(&self.options.arguments);
-        let mut process = Process::start(command)?;
+        let mut process = self.launch()?;
         let answered = wait::some_within(wait::PATIENCE, "the daemon answers", || {
             if !process.is_running() {
                 return Some(false);
@@ -111,6 +102,55 @@ impl Daemon {
         );
         self.process = Some(process);
         Ok(())
+    }
+
+    /// Starts the daemon again and kills it `alive` later, wherever its start has come to.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_and_kill(&mut self, alive: Duration) -> Result<()> {
+        let process = self.launch()?;
+        thread::sleep(alive);
+        let finished = process.stop(Signal::SIGKILL)?;
+        self.logs.push(finished.stderr);
+        Ok(())
+    }
+
+    fn launch(&self) -> Result<Process> {
+        let mut command = self.command()?;
+        command.arg("run");
+        if let Some(path) = &self.options.path {
+            command.args(["--path", path]);
+        }
+        if self.options.config.is_some() {
+            command.arg("--config").arg(self.config_file());
+        }
+        command.args(&self.options.arguments);
+        Process::start(command)
+    }
+
+    /// What this run says it found when it took over: a number by its name in the log, `found` for
+    /// routes.
+    ///
+    /// # Errors
+    /// When its log does not say.
+    pub fn taken_over(&self, number: &str) -> Result<usize> {
+        let log = self.process.as_ref().map(Process::stderr);
+        let log = log.context("the daemon does not run")?;
+        let mut lines = log.lines().filter(|line| line.contains("pinned routes"));
+        let words = lines.next().unwrap_or_default().split_whitespace();
+        let found = words
+            .filter_map(|word| word.strip_prefix(number)?.strip_prefix('='))
+            .next();
+        found
+            .and_then(|number| number.parse().ok())
+            .with_context(|| format!("the log does not say what was found: {log}"))
+    }
+
+    /// The directory of its pins.
+    #[must_use]
+    pub fn pins(&self) -> PathBuf {
+        Path::new(PINS).join(&self.instance)
     }
 
     /// The daemon's instance name.

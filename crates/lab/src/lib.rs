@@ -4,18 +4,23 @@
 //! runs the `mcr` binary as a user would and never links the data plane. It needs root.
 
 pub mod accounting;
+pub mod bed;
 pub mod bench;
 pub mod binary;
 pub mod capture;
+pub mod control;
 pub mod daemon;
 pub mod demo;
 pub mod frame;
 pub mod link;
+pub mod load;
 pub mod namespace;
 pub mod process;
+pub mod reliability;
 pub mod socket;
 pub mod systemd;
 pub mod topology;
+pub mod usage;
 pub mod wait;
 
 /// Makes a test of each function for each path: `fn name(path: &str)` becomes `kernel::name` and

@@ -5,8 +5,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use lab::daemon::{Daemon, Options};
-use lab::socket::{Receiver, Sender};
+use lab::bed::{Bed, INPUT, OUTPUT, PORT, RULE};
+use lab::daemon::Options;
+use lab::socket::Receiver;
 use lab::topology::Chain;
 use lab::wait;
 
@@ -23,65 +24,39 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn a_socket_of_the_host_gets_its_copy_also_when_it_binds_later(path: &str) {
-    let chain = Chain::plain().unwrap();
-    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
-    daemon
-        .add("cam1", "239.1.1.1%veth1:5001", &["239.10.1.1%veth2:6001"])
-        .unwrap();
-    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
-    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
-    sender
-        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
-        .unwrap();
-    sink.expect(10, PATIENCE).unwrap();
+    let bed = Bed::new(path).unwrap();
+    bed.relay(10, 100).unwrap();
 
-    let own = Receiver::join((&chain.relay, "veth1"), ip("239.1.1.1"), 5001).unwrap();
+    let own = Receiver::join((&bed.chain.relay, "veth1"), bed.group(), PORT).unwrap();
     let mut sent = 10;
     // "From then on" leaves the relay a moment to see that the socket is there.
     wait::until("the host's socket hears the stream", || {
-        sender.send(ip("239.1.1.1"), 5001, b"probe").unwrap();
+        bed.sender.send(bed.group(), PORT, b"probe").unwrap();
         sent += 1;
         own.receive(Duration::from_millis(20)).unwrap().is_some()
     })
     .unwrap();
     while own.receive(Duration::from_millis(50)).unwrap().is_some() {}
-    let probes = sink.collect(sent as usize - 10, PATIENCE).unwrap();
+    let probes = bed.sink.collect(sent as usize - 10, PATIENCE).unwrap();
     assert_eq!(probes.len() as u64, sent - 10);
 
-    sender
-        .send_numbered(ip("239.1.1.1"), 5001, 20, 100)
-        .unwrap();
+    bed.relay(20, 100).unwrap();
     let sources = own.expect(20, PATIENCE).unwrap();
     assert!(
         sources.iter().all(|source| source.ip() == ip("10.0.0.1")),
         "the host's own copy is the packet as it came"
     );
-    sink.expect(20, PATIENCE).unwrap();
-    daemon.settled("cam1", sent + 20).unwrap();
+    bed.daemon.settled(RULE, sent + 20).unwrap();
 }
 
 fn a_rule_that_says_no_keeps_the_stream_from_the_host(path: &str) {
-    let chain = Chain::plain().unwrap();
-    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
-    let own = Receiver::join((&chain.relay, "veth1"), ip("239.1.1.1"), 5001).unwrap();
-    daemon
-        .mcr(&[
-            "add",
-            "239.1.1.1%veth1:5001",
-            "239.10.1.1%veth2:6001",
-            "--name",
-            "cam1",
-            "--local",
-            "no",
-        ])
+    let bed = Bed::without_rule(Chain::plain().unwrap(), Options::path(path)).unwrap();
+    let own = Receiver::join((&bed.chain.relay, "veth1"), bed.group(), PORT).unwrap();
+    bed.daemon
+        .mcr(&["add", INPUT, OUTPUT, "--name", RULE, "--local", "no"])
         .unwrap();
-    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
-    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
-    sender
-        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
-        .unwrap();
-    sink.expect(10, PATIENCE).unwrap();
-    daemon.settled("cam1", 10).unwrap();
+    bed.relay(10, 100).unwrap();
+    bed.daemon.settled(RULE, 10).unwrap();
     if path == "kernel" {
         own.expect_nothing(SILENCE).unwrap();
     }

@@ -1,0 +1,262 @@
+//! A steady load beside faults: `mcr send`, paced packet by packet, and at the sink a BPF program
+//! that checks sequence numbers and has no buffer to overflow. Every link on the way is read before
+//! and after, so that what the bed lost is not laid at the relay's door.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::link::{self, End};
+use crate::namespace::Namespace;
+use crate::process::Process;
+use crate::{binary, wait};
+
+/// How long a step may take where others keep the machine busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long nothing may arrive before everything has.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// What is sent. Stream N (from 0) goes from group and port `input` + N to `output` + N.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Streams.
+    pub streams: u8,
+    /// Packets a second of each.
+    pub rate: u32,
+    /// Bytes of UDP payload.
+    pub size: u16,
+    /// First group and port that is sent to.
+    pub input: (Ipv4Addr, u16),
+    /// First group and port that arrives at the sink.
+    pub output: (Ipv4Addr, u16),
+}
+
+/// A load that runs.
+#[derive(Debug)]
+pub struct Load {
+    plan: Plan,
+    generator: Process,
+    counter: Process,
+    links: Vec<(Namespace, String)>,
+    dropped: u64,
+    sink: (Namespace, String),
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Account {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that arrived, duplicates left out.
+    pub received: u64,
+    /// Packets that arrived twice.
+    pub duplicated: u64,
+    /// Packets that arrived after their successor.
+    pub reordered: u64,
+    /// Packets that links of the bed or the kernel's queues dropped and counted.
+    pub bed_dropped: u64,
+    /// For each stream, the packets that arrived.
+    pub streams: Vec<u64>,
+}
+
+impl Plan {
+    /// Streams from 239.1.1.1 port 5001 on, relayed to 239.10.1.1 port 6001 on.
+    #[must_use]
+    pub const fn new(streams: u8, rate: u32, size: u16) -> Self {
+        Self {
+            streams,
+            rate,
+            size,
+            input: (Ipv4Addr::new(239, 1, 1, 1), 5001),
+            output: (Ipv4Addr::new(239, 10, 1, 1), 6001),
+        }
+    }
+
+    /// A configuration with one rule per stream, `steady1` and so on, from veth1 to veth2.
+    #[must_use]
+    pub fn config(&self) -> String {
+        let mut text = "version = 1\n".to_owned();
+        for number in 0..self.streams {
+            let [input, output] = [self.input, self.output].map(|first| nth(first, number));
+            text += &format!(
+                "[[rule]]\nname = \"steady{}\"\ninput = \"{}%veth1:{}\"\n\
+                 outputs = [\"{}%veth2:{}\"]\n",
+                number + 1,
+                input.0,
+                input.1,
+                output.0,
+                output.1,
+            );
+        }
+        text
+    }
+}
+
+impl Load {
+    /// Starts the load and returns once it runs. `links` are those on the way whose drops are the
+    /// bed's: they count what is lost when they send.
+    ///
+    /// # Errors
+    /// When generator or counter do not start.
+    pub fn start(plan: Plan, from: End<'_>, to: End<'_>, links: &[End<'_>]) -> Result<Self> {
+        let streams = plan.streams.to_string();
+        let mut counter = to.0.command(binary::mcr()?);
+        counter.args(["receive", "--json", "--method", "bpf", "-n", &streams]);
+        counter.arg(endpoint(plan.output, to.1));
+        let before = sockets(to.0);
+        let counter = Process::start(counter)?;
+        let joined = || sockets(to.0) > before;
+        wait::until_within(PATIENCE, "mcr receive has joined", joined)
+            .with_context(|| counter.stderr())?;
+        let links: Vec<_> = links
+            .iter()
+            .map(|(namespace, name)| ((*namespace).clone(), (*name).to_owned()))
+            .collect();
+        let dropped = dropped(&links)?;
+        let mut generator = from.0.command(binary::mcr()?);
+        // No segmentation offload: a burst of 32 is more than a veth's ring likes.
+        generator.args(["send", "--json", "--method", "sockets", "-n", &streams]);
+        generator.args(["--rate", &plan.rate.to_string()]);
+        generator.args(["--size", &plan.size.to_string()]);
+        generator.arg(endpoint(plan.input, from.1));
+        let first = link::statistics(from)?.sent;
+        let generator = Process::start(generator)?;
+        wait::until_within(PATIENCE, "the load runs", || {
+            link::statistics(from).is_ok_and(|now| now.sent > first + u64::from(plan.rate) / 100)
+        })
+        .with_context(|| generator.stderr())?;
+        Ok(Self {
+            plan,
+            generator,
+            counter,
+            links,
+            dropped,
+            sink: (to.0.clone(), to.1.to_owned()),
+        })
+    }
+
+    /// What is being sent.
+    #[must_use]
+    pub const fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    /// Ends the load and gives its account once everything under way has arrived.
+    ///
+    /// # Errors
+    /// When generator or counter failed.
+    pub fn finish(self) -> Result<Account> {
+        let sent: Sent = report(self.generator)?;
+        ensure!(sent.errors == 0, "{} packets were not sent", sent.errors);
+        settle((&self.sink.0, &self.sink.1))?;
+        let bed_dropped = dropped(&self.links)? - self.dropped;
+        let received: Received = report(self.counter)?;
+        let all = received.endpoints.iter();
+        Ok(Account {
+            sent: sent.sent.packets,
+            received: all.clone().map(|one| one.packets - one.duplicated).sum(),
+            duplicated: all.clone().map(|one| one.duplicated).sum(),
+            reordered: all.clone().map(|one| one.reordered).sum(),
+            bed_dropped,
+            streams: all.map(|one| one.packets).collect(),
+        })
+    }
+}
+
+impl Account {
+    /// Packets that were sent and did not arrive.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+
+    /// Packets that are missing and that no link of the bed counts as dropped.
+    #[must_use]
+    pub const fn unexplained(&self) -> u64 {
+        self.missing().saturating_sub(self.bed_dropped)
+    }
+
+    /// Checks that each packet arrived exactly once, but for those that the bed dropped.
+    ///
+    /// # Errors
+    /// When not; the message is the account.
+    pub fn check_nothing_lost(&self) -> Result<()> {
+        let is_whole = self.sent > 0 && self.unexplained() == 0 && self.duplicated == 0;
+        ensure!(is_whole, "packets were lost or doubled: {self:?}");
+        Ok(())
+    }
+}
+
+fn nth((group, port): (Ipv4Addr, u16), number: u8) -> (Ipv4Addr, u16) {
+    let group = Ipv4Addr::from_bits(group.to_bits() + u32::from(number));
+    (group, port + u16::from(number))
+}
+
+fn endpoint((group, port): (Ipv4Addr, u16), interface: &str) -> String {
+    format!("{group}%{interface}:{port}")
+}
+
+/// Waits until nothing more arrives.
+fn settle(end: End<'_>) -> Result<()> {
+    let mut last = link::statistics(end)?.received;
+    let mut since = Instant::now();
+    wait::until_within(PATIENCE, "arrivals have ended", || {
+        // A few packets of the neighbourhood's own go on for ever.
+        let now = link::statistics(end).map_or(last, |now| now.received);
+        if now > last + 10 {
+            (last, since) = (now, Instant::now());
+        }
+        since.elapsed() >= QUIET
+    })
+}
+
+fn dropped(links: &[(Namespace, String)]) -> Result<u64> {
+    let links = links.iter();
+    links
+        .map(|(namespace, name)| {
+            let now = link::statistics((namespace, name));
+            now.map(|now| now.transmit_dropped)
+        })
+        .sum()
+}
+
+fn sockets(namespace: &Namespace) -> usize {
+    let table = namespace.read_proc_net("udp").unwrap_or_default();
+    table.lines().skip(1).count()
+}
+
+fn report<T: for<'a> Deserialize<'a>>(process: Process) -> Result<T> {
+    let finished = process.stop(Signal::SIGINT)?;
+    serde_json::from_str(&finished.stdout).with_context(|| {
+        format!(
+            "{}: {}{}",
+            finished.status, finished.stdout, finished.stderr
+        )
+    })
+}
+
+#[derive(Deserialize)]
+struct Sent {
+    sent: Volume,
+    errors: u64,
+}
+
+#[derive(Deserialize)]
+struct Volume {
+    packets: u64,
+}
+
+#[derive(Deserialize)]
+struct Received {
+    endpoints: Vec<Counted>,
+}
+
+#[derive(Deserialize)]
+struct Counted {
+    packets: u64,
+    duplicated: u64,
+    reordered: u64,
+}

@@ -1,0 +1,222 @@
+//! Hours of load, churn and faults, by `make soak`: nothing is lost that nobody can explain, and
+//! memory stays flat. The results are written to `target/bench/soak.json`.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+#[path = "faults/mod.rs"]
+mod faults;
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::request::Transaction;
+use lab::control;
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::load::{Account, Plan};
+use lab::namespace::Namespace;
+use lab::reliability::{Row, directory, record};
+use lab::topology::Chain;
+use lab::usage::{self, Usage};
+use serde::Serialize;
+
+use faults::Random;
+
+/// Packets a second, over four streams.
+const RATE: u32 = 200_000;
+const STREAMS: u8 = 4;
+/// How often rules change.
+const PACE: Duration = Duration::from_millis(100);
+/// How often something worse happens.
+const FAULT_EVERY: Duration = Duration::from_secs(10);
+/// How often memory is read.
+const SAMPLE_EVERY: Duration = Duration::from_secs(10);
+/// Memory that comes and goes with the allocator.
+const SLACK_KIB: u64 = 8192;
+
+#[derive(Serialize)]
+struct Results {
+    seconds: u64,
+    rate_pps: u32,
+    seed: u64,
+    account: Account,
+    lost: u64,
+    unexplained: u64,
+    changes: u64,
+    faults: Vec<(u64, String)>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Sample {
+    second: u64,
+    /// Grows with each start of the daemon.
+    run: u32,
+    usage: Usage,
+}
+
+/// For `MCR_TEST_SECONDS`, an hour if it is not set.
+#[test]
+#[ignore = "long: make soak"]
+fn an_hour_of_load_and_faults() {
+    let given = std::env::var("MCR_TEST_SECONDS").ok();
+    let seconds = given.and_then(|text| text.parse().ok()).unwrap_or(3600);
+    let chain = Chain::snooping().unwrap();
+    let spare = Namespace::new("spare").unwrap();
+    link::veth((&chain.relay, "spare0"), (&spare, "spare1")).unwrap();
+    link::address((&chain.relay, "spare0"), "10.0.7.1/24").unwrap();
+    let mut daemon = Daemon::start(&chain.relay, Options::path("kernel")).unwrap();
+    let plan = Plan::new(STREAMS, RATE / u32::from(STREAMS), 200);
+    daemon.apply(&plan.config()).unwrap();
+    let switch = chain.switch.as_ref().unwrap();
+    for number in 1..=STREAMS {
+        link::wait_for_member((switch, "br0"), &format!("239.1.1.{number}")).unwrap();
+    }
+    let mut random = Random::new();
+    let seed = random.seed();
+    let load = faults::load(&chain, plan).unwrap();
+    let start = Instant::now();
+    let (mut changes, mut run) = (0, 0);
+    let (mut suffered, mut samples) = (Vec::new(), Vec::new());
+    let (mut next_fault, mut next_sample) = (FAULT_EVERY, Duration::ZERO);
+    while start.elapsed() < Duration::from_secs(seconds) {
+        thread::sleep(PACE);
+        control::transaction(&daemon.socket(), &change(changes, &mut random)).unwrap();
+        changes += 1;
+        let now = start.elapsed();
+        if now >= next_sample {
+            next_sample += SAMPLE_EVERY;
+            samples.push(Sample {
+                second: now.as_secs(),
+                run,
+                usage: usage::of(daemon.id()).unwrap(),
+            });
+        }
+        if now >= next_fault {
+            next_fault = now + FAULT_EVERY;
+            let name = suffer(&mut daemon, &chain, &mut random, &mut run);
+            suffered.push((now.as_secs(), name.to_owned()));
+        }
+    }
+    let account = load.finish().unwrap();
+    let results = Results {
+        seconds,
+        rate_pps: RATE,
+        seed,
+        lost: account.missing(),
+        unexplained: account.unexplained(),
+        account,
+        changes,
+        faults: suffered,
+        samples,
+    };
+    report(&results).unwrap();
+    results.account.check_nothing_lost().unwrap();
+    assert_flat(&results.samples);
+}
+
+/// Adds a rule, or takes out the one that was added 50 changes ago.
+fn change(number: u64, random: &mut Random) -> Transaction {
+    let name = |slot: u64| format!("churn{slot}");
+    let slot = number % 50;
+    let text = format!(
+        r#"{{"name":"{}","input":"239.100.1.{}%veth1:5001",
+            "outputs":["239.200.{}.1%veth2:6001","239.200.1.2%spare0:6001"]}}"#,
+        name(slot),
+        slot + 1,
+        random.below(250) + 1,
+    );
+    Transaction {
+        add: vec![serde_json::from_str(&text).unwrap()],
+        remove: if number >= 50 {
+            vec![name(slot)]
+        } else {
+            Vec::new()
+        },
+        ..Transaction::default()
+    }
+}
+
+fn suffer(daemon: &mut Daemon, chain: &Chain, random: &mut Random, run: &mut u32) -> &'static str {
+    let spare = (&chain.relay, "spare0");
+    match random.below(6) {
+        0 => {
+            daemon.kill().unwrap();
+            daemon.start_again().unwrap();
+            *run += 1;
+            "daemon killed"
+        }
+        1 => {
+            link::down(spare).unwrap();
+            link::up(spare).unwrap();
+            "an output of other rules down and up"
+        }
+        2 => {
+            chain.relay.ip("address flush dev spare0").unwrap();
+            link::address(spare, "10.0.7.1/24").unwrap();
+            "an address of other rules replaced"
+        }
+        3 => {
+            let mtu = 600 + random.below(900);
+            chain
+                .relay
+                .ip(&format!("link set spare0 mtu {mtu}"))
+                .unwrap();
+            "the MTU of other rules changed"
+        }
+        4 => {
+            let stats = daemon.stats().unwrap();
+            assert!(stats.rules.len() >= usize::from(STREAMS));
+            "all counters read"
+        }
+        _ => {
+            let finished = daemon.client(&["add", "nonsense", "nonsense"]).unwrap();
+            assert!(!finished.status.success());
+            "a rule that is refused"
+        }
+    }
+}
+
+fn report(results: &Results) -> anyhow::Result<()> {
+    let directory = directory()?;
+    fs::create_dir_all(&directory)?;
+    fs::write(
+        directory.join("soak.json"),
+        serde_json::to_vec_pretty(results)?,
+    )?;
+    println!(
+        "{} s, {} changes, {} faults: {:?}",
+        results.seconds,
+        results.changes,
+        results.faults.len(),
+        results.account
+    );
+    record(Row {
+        fault: "soak: daemon killed and other faults at random beside churn".to_owned(),
+        relay: "mcr-kernel".to_owned(),
+        rounds: results.faults.len() as u64,
+        offered: results.account.sent,
+        lost: results.unexplained,
+        note: format!(
+            "{} s at {RATE} pps, {} rule changes, {} dropped by the bed's own links",
+            results.seconds, results.changes, results.account.bed_dropped
+        ),
+    })
+}
+
+/// Compares the last sample of each run of the daemon with the run's middle.
+fn assert_flat(samples: &[Sample]) {
+    let runs = samples.chunk_by(|one, next| one.run == next.run);
+    for run in runs.filter(|run| run.len() >= 6) {
+        let (middle, last) = (run[run.len() / 2], run[run.len() - 1]);
+        let (then, now) = (middle.usage, last.usage);
+        assert!(
+            now.memory_kib <= then.memory_kib + SLACK_KIB,
+            "memory grew from {then:?} to {now:?} between seconds {} and {}",
+            middle.second,
+            last.second
+        );
+        assert!(now.descriptors <= then.descriptors + 16, "{then:?} {now:?}");
+    }
+}
