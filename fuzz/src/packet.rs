@@ -280,7 +280,7 @@ fn execute(frame: &[u8], (link, meta): (Link, Meta), choice: &Choice) {
         ..Reference::default()
     };
     for now_ns in [1_000_000_000, 1_000_100_000] {
-        let outcome = reference.execute((1, link), frame, meta, false, now_ns);
+        let outcome = reference.execute((1, link), frame, meta, |_| false, now_ns);
         match outcome.verdict {
             Verdict::Passed => assert!(outcome.passed_up && outcome.copies.is_empty()),
             Verdict::Dropped(_) => assert!(outcome.packets >= 1 && outcome.outputs.is_empty()),
@@ -317,6 +317,7 @@ fn route(choice: &Choice, ipv4: bool) -> Route {
         }),
     };
     Route {
+        rule: "rule".to_owned(),
         ingress: 1,
         groups: (group, length),
         ports: (1, u16::MAX),

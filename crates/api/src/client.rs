@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use self::events::{Events, Told};
-use crate::reply::{Change, ErrorReply, InterfaceStatus, Log, Stats, Status};
+use crate::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
 use crate::request::{RuleList, Transaction};
 
 /// How long a request may take.
@@ -125,6 +125,15 @@ impl Client {
     /// As every request; `not_found` where there is none of that name.
     pub async fn rule(&self, name: &str) -> Result<RuleDocument, Error> {
         let path = format!("/v1/rules/{}", escaped(name));
+        self.read(Method::GET, &path, None::<&()>).await
+    }
+
+    /// Reads what was seen of each group and port of a rule with ranges.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is none of that name.
+    pub async fn flows(&self, name: &str) -> Result<Vec<FlowStats>, Error> {
+        let path = format!("/v1/rules/{}/flows", escaped(name));
         self.read(Method::GET, &path, None::<&()>).await
     }
 

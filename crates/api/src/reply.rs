@@ -66,6 +66,17 @@ impl RuleStats {
     }
 }
 
+/// What was seen of one group and port of a rule with ranges.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FlowStats {
+    /// The group.
+    pub group: String,
+    /// The destination port.
+    pub port: u16,
+    /// Packets that matched the input there.
+    pub received: Traffic,
+}
+
 /// State of a rule or an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]

@@ -10,10 +10,12 @@ enum drop_reason {
 	DROP_MALFORMED = 0,
 	DROP_OWN_SOURCE = 1,
 	DROP_RATE_LIMITED = 2,
+	DROP_FRAGMENT_UNKNOWN = 3,
 	DROP_TOO_BIG = 5,
 	DROP_TTL_EXPIRED = 6,
 	DROP_EGRESS_FULL = 12,
 	DROP_EGRESS_ERROR = 13,
+	DROP_OVER_BUDGET = 14,
 	NOT_DROPPED = DROP_SLOTS,
 };
 
@@ -29,6 +31,26 @@ static __always_inline void count(__u32 counter, const struct packet *p)
 
 	if (likely(tally))
 		count_in(tally, p);
+}
+
+/* Counts a packet of a range once more, for its own group and port. */
+static __attribute__((noinline)) int count_flow(__u32 counter, const struct packet *p)
+{
+	struct flow_key key = { .counter = counter, .port = p->dport };
+	struct flow first = { .packets = p->segments, .bytes = p->payload };
+	struct flow *flow;
+
+	key.group[0] = p->destination[0];
+	if (p->ipv6)
+		__builtin_memcpy(key.group, p->destination, 16);
+	flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow) {
+		bpf_map_update_elem(&flows, &key, &first, BPF_ANY);
+		return 0;
+	}
+	flow->packets += p->segments;
+	flow->bytes += p->payload;
+	return 0;
 }
 
 static __always_inline void count_drop(__u32 counter, __u32 reason, const struct packet *p)

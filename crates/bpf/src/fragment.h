@@ -1,11 +1,13 @@
-/* Fragments: the first one's ports are remembered for those that follow it, which carry none. A
- * fragment that comes before its datagram's first cannot be attributed and goes to the stack.
+/* Fragments: the first one's ports are remembered for those that follow it, which carry none. One
+ * that comes before its datagram's first is an orphan: it takes the route of its group, if all that
+ * might take it belong to one rule.
  */
 #ifndef FRAGMENT_H
 #define FRAGMENT_H
 
 #include "maps.h"
 #include "parse.h"
+#include "range.h"
 
 #define FRAGMENT_LIFETIME_NS 2000000000ull	/* packet::memory::LIFETIME_NS */
 
@@ -49,6 +51,41 @@ static __attribute__((noinline)) int recall(struct __sk_buff *skb, struct packet
 	p->sport = ports->sport;
 	p->dport = ports->dport;
 	return true;
+}
+
+static __always_inline void consider_group(struct __sk_buff *skb, const struct packet *p,
+					   bool specific, struct orphan *o)
+{
+	struct group_key key = { .ifindex = skb->ifindex };
+	__u32 *value;
+
+	key.group[0] = p->destination[0];
+	if (specific)
+		key.source[0] = p->source[0];
+	if (p->ipv6) {
+		__builtin_memcpy(key.group, p->destination, 16);
+		if (specific)
+			__builtin_memcpy(key.source, p->source, 16);
+	}
+	value = bpf_map_lookup_elem(&group_routes, &key);
+	if (!value)
+		return;
+	if (*value & GROUP_OF_SEVERAL)
+		o->several = true;
+	consider(o, specific ? EXACT_SPECIFIC : EXACT_ANY, *value & ~GROUP_OF_SEVERAL);
+}
+
+/* The most specific route that takes the packet's group, whatever its port: its index in
+ * `route_table` plus one, with GROUP_OF_SEVERAL if another rule might take it as well.
+ */
+static __attribute__((noinline)) __u32 find_by_group(struct __sk_buff *skb, const struct packet *p)
+{
+	struct orphan o = {};
+
+	consider_group(skb, p, true, &o);
+	consider_group(skb, p, false, &o);
+	consider_ranges(skb, p, &o);
+	return o.several ? o.found | GROUP_OF_SEVERAL : o.found;
 }
 
 #endif

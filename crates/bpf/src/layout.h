@@ -115,6 +115,7 @@ enum output_flags {
 	OUTPUT_GROUP_RANGE = 1 << 7,	/* keep the packet's host bits */
 	OUTPUT_PORT_DELTA = 1 << 8,	/* add `dport` to the packet's port */
 	OUTPUT_LIMITED = 1 << 9,	/* `limits[counter]` applies */
+	OUTPUT_UNICAST = 1 << 10,	/* the budget applies */
 };
 
 /* Value of `counters`, per CPU. A rule's also remembers, for the rest of the timer tick, whether a
@@ -125,6 +126,20 @@ struct tally {
 	__u64 bytes;
 	__u64 sender;	/* address and port */
 	__u64 asked;	/* group, port, 15 bits of jiffies, answer */
+};
+
+/* Key of `flows`: what was seen of one group and port of a rule's ranges. IPv4 in [0]. */
+struct flow_key {
+	__u32 counter;	/* the rule's */
+	__be16 port;
+	__u16 pad;
+	__be32 group[4];
+};
+
+/* Value of `flows`, per CPU. */
+struct flow {
+	__u64 packets;
+	__u64 bytes;
 };
 
 /* Entry of `drops`: by reason, shared between CPUs because dropping is the exception. */
@@ -197,6 +212,7 @@ struct identity {
 
 /* The one entry of `settings`. */
 struct settings {
+	struct limit budget;		/* of all unicast outputs together; rate 0: none */
 	__u64 own_bloom[BLOOM_WORDS];	/* no bit, no lookup in `own_sources` */
 	__u64 ranges;			/* not zero: look in `ranges` too */
 };
@@ -216,6 +232,16 @@ struct fragment_ports {
 	__be16 dport;
 	__u32 pad;
 };
+
+/* Key of `group_routes`: an exact route's key without its ports; source 0 is (*,G). IPv4 in [0]. */
+struct group_key {
+	__u32 ifindex;
+	__be32 source[4];
+	__be32 group[4];
+};
+
+/* Bit in a value of `group_routes`, beside the index in `route_table`: several rules take it. */
+#define GROUP_OF_SEVERAL 0x80000000
 
 /* Key of `own_sources`; IPv4 as ::ffff:a.b.c.d. */
 struct address {

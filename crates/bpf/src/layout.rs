@@ -29,7 +29,7 @@ macro_rules! plain {
 
 plain!(
     u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Health, Pids, Identity, Settings,
-    Address, RangeKey, Range, Candidate
+    Address, RangeKey, Range, Candidate, GroupKey, FlowKey, Flow
 );
 
 /// Key of `routes`; source 0 is (*,G).
@@ -63,6 +63,21 @@ pub struct RouteKey6 {
     /// Sender, or zero.
     pub source: [u8; 16],
 }
+
+/// Key of `group_routes`: an exact route's key without its ports.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// Interface the packet arrives on.
+    pub ifindex: u32,
+    /// Sender, or zero; IPv4 in the first four bytes.
+    pub source: [u8; 16],
+    /// Group; IPv4 in the first four bytes.
+    pub group: [u8; 16],
+}
+
+/// Bit in a value of `group_routes`, beside the index in `route_table`: several rules take it.
+pub const GROUP_OF_SEVERAL: u32 = 1 << 31;
 
 /// Key of `ranges`.
 #[repr(C)]
@@ -224,6 +239,8 @@ pub const OUTPUT_GROUP_RANGE: u16 = 1 << 7;
 pub const OUTPUT_PORT_DELTA: u16 = 1 << 8;
 /// The output has a rate limit.
 pub const OUTPUT_LIMITED: u16 = 1 << 9;
+/// The budget applies.
+pub const OUTPUT_UNICAST: u16 = 1 << 10;
 
 /// Packets and UDP payload bytes, on one CPU or summed.
 #[repr(C)]
@@ -237,6 +254,30 @@ pub struct Tally {
     pub sender: u64,
     /// The program's own note: for which group and port, when, and the answer.
     pub asked: u64,
+}
+
+/// Key of `flows`: one group and port of a rule's ranges.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    /// The rule's counter.
+    pub counter: u32,
+    /// Destination port, network order.
+    pub port: [u8; 2],
+    /// Zero.
+    pub pad: u16,
+    /// Group; IPv4 in the first four bytes.
+    pub group: [u8; 16],
+}
+
+/// Packets and UDP payload bytes of a flow, on one CPU or summed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Datagrams; segments of a super-packet each count.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
 }
 
 /// Entry of `drops`: packets by [`DropReason`].
@@ -355,6 +396,8 @@ pub struct Identity {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// Of all unicast outputs together; all zero for none.
+    pub budget: Limit,
     /// 4096 bits, one per value of [`Settings::own_bit`].
     pub own_bloom: [u64; 64],
     /// Not zero: there are range routes.
@@ -364,6 +407,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            budget: Limit::default(),
             own_bloom: [0; 64],
             ranges: 0,
         }

@@ -9,6 +9,7 @@
 
 pub mod attached;
 mod clsact;
+pub mod flows;
 pub mod grace;
 mod interface;
 pub mod layout;

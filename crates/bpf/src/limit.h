@@ -19,14 +19,10 @@ static __always_inline __u64 time_of(__u64 per_token, __u64 tokens)
 /* Says whether the packet passes, and books it if so. A packet that loses the race for the word too
  * often is refused: others passed in its place.
  */
-static __attribute__((noinline)) int admitted(__u32 counter, const struct packet *p)
+static __always_inline bool admit(struct limit *limit, const struct packet *p)
 {
-	struct limit *limit = bpf_map_lookup_elem(&limits, &counter);
-	__u64 now, cost, due, end;
+	__u64 now = bpf_ktime_get_ns(), cost, due, end;
 
-	if (!limit)
-		return true;
-	now = bpf_ktime_get_ns();
 	cost = time_of(limit->per_token, limit->bits ? (__u64)p->payload * 8 : p->segments);
 	for (int i = 0; i < LIMIT_TRIES; i++) {
 		due = *(volatile __u64 *)&limit->due_ns;
@@ -37,6 +33,22 @@ static __attribute__((noinline)) int admitted(__u32 counter, const struct packet
 			return true;
 	}
 	return false;
+}
+
+static __attribute__((noinline)) int admitted(__u32 counter, const struct packet *p)
+{
+	struct limit *limit = bpf_map_lookup_elem(&limits, &counter);
+
+	return !limit || admit(limit, p);
+}
+
+/* The same for the budget that all unicast outputs share. */
+static __attribute__((noinline)) int within_budget(const struct packet *p)
+{
+	__u32 zero = 0;
+	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
+
+	return !s || !s->budget.per_token || admit(&s->budget, p);
 }
 
 #endif

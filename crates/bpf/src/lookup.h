@@ -13,9 +13,14 @@
 struct match {
 	__u32 first;
 	__u16 count;
-	__u16 flags;
+	__u16 flags;		/* enum route_flags, enum match_flags */
 	__u32 counter;
 	__u32 health;
+};
+
+enum match_flags {
+	MATCH_AMBIGUOUS = 1 << 4,	/* a fragment that several rules might take */
+	MATCH_RANGE = 1 << 5,		/* count it for its own group and port as well */
 };
 
 static __always_inline struct route *route_at(const __u32 *index)
@@ -57,13 +62,49 @@ static __attribute__((noinline)) struct route *find_ipv6(struct __sk_buff *skb,
 	return specific ? specific : route;
 }
 
+static __always_inline void take(const struct route *route, struct match *m)
+{
+	__u64 word = *(volatile __u64 *)&route->word;
+
+	m->first = word & WORD_FIRST_MASK;
+	m->count = (word >> WORD_COUNT_SHIFT) & WORD_COUNT_MASK;
+	m->counter = (word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
+	m->flags = word >> WORD_FLAGS_SHIFT;
+	m->health = route->health;
+}
+
+/* Gives a fragment the route of its group. The stack gets it too: a socket of another port may wait
+ * for it.
+ */
+static __always_inline bool adopt(__u32 found, struct match *m)
+{
+	__u32 index = (found & ~GROUP_OF_SEVERAL) - 1;
+	struct route *route = bpf_map_lookup_elem(&route_table, &index);
+
+	if (!route)
+		return false;
+	take(route, m);
+	m->flags = (m->flags & ~ROUTE_LOCAL_AUTO) | ROUTE_LOCAL_YES;
+	if (found & GROUP_OF_SEVERAL)
+		m->flags |= MATCH_AMBIGUOUS;
+	return true;
+}
+
 static __always_inline bool lookup(struct __sk_buff *skb, struct packet *p, struct match *m)
 {
 	struct route *route;
-	__u64 word;
+	__u32 flags = 0;
 
-	if (unlikely(p->part == PART_LATER) && !recall(skb, p))
-		return false;
+	if (unlikely(p->part != PART_WHOLE)) {
+		__u32 found = find_by_group(skb, p);
+
+		if (!found)
+			return false;
+		if (p->part == PART_FIRST)
+			remember(skb, p);
+		else if (!recall(skb, p))
+			return adopt(found, m);
+	}
 	route = unlikely(p->ipv6) ? find_ipv6(skb, p) : find_ipv4(skb, p);
 	if (!route || unlikely(route->lookup & (LOOKUP_PLACEHOLDER | LOOKUP_RANGES))) {
 		bool exact = route && !(route->lookup & LOOKUP_PLACEHOLDER);
@@ -71,19 +112,15 @@ static __always_inline bool lookup(struct __sk_buff *skb, struct packet *p, stru
 		struct settings *s = bpf_map_lookup_elem(&settings, &zero);
 		struct route *range = s && s->ranges ? find_range(skb, p, exact) : 0;
 
-		if (range)
+		if (range) {
 			route = range;
+			flags = MATCH_RANGE;
+		}
 	}
 	if (!route || unlikely(route->lookup & LOOKUP_PLACEHOLDER))
 		return false;
-	if (unlikely(p->part == PART_FIRST))
-		remember(skb, p);
-	word = *(volatile __u64 *)&route->word;
-	m->first = word & WORD_FIRST_MASK;
-	m->count = (word >> WORD_COUNT_SHIFT) & WORD_COUNT_MASK;
-	m->counter = (word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
-	m->flags = word >> WORD_FLAGS_SHIFT;
-	m->health = route->health;
+	take(route, m);
+	m->flags |= flags;
 	return true;
 }
 

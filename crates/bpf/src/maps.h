@@ -116,6 +116,23 @@ struct {
 	__type(value, __u32);
 } own_sources SEC(".maps");
 
+/* For fragments whose ports are not known. Written at the table's changes alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct group_key);
+	__type(value, __u32);
+} group_routes SEC(".maps");
+
+/* The least recently seen goes: what a flow counted before is forgotten with it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct flow_key);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
 /* The least recently used goes where there is no room: a flood costs others' datagrams at worst. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

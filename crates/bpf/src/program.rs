@@ -9,9 +9,10 @@ use aya::programs::SchedClassifier;
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
+use crate::flows::Flows;
 use crate::layout::{
-    Address, Candidate, Drops, Health, Identity, Limit, Output, Pids, Plain, Range, RangeKey,
-    Route, RouteKey, RouteKey6, Settings, Tally, Word,
+    Address, Candidate, Drops, Flow, FlowKey, GroupKey, Health, Identity, Limit, Output, Pids,
+    Plain, Range, RangeKey, Route, RouteKey, RouteKey6, Settings, Tally, Word,
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
@@ -38,6 +39,9 @@ impl Default for Capacity {
         }
     }
 }
+
+/// Flows of ranges that are kept.
+const FLOWS: u32 = 4096;
 
 /// The program, loaded, with its maps.
 #[derive(Debug)]
@@ -78,6 +82,10 @@ pub struct Maps {
     pub ranges: HashMap<RangeKey, Range>,
     /// Blocks of routes for ranges.
     pub candidates: Mapped<Candidate>,
+    /// Exact keys without ports to index in `route_table`, for fragments whose ports are not known.
+    pub group_routes: HashMap<GroupKey, u32>,
+    /// What was seen of ranges.
+    pub flows: Flows,
     /// This host's addresses.
     pub own_sources: HashMap<Address, u32>,
 }
@@ -95,7 +103,7 @@ pub struct Facts {
 
 impl Program {
     /// How many maps are pinned.
-    pub(crate) const MAPS: usize = 15;
+    pub(crate) const MAPS: usize = 17;
 
     /// Loads the object. With `pins`, maps pinned in that directory are taken as they are, others
     /// are made with `capacity` and pinned there.
@@ -126,7 +134,9 @@ impl Program {
             ("settings", 1),
             ("ranges", capacity.routes),
             ("candidates", capacity.routes * 4),
+            ("group_routes", capacity.routes),
             ("own_sources", 4096),
+            ("flows", FLOWS),
             ("fragments", packet::memory::DATAGRAMS as u32),
         ];
         let mut loader = EbpfLoader::new();
@@ -220,7 +230,12 @@ impl Maps {
             settings: array(ebpf, "settings")?,
             ranges: hash_map(ebpf, "ranges")?,
             candidates: array(ebpf, "candidates")?,
+            group_routes: hash_map(ebpf, "group_routes")?,
             own_sources: hash_map(ebpf, "own_sources")?,
+            flows: {
+                let (map, capacity) = take::<FlowKey, Flow>(ebpf, "flows")?;
+                Flows::new(map, capacity, cpus)
+            },
         })
     }
 }
@@ -244,7 +259,11 @@ pub(crate) fn take<K, V>(ebpf: &mut Ebpf, name: &'static str) -> Result<(OwnedFd
     let problem = |problem| Error::Map { name, problem };
     let data = match ebpf.take_map(name) {
         Some(
-            Map::Array(data) | Map::HashMap(data) | Map::LpmTrie(data) | Map::PerCpuArray(data),
+            Map::Array(data)
+            | Map::HashMap(data)
+            | Map::LpmTrie(data)
+            | Map::PerCpuArray(data)
+            | Map::PerCpuLruHashMap(data),
         ) => data,
         Some(_) => return Err(problem("has another type")),
         None => return Err(problem("is missing")),

@@ -5,6 +5,16 @@
 #include "maps.h"
 #include "parse.h"
 
+/* What is found for a packet whose port is not known. */
+struct orphan {
+	__u32 found;		/* index in `route_table`, plus one */
+	__u32 rank;
+	__u32 counter;		/* of its rule */
+	__u32 several;		/* another rule might take it as well */
+};
+
+enum rank { EXACT_SPECIFIC, RANGE_SPECIFIC, EXACT_ANY, RANGE_ANY };
+
 struct range_search {
 	__be32 source[4];
 	__u32 words;		/* of the address */
@@ -12,7 +22,25 @@ struct range_search {
 	__u32 first;
 	__u32 specific_only;
 	__u32 found;		/* index in `route_table`, plus one */
+	struct orphan *orphan;	/* the port is not known: consider all */
 };
+
+static __always_inline void consider(struct orphan *o, __u32 rank, __u32 index)
+{
+	struct route *route = bpf_map_lookup_elem(&route_table, &index);
+	__u32 counter;
+
+	if (!route)
+		return;
+	counter = (route->word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
+	if (o->found && o->counter != counter)
+		o->several = true;
+	if (o->found && o->rank <= rank)
+		return;
+	o->found = index + 1;
+	o->rank = rank;
+	o->counter = counter;
+}
 
 static long try_candidate(__u32 i, struct range_search *s)
 {
@@ -21,7 +49,7 @@ static long try_candidate(__u32 i, struct range_search *s)
 
 	if (!c || (s->specific_only && !c->specific))
 		return 1;
-	if (s->port < c->first_port || s->port > c->last_port)
+	if (!s->orphan && (s->port < c->first_port || s->port > c->last_port))
 		return 0;
 	if (c->specific) {
 		__u32 differs = s->source[0] ^ c->source[0];
@@ -32,8 +60,45 @@ static long try_candidate(__u32 i, struct range_search *s)
 		if (differs)
 			return 0;
 	}
+	if (unlikely(s->orphan != 0)) {
+		consider(s->orphan, c->specific ? RANGE_SPECIFIC : RANGE_ANY, c->route);
+		return 0;
+	}
 	s->found = c->route + 1;
 	return 1;
+}
+
+static __always_inline bool search_ranges(struct __sk_buff *skb, const struct packet *p,
+					  struct range_search *search)
+{
+	struct range_key key = { .prefix = 96, .ifindex = skb->ifindex };
+	struct range *range;
+
+	search->words = 1;
+	key.group[0] = p->destination[0];
+	search->source[0] = p->source[0];
+	if (p->ipv6) {
+		key.prefix = 192;
+		key.ipv6 = 1;
+		search->words = 4;
+		__builtin_memcpy(key.group, p->destination, 16);
+		__builtin_memcpy(search->source, p->source, 16);
+	}
+	range = bpf_map_lookup_elem(&ranges, &key);
+	if (!range)
+		return false;
+	search->first = range->first;
+	bpf_loop(range->count, try_candidate, search, 0);
+	return true;
+}
+
+/* Considers all range routes of the packet's group. */
+static __always_inline void consider_ranges(struct __sk_buff *skb, const struct packet *p,
+					    struct orphan *o)
+{
+	struct range_search search = { .orphan = o };
+
+	search_ranges(skb, p, &search);
 }
 
 /* The most specific range route of the packet; with `specific_only`, only if it names a source. */
@@ -42,29 +107,12 @@ static __attribute__((noinline)) struct route *find_range(struct __sk_buff *skb,
 							   __u32 specific_only)
 {
 	struct range_search search = {
-		.words = 1,
 		.port = host16(p->dport),
 		.specific_only = specific_only,
 	};
-	struct range_key key = { .prefix = 96, .ifindex = skb->ifindex };
-	struct range *range;
 	__u32 index;
 
-	key.group[0] = p->destination[0];
-	search.source[0] = p->source[0];
-	if (p->ipv6) {
-		key.prefix = 192;
-		key.ipv6 = 1;
-		search.words = 4;
-		__builtin_memcpy(key.group, p->destination, 16);
-		__builtin_memcpy(search.source, p->source, 16);
-	}
-	range = bpf_map_lookup_elem(&ranges, &key);
-	if (!range)
-		return 0;
-	search.first = range->first;
-	bpf_loop(range->count, try_candidate, &search, 0);
-	if (!search.found)
+	if (!search_ranges(skb, p, &search) || !search.found)
 		return 0;
 	index = search.found - 1;
 	return bpf_map_lookup_elem(&route_table, &index);

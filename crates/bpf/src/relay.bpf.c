@@ -12,7 +12,7 @@
 #include "rewrite.h"
 #include "replicate.h"
 
-enum verdict { ACCEPTED, DROPPED, SHADOWED };
+enum verdict { ACCEPTED, DROPPED, LEFT, SHADOWED };
 
 static __always_inline enum verdict judge(struct fanout *f)
 {
@@ -27,15 +27,19 @@ static __always_inline enum verdict judge(struct fanout *f)
 		reason = DROP_MALFORMED;
 	else if (unlikely(own_source(&f->p)))
 		reason = DROP_OWN_SOURCE;
+	else if (unlikely(f->m.flags & MATCH_AMBIGUOUS))
+		reason = DROP_FRAGMENT_UNKNOWN;
 	else if (unlikely(f->m.flags & ROUTE_LIMITED) && !admitted(f->m.counter, &f->p))
 		reason = DROP_RATE_LIMITED;
 	count_in(f->rule, &f->p);
 	if (unlikely(f->m.health) && (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
 		inspect(f->skb, &f->p, f->m.health);
+	if (unlikely(f->m.flags & MATCH_RANGE))
+		count_flow(f->m.counter, &f->p);
 	if (likely(reason == NOT_DROPPED))
 		return ACCEPTED;
 	count_drop(f->m.counter, reason, &f->p);
-	return DROPPED;
+	return reason == DROP_FRAGMENT_UNKNOWN ? LEFT : DROPPED;
 }
 
 static __always_inline int carry_out(struct fanout *f)
@@ -45,6 +49,8 @@ static __always_inline int carry_out(struct fanout *f)
 		return replicate(f);
 	case SHADOWED:	/* its copies leave from the userspace path's tap */
 		return delivers_locally(f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	case LEFT:	/* to the host's stack, which may know whose it is */
+		return TC_ACT_UNSPEC;
 	case DROPPED:
 		break;
 	}

@@ -32,6 +32,8 @@ static __always_inline __u32 refused(struct __sk_buff *skb, const struct packet 
 		return DROP_TOO_BIG;
 	if (unlikely(o->flags & OUTPUT_LIMITED) && !admitted(o->counter, p))
 		return DROP_RATE_LIMITED;
+	if (unlikely(o->flags & OUTPUT_UNICAST) && !within_budget(p))
+		return DROP_OVER_BUDGET;
 	return NOT_DROPPED;
 }
 

@@ -214,7 +214,15 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             bytes
         }
     );
-    assert_same!(btf, "settings", layout::Settings { own_bloom, ranges });
+    assert_same!(
+        btf,
+        "settings",
+        layout::Settings {
+            budget,
+            own_bloom,
+            ranges
+        }
+    );
     assert_same!(
         btf,
         "range_key",
@@ -236,6 +244,26 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             route,
             specific,
             prefix
+        }
+    );
+    assert_same!(
+        btf,
+        "flow_key",
+        layout::FlowKey {
+            counter,
+            port,
+            pad,
+            group
+        }
+    );
+    assert_same!(btf, "flow", layout::Flow { packets, bytes });
+    assert_same!(
+        btf,
+        "group_key",
+        layout::GroupKey {
+            ifindex,
+            source,
+            group
         }
     );
     assert_same!(btf, "address", layout::Address { words });
@@ -303,6 +331,7 @@ fn every_constant_has_the_same_value() {
         ("OUTPUT_GROUP_RANGE", layout::OUTPUT_GROUP_RANGE.into()),
         ("OUTPUT_PORT_DELTA", layout::OUTPUT_PORT_DELTA.into()),
         ("OUTPUT_LIMITED", layout::OUTPUT_LIMITED.into()),
+        ("OUTPUT_UNICAST", layout::OUTPUT_UNICAST.into()),
         (
             "WORD_COUNT_SHIFT",
             layout::Word {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use api::reply::Change;
 use api::request::{RuleList, Transaction};
+use model::budget;
 use model::compile::{Before, RuleView, amend, compile, next_hop_queries};
 use model::config::{Config, InterfaceSettings};
 use model::diff::TableDiff;
@@ -22,7 +23,7 @@ use model::placement::{PathChoice, PathChoices, Support};
 use model::problem::Problems;
 use model::rule::Rule;
 use model::ruleset::{ChangeError, Indexed, Policy, RuleSet, diff};
-use model::table::Table;
+use model::table::{RateLimit, Table};
 use sys::membership::Membership;
 
 use crate::memberships::{Wanted, WantedDiff};
@@ -138,6 +139,7 @@ pub(crate) struct Core {
     choices: PathChoices,
     process_choice: PathChoice,
     interfaces: BTreeMap<String, InterfaceSettings>,
+    budget: Option<RateLimit>,
     generation: u64,
     rules: Indexed,
     host: Arc<Host>,
@@ -160,6 +162,7 @@ impl Core {
             },
             process_choice,
             interfaces: BTreeMap::new(),
+            budget: None,
             generation: 0,
             rules: Indexed::default(),
             host: Arc::default(),
@@ -174,6 +177,7 @@ impl Core {
     pub(crate) fn configure(&mut self, config: &Config) {
         self.choices = config.path_choices(self.process_choice);
         self.interfaces.clone_from(&config.interfaces);
+        self.budget = config.budget;
         self.policy.allow_link_local |= config.allow_link_local;
         self.stale = true;
     }
@@ -290,7 +294,9 @@ impl Core {
 
     /// Says whether what was compiled last still holds.
     fn may_amend(&self, host: &Arc<Host>, renewed: &BTreeSet<Ifindex>) -> bool {
+        // What of a budget a path gets depends on all rules.
         !self.stale
+            && self.budget.is_none()
             && renewed.is_empty()
             && Arc::ptr_eq(host, &self.host)
             && !self.rules.has_wildcards()
@@ -302,7 +308,9 @@ impl Core {
         host: &Host,
         renewed: &BTreeSet<Ifindex>,
     ) -> (Vec<Arc<RuleView>>, Parts) {
-        let compiled = compile(rules, host, &self.support, &self.choices);
+        let mut compiled = compile(rules, host, &self.support, &self.choices);
+        let budget = self.budget;
+        compiled.table.budget = budget.map(|whole| budget::share(whole, &compiled.table));
         let (cleared, diff) = if renewed.is_empty() {
             let diff = TableDiff::between(&self.table, &compiled.table);
             (TableDiff::default(), diff)

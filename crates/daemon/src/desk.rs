@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::reply::{InterfaceStatus, Log, PathStatus, Stats, Status};
+use api::reply::{FlowStats, InterfaceStatus, Log, PathStatus, Stats, Status};
 use api::request::RuleList;
 use model::host::Interface;
 use model::placement::Support;
@@ -54,6 +54,7 @@ impl Desk {
             Question::Status(reply) => drop(reply.send(Ok(self.status(&view)))),
             Question::Stats(reply) => drop(reply.send(self.stats().await)),
             Question::Rules(reply) => drop(reply.send(Ok(rules(&view)))),
+            Question::Flows(name, reply) => drop(reply.send(self.flows(&view, name).await)),
             Question::Interfaces(reply) => drop(reply.send(Ok(interfaces(&view)))),
             Question::Export(reply) => {
                 drop(reply.send(Ok(model::config::export(&view.rules))));
@@ -108,6 +109,16 @@ impl Desk {
         Ok(Log {
             level: (control.level)(),
         })
+    }
+
+    async fn flows(&self, view: &View, name: String) -> Answer<Vec<FlowStats>> {
+        if !view.states.iter().any(|state| state.name == name) {
+            let message = format!("no rule {name}; GET /v1/rules lists what there is");
+            return Err(Refusal::new(Code::NotFound, message));
+        }
+        let flows = self.engine.flows(name).await;
+        let flows = flows.map_err(|error| Refusal::new(Code::Internal, error))?;
+        Ok(flows.iter().map(statistics::flow).collect())
     }
 
     fn status(&self, view: &View) -> Status {

@@ -5,10 +5,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dataplane::counters::Counters;
-use dataplane::{Close, Dataplane};
+use dataplane::counters::{Counters, Flow};
+use dataplane::{Close, Dataplane, Support};
 use model::diff::TableDiff;
-use model::placement::Support;
 use model::table::Table;
 use tokio::sync::oneshot;
 
@@ -44,6 +43,7 @@ enum Command {
     Sync(Box<Table>, Reply<()>),
     Apply(Box<TableDiff>, Vec<String>, Reply<()>),
     Counters(Reply<Counters>),
+    Flows(String, Reply<Vec<Flow>>),
     Close(Close, Reply<()>),
 }
 
@@ -61,12 +61,7 @@ pub(crate) fn start(options: dataplane::Options) -> Result<(Engine, Support), Er
     let _: JoinHandle<()> = thread
         .spawn(move || match Dataplane::open(options) {
             Ok(dataplane) => {
-                let support = dataplane.support();
-                let support = Support {
-                    kernel: support.kernel.clone(),
-                    userspace: support.userspace.clone(),
-                };
-                if opened.send(Ok(support)).is_ok() {
+                if opened.send(Ok(dataplane.support().clone())).is_ok() {
                     serve(dataplane, &queue);
                 }
             }
@@ -114,6 +109,11 @@ impl Engine {
         self.ask(Command::Counters).await
     }
 
+    /// Reads the flows of a rule.
+    pub(crate) async fn flows(&self, rule: String) -> Result<Vec<Flow>, Error> {
+        self.ask(|reply| Command::Flows(rule, reply)).await
+    }
+
     /// Ends the dataplane.
     pub(crate) async fn close(&self, how: Close) -> Result<(), Error> {
         self.ask(|reply| Command::Close(how, reply)).await
@@ -155,6 +155,9 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
             }
             Ok(Command::Counters(reply)) => {
                 let _ = reply.send(dataplane.counters().map_err(Error::from));
+            }
+            Ok(Command::Flows(rule, reply)) => {
+                let _ = reply.send(dataplane.flows(&rule).map_err(Error::from));
             }
             Ok(Command::Close(how, reply)) => {
                 let _ = reply.send(dataplane.close(how).map_err(Error::from));

@@ -304,5 +304,9 @@ fn difference(before: &Interface, now: &Interface) -> String {
         let addresses: Vec<String> = now.addresses.iter().map(ToString::to_string).collect();
         parts.push(format!("addresses: {}", addresses.join(" ")));
     }
+    if before.gro_list != now.gro_list {
+        let switched = if now.gro_list { "on" } else { "off" };
+        parts.push(format!("rx-gro-list is {switched}"));
+    }
     parts.join(", ")
 }

@@ -4,6 +4,7 @@
 //! A notification only says that something changed; what is true is read again, so a lost or
 //! reordered notification cannot leave a wrong picture behind.
 
+mod gro_list;
 mod next_hop;
 mod snapshot;
 #[cfg(test)]
@@ -152,7 +153,7 @@ impl Follower {
                     self.report().await;
                 }
                 _ = probe.tick() => {
-                    if self.next_hops.probe().await {
+                    if self.next_hops.probe().await || gro_list::differs(&self.seen) {
                         self.wake();
                     }
                 }

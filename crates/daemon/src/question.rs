@@ -1,6 +1,6 @@
 //! What the API asks of the supervisor, and how it is refused.
 
-use api::reply::{Change, ErrorReply, Event, InterfaceStatus, Log, Stats, Status};
+use api::reply::{Change, ErrorReply, Event, FlowStats, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -16,6 +16,8 @@ pub(crate) enum Question {
     Status(Reply<Status>),
     Stats(Reply<Stats>),
     Rules(Reply<RuleList>),
+    /// What was seen of the ranges of the rule of that name.
+    Flows(String, Reply<Vec<FlowStats>>),
     Interfaces(Reply<Vec<InterfaceStatus>>),
     /// The running rules as a configuration file.
     Export(Reply<String>),

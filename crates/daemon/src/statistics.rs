@@ -5,8 +5,10 @@ mod stream;
 
 use std::collections::BTreeMap;
 
-use api::reply::{OutputStats, RuleStats, State, Stats, Traffic, WorkerStats};
-use dataplane::counters::{self, Counters, Drops, OutputCounters, RuleCounters, WorkerCounters};
+use api::reply::{FlowStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats};
+use dataplane::counters::{
+    self, Counters, Drops, Flow, OutputCounters, RuleCounters, WorkerCounters,
+};
 use model::table::Path;
 
 pub(crate) use pulse::Pulse;
@@ -93,6 +95,15 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> 
         outputs: outputs.collect(),
         rates,
         health,
+    }
+}
+
+/// Makes the statistics of one flow.
+pub(crate) fn flow(seen: &Flow) -> FlowStats {
+    FlowStats {
+        group: seen.group.to_string(),
+        port: seen.port,
+        received: traffic(seen.received),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the paths counted: the seam's upward half.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use packet::health::Arrivals;
 use packet::verdict::DropReason;
@@ -146,6 +147,17 @@ pub struct OutputCounters {
     pub sent: Traffic,
     /// Copies dropped.
     pub dropped: Drops,
+}
+
+/// What was seen of one group and port of a rule with ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The group.
+    pub group: IpAddr,
+    /// The destination port.
+    pub port: u16,
+    /// What the rule received there.
+    pub received: Traffic,
 }
 
 /// Packets and UDP payload bytes.

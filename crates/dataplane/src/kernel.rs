@@ -7,6 +7,7 @@
 mod adopt;
 mod counters;
 mod encode;
+mod groups;
 mod health;
 mod identity;
 mod key;
@@ -17,6 +18,7 @@ mod slots;
 mod transaction;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem::offset_of;
 use std::net::IpAddr;
 
 use bpf::layout::{Address, Identity, Settings};
@@ -24,9 +26,10 @@ use bpf::link::Hook;
 use bpf::pin::Pins;
 use bpf::program::Program;
 use bpf::testrun::{Input, Outcome};
-use model::diff::TableDiff;
-use model::table::Table;
+use model::diff::{BudgetChange, TableDiff};
+use model::table::{RateLimit, Table};
 
+use crate::kernel::groups::Groups;
 use crate::kernel::health::Inspection;
 use crate::kernel::identity::{Named, Registry};
 use crate::kernel::key::Key;
@@ -50,6 +53,7 @@ pub(crate) struct Kernel {
     indices: Indices,
     blocks: Blocks,
     ranges: Ranges,
+    groups: Groups,
     registry: Registry,
     named: Named,
     own: HashSet<IpAddr>,
@@ -101,6 +105,7 @@ impl Kernel {
             blocks: Blocks::new(program.maps.outputs.len()),
             ranges: Ranges::new(program.maps.candidates.len()),
             registry: Registry::new(program.maps.identities.len()),
+            groups: Groups::default(),
             entries: HashMap::new(),
             sources: HashMap::new(),
             named: Named::default(),
@@ -136,6 +141,7 @@ impl Kernel {
         let known = keys.iter().filter(|key| self.entries.contains_key(*key));
         let missing = keys.len() - known.count();
         self.change(&stale, &wanted.set)?;
+        self.budget(table.budget);
         let own = table.own_addresses.iter().copied().collect();
         self.own_addresses(own)?;
         if self.take_over == TakeOver::OwnMaps {
@@ -160,6 +166,9 @@ impl Kernel {
         let removed = diff.removed.iter().map(encode::route_key);
         let removed = removed.collect::<Result<Vec<_>, _>>()?;
         self.change(&removed, &diff.set)?;
+        if let Some(BudgetChange(budget)) = diff.budget {
+            self.budget(budget);
+        }
         if diff.own_added.is_empty() && diff.own_removed.is_empty() {
             return Ok(());
         }
@@ -202,6 +211,16 @@ impl Kernel {
         Ok(())
     }
 
+    fn budget(&mut self, budget: Option<RateLimit>) {
+        let at = offset_of!(Settings, budget);
+        encode::store_limit(
+            &mut self.program.maps.settings,
+            0,
+            at,
+            encode::limit(budget),
+        );
+    }
+
     fn own_addresses(&mut self, own: HashSet<IpAddr>) -> Result<(), Error> {
         let added: Vec<Address> = own.difference(&self.own).map(|a| (*a).into()).collect();
         let removed: Vec<Address> = self.own.difference(&own).map(|a| (*a).into()).collect();
@@ -218,7 +237,8 @@ impl Kernel {
         let mut settings = Settings::default();
         own.iter().for_each(|address| settings.insert_own(*address));
         for (i, word) in settings.own_bloom.iter().enumerate() {
-            maps.settings.store(0, i * 8, *word);
+            let at = offset_of!(Settings, own_bloom) + i * 8;
+            maps.settings.store(0, at, *word);
         }
         self.own = own;
         Ok(())

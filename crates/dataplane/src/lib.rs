@@ -11,6 +11,7 @@ pub mod userspace;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -18,12 +19,13 @@ use bpf::link::Hook;
 use model::diff::TableDiff;
 use model::table::{Path, RouteKey, Table};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Flow, Traffic};
 use crate::kernel::Kernel;
 use crate::userspace::Userspace;
 
 pub use bpf::program::Capacity;
 pub use bpf::testrun::{Action, Input, Outcome};
+pub use model::placement::Support;
 
 /// How to open the dataplane.
 #[derive(Clone, Debug)]
@@ -57,15 +59,6 @@ impl Default for Options {
             capacity: Capacity::default(),
         }
     }
-}
-
-/// For each path, whether it is available, or why not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Support {
-    /// The kernel path.
-    pub kernel: Result<(), String>,
-    /// The userspace path.
-    pub userspace: Result<(), String>,
 }
 
 /// How to leave.
@@ -270,6 +263,33 @@ impl Dataplane {
         Ok(counters)
     }
 
+    /// Reads the flows of a rule with ranges, by group and port: those most recently seen, at most
+    /// 4096 on the kernel path and on each worker. Empty for other rules.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn flows(&self, rule: &str) -> Result<Vec<Flow>, Error> {
+        let mut sums: BTreeMap<(IpAddr, u16), Traffic> = BTreeMap::new();
+        let mut seen = Vec::new();
+        if let Some(kernel) = &self.kernel {
+            seen.extend(kernel.flows(rule)?);
+        }
+        if let Some(userspace) = &self.userspace {
+            seen.extend(userspace.flows(rule));
+        }
+        for flow in seen {
+            let sum = sums.entry((flow.group, flow.port)).or_default();
+            sum.add(flow.received);
+        }
+        let flow = |((group, port), received)| Flow {
+            group,
+            port,
+            received,
+        };
+        Ok(sums.into_iter().map(flow).collect())
+    }
+
     /// Ends the counters of rules that were taken out of the rule set, after the `apply` that took
     /// out their last route. Without it a rule of the same name goes on counting where the old one
     /// stopped, which is right for a rule whose interface was away.
@@ -409,5 +429,6 @@ fn share(diff: &TableDiff, path: Path, current: &BTreeMap<RouteKey, Path>) -> Ta
             .collect(),
         own_removed: diff.own_removed.clone(),
         own_added: diff.own_added.clone(),
+        budget: diff.budget,
     }
 }

@@ -30,15 +30,16 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use model::diff::TableDiff;
+use model::diff::{BudgetChange, TableDiff};
 use model::net::Prefix;
 use model::table::{OutputState, Path, Route, RouteKey, Table};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Flow};
 use book::Book;
 use handover::{CountedRoute, TableChange};
 use inheritance::{Inheritance, Label};
 use pool::Pool;
+use shared::FlowOwner;
 use slots::Slots;
 
 /// How the userspace path is set up.
@@ -218,6 +219,13 @@ impl Userspace {
         counters.workers = self.pool.worker_counters();
     }
 
+    /// Reads the flows of a rule, of each worker by itself.
+    pub fn flows(&self, rule: &str) -> Vec<Flow> {
+        let owner = self.slots.flows(rule);
+        let flows = owner.map(|owner| self.pool.flows(owner));
+        flows.unwrap_or_default()
+    }
+
     /// Ends the counters of a rule that has no route any more.
     pub fn forget(&mut self, rule: &str) {
         self.slots.forget(rule);
@@ -253,9 +261,11 @@ impl Userspace {
                 outputs: 1,
             })?;
             replaced.extend(self.table.routes.insert(*key, route.clone()));
+            let flows = self.slots.flows(&route.rule);
             let counted = CountedRoute {
                 route: route.clone(),
                 rule,
+                flows: flows.unwrap_or(FlowOwner::new(rule, 0)),
                 outputs,
             };
             self.counted.insert(*key, counted.clone());
@@ -268,11 +278,15 @@ impl Userspace {
             self.table.own_addresses.remove(address);
         }
         self.table.own_addresses.extend(&diff.own_added);
+        if let Some(BudgetChange(budget)) = diff.budget {
+            self.table.budget = budget;
+        }
         Ok(TableChange {
             removed: diff.removed.clone(),
             set,
             own_removed: diff.own_removed.clone(),
             own_added: diff.own_added.clone(),
+            budget: diff.budget,
         })
     }
 }

@@ -62,6 +62,10 @@ impl Control {
         self.wait(self.client.rule(name))
     }
 
+    pub(crate) fn flows(&self, name: &str) -> Result<Vec<api::reply::FlowStats>, Failure> {
+        self.wait(self.client.flows(name))
+    }
+
     pub(crate) fn export(&self) -> Result<String, Failure> {
         self.wait(self.client.export())
     }

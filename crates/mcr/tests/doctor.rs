@@ -379,15 +379,24 @@ fn finds_a_ttl_that_ends_at_the_next_router() {
 
 #[test]
 fn finds_and_mends_an_offload_that_corrupts_copies() {
-    let Some(bed) = bed(RULE) else { return };
+    let forced = format!("{RULE}\npath = \"kernel\"\n");
+    let Some(bed) = bed(&forced) else { return };
     link::features((bed.relay(), "veth1"), "rx-gro-list on").unwrap();
     let diagnosis = bed.doctor(&[]);
-    diagnosis.has("gro", "stops", &["rx-gro-list", "veth1"]);
+    diagnosis.has("gro", "stops", &["rx-gro-list", "veth1", "down"]);
     assert_eq!(diagnosis.status, 5);
     let mended = bed.doctor(&["--fix"]);
     assert_eq!(mended.has("gro", "stops", &[])["fixed"], true);
     assert_eq!(mended.status, 0);
     bed.doctor(&[]).has_no("gro");
+}
+
+#[test]
+fn tells_what_an_offload_costs_rules_that_may_take_either_path() {
+    let Some(bed) = bed(RULE) else { return };
+    link::features((bed.relay(), "veth1"), "rx-gro-list on").unwrap();
+    bed.doctor(&[])
+        .has("gro", "harms", &["rx-gro-list", "userspace path"]);
 }
 
 #[test]

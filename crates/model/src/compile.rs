@@ -155,7 +155,7 @@ fn compile_one(
         name: rule.name.clone(),
         inputs: rule.inputs.iter().map(|i| input(i, links)).collect(),
         outputs: views,
-        placement: place(rule, support, choices),
+        placement: place(rule, support, choices, links.chaining(rule)),
     };
     if !view.placement.serves {
         view.inputs.iter_mut().for_each(|input| input.joins.clear());
@@ -202,6 +202,24 @@ impl<'a> Links<'a> {
         links.filter(meant).collect()
     }
 
+    /// An interface that the rule listens on and that has `rx-gro-list` on.
+    fn chaining(&self, rule: &Rule) -> Option<&'a str> {
+        let names = rule.inputs.iter().filter_map(|i| i.interface.as_deref());
+        let mut links = names.flat_map(|name| self.meant(name));
+        links
+            .find(|link| link.gro_list)
+            .map(|link| link.name.as_str())
+    }
+
+    /// The interfaces that an input's interface stands for.
+    fn meant(&self, name: &str) -> Vec<&'a Interface> {
+        if is_wildcard(name) {
+            self.matching(name)
+        } else {
+            self.named(name).into_iter().collect()
+        }
+    }
+
     /// Says that there is no such interface, and which there are.
     fn missing(&self, name: &str) -> String {
         let matching = if is_wildcard(name) { "matches " } else { "" };
@@ -217,11 +235,7 @@ impl<'a> Links<'a> {
 
 fn input(endpoint: &Endpoint, links: &Links<'_>) -> InputView {
     let name = endpoint.interface.as_deref().unwrap_or_default();
-    let found = if endpoint.has_wildcard() {
-        links.matching(name)
-    } else {
-        links.named(name).into_iter().collect()
-    };
+    let found = links.meant(name);
     let too_many = groups_too_many(endpoint.destination);
     let join = |link: &&Interface| Join {
         interface: link.index,

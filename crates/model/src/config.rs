@@ -17,6 +17,7 @@ use crate::document::{RuleDocument, Scalar};
 use crate::placement::{PathChoice, PathChoices};
 use crate::problem::{Problem, What};
 use crate::ruleset::{Policy, RuleSet, check};
+use crate::table::RateLimit;
 
 /// The version of the format that is read and written.
 pub const VERSION: i64 = 1;
@@ -39,6 +40,8 @@ pub struct Config {
     pub interfaces: BTreeMap<String, InterfaceSettings>,
     /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
     pub allow_link_local: bool,
+    /// Cap on what all unicast outputs send together.
+    pub budget: Option<RateLimit>,
 }
 
 /// Settings of one interface.
@@ -85,10 +88,19 @@ impl Config {
             ..Self::default()
         };
         let mut set_at = BTreeMap::new();
+        let mut budget_at: Option<(String, usize)> = None;
         for (place, file) in files.iter().enumerate() {
             let mut parsed = file::parse(file, place == 0);
             errors.0.append(&mut parsed.errors);
             config.allow_link_local |= parsed.allow_link_local;
+            if let Some((budget, line)) = parsed.budget {
+                let at = (file.name.clone(), line);
+                if let Some((file, line)) = budget_at.replace(at.clone()) {
+                    let message = format!("budget: is set already at {file}:{line}; keep one");
+                    errors.0.push(ConfigError::at(at, message));
+                }
+                config.budget = Some(budget);
+            }
             rules.append(&mut parsed.rules);
             for (name, settings, line) in parsed.interfaces {
                 let at = (file.name.clone(), line);
@@ -127,6 +139,8 @@ impl Config {
             version: i64,
             #[serde(skip_serializing_if = "is_default")]
             allow_link_local: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            budget: Option<file::BudgetTable>,
             #[serde(skip_serializing_if = "BTreeMap::is_empty")]
             interface: &'a BTreeMap<String, InterfaceSettings>,
             #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -136,6 +150,7 @@ impl Config {
         let file = File {
             version: VERSION,
             allow_link_local: self.allow_link_local,
+            budget: self.budget.as_ref().map(file::BudgetTable::from),
             interface: &self.interfaces,
             rule: documents.map(RuleDocument::with_short_input).collect(),
         };
@@ -165,7 +180,7 @@ pub fn export(rules: &RuleSet) -> String {
             .into_iter()
             .any(|input| check::is_link_local(input.destination)),
         rules: rules.clone(),
-        interfaces: BTreeMap::new(),
+        ..Config::default()
     };
     config.export()
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::{Route, RouteKey, Table};
+use crate::table::{RateLimit, Route, RouteKey, Table};
 
 /// The difference between two tables. A route that is the same in both does not occur.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,13 @@ pub struct TableDiff {
     pub own_removed: Vec<IpAddr>,
     /// Own addresses that came.
     pub own_added: Vec<IpAddr>,
+    /// The budget, if it is another one.
+    pub budget: Option<BudgetChange>,
 }
+
+/// Another budget, or none any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetChange(pub Option<RateLimit>);
 
 impl TableDiff {
     /// Compares `old` and `new`.
@@ -44,6 +50,7 @@ impl TableDiff {
                 .difference(&old.own_addresses)
                 .copied()
                 .collect(),
+            budget: (old.budget != new.budget).then_some(BudgetChange(new.budget)),
         }
     }
 
@@ -57,6 +64,9 @@ impl TableDiff {
             table.own_addresses.remove(address);
         }
         table.own_addresses.extend(self.own_added);
+        if let Some(BudgetChange(budget)) = self.budget {
+            table.budget = budget;
+        }
     }
 
     /// Says whether nothing has to change.
@@ -66,6 +76,7 @@ impl TableDiff {
             && self.set.is_empty()
             && self.own_removed.is_empty()
             && self.own_added.is_empty()
+            && self.budget.is_none()
     }
 }
 
@@ -94,12 +105,17 @@ mod tests {
             outputs: Vec::new(),
         });
         let address = (0_u8..4).prop_map(|d| IpAddr::from([10, 0, 0, d]));
-        (btree_map(key, route, 0..8), btree_set(address, 0..4)).prop_map(
-            |(routes, own_addresses)| Table {
+        let budget = proptest::option::of(crate::samples::limit());
+        (
+            btree_map(key, route, 0..8),
+            btree_set(address, 0..4),
+            budget,
+        )
+            .prop_map(|(routes, own_addresses, budget)| Table {
                 routes,
                 own_addresses,
-            },
-        )
+                budget,
+            })
     }
 
     proptest! {

@@ -41,6 +41,10 @@ pub struct Interface {
     pub mac: Option<Mac>,
     /// Addresses in the order of the kernel's list, primary addresses first.
     pub addresses: Vec<IpAddr>,
+    /// Whether it chains received datagrams (`rx-gro-list`) in a way that only their first one is
+    /// rewritten.
+    #[serde(default)]
+    pub gro_list: bool,
 }
 
 impl Interface {
@@ -84,12 +88,14 @@ pub struct NextHopQuery {
 pub enum NextHop {
     /// No route leads there.
     NoRoute,
-    /// A route leads through `interface`; the neighbour's address is not known (yet).
+    /// A route leads through `interface`; the neighbour's address is not known.
     Unresolved {
         /// Interface of the route.
         interface: Ifindex,
         /// The gateway, or the destination itself when on-link.
         via: IpAddr,
+        /// The kernel asked as often as it does and got no answer; otherwise it still asks.
+        silent: bool,
     },
     /// Ready: `mac` is `None` on devices without a link-layer header.
     Resolved {

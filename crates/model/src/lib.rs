@@ -46,6 +46,7 @@
 //! # Ok::<(), model::config::ConfigErrors>(())
 //! ```
 
+pub mod budget;
 pub mod compile;
 pub mod config;
 pub mod diff;

@@ -118,11 +118,19 @@ pub struct Placement {
     pub reason: String,
 }
 
-/// Decides where `rule` runs.
+/// Decides where `rule` runs. `chaining` is an interface it listens on that has `rx-gro-list` on:
+/// the kernel path rewrites the first datagram of such a chain alone, the userspace path gets its
+/// bytes in one piece and makes every datagram's headers anew.
 #[must_use]
-pub fn place(rule: &Rule, support: &Support, choices: &PathChoices) -> Placement {
+pub fn place(
+    rule: &Rule,
+    support: &Support,
+    choices: &PathChoices,
+    chaining: Option<&str>,
+) -> Placement {
+    let obstacle = |path| obstacle(rule, support, path, chaining);
     if let Some((path, who)) = forced(rule, choices) {
-        let obstacle = obstacle(rule, support, path);
+        let obstacle = obstacle(path);
         let serves = obstacle.is_none();
         let reason = match obstacle {
             None => format!("forced by {who}"),
@@ -134,14 +142,14 @@ pub fn place(rule: &Rule, support: &Support, choices: &PathChoices) -> Placement
             reason,
         };
     }
-    let Some(kernel) = obstacle(rule, support, Path::Kernel) else {
+    let Some(kernel) = obstacle(Path::Kernel) else {
         return Placement {
             path: Path::Kernel,
             serves: true,
             reason: "the kernel path is available and serves all that the rule asks for".to_owned(),
         };
     };
-    match obstacle(rule, support, Path::Userspace) {
+    match obstacle(Path::Userspace) {
         None => Placement {
             path: Path::Userspace,
             serves: true,
@@ -174,7 +182,7 @@ fn forced(rule: &Rule, choices: &PathChoices) -> Option<(Path, String)> {
 }
 
 /// What keeps `path` from serving the rule.
-fn obstacle(rule: &Rule, support: &Support, path: Path) -> Option<String> {
+fn obstacle(rule: &Rule, support: &Support, path: Path, chaining: Option<&str>) -> Option<String> {
     if let Err(reason) = support.of(path) {
         return Some(format!(
             "the {} path is not available: {reason}",
@@ -186,6 +194,12 @@ fn obstacle(rule: &Rule, support: &Support, path: Path) -> Option<String> {
         .filter(|feature| !feature.served_by(path))
         .map(Feature::as_str)
         .collect();
+    if let (true, Path::Kernel, Some(interface)) = (lacking.is_empty(), path, chaining) {
+        return Some(format!(
+            "the kernel path would corrupt what {interface} chains, as rx-gro-list is on there; \
+             `ethtool -K {interface} rx-gro-list off`"
+        ));
+    }
     if lacking.is_empty() {
         return None;
     }
@@ -258,13 +272,13 @@ mod tests {
     }
 
     fn shown(rule: &Rule, support: &Support, choices: &PathChoices) -> (Path, bool, String) {
-        let placement = place(rule, support, choices);
+        let placement = place(rule, support, choices, None);
         (placement.path, placement.serves, placement.reason)
     }
 
     #[test]
     fn takes_the_kernel_path_wherever_it_can() {
-        let placement = place(&rule(PLAIN, None), &both(), &PathChoices::default());
+        let placement = place(&rule(PLAIN, None), &both(), &PathChoices::default(), None);
         assert_eq!((placement.path, placement.serves), (Path::Kernel, true));
     }
 
@@ -326,7 +340,7 @@ mod tests {
             )
         );
         let forced = rule(PLAIN, Some(Path::Kernel));
-        assert!(!place(&forced, &without_kernel(), &auto).serves);
+        assert!(!place(&forced, &without_kernel(), &auto, None).serves);
     }
 
     #[test]
@@ -336,9 +350,24 @@ mod tests {
             userspace: Err("no CAP_NET_RAW".to_owned()),
         };
         assert_eq!(
-            place(&rule(PLAIN, None), &nothing, &PathChoices::default()).reason,
+            place(&rule(PLAIN, None), &nothing, &PathChoices::default(), None).reason,
             "no path serves it: the kernel path is not available: no BPF, and the userspace \
              path is not available: no CAP_NET_RAW"
+        );
+    }
+
+    #[test]
+    fn keeps_chained_packets_from_the_kernel_path() {
+        let auto = PathChoices::default();
+        let placed = place(&rule(PLAIN, None), &both(), &auto, Some("eth0"));
+        assert_eq!((placed.path, placed.serves), (Path::Userspace, true));
+        let forced = rule(PLAIN, Some(Path::Kernel));
+        let placed = place(&forced, &both(), &auto, Some("eth0"));
+        assert_eq!((placed.path, placed.serves), (Path::Kernel, false));
+        assert_eq!(
+            placed.reason,
+            "the rule's path = \"kernel\" forces the kernel path, but the kernel path would \
+             corrupt what eth0 chains, as rx-gro-list is on there; `ethtool -K eth0 rx-gro-list off`"
         );
     }
 }

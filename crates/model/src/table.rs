@@ -22,6 +22,9 @@ pub struct Table {
     /// This host's addresses on the interfaces that some output uses; a packet from one of them is
     /// `own_source`.
     pub own_addresses: BTreeSet<IpAddr>,
+    /// Cap on what all unicast outputs of one path send together; on each path, where both have
+    /// some.
+    pub budget: Option<RateLimit>,
 }
 
 /// What a packet must show to take a route.

@@ -35,26 +35,32 @@ pub struct Fragment {
     pub datagram: Option<Datagram>,
 }
 
+/// What is known of a fragment's ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attribution {
+    /// They are in its headers: its own, or those that its datagram's first fragment had.
+    Known(Datagram),
+    /// Its first fragment has not come, or was forgotten: only the group can tell whose it is.
+    Orphan(Datagram),
+}
+
 impl Fragment {
     /// The fragment's headers with the datagram's ports: its own in the first fragment, which
-    /// `memory` learns if `is_relayed` says so, remembered ones in the others. `None` where they
-    /// are not known.
-    pub fn attribute(
-        &self,
-        memory: &mut Memory,
-        ingress: u32,
-        now_ns: u64,
-        is_relayed: impl FnOnce(&Datagram) -> bool,
-    ) -> Option<Datagram> {
+    /// `memory` learns, remembered ones in the others. `None` for a first fragment without a UDP
+    /// header. To be asked only where some route has the group, so that a flood of other fragments
+    /// costs nothing.
+    pub fn attribute(&self, memory: &mut Memory, ingress: u32, now_ns: u64) -> Option<Attribution> {
         let mut datagram = self.datagram?;
         if datagram.part == Part::Later {
-            let ports = memory.recall(ingress, self.key, now_ns)?;
+            let Some(ports) = memory.recall(ingress, self.key, now_ns) else {
+                return Some(Attribution::Orphan(datagram));
+            };
             (datagram.source_port, datagram.destination_port) = ports;
-        } else if is_relayed(&datagram) {
+        } else {
             let ports = (datagram.source_port, datagram.destination_port);
             memory.remember(ingress, self.key, ports, now_ns);
         }
-        Some(datagram)
+        Some(Attribution::Known(datagram))
     }
 }
 

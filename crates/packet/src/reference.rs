@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::datagram::Datagram;
+use crate::fragment::{Attribution, Fragment};
 use crate::limit::Limit;
 use crate::memory::Memory;
 use crate::parse::{Link, Meta, Parsed, parse};
@@ -21,11 +22,15 @@ pub struct Reference {
     pub own_addresses: BTreeSet<IpAddr>,
     /// What first fragments said.
     pub fragments: Memory,
+    /// Cap on what all unicast outputs send together.
+    pub budget: Option<Bucket>,
 }
 
 /// One route: what it matches and the copies it makes.
 #[derive(Clone, Debug)]
 pub struct Route {
+    /// Rule it belongs to; routes of one rule and sender make the same copies.
+    pub rule: String,
     /// Interface the packet arrives on.
     pub ingress: u32,
     /// Destination groups: first address and prefix length.
@@ -150,30 +155,23 @@ pub struct Copy {
 
 impl Reference {
     /// Executes the table for one packet that arrives at `now_ns` by any clock. `socket_bound`
-    /// answers `bpf_sk_lookup_udp`: a UDP socket on this host wants the packet.
+    /// answers `bpf_sk_lookup_udp`: a UDP socket on this host is bound to that port.
     pub fn execute(
         &mut self,
         (ingress, link): (u32, Link),
         frame: &[u8],
         meta: Meta,
-        socket_bound: bool,
+        socket_bound: impl Fn(u16) -> bool,
         now_ns: u64,
     ) -> Outcome {
-        let datagram = match parse(frame, link, meta) {
-            Parsed::Udp(datagram) => datagram,
-            Parsed::Fragment(fragment) => {
-                let mut memory = std::mem::take(&mut self.fragments);
-                let is_relayed = |datagram: &Datagram| self.find(ingress, datagram).is_some();
-                let datagram = fragment.attribute(&mut memory, ingress, now_ns, is_relayed);
-                self.fragments = memory;
-                match datagram {
-                    Some(datagram) => datagram,
-                    None => return Outcome::passed(),
-                }
-            }
-            Parsed::NotOurs(_) => return Outcome::passed(),
+        let found = match parse(frame, link, meta) {
+            Parsed::Udp(datagram) => self
+                .find(ingress, &datagram)
+                .map(|index| (datagram, index, Whose::Certain)),
+            Parsed::Fragment(fragment) => self.attribute(&fragment, ingress, now_ns),
+            Parsed::NotOurs(_) => None,
         };
-        let Some(index) = self.find(ingress, &datagram) else {
+        let Some((datagram, index, whose)) = found else {
             return Outcome::passed();
         };
         let own_source = self.own_addresses.contains(&datagram.source);
@@ -191,6 +189,8 @@ impl Reference {
             Some(DropReason::Malformed)
         } else if own_source {
             Some(DropReason::OwnSource)
+        } else if whose == Whose::OneOfSeveral {
+            Some(DropReason::FragmentUnknown)
         } else if !admits(&mut route.limit, &datagram, now_ns) {
             Some(DropReason::RateLimited)
         } else {
@@ -198,16 +198,19 @@ impl Reference {
         };
         if let Some(reason) = reason {
             outcome.verdict = Verdict::Dropped(reason);
+            outcome.passed_up = reason == DropReason::FragmentUnknown;
             return outcome;
         }
         outcome.passed_up = match route.local {
-            Local::Auto => socket_bound,
+            // A socket of another port may wait for it.
+            _ if whose == Whose::OnlyByGroup => true,
+            Local::Auto => socket_bound(datagram.destination_port),
             Local::Yes => true,
             Local::No => false,
         };
         let first_port = route.ports.0;
         for (output, to) in route.outputs.iter_mut().enumerate() {
-            match copy(frame, &datagram, first_port, to, now_ns) {
+            match copy(frame, &datagram, first_port, to, &mut self.budget, now_ns) {
                 Ok((interface, frame)) => {
                     outcome.outputs.push(Verdict::Forwarded);
                     outcome.copies.push(Copy {
@@ -225,22 +228,73 @@ impl Reference {
     /// Finds the most specific route: (S,G) before (*,G), longer prefix before shorter, fewer
     /// ports before more.
     fn find(&self, ingress: u32, datagram: &Datagram) -> Option<usize> {
-        let matches = |route: &&Route| {
-            route.ingress == ingress
-                && network(route.groups, datagram.destination) == Some(route.groups.0)
-                && (route.ports.0..=route.ports.1).contains(&datagram.destination_port)
-                && route.source.is_none_or(|source| source == datagram.source)
-        };
-        self.routes
-            .iter()
-            .enumerate()
-            .filter(|(_, route)| matches(route))
-            .min_by_key(|(_, route)| {
-                let ports = route.ports.1 - route.ports.0;
-                (route.source.is_none(), u8::MAX - route.groups.1, ports)
-            })
+        let port = datagram.destination_port;
+        self.of_group(ingress, datagram)
+            .find(|(_, route)| (route.ports.0..=route.ports.1).contains(&port))
             .map(|(index, _)| index)
     }
+
+    /// Finds the route of a fragment. Without ports it takes the route of its group, if all that
+    /// might take it belong to one rule.
+    fn attribute(
+        &mut self,
+        fragment: &Fragment,
+        ingress: u32,
+        now_ns: u64,
+    ) -> Option<(Datagram, usize, Whose)> {
+        let datagram = fragment.datagram?;
+        let candidates: Vec<usize> = self.of_group(ingress, &datagram).map(|(i, _)| i).collect();
+        let first = *candidates.first()?;
+        match fragment.attribute(&mut self.fragments, ingress, now_ns)? {
+            Attribution::Known(datagram) => {
+                let index = self.find(ingress, &datagram)?;
+                Some((datagram, index, Whose::Certain))
+            }
+            Attribution::Orphan(datagram) => {
+                let rule = |index: &usize| &self.routes[*index].rule;
+                let whose = if candidates.iter().all(|other| rule(other) == rule(&first)) {
+                    Whose::OnlyByGroup
+                } else {
+                    Whose::OneOfSeveral
+                };
+                Some((datagram, first, whose))
+            }
+        }
+    }
+
+    /// The routes that take a datagram's group and sender, whatever its ports, the most specific
+    /// first.
+    fn of_group(
+        &self,
+        ingress: u32,
+        datagram: &Datagram,
+    ) -> impl Iterator<Item = (usize, &Route)> + use<'_> {
+        let (group, sender) = (datagram.destination, datagram.source);
+        let matches = |route: &Route| {
+            route.ingress == ingress
+                && network(route.groups, group) == Some(route.groups.0)
+                && route.source.is_none_or(|source| source == sender)
+        };
+        let routes = self.routes.iter().enumerate();
+        let mut found: Vec<_> = routes.filter(|(_, route)| matches(route)).collect();
+        found.sort_by_key(|(_, route)| {
+            let ports = route.ports.1 - route.ports.0;
+            let wider = u8::MAX - route.groups.1;
+            (route.source.is_none(), wider, ports, route.ports.0)
+        });
+        found.into_iter()
+    }
+}
+
+/// How certain it is whose a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// Its ports are known.
+    Certain,
+    /// A fragment without ports, of a group that only one rule takes.
+    OnlyByGroup,
+    /// A fragment without ports, of a group that several rules take.
+    OneOfSeveral,
 }
 
 impl Outcome {
@@ -272,6 +326,7 @@ fn copy(
     datagram: &Datagram,
     first_port: u16,
     output: &mut Output,
+    budget: &mut Option<Bucket>,
     now_ns: u64,
 ) -> Result<(u32, Vec<u8>), DropReason> {
     let egress = match output {
@@ -287,6 +342,9 @@ fn copy(
     if !admits(&mut egress.limit, datagram, now_ns) {
         return Err(DropReason::RateLimited);
     }
+    if !egress.destination.0.is_multicast() && !admits(budget, datagram, now_ns) {
+        return Err(DropReason::OverBudget);
+    }
     let change = change(datagram, first_port, egress);
     let mut copy = vec![0; LINK_HEADROOM];
     copy.extend(frame.get(datagram.ip_offset..).unwrap_or_default());
@@ -297,7 +355,8 @@ fn copy(
 fn change(datagram: &Datagram, first_port: u16, egress: &Egress) -> Rewrite {
     let destination = carry(egress.destination, datagram.destination);
     let port_offset = if egress.ports.0 < egress.ports.1 {
-        datagram.destination_port - first_port
+        // An orphan has no port, and none is written to it.
+        datagram.destination_port.saturating_sub(first_port)
     } else {
         0
     };

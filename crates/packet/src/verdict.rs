@@ -27,7 +27,8 @@ pub enum DropReason {
     OwnSource = 1,
     /// Rule or output: above the configured packet or bit rate.
     RateLimited = 2,
-    /// Rule: a fragment whose first fragment was not seen, or for which the table had no room.
+    /// Rule: a fragment that came before its datagram's first, or after that was forgotten, to a
+    /// group that several rules take: whose it is cannot be told. Counted at the first of them.
     FragmentUnknown = 3,
     /// Rule: the userspace path had no free buffer or queue slot.
     BufferExhausted = 4,
@@ -49,7 +50,7 @@ pub enum DropReason {
     EgressFull = 12,
     /// Output: the kernel refused the packet for any other cause.
     EgressError = 13,
-    /// Output: above the global egress budget for unicast.
+    /// Output: above the budget of all unicast outputs together.
     OverBudget = 14,
 }
 

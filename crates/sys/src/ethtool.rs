@@ -62,6 +62,39 @@ pub fn features(interface: &str) -> io::Result<Vec<Feature>> {
         .collect())
 }
 
+/// One feature by its number, to be read of many interfaces with one call each.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch {
+    number: usize,
+    blocks: usize,
+}
+
+impl Switch {
+    /// Finds a feature by its name; `None` if this kernel does not know it.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the kernel has no such call.
+    pub fn named(feature: &str) -> io::Result<Option<Self>> {
+        let names = names("lo")?;
+        let number = names.iter().position(|name| name == feature);
+        let blocks = names.len().div_ceil(32);
+        Ok(number.map(|number| Self { number, blocks }))
+    }
+
+    /// Says whether the feature is in effect on an interface of the calling thread's network
+    /// namespace.
+    ///
+    /// # Errors
+    /// `ENODEV` for an unknown interface.
+    pub fn is_on(self, interface: &str) -> io::Result<bool> {
+        let words = [ETHTOOL_GFEATURES, self.blocks as u32];
+        let mut buffer = header(&words, self.blocks * GET_BLOCK);
+        ioctl(interface, &mut buffer)?;
+        let active = word_at(&buffer, 8 + self.number / 32 * GET_BLOCK + 8);
+        Ok(active >> (self.number % 32) & 1 == 1)
+    }
+}
+
 /// Switches one feature of an interface.
 ///
 /// # Errors
@@ -160,5 +193,20 @@ mod tests {
         let named = |name| features.iter().find(|feature| feature.name == name);
         assert!(named("rx-gro").is_some(), "{features:?}");
         assert!(named("loopback").unwrap().active);
+        assert!(
+            Switch::named("loopback")
+                .unwrap()
+                .unwrap()
+                .is_on("lo")
+                .unwrap()
+        );
+        assert!(
+            !Switch::named("rx-gro-list")
+                .unwrap()
+                .unwrap()
+                .is_on("lo")
+                .unwrap()
+        );
+        assert!(Switch::named("no-such-feature").unwrap().is_none());
     }
 }

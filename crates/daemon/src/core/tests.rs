@@ -28,6 +28,7 @@ fn link(index: u32, name: &str) -> Interface {
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: vec![IpAddr::from([10, 0, index as u8, 1])],
+        gro_list: false,
     }
 }
 
@@ -204,7 +205,11 @@ fn a_next_hop_that_answers_brings_the_output_up() {
         Arc::new(host)
     };
     let (interface, via) = (Ifindex(3), query.destination);
-    let silent = with(NextHop::Unresolved { interface, via });
+    let silent = with(NextHop::Unresolved {
+        interface,
+        via,
+        silent: true,
+    });
     let step = core.step(Arc::new(rules), silent, &BTreeSet::new());
     let down = |route: &model::table::Route| matches!(route.outputs[0].state, OutputState::Down(_));
     assert!(down(&step.parts.diff.set[0].1));

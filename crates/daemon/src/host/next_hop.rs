@@ -8,27 +8,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use futures::TryStreamExt;
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::{StreamExt, TryStreamExt};
 use model::host::{Interface, NextHop, NextHopQuery};
 use model::net::{Ifindex, Mac};
+use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
 };
-use rtnetlink::{Handle, RouteMessageBuilder};
-use tokio::time::sleep;
+use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
-use super::Error;
+use super::{Error, Notification};
 
-/// Pauses between looks at neighbours that were just asked.
-const PATIENCE: [Duration; 4] = [
-    Duration::from_millis(1),
-    Duration::from_millis(4),
-    Duration::from_millis(15),
-    Duration::from_millis(30),
-];
+/// How long neighbours that were just asked have to answer before the rest goes on without them.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 pub(super) struct NextHops {
     handle: Handle,
@@ -37,6 +36,8 @@ pub(super) struct NextHops {
     routes: BTreeMap<NextHopQuery, Option<Via>>,
     /// What the neighbour table holds of the next hops; `None`: not known.
     neighbours: Option<BTreeMap<Via, Neighbour>>,
+    /// Those that the kernel asked in vain, until they answer.
+    silent: BTreeSet<Via>,
 }
 
 /// A neighbour: interface and address.
@@ -61,6 +62,7 @@ impl NextHops {
             queries: BTreeSet::new(),
             routes: BTreeMap::new(),
             neighbours: None,
+            silent: BTreeSet::new(),
         }
     }
 
@@ -147,6 +149,7 @@ impl NextHops {
             (Some(_), None) => NextHop::Unresolved {
                 interface,
                 via: address,
+                silent: self.silent.contains(&via),
             },
         }
     }
@@ -182,24 +185,31 @@ impl NextHops {
             return Ok(());
         }
         let mut table = self.table().await?;
-        let mut asked = Vec::new();
+        let mut asked = BTreeSet::new();
+        // Listens before anything is asked, so that no answer is missed.
+        let mut answers = Answers::listen()?;
         for via in &vias {
             let has_header = |link: &Interface| link.mac.is_some();
             let can_ask = !via.local && interfaces.get(&via.interface).is_some_and(has_header);
             if can_ask && !table.contains_key(&via.key()) && self.ask(*via).await {
-                asked.push(via.key());
+                asked.insert(via.key());
             }
         }
-        for patience in PATIENCE {
-            if asked.is_empty() {
-                break;
-            }
-            sleep(patience).await;
+        let has_asked = !asked.is_empty();
+        let deadline = Instant::now() + PATIENCE;
+        while !asked.is_empty() && answers.wait(&mut asked, deadline).await {}
+        if has_asked {
             table = self.table().await?;
-            asked.retain(|key| table.get(key).is_none_or(|n| n.valid_mac().is_none()));
         }
         let entry = |via: &Via| table.get(&via.key()).cloned().unwrap_or(Neighbour::UNKNOWN);
-        self.neighbours = Some(vias.iter().map(|via| (*via, entry(via))).collect());
+        let entries: BTreeMap<Via, Neighbour> = vias.iter().map(|v| (*v, entry(v))).collect();
+        self.silent.retain(|via| {
+            let entry = entries.get(via);
+            entry.is_some_and(|entry| entry.valid_mac().is_none())
+        });
+        let failed = entries.iter().filter(|(_, entry)| entry.has_failed());
+        self.silent.extend(failed.map(|(via, _)| *via));
+        self.neighbours = Some(entries);
         Ok(())
     }
 
@@ -257,12 +267,56 @@ impl Neighbour {
         self.mac.filter(|_| valid)
     }
 
+    fn has_failed(&self) -> bool {
+        self.state == NeighbourState::Failed
+    }
+
     const fn is_doubtful(&self) -> bool {
         use NeighbourState as State;
         matches!(
             self.state,
             State::None | State::Stale | State::Failed | State::Other(_)
         )
+    }
+}
+
+/// Notifications of neighbours, for as long as answers are waited for.
+struct Answers {
+    notifications: UnboundedReceiver<Notification>,
+    connection: JoinHandle<()>,
+}
+
+impl Answers {
+    fn listen() -> Result<Self, Error> {
+        let groups = [MulticastGroup::Neigh];
+        let (connection, _, notifications) = rtnetlink::new_multicast_connection(&groups)?;
+        Ok(Self {
+            notifications,
+            connection: tokio::spawn(connection),
+        })
+    }
+
+    /// Waits for the next notification and takes its neighbour out of `asked` if it has an answer,
+    /// or none for good; `false` at the deadline.
+    async fn wait(&mut self, asked: &mut BTreeSet<(Ifindex, IpAddr)>, deadline: Instant) -> bool {
+        let next = timeout_at(deadline, self.notifications.next()).await;
+        let Ok(Some((message, _))) = next else {
+            return false;
+        };
+        if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(entry)) =
+            &message.payload
+            && let Some((key, neighbour)) = neighbour(entry)
+            && (neighbour.valid_mac().is_some() || neighbour.has_failed())
+        {
+            asked.remove(&key);
+        }
+        true
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.connection.abort();
     }
 }
 

@@ -10,7 +10,7 @@ use rtnetlink::Handle;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 
-use super::Error;
+use super::{Error, gro_list};
 
 /// Reads all links with their addresses.
 pub(super) async fn interfaces(handle: &Handle) -> Result<BTreeMap<Ifindex, Interface>, Error> {
@@ -28,6 +28,12 @@ pub(super) async fn interfaces(handle: &Handle) -> Result<BTreeMap<Ifindex, Inte
     let mut ranked: Vec<(u8, Ifindex, IpAddr)> = addresses.iter().filter_map(address).collect();
     // Stable: within a rank the kernel's order stays.
     ranked.sort_by_key(|(rank, ..)| *rank);
+    let gro_list = gro_list::among(interfaces.values());
+    for index in gro_list {
+        if let Some(interface) = interfaces.get_mut(&index) {
+            interface.gro_list = true;
+        }
+    }
     for (_, index, address) in ranked {
         if let Some(interface) = interfaces.get_mut(&index) {
             interface.addresses.push(address);
@@ -46,6 +52,7 @@ fn interface(link: &LinkMessage) -> Interface {
         mtu: 0,
         mac: None,
         addresses: Vec::new(),
+        gro_list: false,
     };
     let has_header = matches!(
         header.link_layer_type,

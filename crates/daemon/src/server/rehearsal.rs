@@ -90,6 +90,7 @@ impl Rehearsal {
                 generation: Some(self.core.generation()),
                 rules: self.core.rules().to_documents(),
             }))),
+            Question::Flows(_, reply) => drop(reply.send(Ok(Vec::new()))),
             Question::Interfaces(reply) => drop(reply.send(Ok(Vec::new()))),
             Question::Export(reply) => drop(reply.send(Ok(self.export()))),
             Question::Change(transaction, reply) => {
@@ -177,6 +178,7 @@ fn host() -> Host {
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index])),
         addresses: vec![IpAddr::from([10, 0, index, 1])],
+        gro_list: false,
     };
     let links = [link(2, "eth0"), link(3, "eth1")];
     Host {

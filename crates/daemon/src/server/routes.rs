@@ -1,7 +1,7 @@
 //! Every route of the API, each described where it is written: the OpenAPI document is made of the
 //! router itself.
 
-use api::reply::{Change, ErrorReply, InterfaceStatus, Log, Stats, Status};
+use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::{Path, Query, Request, State};
@@ -50,6 +50,7 @@ fn reading() -> OpenApiRouter<Supervisor> {
         .routes(routes!(stats))
         .routes(routes!(rules))
         .routes(routes!(rule))
+        .routes(routes!(flows))
         .routes(routes!(export))
         .routes(routes!(interfaces))
         .routes(routes!(log))
@@ -185,6 +186,18 @@ async fn rule(
     let message = format!("no rule {name} (have: {})", names.join(", "));
     let found = list.rules.iter().find(|rule| rule.name == name).cloned();
     found.map(Json).ok_or(Refusal::new(Code::NotFound, message))
+}
+
+/// What was seen of each group and port of a rule with ranges: the flows most recently seen.
+#[utoipa::path(get, path = "/v1/rules/{name}/flows", tag = "rules",
+    params(("name" = String, Path, description = "Name of the rule")),
+    responses((status = 200, body = Vec<FlowStats>), (status = 404, body = ErrorReply)))]
+async fn flows(
+    State(supervisor): State<Supervisor>,
+    Path(name): Path<String>,
+) -> Answer<Json<Vec<FlowStats>>> {
+    let ask = |reply| Question::Flows(name, reply);
+    supervisor.ask(ask).await.map(Json)
 }
 
 /// The running rules as a configuration file, TOML.

@@ -32,6 +32,9 @@ impl Kernel {
         self.adopt_sources()?;
         self.adopt_slots();
         self.publish_ranges()?;
+        let keys: Vec<Key> = self.entries.keys().copied().collect();
+        self.groups.adopt(&mut self.program.maps)?;
+        self.publish_groups(keys)?;
         let own = self.program.maps.own_sources.entries()?;
         self.own = own.into_iter().map(|(key, _)| key.into()).collect();
         Ok(())

@@ -1,11 +1,13 @@
 //! From the maps' numbers to the seam's [`Counters`].
 
-use bpf::layout::Tally;
+use std::net::IpAddr;
+
+use bpf::layout::{self, FlowKey, Tally};
 use packet::verdict::DropReason;
 
 use crate::Error;
-use crate::counters::{Counters, Drops, OutputCounters, Traffic};
-use crate::kernel::identity::Hash;
+use crate::counters::{Counters, Drops, Flow, OutputCounters, Traffic};
+use crate::kernel::identity::{Hash, of_rule};
 use crate::kernel::{Kernel, health};
 
 /// Adds what the kernel path counted to `counters`.
@@ -29,6 +31,36 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
     }
     health::read(kernel, counters);
     Ok(())
+}
+
+impl Kernel {
+    /// Reads the flows of a rule.
+    pub(crate) fn flows(&self, rule: &str) -> Result<Vec<Flow>, Error> {
+        let Some(counter) = self.registry.find(of_rule(rule)) else {
+            return Ok(Vec::new());
+        };
+        let flows = self.program.maps.flows.read()?.into_iter();
+        let own = flows.filter(|(key, _)| key.counter == counter);
+        let flow = |(key, counted): (FlowKey, layout::Flow)| Flow {
+            group: group_of(key.group),
+            port: u16::from_be_bytes(key.port),
+            received: Traffic {
+                packets: counted.packets,
+                bytes: counted.bytes,
+            },
+        };
+        Ok(own.map(flow).collect())
+    }
+}
+
+/// IPv6 groups begin with 0xff, IPv4 groups do not.
+fn group_of(bytes: [u8; 16]) -> IpAddr {
+    let [a, b, c, d, ..] = bytes;
+    if a == 0xff {
+        IpAddr::from(bytes)
+    } else {
+        IpAddr::from([a, b, c, d])
+    }
 }
 
 fn one(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(Traffic, Drops)> {

@@ -1,8 +1,10 @@
 //! From the model's types to the maps' bytes.
 
+use std::mem::offset_of;
 use std::net::IpAddr;
 
 use bpf::layout;
+use bpf::mapped::Mapped;
 use model::net::Mac;
 use model::table::{
     DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit,
@@ -89,6 +91,22 @@ pub(super) fn limit(limit: Option<RateLimit>) -> layout::Limit {
     }
 }
 
+/// Writes a rate limit that lies `at` bytes into an entry, and leaves its state.
+pub(super) fn store_limit<T: layout::Plain>(
+    map: &mut Mapped<T>,
+    index: u32,
+    at: usize,
+    limit: layout::Limit,
+) {
+    for (offset, value) in [
+        (offset_of!(layout::Limit, per_token), limit.per_token),
+        (offset_of!(layout::Limit, depth_ns), limit.depth_ns),
+        (offset_of!(layout::Limit, bits), limit.bits),
+    ] {
+        map.store(index, at + offset, value);
+    }
+}
+
 /// The slot of an output; `counter` is its counter.
 pub(super) fn output(key: &RouteKey, output: &Output, counter: u32) -> layout::Output {
     let limited = match output.limit {
@@ -126,6 +144,9 @@ fn up(key: &RouteKey, egress: &Egress, counter: u32) -> layout::Output {
             .first
             .wrapping_sub(key.ports.first)
             .to_ne_bytes();
+    }
+    if !egress.destination.address.is_multicast() {
+        slot.flags |= layout::OUTPUT_UNICAST;
     }
     if let Some(source) = egress.source {
         slot.flags |= layout::OUTPUT_SOURCE;

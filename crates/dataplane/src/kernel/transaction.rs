@@ -16,7 +16,7 @@ use crate::kernel::health::Inspection;
 use crate::kernel::identity::Origin;
 use crate::kernel::key::{self, Key};
 use crate::kernel::plan::{Owner, Wanted};
-use crate::kernel::{Entry, Kernel, interfaces};
+use crate::kernel::{Entry, Kernel, encode, interfaces};
 
 /// A route whose block is written but which no packet sees yet.
 struct Written {
@@ -56,10 +56,12 @@ impl Kernel {
         if ranges_removed {
             self.publish_ranges()?;
         }
+        self.publish_groups(removed)?;
         if deleted && !new.is_empty() {
             self.wait()?;
         }
         self.insert(&new)?;
+        self.publish_groups(swung.iter().chain(&new).map(|route| route.key))?;
         if new.iter().any(|route| route.key.is_range()) {
             self.publish_ranges()?;
         }
@@ -100,12 +102,16 @@ impl Kernel {
     }
 
     fn write_one(&mut self, route: Wanted, first: u32) -> Result<Written, Error> {
+        let is_new = self.registry.find(route.rule.hash).is_none();
         let word = Word {
             first,
             count: route.outputs.len() as u16,
             counter: self.counter(route.rule)?,
             flags: route.flags,
         };
+        if is_new && route.key.is_range() {
+            self.program.maps.flows.forget(word.counter)?;
+        }
         for (slot, (owner, mut output)) in (first..).zip(route.outputs) {
             output.counter = self.counter(owner)?;
             self.program.maps.outputs.write(slot, &output);
@@ -125,19 +131,15 @@ impl Kernel {
             limit: 0,
         })?;
         let maps = &mut self.program.maps;
-        for (offset, value) in [
-            (offset_of!(layout::Limit, per_token), owner.limit.per_token),
-            (offset_of!(layout::Limit, depth_ns), owner.limit.depth_ns),
-            (offset_of!(layout::Limit, bits), owner.limit.bits),
-        ] {
-            maps.limits.store(taken.counter, offset, value);
-        }
+        encode::store_limit(&mut maps.limits, taken.counter, 0, owner.limit);
         let base = match taken.origin {
             Origin::Kept => return Ok(taken.counter),
             Origin::New => layout::Tally::default(),
             Origin::Recycled => {
                 let raw = maps.counters.read_one(taken.counter)?;
                 maps.drops.write(taken.counter, &layout::Drops::default());
+                let state = offset_of!(layout::Limit, due_ns);
+                maps.limits.store(taken.counter, state, 0);
                 raw
             }
         };
@@ -280,6 +282,19 @@ impl Kernel {
             keys.into_iter().for_each(|key| self.flag(key));
         }
         Ok(())
+    }
+
+    /// Brings what fragments without ports go by to what the entries of `keys` are now.
+    pub(super) fn publish_groups(
+        &mut self,
+        keys: impl IntoIterator<Item = Key>,
+    ) -> Result<(), Error> {
+        for key in keys {
+            let entry = self.entries.get(&key).filter(|entry| !entry.placeholder);
+            self.groups
+                .note(key, entry.map(|entry| (entry.index, entry.word.counter)));
+        }
+        self.groups.publish(&mut self.program.maps)
     }
 
     /// Puts new keys in: source-specific ones first, then the (*,G) entries that point at them.

@@ -10,13 +10,14 @@ use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use model::diff::BudgetChange;
 use model::table::{Route, RouteKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sys::descriptor::{receive_with, send_with};
 use sys::packet_socket::RingSize;
 
-use super::shared::{OutputSlot, RuleSlot};
+use super::shared::{FlowOwner, OutputSlot, RuleSlot};
 
 /// A message above this size is a mistake: 10,000 routes take about 3 MiB.
 const MAX_MESSAGE: usize = 256 << 20;
@@ -80,6 +81,8 @@ pub(super) struct TableChange {
     pub own_removed: Vec<IpAddr>,
     /// Own addresses that came.
     pub own_added: Vec<IpAddr>,
+    /// The budget, if it is another one.
+    pub budget: Option<BudgetChange>,
 }
 
 /// A route with the names of its counters.
@@ -89,6 +92,8 @@ pub(super) struct CountedRoute {
     pub route: Route,
     /// Its rule's counters.
     pub rule: RuleSlot,
+    /// Whose flows are counted, of a range.
+    pub flows: FlowOwner,
     /// Its outputs' counters, in their order.
     pub outputs: Vec<OutputSlot>,
 }

@@ -11,7 +11,8 @@ use sys::shared_memory::{self, Words};
 
 use super::shared::{MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
 
-const WORDS: usize = (MAX_RULES + MAX_OUTPUTS) as usize;
+const BUDGET_AT: usize = (MAX_RULES + MAX_OUTPUTS) as usize;
+const WORDS: usize = BUDGET_AT + 1;
 /// Attempts at a word that other workers change at the same time; then the packet is refused, as
 /// others have passed in its place.
 const TRIES: u32 = 8;
@@ -88,6 +89,12 @@ impl SharedLimits {
         cost: Cost,
     ) -> bool {
         self.admit((MAX_RULES + output.0) as usize, limit, now_ns, cost)
+    }
+
+    /// Says whether the budget of all unicast outputs has room for a packet, and books it if so.
+    #[inline]
+    pub(super) fn admit_to_budget(&self, budget: &CompiledLimit, now_ns: u64, cost: Cost) -> bool {
+        self.admit(BUDGET_AT, budget, now_ns, cost)
     }
 
     fn admit(&self, at: usize, limit: &CompiledLimit, now_ns: u64, cost: Cost) -> bool {

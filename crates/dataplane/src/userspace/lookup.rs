@@ -58,10 +58,27 @@ impl Lookup {
     /// Builds the table; the n-th key leads to route n.
     #[must_use]
     pub(super) fn build<'a>(keys: impl Iterator<Item = (RouteIndex, &'a RouteKey)>) -> Self {
+        Self::build_with(keys, Shape::of)
+    }
+
+    /// Builds a table for [`Lookup::by_group`], which has no regard to ports.
+    #[must_use]
+    pub(super) fn build_groups<'a>(keys: impl Iterator<Item = (RouteIndex, &'a RouteKey)>) -> Self {
+        Self::build_with(keys, |key| Shape {
+            any_port: true,
+            ..Shape::of(key)
+        })
+    }
+
+    fn build_with<'a>(
+        keys: impl Iterator<Item = (RouteIndex, &'a RouteKey)>,
+        shape: impl Fn(&RouteKey) -> Shape,
+    ) -> Self {
         let mut keys: Vec<_> = keys.collect();
-        // Wider port ranges first, so that narrower ones end up in front of their chain.
-        keys.sort_by_key(|(_, key)| std::cmp::Reverse(key.ports.count()));
-        let mut shapes: Vec<Shape> = keys.iter().map(|(_, key)| Shape::of(key)).collect();
+        // Wider port ranges first, so that narrower ones end up in front of their chain, and of
+        // equal ones the lower.
+        keys.sort_by_key(|(_, key)| std::cmp::Reverse((key.ports.count(), key.ports.first)));
+        let mut shapes: Vec<Shape> = keys.iter().map(|(_, key)| shape(key)).collect();
         shapes.sort_unstable();
         shapes.dedup();
         shapes.truncate(usize::from(u8::MAX));
@@ -72,7 +89,7 @@ impl Lookup {
             ranges: Vec::new(),
         };
         for (route, key) in keys {
-            table.insert(route, key);
+            table.insert(route, key, shape(key));
         }
         table
     }
@@ -105,8 +122,35 @@ impl Lookup {
         })
     }
 
-    fn insert(&mut self, route: RouteIndex, key: &RouteKey) {
-        let shape = Shape::of(key);
+    /// Gives `each` the routes that take a group and a sender, whatever the port, the most
+    /// specific first. For tables that [`Lookup::build_groups`] made.
+    pub(super) fn by_group(
+        &self,
+        interface: u32,
+        (group, source): (IpAddr, IpAddr),
+        mut each: impl FnMut(RouteIndex),
+    ) {
+        let (group, source) = (bits(group), bits(source));
+        for (index, shape) in self.shapes.iter().enumerate() {
+            let key = Key {
+                group: shape.network(group),
+                source: if shape.any_source { 0 } else { source },
+                interface,
+                port: 0,
+                shape: index as u8,
+            };
+            let mut value = self.get(&key).unwrap_or(0);
+            while let Some(range) = (value as usize)
+                .checked_sub(1)
+                .and_then(|at| self.ranges.get(at))
+            {
+                each(RouteIndex(range.route));
+                value = range.next;
+            }
+        }
+    }
+
+    fn insert(&mut self, route: RouteIndex, key: &RouteKey, shape: Shape) {
         let Ok(index) = self.shapes.binary_search(&shape) else {
             return;
         };

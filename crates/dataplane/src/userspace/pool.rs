@@ -6,17 +6,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use model::diff::BudgetChange;
 use model::table::{RouteKey, Table};
 
 use super::handover::{self, CountedRoute, TableChange};
 use super::inheritance::{self, Label, Place, Predecessor, Region};
 use super::limits::SharedLimits;
 use super::process::Process;
-use super::shared::{Counted, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
+use super::shared::{Counted, FlowOwner, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
 use super::slots::Reading;
 use super::taps::Fanout;
 use super::{Error, Interfaces, Options};
-use crate::counters::WorkerCounters;
+use crate::counters::{Flow, WorkerCounters};
 
 /// First pause before a worker is started again; doubled with each failure.
 const BACKOFF: Duration = Duration::from_millis(250);
@@ -276,6 +277,18 @@ impl Pool {
         }
     }
 
+    /// What each worker saw of a rule's ranges.
+    pub(super) fn flows(&self, owner: FlowOwner) -> Vec<Flow> {
+        let seen = self.regions.iter();
+        let seen = seen.flat_map(|region| region.counters.flows(owner));
+        let flow = |(group, port, received)| Flow {
+            group,
+            port,
+            received,
+        };
+        seen.map(flow).collect()
+    }
+
     /// The workers' own counters.
     pub(super) fn worker_counters(&self) -> Vec<WorkerCounters> {
         let workers = self.workers.iter();
@@ -326,6 +339,7 @@ impl Worker {
             process.change(TableChange {
                 set: counted.iter().map(|(k, v)| (*k, v.clone())).collect(),
                 own_added: table.own_addresses.iter().copied().collect(),
+                budget: Some(BudgetChange(table.budget)),
                 ..TableChange::default()
             })?;
             process.add_taps(interfaces.ingress.keys().copied())?;

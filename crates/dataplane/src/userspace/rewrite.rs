@@ -17,7 +17,7 @@ use sys::packet_socket::{VNET_HEADER, VnetHeader};
 
 use super::handover::CountedRoute;
 use super::limits::CompiledLimit;
-use super::shared::{OutputSlot, RuleSlot};
+use super::shared::{FlowOwner, OutputSlot, RuleSlot};
 
 /// Where the IP header lies in a [`Head`]: behind room for vnet header and link header.
 pub(super) const IP_AT: usize = VNET_HEADER + ethernet::HEADER;
@@ -35,6 +35,10 @@ pub(super) struct CompiledRoute {
     pub merge: bool,
     /// Whether packets are looked at for the stream's health.
     pub is_watched: bool,
+    /// Whether the budget applies to an output.
+    pub unicast: bool,
+    /// Whose flows are counted; only of a range.
+    pub flows: Option<FlowOwner>,
     /// Its outputs, in the rule's order.
     pub outputs: Box<[CompiledOutput]>,
 }
@@ -68,6 +72,8 @@ pub(super) struct Sending {
     pub(super) mtu: usize,
     /// Whether copies above it are cut where that is allowed.
     pub(super) fragment: bool,
+    /// Whether the budget applies.
+    pub(super) unicast: bool,
     change: Rewrite,
     /// For ranges: what each packet's own destination is made of.
     range: Option<Range>,
@@ -114,6 +120,8 @@ impl CompiledRoute {
             limit: route.limit.as_ref().map(CompiledLimit::compile),
             merge: route.outputs.iter().all(takes_merged),
             is_watched: route.inspect.is_some(),
+            unicast: route.outputs.iter().any(is_unicast),
+            flows: Some(counted.flows).filter(|_| !key.groups.is_host() || !key.ports.is_single()),
             outputs: outputs.collect(),
         }
     }
@@ -129,6 +137,10 @@ fn takes_merged(output: &Output) -> bool {
     output.limit.is_none() && !cuts
 }
 
+fn is_unicast(output: &Output) -> bool {
+    matches!(&output.state, OutputState::Up(egress) if !egress.destination.address.is_multicast())
+}
+
 fn compile_output(key: &RouteKey, output: &Output) -> Action {
     match &output.state {
         OutputState::Down(reason) => Action::Drop(drop_reason(*reason)),
@@ -136,6 +148,7 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
             interface: egress.interface.0,
             mtu: egress.mtu as usize,
             fragment: egress.fragment,
+            unicast: is_unicast(output),
             change: Rewrite {
                 source: egress.source,
                 destination: egress.destination.address,
@@ -243,10 +256,26 @@ impl Head {
         bytes
             .get_mut(IP_AT..IP_AT + headers.len())?
             .copy_from_slice(headers);
-        Some(Self {
+        let mut head = Self {
             bytes,
             datagram: datagram.moved(IP_AT),
-        })
+        };
+        if datagram.gso.is_some() {
+            head.leave_checksum();
+        }
+        Some(head)
+    }
+
+    /// Leaves the checksums of a super-packet to whoever segments it. A chain (`rx-gro-list`) carries
+    /// its first datagram's, partial or complete.
+    fn leave_checksum(&mut self) {
+        let datagram = &mut self.datagram;
+        let length = datagram.udp_length;
+        datagram.checksum = ChecksumState::Partial;
+        datagram.udp_checksum =
+            checksum::pseudo_header(datagram.source, datagram.destination, length);
+        let at = datagram.udp_offset + 6;
+        self.bytes[at..at + 2].copy_from_slice(&datagram.udp_checksum.to_be_bytes());
     }
 
     /// Makes a single datagram's headers those of a super-packet of `ip_length` bytes whose

@@ -10,7 +10,7 @@ use sys::uring::{Batch, Destination, Uring};
 
 use super::cut;
 use super::ledger::Ledger;
-use super::limits::{Cost, SharedLimits};
+use super::limits::{CompiledLimit, Cost, SharedLimits};
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, CopyHead, Head, Sending};
 use super::runs::{Matched, Payloads, Run, Runs, Source};
 use super::shared::SharedCounters;
@@ -38,6 +38,8 @@ pub(super) struct Context<'a> {
     pub(super) counters: &'a SharedCounters,
     /// The rate limits' state.
     pub(super) limits: &'a SharedLimits,
+    /// Cap on what all unicast outputs send together.
+    pub(super) budget: Option<&'a CompiledLimit>,
     /// Monotonic clock at the start of the batch.
     pub(super) now_ns: u64,
 }
@@ -49,6 +51,20 @@ struct Copies<'h, 'p> {
     payloads: Payloads<'p>,
     packets: u32,
     bytes: u32,
+}
+
+impl Copies<'_, '_> {
+    /// What the datagrams of `head` cost.
+    fn cost(&self, head: &Head) -> Cost {
+        let datagram = &head.datagram;
+        Cost {
+            packets: datagram.packets(),
+            bytes: match datagram.part {
+                Part::Whole => datagram.udp_length.saturating_sub(UDP_HEADER).into(),
+                Part::First | Part::Later => self.bytes,
+            },
+        }
+    }
 }
 
 impl Sender {
@@ -235,7 +251,7 @@ impl<'p> Outgoing<'_, 'p> {
         Ok(())
     }
 
-    /// Makes a copy's headers and finds its socket, unless its limit refuses it.
+    /// Makes a copy's headers and finds its socket, unless its limit or the budget refuses it.
     #[inline]
     fn prepare(
         &self,
@@ -244,17 +260,16 @@ impl<'p> Outgoing<'_, 'p> {
         sending: &Sending,
     ) -> Result<(CopyHead, Destination<'p>), DropReason> {
         if let Some(limit) = &copies.output.limit {
-            let cost = Cost {
-                packets: head.datagram.packets(),
-                bytes: match head.datagram.part {
-                    Part::Whole => head.datagram.udp_length.saturating_sub(UDP_HEADER).into(),
-                    Part::First | Part::Later => copies.bytes,
-                },
-            };
-            let slot = copies.output.slot;
             let Context { limits, now_ns, .. } = self.context;
-            if !limits.admit_to_output(slot, limit, now_ns, cost) {
+            let slot = copies.output.slot;
+            if !limits.admit_to_output(slot, limit, now_ns, copies.cost(head)) {
                 return Err(DropReason::RateLimited);
+            }
+        }
+        if let Some(budget) = self.context.budget.filter(|_| sending.unicast) {
+            let Context { limits, now_ns, .. } = self.context;
+            if !limits.admit_to_budget(budget, now_ns, copies.cost(head)) {
+                return Err(DropReason::OverBudget);
             }
         }
         let head = head.copy_for(sending)?;

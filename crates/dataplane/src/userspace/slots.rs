@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::table::Route;
 
 use super::book::{Book, Shelf};
-use super::shared::{Counted, MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
+use super::shared::{Counted, FlowOwner, MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
 use crate::counters::{OutputCounters, RuleCounters};
 
 /// The assignment.
@@ -80,6 +80,12 @@ impl Slots {
         let outputs = outputs.collect::<Option<_>>();
         self.write_down();
         Some((RuleSlot(rule), outputs?))
+    }
+
+    /// Whose a rule's flows are.
+    pub(super) fn flows(&self, rule: &str) -> Option<FlowOwner> {
+        let owner = self.rules.owners.get(rule)?;
+        Some(FlowOwner::new(RuleSlot(owner.slot), owner.epoch))
     }
 
     /// Gives up the counters of a route that is no longer used.
@@ -215,6 +221,8 @@ struct Owner {
     /// Routes that count here.
     uses: u32,
     unused_since: u64,
+    /// Tells the slot's owners apart.
+    epoch: u32,
     /// What earlier owners of the slot had counted.
     base: Counted,
 }
@@ -244,6 +252,7 @@ impl<N: Ord + Clone> Assignment<N> {
             slot,
             uses: 0,
             unused_since: self.clock,
+            epoch: self.clock as u32,
             base,
         };
         self.owners.insert(name, owner);
@@ -276,10 +285,12 @@ impl<N: Ord + Clone> Assignment<N> {
             return Some(owner.slot);
         }
         let slot = self.free_slot()?;
+        self.clock += 1;
         let owner = Owner {
             slot,
             uses: 1,
             unused_since: 0,
+            epoch: self.clock as u32,
             base: now(slot),
         };
         self.journal

@@ -13,9 +13,10 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use model::diff::BudgetChange;
 use model::table::RouteKey;
 use packet::datagram::Datagram;
-use packet::fragment::Fragment;
+use packet::fragment::{Attribution, Fragment};
 use packet::memory::Memory;
 use packet::parse::{Link, Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
@@ -24,13 +25,14 @@ use sys::packet_socket::VnetHeader;
 
 use super::handover::{self, Channel, FromWorker, TableChange, ToWorker, ring_size};
 use super::health::Watches;
-use super::limits::{Cost, SharedLimits};
+use super::limits::{CompiledLimit, Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
 use super::receive::{Arrival, LargeBuffers, Place, Tap};
 use super::rewrite::CompiledRoute;
 use super::runs::{BATCH, Matched, Source};
 use super::send::{Context, Sender};
-use super::shared::{RuleSlot, SharedCounters, WorkerWord};
+use super::shared::{FlowOwner, RuleSlot, SharedCounters, WorkerWord};
+use crate::counters::Traffic;
 
 /// Longest sleep, so that the heartbeat goes on.
 const IDLE: Duration = Duration::from_millis(100);
@@ -145,8 +147,12 @@ struct ActiveTable {
     routes: Vec<Option<CompiledRoute>>,
     free: Vec<u32>,
     lookup: Lookup,
+    /// The same without regard to ports, for fragments.
+    groups: Lookup,
     own: Vec<IpAddr>,
-    /// Some route asks for the time.
+    /// Cap on what all unicast outputs send together.
+    budget: Option<CompiledLimit>,
+    /// Something asks for the time.
     has_limits: bool,
 }
 
@@ -225,6 +231,7 @@ impl Worker {
                         routes: &self.table.routes,
                         counters,
                         limits,
+                        budget: self.table.budget.as_ref(),
                         now_ns,
                     };
                     self.table.execute(
@@ -251,6 +258,7 @@ impl Worker {
             routes: &self.table.routes,
             counters,
             limits,
+            budget: self.table.budget.as_ref(),
             now_ns,
         })?;
         tap.release(frames, &mut self.large);
@@ -349,34 +357,39 @@ impl ActiveTable {
     ) {
         let Source { tap, large } = context.source;
         let bytes = tap.bytes(large, place);
-        let datagram = match parse(bytes, tap.link(), meta) {
-            Parsed::Udp(datagram) => Some(datagram),
-            Parsed::Fragment(fragment) => self.attribute(&fragment, tap.interface, fragments),
-            Parsed::NotOurs(_) => None,
-        };
-        let Some(datagram) = datagram else {
-            tally.received += 1;
-            return;
+        let (datagram, found, several) = match parse(bytes, tap.link(), meta) {
+            Parsed::Udp(datagram) => (datagram, self.find(tap.interface, &datagram), false),
+            Parsed::Fragment(fragment) => {
+                let attributed = self.attribute(&fragment, tap.interface, fragments);
+                let Some((datagram, found, several)) = attributed else {
+                    tally.received += 1;
+                    return;
+                };
+                (datagram, found, several)
+            }
+            Parsed::NotOurs(_) => {
+                tally.received += 1;
+                return;
+            }
         };
         let packets = u64::from(datagram.packets());
         tally.received += packets;
-        let route = self.lookup.find(
-            tap.interface,
-            datagram.destination,
-            datagram.destination_port,
-            datagram.source,
-        );
-        let Some((index, route)) = route.and_then(|index| {
+        let Some((index, route)) = found.and_then(|index| {
             let route = self.routes.get(index.0 as usize)?.as_ref()?;
             Some((index, route))
         }) else {
             return;
         };
         tally.matched += packets;
+        if let Some(owner) = route.flows {
+            count_flow(context.counters, owner, &datagram);
+        }
         let verdict = if datagram.defect(bytes).is_some() {
             Verdict::Dropped(DropReason::Malformed)
         } else if self.own.contains(&datagram.source) {
             Verdict::Dropped(DropReason::OwnSource)
+        } else if several {
+            Verdict::Dropped(DropReason::FragmentUnknown)
         } else if route.is_over_limit(&datagram, context) {
             Verdict::Dropped(DropReason::RateLimited)
         } else {
@@ -389,7 +402,7 @@ impl ActiveTable {
             Verdict::Forwarded | Verdict::Passed => sender.stage(
                 &Matched {
                     route: index.0,
-                    merge: route.merge,
+                    merge: route.merge && !(route.unicast && self.budget.is_some()),
                     place,
                     bytes,
                     datagram: &datagram,
@@ -404,20 +417,37 @@ impl ActiveTable {
         }
     }
 
-    /// Gives a fragment the ports of its datagram.
+    #[inline]
+    fn find(&self, interface: u32, datagram: &Datagram) -> Option<RouteIndex> {
+        let (group, port) = (datagram.destination, datagram.destination_port);
+        self.lookup.find(interface, group, port, datagram.source)
+    }
+
+    /// Finds a fragment's route: by its datagram's ports where they are known, else by its group;
+    /// `true` with one that another rule might take as well. `None` if no rule has the group.
     #[cold]
     fn attribute(
         &self,
         fragment: &Fragment,
         interface: u32,
         memory: &mut Memory,
-    ) -> Option<Datagram> {
-        let is_relayed = |datagram: &Datagram| {
-            let (group, port) = (datagram.destination, datagram.destination_port);
-            let route = self.lookup.find(interface, group, port, datagram.source);
-            route.is_some()
-        };
-        fragment.attribute(memory, interface, sys::clock::monotonic_ns(), is_relayed)
+    ) -> Option<(Datagram, Option<RouteIndex>, bool)> {
+        let mut first: Option<(RouteIndex, RuleSlot)> = None;
+        let mut several = false;
+        let addresses = (fragment.key.destination, fragment.key.source);
+        self.groups.by_group(interface, addresses, |index| {
+            let route = self.routes.get(index.0 as usize).and_then(Option::as_ref);
+            let Some(route) = route else { return };
+            let (_, rule) = *first.get_or_insert((index, route.rule));
+            several |= rule != route.rule;
+        });
+        let (index, _) = first?;
+        match fragment.attribute(memory, interface, sys::clock::monotonic_ns())? {
+            Attribution::Known(datagram) => {
+                Some((datagram, self.find(interface, &datagram), false))
+            }
+            Attribution::Orphan(datagram) => Some((datagram, Some(index), several)),
+        }
     }
 
     /// Applies a change. Not hot: it allocates, and rebuilds the lookup.
@@ -437,8 +467,13 @@ impl ActiveTable {
             .retain(|address| !change.own_removed.contains(address));
         self.own.extend(change.own_added);
         let keys = self.indices.iter().map(|(key, index)| (*index, key));
-        self.lookup = Lookup::build(keys);
-        self.has_limits = self.routes.iter().flatten().any(CompiledRoute::has_limits);
+        self.lookup = Lookup::build(keys.clone());
+        self.groups = Lookup::build_groups(keys);
+        if let Some(BudgetChange(budget)) = change.budget {
+            self.budget = budget.as_ref().map(CompiledLimit::compile);
+        }
+        self.has_limits =
+            self.budget.is_some() || self.routes.iter().flatten().any(CompiledRoute::has_limits);
     }
 
     fn insert(&mut self, key: RouteKey, route: CompiledRoute) -> u32 {
@@ -474,6 +509,19 @@ impl CompiledRoute {
         !context
             .limits
             .admit_to_rule(self.rule, limit, context.now_ns, cost)
+    }
+}
+
+/// A fragment whose port is not known belongs to no flow.
+#[cold]
+fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) {
+    let (group, port) = (datagram.destination, datagram.destination_port);
+    if port != 0 {
+        let received = Traffic {
+            packets: datagram.packets().into(),
+            bytes: datagram.payload_bytes() as u64,
+        };
+        counters.flow(owner, (group, port), received);
     }
 }
 

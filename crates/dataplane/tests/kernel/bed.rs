@@ -144,6 +144,7 @@ pub(crate) fn table(routes: impl IntoIterator<Item = (RouteKey, Route)>) -> Tabl
     Table {
         routes: routes.into_iter().collect(),
         own_addresses: [IpAddr::from([10, 0, 1, 1])].into(),
+        budget: None,
     }
 }
 

@@ -101,6 +101,7 @@ impl Bed {
                 .map(|(key, route)| self.place(key, route, path))
                 .collect(),
             own_addresses: table.own_addresses,
+            budget: table.budget,
         }
     }
 

@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use model::net::{Ifindex, Mac, Ports, Prefix};
 use model::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey,
-    Table, Ttl,
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, Route,
+    RouteKey, Table, Ttl,
 };
 use packet::craft::{Craft, CraftChecksum, group_mac};
 use packet::parse::{ChecksumState, Gso, Link, Meta};
@@ -38,6 +38,8 @@ pub(crate) struct Case {
     pub name: &'static str,
     pub routes: Vec<(RouteKey, Route)>,
     pub own_addresses: Vec<IpAddr>,
+    /// Cap on what all unicast outputs send together.
+    pub budget: Option<RateLimit>,
     /// A UDP socket on the host is bound to the packet's port.
     pub socket_bound: bool,
     pub packet: Packet,
@@ -93,6 +95,7 @@ impl Case {
             name,
             routes: vec![(key(), route(RULE, outputs))],
             own_addresses: vec![],
+            budget: None,
             socket_bound: false,
             packet,
             expected,
@@ -137,6 +140,7 @@ impl Case {
         Table {
             routes: self.routes.iter().cloned().collect(),
             own_addresses: self.own_addresses.iter().copied().collect(),
+            budget: self.budget,
         }
     }
 }

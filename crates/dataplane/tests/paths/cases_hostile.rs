@@ -3,7 +3,7 @@
 use packet::craft::{Craft, fix_ipv4_checksum};
 use packet::verdict::DropReason;
 
-use crate::case::{A, Case, Packet, input, plain, socket};
+use crate::case::{Case, Packet, input, socket};
 
 /// Offset of the IPv4 header.
 const IP: usize = 14;
@@ -11,7 +11,7 @@ const IP: usize = 14;
 const UDP: usize = 34;
 
 pub(crate) fn cases() -> Vec<Case> {
-    [malformed(), not_ours(), cut(), fragments()].concat()
+    [malformed(), not_ours(), cut()].concat()
 }
 
 /// The plain packet with `value` at `at`, its IPv4 header checksum right.
@@ -123,29 +123,5 @@ fn cut() -> Vec<Case> {
             DropReason::Malformed,
             0,
         ),
-    ]
-}
-
-/// Fragments alone: `fragments.rs` has whole datagrams.
-fn fragments() -> Vec<Case> {
-    let first = Craft {
-        fragment: 0x2000,
-        ..input()
-    };
-    let unknown = |name, id, fragment| {
-        let craft = Craft {
-            id,
-            fragment,
-            ..input()
-        };
-        Case::passed(name, craft)
-    };
-    let mut cut = first.frame();
-    cut.truncate(UDP + 6);
-    vec![
-        Case::relayed("a first fragment", first.clone(), [plain(&first, A)]),
-        Case::passed("a first fragment without a whole UDP header", cut),
-        unknown("a middle fragment without its first", 0x4321, 0x2005),
-        unknown("a last fragment without its first", 0x4322, 0x0005),
     ]
 }

@@ -1,13 +1,17 @@
-//! Rate limits, in the two ways that do not depend on time: a packet that costs more than the burst
+//! Rate limits and the budget, in the two ways that do not depend on time: a packet that costs more than the burst
 //! never passes, one that costs as much as the burst passes a fresh limit. Each case has a rule of
 //! its own, so that its limit is fresh.
 
-use model::table::{RateLimit, RateUnit};
+use model::net::{Mac, Ports, Prefix};
+use model::table::{Egress, LinkHeader, RateLimit, RateUnit};
 use packet::craft::{Craft, CraftChecksum};
 use packet::parse::Gso;
 use packet::verdict::{DropReason, Verdict};
 
-use crate::case::{A, B, C, Case, Outlet, Packet, input, plain, to};
+use crate::case::{
+    A, B, C, Case, Outlet, Packet, address, changed, copy_of, egress_mac, input, output, plain,
+    socket, to, with,
+};
 
 pub(crate) fn cases() -> Vec<Case> {
     let bytes = input().payload.len() as u64;
@@ -34,7 +38,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         on_output("an output's limit holds", bits(bytes * 8), true),
     ];
-    let numbered = cases.into_iter().enumerate();
+    let cases = cases.into_iter().chain(budgets());
+    let numbered = cases.enumerate();
     numbered
         .map(|(n, case)| under(case, format!("limited{n}")))
         .collect()
@@ -94,4 +99,69 @@ fn on_output(name: &'static str, limit: RateLimit, passes: bool) -> Case {
     );
     case.routes[0].1.outputs[1].limit = Some(limit);
     case
+}
+
+/// The budget is one for all cases, so its rate is such that it is full again for the next: a
+/// bucket's time is whole nanoseconds, a token each.
+fn budget(unit: RateUnit, burst: u64) -> RateLimit {
+    RateLimit {
+        unit,
+        rate: 1_000_000_000,
+        burst,
+    }
+}
+
+fn budgets() -> Vec<Case> {
+    let bits = input().payload.len() as u64 * 8;
+    let packet = budget(RateUnit::Packets, 1);
+    vec![
+        with_budget("a budget holds", budget(RateUnit::Bits, bits), true),
+        with_budget(
+            "a budget drops unicast copies alone",
+            budget(RateUnit::Bits, bits - 1),
+            false,
+        ),
+        with_budget("a budget in packets holds", packet, true),
+        against_super_packet("a budget in packets counts segments", packet),
+    ]
+}
+
+/// A unicast copy between two to groups.
+fn with_budget(name: &'static str, budget: RateLimit, passes: bool) -> Case {
+    let copy = Craft {
+        destination: socket("10.9.9.9", 7000),
+        macs: ([2, 0, 0, 0, 9, 9], egress_mac(B)),
+        ..copy_of(&input(), B)
+    };
+    let (output, outlet) = changed(B, to_neighbour, copy);
+    let over = Outlet::Dropped(DropReason::OverBudget);
+    let unicast = (output, if passes { outlet } else { over });
+    let outputs = [plain(&input(), A), unicast, plain(&input(), C)];
+    let mut case = Case::relayed(name, input(), outputs);
+    case.budget = Some(budget);
+    case
+}
+
+fn against_super_packet(name: &'static str, budget: RateLimit) -> Case {
+    let craft = Craft {
+        payload: vec![7; 10_000],
+        checksum: CraftChecksum::Partial,
+        ..input()
+    };
+    let mut packet = Packet::from(craft.clone());
+    packet.meta.gso = Some(Gso { size: 1000 });
+    let unicast = with(output(B), to_neighbour);
+    let over = (unicast, Outlet::Dropped(DropReason::OverBudget));
+    let mut case = Case::relayed(name, packet, [over, plain(&craft, A)]);
+    case.budget = Some(budget);
+    case
+}
+
+fn to_neighbour(egress: &mut Egress) {
+    egress.destination = Prefix::host(address("10.9.9.9"));
+    egress.ports = Ports::single(7000);
+    egress.link = LinkHeader::Neighbour {
+        source: Mac(egress_mac(B)),
+        destination: Mac([2, 0, 0, 0, 9, 9]),
+    };
 }

@@ -10,7 +10,14 @@ use crate::case::{
 };
 
 pub(crate) fn cases() -> Vec<Case> {
-    [matching(), local_delivery(), down_outputs(), loops()].concat()
+    [
+        matching(),
+        local_delivery(),
+        down_outputs(),
+        loops(),
+        ranges(),
+    ]
+    .concat()
 }
 
 fn matching() -> Vec<Case> {
@@ -184,7 +191,7 @@ fn loops() -> Vec<Case> {
 }
 
 /// Ranges of groups and ports.
-pub(crate) fn ranges() -> Vec<Case> {
+fn ranges() -> Vec<Case> {
     let packet = Craft {
         destination: socket("239.1.0.77", 5010),
         ..input()

@@ -1,10 +1,10 @@
 //! Datagrams that come in fragments: each path does what the reference does, and what leaves is the
 //! rewritten datagram again once it is put together.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use model::net::{Ports, Prefix};
-use model::table::{RouteKey, Table, Ttl};
+use model::table::{Route, RouteKey, Table, Ttl};
 use packet::craft::Craft;
 use packet::datagram::Part;
 use packet::fragment::{pieces, write_piece_header};
@@ -26,10 +26,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         macs: ([0x33, 0x33, 0, 0, 0, 1], ipv4.macs.1),
         ..ipv4.clone()
     };
-    for (id, craft, cut) in [
-        (1u16, ipv4, cut_ipv4 as fn(&Craft, u16) -> Vec<Packet>),
-        (2, ipv6, cut_ipv6),
-    ] {
+    for (id, craft) in [(1, ipv4), (2, ipv6)] {
         let table = table(craft.destination.ip());
         let fragments = cut(&craft, id);
         assert_eq!(fragments.len(), 3);
@@ -44,13 +41,32 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         );
         assert!(sound, "the checksum covers the reassembled datagram");
         assert_eq!(whole[8..], craft.payload);
-        // What comes before its first fragment is for the stack, as is another datagram's.
+        // Out of order, and without the first: there is but one rule for the group.
         let late = cut(&craft, id + 100);
-        forward(
+        let sum = forward(
             relay,
             &table,
             &[late[1].clone(), late[0].clone(), late[2].clone()],
         );
+        assert_eq!(sum.copies[&A].len(), 3);
+        let sum = forward(relay, &table, &cut(&craft, id + 101)[1..]);
+        assert_eq!(sum.copies[&A].len(), 2);
+        // With another rule for the group, order matters.
+        let two = two_rules(&table);
+        let late = cut(&craft, id + 102);
+        let sum = forward(
+            relay,
+            &two,
+            &[late[1].clone(), late[0].clone(), late[2].clone()],
+        );
+        assert_eq!(sum.copies[&A].len(), 2);
+        // Another port's datagram is not the rule's, and its fragments neither.
+        let elsewhere = Craft {
+            destination: SocketAddr::new(craft.destination.ip(), PORT + 7),
+            ..craft.clone()
+        };
+        let sum = forward(relay, &table, &cut(&elsewhere, id + 103));
+        assert_eq!(sum.copies, Default::default());
         // One byte, shorter than a UDP header.
         let tiny = cut(
             &Craft {
@@ -63,12 +79,20 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     }
 }
 
+fn cut(craft: &Craft, id: u32) -> Vec<Packet> {
+    if craft.source.is_ipv4() {
+        cut_ipv4(craft, id as u16, 1468)
+    } else {
+        cut_ipv6(craft, id, 1496)
+    }
+}
+
 /// Forwards, and demands what the reference says.
 fn forward(relay: &mut Relay<'_>, table: &Table, packets: &[Packet]) -> Sum {
     let mut reference = Reference::of(table);
     let mut expected = Sum::default();
     for packet in packets {
-        expected.expect(packet, &reference.execute(INGRESS, packet, false));
+        expected.expect(packet, &reference.execute(INGRESS, packet, |_| false));
     }
     relay.apply(table);
     let seen = relay.forward(packets, &expected);
@@ -100,7 +124,22 @@ fn table(group: IpAddr) -> Table {
     }
 }
 
-fn cut_ipv4(craft: &Craft, id: u16) -> Vec<Packet> {
+/// `table` with a second rule for the next port.
+fn two_rules(table: &Table) -> Table {
+    let mut table = table.clone();
+    let (mut key, route) = table.routes.first_key_value().map(own).expect("a route");
+    key.ports = Ports::single(PORT + 1);
+    let rule = "other".to_owned();
+    table.routes.insert(key, Route { rule, ..route });
+    table
+}
+
+fn own((key, route): (&RouteKey, &Route)) -> (RouteKey, Route) {
+    (*key, route.clone())
+}
+
+/// The fragments of an IPv4 datagram, none above `mtu`.
+pub(crate) fn cut_ipv4(craft: &Craft, id: u16, mtu: usize) -> Vec<Packet> {
     let frame = Craft {
         id,
         fragment: 0,
@@ -108,7 +147,7 @@ fn cut_ipv4(craft: &Craft, id: u16) -> Vec<Packet> {
     }
     .frame();
     let (header, data) = frame.split_at(34);
-    let cut = pieces(20, data.len(), 1468).map(|piece| {
+    let cut = pieces(20, data.len(), mtu).map(|piece| {
         let mut fragment = header.to_vec();
         write_piece_header(&mut fragment[14..], piece).expect("a header");
         fragment.extend(&data[piece.offset..piece.offset + piece.length]);
@@ -117,17 +156,18 @@ fn cut_ipv4(craft: &Craft, id: u16) -> Vec<Packet> {
     cut.collect()
 }
 
-fn cut_ipv6(craft: &Craft, id: u16) -> Vec<Packet> {
+/// The same of an IPv6 datagram.
+pub(crate) fn cut_ipv6(craft: &Craft, id: u32, mtu: usize) -> Vec<Packet> {
     let frame = craft.frame();
     let (header, data) = frame.split_at(54);
-    let cut = pieces(48, data.len(), 1496).map(|piece| {
+    let cut = pieces(48, data.len(), mtu).map(|piece| {
         let mut fragment = header.to_vec();
         fragment[18..20].copy_from_slice(&(piece.length as u16 + 8).to_be_bytes());
         fragment[20] = 44;
         let place = piece.offset as u16 | u16::from(piece.more);
         fragment.extend([17, 0]);
         fragment.extend(place.to_be_bytes());
-        fragment.extend(u32::from(id).to_be_bytes());
+        fragment.extend(id.to_be_bytes());
         fragment.extend(&data[piece.offset..piece.offset + piece.length]);
         Packet::from(fragment)
     });

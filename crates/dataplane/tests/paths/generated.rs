@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use model::net::{Ifindex, Mac, Ports, Prefix};
 use model::table::{
-    DownReason, LinkHeader, LocalDelivery, Output, OutputState, RouteKey, Table, Ttl,
+    DownReason, LinkHeader, LocalDelivery, Output, OutputState, RateLimit, RateUnit, RouteKey,
+    Table, Ttl,
 };
 use packet::craft::{Craft, CraftChecksum, fix_ipv4_checksum};
 use packet::parse::Gso;
@@ -16,6 +17,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, socket, with};
+use crate::fragments::{cut_ipv4, cut_ipv6};
 
 /// A family's addresses. The first two groups share an Ethernet address; the last source is one
 /// that a table may call its own.
@@ -41,21 +43,43 @@ fn families() -> impl Strategy<Value = &'static Addresses> {
     prop_oneof![2 => Just(&IPV4), 1 => Just(&IPV6)]
 }
 
-/// A table of up to six rules, each with one or two keys.
+/// Groups of a rule: how many leading bits and which ports they share. Of ports that overlap none
+/// are as many as others, so that the most specific rule is always one.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// Host bits; so few that no range holds the bed's sentinel.
+    host_bits: u8,
+    ports: Option<(u16, u16)>,
+}
+
+fn spans() -> impl Strategy<Value = Span> {
+    let host_bits = prop_oneof![4 => Just(0u8), 1 => select(vec![1u8, 4, 8, 16])];
+    let ports = select(vec![(5001, 5002), (5001, 5003), (1, 65_535)]);
+    (host_bits, option::weighted(0.2, ports))
+        .prop_map(|(host_bits, ports)| Span { host_bits, ports })
+}
+
+/// A table of up to six rules, each with one or two keys. A rule with a limit has one, as the
+/// reference keeps a limit for each.
 pub(crate) fn tables() -> impl Strategy<Value = Table> {
-    let rule = families().prop_flat_map(|of| {
-        (
-            btree_set(keys(of), 1..=2),
-            locals(),
-            vec(outputs(of), 0..=4),
-        )
-    });
+    let rule = (families(), spans(), option::weighted(0.15, limits())).prop_flat_map(
+        |(of, span, limit)| {
+            let keys_at_most = if limit.is_some() { 1 } else { 2 };
+            (
+                btree_set(keys(of, span), 1..=keys_at_most),
+                (locals(), Just(limit)),
+                vec(outputs(of, span, limit.is_some()), 0..=4),
+            )
+        },
+    );
+    let budget = option::weighted(0.2, flat_limits());
     let own = btree_set(select(vec![IPV4.sources[2], IPV6.sources[2]]), 0..=2);
-    (vec(rule, 1..=6), own).prop_map(|(rules, own)| {
+    (vec(rule, 1..=6), own, budget).prop_map(|(rules, own, budget)| {
         let mut routes = BTreeMap::new();
-        for (number, (keys, local, outputs)) in rules.into_iter().enumerate() {
+        for (number, (keys, (local, limit), outputs)) in rules.into_iter().enumerate() {
             let mut route = route(&format!("rule{number}"), outputs);
             route.local = local;
+            route.limit = limit;
             for key in keys {
                 routes.entry(key).or_insert_with(|| route.clone());
             }
@@ -63,19 +87,44 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
         Table {
             routes,
             own_addresses: own.into_iter().map(address).collect(),
+            budget,
         }
     })
 }
 
-fn keys(of: &'static Addresses) -> impl Strategy<Value = RouteKey> {
+fn keys(of: &'static Addresses, span: Span) -> impl Strategy<Value = RouteKey> {
     let source = option::of(select(&of.sources[..]));
-    (select(&of.groups[..]), select(&PORTS[..]), source).prop_map(|(group, port, source)| {
+    (select(&of.groups[..]), select(&PORTS[..]), source).prop_map(move |(group, port, source)| {
+        let group = address(group);
+        let (first, last) = span.ports.unwrap_or((port, port));
         RouteKey {
             ingress: INGRESS,
-            groups: Prefix::host(address(group)),
-            ports: Ports::single(port),
+            groups: Prefix::new(group, Prefix::host(group).length - span.host_bits),
+            ports: Ports { first, last },
             source: source.map(address),
         }
+    })
+}
+
+/// Limits that a test's few packets meet, or do not, and that no second of waiting fills.
+fn limits() -> impl Strategy<Value = RateLimit> {
+    let packets = (1u64..30).prop_map(|burst| (RateUnit::Packets, burst));
+    let bits = (8u64..60_000).prop_map(|burst| (RateUnit::Bits, burst));
+    prop_oneof![packets, bits].prop_map(|(unit, burst)| RateLimit {
+        unit,
+        rate: 1,
+        burst,
+    })
+}
+
+/// Limits that pass everything or only empty datagrams: which packets meet a limit first is the
+/// path's to choose where it orders them by flow.
+fn flat_limits() -> impl Strategy<Value = RateLimit> {
+    let rates = select(vec![(1_000_000_000_000u64, 1 << 40), (1, 1)]);
+    rates.prop_map(|(rate, burst)| RateLimit {
+        unit: RateUnit::Bits,
+        rate,
+        burst,
     })
 }
 
@@ -88,9 +137,14 @@ fn locals() -> impl Strategy<Value = LocalDelivery> {
     ])
 }
 
-fn outputs(of: &'static Addresses) -> impl Strategy<Value = Output> {
+fn outputs(of: &'static Addresses, span: Span, limited: bool) -> impl Strategy<Value = Output> {
+    let up = (outputs_up(of, span), option::weighted(0.15, flat_limits()));
     prop_oneof![
-        6 => outputs_up(of),
+        // A rule's limit and an output's are not both fresh for one key alone.
+        6 => up.prop_map(move |(output, limit)| Output {
+            limit: limit.filter(|_| !limited),
+            ..output
+        }),
         1 => (interfaces(), down_reasons()).prop_map(|(interface, reason)| Output {
             state: OutputState::Down(reason),
             ..output(interface)
@@ -98,20 +152,37 @@ fn outputs(of: &'static Addresses) -> impl Strategy<Value = Output> {
     ]
 }
 
-fn outputs_up(of: &'static Addresses) -> impl Strategy<Value = Output> {
-    let addresses = (any::<u128>(), option::of(any::<u128>()));
+fn outputs_up(of: &'static Addresses, span: Span) -> impl Strategy<Value = Output> {
+    let ranges = any::<(bool, bool)>();
+    let addresses = (any::<u128>(), option::of(any::<u128>()), ranges);
     let ports = (option::of(any::<u16>()), 1u16..);
     let fields = (ttls(), option::of(0u8..64));
     let neighbour = option::weighted(0.2, any::<[u8; 6]>());
     let mtu = select(vec![60, 576, 1500, 9000]);
     (interfaces(), mtu, addresses, ports, fields, neighbour).prop_map(
-        |(interface, mtu, (group, source), (sport, port), (ttl, dscp), neighbour)| {
+        move |(interface, mtu, (group, source, ranges), (sport, port), (ttl, dscp), neighbour)| {
             with(output(interface), |egress| {
                 egress.mtu = mtu;
-                egress.destination = Prefix::host(group_of(of, group));
+                let group = Prefix::host(group_of(of, group));
+                // A unicast output has a neighbour and no range.
+                let unicast = neighbour.is_some();
+                egress.destination = match (unicast, ranges.0) {
+                    (true, _) => Prefix::host(address(of.sources[0])),
+                    (false, true) => Prefix::new(group.address, group.length - span.host_bits),
+                    (false, false) => group,
+                };
                 egress.source = source.map(|bits| host_of(of, bits));
                 egress.source_port = sport;
-                egress.ports = Ports::single(port);
+                egress.ports = match span.ports {
+                    Some((first, last)) if ranges.1 => {
+                        let first_out = port.min(u16::MAX - (last - first));
+                        Ports {
+                            first: first_out,
+                            last: first_out + (last - first),
+                        }
+                    }
+                    _ => Ports::single(port),
+                };
                 egress.ttl = ttl;
                 egress.dscp = dscp;
                 if let Some(mac) = neighbour {
@@ -161,14 +232,42 @@ fn down_reasons() -> impl Strategy<Value = DownReason> {
     ])
 }
 
-/// A packet of any kind.
-pub(crate) fn packets() -> impl Strategy<Value = Packet> {
-    prop_oneof![
+/// A packet of any kind, or a datagram in fragments.
+pub(crate) fn packets() -> impl Strategy<Value = Vec<Packet>> {
+    let one = prop_oneof![
         8 => sound().prop_map(Packet::from),
         2 => super_packets(),
         4 => mutated(),
         1 => tagged(),
-    ]
+    ];
+    prop_oneof![8 => one.prop_map(|packet| vec![packet]), 1 => fragmented()]
+}
+
+/// A datagram's fragments in any order, perhaps not all of them.
+fn fragmented() -> impl Strategy<Value = Vec<Packet>> {
+    let craft = sound().prop_map(|craft| Craft {
+        options: vec![],
+        first_extension: 17,
+        checksum: CraftChecksum::Complete,
+        padding: 0,
+        ..craft
+    });
+    let more = (any::<u32>(), 64u16..1500, any::<Index>(), any::<bool>());
+    (craft, more, 0usize..4000).prop_map(|(mut craft, (id, mtu, order, lose), size)| {
+        craft.payload = (0..size).map(|n| n as u8).collect();
+        let mut pieces = if craft.source.is_ipv4() {
+            cut_ipv4(&craft, id as u16, mtu.into())
+        } else {
+            cut_ipv6(&craft, id, usize::from(mtu) + 40)
+        };
+        let turn = order.index(pieces.len());
+        pieces.rotate_left(turn);
+        if lose {
+            pieces.pop();
+        }
+        pieces.truncate(12);
+        pieces
+    })
 }
 
 fn sound() -> impl Strategy<Value = Craft> {

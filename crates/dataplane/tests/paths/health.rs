@@ -88,7 +88,7 @@ fn forward(
     let mut reference = Reference::of(&table);
     let mut expected = Sum::default();
     for packet in &packets {
-        expected.expect(packet, &reference.execute(INGRESS, packet, false));
+        expected.expect(packet, &reference.execute(INGRESS, packet, |_| false));
     }
     let seen = relay.forward(&packets, &expected);
     assert_eq!(seen.counters, expected.counters, "rule {rule}");

@@ -9,6 +9,7 @@ mod agreement;
 mod bed;
 mod case;
 mod cases_fields;
+mod cases_fragments;
 mod cases_hostile;
 mod cases_ipv6;
 mod cases_limits;
@@ -31,41 +32,23 @@ const FEW: usize = 5_000;
 /// Generated packets in a long run.
 const MANY: usize = 100_000;
 
-/// The cases for all three.
+/// Every case there is, for all three.
 fn cases() -> Vec<Case> {
     [
         cases_fields::cases(),
         cases_sizes::cases(),
         cases_routes::cases(),
+        cases_fragments::cases(),
         cases_hostile::cases(),
         cases_ipv6::cases(),
+        cases_limits::cases(),
     ]
     .concat()
-}
-
-/// Cases that the userspace path is never given.
-fn cases_beyond_the_userspace_path() -> Vec<Case> {
-    cases_limits::cases()
-}
-
-/// Every case there is.
-fn all_cases() -> Vec<Case> {
-    [
-        cases(),
-        cases_beyond_the_kernel_path(),
-        cases_beyond_the_userspace_path(),
-    ]
-    .concat()
-}
-
-/// Cases that the kernel path refuses as unsupported.
-fn cases_beyond_the_kernel_path() -> Vec<Case> {
-    cases_routes::ranges()
 }
 
 #[test]
 fn every_case_has_a_name_of_its_own() {
-    let cases = all_cases();
+    let cases = cases();
     let mut names: Vec<_> = cases.iter().map(|case| case.name).collect();
     let all = names.len();
     names.sort_unstable();
@@ -75,23 +58,21 @@ fn every_case_has_a_name_of_its_own() {
 
 #[test]
 fn the_reference_gives_what_the_cases_say() {
-    for case in all_cases() {
+    for case in cases() {
         let mut reference = reference::Reference::of(&case.table());
-        let observed = reference.execute(case::INGRESS, &case.packet, case.socket_bound);
+        let observed = reference.execute(case::INGRESS, &case.packet, |_| case.socket_bound);
         case.expected.assert_matches(case.name, &observed);
     }
 }
 
 #[test]
 fn the_kernel_path_gives_what_the_cases_say() {
-    let cases = [cases(), cases_beyond_the_userspace_path()].concat();
-    kernel::with_relay("cases", |relay| demand(relay, &cases));
+    kernel::with_relay("cases", |relay| demand(relay, &cases()));
 }
 
 #[test]
 fn the_kernel_path_gives_what_the_cases_say_through_clsact() {
-    let cases = [cases(), cases_beyond_the_userspace_path()].concat();
-    kernel::with_relay_at("clsact", false, |relay| demand(relay, &cases));
+    kernel::with_relay_at("clsact", false, |relay| demand(relay, &cases()));
 }
 
 #[test]
@@ -138,8 +119,7 @@ fn the_kernel_path_agrees_with_the_reference_on_very_many_packets() {
 
 #[test]
 fn the_userspace_path_gives_what_the_cases_say() {
-    let cases = [cases(), cases_beyond_the_kernel_path()].concat();
-    userspace::with_relay("user-cases", |relay| demand(relay, &cases));
+    userspace::with_relay("user-cases", |relay| demand(relay, &cases()));
 }
 
 #[test]

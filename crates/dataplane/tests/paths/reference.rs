@@ -1,6 +1,8 @@
 //! `packet`'s reference as an executor of the model's table.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::Instant;
 
 use model::net::Ifindex;
 use model::table::{
@@ -8,6 +10,7 @@ use model::table::{
     RouteKey, Table, Ttl,
 };
 use packet::limit::Limit;
+use packet::memory::Memory;
 use packet::parse::Link;
 use packet::reference as plain;
 use packet::rewrite::TtlChange;
@@ -15,15 +18,24 @@ use packet::verdict::{DropReason, Verdict};
 
 use crate::case::{Expected, Outlet, Packet};
 
+/// One clock for all references, so that a memory can go from one to the next.
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 /// The reference with the names that its counters stand under.
 pub(crate) struct Reference {
     table: plain::Reference,
     /// Per route: its rule, and the index of each of its outputs.
     names: Vec<(String, Vec<u32>)>,
+    started: Instant,
 }
 
 impl Reference {
     pub(crate) fn of(table: &Table) -> Self {
+        Self::remembering(table, Memory::default())
+    }
+
+    /// The same, with what earlier first fragments said.
+    pub(crate) fn remembering(table: &Table, memory: Memory) -> Self {
         let routes = table.routes.iter();
         Self {
             table: plain::Reference {
@@ -32,7 +44,8 @@ impl Reference {
                     .map(|(key, route)| plain_route(key, route))
                     .collect(),
                 own_addresses: table.own_addresses.clone(),
-                fragments: Default::default(),
+                fragments: memory,
+                budget: table.budget.map(plain_limit),
             },
             names: routes
                 .map(|(_, route)| {
@@ -40,22 +53,27 @@ impl Reference {
                     (route.rule.clone(), indexes.collect())
                 })
                 .collect(),
+            started: *STARTED,
         }
+    }
+
+    /// What first fragments said.
+    pub(crate) fn into_memory(self) -> Memory {
+        self.table.fragments
     }
 
     pub(crate) fn execute(
         &mut self,
         ingress: Ifindex,
         packet: &Packet,
-        socket_bound: bool,
+        socket_bound: impl Fn(u16) -> bool,
     ) -> Expected {
         let outcome = self.table.execute(
             (ingress.0, Link::Ethernet),
             &packet.frame,
             packet.meta,
             socket_bound,
-            // The limits of the cases do not depend on when.
-            0,
+            u64::try_from(self.started.elapsed().as_nanos()).expect("not for centuries"),
         );
         let names = outcome.route.map(|route| &self.names[route]);
         let mut copies = outcome.copies.into_iter();
@@ -86,6 +104,7 @@ impl Reference {
 
 fn plain_route(key: &RouteKey, route: &Route) -> plain::Route {
     plain::Route {
+        rule: route.rule.clone(),
         ingress: key.ingress.0,
         groups: (key.groups.address, key.groups.length),
         ports: (key.ports.first, key.ports.last),

@@ -116,6 +116,7 @@ impl Bed {
         let table = Table {
             routes: rules.into_iter().collect(),
             own_addresses: self.table.own_addresses.clone(),
+            budget: None,
         };
         self.apply_table(table)
     }

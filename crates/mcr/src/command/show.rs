@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::reply::RuleStats;
+use api::reply::{FlowStats, RuleStats};
 use model::document::RuleDocument;
 use serde_json::json;
 
@@ -13,7 +13,12 @@ use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::render;
 
+/// Flows that the text shows.
+const FLOWS_SHOWN: usize = 32;
+
 /// Show everything about one rule: configuration, state, counters.
+///
+/// Of a rule with a range of groups or ports also its flows: what was seen of each group and port.
 ///
 /// Exits with status 3 if there is no such rule.
 #[derive(Debug, clap::Args)]
@@ -42,14 +47,15 @@ fn look(control: &Control, args: &Args, json: bool) -> Result<String, Failure> {
         let message = format!("rule {:?}: no such rule any more", args.name);
         Failure::new(Status::Rule, message)
     })?;
+    let flows = control.flows(&args.name)?;
     Ok(if json {
-        render::json_text(&json!({ "rule": rule, "stats": stats }))?
+        render::json_text(&json!({ "rule": rule, "stats": stats, "flows": flows }))?
     } else {
-        text(&rule, &stats)
+        text(&rule, &stats, &flows)
     })
 }
 
-fn text(rule: &RuleDocument, stats: &RuleStats) -> String {
+fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
     let mut lines = vec![format!("rule      {}", rule.name)];
     let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
     line(
@@ -83,6 +89,20 @@ fn text(rule: &RuleDocument, stats: &RuleStats) -> String {
     }
     for (reason, count) in stats.dropped.iter().filter(|(_, count)| **count > 0) {
         line("dropped", format!("{} {reason}", render::count(*count)));
+    }
+    for flow in flows.iter().take(FLOWS_SHOWN) {
+        let at = match flow.group.contains(':') {
+            true => format!("[{}]:{}", flow.group, flow.port),
+            false => format!("{}:{}", flow.group, flow.port),
+        };
+        line("  flow", format!("{at}  {}", volume(flow.received)));
+    }
+    if let Some(more) = flows
+        .len()
+        .checked_sub(FLOWS_SHOWN)
+        .filter(|more| *more > 0)
+    {
+        line("  flow", format!("and {more} more; --json lists them"));
     }
     let written = render::rule::outputs(rule);
     for (index, output) in stats.outputs.iter().enumerate() {

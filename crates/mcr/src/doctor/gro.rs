@@ -30,16 +30,17 @@ fn list(scene: &Scene, link: &Link, features: &[Feature]) -> Option<Finding> {
     if !is_on(features, LIST) {
         return None;
     }
-    let placed = scene.compiled.rules.iter();
-    let on_kernel = placed.filter(|rule| rule.placement.path == Path::Kernel);
-    let severity = match on_kernel.count() {
-        0 => Severity::Harms,
-        _ => Severity::Stops,
+    let mut placed = scene.compiled.rules.iter();
+    let stopped = placed.any(|rule| rule.placement.path == Path::Kernel && !rule.placement.serves);
+    let (severity, so) = if stopped {
+        (Severity::Stops, "rules that are to run on it are down")
+    } else {
+        (Severity::Harms, "rules take the userspace path")
     };
     let name = &link.name;
     let evidence = format!(
-        "{LIST} is on: it chains packets whose UDP checksums stay as they were when the addresses \
-         change, so receivers drop the copies"
+        "{LIST} is on: it chains packets of which the kernel path could rewrite the first alone, \
+         so {so}"
     );
     let finding = Finding::new(severity, name, evidence);
     let finding = finding.remedy(format!("ethtool -K {name} {LIST} off"));

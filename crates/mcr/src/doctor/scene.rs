@@ -138,9 +138,8 @@ impl Scene {
         };
         let (Ifindex(index), via) = match self.next_hops.next_hops.get(&query)? {
             NextHop::NoRoute => return None,
-            NextHop::Unresolved { interface, via } | NextHop::Resolved { interface, via, .. } => {
-                (*interface, *via)
-            }
+            NextHop::Unresolved { interface, via, .. }
+            | NextHop::Resolved { interface, via, .. } => (*interface, *via),
         };
         Some(Egress {
             rule,

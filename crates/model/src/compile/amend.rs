@@ -80,6 +80,7 @@ pub fn amend(
             set: routes.into_iter().collect(),
             own_removed,
             own_added,
+            budget: None,
         },
         rules: views,
     }

@@ -53,7 +53,8 @@ pub(super) fn outputs(
 enum Neighbour {
     Group,
     At(Option<Mac>),
-    Silent(IpAddr),
+    /// Not known, and whether it was asked in vain.
+    Unknown(IpAddr, bool),
 }
 
 /// Finds the interface an output leaves by, and who is to receive it there.
@@ -81,7 +82,11 @@ fn next_hop<'a>(
                 "no route to {destination}{through}; add one, `ip route get {destination}` shows it"
             ));
         }
-        Some(NextHop::Unresolved { interface, via }) => (interface, Neighbour::Silent(*via)),
+        Some(NextHop::Unresolved {
+            interface,
+            via,
+            silent,
+        }) => (interface, Neighbour::Unknown(*via, *silent)),
         Some(NextHop::Resolved { interface, mac, .. }) => (interface, Neighbour::At(*mac)),
     };
     match host.interfaces.get(index) {
@@ -133,16 +138,18 @@ fn source(spec: &OutputSpec, link: &Interface) -> Result<Option<IpAddr>, Down> {
 
 fn header(link: &Interface, neighbour: Neighbour) -> Result<LinkHeader, Down> {
     match (link.mac, neighbour) {
-        (_, Neighbour::Silent(via)) => {
+        (_, Neighbour::Unknown(via, silent)) => {
             let asked = if via.is_ipv4() {
                 "ARP"
             } else {
                 "neighbour discovery"
             };
-            let text = format!(
-                "neighbour {via} on {} does not answer {asked}; is it there?",
-                link.name
-            );
+            let name = &link.name;
+            let text = if silent {
+                format!("neighbour {via} on {name} does not answer {asked}; is it there?")
+            } else {
+                format!("neighbour {via} on {name} has not answered {asked} yet")
+            };
             Err(down(DownReason::NoNeighbour, text))
         }
         (Some(source), Neighbour::Group) => Ok(LinkHeader::Group { source }),

@@ -19,6 +19,7 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         mtu: 1500,
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: address.split(' ').filter_map(|a| a.parse().ok()).collect(),
+        gro_list: false,
     }
 }
 
@@ -294,6 +295,17 @@ fn sends_unicast_to_the_resolved_next_hop() {
     let (reason, text) = down(&at(NextHop::Unresolved {
         interface: Ifindex(3),
         via: gateway,
+        silent: false,
+    }));
+    assert_eq!(reason, DownReason::NoNeighbour);
+    assert_eq!(
+        text,
+        "neighbour 10.0.1.254 on eth1 has not answered ARP yet"
+    );
+    let (reason, text) = down(&at(NextHop::Unresolved {
+        interface: Ifindex(3),
+        via: gateway,
+        silent: true,
     }));
     assert_eq!(reason, DownReason::NoNeighbour);
     assert_eq!(

@@ -150,7 +150,7 @@ limit = "fast"
     assert_eq!(
         errors(text),
         [
-            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [interface.NAME], [[rule]]",
+            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [interface.NAME], [[rule]]",
             "mcr.toml:4: interface eth0: unknown field `gor`, expected `gro` or `path`",
             "mcr.toml:5: interface \"a b\": holds white space; write it without",
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
@@ -279,5 +279,40 @@ proptest! {
         let at = at.min(text.len() - 1);
         text.splice(at..=at, with.chars());
         let _ = load(&text.into_iter().collect::<String>());
+    }
+}
+
+#[test]
+fn reads_a_budget_and_says_what_is_wrong_with_one() {
+    let read = |budget: &str| {
+        let text = format!("version = 1\n{budget}");
+        Config::load(&[file("mcr.toml", &text)], Policy::default())
+    };
+    let config = read("[budget]\nunicast = \"1Gbit\"\nburst = \"5Mbit\"\n").unwrap();
+    let budget = config.budget.unwrap();
+    assert_eq!((budget.rate, budget.burst), (1_000_000_000, 5_000_000));
+    let exported = config.export();
+    assert_eq!(
+        Config::load(&[file("mcr.toml", &exported)], Policy::default()).unwrap(),
+        config
+    );
+    for (text, expected) in [
+        (
+            "[budget]\nunicast = \"fast\"\n",
+            "mcr.toml:2: budget: unicast=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, \
+             Mpps, bit, kbit, Mbit, Gbit)",
+        ),
+        (
+            "[budget]\nunicast = \"0pps\"\n",
+            "mcr.toml:2: budget: unicast=0pps: a rate of 0 would stop every unicast output; \
+             remove them instead",
+        ),
+        (
+            "[budget]\nmulticast = \"1Gbit\"\n",
+            "mcr.toml:3: budget: unknown field `multicast`, expected `unicast` or `burst`",
+        ),
+        ("[budget]\n", "mcr.toml:2: budget: missing field `unicast`"),
+    ] {
+        assert_eq!(read(text).unwrap_err().to_string(), expected);
     }
 }

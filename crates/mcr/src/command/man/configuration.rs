@@ -77,6 +77,16 @@ pub(super) fn page() -> Roff {
          watched with the defaults:",
     );
     keys(&mut page, &HealthDocument::schema());
+    paragraph(
+        &mut page,
+        "[budget]",
+        "What all unicast outputs may send together; none by default.",
+    );
+    let unicast =
+        "Rate of UDP payload such as \"1Gbit\", or of packets such as \"200kpps\". Required.";
+    key(&mut page, "unicast", unicast);
+    let burst = "What may leave at once, in the unit of the rate; a tenth of a second by default.";
+    key(&mut page, "burst", burst);
     paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
     keys(&mut page, &InterfaceSettings::schema());
     page.control("SH", ["EXAMPLE"]);
@@ -147,8 +157,8 @@ mod tests {
         let text = page().render();
         let keys = [
             "name", "input", "inputs", "outputs", "path", "local", "limit", "burst", "to", "ttl",
-            "source", "dscp", "sport", "fragment", "gro", "health", "silence", "rate_min",
-            "content", "clock",
+            "source", "dscp", "sport", "fragment", "unicast", "gro", "health", "silence",
+            "rate_min", "content", "clock",
         ];
         for key in keys {
             let (_, after) = text

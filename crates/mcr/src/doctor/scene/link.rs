@@ -11,6 +11,7 @@ use rtnetlink::packet_route::link::{
     BridgeQuerierState, InfoBridge, InfoData, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
     LinkLayerType, LinkMessage, LinkXdp, XdpAttached,
 };
+use sys::ethtool::Switch;
 
 use super::route::Error;
 
@@ -58,6 +59,10 @@ impl Link {
             mtu: self.mtu,
             mac: self.mac,
             addresses: self.addresses.clone(),
+            gro_list: Switch::named("rx-gro-list")
+                .ok()
+                .flatten()
+                .is_some_and(|feature| feature.is_on(&self.name).unwrap_or(false)),
         }
     }
 }

@@ -1,0 +1,28 @@
+//! The program passes this kernel's verifier with room to spare, whatever the tables hold: routes and
+//! outputs are data, so the verifier's effort does not depend on their number.
+
+use bpf::program::{Capacity, Program};
+
+/// The kernel's own limit is a million.
+const INSTRUCTIONS_MAX: u32 = 300_000;
+
+#[test]
+fn the_verifier_has_room_to_spare_whatever_the_number_of_outputs() {
+    if let Err(reason) = bpf::probe::probe() {
+        eprintln!("skipped: no kernel path: {reason}");
+        return;
+    }
+    let walked = |outputs| {
+        let capacity = Capacity {
+            routes: 64,
+            outputs,
+        };
+        let mut program = Program::load(None, capacity).expect("the program loads");
+        let facts = program.facts().expect("the kernel tells");
+        facts.verified_instructions
+    };
+    let (few, many) = (walked(64), walked(65_536));
+    println!("{few} instructions verified");
+    assert!((1..INSTRUCTIONS_MAX).contains(&few), "{few}");
+    assert_eq!(few, many);
+}
