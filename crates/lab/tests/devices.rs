@@ -22,6 +22,8 @@ lab::on_both_paths!(
     leaves_through_a_vxlan,
     leaves_by_a_tun_device_without_a_link_header,
     comes_in_by_a_bridge,
+    comes_in_by_a_macvlan,
+    comes_in_through_a_vxlan,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -126,4 +128,103 @@ fn comes_in_by_a_bridge(path: &str) {
         .unwrap();
     sink.expect(10, PATIENCE).unwrap();
     daemon.settled("cam1", 10).unwrap();
+}
+
+fn comes_in_by_a_macvlan(path: &str) {
+    let chain = Chain::plain().unwrap();
+    link::macvlan((&chain.relay, "mv0"), "veth1").unwrap();
+    link::address((&chain.relay, "mv0"), "10.0.0.7/24").unwrap();
+    let output = "239.10.1.1%veth2:6001";
+    let (daemon, sender) = start(&chain, path, "239.1.1.1%mv0:5001", output);
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
+        .unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    daemon.settled("cam1", 10).unwrap();
+}
+
+fn comes_in_through_a_vxlan(path: &str) {
+    let chain = Chain::plain().unwrap();
+    link::vxlan((&chain.sender, "vx0"), 42, "10.0.0.1", "10.0.0.2").unwrap();
+    link::vxlan((&chain.relay, "vx0"), 42, "10.0.0.2", "10.0.0.1").unwrap();
+    link::address((&chain.sender, "vx0"), "10.0.8.1/24").unwrap();
+    link::address((&chain.relay, "vx0"), "10.0.8.2/24").unwrap();
+    let output = "239.10.1.1%veth2:6001";
+    let (daemon, _) = start(&chain, path, "239.1.1.1%vx0:5001", output);
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "vx0"), ip("10.0.8.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
+        .unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    daemon.settled("cam1", 10).unwrap();
+}
+
+/// A veth that chains what it receives: GRO needs NAPI, and packets that come in one poll.
+fn chaining() -> Chain {
+    let chain = Chain::plain().unwrap();
+    link::features((&chain.sender, "veth0"), "tso off tx-udp-segmentation off").unwrap();
+    link::features((&chain.relay, "veth1"), "gro on rx-gro-list on").unwrap();
+    chain
+}
+
+#[test]
+fn rx_gro_list_keeps_a_rule_from_the_kernel_path() {
+    let chain = chaining();
+    let daemon = Daemon::start(&chain.relay, Options::path("kernel")).unwrap();
+    let output = ["239.10.1.1%veth2:6001"];
+    daemon.add("cam1", "239.1.1.1%veth1:5001", &output).unwrap();
+    let rule = daemon.rule("cam1").unwrap();
+    assert_eq!(rule.state, State::Down);
+    assert!(
+        rule.path_reason
+            .contains("ethtool -K veth1 rx-gro-list off"),
+        "{}",
+        rule.path_reason
+    );
+    // The remedy helps by itself.
+    link::features((&chain.relay, "veth1"), "rx-gro-list off").unwrap();
+    daemon
+        .wait_for("cam1", "the rule is up", |rule| rule.state == State::Up)
+        .unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 100)
+        .unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    daemon.settled("cam1", 10).unwrap();
+}
+
+#[test]
+fn rx_gro_list_moves_a_rule_to_the_userspace_path_which_relays_chains() {
+    const ROUNDS: u64 = 50;
+    const CHAIN: u64 = 16;
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path("auto")).unwrap();
+    let output = ["239.10.1.1%veth2:6001"];
+    daemon.add("cam1", "239.1.1.1%veth1:5001", &output).unwrap();
+    assert_eq!(daemon.rule("cam1").unwrap().path, "kernel");
+    link::features((&chain.sender, "veth0"), "tso off tx-udp-segmentation off").unwrap();
+    link::features((&chain.relay, "veth1"), "gro on rx-gro-list on").unwrap();
+    daemon
+        .wait_for("cam1", "the rule takes the userspace path", |rule| {
+            rule.path == "userspace" && rule.state == State::Up
+        })
+        .unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let tap = FrameReceiver::open((&chain.relay, "veth1")).unwrap();
+    for round in 0..ROUNDS {
+        sender
+            .send_segmented(ip("239.1.1.1"), 5001, round * CHAIN, CHAIN, 300)
+            .unwrap();
+    }
+    sink.expect(ROUNDS * CHAIN, PATIENCE).unwrap();
+    assert_eq!(socket::udp_counters(&chain.sink).unwrap().bad_checksums, 0);
+    daemon.settled("cam1", ROUNDS * CHAIN).unwrap();
+    // The test shows nothing unless packets were chained.
+    let chained = tap.receive(PATIENCE, |frame| frame.len() > 600).unwrap();
+    assert!(chained.is_some(), "nothing was chained");
 }

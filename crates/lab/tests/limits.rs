@@ -4,13 +4,17 @@
 
 use std::net::IpAddr;
 
+use api::reply::{RuleStats, State};
 use lab::daemon::{Daemon, Options};
 use lab::socket::Sender;
 use lab::topology::Chain;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 lab::on_both_paths!(
     an_output_beyond_its_limit_drops_and_counts,
-    a_rule_beyond_its_limit_drops_and_counts
+    a_rule_beyond_its_limit_drops_and_counts,
+    a_budget_caps_what_all_unicast_outputs_send_together,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -52,4 +56,60 @@ fn a_rule_beyond_its_limit_drops_and_counts(path: &str) {
     let rule = daemon.settled("cam1", 1000).unwrap();
     let limited = rule.dropped["rate_limited"];
     assert!((500..=990).contains(&limited), "{limited}");
+}
+
+/// A daemon with its own configuration: two rules that send the same stream to hosts, one of them
+/// to a group as well.
+fn a_budget_caps_what_all_unicast_outputs_send_together(path: &str) {
+    let config = |budget: &str| {
+        format!(
+            "version = 1\n{budget}[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%veth1:5001\"\n\
+             outputs = [\"10.0.1.2:7000\", \"239.10.1.1%veth2:6001\"]\n\
+             [[rule]]\nname = \"cam2\"\ninput = \"239.1.1.2%veth1:5001\"\n\
+             outputs = [\"10.0.1.2:7001\"]\n"
+        )
+    };
+    let chain = Chain::plain().unwrap();
+    let options = Options {
+        config: Some(config("[budget]\nunicast = \"100pps\"\nburst = 10\n")),
+        ..Options::path(path)
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    for name in ["cam1", "cam2"] {
+        daemon
+            .wait_for(name, "the neighbour is known", |rule| {
+                rule.outputs[0].state == State::Up
+            })
+            .unwrap();
+    }
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let send = |count| {
+        for group in ["239.1.1.1", "239.1.1.2"] {
+            sender.send_numbered(ip(group), 5001, count, 100).unwrap();
+        }
+    };
+    send(1000);
+    let first = daemon.settled("cam1", 1000).unwrap();
+    let second = daemon.settled("cam2", 1000).unwrap();
+    let sent = first.outputs[0].sent.packets + second.outputs[0].sent.packets;
+    assert!((10..=1000).contains(&sent), "{sent}");
+    let over = |rule: &RuleStats| rule.outputs[0].dropped.get("over_budget").copied();
+    assert_eq!(
+        over(&first).unwrap_or(0) + over(&second).unwrap_or(0),
+        2000 - sent
+    );
+    assert_eq!(first.outputs[1].sent.packets, 1000);
+
+    // Without a budget from now on; a third rule shows when.
+    let third = "[[rule]]\nname = \"cam3\"\ninput = \"239.1.1.3%veth1:5001\"\n\
+                 outputs = [\"239.10.1.3%veth2:6001\"]\n";
+    std::fs::write(daemon.config_file(), config("") + third).unwrap();
+    kill(Pid::from_raw(daemon.id() as i32), Signal::SIGHUP).unwrap();
+    lab::wait::until("the configuration is read again", || {
+        daemon.stats().unwrap().rules.len() == 3
+    })
+    .unwrap();
+    send(500);
+    let after = daemon.settled("cam2", 1500).unwrap();
+    assert_eq!(over(&after), over(&second));
 }

@@ -2,16 +2,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api::reply::{FlowStats, Traffic};
 use lab::daemon::{Daemon, Options};
+use lab::link;
 use lab::socket::{Receiver, Sender};
 use lab::topology::Chain;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-lab::on_both_paths!(groups_keep_their_host_bits, ports_keep_their_offset);
+lab::on_both_paths!(
+    groups_keep_their_host_bits,
+    ports_keep_their_offset,
+    every_group_of_a_range_is_joined,
+);
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -33,6 +40,23 @@ fn relays(path: &str, input: &str, output: &str, pairs: &[(Address, Address)]) {
         sent += 10;
     }
     daemon.settled("range", sent).unwrap();
+    let shown = daemon.mcr(&["show", "range", "--json"]).unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let flows: Vec<FlowStats> = serde_json::from_value(shown["flows"].clone()).unwrap();
+    let seen = flows.iter().map(|flow| (flow.group.as_str(), flow.port));
+    let wanted = pairs.iter().map(|(from, _)| *from);
+    assert!(seen.eq(wanted), "{flows:?}");
+    let ten = Traffic {
+        packets: 10,
+        bytes: 1000,
+    };
+    assert!(flows.iter().all(|flow| flow.received == ten), "{flows:?}");
+    let text = daemon.mcr(&["show", "range"]).unwrap();
+    let ((group, port), _) = pairs[1];
+    assert!(
+        text.contains(&format!("{group}:{port}  10 packets")),
+        "{text}"
+    );
 }
 
 fn groups_keep_their_host_bits(path: &str) {
@@ -59,4 +83,60 @@ fn ports_keep_their_offset(path: &str) {
             (("239.1.1.1", 5150), ("239.10.1.1", 6150)),
         ],
     );
+}
+
+/// Behind a bridge that snoops, only what was joined arrives: 256 groups with default sysctls.
+fn every_group_of_a_range_is_joined(path: &str) {
+    let chain = Chain::snooping().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon
+        .add(
+            "range",
+            "239.1.1.0/24%veth1:5001",
+            &["239.9.1.1%veth2:6001"],
+        )
+        .unwrap();
+    assert!(daemon.rule("range").unwrap().inputs[0].joined);
+    let switch = chain.switch.as_ref().unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.9.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    for host in 0..=255 {
+        let group = format!("239.1.1.{host}");
+        link::wait_for_member((switch, "br0"), &group).unwrap();
+        let payload = lab::socket::payload(host, 100);
+        sender.send(ip(&group), 5001, &payload).unwrap();
+    }
+    // Each group is a flow of its own, and only within a flow order is kept.
+    let came = sink.collect(256, PATIENCE).unwrap().into_iter();
+    let numbers = came.map(|datagram| lab::socket::number(&datagram.payload).unwrap());
+    let numbers: BTreeSet<u64> = numbers.collect();
+    assert!(numbers.into_iter().eq(0..256));
+    daemon.settled("range", 256).unwrap();
+}
+
+/// More groups than are joined: said at once, and what arrives anyway is relayed.
+#[test]
+fn a_range_too_large_to_join_says_so() {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path("auto")).unwrap();
+    let added = daemon.client(&[
+        "add",
+        "239.0.0.0/8%veth1:5001",
+        "239.10.1.1%veth2:6001",
+        "--name",
+        "wide",
+    ]);
+    let warning = added.unwrap().stderr;
+    assert!(warning.contains("more than 4096 groups"), "{warning}");
+    let rule = daemon.rule("wide").unwrap();
+    assert!(!rule.inputs[0].joined);
+    let reason = rule.inputs[0].reason.clone().unwrap_or_default();
+    assert!(reason.contains("divide the range"), "{reason}");
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.77.66.55"), 5001, 10, 100)
+        .unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    daemon.settled("wide", 10).unwrap();
 }

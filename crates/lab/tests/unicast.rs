@@ -18,6 +18,7 @@ lab::on_both_paths!(
     reaches_a_neighbour,
     reaches_a_host_behind_a_gateway,
     an_unresolved_neighbour_is_counted_and_stops_nothing,
+    a_neighbour_with_another_ethernet_address_is_followed,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -98,4 +99,39 @@ fn an_unresolved_neighbour_is_counted_and_stops_nothing(path: &str) {
         .unwrap();
     late.expect(50, PATIENCE).unwrap();
     daemon.settled("cam1", 100).unwrap();
+}
+
+/// A host is replaced by another one with its address.
+fn a_neighbour_with_another_ethernet_address_is_followed(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let sink = Receiver::bind(&chain.sink, "10.0.1.2:7000".parse().unwrap()).unwrap();
+    let (daemon, sender) = start(&chain, path, &["10.0.1.2:7000"]);
+    wait_until_up(&daemon, 0);
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 10, 400)
+        .unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    let address = "02:00:00:00:77:77";
+    chain
+        .sink
+        .ip(&format!("link set veth3 address {address}"))
+        .unwrap();
+    // As such hosts do: tells everybody (a gratuitous ARP).
+    chain
+        .sink
+        .tool("arping", "-U -c 1 -I veth3 10.0.1.2")
+        .or_else(|_| {
+            chain.relay.ip(&format!(
+                "neigh replace 10.0.1.2 lladdr {address} dev veth2"
+            ))
+        })
+        .unwrap();
+    let mut sent = 10;
+    lab::wait::until("copies reach the new address", || {
+        sender.send_numbered(ip("239.1.1.1"), 5001, 1, 400).unwrap();
+        sent += 1;
+        sink.receive(Duration::from_millis(100)).unwrap().is_some()
+    })
+    .unwrap();
+    daemon.settled("cam1", sent).unwrap();
 }

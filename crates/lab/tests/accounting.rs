@@ -1,0 +1,156 @@
+//! The accounting law holds while rules change, and while daemon and workers die, at full load.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use api::reply::{RuleStats, Stats};
+use lab::accounting;
+use lab::daemon::{Daemon, Options};
+use lab::socket::{self, Sender};
+use lab::topology::Chain;
+use lab::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const ROUNDS: u32 = 12;
+/// Datagrams of one send.
+const SEGMENTS: u64 = 16;
+
+lab::on_both_paths!(the_law_holds_under_rule_changes_and_deaths_at_full_load);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// `cam1` with an option that changes, a range beside it, and some rules that come and go.
+fn rules(round: u32) -> String {
+    let ttl = 5 + round % 3;
+    let mut rules = format!(
+        "version = 1\n[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%veth1:5001\"\n\
+         outputs = [\"239.10.1.1%veth2:6001,ttl={ttl}\", \"239.10.1.2%veth2:6002,limit=20kpps\", \
+         \"239.10.1.3%veth9:6003\"]\n\
+         [[rule]]\nname = \"range\"\ninput = \"239.1.2.0/24%veth1:5001\"\n\
+         outputs = [\"239.9.2.0/24%veth2:6001\"]\nlimit = \"{}kpps\"\n",
+        10 + round
+    );
+    for number in 0..round % 4 * 10 {
+        rules.push_str(&format!(
+            "[[rule]]\nname = \"more{number}\"\ninput = \"239.2.1.{number}%veth1:5001\"\n\
+             outputs = [\"239.20.1.{number}%veth2:6001\"]\n"
+        ));
+    }
+    rules
+}
+
+fn the_law_holds_under_rule_changes_and_deaths_at_full_load(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let mut daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon.apply(&rules(0)).unwrap();
+    let mut seen = Vec::new();
+    load_while(&chain, || {
+        for round in 1..=ROUNDS {
+            daemon.apply(&rules(round)).unwrap();
+            seen.push(daemon.stats().unwrap());
+            if round % 4 == 0 {
+                die(&mut daemon, path);
+            }
+        }
+    });
+    // Traffic has stopped: what is under way ends, and then the law holds.
+    let mut broken = None;
+    wait::until("the law holds", || {
+        broken = accounting::check(&daemon.stats().unwrap()).err();
+        broken.is_none()
+    })
+    .unwrap_or_else(|error| panic!("{error:#}: {broken:?}"));
+    seen.push(daemon.stats().unwrap());
+    for (before, after) in seen.iter().zip(seen.iter().skip(1)) {
+        assert_grew(before, after);
+    }
+    let last = seen.last().unwrap();
+    let cam1 = rule(last, "cam1");
+    assert!(cam1.received.packets > 1000, "{cam1:?}");
+    assert!(cam1.outputs[0].sent.packets > 0, "{cam1:?}");
+    assert!(cam1.outputs[1].dropped["rate_limited"] > 0, "{cam1:?}");
+    assert!(cam1.outputs[2].dropped["interface_missing"] > 0, "{cam1:?}");
+    assert!(rule(last, "range").received.packets > 0);
+    // No stream, no rate: two readings of the same.
+    assert_eq!(counted(last), counted(&daemon.stats().unwrap()));
+}
+
+/// The kernel path goes on without a daemon, the userspace path without a worker.
+fn die(daemon: &mut Daemon, path: &str) {
+    if path == "kernel" {
+        daemon.kill().unwrap();
+        daemon.start_again().unwrap();
+        return;
+    }
+    let workers = daemon.stats().unwrap().workers;
+    let restarts: u64 = workers.iter().map(|worker| worker.restarts).sum();
+    kill(Pid::from_raw(workers[0].pid as i32), Signal::SIGKILL).unwrap();
+    wait::until("the worker is replaced", || {
+        let workers = daemon.stats().unwrap().workers;
+        workers.iter().all(|worker| worker.pid != 0)
+            && workers.iter().map(|worker| worker.restarts).sum::<u64>() > restarts
+    })
+    .unwrap();
+}
+
+fn rule<'a>(stats: &'a Stats, name: &str) -> &'a RuleStats {
+    stats.rules.iter().find(|rule| rule.name == name).unwrap()
+}
+
+/// What `cam1` and `range` have counted, every number of it.
+fn counted(stats: &Stats) -> Vec<u64> {
+    let rules = ["cam1", "range"].map(|name| rule(stats, name));
+    let outputs = rules.iter().flat_map(|rule| &rule.outputs);
+    let sent = outputs
+        .clone()
+        .flat_map(|output| [output.sent.packets, output.sent.bytes]);
+    let dropped = outputs.map(|output| output.dropped.values().sum());
+    let received = rules
+        .iter()
+        .flat_map(|rule| [rule.received.packets, rule.received.bytes]);
+    let before = rules.iter().map(|rule| rule.dropped.values().sum());
+    received.chain(before).chain(sent).chain(dropped).collect()
+}
+
+fn assert_grew(before: &Stats, after: &Stats) {
+    let (before, after) = (counted(before), counted(after));
+    let shrunk = before
+        .iter()
+        .zip(&after)
+        .any(|(before, after)| before > after);
+    assert!(!shrunk, "counters shrank: {before:?}, then {after:?}");
+}
+
+/// Sends as fast as a socket takes it, datagrams and super-packets, for as long as `work` takes.
+fn load_while(chain: &Chain, work: impl FnOnce()) {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let payload = socket::payload(number, 500);
+                // A full queue is what full load is about.
+                let _ = sender.send(ip("239.1.1.1"), 5001, &payload);
+                let group = format!("239.1.2.{}", number % 256);
+                let _ = sender.send(ip(&group), 5001, &payload);
+                let _ = sender.send_segmented(ip("239.1.1.1"), 5001, number, SEGMENTS, 500);
+                number += 1;
+            }
+        });
+        let _stop = Stop(&stop);
+        work();
+    });
+}
