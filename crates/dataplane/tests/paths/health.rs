@@ -103,11 +103,14 @@ fn forward(
     }
 }
 
+/// Makes the payload of one packet of a stream from its number.
+type Form<'f> = &'f dyn Fn(u16) -> Vec<u8>;
+
 /// Prints what looking at packets costs the kernel path's program, without copies: the best of many
 /// runs of one packet each, so that sequences go on.
 pub(crate) fn print_cost(relay: &mut Relay<'_>) {
     let content = |n: u16| ts_of(&(0..7).map(|i| (i, n as u8, PAYLOAD)).collect::<Vec<_>>());
-    let forms: [(&str, &dyn Fn(u16) -> Vec<u8>); 3] = [
+    let forms: [(&str, Form<'_>); 3] = [
         ("RTP of 1024 bytes", &|n| {
             rtp(7, n, u32::from(n) * 90, &[0; 1012])
         }),
