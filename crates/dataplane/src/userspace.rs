@@ -167,7 +167,7 @@ impl Userspace {
         let mut own = table.clone();
         own.routes.retain(|_, route| route.path == Path::Userspace);
         self.apply(&TableDiff::between(&self.table, &own))?;
-        self.pool.take_over();
+        self.pool.end_predecessors();
         Ok(())
     }
 

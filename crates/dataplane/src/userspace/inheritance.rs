@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use bpf::grace;
 use sys::descriptor::ProcessHandle;
 
 use super::book::{self, Book};
@@ -164,11 +163,6 @@ pub(super) fn stand_down(predecessors: Vec<Predecessor>, regions: &[Arc<Region>]
             }
             sleep(STEP);
         }
-    }
-    // A packet that an old tap has just taken is on its way past the others of its interface, and
-    // would be taken twice by one that opens now.
-    if let Err(error) = grace::wait() {
-        tracing::warn!("packets in flight may be doubled: {error}");
     }
     tracing::info!(
         "{} workers of an earlier run stood down within {:?}",

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bpf::grace;
 use model::diff::BudgetChange;
 use model::table::{RouteKey, Table};
 
@@ -15,7 +16,7 @@ use super::limits::SharedLimits;
 use super::process::Process;
 use super::shared::{Counted, FlowOwner, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
 use super::slots::Reading;
-use super::taps::Fanout;
+use super::taps::Fanouts;
 use super::{Error, Interfaces, Options};
 use crate::counters::{Flow, WorkerCounters};
 
@@ -34,8 +35,7 @@ pub(super) struct Pool {
     options: Options,
     cpus: Vec<u32>,
     workers: Vec<Worker>,
-    /// `packet_fanout` groups by interface.
-    fanouts: BTreeMap<u32, Option<u16>>,
+    fanouts: Fanouts,
     interfaces: Interfaces,
     limits: OwnedFd,
     /// Where workers count, and where those of earlier supervisors counted.
@@ -96,7 +96,7 @@ impl Pool {
     }
 
     /// Ends workers of an earlier supervisor; to be called when ours are ready, or not needed.
-    pub(super) fn take_over(&mut self) {
+    pub(super) fn end_predecessors(&mut self) {
         if !self.predecessors.is_empty() {
             inheritance::stand_down(std::mem::take(&mut self.predecessors), &self.regions);
         }
@@ -228,8 +228,9 @@ impl Pool {
         for worker in &mut self.workers {
             worker.try_or_kill(Process::await_confirmation);
         }
-        self.take_over();
-        self.open_taps();
+        let joined = self.join_taps();
+        self.end_predecessors();
+        self.open_taps(joined);
         for worker in &mut self.workers {
             worker.try_or_kill(|process| {
                 process.drop_taps(|interface| interfaces.ingress.contains_key(&interface))?;
@@ -241,22 +242,45 @@ impl Pool {
         self.tick(counted, table);
     }
 
-    /// Opens the taps of all workers that run, or renews their filters.
-    fn open_taps(&mut self) {
+    /// Lets new taps of workers that run have their share of the packets, not to be let in yet.
+    /// Returns whether there were any.
+    fn join_taps(&mut self) -> bool {
+        let mut any = false;
         let alone = self.workers.len() == 1;
-        for worker in &mut self.workers {
+        for worker in &self.workers {
             let State::Running(process) = &worker.state else {
                 continue;
             };
-            let mut taps = process.taps();
+            for tap in process.taps().fresh() {
+                let peers = (!alone).then_some(&mut self.fanouts);
+                match tap.join(peers) {
+                    Ok(()) => any = true,
+                    Err(error) => tracing::error!(
+                        "worker {}: cannot open the tap on interface {}: {error}",
+                        worker.id,
+                        tap.interface
+                    ),
+                }
+            }
+        }
+        any
+    }
+
+    /// Opens the taps of all workers that run, or renews their filters; after a grace period if some
+    /// have only `joined`. A packet on its way past the taps of its interface is taken by one that is
+    /// about to join, by its new group, and by an old tap that is being closed; whichever comes first
+    /// has to be the only one.
+    fn open_taps(&self, joined: bool) {
+        if joined && let Err(error) = grace::wait() {
+            tracing::warn!("packets in flight may be doubled: {error}");
+        }
+        for worker in &self.workers {
+            let State::Running(process) = &worker.state else {
+                continue;
+            };
+            let taps = process.taps();
             for (interface, groups) in &self.interfaces.ingress {
-                let group = self.fanouts.entry(*interface).or_default();
-                let fanout = if alone {
-                    Fanout::Alone
-                } else {
-                    Fanout::Group(group)
-                };
-                if let Err(error) = taps.open(*interface, groups, fanout) {
+                if let Err(error) = taps.open(*interface, groups) {
                     tracing::error!(
                         "worker {}: cannot open the tap on interface {interface}: {error}",
                         worker.id
@@ -273,7 +297,8 @@ impl Pool {
             ready |= worker.tick(&self.options, &self.interfaces, counted, table);
         }
         if ready {
-            self.open_taps();
+            let joined = self.join_taps();
+            self.open_taps(joined);
         }
     }
 

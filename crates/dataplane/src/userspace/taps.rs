@@ -4,7 +4,7 @@
 //! price: a dead worker's tap would stay in its `packet_fanout` group and swallow its share, so
 //! whoever sees the worker's end must call [`Taps::close`] at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -36,6 +36,9 @@ pub(super) struct Taps {
     closed: bool,
 }
 
+/// `packet_fanout` groups by interface.
+pub(super) type Fanouts = BTreeMap<u32, Option<u16>>;
+
 /// One tap.
 #[derive(Debug)]
 pub(super) struct Tap {
@@ -47,7 +50,23 @@ pub(super) struct Tap {
     pub size: RingSize,
     /// Whether packets carry an Ethernet header there.
     pub ethernet: bool,
-    open: bool,
+    joined: bool,
+}
+
+impl Tap {
+    /// Joins the tap to its interface's `packet_fanout` group in `groups`, where `None` becomes a new
+    /// one; to none at all if the worker has no peers to share with. It stays closed.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub(super) fn join(&mut self, peers: Option<&mut Fanouts>) -> io::Result<()> {
+        if let Some(groups) = peers {
+            let group = groups.entry(self.interface).or_default();
+            *group = Some(self.socket.join_fanout(*group)?);
+        }
+        self.joined = true;
+        Ok(())
+    }
 }
 
 impl Taps {
@@ -85,35 +104,28 @@ impl Taps {
             socket,
             size,
             ethernet,
-            open: false,
+            joined: false,
         });
         self.taps.last().ok_or(io::ErrorKind::NotFound.into())
     }
 
-    /// Opens a prepared tap whose worker is ready, or changes an open one's filter.
-    ///
-    /// With `fanout` it joins that group first, with the filter still closed: the other order would
-    /// double packets.
+    /// Taps that have not joined yet.
+    pub(super) fn fresh(&mut self) -> impl Iterator<Item = &mut Tap> {
+        self.taps.iter_mut().filter(|tap| !tap.joined)
+    }
+
+    /// Opens a tap that has joined and whose worker is ready, or changes an open one's filter.
     ///
     /// # Errors
-    /// The system calls'.
-    pub(super) fn open(
-        &mut self,
-        interface: u32,
-        groups: &BTreeSet<Prefix>,
-        fanout: Fanout<'_>,
-    ) -> io::Result<()> {
-        let tap = self.taps.iter_mut().find(|tap| tap.interface == interface);
-        let Some(tap) = tap else {
+    /// The system call's.
+    pub(super) fn open(&self, interface: u32, groups: &BTreeSet<Prefix>) -> io::Result<()> {
+        let tap = self.taps.iter().find(|tap| tap.interface == interface);
+        // Open without its group it would take what others take too.
+        let Some(tap) = tap.filter(|tap| tap.joined) else {
             return Ok(());
         };
         let ip_offset = if tap.ethernet { ethernet::HEADER } else { 0 };
-        let filter = filter(groups, ip_offset as u32);
-        if let (false, Fanout::Group(group)) = (tap.open, fanout) {
-            *group = Some(tap.socket.join_fanout(*group)?);
-        }
-        tap.open = true;
-        tap.socket.attach_filter(&filter)
+        tap.socket.attach_filter(&filter(groups, ip_offset as u32))
     }
 
     /// Interfaces that have a tap.
@@ -160,15 +172,6 @@ impl Taps {
         let left = (self.packets.saturating_sub(self.drops)).saturating_sub(taken);
         self.counters.add(WorkerWord::Lost, left);
     }
-}
-
-/// Whether taps share their interface's packets with those of other workers.
-#[derive(Debug)]
-pub(super) enum Fanout<'a> {
-    /// There is only one worker.
-    Alone,
-    /// They do, in this group; `None` until the first one makes it.
-    Group(&'a mut Option<u16>),
 }
 
 const fn ring_bytes(size: RingSize) -> usize {

@@ -98,11 +98,12 @@ impl PacketSocket {
         ))
     }
 
-    /// Joins the bound tap to a `packet_fanout` group by flow hash, a new one for `None`, takes its
-    /// filter off, and returns the group's number, unique in the network namespace.
+    /// Joins the bound tap to a `packet_fanout` group by flow hash, a new one for `None`, and returns
+    /// the group's number, unique in the network namespace.
     ///
-    /// From its joining on the tap is given its share of the packets, so what stands between that
-    /// and the open filter is lost: two short system calls. Compiling another filter takes longer.
+    /// From then on the tap is given its share of the packets. A packet that was on its way past the
+    /// taps of its interface meanwhile may still be given to this one alone, although the group has
+    /// it already: the filter must stay closed for a grace period.
     ///
     /// # Errors
     /// `EINVAL` if the group is gone or of another interface.
@@ -113,7 +114,6 @@ impl PacketSocket {
         };
         let argument = u32::from(group.unwrap_or(0)) | flags << 16;
         self.set(libc::PACKET_FANOUT, &argument)?;
-        self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)?;
         let joined: u32 = self.read(libc::PACKET_FANOUT)?;
         Ok(joined as u16)
     }
