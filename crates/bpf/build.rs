@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, process};
 
-const HEADERS: [&str; 12] = [
+const HEADERS: [&str; 13] = [
     "count.h",
     "fragment.h",
     "health.h",
@@ -16,6 +16,7 @@ const HEADERS: [&str; 12] = [
     "parse.h",
     "range.h",
     "replicate.h",
+    "residence.h",
     "rewrite.h",
 ];
 

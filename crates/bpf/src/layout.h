@@ -155,6 +155,17 @@ struct limit {
 	__u64 bits;		/* a token is a bit of payload, not a packet */
 };
 
+#define RESIDENCE_BUCKETS 22	/* packet::residence::BUCKETS */
+
+/* Value of `residence`, by the rule's counter: packet::residence::Residence. Shared between CPUs
+ * because only a sample is counted.
+ */
+struct residence {
+	__u64 buckets[RESIDENCE_BUCKETS];
+	__u64 sum_ns;
+	__u64 stamped;
+};
+
 /* packet::health::Content */
 enum content {
 	CONTENT_NONE = 0,
@@ -215,6 +226,7 @@ struct settings {
 	struct limit budget;		/* of all unicast outputs together; rate 0: none */
 	__u64 own_bloom[BLOOM_WORDS];	/* no bit, no lookup in `own_sources` */
 	__u64 ranges;			/* not zero: look in `ranges` too */
+	__u64 clock_ns;			/* CLOCK_REALTIME less CLOCK_MONOTONIC */
 };
 
 /* Key of `fragments`: what all fragments of a datagram share. IPv4 in [0]. */

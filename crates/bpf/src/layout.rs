@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use packet::residence;
 use packet::verdict::DropReason;
 
 /// Hash of `layout.h`, part of the pin directory's name: pins of another layout are never adopted.
@@ -28,8 +29,8 @@ macro_rules! plain {
 }
 
 plain!(
-    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Health, Pids, Identity, Settings,
-    Address, RangeKey, Range, Candidate, GroupKey, FlowKey, Flow
+    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Health, Pids, Residence,
+    Identity, Settings, Address, RangeKey, Range, Candidate, GroupKey, FlowKey, Flow
 );
 
 /// Key of `routes`; source 0 is (*,G).
@@ -380,6 +381,18 @@ impl Default for Pids {
     }
 }
 
+/// Value of `residence`: how long a sample of a rule's packets stayed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residence {
+    /// Packets by how long they stayed.
+    pub buckets: [u64; residence::BUCKETS],
+    /// All times together.
+    pub sum_ns: u64,
+    /// Packets that came with the kernel's receive timestamp.
+    pub stamped: u64,
+}
+
 /// Entry of `identities`: whose counter it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -402,6 +415,8 @@ pub struct Settings {
     pub own_bloom: [u64; 64],
     /// Not zero: there are range routes.
     pub ranges: u64,
+    /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`, to compare receive timestamps with.
+    pub clock_ns: u64,
 }
 
 impl Default for Settings {
@@ -410,6 +425,7 @@ impl Default for Settings {
             budget: Limit::default(),
             own_bloom: [0; 64],
             ranges: 0,
+            clock_ns: 0,
         }
     }
 }

@@ -29,8 +29,8 @@ struct packet {
 	__u16 udp_check;
 	__u16 class_word;	/* first two bytes of the IP header */
 	__u16 ttl_word;		/* TTL and protocol, or next header and hop limit */
-	__u32 ipv6;
-	__u32 part;
+	__u16 ipv6;
+	__u16 part;
 	__u32 id;		/* of a fragment's datagram */
 	__u32 l4;		/* offset of the UDP header, or a later fragment's data, in the frame */
 	__u32 length;		/* of the IP packet, as its header claims */

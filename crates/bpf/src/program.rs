@@ -12,7 +12,7 @@ use aya::{Ebpf, EbpfLoader};
 use crate::flows::Flows;
 use crate::layout::{
     Address, Candidate, Drops, Flow, FlowKey, GroupKey, Health, Identity, Limit, Output, Pids,
-    Plain, Range, RangeKey, Route, RouteKey, RouteKey6, Settings, Tally, Word,
+    Plain, Range, RangeKey, Residence, Route, RouteKey, RouteKey6, Settings, Tally, Word,
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
@@ -74,6 +74,8 @@ pub struct Maps {
     pub health: Mapped<Health>,
     /// The continuity counters of those whose payload is looked at, by the same index.
     pub pids: HashMap<u32, Pids>,
+    /// How long packets of rules stay, by the rule's counter.
+    pub residence: HashMap<u32, Residence>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
     /// What concerns all packets.
@@ -103,7 +105,7 @@ pub struct Facts {
 
 impl Program {
     /// How many maps are pinned.
-    pub(crate) const MAPS: usize = 17;
+    pub(crate) const MAPS: usize = 18;
 
     /// Loads the object. With `pins`, maps pinned in that directory are taken as they are, others
     /// are made with `capacity` and pinned there.
@@ -130,6 +132,7 @@ impl Program {
             ("limits", counters),
             ("health", capacity.routes * 2),
             ("pids", capacity.routes * 2),
+            ("residence", capacity.routes),
             ("identities", counters),
             ("settings", 1),
             ("ranges", capacity.routes),
@@ -226,6 +229,7 @@ impl Maps {
             limits: array(ebpf, "limits")?,
             health: array(ebpf, "health")?,
             pids: hash_map(ebpf, "pids")?,
+            residence: hash_map(ebpf, "residence")?,
             identities: array(ebpf, "identities")?,
             settings: array(ebpf, "settings")?,
             ranges: hash_map(ebpf, "ranges")?,

@@ -11,6 +11,7 @@
 #include "limit.h"
 #include "rewrite.h"
 #include "replicate.h"
+#include "residence.h"
 
 enum verdict { ACCEPTED, DROPPED, LEFT, SHADOWED };
 
@@ -31,6 +32,8 @@ static __always_inline enum verdict judge(struct fanout *f)
 		reason = DROP_FRAGMENT_UNKNOWN;
 	else if (unlikely(f->m.flags & ROUTE_LIMITED) && !admitted(f->m.counter, &f->p))
 		reason = DROP_RATE_LIMITED;
+	if (unlikely(is_sample(f->rule, &f->p)))
+		f->began = bpf_ktime_get_ns();
 	count_in(f->rule, &f->p);
 	if (unlikely(f->m.health) && (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
 		inspect(f->skb, &f->p, f->m.health);
@@ -44,9 +47,14 @@ static __always_inline enum verdict judge(struct fanout *f)
 
 static __always_inline int carry_out(struct fanout *f)
 {
+	int action;
+
 	switch (judge(f)) {
 	case ACCEPTED:
-		return replicate(f);
+		action = replicate(f);
+		if (unlikely(f->began))
+			note_residence(f->skb, f->m.counter, f->began);
+		return action;
 	case SHADOWED:	/* its copies leave from the userspace path's tap */
 		return delivers_locally(f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 	case LEFT:	/* to the host's stack, which may know whose it is */

@@ -13,6 +13,7 @@ struct fanout {
 	struct __sk_buff *skb;
 	struct packet p;
 	struct match m;
+	__u32 began;	/* when its rule was found, lower half, if it is a sample; else 0 */
 	struct tally *rule;
 };
 

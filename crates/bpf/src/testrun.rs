@@ -14,6 +14,7 @@ use crate::syscall::{attr, bpf};
 /// `struct __sk_buff` of linux/bpf.h, whose layout the kernel keeps for ever, in 4-byte words.
 const CONTEXT_WORDS: usize = 48;
 const IFINDEX: usize = 10;
+const RECEIVED: usize = 38;
 const GSO_SEGMENTS: usize = 41;
 const GSO_SIZE: usize = 44;
 
@@ -52,6 +53,8 @@ pub struct Input<'a> {
     pub gso_size: u32,
     /// Segments of a super-packet.
     pub gso_segments: u32,
+    /// The kernel's receive timestamp in nanoseconds of `CLOCK_REALTIME`, 0 for none.
+    pub received_ns: u64,
     /// Runs, at least 1.
     pub repeat: u32,
 }
@@ -65,6 +68,10 @@ impl Program {
     pub fn test_run(&self, input: Input<'_>) -> Result<Outcome, Error> {
         let mut context = [0u32; CONTEXT_WORDS];
         context[IFINDEX] = input.ifindex;
+        let received = input.received_ns.to_ne_bytes();
+        for (word, bytes) in context[RECEIVED..].iter_mut().zip(received.chunks_exact(4)) {
+            *word = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
         context[GSO_SEGMENTS] = input.gso_segments;
         context[GSO_SIZE] = input.gso_size;
         let mut packet = vec![0; input.frame.len() + 256];

@@ -207,6 +207,15 @@ fn every_struct_has_the_same_names_offsets_and_size() {
     assert_same!(btf, "pids", layout::Pids { state });
     assert_same!(
         btf,
+        "residence",
+        layout::Residence {
+            buckets,
+            sum_ns,
+            stamped
+        }
+    );
+    assert_same!(
+        btf,
         "identity",
         layout::Identity {
             hash,
@@ -220,7 +229,8 @@ fn every_struct_has_the_same_names_offsets_and_size() {
         layout::Settings {
             budget,
             own_bloom,
-            ranges
+            ranges,
+            clock_ns
         }
     );
     assert_same!(
@@ -371,6 +381,27 @@ fn every_constant_has_the_same_value() {
         }
     }
     assert_eq!(constants["NOT_DROPPED"] as usize, DropReason::SLOTS);
+}
+
+#[test]
+fn residence_is_sampled_and_sorted_as_the_reference_says() {
+    use packet::residence::{BUCKETS, FIRST_SHIFT, KERNEL_EVERY};
+    let headers = [
+        include_str!("../src/layout.h"),
+        include_str!("../src/residence.h"),
+    ]
+    .concat();
+    let shift = KERNEL_EVERY.trailing_zeros();
+    for (name, value) in [
+        ("RESIDENCE_BUCKETS", BUCKETS as u32),
+        ("RESIDENCE_FIRST_SHIFT", FIRST_SHIFT),
+        ("RESIDENCE_EVERY_SHIFT", shift),
+    ] {
+        assert!(
+            headers.contains(&format!("#define {name} {value}\t")),
+            "{name}"
+        );
+    }
 }
 
 #[test]

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use model::table::Path;
 use packet::health::Arrivals;
 use packet::verdict::DropReason;
+
+pub use packet::residence::{Residence, bound_ns};
 
 /// A snapshot of everything both paths counted, summed over cores, workers and restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub struct RuleCounters {
     pub outputs: BTreeMap<u32, OutputCounters>,
     /// What was found in its packets, if they are looked at.
     pub health: HealthCounters,
+    /// How long a sample of its packets stayed, by the path that relayed them.
+    pub residence: BTreeMap<Path, Residence>,
 }
 
 impl RuleCounters {
@@ -39,6 +44,9 @@ impl RuleCounters {
             mine.dropped.add(&theirs.dropped);
         }
         self.health.add(&other.health);
+        for (path, theirs) in &other.residence {
+            self.residence.entry(*path).or_default().add(theirs);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod key;
 mod links;
 mod plan;
 mod ranges;
+mod residence;
 mod slots;
 mod transaction;
 
@@ -116,6 +117,7 @@ impl Kernel {
             program,
         };
         kernel.adopt()?;
+        kernel.set_clock();
         if take_over == TakeOver::SameMaps {
             kernel.links.replace(&kernel.program)?;
         }
@@ -191,12 +193,14 @@ impl Kernel {
                     ..identities.read(counter)
                 };
                 identities.write(counter, &nobody);
+                self.end_residence(counter);
             }
         }
     }
 
     /// Looks for interfaces that went away behind the table's back.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
+        self.set_clock();
         self.links.repair(&self.pins, &self.program)
     }
 

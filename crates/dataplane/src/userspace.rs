@@ -17,6 +17,7 @@ mod lookup;
 mod pool;
 mod process;
 mod receive;
+mod residence;
 mod rewrite;
 mod runs;
 mod send;

@@ -16,6 +16,7 @@ pub mod limit;
 pub mod memory;
 pub mod parse;
 pub mod reference;
+pub mod residence;
 pub mod rewrite;
 pub mod udp;
 pub mod verdict;

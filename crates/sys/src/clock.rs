@@ -1,4 +1,4 @@
-//! The monotonic clock as a number, comparable between processes.
+//! The clocks as numbers, comparable between processes.
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -6,7 +6,17 @@ use nix::time::{ClockId, clock_gettime};
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     // The clock exists on every Linux; a failure would only make limits stricter.
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+    nanoseconds(ClockId::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds since the epoch, as the kernel's receive timestamps count them.
+#[must_use]
+pub fn realtime_ns() -> u64 {
+    nanoseconds(ClockId::CLOCK_REALTIME)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |time| {
         time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
     })
 }

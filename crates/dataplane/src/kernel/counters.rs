@@ -8,7 +8,7 @@ use packet::verdict::DropReason;
 use crate::Error;
 use crate::counters::{Counters, Drops, Flow, OutputCounters, Traffic};
 use crate::kernel::identity::{Hash, of_rule};
-use crate::kernel::{Kernel, health};
+use crate::kernel::{Kernel, health, residence};
 
 /// Adds what the kernel path counted to `counters`.
 pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
@@ -30,7 +30,7 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
         }
     }
     health::read(kernel, counters);
-    Ok(())
+    residence::read(kernel, counters)
 }
 
 impl Kernel {

@@ -109,6 +109,9 @@ impl Kernel {
             counter: self.counter(route.rule)?,
             flags: route.flags,
         };
+        if is_new {
+            self.begin_residence(word.counter);
+        }
         if is_new && route.key.is_range() {
             self.program.maps.flows.forget(word.counter)?;
         }

@@ -114,6 +114,12 @@ impl Tap {
         )
     }
 
+    /// When the kernel received that frame, in nanoseconds of `CLOCK_REALTIME`.
+    #[inline]
+    pub(super) fn received_ns(&self, index: u32) -> u64 {
+        self.ring.received_ns(index as usize)
+    }
+
     fn large_arrival(&self, vlan: bool, large: &mut LargeBuffers) -> Arrival {
         let index = large.used;
         let Some(buffer) = large.buffers.get_mut(index) else {

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use packet::residence::{self, Residence};
 use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
@@ -26,8 +27,9 @@ const HEALTH_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * ENTRY;
 /// Words of what was found in one rule's packets: its sums, then times, jitter and source.
 const HEALTH: usize = 18;
 const FLOWS_AT: usize = HEALTH_AT + MAX_RULES as usize * HEALTH;
+const RESIDENCE_AT: usize = FLOWS_AT + FLOWS * FLOW_WORDS;
 /// Words of a region; another number is another layout.
-pub(super) const WORDS: usize = FLOWS_AT + FLOWS * FLOW_WORDS;
+pub(super) const WORDS: usize = RESIDENCE_AT + MAX_RULES as usize * residence::WORDS;
 
 /// Flows of ranges that are kept, a power of two.
 const FLOWS: usize = 4096;
@@ -105,6 +107,8 @@ pub(super) struct Counted {
     pub drops: Drops,
     /// What was found in a rule's packets.
     pub health: HealthCounters,
+    /// How long a sample of a rule's packets stayed.
+    pub residence: Residence,
 }
 
 impl SharedCounters {
@@ -226,6 +230,7 @@ impl SharedCounters {
     pub(super) fn rule(&self, rule: RuleSlot) -> Counted {
         Counted {
             health: self.health(rule),
+            residence: self.residence(rule),
             ..self.counted(rule_at(rule))
         }
     }
@@ -245,8 +250,24 @@ impl SharedCounters {
         Counted {
             traffic,
             drops,
-            health: HealthCounters::default(),
+            ..Counted::default()
         }
+    }
+
+    /// Counts a packet of a rule that stayed so long.
+    pub(super) fn stayed(&self, rule: RuleSlot, ns: u64) {
+        let at = residence_at(rule);
+        self.bump(at + residence::bucket(ns), 1);
+        self.bump(at + residence::BUCKETS, ns);
+        self.bump(at + residence::BUCKETS + 1, 1);
+    }
+
+    fn residence(&self, rule: RuleSlot) -> Residence {
+        let mut seen = Residence::default();
+        for (word, at) in seen.words_mut().zip(residence_at(rule)..) {
+            *word = self.read(at);
+        }
+        seen
     }
 
     /// Adds the sums of `news`, what was found in a rule's packets since the last time, and takes
@@ -321,6 +342,7 @@ impl Counted {
         self.traffic.add(other.traffic);
         self.drops.add(&other.drops);
         self.health.add(&other.health);
+        self.residence.add(&other.residence);
     }
 
     /// Takes off what was counted before, for a slot that had another owner.
@@ -335,6 +357,7 @@ impl Counted {
             *mine = mine.saturating_sub(theirs);
         }
         since.health = self.health.since(&base.health);
+        since.residence = self.residence.since(&base.residence);
         since
     }
 }
@@ -356,6 +379,10 @@ const fn rule_at(rule: RuleSlot) -> usize {
 
 const fn health_at(rule: RuleSlot) -> usize {
     HEALTH_AT + rule.0 as usize * HEALTH
+}
+
+const fn residence_at(rule: RuleSlot) -> usize {
+    RESIDENCE_AT + rule.0 as usize * residence::WORDS
 }
 
 const fn output_at(output: OutputSlot) -> usize {

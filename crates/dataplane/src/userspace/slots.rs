@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::table::Route;
+use model::table::{Path, Route};
+use packet::residence::Residence;
 
 use super::book::{Book, Shelf};
 use super::shared::{Counted, FlowOwner, MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
@@ -138,6 +139,9 @@ impl Slots {
             rule.received = counted.traffic;
             rule.dropped = counted.drops;
             rule.health = counted.health;
+            if counted.residence != Residence::default() {
+                rule.residence.insert(Path::Userspace, counted.residence);
+            }
         }
         for (name, owner) in &self.outputs.owners {
             // An output that was replaced by another one of the same index is not shown.

@@ -28,6 +28,7 @@ use super::health::Watches;
 use super::limits::{CompiledLimit, Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
 use super::receive::{Arrival, LargeBuffers, Place, Tap};
+use super::residence::Samples;
 use super::rewrite::CompiledRoute;
 use super::runs::{BATCH, Matched, Source};
 use super::send::{Context, Sender};
@@ -132,6 +133,7 @@ struct Worker {
     waiter: Waiter,
     fragments: Memory,
     watches: Watches,
+    samples: Samples,
 }
 
 /// What is shared with the supervisor and, the limits, with the other workers.
@@ -178,6 +180,7 @@ impl Worker {
             waiter: Waiter::default(),
             fragments: Memory::default(),
             watches: Watches::default(),
+            samples: Samples::default(),
         })
     }
 
@@ -237,8 +240,8 @@ impl Worker {
                     self.table.execute(
                         &mut self.sender,
                         context,
-                        (place, meta, vnet),
-                        (&mut self.fragments, &mut self.watches),
+                        (frames, place, meta, vnet),
+                        (&mut self.fragments, &mut self.watches, &mut self.samples),
                         &mut tally,
                     );
                 }
@@ -261,6 +264,7 @@ impl Worker {
             budget: self.table.budget.as_ref(),
             now_ns,
         })?;
+        self.samples.tell(counters);
         tap.release(frames, &mut self.large);
         self.watches.tell(counters);
         self.shared
@@ -351,8 +355,8 @@ impl ActiveTable {
         &self,
         sender: &mut Sender,
         context: Context<'_>,
-        (place, meta, vnet): (Place, Meta, VnetHeader),
-        (fragments, watches): (&mut Memory, &mut Watches),
+        (frame, place, meta, vnet): (u32, Place, Meta, VnetHeader),
+        (fragments, watches, samples): (&mut Memory, &mut Watches, &mut Samples),
         tally: &mut Tally,
     ) {
         let Source { tap, large } = context.source;
@@ -399,17 +403,22 @@ impl ActiveTable {
             watches.look(index.0, (&datagram, bytes), verdict, context.now_ns);
         }
         match verdict {
-            Verdict::Forwarded | Verdict::Passed => sender.stage(
-                &Matched {
-                    route: index.0,
-                    merge: route.merge && !(route.unicast && self.budget.is_some()),
-                    place,
-                    bytes,
-                    datagram: &datagram,
-                    vnet,
-                },
-                context,
-            ),
+            Verdict::Forwarded | Verdict::Passed => {
+                if samples.is_due() {
+                    samples.pick(route.rule, tap.received_ns(frame));
+                }
+                sender.stage(
+                    &Matched {
+                        route: index.0,
+                        merge: route.merge && !(route.unicast && self.budget.is_some()),
+                        place,
+                        bytes,
+                        datagram: &datagram,
+                        vnet,
+                    },
+                    context,
+                );
+            }
             Verdict::Dropped(reason) => {
                 let bytes = datagram.payload_bytes() as u64;
                 drop_packet(context.counters, route.rule, reason, (packets, bytes));

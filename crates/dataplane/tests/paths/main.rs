@@ -22,6 +22,7 @@ mod kernel;
 mod program;
 mod reference;
 mod relayed;
+mod residence;
 mod userspace;
 
 use case::Case;
@@ -88,6 +89,19 @@ fn the_userspace_path_relays_datagrams_in_fragments() {
 #[test]
 fn the_kernel_path_finds_what_the_reference_finds_in_streams() {
     kernel::with_relay("health", health::demand);
+}
+
+#[test]
+fn the_kernel_path_counts_how_long_packets_stay() {
+    kernel::with_relay("residence", |relay| {
+        residence::demand(relay);
+        residence::demand_stamped(relay);
+    });
+}
+
+#[test]
+fn the_userspace_path_counts_how_long_packets_stay() {
+    userspace::with_relay("user-residence", residence::demand);
 }
 
 #[test]

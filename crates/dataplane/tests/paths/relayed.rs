@@ -9,6 +9,7 @@ use dataplane::{Close, Dataplane, Input, Outcome};
 use model::diff::TableDiff;
 use model::net::Ifindex;
 use model::table::{Path, Table};
+use packet::residence::Residence;
 use packet::verdict::{DropReason, Verdict};
 
 use crate::bed::Bed;
@@ -111,6 +112,7 @@ impl<'a> Relay<'a> {
             ifindex: self.bed.index(INGRESS).0,
             gso_size: packet.meta.gso.map_or(0, |gso| gso.size.into()),
             gso_segments: packet.datagrams() as u32,
+            received_ns: 0,
             repeat: 1,
         };
         let outcome = self.dataplane.test_run(input);
@@ -120,11 +122,17 @@ impl<'a> Relay<'a> {
 
     /// The same where nothing leaves, so nothing has to be collected.
     pub(crate) fn test_run_alone(&self, packet: &Packet) -> Outcome {
+        self.test_run_received(packet, 0)
+    }
+
+    /// The same for a packet with a receive timestamp.
+    pub(crate) fn test_run_received(&self, packet: &Packet, received_ns: u64) -> Outcome {
         let input = Input {
             frame: &packet.frame,
             ifindex: self.bed.index(INGRESS).0,
             gso_size: 0,
             gso_segments: 1,
+            received_ns,
             repeat: 1,
         };
         let outcome = self.dataplane.test_run(input);
@@ -141,6 +149,14 @@ impl<'a> Relay<'a> {
         let counters = self.counters();
         let rule = counters.rules.get(rule);
         rule.map_or_else(HealthCounters::default, |rule| rule.health)
+    }
+
+    /// How long a rule's packets stayed so far.
+    pub(crate) fn residence(&self, rule: &str) -> Residence {
+        let counters = self.counters();
+        let rule = counters.rules.get(rule);
+        let seen = rule.and_then(|rule| rule.residence.get(&self.path));
+        seen.copied().unwrap_or_default()
     }
 
     fn counters(&self) -> Counters {
@@ -243,6 +259,7 @@ fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
             .filter(|(_, grown)| *grown != OutputCounters::default())
             .collect(),
         health: Default::default(),
+        residence: Default::default(),
     }
 }
 

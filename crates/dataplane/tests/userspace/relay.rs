@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lab::socket::{Receiver, Sender};
+use model::table::Path;
+use packet::residence;
 
 use crate::bed::Bed;
 
@@ -33,6 +35,38 @@ fn relays_datagrams_with_the_egress_source() -> Result<()> {
     assert_eq!(counters.received.bytes, 102_400);
     assert_eq!(counters.outputs[&0].sent.packets, 100);
     assert_eq!(counters.outputs[&0].sent.bytes, 102_400);
+    Ok(())
+}
+
+#[test]
+fn counts_how_long_packets_wait_for_a_worker() -> Result<()> {
+    let mut bed = Bed::new(1)?;
+    let rule = bed.rule(
+        "cam1",
+        "239.1.1.1",
+        5001,
+        vec![bed.output(0, "239.10.1.1", 6001)],
+    );
+    bed.apply([rule])?;
+    let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
+    let waited = Duration::from_millis(200);
+    let group = bed.address("239.1.1.1");
+    bed.while_workers_sleep(|| {
+        sender.send_numbered(group, 5001, 100, 1024)?;
+        std::thread::sleep(waited);
+        Ok(())
+    })?;
+    bed.settled("cam1", 100)?;
+    bed.wait_for("some are looked at", |counters| {
+        !counters.rules["cam1"].residence.is_empty()
+    })?;
+    let seen = bed.rule_counters("cam1")?.residence[&Path::Userspace];
+    let long: u64 = seen.buckets[residence::bucket(waited.as_nanos() as u64)..]
+        .iter()
+        .sum();
+    assert!(long > 0 && long <= 16, "{seen:?}");
+    assert_eq!((long, seen.stamped), (seen.samples(), long), "{seen:?}");
+    assert!(seen.sum_ns >= long * waited.as_nanos() as u64);
     Ok(())
 }
 

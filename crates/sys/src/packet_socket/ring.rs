@@ -86,6 +86,13 @@ impl Ring {
     #[inline]
     #[must_use]
     pub fn frame(&self, index: usize) -> Option<Frame<'_>> {
+        let (frame, status) = self.bytes(index)?;
+        Some(decode_frame(frame, status))
+    }
+
+    /// The whole of a frame that belongs to this process, and its status.
+    #[inline]
+    fn bytes(&self, index: usize) -> Option<(&[u8], u32)> {
         if index >= self.size.frames {
             return None;
         }
@@ -100,7 +107,20 @@ impl Ring {
         let frame = unsafe {
             std::slice::from_raw_parts(self.base.as_ptr().add(start), self.size.frame_bytes)
         };
-        Some(decode_frame(frame, status))
+        Some((frame, status))
+    }
+
+    /// When the kernel received the `index`-th packet not yet released, in nanoseconds of
+    /// `CLOCK_REALTIME`; 0 if it has not arrived.
+    #[inline]
+    #[must_use]
+    pub fn received_ns(&self, index: usize) -> u64 {
+        self.bytes(index).map_or(0, |(frame, _)| {
+            // struct tpacket2_hdr: tp_sec and tp_nsec stand behind what `decode_frame` reads.
+            let word = |at: usize| frame.get(at..).and_then(|rest| rest.first_chunk::<4>());
+            let word = |at| word(at).map_or(0, |bytes| u64::from(u32::from_ne_bytes(*bytes)));
+            word(16) * 1_000_000_000 + word(20)
+        })
     }
 
     /// Gives the first `count` packets back to the kernel.

@@ -1,0 +1,74 @@
+//! How long packets stay on the kernel path, as its program counted it.
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+use bpf::layout::{self, Settings};
+use model::table::Path;
+use packet::residence::Residence;
+
+use crate::Error;
+use crate::counters::Counters;
+use crate::kernel::Kernel;
+
+impl Kernel {
+    /// Tells the program how the clock of receive timestamps stands to its own. To be called again
+    /// and again: somebody may set the clock.
+    pub(super) fn set_clock(&mut self) {
+        let before = sys::clock::monotonic_ns();
+        let real = sys::clock::realtime_ns();
+        let between = before.midpoint(sys::clock::monotonic_ns());
+        let offset = real.wrapping_sub(between);
+        let at = offset_of!(Settings, clock_ns);
+        self.program.maps.settings.store(0, at, offset);
+    }
+
+    /// Makes room for how long packets of a new rule stay. Without it they are relayed all the same.
+    pub(super) fn begin_residence(&mut self, counter: u32) {
+        let none = layout::Residence::default();
+        if let Err(error) = self.program.maps.residence.insert(&[counter], &[none]) {
+            tracing::debug!("how long packets of a new rule stay is not counted: {error}");
+        }
+    }
+
+    /// Gives up that of a rule that no longer exists.
+    pub(super) fn end_residence(&mut self, counter: u32) {
+        if let Err(error) = self.program.maps.residence.remove(&[counter]) {
+            tracing::debug!("how long packets of an old rule stayed is not forgotten: {error}");
+        }
+    }
+}
+
+/// Adds how long each rule's packets stayed.
+pub(super) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
+    let seen: HashMap<u32, _> = kernel
+        .program
+        .maps
+        .residence
+        .entries()?
+        .into_iter()
+        .collect();
+    if seen.is_empty() {
+        return Ok(());
+    }
+    for (name, rule) in kernel.named.iter() {
+        let found = kernel.registry.find(rule.hash);
+        if let Some(found) = found.and_then(|counter| seen.get(&counter)) {
+            let rule = counters.rules.entry(name.clone()).or_default();
+            let found = residence(found);
+            if found != Residence::default() {
+                let sum = rule.residence.entry(Path::Kernel).or_default();
+                sum.add(&found);
+            }
+        }
+    }
+    Ok(())
+}
+
+const fn residence(found: &layout::Residence) -> Residence {
+    Residence {
+        buckets: found.buckets,
+        sum_ns: found.sum_ns,
+        stamped: found.stamped,
+    }
+}

@@ -1,0 +1,94 @@
+//! How long packets stay: each path looks at some of them, the first of a rule among them, and puts
+//! a packet that waited into its bucket.
+
+use std::time::{Duration, Instant};
+
+use model::table::{DownReason, Table};
+use packet::craft::Craft;
+use packet::residence::{KERNEL_EVERY, Residence, bound_ns};
+use packet::verdict::DropReason;
+
+use crate::case::{A, INGRESS, Packet, down, input, key, output, route};
+use crate::reference::Reference;
+use crate::relayed::{Relay, Sum};
+
+/// How long the packet waited.
+const WAITED: Duration = Duration::from_millis(200);
+
+/// Relays packets of a rule and of another one behind it, which begins anew.
+pub(crate) fn demand(relay: &mut Relay<'_>) {
+    for (rule, packets) in [("stays", 200), ("stays too", 1)] {
+        let table = Table {
+            routes: [(key(), route(rule, vec![output(A)]))].into(),
+            ..Table::default()
+        };
+        relay.apply(&Table::default());
+        relay.apply(&table);
+        let mut reference = Reference::of(&table);
+        let packet = packet();
+        let mut expected = Sum::default();
+        for _ in 0..packets {
+            expected.expect(&packet, &reference.execute(INGRESS, &packet, |_| false));
+        }
+        let seen = relay.forward(std::iter::repeat_n(&packet, packets), &expected);
+        assert_eq!(seen.counters, expected.counters, "rule {rule}");
+        // A worker tells what stayed right after what it counted.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let is_in_bounds = |seen: &Residence| (1..=packets as u64).contains(&seen.samples());
+        while !is_in_bounds(&relay.residence(rule)) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let seen = relay.residence(rule);
+        if rule == "stays" {
+            assert!(is_in_bounds(&seen), "{seen:?}");
+            assert!(seen.sum_ns > 0);
+        }
+        assert!(seen.samples() <= packets as u64, "{seen:?}");
+    }
+}
+
+/// A packet with a receive timestamp of some time ago has stayed since then.
+pub(crate) fn demand_stamped(relay: &mut Relay<'_>) {
+    let (nowhere, _) = down(DownReason::NoRoute, DropReason::NoRoute);
+    relay.apply(&Table {
+        routes: [(key(), route("stamped", vec![nowhere]))].into(),
+        ..Table::default()
+    });
+    let packet = packet();
+    let received = sys::clock::realtime_ns() - WAITED.as_nanos() as u64;
+    relay.test_run_received(&packet, received);
+    let waited = relay.residence("stamped");
+    assert_eq!((waited.samples(), waited.stamped), (1, 1));
+    assert_eq!(long(&waited), 1, "{waited:?}");
+    assert!(waited.sum_ns >= WAITED.as_nanos() as u64);
+    // Of as many again one is looked at; without a timestamp, or with one of the future, it came
+    // with the program.
+    let future = received + 1_000_000_000_000;
+    for received in [0, future] {
+        for _ in 0..KERNEL_EVERY {
+            relay.test_run_received(&packet, received);
+        }
+    }
+    let seen = relay.residence("stamped").since(&waited);
+    assert_eq!((seen.samples(), seen.stamped), (2, 0));
+    let most = KERNEL_EVERY * 2 * 1_000_000_000;
+    assert!(seen.sum_ns < most, "{seen:?}");
+}
+
+/// Samples in the bucket of those that waited and above.
+fn long(seen: &Residence) -> u64 {
+    let ends_before =
+        |bucket: usize| bound_ns(bucket).is_some_and(|end| end <= WAITED.as_nanos() as u64);
+    let buckets = seen.buckets.iter().enumerate();
+    buckets
+        .filter(|(bucket, _)| !ends_before(*bucket))
+        .map(|(_, count)| count)
+        .sum()
+}
+
+fn packet() -> Packet {
+    Packet::from(Craft {
+        payload: vec![1; 100],
+        ..input()
+    })
+}
