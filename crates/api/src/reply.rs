@@ -1,6 +1,7 @@
 //! What the daemon answers. The shapes are a contract with scripts: fields are added, never renamed.
 
 mod health;
+mod residence;
 
 use std::collections::BTreeMap;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
+pub use residence::{ResidenceBucket, ResidenceStats};
 
 /// Everything counted, as `mcr stats --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -52,6 +54,9 @@ pub struct RuleStats {
     /// How its stream does; none unless the rule has `health`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthStats>,
+    /// How long its packets stay, by the path that relayed them; none until one was looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub residence: Vec<ResidenceStats>,
 }
 
 impl RuleStats {

@@ -2,6 +2,7 @@
 //! so the two can never disagree.
 
 mod health;
+mod residence;
 
 use std::fmt::Write;
 
@@ -46,6 +47,7 @@ pub(crate) fn text(format: Format, status: &Status, stats: &Stats, process: &Pro
     rules(&mut page, &stats.rules);
     outputs(&mut page, &stats.rules);
     health::streams(&mut page, &stats.rules);
+    residence::histograms(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
     if format == Format::OpenMetrics {
         page.text += "# EOF\n";

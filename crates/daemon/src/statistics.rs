@@ -1,6 +1,7 @@
 //! Counters and states put together into what `mcr stats` shows.
 
 mod pulse;
+mod residence;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -95,6 +96,7 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> 
         outputs: outputs.collect(),
         rates,
         health,
+        residence: residence::stats(&counted.residence),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What goes to standard output: tables that fit the terminal, JSON, colours where they are wanted.
 
 pub(crate) mod health;
+pub(crate) mod residence;
 pub(crate) mod rule;
 pub(crate) mod stats;
 

@@ -167,6 +167,11 @@ function showStream(rule) {
     if (ts) facts.push(["MPEG-TS", [`${whole.format(ts.continuity_errors)} continuity errors`,
       `${whole.format(ts.transport_errors)} transport errors`, `${ts.pids} PIDs`]]);
   }
+  for (const stay of rule?.residence ?? []) {
+    const below = (bound) => bound === undefined ? "above all bounds" : `below ${time(bound)}`;
+    facts.push([`stay, ${stay.path}`, [`half ${below(stay.p50_seconds)}`, `99 % ${below(stay.p99_seconds)}`,
+      `${whole.format(stay.samples)} looked at`]]);
+  }
   const parts = facts.flatMap(([title, texts]) => {
     const [term, fact] = [document.createElement("dt"), document.createElement("dd")];
     term.textContent = title;
@@ -177,6 +182,7 @@ function showStream(rule) {
 }
 
 function time(seconds) {
+  if (seconds > 0 && seconds < 0.001) return `${(seconds * 1e6).toFixed(1)} µs`;
   return seconds >= 1 ? `${seconds.toFixed(2)} s` : `${(seconds * 1000).toFixed(2)} ms`;
 }
 

@@ -87,6 +87,9 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
             .into_iter()
             .for_each(|(title, text)| line(title, text));
     }
+    render::residence::lines(&stats.residence)
+        .into_iter()
+        .for_each(|(title, text)| line(title, text));
     for (reason, count) in stats.dropped.iter().filter(|(_, count)| **count > 0) {
         line("dropped", format!("{} {reason}", render::count(*count)));
     }

@@ -50,9 +50,12 @@ pub(crate) fn lines(health: &HealthStats) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn time(seconds: f64) -> String {
+/// A time in the unit that suits it.
+pub(crate) fn time(seconds: f64) -> String {
     if seconds >= 1.0 {
         format!("{seconds:.2} s")
+    } else if seconds > 0.0 && seconds < 1e-3 {
+        format!("{:.1} us", seconds * 1e6)
     } else {
         format!("{:.2} ms", seconds * 1e3)
     }

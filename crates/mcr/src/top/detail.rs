@@ -68,6 +68,9 @@ fn lines<'a>(screen: &'a Screen, rule: &'a RuleStats, width: usize) -> Vec<Line<
     for (title, text) in rule.health.iter().flat_map(render::health::lines) {
         lines.push(line(title, Span::raw(text)));
     }
+    for (title, text) in render::residence::lines(&rule.residence) {
+        lines.push(line(title, Span::raw(text)));
+    }
     for (index, output) in rule.outputs.iter().enumerate() {
         let state = render::stats::state(output.state);
         let reason = output.reason.as_ref().map(|reason| format!(": {reason}"));

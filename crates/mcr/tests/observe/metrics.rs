@@ -37,6 +37,7 @@ fn promtool_accepts_the_metrics_of_a_live_daemon() {
     assert_eq!(checked.stdout, "", "{}", checked.stderr);
     for part in [
         "mcr_rule_received_packets_total{rule=\"cam1\"}",
+        "mcr_residence_seconds_bucket{rule=\"cam1\",path=\"kernel\",le=\"+Inf\"}",
         "process_open_fds ",
     ] {
         assert!(
@@ -79,6 +80,7 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
     let source = [
         include_str!("../../../daemon/src/metrics.rs"),
         include_str!("../../../daemon/src/metrics/health.rs"),
+        include_str!("../../../daemon/src/metrics/residence.rs"),
     ]
     .concat();
     let mut asked = 0;
@@ -86,6 +88,7 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let expression = target["expr"].as_str().unwrap();
             for word in expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+                let word = word.strip_suffix("_bucket").unwrap_or(word);
                 if word.starts_with("mcr_") || word.starts_with("process_") {
                     assert!(
                         source.contains(&format!("\"{word}\"")),

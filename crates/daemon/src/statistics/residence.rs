@@ -1,0 +1,85 @@
+//! How long packets stay, from the paths' buckets to what is shown.
+
+use std::collections::BTreeMap;
+
+use api::reply::{ResidenceBucket, ResidenceStats};
+use dataplane::counters::{Residence, bound_ns};
+use model::table::Path;
+
+use super::path_name;
+
+/// Makes what is shown of a rule.
+pub(super) fn stats(counted: &BTreeMap<Path, Residence>) -> Vec<ResidenceStats> {
+    counted
+        .iter()
+        .map(|(path, seen)| one(*path, seen))
+        .collect()
+}
+
+fn one(path: Path, seen: &Residence) -> ResidenceStats {
+    let buckets = (0..).zip(seen.buckets).filter(|(_, packets)| *packets > 0);
+    ResidenceStats {
+        path: path_name(path).to_owned(),
+        samples: seen.samples(),
+        stamped: seen.stamped,
+        sum_seconds: seen.sum_ns as f64 / 1e9,
+        p50_seconds: below(seen, 50),
+        p99_seconds: below(seen, 99),
+        buckets: buckets
+            .map(|(bucket, packets)| ResidenceBucket {
+                below_seconds: bound(bucket),
+                packets,
+            })
+            .collect(),
+    }
+}
+
+/// The bound below which so many of a hundred samples lie.
+fn below(seen: &Residence, percent: u64) -> Option<f64> {
+    let wanted = (seen.samples() * percent).div_ceil(100);
+    let sum = seen.buckets.iter().scan(0, |sum, packets| {
+        *sum += packets;
+        Some(*sum)
+    });
+    let mut sums = (0..).zip(sum);
+    let (bucket, _) = sums.find(|(_, sum)| *sum >= wanted && wanted > 0)?;
+    bound(bucket)
+}
+
+fn bound(bucket: usize) -> Option<f64> {
+    Some(bound_ns(bucket)? as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_the_ends_of_the_buckets_they_lie_in() {
+        let mut seen = Residence::default();
+        assert_eq!(
+            stats(&BTreeMap::from([(Path::Kernel, seen)]))[0].p50_seconds,
+            None
+        );
+        seen.buckets[0] = 50;
+        seen.buckets[3] = 49;
+        seen.buckets[21] = 1;
+        seen.sum_ns = 1_500_000_000;
+        let shown = &stats(&BTreeMap::from([(Path::Kernel, seen)]))[0];
+        assert_eq!((shown.path.as_str(), shown.samples), ("kernel", 100));
+        assert_eq!(shown.p50_seconds, Some(1.024e-6));
+        assert_eq!(shown.p99_seconds, Some(8.192e-6));
+        assert_eq!(shown.sum_seconds, 1.5);
+        let bounds: Vec<_> = shown
+            .buckets
+            .iter()
+            .map(|b| (b.below_seconds, b.packets))
+            .collect();
+        assert_eq!(
+            bounds,
+            [(Some(1.024e-6), 50), (Some(8.192e-6), 49), (None, 1)]
+        );
+        seen.buckets[21] = 100;
+        assert_eq!(below(&seen, 99), None);
+    }
+}

@@ -1,0 +1,33 @@
+//! How long packets stay in MCR: the same number wherever it is shown.
+
+use api::reply::RuleStats;
+
+use crate::bed::Bed;
+
+#[test]
+fn how_long_packets_stay_is_shown_on_both_paths() {
+    for path in ["kernel", "userspace"] {
+        let Some(bed) = Bed::new(&[], &["--path", path]) else {
+            return;
+        };
+        bed.add();
+        let stream = bed.send(2000);
+        let some = |rule: &RuleStats| rule.residence.iter().any(|seen| seen.samples > 5);
+        let seen = bed.daemon.wait_for("cam1", "some are looked at", some);
+        let [residence] = &seen.unwrap().residence[..] else {
+            panic!("on one path");
+        };
+        assert_eq!(residence.path, path);
+        assert!(residence.sum_seconds > 0.0);
+        let packets: u64 = residence.buckets.iter().map(|bucket| bucket.packets).sum();
+        assert_eq!(packets, residence.samples);
+        // On the kernel path it is the host's business whether there are timestamps.
+        if path == "userspace" {
+            assert_eq!(residence.stamped, residence.samples);
+        }
+        let shown = bed.daemon.mcr(&["show", "cam1"]).unwrap();
+        let line = format!("stay      {path}: half ");
+        assert!(shown.contains(&line), "no {line:?} in {shown}");
+        drop(stream);
+    }
+}
