@@ -99,6 +99,25 @@ fuzz:
 	    $(FUZZ) run $(FUZZ_OPTIONS) $$target target/fuzz/$$target.least fuzz/corpus/$$target target/fuzz/$$target -- -merge=1; \
 	done
 
+# Long: the crates with unsafe code, and the whole daemon against what is hostile to it, under
+# AddressSanitizer. RUSTC_BOOTSTRAP: the stable compiler has the switch but does not offer it. No
+# search for leaks: it traces processes, and workers are fenced off from that. Tests that look at the
+# daemon's memory are left out: the sanitizer holds back what is freed.
+SANITIZED := $(shell uname -m)-unknown-linux-gnu
+
+.PHONY: sanitize
+sanitize: export RUSTC_BOOTSTRAP = 1
+sanitize: export RUSTFLAGS = -Zsanitizer=address
+sanitize: export ASAN_OPTIONS = detect_leaks=0
+sanitize: export CARGO_BUILD_TARGET = $(SANITIZED)
+sanitize: export CARGO_TARGET_DIR = target/sanitize
+sanitize:
+	dist/bootstrap test
+	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --no-fail-fast \
+	    --package sys --package bpf --package dataplane --package traffic
+	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --no-fail-fast --package lab \
+	    --test hostile --test hostile_clients --test hitless
+
 # Long: what becomes of packets while processes die and rules come and go, in full, for the
 # reliability table (target/bench/reliability.json).
 .PHONY: hitless reliability

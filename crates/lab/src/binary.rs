@@ -46,7 +46,13 @@ fn build(directory: &Path) -> Result<()> {
     if directory.ends_with("release") {
         command.arg("--release");
     }
-    if let Some(target) = directory.parent() {
+    let mut above = directory.ancestors().skip(1);
+    if let Some(triple) = option_env!("CARGO_BUILD_TARGET") {
+        command.args(["--target", triple]);
+        // A directory of that name stands in between.
+        above.next();
+    }
+    if let Some(target) = above.next() {
         command.arg("--target-dir").arg(target);
     }
     let output = command.output().context("cargo build")?;

@@ -19,8 +19,10 @@ use sys::packet_socket::RingSize;
 
 use super::shared::{FlowOwner, OutputSlot, RuleSlot};
 
-/// A message above this size is a mistake: 10,000 routes take about 3 MiB.
-const MAX_MESSAGE: usize = 256 << 20;
+/// A message of the supervisor above this size is a mistake: 10,000 routes take about 3 MiB.
+pub(super) const MAX_MESSAGE: usize = 256 << 20;
+/// What a worker says is short, and a worker that has been taken over may say anything.
+pub(super) const MAX_CONFIRMATION: usize = 64;
 /// Bytes of the length in front of each message.
 const PREFIX: usize = 4;
 
@@ -135,17 +137,20 @@ pub(super) const fn ring_size(frames: usize, frame_bytes: usize) -> RingSize {
 #[derive(Debug)]
 pub(super) struct Channel {
     stream: UnixStream,
+    longest: usize,
     incoming: Vec<u8>,
     descriptors: Vec<OwnedFd>,
     unclaimed: VecDeque<OwnedFd>,
 }
 
 impl Channel {
-    /// Speaks over `stream`; its own blocking mode and time limits hold.
+    /// Speaks over `stream`, whose own blocking mode and time limits hold, and takes messages of up to
+    /// `longest` bytes.
     #[must_use]
-    pub(super) const fn new(stream: UnixStream) -> Self {
+    pub(super) const fn new(stream: UnixStream, longest: usize) -> Self {
         Self {
             stream,
+            longest,
             incoming: Vec::new(),
             descriptors: Vec::new(),
             unclaimed: VecDeque::new(),
@@ -215,7 +220,7 @@ impl Channel {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*prefix) as usize;
-        if length > MAX_MESSAGE {
+        if length > self.longest {
             return Err(postcard::Error::DeserializeBadEncoding.into());
         }
         let Some(body) = self.incoming.get(PREFIX..PREFIX + length) else {
@@ -245,7 +250,8 @@ mod tests {
     fn messages_and_descriptors_arrive_in_order() {
         let (here, there) = UnixStream::pair().unwrap();
         there.set_nonblocking(true).unwrap();
-        let (mut here, mut there) = (Channel::new(here), Channel::new(there));
+        let mut here = Channel::new(here, MAX_CONFIRMATION);
+        let mut there = Channel::new(there, MAX_MESSAGE);
         let file = tempfile();
         here.say(&ToWorker::Egress { interface: 7 }, Some(file.as_fd()))
             .unwrap();
@@ -264,7 +270,22 @@ mod tests {
     fn the_end_of_the_stream_is_an_error() {
         let (here, there) = UnixStream::pair().unwrap();
         drop(here);
-        assert!(matches!(Channel::new(there).fill(), Err(Error::Closed)));
+        assert!(matches!(
+            Channel::new(there, MAX_MESSAGE).fill(),
+            Err(Error::Closed)
+        ));
+    }
+
+    #[test]
+    fn a_message_that_claims_to_be_long_is_refused() {
+        let (mut here, there) = UnixStream::pair().unwrap();
+        let mut there = Channel::new(there, MAX_CONFIRMATION);
+        io::Write::write_all(&mut here, &65u32.to_le_bytes()).unwrap();
+        there.fill().unwrap();
+        assert!(matches!(
+            there.next::<FromWorker>(),
+            Err(Error::Encoding(_))
+        ));
     }
 
     fn tempfile() -> OwnedFd {

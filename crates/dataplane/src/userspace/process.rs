@@ -76,7 +76,7 @@ impl Process {
             pid,
             started: Instant::now(),
             handle,
-            channel: Channel::new(here),
+            channel: Channel::new(here, handover::MAX_CONFIRMATION),
             taps,
             egress: Vec::new(),
             ended,

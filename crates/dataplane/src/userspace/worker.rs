@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
 fn run() -> Result<(), Error> {
     sys::capability::ignore_termination().map_err(system("ignoring signals"))?;
     let control = sys::descriptor::inherited(0).map_err(system("the control socket"))?;
-    let mut channel = Channel::new(UnixStream::from(control));
+    let mut channel = Channel::new(UnixStream::from(control), handover::MAX_MESSAGE);
     let (cpu, counters) = expect(&mut channel, |message| match message {
         ToWorker::Hello { cpu, .. } => Some(cpu),
         _ => None,

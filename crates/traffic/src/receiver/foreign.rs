@@ -5,6 +5,10 @@ use std::collections::HashMap;
 use crate::framing::{self, Framed, Rtp, Ts};
 use crate::sequence::Sequence;
 
+/// RTP sources remembered at one endpoint: any sender can make up new ones. Those that have shown
+/// no sequence yet make room first.
+const MAX_SOURCES: usize = 4096;
+
 /// What the sequence numbers said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gaps {
@@ -24,10 +28,20 @@ impl Foreign {
     /// Takes in one datagram; one that is neither RTP nor MPEG-TS has nothing to check.
     pub(super) fn take(&mut self, framed: &Framed<'_>) {
         match (framed.rtp, framed.ts) {
-            (Some(rtp), _) => self.rtp.entry(rtp.source).or_default().take(rtp),
+            (Some(rtp), _) => self.take_rtp(rtp),
             (None, Some(packets)) => self.continuity.take(framing::ts_packets(packets)),
             (None, None) => {}
         }
+    }
+
+    fn take_rtp(&mut self, rtp: Rtp) {
+        if self.rtp.len() >= MAX_SOURCES && !self.rtp.contains_key(&rtp.source) {
+            self.rtp.retain(|_, source| source.is_believed());
+            if self.rtp.len() >= MAX_SOURCES {
+                return;
+            }
+        }
+        self.rtp.entry(rtp.source).or_default().take(rtp);
     }
 
     pub(super) fn gaps(&self) -> Gaps {
@@ -71,6 +85,11 @@ struct RtpSource {
 }
 
 impl RtpSource {
+    /// Whether it is one, and not bytes that look like one; or was before a restart.
+    fn is_believed(&self) -> bool {
+        self.sequence.is_some() || self.past != Gaps::default()
+    }
+
     fn take(&mut self, rtp: Rtp) {
         let before = self.last.replace(rtp.sequence);
         if let Some(sequence) = &mut self.sequence {
@@ -177,6 +196,19 @@ mod tests {
     fn bytes_that_only_look_like_rtp_are_not_believed() {
         let numbers = (0..100).map(|n| n * 7919 % 65_536);
         assert_eq!(after(Framing::Rtp, numbers), gaps(0, 0, 0));
+    }
+
+    #[test]
+    fn sources_made_up_by_a_sender_are_bounded() {
+        let mut foreign = Foreign::default();
+        let rtp = |source, sequence| Rtp { source, sequence };
+        (0..3).for_each(|sequence| foreign.take_rtp(rtp(7, sequence)));
+        for source in 100..100 + 3 * MAX_SOURCES as u32 {
+            foreign.take_rtp(rtp(source, 1));
+        }
+        assert!(foreign.rtp.len() <= MAX_SOURCES, "{}", foreign.rtp.len());
+        foreign.take_rtp(rtp(7, 4));
+        assert_eq!(foreign.gaps(), gaps(1, 0, 0), "the steady one is forgotten");
     }
 
     #[test]
