@@ -115,17 +115,26 @@ impl NextHops {
     /// Asks for neighbours that are not known to be reachable. Says whether what is remembered of
     /// them should be read again.
     pub(super) async fn probe(&mut self) -> bool {
-        let known = self.neighbours.as_ref();
-        let doubtful = self.routes.values().flatten().filter(|via| {
-            let entry = known.and_then(|known| known.get(via));
-            !via.local && entry.is_none_or(Neighbour::is_doubtful)
-        });
+        // Where nothing is known any more the look that is due finds out.
+        let Some(known) = &self.neighbours else {
+            return false;
+        };
+        let is_doubtful = |entry: Option<&Neighbour>| entry.is_none_or(Neighbour::is_doubtful);
+        let vias = self.routes.values().flatten();
+        let doubtful = vias.filter(|via| !via.local && is_doubtful(known.get(via)));
         let doubtful: BTreeSet<Via> = doubtful.copied().collect();
-        for via in &doubtful {
-            self.ask(*via).await;
-        }
         if doubtful.is_empty() {
             return false;
+        }
+        // An entry that is asked for is permanent no more (NEIGH_UPDATE_F_USE, __neigh_update in
+        // net/core/neighbour.c), so what somebody has set since is left alone.
+        let Ok(table) = self.table().await else {
+            return false;
+        };
+        for via in &doubtful {
+            if is_doubtful(table.get(&via.key())) {
+                self.ask(*via).await;
+            }
         }
         self.forget_neighbours();
         true
@@ -184,10 +193,10 @@ impl NextHops {
         {
             return Ok(());
         }
-        let mut table = self.table().await?;
-        let mut asked = BTreeSet::new();
         // Listens before anything is asked, so that no answer is missed.
         let mut answers = Answers::listen()?;
+        let mut table = self.table().await?;
+        let mut asked = BTreeSet::new();
         for via in &vias {
             let has_header = |link: &Interface| link.mac.is_some();
             let can_ask = !via.local && interfaces.get(&via.interface).is_some_and(has_header);

@@ -11,7 +11,8 @@ use tokio::time::timeout;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The kernel asks a neighbour three times, a second apart, before it gives up for a while.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn namespace(label: &str) -> Option<Namespace> {
     Namespace::create("mcrhost", label)
@@ -115,14 +116,18 @@ fn next_hops_are_resolved_and_followed() {
             query("10.0.0.1", None),
         ];
         let queries = vec![near.clone(), far.clone(), silent.clone(), own.clone()];
-        let seen = watch.look(queries).await.unwrap();
+        let mut seen = watch.look(queries).await.unwrap();
         let eth0 = seen.host.by_name("eth0").unwrap().index;
         let resolved = |seen: &Seen, query, last| {
             let mac = Some(Mac([2, 0, 0, 0, 0, last]));
             matches!(seen.host.next_hops.get(query),
                 Some(NextHop::Resolved { interface, mac: found, .. }) if *interface == eth0 && *found == mac)
         };
-        assert!(resolved(&seen, &near, 2), "{:?}", seen.host.next_hops);
+        // A look waits 50 ms for answers. Where the machine is busy, or the kernel's first question
+        // was lost as the link had only just come up, the answer comes with a later report.
+        if !resolved(&seen, &near, 2) {
+            seen = until(&mut changes, |s| resolved(s, &near, 2)).await;
+        }
         assert_eq!(seen.host.next_hops[&far], NextHop::NoRoute);
         assert!(matches!(
             seen.host.next_hops[&silent],
