@@ -1,0 +1,100 @@
+//! Filters of the host that drop what the relay lives on.
+
+use crate::bed::{RULE, bed, nft};
+
+#[test]
+fn finds_filters_that_drop_queries_or_reports() {
+    let Some(bed) = bed(RULE) else { return };
+    nft(
+        bed.relay(),
+        "table inet filter {
+            chain input { type filter hook input priority 0; policy drop;
+                ct state established,related accept
+                tcp dport 22 accept
+            }
+            chain services { ip protocol igmp counter drop; }
+            chain output { type filter hook output priority 0; policy accept;
+                oifname \"veth2\" accept
+                ip daddr 224.0.0.0/4 jump services
+            }
+        }",
+    );
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has(
+        "firewall",
+        "stops",
+        &["IGMP queries", "policy", "inet filter input"],
+    );
+    diagnosis.has(
+        "firewall",
+        "stops",
+        &["IGMP reports", "handle", "inet filter output"],
+    );
+    assert_eq!(diagnosis.status, 5);
+}
+
+#[test]
+fn finds_a_filter_at_the_egress_and_says_that_the_forward_hook_does_not_matter() {
+    let Some(bed) = bed(RULE) else { return };
+    nft(
+        bed.relay(),
+        "table netdev guard {
+            chain out { type filter hook egress device \"veth2\" priority 0; policy accept;
+                ip daddr 239.10.0.0/16 udp dport 6000-6100 drop
+            }
+        }
+        table inet filter {
+            chain forward { type filter hook forward priority 0; policy drop; }
+        }",
+    );
+    let diagnosis = bed.doctor(&[]);
+    let words = ["veth2", "relayed copies", "netdev guard out", "egress"];
+    diagnosis.has("firewall", "stops", &words);
+    diagnosis.has("firewall", "note", &["forward", "does not matter"]);
+    assert_eq!(diagnosis.status, 5);
+    nft(bed.relay(), "delete table netdev guard");
+    assert_eq!(bed.doctor(&[]).status, 0);
+}
+
+#[test]
+fn finds_legacy_iptables_rules_that_drop_queries() {
+    let Some(bed) = bed(RULE) else { return };
+    for arguments in ["-P INPUT DROP", "-A INPUT -p tcp --dport 22 -j ACCEPT"] {
+        let mut command = bed.relay().command("iptables-legacy");
+        let done = command.args(arguments.split(' ')).output();
+        if !done.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: needs iptables-legacy and a kernel that has it");
+            return;
+        }
+    }
+    let diagnosis = bed.doctor(&[]);
+    let words = [
+        "IGMP queries",
+        "legacy",
+        "policy",
+        "iptables-legacy -I INPUT",
+    ];
+    diagnosis.has("firewall", "stops", &words);
+    let mut accept = bed.relay().command("iptables-legacy");
+    let accepted = accept
+        .args(["-I", "INPUT", "-p", "igmp", "-j", "ACCEPT"])
+        .output();
+    assert!(accepted.unwrap().status.success());
+    bed.doctor(&[]).has_no("firewall");
+}
+
+#[test]
+fn a_filter_that_cannot_be_judged_is_only_suspected() {
+    let Some(bed) = bed(RULE) else { return };
+    nft(
+        bed.relay(),
+        "table ip filter {
+            chain input { type filter hook input priority 0; policy drop;
+                ip saddr 10.0.0.0/8 accept
+            }
+        }",
+    );
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("firewall", "harms", &["may drop IGMP queries"]);
+    assert_eq!(diagnosis.status, 0);
+}

@@ -1,0 +1,103 @@
+//! The host as a whole: nothing wrong with it, limits, sockets, privileges.
+
+use std::fs;
+use std::net::IpAddr;
+
+use lab::socket::Receiver;
+
+use crate::bed::{RULE, bed, nft};
+
+#[test]
+fn a_healthy_bed_has_nothing_that_stops_or_harms() {
+    let Some(bed) = bed(RULE) else { return };
+    nft(
+        bed.relay(),
+        "table inet filter {
+            chain input {
+                type filter hook input priority 0; policy drop;
+                ct state established,related accept
+                iifname \"lo\" accept
+                meta l4proto { igmp, icmp, ipv6-icmp } accept
+                tcp dport 22 accept
+            }
+            chain output { type filter hook output priority 0; policy accept; }
+        }",
+    );
+    let diagnosis = bed.doctor(&[]);
+    let bad: Vec<_> = { diagnosis.findings.iter() }
+        .filter(|finding| finding["severity"] != "note")
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert_eq!(diagnosis.status, 0);
+}
+
+#[test]
+fn without_rules_it_still_looks_at_the_host() {
+    let Some(bed) = bed("version = 1\n") else {
+        return;
+    };
+    assert_eq!(bed.doctor(&[]).status, 0);
+}
+
+#[test]
+fn says_that_many_groups_need_no_setting() {
+    let rules = RULE.replace("239.1.1.1%veth1:5001", "239.1.1.0/24%veth1:5001");
+    let rules = rules.replace("239.10.1.1", "239.10.1.0/24");
+    let Some(bed) = bed(&rules) else { return };
+    bed.doctor(&[])
+        .has("limit", "note", &["256 groups", "igmp_max_memberships"]);
+}
+
+#[test]
+fn finds_a_backlog_that_is_too_short_for_the_fan_out() {
+    let outputs: Vec<String> = { 1..=50 }
+        .map(|n| format!("\"239.10.1.{n}%veth2:6001\""))
+        .collect();
+    let rules = RULE.replace("\"239.10.1.1%veth2:6001\"", &outputs.join(", "));
+    let Some(bed) = bed(&rules) else { return };
+    bed.doctor(&[])
+        .has("limit", "note", &["netdev_max_backlog", "50 outputs"]);
+}
+
+#[test]
+fn finds_local_sockets_that_will_hear_nothing() {
+    let rules = RULE.replace("[[rule]]", "[[rule]]\nlocal = \"no\"");
+    let Some(bed) = bed(&rules) else { return };
+    let input: IpAddr = "239.1.1.1".parse().unwrap();
+    let output: IpAddr = "239.10.1.1".parse().unwrap();
+    let _one = Receiver::join((bed.relay(), "veth1"), input, 5001).unwrap();
+    let _other = Receiver::join((bed.relay(), "veth2"), output, 6001).unwrap();
+    let diagnosis = bed.doctor(&[]);
+    let own = std::process::id().to_string();
+    diagnosis.has("listener", "harms", &["239.1.1.1", "local=no", &own]);
+    diagnosis.has(
+        "listener",
+        "harms",
+        &["239.10.1.1", "not looped back", &own],
+    );
+}
+
+#[test]
+fn names_the_path_that_is_left_without_privileges() {
+    let Some(bed) = bed(RULE) else { return };
+    let without = |capabilities: &str| {
+        let mut command = bed.relay().command("setpriv");
+        command.args([
+            &format!("--bounding-set={capabilities}"),
+            "--reuid=65534",
+            "--clear-groups",
+            "--ambient-caps=-all",
+            env!("CARGO_BIN_EXE_mcr"),
+        ]);
+        command.args(["doctor", "--json"]);
+        command
+    };
+    let readable = |path: &std::path::Path| {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    readable(bed.directory.path());
+    let diagnosis = bed.examine(&mut without("-all"));
+    diagnosis.has("capability", "stops", &["no path is left"]);
+    assert_eq!(diagnosis.status, 5);
+}

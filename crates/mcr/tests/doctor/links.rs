@@ -1,0 +1,140 @@
+//! Links: what they lack, and what of their settings keeps multicast away.
+
+use lab::link;
+
+use crate::bed::{RULE, bed};
+
+#[test]
+fn finds_interfaces_that_are_missing_down_or_without_address() {
+    let Some(bed) = bed(&RULE.replace("veth2", "veth9")) else {
+        return;
+    };
+    bed.doctor(&[])
+        .has("interface", "stops", &["cam1", "veth9", "veth1"]);
+    link::down((bed.relay(), "veth1")).unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("interface", "stops", &["input", "veth1", "down"]);
+    assert_eq!(diagnosis.status, 5);
+}
+
+#[test]
+fn finds_an_egress_without_address_and_a_destination_without_route() {
+    let rules = RULE.replace(
+        "\"239.10.1.1%veth2:6001\"",
+        "\"239.10.1.1%veth2:6001\", \"10.99.0.1:7000\"",
+    );
+    let Some(bed) = bed(&rules) else { return };
+    bed.relay().ip("address flush dev veth2").unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("interface", "stops", &["veth2", "address"]);
+    diagnosis.has("interface", "stops", &["10.99.0.1", "no route"]);
+}
+
+#[test]
+fn finds_a_link_that_carries_no_multicast() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay().ip("link set veth1 multicast off").unwrap();
+    bed.doctor(&[])
+        .has("interface", "stops", &["veth1", "MULTICAST"]);
+}
+
+#[test]
+fn finds_an_input_that_is_a_port_of_a_bridge() {
+    let Some(bed) = bed(RULE) else { return };
+    link::snooping_bridge((bed.relay(), "br0")).unwrap();
+    link::bridge_port((bed.relay(), "veth1"), "br0").unwrap();
+    bed.doctor(&[]).has("interface", "harms", &["veth1", "br0"]);
+}
+
+#[test]
+fn finds_and_mends_a_snooping_bridge_without_querier() {
+    let Some(bed) = bed(RULE) else { return };
+    link::snooping_bridge((bed.relay(), "br0")).unwrap();
+    bed.doctor(&[]).has_no("querier");
+    bed.relay()
+        .ip("link set br0 type bridge mcast_querier 0")
+        .unwrap();
+    bed.doctor(&[]).has("querier", "harms", &["br0"]);
+    let mended = bed.doctor(&["--fix"]);
+    assert_eq!(mended.has("querier", "harms", &["br0"])["fixed"], true);
+    bed.doctor(&[]).has_no("querier");
+    let shown = bed.relay().ip("-d -j link show br0").unwrap();
+    assert!(shown.contains("\"mcast_querier\":1"), "{shown}");
+}
+
+#[test]
+fn finds_and_mends_a_forced_igmp_version() {
+    let rules = RULE.replace("239.1.1.1%", "10.0.0.1@232.1.1.1%");
+    let Some(bed) = bed(&rules) else { return };
+    bed.relay()
+        .sysctl("net/ipv4/conf/veth1/force_igmp_version", "2")
+        .unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("igmp-version", "stops", &["cam1", "force_igmp_version"]);
+    assert_eq!(diagnosis.status, 5);
+    let mended = bed.doctor(&["--fix"]);
+    assert_eq!(mended.has("igmp-version", "stops", &[])["fixed"], true);
+    assert_eq!(mended.status, 0);
+    bed.doctor(&[]).has_no("igmp-version");
+}
+
+#[test]
+fn a_forced_igmp_version_only_gets_a_note_where_no_source_is_asked_for() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay()
+        .sysctl("net/ipv4/conf/all/force_igmp_version", "2")
+        .unwrap();
+    bed.doctor(&[]).has("igmp-version", "note", &["veth1"]);
+}
+
+#[test]
+fn says_that_a_reverse_path_filter_does_not_matter() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay()
+        .sysctl("net/ipv4/conf/veth1/rp_filter", "1")
+        .unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("rpf", "note", &["does not matter", "strict"]);
+    assert_eq!(diagnosis.status, 0);
+}
+
+#[test]
+fn finds_an_mtu_that_is_smaller_at_the_output() {
+    let Some(bed) = bed(RULE) else { return };
+    bed.relay().ip("link set veth2 mtu 1400").unwrap();
+    bed.doctor(&[])
+        .has("mtu", "harms", &["cam1", "1500", "1400"]);
+}
+
+#[test]
+fn finds_and_mends_an_offload_that_corrupts_copies() {
+    let forced = format!("{RULE}\npath = \"kernel\"\n");
+    let Some(bed) = bed(&forced) else { return };
+    link::features((bed.relay(), "veth1"), "rx-gro-list on").unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("gro", "stops", &["rx-gro-list", "veth1", "down"]);
+    assert_eq!(diagnosis.status, 5);
+    let mended = bed.doctor(&["--fix"]);
+    assert_eq!(mended.has("gro", "stops", &[])["fixed"], true);
+    // What it stopped is judged anew by the next one.
+    let after = bed.doctor(&[]);
+    after.has_no("gro");
+    assert_eq!(after.status, 0);
+}
+
+#[test]
+fn tells_what_an_offload_costs_rules_that_may_take_either_path() {
+    let Some(bed) = bed(RULE) else { return };
+    link::features((bed.relay(), "veth1"), "rx-gro-list on").unwrap();
+    bed.doctor(&[])
+        .has("gro", "harms", &["rx-gro-list", "userspace path"]);
+}
+
+#[test]
+fn notes_merging_where_outputs_cannot_segment() {
+    let Some(bed) = bed(RULE) else { return };
+    link::features((bed.relay(), "veth1"), "rx-udp-gro-forwarding on").unwrap();
+    link::features((bed.relay(), "veth2"), "tx-udp-segmentation off").unwrap();
+    bed.doctor(&[])
+        .has("gro", "note", &["rx-udp-gro-forwarding", "veth2"]);
+}
