@@ -21,6 +21,8 @@ mod page;
 mod pictures;
 #[path = "observe/prometheus.rs"]
 mod prometheus;
+#[path = "observe/rates.rs"]
+mod rates;
 #[path = "observe/residence.rs"]
 mod residence;
 #[path = "observe/tap.rs"]

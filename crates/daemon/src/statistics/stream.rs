@@ -332,6 +332,21 @@ mod tests {
         assert!((rates.packets_10s - 1200.0).abs() < 1.0, "{rates:?}");
     }
 
+    /// A stream that ends right behind a look is seen half a second later, and that look may be
+    /// the first of the last second for as long again.
+    #[test]
+    fn rates_are_zero_two_seconds_after_the_last_packet() {
+        let mut bench = Bench::new("silence=2s");
+        bench.run(20, 1000);
+        bench.run(3, 0);
+        let rates = bench.stream.rates();
+        assert_eq!((rates.packets_1s, rates.bits_1s), (0.0, 0.0));
+        assert!(rates.packets_10s > 0.0, "{rates:?}");
+        bench.run(19, 0);
+        let rates = bench.stream.rates();
+        assert_eq!((rates.packets_10s, rates.bits_10s), (0.0, 0.0));
+    }
+
     #[test]
     fn silence_is_told_once_and_ends_with_the_first_packet() {
         let mut bench = Bench::new("silence=2s");
