@@ -133,7 +133,7 @@ fn is_a_configuration(text: String) {
         text,
     };
     let read = Config::load(std::slice::from_ref(&file), Policy::default());
-    let again = read.map(|config| model::config::export(&config.rules));
+    let again = read.map(|config| model::config::export(&config.rules, &config.settings));
     assert_eq!(again.as_ref(), Ok(&file.text));
 }
 

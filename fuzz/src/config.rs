@@ -77,10 +77,13 @@ fn survives(config: &Config) {
     };
     let again = Config::load(&[file(config.export())], Policy::default());
     assert_eq!(again.as_ref(), Ok(config));
-    let rules = Config::load(&[file(export(&config.rules))], Policy::default());
+    let rules = Config::load(
+        &[file(export(&config.rules, &config.settings))],
+        Policy::default(),
+    );
     assert_eq!(rules.map(|config| config.rules).as_ref(), Ok(&config.rules));
     let policy = Policy {
-        allow_link_local: config.allow_link_local,
+        allow_link_local: config.settings.allow_link_local,
     };
     let documents = config.rules.to_documents();
     let rebuilt = RuleSet::from_documents(&documents, policy);
@@ -97,7 +100,7 @@ fn compiles(config: &Config) {
         kernel: Ok(()),
         userspace: Err("no userspace".to_owned()),
     };
-    let choices = config.path_choices(PathChoice::Auto);
+    let choices = config.settings.path_choices(PathChoice::Auto);
     let here = compile(&config.rules, &HOST, &both, &choices);
     let nowhere = compile(&config.rules, &Host::default(), &kernel, &choices);
     assert!(nowhere.table.routes.is_empty());

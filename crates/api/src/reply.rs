@@ -177,6 +177,9 @@ pub struct Change {
     pub changed: Vec<String>,
     /// How many rules stayed the same.
     pub unchanged: usize,
+    /// What of the settings beyond rules changed, and what it was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<String>,
     /// What keeps rules that came or changed from relaying all they should, though they were
     /// accepted: an interface they wait for, a destination nobody answers for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use model::config::Settings;
 use model::document::RuleDocument;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct RuleList {
     /// The rules in their order, at most 20,000.
     #[serde(deserialize_with = "not_too_many")]
     pub rules: Vec<RuleDocument>,
+    /// What a configuration says beyond rules; where it is left out, the running settings stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Settings>,
 }
 
 /// A change of the running rule set, carried out whole or not at all.

@@ -6,15 +6,15 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::reply::Change;
 use api::request::{RuleList, Transaction};
-use model::budget;
+use model::budget::Spenders;
 use model::compile::{Before, RuleView, amend, compile, next_hop_queries};
-use model::config::{Config, InterfaceSettings};
-use model::diff::TableDiff;
+use model::config::{Config, Settings};
+use model::diff::{BudgetChange, TableDiff};
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
 use model::host::{Host, NextHopQuery};
@@ -34,7 +34,7 @@ use crate::question::{Code, Refusal};
 pub(crate) enum Request {
     /// Take rules out and put rules in.
     Change(Transaction),
-    /// Make the rules these.
+    /// Make the rules these, and the settings too where they are given.
     Replace(RuleList),
 }
 
@@ -78,6 +78,7 @@ impl From<Refused> for Refusal {
 #[derive(Debug)]
 pub(crate) struct Step {
     rules: Arc<RuleSet>,
+    settings: Arc<Settings>,
     host: Arc<Host>,
     views: Vec<Arc<RuleView>>,
     pub(crate) parts: Parts,
@@ -95,6 +96,8 @@ pub(crate) struct Parts {
     pub(crate) diff: TableDiff,
     /// The table whole, where all of it was compiled.
     table: Option<Table>,
+    /// Who draws on the budget then.
+    spenders: Spenders,
     /// What has to be joined.
     pub(crate) wanted: Wanting,
     /// For each rule where it was before, if only what differs was compiled.
@@ -134,18 +137,18 @@ impl Step {
 /// The running rules on the host as it was last seen.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// What the process permits, whatever the settings say.
     policy: Policy,
     support: Support,
-    choices: PathChoices,
     process_choice: PathChoice,
-    interfaces: BTreeMap<String, InterfaceSettings>,
-    budget: Option<RateLimit>,
+    settings: Arc<Settings>,
     generation: u64,
     rules: Indexed,
     host: Arc<Host>,
     /// What can be said about each rule.
     views: Vec<Arc<RuleView>>,
     table: Table,
+    spenders: Spenders,
     wanted: Wanted,
     /// Whether something changed that all rules depend on.
     stale: bool,
@@ -156,30 +159,17 @@ impl Core {
         Self {
             policy,
             support,
-            choices: PathChoices {
-                process: process_choice,
-                ..PathChoices::default()
-            },
             process_choice,
-            interfaces: BTreeMap::new(),
-            budget: None,
+            settings: Arc::default(),
             generation: 0,
             rules: Indexed::default(),
             host: Arc::default(),
             views: Vec::new(),
             table: Table::default(),
+            spenders: Spenders::default(),
             wanted: Wanted::default(),
             stale: true,
         }
-    }
-
-    /// Takes over what the configuration says beyond rules.
-    pub(crate) fn configure(&mut self, config: &Config) {
-        self.choices = config.path_choices(self.process_choice);
-        self.interfaces.clone_from(&config.interfaces);
-        self.budget = config.budget;
-        self.policy.allow_link_local |= config.allow_link_local;
-        self.stale = true;
     }
 
     /// Goes on with the generation numbers of an earlier run.
@@ -187,7 +177,15 @@ impl Core {
         self.generation = generation;
     }
 
-    pub(crate) const fn policy(&self) -> Policy {
+    /// What rules may be where these settings are.
+    pub(crate) fn policy(&self, settings: &Settings) -> Policy {
+        Policy {
+            allow_link_local: self.policy.allow_link_local || settings.allow_link_local,
+        }
+    }
+
+    /// What the process permits, whatever the settings say.
+    pub(crate) const fn own_policy(&self) -> Policy {
         self.policy
     }
 
@@ -208,9 +206,9 @@ impl Core {
         &self.table
     }
 
-    /// What the configuration says about interfaces.
-    pub(crate) const fn interfaces(&self) -> &BTreeMap<String, InterfaceSettings> {
-        &self.interfaces
+    /// What the configuration says beyond rules.
+    pub(crate) const fn settings(&self) -> &Arc<Settings> {
+        &self.settings
     }
 
     /// What the running rules need joined.
@@ -223,8 +221,8 @@ impl Core {
         &self.views
     }
 
-    /// The rules that a request comes to.
-    pub(crate) fn asked(&self, request: &Request) -> Result<RuleSet, Refused> {
+    /// The rules and settings that a request comes to.
+    pub(crate) fn asked(&self, request: &Request) -> Result<Config, Refused> {
         let generation = match request {
             Request::Change(transaction) => transaction.generation,
             Request::Replace(list) => list.generation,
@@ -234,16 +232,24 @@ impl Core {
             return Err(Refused::Conflict { running, asked });
         }
         match request {
-            Request::Replace(list) => Ok(RuleSet::from_documents(&list.rules, self.policy)?),
+            Request::Replace(list) => {
+                let settings = list.settings.as_ref().unwrap_or(&self.settings).clone();
+                let rules = RuleSet::from_documents(&list.rules, self.policy(&settings))?;
+                Ok(Config { rules, settings })
+            }
             Request::Change(Transaction { add, remove, .. }) => {
                 let add = parse(add)?;
-                Ok(self.rules.changed(remove, add, self.policy)?)
+                let policy = self.policy(&self.settings);
+                Ok(Config {
+                    rules: self.rules.changed(remove, add, policy)?,
+                    settings: Settings::clone(&self.settings),
+                })
             }
         }
     }
 
-    /// What a change to `rules` would change.
-    pub(crate) fn compare(&self, rules: &RuleSet) -> Change {
+    /// What a change to other rules and settings would change.
+    pub(crate) fn compare(&self, rules: &RuleSet, settings: &Settings) -> Change {
         let diff = diff(self.rules(), rules);
         let unchanged = rules.len() - diff.added.len() - diff.changed.len();
         Change {
@@ -252,6 +258,7 @@ impl Core {
             removed: diff.removed,
             changed: diff.changed,
             unchanged,
+            settings: settings.changes_since(&self.settings),
             warnings: Vec::new(),
         }
     }
@@ -261,30 +268,34 @@ impl Core {
         next_hop_queries(rules)
     }
 
-    /// Works out how to get to `rules` on `host`. The routes on `renewed` links are made anew even
-    /// where they look the same.
+    /// Works out how to get to `rules` and `settings` on `host`. The routes on `renewed` links are
+    /// made anew even where they look the same.
     pub(crate) fn step(
         &self,
         rules: Arc<RuleSet>,
+        settings: Arc<Settings>,
         host: Arc<Host>,
         renewed: &BTreeSet<Ifindex>,
     ) -> Step {
-        let mut change = self.compare(&rules);
-        if rules != *self.rules() {
+        let mut change = self.compare(&rules, &settings);
+        if rules != *self.rules() || settings != self.settings {
             change.generation += 1;
         }
-        let kept = self.may_amend(&host, renewed);
+        let choices = settings.path_choices(self.process_choice);
+        let budget = settings.budget.map(|budget| budget.0);
+        let kept = self.may_amend(&settings, &host, renewed);
         let kept = kept.then(|| rules.positions_in(self.rules()));
         // A wildcard takes what no other rule names, so what it gets depends on all of them.
         let kept = kept.filter(|kept| !brings_wildcard(&rules, kept));
         let (views, parts) = match kept {
-            Some(kept) => self.amend(&rules, kept),
-            None => self.compile(&rules, &host, renewed),
+            Some(kept) => self.amend(&rules, &choices, budget, kept),
+            None => self.compile(&rules, &choices, budget, &host, renewed),
         };
         change.warnings = warnings(&change, &views, parts.kept.as_deref());
         Step {
             gone: change.removed.clone(),
             rules,
+            settings,
             host,
             views,
             parts,
@@ -293,10 +304,16 @@ impl Core {
     }
 
     /// Says whether what was compiled last still holds.
-    fn may_amend(&self, host: &Arc<Host>, renewed: &BTreeSet<Ifindex>) -> bool {
-        // What of a budget a path gets depends on all rules.
+    fn may_amend(
+        &self,
+        settings: &Settings,
+        host: &Arc<Host>,
+        renewed: &BTreeSet<Ifindex>,
+    ) -> bool {
+        // The budget is no matter of single rules; every other setting may be one of all.
+        let same = settings.interface == self.settings.interface;
         !self.stale
-            && self.budget.is_none()
+            && same
             && renewed.is_empty()
             && Arc::ptr_eq(host, &self.host)
             && !self.rules.has_wildcards()
@@ -305,12 +322,14 @@ impl Core {
     fn compile(
         &self,
         rules: &RuleSet,
+        choices: &PathChoices,
+        budget: Option<RateLimit>,
         host: &Host,
         renewed: &BTreeSet<Ifindex>,
     ) -> (Vec<Arc<RuleView>>, Parts) {
-        let mut compiled = compile(rules, host, &self.support, &self.choices);
-        let budget = self.budget;
-        compiled.table.budget = budget.map(|whole| budget::share(whole, &compiled.table));
+        let mut compiled = compile(rules, host, &self.support, choices);
+        let spenders = Spenders::of(&compiled.table);
+        compiled.table.budget = budget.map(|whole| spenders.share(whole));
         let (cleared, diff) = if renewed.is_empty() {
             let diff = TableDiff::between(&self.table, &compiled.table);
             (TableDiff::default(), diff)
@@ -324,20 +343,29 @@ impl Core {
             cleared,
             diff,
             table: Some(compiled.table),
+            spenders,
             wanted: Wanting::Whole(Wanted::of(&compiled.rules)),
             kept: None,
         };
         (compiled.rules, parts)
     }
 
-    fn amend(&self, rules: &RuleSet, kept: Vec<Option<usize>>) -> (Vec<Arc<RuleView>>, Parts) {
+    fn amend(
+        &self,
+        rules: &RuleSet,
+        choices: &PathChoices,
+        budget: Option<RateLimit>,
+        kept: Vec<Option<usize>>,
+    ) -> (Vec<Arc<RuleView>>, Parts) {
         let before = Before {
             rules: self.rules(),
             views: &self.views,
             table: &self.table,
         };
-        let (support, choices) = (&self.support, &self.choices);
-        let amended = amend(before, rules, &kept, &self.host, support, choices);
+        let mut amended = amend(before, rules, &kept, &self.host, &self.support, choices);
+        let spenders = self.spenders.after(&self.table, &amended.diff);
+        let budget = budget.map(|whole| spenders.share(whole));
+        amended.diff.budget = (budget != self.table.budget).then_some(BudgetChange(budget));
         let mut stays = vec![false; self.views.len()];
         kept.iter().flatten().for_each(|at| stays[*at] = true);
         let gone = self.views.iter().zip(stays).filter(|(_, stays)| !stays);
@@ -350,6 +378,7 @@ impl Core {
             cleared: TableDiff::default(),
             diff: amended.diff,
             table: None,
+            spenders,
             wanted: Wanting::Part(wanted),
             kept: Some(kept),
         };
@@ -360,6 +389,8 @@ impl Core {
     /// same.
     pub(crate) fn accept(&mut self, step: Step) -> Option<Vec<Option<usize>>> {
         self.rules.accept(step.rules);
+        self.settings = step.settings;
+        self.spenders = step.parts.spenders;
         self.host = step.host;
         self.views = step.views;
         match step.parts.table {

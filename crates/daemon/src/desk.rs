@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::reply::{FlowStats, InterfaceStatus, Log, PathStatus, Stats, Status};
 use api::request::RuleList;
+use model::config::Settings;
 use model::host::Interface;
 use model::placement::Support;
 use tokio::sync::{mpsc, watch};
@@ -57,7 +58,7 @@ impl Desk {
             Question::Flows(name, reply) => drop(reply.send(self.flows(&view, name).await)),
             Question::Interfaces(reply) => drop(reply.send(Ok(interfaces(&view)))),
             Question::Export(reply) => {
-                drop(reply.send(Ok(model::config::export(&view.rules))));
+                drop(reply.send(Ok(model::config::export(&view.rules, &view.settings))));
             }
             Question::Change(transaction, reply) => {
                 self.hand_over(Asked::Change(Request::Change(transaction), reply))
@@ -140,6 +141,7 @@ fn rules(view: &View) -> RuleList {
     RuleList {
         generation: Some(view.generation),
         rules: view.rules.to_documents(),
+        settings: Some(Settings::clone(&view.settings)),
     }
 }
 

@@ -5,7 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use model::config::{Config, Settings};
 use model::document::RuleDocument;
+use model::ruleset::RuleSet;
 use serde::{Deserialize, Serialize};
 
 /// Version of the file's format.
@@ -17,25 +19,42 @@ pub(crate) struct Running {
     version: u32,
     pub(crate) generation: u64,
     pub(crate) rules: Vec<RuleDocument>,
+    /// What there was beyond rules; earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) settings: Option<Settings>,
     /// The configuration's rules as they were last read, by a daemon that handed over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) configured: Option<Vec<RuleDocument>>,
+    configured: Option<Vec<RuleDocument>>,
+    /// Its settings then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    configured_settings: Option<Settings>,
 }
 
 impl Running {
-    pub(crate) fn new(generation: u64, rules: Vec<RuleDocument>) -> Self {
+    pub(crate) fn new(generation: u64, rules: &RuleSet, settings: &Settings) -> Self {
         Self {
             version: VERSION,
             generation,
-            rules,
+            rules: rules.to_documents(),
+            settings: Some(settings.clone()),
             configured: None,
+            configured_settings: None,
         }
+    }
+
+    /// Notes the configuration as it was last read, for a daemon that hands over.
+    pub(crate) fn note(&mut self, configured: &Config) {
+        self.configured = Some(configured.rules.to_documents());
+        self.configured_settings = Some(configured.settings.clone());
     }
 
     /// Whether the configuration was edited between the end of the daemon that handed over and
     /// now: who edits it and restarts wants the edit. After a crash nobody asked for anything.
-    pub(crate) fn is_overtaken_by(&self, now: &[RuleDocument]) -> bool {
-        self.configured.as_deref().is_some_and(|then| then != now)
+    pub(crate) fn is_overtaken_by(&self, now: &Config) -> bool {
+        let rules = self.configured.as_ref();
+        let settings = self.configured_settings.as_ref();
+        rules.is_some_and(|then| *then != now.rules.to_documents())
+            || settings.is_some_and(|then| *then != now.settings)
     }
 }
 
@@ -100,7 +119,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::new(directory.path());
         assert_eq!(store.load(), None);
-        let running = Running::new(7, vec![RuleDocument::default()]);
+        let settings = Settings {
+            allow_link_local: true,
+            ..Settings::default()
+        };
+        let running = Running::new(7, &RuleSet::default(), &settings);
         store.save(&running).unwrap();
         assert_eq!(store.load(), Some(running));
         store.remove();
@@ -110,12 +133,16 @@ mod tests {
 
     #[test]
     fn an_edited_configuration_counts_after_a_hand_over_and_not_after_a_crash() {
-        let edited = [RuleDocument::default()];
-        let mut running = Running::new(7, Vec::new());
+        let same = Config::default();
+        let mut edited = Config::default();
+        edited.settings.allow_link_local = true;
+        let mut running = Running::new(7, &same.rules, &same.settings);
         assert!(!running.is_overtaken_by(&edited));
-        running.configured = Some(Vec::new());
+        running.note(&same);
         assert!(running.is_overtaken_by(&edited));
-        assert!(!running.is_overtaken_by(&[]));
+        assert!(!running.is_overtaken_by(&same));
+        running.configured = Some(vec![RuleDocument::default()]);
+        assert!(running.is_overtaken_by(&same));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use api::reply::Change;
 use dataplane::Close;
 use futures::FutureExt;
+use model::config::Config;
 use model::net::Ifindex;
-use model::ruleset::RuleSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
@@ -72,8 +72,8 @@ struct Supervisor {
     offload: Offload,
     /// What interfaces that may merge packets do, and why.
     merging: BTreeMap<Ifindex, String>,
-    /// The configuration's rules as last read.
-    configured: RuleSet,
+    /// The configuration as last read.
+    configured: Config,
     watch: Watch,
     store: Store,
     events: Events,
@@ -145,12 +145,11 @@ impl Supervisor {
     /// Makes the running rules those of the configuration, as it is now.
     async fn reload(&mut self) -> Result<Change, Refusal> {
         notify::reloading();
-        let config = config::read(self.options.config.as_deref(), self.core.policy());
+        let config = config::read(self.options.config.as_deref(), self.core.own_policy());
         let outcome = match config {
             Ok(config) => {
-                self.core.configure(&config);
-                self.configured = config.rules.clone();
-                self.change_to(config.rules).await.map_err(Refusal::from)
+                self.configured = config.clone();
+                self.change_to(config).await.map_err(Refusal::from)
             }
             Err(error) => Err(Refusal::new(Code::Invalid, error)),
         };
@@ -221,7 +220,7 @@ impl Supervisor {
             statistics::log(&statistics::stats(&self.identity, &view, &counters, &pulse));
         }
         if hands_over || self.options.keep_forwarding {
-            block_in_place(|| self.write_down(Some(self.configured.to_documents())));
+            block_in_place(|| self.write_down(Some(&self.configured)));
             self.shelter_all().await;
             let how = match self.shelter.holds_workers() {
                 true => Close::HandOver,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use api::reply::{InputStats, State};
 use model::compile::{InputView, RuleView};
+use model::config::Settings;
 use model::host::Host;
 use model::net::Ifindex;
 use model::ruleset::RuleSet;
@@ -18,6 +19,7 @@ use crate::memberships::{Joined, of_join};
 pub(crate) struct View {
     pub(crate) generation: u64,
     pub(crate) rules: Arc<RuleSet>,
+    pub(crate) settings: Arc<Settings>,
     /// In the order of the rules.
     pub(crate) states: Vec<Arc<RuleState>>,
     pub(crate) host: Arc<Host>,

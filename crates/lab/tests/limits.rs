@@ -15,6 +15,7 @@ lab::on_both_paths!(
     an_output_beyond_its_limit_drops_and_counts,
     a_rule_beyond_its_limit_drops_and_counts,
     a_budget_caps_what_all_unicast_outputs_send_together,
+    apply_brings_a_budget_and_takes_it_away,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -112,4 +113,56 @@ fn a_budget_caps_what_all_unicast_outputs_send_together(path: &str) {
     send(500);
     let after = daemon.settled("cam2", 1500).unwrap();
     assert_eq!(over(&after), over(&second));
+}
+
+fn apply_brings_a_budget_and_takes_it_away(path: &str) {
+    let rules = "[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%veth1:5001\"\n\
+                 outputs = [\"10.0.1.2:7000\"]\n";
+    let budget = "[budget]\nunicast = \"100pps\"\nburst = 10\n";
+    let without = format!("version = 1\n{rules}");
+    let with = format!("version = 1\n{budget}{rules}");
+    let chain = Chain::plain().unwrap();
+    let mut daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon.apply(&without).unwrap();
+    let up = |rule: &RuleStats| rule.outputs[0].state == State::Up;
+    daemon.wait_for("cam1", "the output is up", up).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let mut sent = 0;
+    let mut over_budget = |daemon: &Daemon| {
+        sender
+            .send_numbered(ip("239.1.1.1"), 5001, 500, 100)
+            .unwrap();
+        sent += 500;
+        let rule = daemon.settled("cam1", sent).unwrap();
+        let dropped = rule.outputs[0].dropped.get("over_budget");
+        dropped.copied().unwrap_or(0)
+    };
+    assert_eq!(over_budget(&daemon), 0);
+
+    daemon.apply(&with).unwrap();
+    assert!(
+        daemon
+            .mcr(&["export"])
+            .unwrap()
+            .contains("unicast = \"100pps\"")
+    );
+    let first = over_budget(&daemon);
+    assert!(first > 0, "{first}");
+    // A rule more and one less ask for no other look at the budget; it stays what it is.
+    daemon
+        .add("cam2", "239.1.1.2%veth1:5001", &["239.10.1.2%veth2:6002"])
+        .unwrap();
+    let second = over_budget(&daemon);
+    assert!(second > first, "{second}");
+    // What was applied is what a daemon goes on with after a crash.
+    daemon.kill().unwrap();
+    daemon.start_again().unwrap();
+    daemon.wait_for("cam1", "the output is up", up).unwrap();
+    let third = over_budget(&daemon);
+    assert!(third > second, "{third}");
+
+    let told = daemon.mcr(&["export"]).unwrap();
+    assert!(told.contains("unicast = \"100pps\""), "{told}");
+    daemon.apply(&without).unwrap();
+    assert_eq!(over_budget(&daemon), third);
 }

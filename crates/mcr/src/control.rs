@@ -6,6 +6,7 @@ use std::io;
 use api::client::{Client, Error, Events, Told};
 use api::reply::{Change, Log, Stats};
 use api::request::{RuleList, Transaction};
+use model::config::Config;
 use model::document::RuleDocument;
 use tokio::runtime::{Builder, Runtime};
 
@@ -96,15 +97,12 @@ impl Control {
         self.wait(self.client.transaction(&transaction))
     }
 
-    /// Makes `rules` the running ones, or only says what that would change.
-    pub(crate) fn replace(
-        &self,
-        rules: Vec<RuleDocument>,
-        dry_run: bool,
-    ) -> Result<Change, Failure> {
+    /// Makes what `config` says the running rules and settings, or only says what that would change.
+    pub(crate) fn replace(&self, config: Config, dry_run: bool) -> Result<Change, Failure> {
         let rules = RuleList {
             generation: None,
-            rules,
+            rules: config.rules.to_documents(),
+            settings: Some(config.settings),
         };
         self.wait(self.client.replace(&rules, dry_run))
     }

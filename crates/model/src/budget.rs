@@ -2,23 +2,67 @@
 //! to a group may become thousands to hosts that did not ask for them; whatever rules say, no more
 //! than this leaves.
 
+use crate::diff::TableDiff;
 use crate::table::{OutputState, Path, RateLimit, Route, Table};
 
-/// What each path may send of `whole`: all of it, or half where both have unicast outputs, as they
-/// count apart.
-#[must_use]
-pub fn share(whole: RateLimit, table: &Table) -> RateLimit {
-    let spends = |path: Path| {
-        let mut routes = table.routes.values();
-        routes.any(|route| route.path == path && has_unicast(route))
-    };
-    if !(spends(Path::Kernel) && spends(Path::Userspace)) {
-        return whole;
+/// How many routes of each path send to hosts: all that decides what a path gets of the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spenders {
+    kernel: usize,
+    userspace: usize,
+}
+
+impl Spenders {
+    /// Counts those of a table.
+    #[must_use]
+    pub fn of(table: &Table) -> Self {
+        let mut spenders = Self::default();
+        table.routes.values().for_each(|route| spenders.add(route));
+        spenders
     }
-    RateLimit {
-        rate: (whole.rate / 2).max(1),
-        burst: (whole.burst / 2).max(1),
-        ..whole
+
+    /// Counts those of `table` once `diff` has changed it, by a look at what changes alone.
+    #[must_use]
+    pub fn after(mut self, table: &Table, diff: &TableDiff) -> Self {
+        let replaced = diff.set.iter().map(|(key, _)| key);
+        let gone = diff.removed.iter().chain(replaced);
+        let gone = gone.filter_map(|key| table.routes.get(key));
+        gone.for_each(|route| self.take(route));
+        diff.set.iter().for_each(|(_, route)| self.add(route));
+        self
+    }
+
+    /// What each path may send of `whole`: all of it, or half where both have unicast outputs, as
+    /// they count apart.
+    #[must_use]
+    pub fn share(self, whole: RateLimit) -> RateLimit {
+        if self.kernel == 0 || self.userspace == 0 {
+            return whole;
+        }
+        RateLimit {
+            rate: (whole.rate / 2).max(1),
+            burst: (whole.burst / 2).max(1),
+            ..whole
+        }
+    }
+
+    fn add(&mut self, route: &Route) {
+        if has_unicast(route) {
+            *self.on(route.path) += 1;
+        }
+    }
+
+    fn take(&mut self, route: &Route) {
+        if has_unicast(route) {
+            *self.on(route.path) -= 1;
+        }
+    }
+
+    const fn on(&mut self, path: Path) -> &mut usize {
+        match path {
+            Path::Kernel => &mut self.kernel,
+            Path::Userspace => &mut self.userspace,
+        }
     }
 }
 

@@ -35,7 +35,7 @@
 //!     kernel: Ok(()),
 //!     userspace: Ok(()),
 //! };
-//! let choices = config.path_choices(PathChoice::Auto);
+//! let choices = config.settings.path_choices(PathChoice::Auto);
 //! // On a host without interfaces the rule waits for its own.
 //! let compiled = compile(&config.rules, &Host::default(), &support, &choices);
 //! assert!(compiled.table.routes.is_empty());

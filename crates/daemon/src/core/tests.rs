@@ -66,11 +66,23 @@ fn add(rules: Vec<RuleDocument>) -> Request {
 
 /// Carries a request out on `host` and hands back what it came to.
 fn carry_out(core: &mut Core, request: &Request, host: &Arc<Host>) -> Step {
-    let rules = Arc::new(core.asked(request).unwrap());
-    let step = core.step(Arc::clone(&rules), Arc::clone(host), &BTreeSet::new());
-    let again = core.step(rules, Arc::clone(host), &BTreeSet::new());
+    let asked = core.asked(request).unwrap();
+    let step = step(core, asked.clone(), host);
+    let again = self::step(core, asked, host);
     core.accept(step);
     again
+}
+
+/// Works out what `asked` comes to on `host`.
+fn step(core: &Core, asked: Config, host: &Arc<Host>) -> Step {
+    let (rules, settings) = (Arc::new(asked.rules), Arc::new(asked.settings));
+    core.step(rules, settings, Arc::clone(host), &BTreeSet::new())
+}
+
+/// Follows the host to what it is now.
+fn follow(core: &Core, host: Arc<Host>, renewed: &BTreeSet<Ifindex>) -> Step {
+    let (rules, settings) = (core.rules().clone(), core.settings().clone());
+    core.step(rules, settings, host, renewed)
 }
 
 #[test]
@@ -82,6 +94,7 @@ fn a_change_touches_only_the_rules_that_differ() {
     let list = RuleList {
         generation: Some(1),
         rules: vec![plain("a", 1), plain("b", 3), plain("c", 4)],
+        settings: None,
     };
     let step = carry_out(&mut core, &Request::Replace(list), &host);
     assert_eq!(step.change.added, ["c"]);
@@ -101,6 +114,7 @@ fn nothing_to_change_keeps_the_generation() {
     let list = RuleList {
         generation: None,
         rules: vec![plain("a", 1)],
+        settings: None,
     };
     let step = carry_out(&mut core, &Request::Replace(list), &host);
     assert!(step.parts.diff.is_empty());
@@ -158,14 +172,14 @@ fn every_problem_of_a_set_is_reported_at_once() {
 fn a_rule_for_a_missing_interface_waits_with_a_warning() {
     let mut core = core();
     let alone = host(&[link(3, "eth1")]);
-    let rules = Arc::new(core.asked(&add(vec![plain("a", 1)])).unwrap());
-    let step = core.step(rules, alone, &BTreeSet::new());
+    let asked = core.asked(&add(vec![plain("a", 1)])).unwrap();
+    let step = step(&core, asked, &alone);
     assert!(step.parts.diff.set.is_empty() && step.joins().is_empty());
     assert_eq!(step.change.warnings.len(), 1);
     assert!(step.change.warnings[0].contains("no interface eth0 (have: eth1)"));
     core.accept(step);
     // It comes, and the rule with it, without anybody asking.
-    let step = core.step(core.rules().clone(), two_links(), &BTreeSet::new());
+    let step = follow(&core, two_links(), &BTreeSet::new());
     assert_eq!((step.parts.diff.set.len(), step.joins().len()), (1, 1));
     assert_eq!(step.change.generation, core.generation());
 }
@@ -175,7 +189,7 @@ fn routes_on_a_link_made_anew_are_taken_out_and_put_in() {
     let (mut core, host) = (core(), two_links());
     carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
     let renewed = BTreeSet::from([Ifindex(2)]);
-    let step = core.step(core.rules().clone(), host, &renewed);
+    let step = follow(&core, host, &renewed);
     assert_eq!(step.parts.cleared.removed.len(), 1);
     assert_eq!(step.parts.diff.set.len(), 1);
     assert_eq!(step.parts.diff.set[0].0, step.parts.cleared.removed[0]);
@@ -185,11 +199,10 @@ fn routes_on_a_link_made_anew_are_taken_out_and_put_in() {
 fn a_step_that_is_not_accepted_leaves_no_trace() {
     let (mut core, host) = (core(), two_links());
     carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
-    let rules = Arc::new(core.asked(&add(vec![plain("b", 2)])).unwrap());
-    let first = core.step(Arc::clone(&rules), Arc::clone(&host), &BTreeSet::new());
-    drop(first);
+    let asked = core.asked(&add(vec![plain("b", 2)])).unwrap();
+    drop(step(&core, asked.clone(), &host));
     assert_eq!((core.generation(), core.rules().len()), (1, 1));
-    let second = core.step(rules, host, &BTreeSet::new());
+    let second = step(&core, asked, &host);
     assert_eq!(second.parts.diff.set.len(), 1);
 }
 
@@ -197,8 +210,8 @@ fn a_step_that_is_not_accepted_leaves_no_trace() {
 fn a_next_hop_that_answers_brings_the_output_up() {
     let mut core = core();
     let request = add(vec![rule("a", 1, "10.0.3.9:7000")]);
-    let rules = core.asked(&request).unwrap();
-    let query = Core::queries(&rules).remove(0);
+    let asked = core.asked(&request).unwrap();
+    let query = Core::queries(&asked.rules).remove(0);
     let with = |next_hop| {
         let mut host = Host::clone(&two_links());
         host.next_hops.insert(query.clone(), next_hop);
@@ -210,16 +223,119 @@ fn a_next_hop_that_answers_brings_the_output_up() {
         via,
         silent: true,
     });
-    let step = core.step(Arc::new(rules), silent, &BTreeSet::new());
+    let first = step(&core, asked, &silent);
     let down = |route: &model::table::Route| matches!(route.outputs[0].state, OutputState::Down(_));
-    assert!(down(&step.parts.diff.set[0].1));
-    core.accept(step);
+    assert!(down(&first.parts.diff.set[0].1));
+    core.accept(first);
     let mac = Some(Mac([2, 0, 0, 0, 9, 9]));
     let found = with(NextHop::Resolved {
         interface,
         via,
         mac,
     });
-    let step = core.step(core.rules().clone(), found, &BTreeSet::new());
+    let step = follow(&core, found, &BTreeSet::new());
     assert!(!down(&step.parts.diff.set[0].1));
+}
+
+fn budget(text: &str) -> Settings {
+    let text = format!("{{\"budget\": {{\"unicast\": \"{text}\"}}}}");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn replace(rules: Vec<RuleDocument>, settings: Option<Settings>) -> Request {
+    Request::Replace(RuleList {
+        generation: None,
+        rules,
+        settings,
+    })
+}
+
+#[test]
+fn settings_change_where_they_are_given_and_stay_where_not() {
+    let (mut core, host) = (core(), two_links());
+    let request = replace(vec![plain("a", 1)], Some(budget("100pps")));
+    let step = carry_out(&mut core, &request, &host);
+    assert_eq!(step.change.settings, ["budget: 100pps (was none)"]);
+    assert_eq!(core.table().budget.unwrap().rate, 100);
+    carry_out(&mut core, &replace(vec![plain("b", 2)], None), &host);
+    carry_out(&mut core, &add(vec![plain("c", 3)]), &host);
+    assert_eq!(core.settings().budget, budget("100pps").budget);
+    assert_eq!(
+        (core.generation(), core.table().budget.unwrap().rate),
+        (3, 100)
+    );
+    let same = vec![plain("b", 2), plain("c", 3)];
+    let request = replace(same, Some(Settings::default()));
+    let step = carry_out(&mut core, &request, &host);
+    assert_eq!(step.change.settings, ["budget: none (was 100pps)"]);
+    assert_eq!((core.generation(), core.table().budget), (4, None));
+}
+
+#[test]
+fn settings_permit_link_local_inputs_as_long_as_they_say_so() {
+    let (mut core, host) = (core(), two_links());
+    let mdns = rule("mdns", 1, "239.10.1.1%eth1:6001");
+    let mdns = RuleDocument {
+        inputs: vec!["224.0.0.251%eth0:5353".to_owned()],
+        ..mdns
+    };
+    assert!(core.asked(&add(vec![mdns.clone()])).is_err());
+    let permission = Settings {
+        allow_link_local: true,
+        ..Settings::default()
+    };
+    let request = replace(vec![mdns.clone()], Some(permission));
+    carry_out(&mut core, &request, &host);
+    let kept = core.asked(&replace(vec![mdns.clone()], None));
+    assert!(kept.is_ok());
+    let request = replace(vec![mdns], Some(Settings::default()));
+    assert!(core.asked(&request).is_err());
+}
+
+/// Rules that send to hosts on both paths halve the budget, and when those of one path go it is
+/// whole again; worked out from the change, it is what a whole look comes to.
+#[test]
+fn a_change_of_few_rules_shares_the_budget_as_a_whole_look_does() {
+    let mut core = core();
+    let to_host = |name: &str, number: u8, path: Option<PathChoice>| RuleDocument {
+        path,
+        ..rule(name, number, "10.0.3.9%eth1:7000")
+    };
+    let (kernel, userspace) = (Some(PathChoice::Kernel), Some(PathChoice::Userspace));
+    let asked = core.asked(&add(vec![to_host("a", 1, kernel)])).unwrap();
+    let query = Core::queries(&asked.rules).remove(0);
+    let (interface, via) = (Ifindex(3), query.destination);
+    let mac = Some(Mac([2, 0, 0, 0, 9, 9]));
+    let mut host = Host::clone(&two_links());
+    let next_hop = NextHop::Resolved {
+        interface,
+        via,
+        mac,
+    };
+    host.next_hops.insert(query, next_hop);
+    let host = Arc::new(host);
+    let first = replace(vec![to_host("a", 1, kernel)], Some(budget("100pps")));
+    carry_out(&mut core, &first, &host);
+    let remove = |name: &str| {
+        Request::Change(Transaction {
+            remove: vec![name.to_owned()],
+            ..Transaction::default()
+        })
+    };
+    for (request, rate) in [
+        (add(vec![plain("b", 2)]), 100),
+        (add(vec![to_host("c", 3, userspace)]), 50),
+        (add(vec![to_host("d", 4, userspace)]), 50),
+        (remove("c"), 50),
+        (remove("a"), 100),
+        (add(vec![to_host("a", 1, kernel)]), 50),
+        (remove("d"), 100),
+    ] {
+        let asked = core.asked(&request).unwrap();
+        let step = step(&core, asked, &host);
+        assert!(step.table().is_none(), "only what differs is compiled");
+        core.accept(step);
+        assert_eq!(core.table().budget.unwrap().rate, rate, "{request:?}");
+        assert_eq!(core.spenders, Spenders::of(core.table()));
+    }
 }

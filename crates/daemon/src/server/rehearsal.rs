@@ -10,6 +10,7 @@ use api::reply::{Change, PathStatus, Status};
 use api::request::RuleList;
 use axum::Router;
 use dataplane::counters::Counters;
+use model::config::{Config, Settings};
 use model::host::{Host, Interface};
 use model::net::{Ifindex, Mac};
 use model::placement::{PathChoice, Support};
@@ -74,7 +75,7 @@ impl Rehearsal {
     /// The rules as a configuration file.
     #[must_use]
     pub fn export(&self) -> String {
-        model::config::export(self.core.rules())
+        model::config::export(self.core.rules(), self.core.settings())
     }
 
     fn answer(&mut self, question: Question) {
@@ -89,6 +90,7 @@ impl Rehearsal {
             Question::Rules(reply) => drop(reply.send(Ok(RuleList {
                 generation: Some(self.core.generation()),
                 rules: self.core.rules().to_documents(),
+                settings: Some(Settings::clone(self.core.settings())),
             }))),
             Question::Flows(_, reply) => drop(reply.send(Ok(Vec::new()))),
             Question::Interfaces(reply) => drop(reply.send(Ok(Vec::new()))),
@@ -107,24 +109,28 @@ impl Rehearsal {
                 drop(reply.send(level));
             }
             Question::Reload(reply) => {
-                drop(reply.send(Ok(self.core.compare(&self.core.rules().clone()))));
+                let (rules, settings) = (self.core.rules(), self.core.settings());
+                drop(reply.send(Ok(self.core.compare(rules, settings))));
             }
         }
     }
 
     fn change(&mut self, request: &Request, dry_run: bool) -> Answer<Change> {
-        let rules = self.core.asked(request);
-        let rules = rules.map_err(|refused: Refused| Refusal::from(refused))?;
+        let asked = self.core.asked(request);
+        let Config { rules, settings } =
+            asked.map_err(|refused: Refused| Refusal::from(refused))?;
         if dry_run {
-            return Ok(self.core.compare(&rules));
+            return Ok(self.core.compare(&rules, &settings));
         }
-        let host = Arc::clone(&self.host);
-        let step = self.core.step(Arc::new(rules), host, &BTreeSet::new());
+        let (rules, settings) = (Arc::new(rules), Arc::new(settings));
+        let (host, renewed) = (Arc::clone(&self.host), BTreeSet::new());
+        let step = self.core.step(rules, settings, host, &renewed);
         let change = step.change.clone();
         self.core.accept(step);
         self.view = View {
             generation: self.core.generation(),
             rules: Arc::clone(self.core.rules()),
+            settings: Arc::clone(self.core.settings()),
             states: view::states(
                 self.core.views(),
                 &Joined::default(),

@@ -52,6 +52,7 @@ fn answer(question: Question) {
                 name: "cam1".to_owned(),
                 ..RuleDocument::default()
             }],
+            settings: None,
         }))),
         Question::Change(_, reply) | Question::Replace { reply, .. } | Question::Reload(reply) => {
             drop(reply.send(Err::<Change, _>(refusal())));

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::reply::Change;
-use model::document::RuleDocument;
+use model::config::Config;
 use model::host::Host;
 use model::net::Ifindex;
-use model::ruleset::RuleSet;
 use tokio::task::block_in_place;
 
 use super::Supervisor;
@@ -21,17 +20,18 @@ use crate::view::{self, View};
 
 impl Supervisor {
     pub(super) async fn change(&mut self, request: &Request) -> Result<Change, Refused> {
-        let rules = block_in_place(|| self.core.asked(request))?;
-        self.change_to(rules).await
+        let asked = block_in_place(|| self.core.asked(request))?;
+        self.change_to(asked).await
     }
 
     pub(super) async fn dry_run(&mut self, request: &Request) -> Result<Change, Refused> {
-        let rules = block_in_place(|| self.core.asked(request))?;
-        Ok(self.core.compare(&rules))
+        let Config { rules, settings } = block_in_place(|| self.core.asked(request))?;
+        Ok(self.core.compare(&rules, &settings))
     }
 
-    /// Makes `rules` the running ones.
-    pub(super) async fn change_to(&mut self, rules: RuleSet) -> Result<Change, Refused> {
+    /// Makes these rules and settings the running ones.
+    pub(super) async fn change_to(&mut self, asked: Config) -> Result<Change, Refused> {
+        let Config { rules, settings } = asked;
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let queries = Core::queries(&rules);
         let seen = self.watch.look(queries).await;
@@ -43,7 +43,8 @@ impl Supervisor {
             ref same if **same == seen.host => Arc::clone(same),
             _ => Arc::new(seen.host),
         };
-        let step = block_in_place(|| self.core.step(Arc::new(rules), host, &seen.renewed));
+        let (rules, settings) = (Arc::new(rules), Arc::new(settings));
+        let step = block_in_place(|| self.core.step(rules, settings, host, &seen.renewed));
         let required = block_in_place(|| self.joined.require(step.joins()));
         let carried = match required {
             Ok(()) => {
@@ -66,8 +67,9 @@ impl Supervisor {
     pub(super) async fn host_changed(&mut self, seen: Seen) {
         block_in_place(|| self.joined.renew(&seen.renewed));
         let came_back = came_back(self.core.host(), &seen.host);
-        let (rules, host) = (self.core.rules().clone(), Arc::new(seen.host.clone()));
-        let step = block_in_place(|| self.core.step(rules, host, &seen.renewed));
+        let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
+        let host = Arc::new(seen.host.clone());
+        let step = block_in_place(|| self.core.step(rules, settings, host, &seen.renewed));
         match self.apply(&step, &seen.renewed).await {
             Ok(()) => self.finish(step, &came_back),
             Err(error) => {
@@ -115,7 +117,7 @@ impl Supervisor {
             }
             self.shelter.update(&self.joined);
             let (host, table) = (self.core.host(), self.core.table());
-            let judged = offload::judge(self.core.interfaces(), host, table);
+            let judged = offload::judge(&self.core.settings().interface, host, table);
             merging = self.offload.settle(&judged);
             if self.core.generation() != before {
                 self.save();
@@ -133,10 +135,12 @@ impl Supervisor {
     }
 
     /// Writes the running rules down, for a daemon that hands over with what was configured.
-    pub(super) fn write_down(&self, configured: Option<Vec<RuleDocument>>) {
-        let documents = self.core.rules().to_documents();
-        let mut running = Running::new(self.core.generation(), documents);
-        running.configured = configured;
+    pub(super) fn write_down(&self, configured: Option<&Config>) {
+        let (rules, settings) = (self.core.rules(), self.core.settings());
+        let mut running = Running::new(self.core.generation(), rules, settings);
+        if let Some(configured) = configured {
+            running.note(configured);
+        }
         if let Err(error) = self.store.save(&running) {
             tracing::error!(%error, "cannot write the running rules; a crash would lose this change");
         }
@@ -160,6 +164,7 @@ impl Supervisor {
         let view = View {
             generation: self.core.generation(),
             rules: self.core.rules().clone(),
+            settings: self.core.settings().clone(),
             states,
             host: self.core.host().clone(),
         };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use model::config::Config;
 use model::placement::{PathChoice, Support};
 use model::ruleset::{Policy, RuleSet};
 use tokio::net::{TcpListener, UnixListener};
@@ -51,9 +52,8 @@ pub(super) async fn start(
     })?;
     require_path(&support, options.path)?;
     let mut core = Core::new(support.clone(), options.path, policy);
-    core.configure(&config);
     let store = Store::new(instance.directory());
-    let rules = first_rules(&store, &mut core, config.rules.clone());
+    let first = first_config(&store, &mut core, config.clone());
     let (watch, links) = host::follow()?;
     let (asks, requests) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));
@@ -76,7 +76,7 @@ pub(super) async fn start(
         offload: Offload::open(instance.directory()),
         merging: Default::default(),
         untidy: true,
-        configured: config.rules,
+        configured: config,
         watch,
         store,
         events: events.clone(),
@@ -87,7 +87,7 @@ pub(super) async fn start(
         restarts: Default::default(),
         pending: None,
     };
-    supervisor.first_step(rules).await?;
+    supervisor.first_step(first).await?;
     let pulse = Pulse::default();
     let follow = pulse.clone();
     tokio::spawn(follow.follow(engine.clone(), view.clone(), events.clone()));
@@ -131,10 +131,11 @@ async fn open_api(
 
 impl Supervisor {
     /// Brings the first rules to the dataplane, which may have others from before.
-    async fn first_step(&mut self, rules: RuleSet) -> Result<(), DaemonError> {
-        let seen = self.watch.look(Core::queries(&rules)).await?;
-        let (rules, host) = (Arc::new(rules), Arc::new(seen.host));
-        let step = block_in_place(|| self.core.step(rules, host, &BTreeSet::new()));
+    async fn first_step(&mut self, first: Config) -> Result<(), DaemonError> {
+        let seen = self.watch.look(Core::queries(&first.rules)).await?;
+        let (rules, settings) = (Arc::new(first.rules), Arc::new(first.settings));
+        let (host, renewed) = (Arc::new(seen.host), BTreeSet::new());
+        let step = block_in_place(|| self.core.step(rules, settings, host, &renewed));
         // Joined before anything is forwarded and before anything of an earlier run is left.
         block_in_place(|| self.joined.settle(step.joins()));
         let table = step.table().cloned().unwrap_or_default();
@@ -149,18 +150,21 @@ impl Supervisor {
     }
 }
 
-/// After a crash or a hand-over the running rules of before, unless the configuration was edited
-/// since the daemon before read it; otherwise those of the configuration.
-fn first_rules(store: &Store, core: &mut Core, configured: RuleSet) -> RuleSet {
+/// After a crash or a hand-over the running rules and settings of before, unless the configuration
+/// was edited since the daemon before read it; otherwise those of the configuration.
+fn first_config(store: &Store, core: &mut Core, configured: Config) -> Config {
     let Some(running) = store.load() else {
         return configured;
     };
-    if running.is_overtaken_by(&configured.to_documents()) {
+    if running.is_overtaken_by(&configured) {
         tracing::info!("the configuration was edited; rules added at run time are not used");
         core.continue_from(running.generation);
         return configured;
     }
-    match RuleSet::from_documents(&running.rules, core.policy()) {
+    let settings = running
+        .settings
+        .unwrap_or_else(|| configured.settings.clone());
+    match RuleSet::from_documents(&running.rules, core.policy(&settings)) {
         Ok(rules) => {
             tracing::info!(
                 rules = rules.len(),
@@ -168,7 +172,7 @@ fn first_rules(store: &Store, core: &mut Core, configured: RuleSet) -> RuleSet {
                 "goes on with the running rules of before; `mcr apply` takes the configuration"
             );
             core.continue_from(running.generation);
-            rules
+            Config { rules, settings }
         }
         Err(problems) => {
             tracing::warn!(%problems, "running rules of before are not valid any more; not used");

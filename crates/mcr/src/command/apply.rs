@@ -1,5 +1,5 @@
-//! `mcr apply` and `mcr diff`: makes the running rules those of a file, or says what that would
-//! change.
+//! `mcr apply` and `mcr diff`: makes the running rules and settings those of a file, or says what
+//! that would change.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,9 +13,10 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::render;
 
-/// Make the running rules those of a configuration file: all of it or nothing.
+/// Make the running rules and settings those of a configuration file: all of it or nothing.
 ///
-/// Rules that stay the same lose no packet.
+/// Rules that stay the same lose no packet. What the file does not say is not there any more, the
+/// budget and the settings of interfaces too, as when the daemon reads its own file again.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mcr apply /etc/mcr/mcr.toml\n  mcr apply new.toml --dry-run\n  generate-rules | mcr apply -"
@@ -49,8 +50,8 @@ fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<ExitCode, Fail
     let policy = Policy {
         allow_link_local: true,
     };
-    let rules = configuration::read(file, policy)?.rules;
-    let change = Control::open(global)?.replace(rules.to_documents(), dry_run)?;
+    let config = configuration::read(file, policy)?;
+    let change = Control::open(global)?.replace(config, dry_run)?;
     super::warn(if dry_run { "diff" } else { "apply" }, &change);
     if global.json {
         render::json(&change)?;
@@ -69,6 +70,7 @@ fn text(change: &Change) -> String {
         marked("-", &change.removed),
         marked("+", &change.added),
         marked("~", &change.changed),
+        marked("~", &change.settings),
     ];
     format!("{}{} unchanged", changes.concat(), change.unchanged)
 }

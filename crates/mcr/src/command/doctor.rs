@@ -91,7 +91,7 @@ fn of_file(file: &Path) -> Result<Rules, Failure> {
     };
     let config = configuration::read(file, policy)?;
     Ok(Rules {
-        choices: config.path_choices(PathChoice::Auto),
+        choices: config.settings.path_choices(PathChoice::Auto),
         set: config.rules,
         origin: file.display().to_string(),
         stats: None,

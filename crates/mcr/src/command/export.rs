@@ -1,4 +1,4 @@
-//! `mcr export`: the running rules as a configuration file.
+//! `mcr export`: the running rules and settings as a configuration file.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::render;
 
-/// Print the running rules as a configuration file that mcr apply takes back unchanged.
+/// Print the running rules and settings as a configuration file that mcr apply takes back unchanged.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr export > /etc/mcr/mcr.toml        make rules added at run time permanent")]

@@ -2,16 +2,14 @@
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::{ConfigError, ConfigFile, InterfaceSettings, VERSION};
-use crate::document::{RuleDocument, Scalar};
+use super::{Budget, BudgetTable, ConfigError, ConfigFile, InterfaceSettings, VERSION};
+use crate::document::RuleDocument;
 use crate::endpoint::check_interface_name;
-use crate::limit::{self, LimitProblem};
 use crate::problem::Part;
-use crate::table::RateLimit;
 
 /// Keys a file may have.
 const KEYS: &str = "version, allow_link_local, [budget], [interface.NAME], [[rule]]";
@@ -22,48 +20,10 @@ pub(super) struct Parsed {
     pub(super) errors: Vec<ConfigError>,
     pub(super) allow_link_local: bool,
     /// The budget and its line.
-    pub(super) budget: Option<(RateLimit, usize)>,
+    pub(super) budget: Option<(Budget, usize)>,
     /// Name, settings, line.
     pub(super) interfaces: Vec<(String, InterfaceSettings, usize)>,
     pub(super) rules: Vec<LocatedRule>,
-}
-
-/// `[budget]` as it is written.
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BudgetTable {
-    /// Rate of all unicast outputs together.
-    unicast: String,
-    /// What may go at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    burst: Option<Scalar>,
-}
-
-impl BudgetTable {
-    fn limit(&self) -> Result<RateLimit, String> {
-        let burst = self.burst.as_ref().map(ToString::to_string);
-        match limit::parse(Some(&self.unicast), burst.as_deref()) {
-            Ok(Some(limit)) => Ok(limit),
-            Ok(None) => Err("budget: has no rate; give unicast = \"1Gbit\"".to_owned()),
-            Err(LimitProblem::Zero(text)) => Err(format!(
-                "budget: unicast={text}: a rate of 0 would stop every unicast output; remove them \
-                 instead"
-            )),
-            Err(problem) => {
-                let text = problem.to_string().replacen("limit=", "unicast=", 1);
-                Err(format!("budget: {text}"))
-            }
-        }
-    }
-}
-
-impl From<&RateLimit> for BudgetTable {
-    fn from(limit: &RateLimit) -> Self {
-        Self {
-            unicast: limit::rate_text(limit),
-            burst: limit::burst_text(limit).map(Scalar::Text),
-        }
-    }
 }
 
 /// A rule and the lines it stands on.
@@ -166,7 +126,7 @@ impl<'a> Reader<'a> {
         let span = value.span();
         let read = BudgetTable::deserialize(ValueDeserializer::from(value));
         let budget = match read {
-            Ok(table) => table.limit(),
+            Ok(table) => Budget::try_from(table),
             Err(error) => {
                 let at = error.span().unwrap_or(span);
                 return self.refuse(Some(at), format!("budget: {}", error.message()));

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::placement::PathChoice;
 
 fn file(name: &str, text: &str) -> ConfigFile {
     ConfigFile {
@@ -46,12 +47,12 @@ fn reads_rules_and_settings() {
     assert_eq!(config.rules.names().collect::<Vec<_>>(), ["cam1", "cam2"]);
     let outputs = &config.rules.rules()[0].outputs;
     assert_eq!(outputs[1].to_string(), "10.9.9.9:7000,ttl=32");
-    let settings = config.interfaces["eth0"];
+    let settings = config.settings.interface["eth0"];
     assert_eq!(
         (settings.gro, settings.path),
         (Gro::Auto, PathChoice::Userspace)
     );
-    let choices = config.path_choices(PathChoice::Kernel);
+    let choices = config.settings.path_choices(PathChoice::Kernel);
     assert_eq!(choices.interfaces["eth0"], PathChoice::Userspace);
 }
 
@@ -93,7 +94,10 @@ limit = "20Mbit"
 
 #[test]
 fn exports_an_empty_set_as_a_valid_file() {
-    assert_eq!(export(&RuleSet::default()), "version = 1\n");
+    assert_eq!(
+        export(&RuleSet::default(), &Settings::default()),
+        "version = 1\n"
+    );
     assert_eq!(load("version = 1\n").unwrap(), Config::default());
 }
 
@@ -105,7 +109,7 @@ fn exports_the_permission_that_rules_need() {
     let text = r#"version = 1
 rule = [{ name = "mdns", input = "224.0.0.251%eth0:5353", outputs = ["224.0.0.251%eth1:5353"] }]"#;
     let config = Config::load(&[file("x", text)], policy).unwrap();
-    let exported = export(&config.rules);
+    let exported = export(&config.rules, &Settings::default());
     assert!(exported.contains("allow_link_local = true\n"));
     assert_eq!(load(&exported).unwrap().rules, config.rules);
 }
@@ -262,7 +266,7 @@ proptest! {
         let Ok(set) = RuleSet::new(rules, Policy::default()) else {
             return Ok(());
         };
-        let text = export(&set);
+        let text = export(&set, &Settings::default());
         let config = load(&text).unwrap();
         prop_assert_eq!(&config.rules, &set);
         prop_assert_eq!(config.export(), text);
@@ -289,7 +293,7 @@ fn reads_a_budget_and_says_what_is_wrong_with_one() {
         Config::load(&[file("mcr.toml", &text)], Policy::default())
     };
     let config = read("[budget]\nunicast = \"1Gbit\"\nburst = \"5Mbit\"\n").unwrap();
-    let budget = config.budget.unwrap();
+    let budget = config.settings.budget.unwrap().0;
     assert_eq!((budget.rate, budget.burst), (1_000_000_000, 5_000_000));
     let exported = config.export();
     assert_eq!(

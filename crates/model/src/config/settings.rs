@@ -1,0 +1,185 @@
+//! What a configuration says beyond rules: in files, over the API, and as it is remembered.
+
+use std::collections::BTreeMap;
+
+use serde::de::{Deserializer, Error};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::document::Scalar;
+use crate::endpoint::check_interface_name;
+use crate::limit::{self, LimitProblem};
+use crate::placement::{PathChoice, PathChoices};
+use crate::table::RateLimit;
+
+/// What a configuration says beyond rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub allow_link_local: bool,
+    /// Cap on what all unicast outputs send together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BudgetTable>)]
+    pub budget: Option<Budget>,
+    /// Settings of interfaces, by name.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "of_interfaces"
+    )]
+    pub interface: BTreeMap<String, InterfaceSettings>,
+}
+
+/// Cap on what all unicast outputs send together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BudgetTable", into = "BudgetTable")]
+pub struct Budget(pub RateLimit);
+
+/// `[budget]` as it is written.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetTable {
+    /// Rate of all unicast outputs together, as in `5000pps` or `1Gbit`.
+    unicast: String,
+    /// What may go at once: packets, or bits as in `5Mbit`; by default a tenth of a second's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    burst: Option<Scalar>,
+}
+
+/// Settings of one interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceSettings {
+    /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`):
+    /// `off` (left as it is), `on`, or `auto` (on where every output can segment).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gro: Gro,
+    /// Path of the rules whose inputs are on it: `auto`, `kernel` or `userspace`.
+    #[serde(
+        default,
+        skip_serializing_if = "is_default",
+        deserialize_with = "crate::document::path"
+    )]
+    pub path: PathChoice,
+}
+
+/// Whether an interface merges packets before they are relayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase", try_from = "Scalar")]
+pub enum Gro {
+    /// The interface is left as it is.
+    #[default]
+    Off,
+    /// Turned on, and back on exit.
+    On,
+    /// Turned on where all that is relayed from the interface gains by it.
+    Auto,
+}
+
+impl Settings {
+    /// The choices of path for [`crate::compile::compile`], with the process's own.
+    #[must_use]
+    pub fn path_choices(&self, process: PathChoice) -> PathChoices {
+        let interfaces = self.interface.iter();
+        PathChoices {
+            process,
+            interfaces: interfaces
+                .map(|(name, set)| (name.clone(), set.path))
+                .collect(),
+        }
+    }
+
+    /// What is another than in `before`, each in a few words that say what it was.
+    #[must_use]
+    pub fn changes_since(&self, before: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        let mut compare = |what: String, before: String, now: String| {
+            if before != now {
+                changes.push(format!("{what}: {now} (was {before})"));
+            }
+        };
+        let allowed = |settings: &Self| settings.allow_link_local.to_string();
+        compare("allow_link_local".into(), allowed(before), allowed(self));
+        let budget = |settings: &Self| match settings.budget.map(BudgetTable::from) {
+            None => "none".to_owned(),
+            Some(BudgetTable { unicast, burst }) => {
+                let burst = burst.map(|burst| format!(", burst {burst}"));
+                format!("{unicast}{}", burst.unwrap_or_default())
+            }
+        };
+        compare("budget".into(), budget(before), budget(self));
+        let mut names: Vec<&String> = before.interface.keys().collect();
+        names.extend(self.interface.keys());
+        names.sort();
+        names.dedup();
+        for name in names {
+            let said = |settings: &Self| match settings.interface.get(name) {
+                None => "nothing".to_owned(),
+                Some(InterfaceSettings { gro, path }) => format!("gro {gro:?}, path {path:?}"),
+            };
+            let [before, now] = [said(before), said(self)].map(|text| text.to_lowercase());
+            compare(format!("interface {name}"), before, now);
+        }
+        changes
+    }
+}
+
+impl TryFrom<BudgetTable> for Budget {
+    type Error = String;
+
+    fn try_from(table: BudgetTable) -> Result<Self, String> {
+        let burst = table.burst.as_ref().map(ToString::to_string);
+        match limit::parse(Some(&table.unicast), burst.as_deref()) {
+            Ok(Some(limit)) => Ok(Self(limit)),
+            Ok(None) => Err("budget: has no rate; give unicast = \"1Gbit\"".to_owned()),
+            Err(LimitProblem::Zero(text)) => Err(format!(
+                "budget: unicast={text}: a rate of 0 would stop every unicast output; remove them \
+                 instead"
+            )),
+            Err(problem) => {
+                let text = problem.to_string().replacen("limit=", "unicast=", 1);
+                Err(format!("budget: {text}"))
+            }
+        }
+    }
+}
+
+impl From<Budget> for BudgetTable {
+    fn from(Budget(limit): Budget) -> Self {
+        Self {
+            unicast: limit::rate_text(&limit),
+            burst: limit::burst_text(&limit).map(Scalar::Text),
+        }
+    }
+}
+
+impl TryFrom<Scalar> for Gro {
+    type Error = String;
+
+    fn try_from(value: Scalar) -> Result<Self, String> {
+        match value.to_string().as_str() {
+            "off" | "no" => Ok(Self::Off),
+            "on" | "yes" => Ok(Self::On),
+            "auto" => Ok(Self::Auto),
+            other => Err(format!("gro = {other:?}: give \"auto\", \"on\" or \"off\"")),
+        }
+    }
+}
+
+fn of_interfaces<'de, D>(deserializer: D) -> Result<BTreeMap<String, InterfaceSettings>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let interfaces = BTreeMap::<String, InterfaceSettings>::deserialize(deserializer)?;
+    for name in interfaces.keys() {
+        check_interface_name(name)
+            .map_err(|problem| D::Error::custom(format!("interface {name:?}: {problem}")))?;
+    }
+    Ok(interfaces)
+}
+
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
