@@ -17,7 +17,7 @@
 #define TS_NULL_PID 0x1fff
 #define TS_SEEN 0x80
 #define TS_TWICE 0x40
-#define TS_LOOKED_AT 6		/* bytes of each packet's header */
+#define TS_USUAL 7	/* packets in a datagram: as many as fit into 1500 bytes */
 #define EPOCH_SHIFT 30		/* packet::health::EPOCH_SHIFT */
 
 /* The payload under inspection. */
@@ -33,22 +33,23 @@ struct payload {
 	__u32 ts;	/* offset of the first MPEG-TS packet */
 };
 
-/* Copies bytes of the frame: straight where they lie in the first buffer, as most do, for the helper
- * costs as much as what is done with them.
+/* Copies words of the frame: straight where they lie in the first buffer, as most do, for the helper
+ * costs as much as what is done with them; and as words, for the compiler would go byte by byte.
  */
-static __always_inline bool peek(struct __sk_buff *skb, __u32 at, __u8 *to, const __u32 length)
+static __always_inline bool peek(struct __sk_buff *skb, __u32 at, __be32 *to, const __u32 words)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
 	if (likely(at <= L4_MASK)) {
-		void *from = data + (at & L4_MASK);
+		__be32 *from = data + (at & L4_MASK);
 
-		if (likely(from + length <= end)) {
-			__builtin_memcpy(to, from, length);
+		if (likely((void *)(from + words) <= end)) {
+			for (__u32 i = 0; i < words; i++)
+				to[i] = from[i];
 			return true;
 		}
 	}
-	return bpf_skb_load_bytes(skb, at, to, length) == 0;
+	return bpf_skb_load_bytes(skb, at, to, words * 4) == 0;
 }
 
 static __always_inline void note_arrival(struct health *h, __u64 now)
@@ -152,13 +153,11 @@ static __always_inline bool rtp_candidate(struct health *h, __u32 ssrc, __u16 se
 	return follows;
 }
 
-static __always_inline void rtp(struct health *h, const __u8 *header, __u64 now)
+static __always_inline void rtp(struct health *h, const __be32 *header, __u64 now)
 {
-	__u32 type = header[1] & 0x7f;
-	__u16 sequence = header[2] << 8 | header[3];
-	__u32 timestamp = host32(*(const __u32 *)(header + 4));
-	__u32 ssrc = host32(*(const __u32 *)(header + 8));
-	__u16 ahead, behind;
+	__u32 first = host32(header[0]), timestamp = host32(header[1]), ssrc = host32(header[2]);
+	__u32 type = first >> 16 & 0x7f;
+	__u16 sequence = first, ahead, behind;
 
 	if (unlikely(!h->followed || ssrc != h->ssrc)) {
 		if (rtp_candidate(h, ssrc, sequence)) {
@@ -195,43 +194,66 @@ static __always_inline void rtp(struct health *h, const __u8 *header, __u64 now)
 	rtp_time(h, type, timestamp, now);
 }
 
-static long ts_packet(__u32 i, struct payload *y)
+/* Looks at a packet by its header and the word behind that, whose first two bytes are the adaptation
+ * field's.
+ */
+static __always_inline void ts_packet(struct health *h, __u8 *pids, __u32 header, __be32 behind)
 {
-	__u8 header[8], *state, last, next;
-	struct health *h = y->h;
-	__u32 pid, adaptation, counter;
+	__u32 pid = header >> 8 & 0x1fff, adaptation = header >> 4 & 3, counter = header & 0x0f;
+	__u8 *state = pids + pid, last, next = TS_SEEN | counter;
 
-	if (!peek(y->skb, y->ts + i * TS_PACKET, header, TS_LOOKED_AT))
-		return 1;
-	h->ts_packets++;
-	if (unlikely(header[0] != TS_SYNC)) {
+	if (unlikely(header >> 24 != TS_SYNC)) {
 		h->sync_errors++;
-		return 0;
+		return;
 	}
-	if (unlikely(header[1] & 0x80)) {
+	if (unlikely(header & 0x800000)) {
 		h->transport_errors++;
-		return 0;
+		return;
 	}
-	pid = (header[1] & 0x1f) << 8 | header[2];
-	adaptation = header[3] >> 4 & 3;
 	if (pid == TS_NULL_PID || !adaptation)
-		return 0;
-	counter = header[3] & 0x0f;
-	state = y->pids + pid;
+		return;
 	last = *state & 0x0f;
-	next = TS_SEEN | counter;
-	if (unlikely(!(*state & TS_SEEN)))
+	if (likely(adaptation & 1 && (*state & ~TS_TWICE) == (TS_SEEN | ((counter - 1) & 0x0f))))
+		;
+	else if (unlikely(!(*state & TS_SEEN)))
 		h->pids++;
-	else if (unlikely(adaptation & 2 && header[4] && header[5] & 0x80))
+	else if (unlikely(adaptation & 2 && host32(behind) >> 24 && host32(behind) & 0x800000))
 		;
 	else if (unlikely(!(adaptation & 1)))
 		h->continuity_errors += counter != last;
 	else if (unlikely(counter == last && !(*state & TS_TWICE)))
 		next |= TS_TWICE;
-	else if (unlikely(counter != ((last + 1) & 0x0f)))
+	else
 		h->continuity_errors++;
 	*state = next;
+}
+
+static long ts_next(__u32 i, struct payload *y)
+{
+	__be32 header[2];
+
+	if (!peek(y->skb, y->ts + i * TS_PACKET, header, 2))
+		return 1;
+	y->h->ts_packets++;
+	ts_packet(y->h, y->pids, host32(header[0]), header[1]);
 	return 0;
+}
+
+/* The same for as many packets as there mostly are, where all lie in the first buffer. */
+static __always_inline bool ts_usual(struct payload *y, struct health *h, __u8 *pids, __u32 at)
+{
+	void *data = (void *)(long)y->skb->data, *end = (void *)(long)y->skb->data_end;
+	void *from = data + (at & L4_MASK);
+
+	if (at > L4_MASK || from + TS_USUAL * TS_PACKET > end)
+		return false;
+	h->ts_packets += TS_USUAL;
+	for (__u32 i = 0; i < TS_USUAL; i++) {
+		const __be32 *header = from + i * TS_PACKET;
+
+		ts_packet(h, pids, host32(header[0]), header[1]);
+	}
+	return true;
 }
 
 /* Takes `length` bytes at `offset` if they are a whole number of packets. */
@@ -242,48 +264,50 @@ static __always_inline bool ts(struct payload *y, __u32 offset, __u32 length, __
 	y->ts = offset;
 	if (!y->pids)
 		y->pids = bpf_map_lookup_elem(&pids, &y->route);
-	if (likely(y->pids))
-		bpf_loop(length / TS_PACKET, ts_packet, y, 0);
+	if (unlikely(!y->pids))
+		return true;
+	if (length != TS_USUAL * TS_PACKET || !ts_usual(y, y->h, y->pids, offset))
+		bpf_loop(length / TS_PACKET, ts_next, y, 0);
 	return true;
 }
 
 /* MPEG-TS behind the RTP header, its list of contributors and its extension. */
-static __always_inline void ts_in_rtp(struct payload *y, __u32 offset, __u32 length,
-				      const __u8 *header)
+static __always_inline void ts_in_rtp(struct payload *y, __u32 offset, __u32 length, __u32 first)
 {
-	__u32 at = RTP_HEADER + (header[0] & 0x0f) * 4;
-	__u8 word[4] = {};
+	__u32 at = RTP_HEADER + (first >> 24 & 0x0f) * 4;
+	__be32 word;
 
-	if (unlikely(header[0] & 0x10)) {
-		if (at + 4 > length || !peek(y->skb, offset + at, word, 4))
+	if (unlikely(first & 0x10000000)) {
+		if (at + 4 > length || !peek(y->skb, offset + at, &word, 1))
 			return;
-		at += 4 + ((__u32)word[2] << 8 | word[3]) * 4;
+		at += 4 + (host32(word) & 0xffff) * 4;
 	}
-	if (at >= length || (length - at) % TS_PACKET || !peek(y->skb, offset + at, word, 1))
+	if (at >= length || (length - at) % TS_PACKET || !peek(y->skb, offset + at, &word, 1))
 		return;
-	ts(y, offset + at, length - at, word[0]);
+	ts(y, offset + at, length - at, host32(word) >> 24);
 }
 
 static long inspect_segment(__u32 i, struct payload *y)
 {
 	__u32 start = i * y->segment, length = y->length - start;
 	__u32 offset = y->offset + start;
-	__u32 content = y->h->content;
-	__u8 header[16] __attribute__((aligned(8)));
+	__u32 content = y->h->content, first, type;
+	__be32 header[RTP_HEADER / 4];
 
 	if (start > y->length)
 		return 1;
 	if (length > y->segment)
 		length = y->segment;
-	if (length < RTP_HEADER || !peek(y->skb, offset, header, RTP_HEADER))
+	if (length < RTP_HEADER || !peek(y->skb, offset, header, RTP_HEADER / 4))
 		goto unrecognised;
-	if (content != CONTENT_RTP && ts(y, offset, length, header[0]))
+	first = host32(header[0]);
+	if (content != CONTENT_RTP && ts(y, offset, length, first >> 24))
 		return 0;
-	if (content == CONTENT_TS || header[0] >> 6 != 2 ||
-	    ((header[1] & 0x7f) >= 72 && (header[1] & 0x7f) <= 76))
+	type = first >> 16 & 0x7f;
+	if (content == CONTENT_TS || first >> 30 != 2 || (type >= 72 && type <= 76))
 		goto unrecognised;
 	rtp(y->h, header, y->now);
-	ts_in_rtp(y, offset, length, header);
+	ts_in_rtp(y, offset, length, first);
 	return 0;
 unrecognised:
 	y->h->unrecognised++;

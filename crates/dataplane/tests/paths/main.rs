@@ -107,7 +107,10 @@ fn the_userspace_path_counts_how_long_packets_stay() {
 #[test]
 #[ignore = "prints times; run with --ignored --nocapture on an idle machine"]
 fn the_cost_of_looking_at_packets_on_the_kernel_path() {
-    kernel::with_relay("cost", health::print_cost);
+    kernel::with_relay("cost", |relay| {
+        health::print_mean(relay);
+        health::print_cost(relay);
+    });
 }
 
 #[test]

@@ -125,15 +125,24 @@ impl<'a> Relay<'a> {
         self.test_run_received(packet, 0)
     }
 
+    /// The same so often, one run behind the other.
+    pub(crate) fn test_run_often(&self, packet: &Packet, repeat: u32) -> Outcome {
+        self.run(packet, 0, repeat)
+    }
+
     /// The same for a packet with a receive timestamp.
     pub(crate) fn test_run_received(&self, packet: &Packet, received_ns: u64) -> Outcome {
+        self.run(packet, received_ns, 1)
+    }
+
+    fn run(&self, packet: &Packet, received_ns: u64, repeat: u32) -> Outcome {
         let input = Input {
             frame: &packet.frame,
             ifindex: self.bed.index(INGRESS).0,
             gso_size: 0,
             gso_segments: 1,
             received_ns,
-            repeat: 1,
+            repeat,
         };
         let outcome = self.dataplane.test_run(input);
         outcome.unwrap_or_else(|error| panic!("{packet:?}: {error}"))
