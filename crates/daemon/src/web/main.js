@@ -143,10 +143,11 @@ function makePlot(id, title) {
   const colour = (name) => style.getPropertyValue(name).trim();
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 } };
   const values = (_, ticks) => ticks.map((tick) => short.format(tick));
+  const clock = (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB"));
   const options = {
     title, width: byId(id).clientWidth || 600, height: 170,
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.05] } },
-    axes: [axis, { ...axis, values, size: 60 }],
+    axes: [{ ...axis, values: clock, space: 80 }, { ...axis, values, size: 60 }],
     series: [{}, { stroke: colour("--accent"), fill: `${colour("--accent")}22`, width: 2 }],
   };
   return new uPlot(options, [[], []], byId(id));

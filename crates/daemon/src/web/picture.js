@@ -1,7 +1,9 @@
 // Inputs on the left, rules in the middle, outputs on the right; links have the colour of their state.
 
 const SHOWN = 30;
-const [WIDTH, ROW, BOX] = [900, 30, 24];
+const [ROW, BOX] = [30, 24];
+// As wide as it is shown, so that letters have the size of the page's; narrower ones are scaled.
+const LEAST_WIDTH = 460;
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
 function element(name, attributes, text) {
@@ -32,6 +34,10 @@ function link(x1, y1, x2, y2, state) {
 // `linkState(rule, input or output, kind)` says how a link does.
 export function drawPicture(svg, rules, linkState) {
   const parts = [];
+  const width = Math.max(svg.clientWidth, LEAST_WIDTH);
+  // The ends take 3 parts each, the rule 2, the links 1 each.
+  const part = (width - 4) / 10;
+  const [left, right] = [2 + 4 * part, 2 + 6 * part];
   let y = ROW / 2 + 2;
   for (const rule of rules.slice(0, SHOWN)) {
     const rows = Math.max(rule.inputs.length, rule.outputs.length, 1);
@@ -39,22 +45,22 @@ export function drawPicture(svg, rules, linkState) {
     const at = (index, count) => middle + (index - (count - 1) / 2) * ROW;
     rule.inputs.forEach((input, index) => {
       const own = at(index, rule.inputs.length);
-      parts.push(link(270, own, 350, middle, linkState(rule, input, "input")));
-      parts.push(box(2, 268, own, input.at, input.reason ?? `${input.at} joined: ${input.joined}`));
+      parts.push(link(left - part, own, left, middle, linkState(rule, input, "input")));
+      parts.push(box(2, 3 * part, own, input.at, input.reason ?? `${input.at} joined: ${input.joined}`));
     });
     rule.outputs.forEach((output, index) => {
       const own = at(index, rule.outputs.length);
-      parts.push(link(550, middle, 630, own, linkState(rule, output, "output")));
-      parts.push(box(630, 268, own, output.to, output.reason ?? `${output.to} ${output.state}`));
+      parts.push(link(right, middle, right + part, own, linkState(rule, output, "output")));
+      parts.push(box(right + part, 3 * part, own, output.to, output.reason ?? `${output.to} ${output.state}`));
     });
-    parts.push(box(350, 200, middle, rule.name, `${rule.name}: ${rule.path}, ${rule.path_reason}`));
+    parts.push(box(left, 2 * part, middle, rule.name, `${rule.name}: ${rule.path}, ${rule.path_reason}`));
     y += rows * ROW + 6;
   }
   if (rules.length > SHOWN) {
     const more = `${rules.length - SHOWN} more rules; the filter chooses`;
-    parts.push(element("text", { x: 350, y: y + 4 }, more));
+    parts.push(element("text", { x: 2, y: y + 4 }, more));
     y += ROW;
   }
-  svg.setAttribute("viewBox", `0 0 ${WIDTH} ${Math.max(y - ROW / 2 + 4, ROW)}`);
+  svg.setAttribute("viewBox", `0 0 ${width} ${Math.max(y - ROW / 2 + 4, ROW)}`);
   svg.replaceChildren(...parts);
 }
