@@ -212,6 +212,15 @@ struct pids {
 	__u8 state[8192];
 };
 
+#define FOUND_SUMS 12	/* dataplane::counters::HealthCounters::sums */
+
+/* Value of `found`, for user space alone, by the rule's counter: what was found in packets of routes
+ * that have gone or look for something else since.
+ */
+struct found {
+	__u64 sums[FOUND_SUMS];
+};
+
 /* Entry of `identities`, for user space alone: whose counter it is, and what the per-CPU values
  * stood at when it became so.
  */

@@ -29,7 +29,7 @@ macro_rules! plain {
 }
 
 plain!(
-    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Health, Pids, Residence,
+    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Health, Pids, Found, Residence,
     Identity, Settings, Address, RangeKey, Range, Candidate, GroupKey, FlowKey, Flow
 );
 
@@ -379,6 +379,14 @@ impl Default for Pids {
     fn default() -> Self {
         Self { state: [0; 8192] }
     }
+}
+
+/// Value of `found`: what was found in packets of a rule's routes that have gone.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// What only grows, in an order of user space's own.
+    pub sums: [u64; 12],
 }
 
 /// Value of `residence`: how long a sample of a rule's packets stayed.

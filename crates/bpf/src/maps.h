@@ -77,6 +77,14 @@ struct {
 	__type(value, struct pids);
 } pids SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct found);
+} found SEC(".maps");
+
 /* Only rules have an entry, which is made before their first packet comes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

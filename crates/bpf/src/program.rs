@@ -11,8 +11,8 @@ use aya::{Ebpf, EbpfLoader};
 
 use crate::flows::Flows;
 use crate::layout::{
-    Address, Candidate, Drops, Flow, FlowKey, GroupKey, Health, Identity, Limit, Output, Pids,
-    Plain, Range, RangeKey, Residence, Route, RouteKey, RouteKey6, Settings, Tally, Word,
+    Address, Candidate, Drops, Flow, FlowKey, Found, GroupKey, Health, Identity, Limit, Output,
+    Pids, Plain, Range, RangeKey, Residence, Route, RouteKey, RouteKey6, Settings, Tally, Word,
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
@@ -74,6 +74,8 @@ pub struct Maps {
     pub health: Mapped<Health>,
     /// The continuity counters of those whose payload is looked at, by the same index.
     pub pids: HashMap<u32, Pids>,
+    /// What was found in packets of rules' former routes, by the rule's counter.
+    pub found: HashMap<u32, Found>,
     /// How long packets of rules stay, by the rule's counter.
     pub residence: HashMap<u32, Residence>,
     /// Whose each counter is, indexed alike.
@@ -105,7 +107,7 @@ pub struct Facts {
 
 impl Program {
     /// How many maps are pinned.
-    pub(crate) const MAPS: usize = 18;
+    pub(crate) const MAPS: usize = 19;
 
     /// Loads the object. With `pins`, maps pinned in that directory are taken as they are, others
     /// are made with `capacity` and pinned there.
@@ -132,6 +134,7 @@ impl Program {
             ("limits", counters),
             ("health", capacity.routes * 2),
             ("pids", capacity.routes * 2),
+            ("found", capacity.routes),
             ("residence", capacity.routes),
             ("identities", counters),
             ("settings", 1),
@@ -229,6 +232,7 @@ impl Maps {
             limits: array(ebpf, "limits")?,
             health: array(ebpf, "health")?,
             pids: hash_map(ebpf, "pids")?,
+            found: hash_map(ebpf, "found")?,
             residence: hash_map(ebpf, "residence")?,
             identities: array(ebpf, "identities")?,
             settings: array(ebpf, "settings")?,

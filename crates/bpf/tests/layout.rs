@@ -205,6 +205,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
         }
     );
     assert_same!(btf, "pids", layout::Pids { state });
+    assert_same!(btf, "found", layout::Found { sums });
     assert_same!(
         btf,
         "residence",

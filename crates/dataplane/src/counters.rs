@@ -89,14 +89,18 @@ pub struct HealthCounters {
 impl HealthCounters {
     /// Adds what was found in another stream.
     pub fn add(&mut self, other: &Self) {
-        let sums = self.sums_mut();
-        for (mine, theirs) in sums.into_iter().zip(other.sums()) {
-            *mine += theirs;
-        }
+        self.add_sums(other);
         if other.arrivals.last_ns > self.arrivals.last_ns {
             self.arrivals = other.arrivals;
             self.jitter_ns = other.jitter_ns;
             self.source = other.source;
+        }
+    }
+
+    /// Adds what only grows.
+    pub fn add_sums(&mut self, other: &Self) {
+        for (mine, theirs) in self.sums_mut().into_iter().zip(other.sums()) {
+            *mine += theirs;
         }
     }
 

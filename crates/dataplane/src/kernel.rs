@@ -31,7 +31,7 @@ use model::diff::{BudgetChange, TableDiff};
 use model::table::{RateLimit, Table};
 
 use crate::kernel::groups::Groups;
-use crate::kernel::health::Inspection;
+use crate::kernel::health::{Inspection, Kept};
 use crate::kernel::identity::{Named, Registry};
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
@@ -57,6 +57,7 @@ pub(crate) struct Kernel {
     groups: Groups,
     registry: Registry,
     named: Named,
+    kept: Kept,
     own: HashSet<IpAddr>,
     take_over: TakeOver,
     /// Counters found that no route counts in: of rules whose interface is away, or of a change
@@ -110,6 +111,7 @@ impl Kernel {
             entries: HashMap::new(),
             sources: HashMap::new(),
             named: Named::default(),
+            kept: Kept::default(),
             own: HashSet::new(),
             take_over,
             loose: 0,
@@ -194,6 +196,7 @@ impl Kernel {
                 };
                 identities.write(counter, &nobody);
                 self.end_residence(counter);
+                self.forget_found(counter);
             }
         }
     }

@@ -31,6 +31,7 @@ impl Kernel {
         }
         self.adopt_sources()?;
         self.adopt_slots();
+        self.adopt_found()?;
         self.publish_ranges()?;
         let keys: Vec<Key> = self.entries.keys().copied().collect();
         self.groups.adopt(&mut self.program.maps)?;

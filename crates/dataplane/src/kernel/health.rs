@@ -9,8 +9,13 @@ use packet::health::{Arrivals, rtp};
 
 use crate::Error;
 use crate::counters::{Counters, HealthCounters};
-use crate::kernel::Kernel;
 use crate::kernel::key::Key;
+use crate::kernel::{Entry, Kernel};
+
+/// What was found in packets of routes that have gone, by their rules' counters; the map `found`
+/// holds the same for the next process.
+#[derive(Debug, Default)]
+pub(super) struct Kept(HashMap<u32, HealthCounters>);
 
 /// What the program is told to look for in a route's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +80,48 @@ impl Kernel {
         Ok(())
     }
 
+    /// Adds what was found in packets of a route to what its rule keeps, before the route goes or is
+    /// looked at for something else: the rule counts on. The number of PIDs is not kept, for they
+    /// would be counted again.
+    pub(super) fn keep_found(&mut self, entry: &Entry) {
+        if entry.inspection.is_none() {
+            return;
+        }
+        let mut found = health(&self.program.maps.health.read(entry.index));
+        found.pids = 0;
+        if found.sums() == HealthCounters::default().sums() {
+            return;
+        }
+        let counter = entry.word.counter;
+        let kept = self.kept.0.entry(counter).or_default();
+        kept.add_sums(&found);
+        let sums = layout::Found { sums: kept.sums() };
+        if let Err(error) = self.program.maps.found.insert(&[counter], &[sums]) {
+            tracing::debug!("what a former route's packets told ends with this run: {error}");
+        }
+    }
+
+    /// Reads what an earlier process kept.
+    pub(super) fn adopt_found(&mut self) -> Result<(), Error> {
+        for (counter, found) in self.program.maps.found.entries()? {
+            let kept = self.kept.0.entry(counter).or_default();
+            for (mine, theirs) in kept.sums_mut().into_iter().zip(found.sums) {
+                *mine = theirs;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up what was kept under a counter, which has or gets another owner.
+    pub(super) fn forget_found(&mut self, counter: u32) {
+        if self.kept.0.remove(&counter).is_none() {
+            return;
+        }
+        if let Err(error) = self.program.maps.found.remove(&[counter]) {
+            tracing::debug!("what an old rule's packets told is not forgotten: {error}");
+        }
+    }
+
     /// Gives up the table of PIDs of a route whose packets are no longer looked at.
     pub(super) fn end_inspection(
         &mut self,
@@ -91,7 +138,7 @@ impl Kernel {
 /// Adds what was found in each rule's packets.
 pub(super) fn read(kernel: &Kernel, counters: &mut Counters) {
     let watched = || kernel.entries.values().filter(|e| e.inspection.is_some());
-    if watched().next().is_none() {
+    if watched().next().is_none() && kernel.kept.0.is_empty() {
         return;
     }
     let rules = kernel.named.iter().filter_map(|(name, rule)| {
@@ -99,6 +146,12 @@ pub(super) fn read(kernel: &Kernel, counters: &mut Counters) {
         Some((counter, name))
     });
     let names: HashMap<u32, &String> = rules.collect();
+    for (counter, kept) in &kernel.kept.0 {
+        if let Some(name) = names.get(counter) {
+            let rule = counters.rules.entry((*name).clone()).or_default();
+            rule.health.add_sums(kept);
+        }
+    }
     for entry in watched() {
         if let Some(name) = names.get(&entry.word.counter) {
             let found = kernel.program.maps.health.read(entry.index);

@@ -110,6 +110,7 @@ impl Kernel {
             flags: route.flags,
         };
         if is_new {
+            self.forget_found(word.counter);
             self.begin_residence(word.counter);
         }
         if is_new && route.key.is_range() {
@@ -166,7 +167,10 @@ impl Kernel {
             let was_placeholder = entry.placeholder;
             let released = entry.word;
             let before = entry.inspection;
-            let is_other = before != route.inspection;
+            let is_other = before != route.inspection || released.counter != route.word.counter;
+            if is_other {
+                self.keep_found(&entry);
+            }
             let entry = Entry {
                 word: route.word,
                 placeholder: false,
@@ -221,6 +225,7 @@ impl Kernel {
         key::remove(&mut self.program.maps, &deleted)?;
         for key in &deleted {
             if let Some(entry) = self.entries.remove(key) {
+                self.keep_found(&entry);
                 self.end_inspection(entry.index, entry.inspection)?;
                 self.indices.release(entry.index);
             }
@@ -245,6 +250,9 @@ impl Kernel {
 
     /// Leaves of a (*,G) entry only the word that (S,G) entries exist.
     fn make_placeholder(&mut self, key: Key) -> Result<(), Error> {
+        if let Some(entry) = self.entries.get(&key).copied() {
+            self.keep_found(&entry);
+        }
         let Some(entry) = self.entries.get_mut(&key) else {
             return Ok(());
         };

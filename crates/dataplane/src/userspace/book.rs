@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use packet::residence;
 use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
@@ -17,13 +18,16 @@ use super::shared::{Counted, MAX_OUTPUTS, MAX_RULES};
 /// Words of a name. A longer one is not written down: its counters start anew with a crash.
 const NAME: usize = 32;
 const COUNTED: usize = 2 + DropReason::SLOTS;
-const ENTRY: usize = 1 + NAME + COUNTED;
+/// Words of what was found in a rule's packets before: sums, last arrival, how long they stayed.
+const FOUND: usize = 12 + 1 + residence::WORDS;
+const OUTPUT: usize = 1 + NAME + COUNTED;
+const RULE: usize = OUTPUT + FOUND;
 /// The first words hold how many entries of each shelf were ever used, so that reading touches no
 /// others.
 const RULES_AT: usize = 64;
-const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * ENTRY;
+const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * RULE;
 /// Words of a book; another number is another layout.
-pub(super) const WORDS: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * ENTRY;
+pub(super) const WORDS: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * OUTPUT;
 
 /// The book, mapped.
 #[derive(Debug)]
@@ -74,7 +78,9 @@ impl Book {
             self.store(at + 1 + index, u64::from_le_bytes(bytes));
         }
         let counted = [base.traffic.packets, base.traffic.bytes];
-        for (index, value) in counted.into_iter().chain(base.drops.0).enumerate() {
+        let counted = counted.into_iter().chain(base.drops.0);
+        let found = found(base).filter(|_| shelf == Shelf::Rules);
+        for (index, value) in counted.chain(found).enumerate() {
             self.store(at + 1 + NAME + index, value);
         }
         let used = u64::from(slot) + 1;
@@ -96,7 +102,11 @@ impl Book {
     pub(super) fn read(&self, shelf: Shelf) -> impl Iterator<Item = (u32, String, Counted)> + '_ {
         let used = self.load(shelf as usize).min(u64::from(shelf.limit())) as u32;
         (0..used).filter_map(move |slot| {
-            let (name, counted) = self.entry(shelf.entry(slot))?;
+            let at = shelf.entry(slot);
+            let (name, mut counted) = self.entry(at)?;
+            if shelf == Shelf::Rules {
+                self.read_found(at + OUTPUT, &mut counted);
+            }
             Some((slot, name, counted))
         })
     }
@@ -120,6 +130,17 @@ impl Book {
         Some((String::from_utf8(bytes).ok()?, counted))
     }
 
+    fn read_found(&self, at: usize, counted: &mut Counted) {
+        let health = &mut counted.health;
+        for (sum, at) in health.sums_mut().into_iter().zip(at..) {
+            *sum = self.load(at);
+        }
+        health.arrivals.last_ns = self.load(at + 12);
+        for (count, at) in counted.residence.words_mut().zip(at + 13..) {
+            *count = self.load(at);
+        }
+    }
+
     fn load(&self, at: usize) -> u64 {
         let word = self.words.as_slice().get(at);
         word.map_or(0, |word| word.load(Ordering::Acquire))
@@ -134,11 +155,11 @@ impl Book {
 
 impl Shelf {
     const fn entry(self, slot: u32) -> usize {
-        let first = match self {
-            Self::Rules => RULES_AT,
-            Self::Outputs => OUTPUTS_AT,
+        let (first, size) = match self {
+            Self::Rules => (RULES_AT, RULE),
+            Self::Outputs => (OUTPUTS_AT, OUTPUT),
         };
-        first + slot as usize * ENTRY
+        first + slot as usize * size
     }
 
     const fn limit(self) -> u32 {
@@ -147,6 +168,14 @@ impl Shelf {
             Self::Outputs => MAX_OUTPUTS,
         }
     }
+}
+
+/// What is written down of what was found in a rule's packets.
+fn found(base: &Counted) -> impl Iterator<Item = u64> {
+    let health = &base.health;
+    let sums = health.sums().into_iter();
+    sums.chain([health.arrivals.last_ns])
+        .chain(base.residence.words())
 }
 
 #[cfg(test)]
@@ -159,15 +188,21 @@ mod tests {
         let mut base = Counted::default();
         base.traffic.packets = 7;
         base.drops.0[DropReason::SLOTS - 1] = 3;
+        let output = base.clone();
+        base.health.lost = 5;
+        base.health.pids = 2;
+        base.health.arrivals.last_ns = 9;
+        base.residence.buckets[4] = 6;
+        base.residence.stamped = 8;
         book.write(Shelf::Rules, 0, "cam1", &base);
         book.write(Shelf::Rules, 2, "a", &Counted::default());
-        book.write(Shelf::Outputs, MAX_OUTPUTS - 1, "cam1 0", &base);
+        book.write(Shelf::Outputs, MAX_OUTPUTS - 1, "cam1 0", &output);
         let successor = Book::map(region.as_fd()).unwrap();
         let read: Vec<_> = successor.read(Shelf::Rules).collect();
         let a = (2, "a".to_owned(), Counted::default());
         assert_eq!(read, [(0, "cam1".to_owned(), base.clone()), a]);
         let read: Vec<_> = successor.read(Shelf::Outputs).collect();
-        assert_eq!(read, [(MAX_OUTPUTS - 1, "cam1 0".to_owned(), base)]);
+        assert_eq!(read, [(MAX_OUTPUTS - 1, "cam1 0".to_owned(), output)]);
     }
 
     #[test]

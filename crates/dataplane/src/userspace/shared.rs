@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use packet::health::Arrivals;
 use packet::residence::{self, Residence};
 use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
@@ -357,6 +358,12 @@ impl Counted {
             *mine = mine.saturating_sub(theirs);
         }
         since.health = self.health.since(&base.health);
+        if self.health.arrivals.last_ns <= base.health.arrivals.last_ns {
+            // Nothing has come since: times, jitter and source are the other owner's.
+            since.health.arrivals = Arrivals::default();
+            since.health.jitter_ns = 0;
+            since.health.source = None;
+        }
         since.residence = self.residence.since(&base.residence);
         since
     }
@@ -426,6 +433,29 @@ mod tests {
         assert!(flows.len() > FLOWS / 2 && flows.len() <= FLOWS);
         let last = group(10 * FLOWS as u32 - 1);
         assert!(flows.iter().any(|(group, ..)| *group == last));
+    }
+
+    #[test]
+    fn another_owner_of_a_slot_sees_nothing_of_the_one_before() {
+        let (_region, counters) = SharedCounters::create().unwrap();
+        let slot = RuleSlot(3);
+        let mut found = HealthCounters {
+            lost: 2,
+            jitter_ns: 7,
+            source: Some((9, 33)),
+            ..HealthCounters::default()
+        };
+        found.arrivals.last_ns = 5;
+        counters.rule_received(slot, 1, 100);
+        counters.found(slot, &found);
+        counters.stayed(slot, 1000);
+        let base = counters.rule(slot);
+        assert_eq!((base.health.lost, base.residence.samples()), (2, 1));
+        assert_eq!(counters.rule(slot).since(&base), Counted::default());
+        found.arrivals.last_ns = 6;
+        counters.found(slot, &found);
+        let since = counters.rule(slot).since(&base);
+        assert_eq!(since.health, found);
     }
 
     #[test]

@@ -45,12 +45,12 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         }
         let expected = expected(&watch);
         let is_all = |found: &HealthCounters| timeless(found) == expected;
-        let found = forward(relay, stream.name, inspect, &stream.payloads, is_all);
+        let found = forward(relay, stream.name, inspect, &stream.payloads, &is_all);
         assert_eq!(timeless(&found), expected, "stream {}", stream.name);
     }
     // Two packets make the source known; the third comes a second too early.
     let seconds = [0, 1, 2].map(|n| (rtp(9, n, u32::from(n) * CLOCK, &[]), None));
-    let found = forward(relay, "early", Inspect::default(), &seconds, |found| {
+    let found = forward(relay, "early", Inspect::default(), &seconds, &|found| {
         found.rtp_packets == 2
     });
     let jitter = Duration::from_nanos(found.jitter_ns);
@@ -63,18 +63,58 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         ..Inspect::default()
     };
     let payload = (ts_packet(5, 0, PAYLOAD).to_vec(), None);
-    let found = forward(relay, "other", other, &[payload], |found| {
+    let found = forward(relay, "other", other, &[payload], &|found| {
         found.ts_packets == 1
     });
     assert_eq!((found.ts_packets, found.rtp_packets), (1, 0));
+    demand_going_on(relay);
 }
 
+/// A rule counts on when its route returns or is looked at for something else; another rule that
+/// takes the route over begins anew. The first packet only makes the source known.
+fn demand_going_on(relay: &mut Relay<'_>) {
+    let steady: Vec<_> = (0..50).map(|n| one(media(7, n))).collect();
+    let auto = Inspect::default();
+    let rtp_alone = Inspect {
+        content: Content::Rtp,
+        ..auto
+    };
+    for (rule, inspect, is_new, expected) in [
+        ("returns", auto, true, 49),
+        ("returns", auto, true, 98),
+        ("returns", rtp_alone, true, 147),
+        ("returns", auto, false, 196),
+        ("takes over", auto, false, 49),
+        ("takes over", rtp_alone, false, 98),
+        ("returns", rtp_alone, false, 245),
+    ] {
+        let forward = if is_new { forward } else { swing };
+        let found = forward(relay, rule, inspect, &steady, &|found| {
+            found.rtp_packets == expected
+        });
+        assert_eq!((found.rtp_packets, found.lost), (expected, 0), "{rule}");
+    }
+}
+
+/// Forwards packets of a stream by a route that is new.
 fn forward(
     relay: &mut Relay<'_>,
     rule: &str,
     inspect: Inspect,
     payloads: &[(Vec<u8>, Option<u16>)],
-    is_all: impl Fn(&HealthCounters) -> bool,
+    is_all: &dyn Fn(&HealthCounters) -> bool,
+) -> HealthCounters {
+    relay.apply(&Table::default());
+    swing(relay, rule, inspect, payloads, is_all)
+}
+
+/// The same by the route that is there, as it is from now on.
+fn swing(
+    relay: &mut Relay<'_>,
+    rule: &str,
+    inspect: Inspect,
+    payloads: &[(Vec<u8>, Option<u16>)],
+    is_all: &dyn Fn(&HealthCounters) -> bool,
 ) -> HealthCounters {
     let mut route = route(rule, vec![output(A)]);
     route.inspect = Some(inspect);
@@ -82,7 +122,6 @@ fn forward(
         routes: [(key(), route)].into(),
         ..Table::default()
     };
-    relay.apply(&Table::default());
     relay.apply(&table);
     let packets: Vec<Packet> = payloads.iter().map(packet).collect();
     let mut reference = Reference::of(&table);
