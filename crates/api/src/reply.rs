@@ -292,11 +292,11 @@ pub struct Event {
     /// Milliseconds since the epoch.
     pub at_ms: u64,
     /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_added`, `rule_changed`,
-    /// `rule_removed`, `output_up`, `output_down`, `stream_up`, `stream_degraded`, `stream_down`,
-    /// `joined`, `join_failed`, `worker_restarted`, `link_changed`, `next_hop_changed`, `reloaded`,
-    /// `reload_failed`.
+    /// `rule_removed`, `settings_changed`, `output_up`, `output_down`, `stream_up`,
+    /// `stream_degraded`, `stream_down`, `joined`, `join_failed`, `worker_restarted`,
+    /// `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`.
     pub kind: String,
-    /// Rule, interface or worker it happened to.
+    /// Rule, interface or worker it happened to, or `configuration`.
     pub subject: String,
     /// What happened, for people.
     pub message: String,

@@ -114,6 +114,7 @@ fn log(event: &Event) {
 const RULE_ADDED: &str = "rule_added";
 const RULE_REMOVED: &str = "rule_removed";
 const RULE_CHANGED: &str = "rule_changed";
+const SETTINGS_CHANGED: &str = "settings_changed";
 const RULE_UP: &str = "rule_up";
 const RULE_DEGRADED: &str = "rule_degraded";
 const RULE_DOWN: &str = "rule_down";
@@ -166,7 +167,7 @@ pub(crate) fn stream(rule: &str, state: State, reason: Option<&str>) -> Event {
     )
 }
 
-/// The events of a change of rules.
+/// The events of a change of rules and settings.
 pub(crate) fn of_change(change: &Change) -> Vec<Event> {
     let kinds = [
         (RULE_REMOVED, &change.removed, "removed"),
@@ -177,7 +178,11 @@ pub(crate) fn of_change(change: &Change) -> Vec<Event> {
         let tell = move |name: &String| event(kind, name, format!("rule {name:?} {verb}"));
         names.iter().map(tell)
     });
-    events.collect()
+    let settings = change.settings.iter().map(|said| {
+        let message = format!("settings changed: {said}");
+        event(SETTINGS_CHANGED, "configuration", message)
+    });
+    events.chain(settings).collect()
 }
 
 /// The events that lead from one view to the next.

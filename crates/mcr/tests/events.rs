@@ -111,13 +111,15 @@ fn rules_come_change_fail_recover_and_go() {
     bed.hears("rule_down", "cam1", &["down"]);
     let file = tempfile::NamedTempFile::new().unwrap();
     let changed = format!(
-        "version = 1\n[[rule]]\nname = \"cam1\"\ninput = {INPUT:?}\noutputs = [\"{OUTPUT},ttl=9\"]\n"
+        "version = 1\n[budget]\nunicast = \"1Gbit\"\n[[rule]]\nname = \"cam1\"\n\
+         input = {INPUT:?}\noutputs = [\"{OUTPUT},ttl=9\"]\n"
     );
     fs::write(file.path(), changed).unwrap();
     bed.daemon
         .mcr(&["apply", file.path().to_str().unwrap()])
         .unwrap();
     bed.hears("rule_changed", "cam1", &["changed"]);
+    bed.hears("settings_changed", "configuration", &["budget: 1Gbit"]);
     bed.daemon.mcr(&["remove", "cam1"]).unwrap();
     bed.hears("rule_removed", "cam1", &["removed"]);
 }
