@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use api::reply::Change;
 use dataplane::Close;
+use dataplane::counters::WorkerCounters;
 use futures::FutureExt;
 use model::config::Config;
 use model::net::Ifindex;
@@ -192,15 +193,21 @@ impl Supervisor {
         if std::mem::take(&mut self.untidy) {
             block_in_place(sys::heap::trim);
         }
-        if let Ok(counters) = self.engine.counters().await {
-            for worker in &counters.workers {
-                // One that was not seen before may have died before it was.
-                let before = self.restarts.insert(worker.id, worker.restarts);
-                if before.unwrap_or(0) < worker.restarts {
-                    self.events.tell(events::worker_restarted(worker));
-                }
-            }
+        for worker in self.workers_that_came_back().await {
+            self.events.tell(events::worker_restarted(&worker));
         }
+    }
+
+    /// Lists the workers that were started again since they were last looked at.
+    async fn workers_that_came_back(&mut self) -> Vec<WorkerCounters> {
+        let counters = self.engine.counters().await;
+        let mut workers = counters.map_or_else(|_| Vec::new(), |counters| counters.workers);
+        workers.retain(|worker| {
+            // One that was not seen before may have died before it was.
+            let before = self.restarts.insert(worker.id, worker.restarts);
+            before.unwrap_or(0) < worker.restarts
+        });
+        workers
     }
 
     /// Has memberships and workers held for the next daemon, as they are now.
