@@ -32,6 +32,7 @@ plain!(
     u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Health, Pids, Found, Residence,
     Identity, Settings, Address, RangeKey, Range, Candidate, GroupKey, FlowKey, Flow
 );
+plain!(u64);
 
 /// Key of `routes`; source 0 is (*,G).
 #[repr(C)]

@@ -22,6 +22,7 @@ pub mod program;
 mod rtnetlink;
 pub mod sequence;
 mod syscall;
+pub mod tap;
 pub mod testrun;
 
 use std::io;

@@ -43,8 +43,8 @@ pub(super) enum Place {
 pub(super) enum Arrival {
     /// A packet, and what the kernel says of it.
     Packet(Place, Meta, VnetHeader),
-    /// The kernel had no room for all of it.
-    Lost,
+    /// The beginning of a packet of so many bytes: there was no room for the rest.
+    Cut(Place, Meta, usize),
     /// All large buffers are in use: send the batch first.
     Full,
     /// Nothing has arrived.
@@ -101,17 +101,16 @@ impl Tap {
         let Some(frame) = self.ring.frame(index as usize) else {
             return Arrival::Nothing;
         };
+        let meta = meta(frame.vnet, frame.vlan);
+        let place = Place::Frame(index);
         if frame.queued {
-            return self.large_arrival(frame.vlan, large);
+            let large = self.large_arrival(frame.vlan, large);
+            return large.unwrap_or(Arrival::Cut(place, meta, frame.length));
         }
         if frame.truncated {
-            return Arrival::Lost;
+            return Arrival::Cut(place, meta, frame.length);
         }
-        Arrival::Packet(
-            Place::Frame(index),
-            meta(frame.vnet, frame.vlan),
-            frame.vnet,
-        )
+        Arrival::Packet(place, meta, frame.vnet)
     }
 
     /// When the kernel received that frame, in nanoseconds of `CLOCK_REALTIME`.
@@ -120,24 +119,31 @@ impl Tap {
         self.ring.received_ns(index as usize)
     }
 
-    fn large_arrival(&self, vlan: bool, large: &mut LargeBuffers) -> Arrival {
+    /// Reads the next packet of the socket's queue; `None` if it cannot be read.
+    fn large_arrival(&self, vlan: bool, large: &mut LargeBuffers) -> Option<Arrival> {
         let index = large.used;
         let Some(buffer) = large.buffers.get_mut(index) else {
-            return Arrival::Full;
+            return Some(Arrival::Full);
         };
-        let Ok(read) = self.socket.receive(buffer) else {
-            return Arrival::Lost;
-        };
-        let Some(vnet) = buffer.first_chunk::<VNET_HEADER>() else {
-            return Arrival::Lost;
-        };
-        let vnet = VnetHeader::decode(*vnet);
+        let read = self.socket.receive(buffer).ok()?;
+        let vnet = VnetHeader::decode(*buffer.first_chunk::<VNET_HEADER>()?);
         large.used += 1;
-        Arrival::Packet(
-            Place::Large(index as u32, read as u32),
-            meta(vnet, vlan),
-            vnet,
-        )
+        let place = Place::Large(index as u32, read as u32);
+        Some(Arrival::Packet(place, meta(vnet, vlan), vnet))
+    }
+
+    /// Datagrams beyond the first in the packet that the frame `index` places behind the head brings
+    /// or announces, as [`bpf::tap::HiddenDatagrams`] counts them.
+    #[cold]
+    pub(super) fn hidden(&self, index: u32) -> u64 {
+        let Some(frame) = self.ring.frame(index as usize) else {
+            return 0;
+        };
+        let ip_offset = match self.link {
+            Link::Ethernet => packet::ethernet::HEADER,
+            Link::None => 0,
+        };
+        hidden_datagrams(frame.bytes, ip_offset, (frame.length, frame.vnet.gso_size))
     }
 
     /// The bytes of a packet, link header first.
@@ -171,6 +177,20 @@ impl Default for LargeBuffers {
             buffers: vec![vec![0; LARGE_BYTES].into_boxed_slice(); LARGE_BUFFERS],
             used: 0,
         }
+    }
+}
+
+/// Datagrams beyond the first in a packet of so many bytes, cut to pieces of `size` bytes of payload.
+fn hidden_datagrams(bytes: &[u8], ip_offset: usize, (length, size): (usize, u16)) -> u64 {
+    let first = usize::from(bytes.get(ip_offset).copied().unwrap_or_default());
+    let ip_header = match first >> 4 {
+        4 => (first & 0xf) * 4,
+        _ => packet::ipv6::HEADER,
+    };
+    let headers = ip_offset + ip_header + packet::udp::HEADER;
+    match length.checked_sub(headers + 1) {
+        Some(payload_but_one) if size > 0 => (payload_but_one / usize::from(size)) as u64,
+        _ => 0,
     }
 }
 

@@ -64,7 +64,9 @@ pub(super) enum WorkerWord {
     TransmitErrors = 8,
     /// Grows when a worker that lost its supervisor has forwarded what it had and takes no more.
     StoodDown = 9,
-    /// Written by the supervisor: frames lost at full rings and in the rings of dead workers.
+    /// Datagrams in the frames taken beyond the first of each: those of super-packets.
+    Hidden = 10,
+    /// Written by the supervisor: datagrams lost at full rings and in the rings of dead workers.
     Lost = 16,
     /// Written by the supervisor: times the worker was started again.
     Restarts = 17,

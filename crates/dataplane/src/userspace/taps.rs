@@ -6,8 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use bpf::tap::HiddenDatagrams;
 use model::net::Prefix;
 use packet::ethernet;
 use sys::packet_socket::{PacketSocket, RingSize};
@@ -33,7 +35,21 @@ pub(super) struct Taps {
     frames_before: u64,
     packets: u64,
     drops: u64,
+    hidden: Hidden,
     closed: bool,
+}
+
+/// Datagrams in super-packets beyond the first of each, which the kernel's statistics do not show.
+#[derive(Debug, Default)]
+struct Hidden {
+    /// What the worker had taken before these taps.
+    before: u64,
+    /// What taps let in that are gone.
+    gone: u64,
+    /// Lost, as found when last nothing was under way.
+    found: Option<u64>,
+    /// Lost and counted.
+    lost: u64,
 }
 
 /// `packet_fanout` groups by interface.
@@ -51,6 +67,8 @@ pub(super) struct Tap {
     /// Whether packets carry an Ethernet header there.
     pub ethernet: bool,
     joined: bool,
+    /// Counts what its filter lets in, where BPF is allowed.
+    hidden: Option<HiddenDatagrams>,
 }
 
 impl Tap {
@@ -67,6 +85,22 @@ impl Tap {
         self.joined = true;
         Ok(())
     }
+
+    fn hidden(&self) -> u64 {
+        self.hidden.as_ref().map_or(0, HiddenDatagrams::read)
+    }
+
+    /// Lets packets to `groups` in, and no others.
+    fn open(&self, groups: &BTreeSet<Prefix>) -> io::Result<()> {
+        let ip_offset = if self.ethernet { ethernet::HEADER } else { 0 };
+        let filter = filter(groups, ip_offset as u32);
+        let counting = self.hidden.as_ref();
+        match counting.map(|hidden| hidden.program(&filter, ip_offset as u32)) {
+            Some(Ok(program)) => self.socket.attach_program(program.as_fd()),
+            // A super-packet that is lost will count as one packet.
+            Some(Err(_)) | None => self.socket.attach_filter(&filter),
+        }
+    }
 }
 
 impl Taps {
@@ -76,6 +110,10 @@ impl Taps {
         Self {
             taps: Vec::new(),
             frames_before: counters.worker(WorkerWord::Frames),
+            hidden: Hidden {
+                before: counters.worker(WorkerWord::Hidden),
+                ..Hidden::default()
+            },
             counters,
             packets: 0,
             drops: 0,
@@ -105,6 +143,7 @@ impl Taps {
             size,
             ethernet,
             joined: false,
+            hidden: HiddenDatagrams::new().ok(),
         });
         self.taps.last().ok_or(io::ErrorKind::NotFound.into())
     }
@@ -124,8 +163,7 @@ impl Taps {
         let Some(tap) = tap.filter(|tap| tap.joined) else {
             return Ok(());
         };
-        let ip_offset = if tap.ethernet { ethernet::HEADER } else { 0 };
-        tap.socket.attach_filter(&filter(groups, ip_offset as u32))
+        tap.open(groups)
     }
 
     /// Interfaces that have a tap.
@@ -141,11 +179,50 @@ impl Taps {
             let _ = tap.socket.close_filter();
         }
         self.read_statistics();
+        let gone = self.taps.iter().filter(|tap| tap.interface == interface);
+        self.hidden.gone += gone.map(Tap::hidden).sum::<u64>();
         self.taps.retain(|tap| tap.interface != interface);
     }
 
-    /// Reads what the kernel dropped at full rings and adds it to the worker's counters.
+    /// Reads what was dropped at full rings and adds it to the worker's counters: a super-packet
+    /// as one at first, its other datagrams once the worker has taken all that is not lost.
     pub(super) fn read_statistics(&mut self) {
+        self.read_drops();
+        let let_in = self.hidden_let_in();
+        let (taken, lost) = (self.taken(), self.hidden_lost());
+        self.read_drops();
+        let is_quiet = taken + self.drops == self.packets && let_in == self.hidden_let_in();
+        if !is_quiet {
+            return;
+        }
+        // Twice the same: else a packet between filter and ring would count as lost.
+        if self.hidden.found.replace(lost) == Some(lost) {
+            self.counters.add(WorkerWord::Lost, lost - self.hidden.lost);
+            self.hidden.lost = lost;
+        }
+    }
+
+    /// Frames that the worker has taken from these taps.
+    fn taken(&self) -> u64 {
+        let frames = self.counters.worker(WorkerWord::Frames);
+        // A worker that goes wrong may write anything.
+        frames.saturating_sub(self.frames_before)
+    }
+
+    fn hidden_let_in(&self) -> u64 {
+        self.hidden.gone + self.taps.iter().map(Tap::hidden).sum::<u64>()
+    }
+
+    /// Hidden datagrams let in that the worker has not taken, or those counted as lost if they are
+    /// more.
+    fn hidden_lost(&self) -> u64 {
+        let taken = self.counters.worker(WorkerWord::Hidden);
+        let taken = taken.saturating_sub(self.hidden.before);
+        let lost = self.hidden_let_in().saturating_sub(taken);
+        lost.max(self.hidden.lost)
+    }
+
+    fn read_drops(&mut self) {
         let mut drops = 0;
         for tap in &self.taps {
             if let Ok(statistics) = tap.socket.statistics() {
@@ -164,13 +241,11 @@ impl Taps {
             return;
         }
         // Nothing in between: what a tap is given after this reading goes uncounted.
-        self.read_statistics();
+        self.read_drops();
+        let hidden = self.hidden_lost() - self.hidden.lost;
         self.taps.clear();
-        let frames = self.counters.worker(WorkerWord::Frames);
-        // A worker that goes wrong may write anything.
-        let taken = frames.saturating_sub(self.frames_before);
-        let left = (self.packets.saturating_sub(self.drops)).saturating_sub(taken);
-        self.counters.add(WorkerWord::Lost, left);
+        let left = (self.packets.saturating_sub(self.drops)).saturating_sub(self.taken());
+        self.counters.add(WorkerWord::Lost, left + hidden);
     }
 }
 

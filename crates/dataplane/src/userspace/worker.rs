@@ -158,12 +158,24 @@ struct ActiveTable {
     has_limits: bool,
 }
 
+/// A packet to execute the table for.
+struct Packet {
+    /// Its frame, so many behind the head.
+    frame: u32,
+    place: Place,
+    meta: Meta,
+    vnet: VnetHeader,
+    /// Bytes of the packet of which only the beginning is there.
+    cut_of: Option<usize>,
+}
+
 /// What a batch came to, beside what its rules count.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     received: u64,
     matched: u64,
     lost: u64,
+    hidden: u64,
 }
 
 impl Worker {
@@ -224,30 +236,44 @@ impl Worker {
         let mut frames = 0;
         let mut tally = Tally::default();
         while (frames as usize) < BATCH {
-            match tap.arrival(frames, &mut self.large) {
-                Arrival::Packet(place, meta, vnet) => {
-                    let context = Context {
-                        source: Source {
-                            tap,
-                            large: &self.large,
-                        },
-                        routes: &self.table.routes,
-                        counters,
-                        limits,
-                        budget: self.table.budget.as_ref(),
-                        now_ns,
-                    };
-                    self.table.execute(
-                        &mut self.sender,
-                        context,
-                        (frames, place, meta, vnet),
-                        (&mut self.fragments, &mut self.watches, &mut self.samples),
-                        &mut tally,
-                    );
-                }
-                Arrival::Lost => tally.lost += 1,
+            let packet = match tap.arrival(frames, &mut self.large) {
+                Arrival::Packet(place, meta, vnet) => Packet {
+                    frame: frames,
+                    place,
+                    meta,
+                    vnet,
+                    cut_of: None,
+                },
+                Arrival::Cut(place, meta, length) => Packet {
+                    frame: frames,
+                    place,
+                    meta,
+                    vnet: VnetHeader::default(),
+                    cut_of: Some(length),
+                },
                 Arrival::Full | Arrival::Nothing => break,
+            };
+            let context = Context {
+                source: Source {
+                    tap,
+                    large: &self.large,
+                },
+                routes: &self.table.routes,
+                counters,
+                limits,
+                budget: self.table.budget.as_ref(),
+                now_ns,
+            };
+            if packet.meta.gso.is_some() {
+                tally.hidden += tap.hidden(frames);
             }
+            self.table.execute(
+                &mut self.sender,
+                context,
+                packet,
+                (&mut self.fragments, &mut self.watches, &mut self.samples),
+                &mut tally,
+            );
             frames += 1;
         }
         if frames == 0 {
@@ -267,6 +293,8 @@ impl Worker {
         self.samples.tell(counters);
         tap.release(frames, &mut self.large);
         self.watches.tell(counters);
+        // Before the frames: who has seen all frames taken has seen all that lay in them.
+        self.shared.counters.add(WorkerWord::Hidden, tally.hidden);
         self.shared
             .counters
             .add(WorkerWord::Frames, u64::from(frames));
@@ -355,13 +383,13 @@ impl ActiveTable {
         &self,
         sender: &mut Sender,
         context: Context<'_>,
-        (frame, place, meta, vnet): (u32, Place, Meta, VnetHeader),
+        packet: Packet,
         (fragments, watches, samples): (&mut Memory, &mut Watches, &mut Samples),
         tally: &mut Tally,
     ) {
         let Source { tap, large } = context.source;
-        let bytes = tap.bytes(large, place);
-        let (datagram, found, several) = match parse(bytes, tap.link(), meta) {
+        let bytes = tap.bytes(large, packet.place);
+        let (mut datagram, found, several) = match parse(bytes, tap.link(), packet.meta) {
             Parsed::Udp(datagram) => (datagram, self.find(tap.interface, &datagram), false),
             Parsed::Fragment(fragment) => {
                 let attributed = self.attribute(&fragment, tap.interface, fragments);
@@ -376,6 +404,9 @@ impl ActiveTable {
                 return;
             }
         };
+        if let Some(length) = packet.cut_of {
+            datagram.present = length;
+        }
         let packets = u64::from(datagram.packets());
         tally.received += packets;
         let Some((index, route)) = found.and_then(|index| {
@@ -394,6 +425,9 @@ impl ActiveTable {
             Verdict::Dropped(DropReason::OwnSource)
         } else if several {
             Verdict::Dropped(DropReason::FragmentUnknown)
+        } else if packet.cut_of.is_some() {
+            tally.lost += packets;
+            Verdict::Dropped(DropReason::BufferExhausted)
         } else if route.is_over_limit(&datagram, context) {
             Verdict::Dropped(DropReason::RateLimited)
         } else {
@@ -405,16 +439,16 @@ impl ActiveTable {
         match verdict {
             Verdict::Forwarded | Verdict::Passed => {
                 if samples.is_due() {
-                    samples.pick(route.rule, tap.received_ns(frame));
+                    samples.pick(route.rule, tap.received_ns(packet.frame));
                 }
                 sender.stage(
                     &Matched {
                         route: index.0,
                         merge: route.merge && !(route.unicast && self.budget.is_some()),
-                        place,
+                        place: packet.place,
                         bytes,
                         datagram: &datagram,
-                        vnet,
+                        vnet: packet.vnet,
                     },
                     context,
                 );

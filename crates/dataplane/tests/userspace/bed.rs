@@ -136,7 +136,12 @@ impl Bed {
 
     /// Stops the workers, lets `act` send, and lets them go on: what it sent waits together.
     pub(crate) fn while_workers_sleep(&mut self, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.wait_for("all workers run", |counters| {
+            counters.workers.iter().all(|worker| worker.pid > 0)
+        })?;
         let workers = self.counters()?.workers;
+        // To signal process 0 is to signal oneself.
+        anyhow::ensure!(workers.iter().all(|worker| worker.pid > 0), "a worker died");
         let signal = |signal| {
             let all = workers.iter();
             all.clone()
@@ -152,6 +157,15 @@ impl Bed {
         })?;
         let acted = act();
         signal(Signal::SIGCONT)?;
+        let received = |counters: &Counters| -> u64 {
+            counters.workers.iter().map(|worker| worker.received).sum()
+        };
+        let before: u64 = workers.iter().map(|worker| worker.received).sum();
+        // Who looked after them now might find that they hang.
+        lab::wait::until("the workers go on", || {
+            let counters = self.with(|dataplane| Ok(dataplane.counters()?));
+            counters.is_ok_and(|counters| received(&counters) > before)
+        })?;
         acted
     }
 

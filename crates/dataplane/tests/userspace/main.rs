@@ -6,6 +6,7 @@ mod bed;
 mod death;
 mod fan_out;
 mod load;
+mod overload;
 mod relay;
 mod shadow;
 mod sizes;

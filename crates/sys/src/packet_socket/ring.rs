@@ -73,6 +73,8 @@ pub struct Frame<'a> {
     pub vnet: VnetHeader,
     /// The packet's bytes, link header first, as many as fit.
     pub bytes: &'a [u8],
+    /// Bytes of the whole packet.
+    pub length: usize,
     /// A VLAN tag was taken off.
     pub vlan: bool,
     /// The frame is too small: the packet waits in the socket's queue.
@@ -151,7 +153,7 @@ impl Ring {
 fn decode_frame(frame: &[u8], status: u32) -> Frame<'_> {
     // struct tpacket2_hdr: status, len, snaplen (32 bit each), mac, net (16 bit each).
     let word = |at: usize| frame.get(at..).and_then(|rest| rest.first_chunk::<4>());
-    let length = word(4).map_or(0, |b| u32::from_ne_bytes(*b));
+    let length = word(4).map_or(0, |b| u32::from_ne_bytes(*b) as usize);
     let snapped = word(8).map_or(0, |b| u32::from_ne_bytes(*b));
     let offset = word(12).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]));
     let start = usize::from(offset);
@@ -164,9 +166,10 @@ fn decode_frame(frame: &[u8], status: u32) -> Frame<'_> {
     Frame {
         vnet: vnet.map_or_else(VnetHeader::default, |bytes| VnetHeader::decode(*bytes)),
         bytes,
+        length,
         vlan: status & libc::TP_STATUS_VLAN_VALID != 0,
         queued: status & libc::TP_STATUS_COPY != 0,
-        truncated: bytes.len() < length as usize,
+        truncated: bytes.len() < length,
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::ring::{RING_BLOCK, RingSize};
 use super::{PacketSocket, check, link_address};
@@ -137,6 +137,16 @@ impl PacketSocket {
         };
         // The kernel copies the program and does not write to it.
         self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Replaces the filter by a loaded BPF program (`BPF_PROG_TYPE_SOCKET_FILTER`), which returns what
+    /// a filter does.
+    ///
+    /// # Errors
+    /// `EINVAL` for a program of another kind.
+    pub fn attach_program(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let program = program.as_raw_fd();
+        self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program)
     }
 
     /// Reads and resets the kernel's counts.

@@ -1,0 +1,201 @@
+//! A filter for a packet socket that also counts, for what no count of the kernel's shows: how many
+//! datagrams lie in the super-packets that it lets in. A full receive ring drops a super-packet as
+//! one packet.
+//!
+//! The filter itself is classic BPF, which needs no privilege; where BPF is allowed, it is
+//! translated one by one, with the counting behind its acceptance.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use aya_obj::generated::{
+    BPF_F_MMAPABLE, BPF_PSEUDO_MAP_VALUE, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type,
+};
+use libc::sock_filter;
+
+use crate::Error;
+use crate::mapped::Mapped;
+use crate::syscall::{attr, bpf, new_descriptor};
+
+const NAME: &str = "tap_hidden";
+
+const RETURN: u16 = 0x06;
+const LOAD_WORD: u16 = 0x20;
+const LOAD_BYTE: u16 = 0x30;
+const AND: u16 = 0x54;
+const JUMP_EQUAL: u16 = 0x15;
+
+/// Offsets in `struct __sk_buff`.
+const LENGTH: i16 = 0;
+const GSO_SIZE: i16 = 176;
+/// What an accepting filter returns: more than any packet has.
+const WHOLE: i32 = 0x4_0000;
+const UDP_HEADER: i32 = 8;
+const IPV6_HEADER: i32 = 40;
+
+/// Counts the datagrams of super-packets beyond the first of each.
+#[derive(Debug)]
+pub struct HiddenDatagrams {
+    map: OwnedFd,
+    count: Mapped<u64>,
+}
+
+impl HiddenDatagrams {
+    /// Makes a counter at 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MapOperation`]; `EPERM` where BPF is not allowed.
+    pub fn new() -> Result<Self, Error> {
+        let mut attr = attr();
+        attr.__bindgen_anon_1.map_type = bpf_map_type::BPF_MAP_TYPE_ARRAY as u32;
+        attr.__bindgen_anon_1.key_size = 4;
+        attr.__bindgen_anon_1.value_size = 8;
+        attr.__bindgen_anon_1.max_entries = 1;
+        attr.__bindgen_anon_1.map_flags = BPF_F_MMAPABLE;
+        // SAFETY: BPF_MAP_CREATE takes no pointers but the name, which is in `attr`.
+        let map = unsafe { bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr) }.map(new_descriptor);
+        let map = map.map_err(|error| Error::MapOperation {
+            name: NAME,
+            operation: "create",
+            error,
+        })?;
+        let count = Mapped::new(NAME, map.as_fd(), 1)?;
+        Ok(Self { map, count })
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn read(&self) -> u64 {
+        self.count.read(0)
+    }
+
+    /// Makes a program of a classic filter of loads, `and`, `jump if equal` and returns of nothing or
+    /// everything, for packets whose IP header starts at `ip_offset`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for another instruction, else the kernel's.
+    pub fn program(&self, filter: &[sock_filter], ip_offset: u32) -> io::Result<OwnedFd> {
+        let program = self.translate(filter, ip_offset as i32)?;
+        let mut attr = attr();
+        attr.__bindgen_anon_3.prog_type = bpf_prog_type::BPF_PROG_TYPE_SOCKET_FILTER as u32;
+        attr.__bindgen_anon_3.insns = program.as_ptr() as u64;
+        attr.__bindgen_anon_3.insn_cnt = program.len() as u32;
+        attr.__bindgen_anon_3.license = c"Dual MIT/GPL".as_ptr() as u64;
+        // SAFETY: `insns` points to `insn_cnt` instructions that live until the end of this function,
+        // `license` to a constant.
+        unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map(new_descriptor)
+    }
+
+    fn translate(&self, filter: &[sock_filter], ip_offset: i32) -> io::Result<Vec<bpf_insn>> {
+        let accept = filter.len();
+        let counting = self.counting(ip_offset);
+        let refuse = accept + counting.len();
+        // LD_ABS wants the context in r6, and leaves what it loads in r0.
+        let mut program = vec![instruction(0xbf, (6, 1), 0, 0)];
+        for (at, one) in filter.iter().enumerate() {
+            let to = |target: usize| (target - at - 1) as i16;
+            let constant = one.k as i32;
+            program.push(match (one.code, one.jt, one.jf, one.k) {
+                (LOAD_WORD | LOAD_BYTE, ..) => instruction(one.code as u8, (0, 0), 0, constant),
+                (AND, ..) => instruction(AND as u8, (0, 0), 0, constant),
+                // JMP32, for words with the highest bit set: equal, not equal.
+                (JUMP_EQUAL, jt, 0, _) => instruction(0x16, (0, 0), jt.into(), constant),
+                (JUMP_EQUAL, 0, jf, _) => instruction(0x56, (0, 0), jf.into(), constant),
+                (RETURN, _, _, 0) => instruction(0x05, (0, 0), to(refuse), 0),
+                (RETURN, ..) => instruction(0x05, (0, 0), to(accept), 0),
+                _ => return Err(io::ErrorKind::InvalidInput.into()),
+            });
+        }
+        program.extend(counting);
+        program.push(instruction(0xb7, (0, 0), 0, 0));
+        program.push(instruction(0x95, (0, 0), 0, 0));
+        Ok(program)
+    }
+
+    /// Adds `(payload - 1) / gso_size` of a super-packet and accepts.
+    fn counting(&self, ip_offset: i32) -> Vec<bpf_insn> {
+        let map = self.map.as_raw_fd();
+        vec![
+            // r7 = gso_size; not a super-packet: accept
+            instruction(0x61, (7, 6), GSO_SIZE, 0),
+            instruction(0x15, (7, 0), 18, 0),
+            // r0 = bytes of the headers
+            instruction(LOAD_BYTE as u8, (0, 0), 0, ip_offset),
+            instruction(0xbf, (1, 0), 0, 0),
+            instruction(0x77, (1, 0), 0, 4),
+            instruction(0x55, (1, 0), 4, 4),
+            instruction(0x57, (0, 0), 0, 0xf),
+            instruction(0x67, (0, 0), 0, 2),
+            instruction(0x07, (0, 0), 0, UDP_HEADER),
+            instruction(0x05, (0, 0), 1, 0),
+            instruction(0xb7, (0, 0), 0, IPV6_HEADER + UDP_HEADER),
+            instruction(0x07, (0, 0), 0, ip_offset),
+            // r1 = bytes of the payload but one; none: accept
+            instruction(0x61, (1, 6), LENGTH, 0),
+            instruction(0x1f, (1, 0), 0, 0),
+            instruction(0xc5, (1, 0), 5, 1),
+            instruction(0x07, (1, 0), 0, -1),
+            instruction(0x3f, (1, 7), 0, 0),
+            // r2 = the counter
+            instruction(0x18, (2, BPF_PSEUDO_MAP_VALUE as u8), 0, map),
+            instruction(0, (0, 0), 0, 0),
+            // lock *r2 += r1
+            instruction(0xdb, (2, 1), 0, 0),
+            // accept
+            instruction(0xb7, (0, 0), 0, WHOLE),
+            instruction(0x95, (0, 0), 0, 0),
+        ]
+    }
+}
+
+fn instruction(code: u8, (to, from): (u8, u8), off: i16, imm: i32) -> bpf_insn {
+    bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(to, from),
+        off,
+        imm,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn classic(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
+        sock_filter { code, jt, jf, k }
+    }
+
+    #[test]
+    fn a_filter_of_all_instructions_loads() {
+        if crate::probe::probe().is_err() {
+            eprintln!("skipped: needs BPF");
+            return;
+        }
+        let filter = [
+            classic(LOAD_BYTE, 0, 0, 23),
+            classic(JUMP_EQUAL, 1, 0, 17),
+            classic(RETURN, 0, 0, 0),
+            classic(LOAD_WORD, 0, 0, 30),
+            classic(AND, 0, 0, 0xf000_0000),
+            classic(JUMP_EQUAL, 0, 1, 0xe000_0000),
+            classic(RETURN, 0, 0, WHOLE as u32),
+            classic(RETURN, 0, 0, 0),
+        ];
+        let counter = HiddenDatagrams::new().unwrap();
+        counter.program(&filter, 14).unwrap();
+        assert_eq!(counter.read(), 0);
+    }
+
+    #[test]
+    fn an_unknown_instruction_is_refused() {
+        let Ok(counter) = HiddenDatagrams::new() else {
+            eprintln!("skipped: needs BPF");
+            return;
+        };
+        let refused = counter.program(&[classic(0x80, 0, 0, 0)], 14);
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}
