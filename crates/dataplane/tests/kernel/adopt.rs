@@ -4,8 +4,11 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use dataplane::counters::HealthCounters;
 use dataplane::{Capacity, Close};
 use lab::link;
+use model::health::Inspect;
+use model::table::{Path, Route};
 
 use crate::bed::{Bed, route, table};
 
@@ -49,6 +52,42 @@ fn forwards_and_counts_while_no_process_runs_and_is_adopted() {
     sink.expect_nothing(SILENCE).unwrap();
     sender.send_numbered(IN.into(), 5002, 10, 100).unwrap();
     sink.expect(10, PATIENCE).unwrap();
+}
+
+#[test]
+fn what_was_found_in_a_rules_packets_outlives_its_route_and_the_process() {
+    let bed = Bed::new();
+    let sender = bed.sender();
+    let sink = bed.sink(OUT, 6001);
+    let watched = || Route {
+        inspect: Some(Inspect::default()),
+        ..route("cam1", vec![bed.output(0, OUT, 6001)])
+    };
+    let old = table([(bed.key(IN, 5001), watched())]);
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &old);
+    // None of them is of the form looked for.
+    sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    bed.sync(&mut dataplane, &table([]));
+    drop(dataplane);
+
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &old);
+    sender.send_numbered(IN.into(), 5001, 5, 100).unwrap();
+    sink.expect(5, PATIENCE).unwrap();
+    let counters = dataplane.counters().unwrap();
+    assert_eq!(counters.rules["cam1"].received.packets, 15);
+    assert_eq!(counters.rules["cam1"].health.unrecognised, 15);
+    assert!(counters.rules["cam1"].residence[&Path::Kernel].samples() > 0);
+
+    // A rule of the name that comes after it has been taken out begins anew.
+    bed.sync(&mut dataplane, &table([]));
+    dataplane.forget(["cam1"]);
+    bed.sync(&mut dataplane, &old);
+    let counters = dataplane.counters().unwrap();
+    assert_eq!(counters.rules["cam1"].health, HealthCounters::default());
+    assert_eq!(counters.rules["cam1"].residence, [].into());
 }
 
 #[test]
