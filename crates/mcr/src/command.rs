@@ -10,6 +10,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod export;
+pub(crate) mod form;
 pub(crate) mod keeper;
 pub(crate) mod list;
 pub(crate) mod log;

@@ -26,13 +26,6 @@ pub(crate) enum Form {
     Name,
 }
 
-impl Form {
-    /// `--json` stands for itself wherever it is.
-    pub(crate) const fn or_json(self, json: bool) -> Self {
-        if json { Self::Json } else { self }
-    }
-}
-
 /// Writes `text` and ends the line if it does not.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ use api::reply::{RuleStats, Stats};
 use comfy_table::Cell;
 use model::document::RuleDocument;
 
+use super::form::Output;
 use super::watch::Watch;
 use crate::cli::Global;
 use crate::control::Control;
@@ -20,22 +21,15 @@ use crate::render::{self, Form};
   mcr list -o name | xargs mcr remove       remove all of them
   mcr list --json | jq -r '.rules[].name'")]
 pub(crate) struct Args {
-    /// Form of the list
-    #[arg(
-        short = 'o',
-        long = "output",
-        value_name = "FORM",
-        value_enum,
-        default_value_t
-    )]
-    form: Form,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     watch: Watch,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
-    let form = args.form.or_json(global.json);
+    let form = args.output.form(global);
     args.watch.print(|| {
         let rules = control.rules()?;
         if form == Form::Json {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use api::reply::Stats;
 
+use super::form::Output;
 use super::watch::Watch;
 use crate::cli::Global;
 use crate::completion;
@@ -20,15 +21,8 @@ use crate::render::{self, Form};
 pub(crate) struct Args {
     #[command(flatten)]
     watch: Watch,
-    /// Form of the account
-    #[arg(
-        short = 'o',
-        long = "output",
-        value_name = "FORM",
-        value_enum,
-        default_value_t
-    )]
-    form: Form,
+    #[command(flatten)]
+    output: Output,
     /// Show only these rules
     #[arg(value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
@@ -36,7 +30,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
-    let form = args.form.or_json(global.json);
+    let form = args.output.form(global);
     let mut before = None;
     args.watch.print(|| {
         let mut stats = control.stats()?;

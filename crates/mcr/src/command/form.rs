@@ -1,0 +1,25 @@
+//! `-o`: the form of what is listed.
+
+use crate::cli::Global;
+use crate::render::Form;
+
+/// Which form.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Output {
+    /// Form of what is shown
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FORM",
+        value_enum,
+        default_value_t
+    )]
+    form: Form,
+}
+
+impl Output {
+    /// The form that is asked for: `--json` stands for itself wherever it is.
+    pub(crate) const fn form(self, global: &Global) -> Form {
+        if global.json { Form::Json } else { self.form }
+    }
+}
