@@ -43,6 +43,12 @@ impl Bed {
         self.daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
     }
 
+    /// Adds the rule `cam1` and watches its stream.
+    pub(crate) fn add_watched(&self, health: &str) {
+        let rule = ["add", INPUT, OUTPUT, "--name", "cam1", "--health", health];
+        self.daemon.mcr(&rule).unwrap();
+    }
+
     /// Sends to the rule's input until dropped.
     pub(crate) fn send(&self, pps: u32) -> Process {
         let mut command = self.chain.sender.command(lab::binary::mcr().unwrap());

@@ -3,7 +3,7 @@ use std::time::Duration;
 use api::reply::{RuleStats, State};
 use lab::{process, wait};
 
-use crate::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::Bed;
 
 #[test]
 fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
@@ -11,9 +11,7 @@ fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
         let Some(bed) = Bed::new(&[], &["--path", path]) else {
             return;
         };
-        let health = "silence=1s,content=rtp";
-        let add = ["add", INPUT, OUTPUT, "--name", "cam1", "--health", health];
-        bed.daemon.mcr(&add).unwrap();
+        bed.add_watched("silence=1s,content=rtp");
         let faults = [
             "--lose",
             "2",
@@ -78,16 +76,7 @@ fn continuity_errors_of_lost_packets_are_counted() {
     let Some(bed) = Bed::new(&[], &[]) else {
         return;
     };
-    let add = [
-        "add",
-        INPUT,
-        OUTPUT,
-        "--name",
-        "cam1",
-        "--health",
-        "content=ts",
-    ];
-    bed.daemon.mcr(&add).unwrap();
+    bed.add_watched("content=ts");
     send(&bed, "ts", &[]);
     let all = |rule: &RuleStats| rule.received.packets == 2000;
     bed.daemon.wait_for("cam1", "all have come", all).unwrap();

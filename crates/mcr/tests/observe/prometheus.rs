@@ -6,7 +6,7 @@ use lab::process::{self, Process};
 use lab::wait;
 use serde_json::Value;
 
-use crate::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::Bed;
 
 const TOOLS: [&str; 2] = ["prometheus", "curl"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];
@@ -19,16 +19,7 @@ fn prometheus_fires_the_alert_for_a_stream_that_was_killed() {
     let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
         return;
     };
-    let added = bed.daemon.mcr(&[
-        "add",
-        INPUT,
-        OUTPUT,
-        "--name",
-        "cam1",
-        "--health",
-        "silence=1s",
-    ]);
-    added.unwrap();
+    bed.add_watched("silence=1s");
     let stream = bed.send(500);
     let directory = tempfile::tempdir().unwrap();
     let _prometheus = start(&bed, directory.path());

@@ -5,7 +5,7 @@ use lab::process;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::Bed;
 
 const PROMISED: Duration = Duration::from_secs(2);
 /// On a busy machine a look may come late; that one stream of so many ends in time is enough.
@@ -20,16 +20,7 @@ fn rates_are_zero_two_seconds_after_a_stream_ends() {
         let Some(bed) = Bed::new(&["curl"], &listen) else {
             return;
         };
-        let add = [
-            "add",
-            INPUT,
-            OUTPUT,
-            "--name",
-            "cam1",
-            "--health",
-            "silence=1s",
-        ];
-        bed.daemon.mcr(&add).unwrap();
+        bed.add_watched("silence=1s");
         let mut took = Vec::new();
         for _ in 0..STREAMS {
             took.push(end_of_a_stream(&bed));
