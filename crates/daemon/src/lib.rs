@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod host;
 mod instance;
+mod journal;
 pub mod keeper;
 mod memberships;
 mod metrics;

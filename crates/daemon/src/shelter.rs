@@ -16,9 +16,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sys::membership::Membership;
+use sys::membership::{Change, Membership};
 
 use crate::engine::Heirlooms;
+use crate::journal::Journal;
 use crate::keeper::Keeper;
 use crate::memberships::Joined;
 use crate::notify;
@@ -39,10 +40,11 @@ pub(crate) struct Shelter {
     home: Home,
     command: Vec<OsString>,
     socket: PathBuf,
-    record: PathBuf,
+    record: Journal,
     keeper: Option<Keeper>,
     stored: BTreeSet<u32>,
-    revision: u64,
+    /// Up to where the memberships are held and recorded.
+    revision: Option<u64>,
     /// What the dataplane of an earlier run left, until it is asked for.
     inherited: Heirlooms,
     /// What the dataplane wants held, and the labels of what is held of it.
@@ -65,8 +67,22 @@ enum Home {
 struct Record(BTreeMap<u32, Vec<Claim>>);
 
 /// One membership: interface, group, source.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Claim(u32, IpAddr, Option<IpAddr>);
+
+/// A change of the record, a line of its journal: whether joined, socket, membership.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line(bool, u32, Claim);
+
+impl Record {
+    fn take(&mut self, Line(joined, number, claim): Line) {
+        let claims = self.0.entry(number).or_default();
+        match joined {
+            true => claims.push(claim),
+            false => claims.retain(|held| *held != claim),
+        }
+    }
+}
 
 impl Shelter {
     /// Takes back what an earlier run left, and makes sure that somebody holds what is joined.
@@ -81,10 +97,10 @@ impl Shelter {
             home,
             command: command.to_vec(),
             socket: directory.join("keeper.sock"),
-            record: directory.join("memberships.json"),
+            record: Journal::new(directory, "memberships"),
             keeper: None,
             stored: BTreeSet::new(),
-            revision: 0,
+            revision: None,
             inherited: Vec::new(),
             heirlooms: Vec::new(),
             held: BTreeSet::new(),
@@ -110,18 +126,24 @@ impl Shelter {
         if self.home == Home::Keeper && self.keeper.as_ref().is_none_or(Keeper::is_gone) {
             self.stored.clear();
             self.held.clear();
-            self.revision = 0;
+            self.revision = None;
             self.connect();
         }
         if let Err(error) = self.store_heirlooms() {
             tracing::warn!(%error, "the keeper does not hold the workers; trying again");
             self.keeper = None;
         }
-        if self.revision == joined.set().revision() {
+        let revision = joined.set().revision();
+        if self.revision == Some(revision) || self.revision.is_none() && revision == 0 {
             return;
         }
-        match self.store(joined) {
-            Ok(()) => self.revision = joined.set().revision(),
+        let before = self.revision.take();
+        let stored = match before.and_then(|before| joined.set().changes_since(before)) {
+            Some(changes) => self.follow(joined, changes),
+            None => self.store(joined),
+        };
+        match stored {
+            Ok(()) => self.revision = Some(revision),
             Err(error) => {
                 tracing::warn!(%error, "the keeper does not hold the memberships; trying again");
                 self.keeper = None;
@@ -184,7 +206,7 @@ impl Shelter {
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.quit();
         }
-        let _ = fs::remove_file(&self.record);
+        self.record.remove();
         let _ = fs::remove_file(&self.socket);
     }
 
@@ -232,9 +254,15 @@ impl Shelter {
     }
 
     fn read_record(&self) -> Record {
-        let text = fs::read(&self.record).ok();
-        let record = text.and_then(|text| serde_json::from_slice(&text).ok());
-        record.unwrap_or_default()
+        let Ok(Some(read)) = self.record.read() else {
+            return Record::default();
+        };
+        let mut record: Record = serde_json::from_slice(&read.snapshot).unwrap_or_default();
+        let lines = read.lines.iter().map(|line| serde_json::from_slice(line));
+        lines
+            .map_while(Result::ok)
+            .for_each(|line| record.take(line));
+        record
     }
 
     fn connect(&mut self) {
@@ -295,9 +323,36 @@ impl Shelter {
             self.let_go(&format!("{LABEL}{number}"))?;
             self.stored.remove(&number);
         }
-        let temporary = self.record.with_extension("json.new");
-        fs::write(&temporary, serde_json::to_vec(&record)?)?;
-        fs::rename(&temporary, &self.record)
+        self.record.replace(&serde_json::to_vec(&record)?)
+    }
+
+    /// Brings those who hold the sockets, and the record, up to a few changes.
+    fn follow<'a>(
+        &mut self,
+        joined: &Joined,
+        changes: impl Iterator<Item = &'a Change>,
+    ) -> io::Result<()> {
+        let mut lines = Vec::new();
+        for change in changes {
+            let number = change.number;
+            serde_json::to_writer(&mut lines, &Line::from(change))?;
+            lines.push(b'\n');
+            match joined.set().socket(number) {
+                Some(socket) if !self.stored.contains(&number) => {
+                    self.hold(&format!("{LABEL}{number}"), socket)?;
+                    self.stored.insert(number);
+                }
+                None if self.stored.contains(&number) => {
+                    self.let_go(&format!("{LABEL}{number}"))?;
+                    self.stored.remove(&number);
+                }
+                _ => {}
+            }
+        }
+        match self.record.append(&lines) {
+            true => Ok(()),
+            false => self.store(joined),
+        }
     }
 
     fn hold(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -328,6 +383,16 @@ fn number(label: &str) -> Option<u32> {
 impl From<&Membership> for Claim {
     fn from(membership: &Membership) -> Self {
         Self(membership.interface, membership.group, membership.source)
+    }
+}
+
+impl From<&Change> for Line {
+    fn from(change: &Change) -> Self {
+        Self(
+            change.joined,
+            change.number,
+            Claim::from(&change.membership),
+        )
     }
 }
 

@@ -227,7 +227,7 @@ impl Supervisor {
             statistics::log(&statistics::stats(&self.identity, &view, &counters, &pulse));
         }
         if hands_over || self.options.keep_forwarding {
-            block_in_place(|| self.write_down(Some(&self.configured)));
+            block_in_place(|| self.save(Some(&self.configured.clone())));
             self.shelter_all().await;
             let how = match self.shelter.holds_workers() {
                 true => Close::HandOver,

@@ -294,7 +294,7 @@ impl RuleSetDiff {
 #[must_use]
 pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
     let mut diff = RuleSetDiff::default();
-    let (from_old, from_new) = old.without_ends_shared_with(new);
+    let (_, from_old, from_new) = old.without_ends_shared_with(new);
     for rule in from_new {
         match old.get(&rule.name) {
             None => diff.added.push(rule.name.clone()),
@@ -308,19 +308,27 @@ pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
 }
 
 impl RuleSet {
-    /// The rules of this set and of `other` that lie between those that both begin with and those
-    /// that both end with. Rules are told apart by where they lie in memory, so rules in between
+    /// The rules of this set and of `other` that lie between those that both begin with, which are
+    /// counted, and those that both end with. Rules are told apart by where they lie in memory, so rules in between
     /// may still be the same.
-    fn without_ends_shared_with<'a>(
+    fn without_ends_shared_with<'a, 'b>(
         &'a self,
-        other: &'a Self,
-    ) -> (&'a [Arc<Rule>], &'a [Arc<Rule>]) {
+        other: &'b Self,
+    ) -> (usize, &'a [Arc<Rule>], &'b [Arc<Rule>]) {
         let same = |(a, b): &(&Arc<Rule>, &Arc<Rule>)| Arc::ptr_eq(a, b);
         let (a, b) = (&self.rules, &other.rules);
         let start = a.iter().zip(b).take_while(same).count();
         let (a, b) = (&a[start..], &b[start..]);
         let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
-        (&a[..a.len() - end], &b[..b.len() - end])
+        (start, &a[..a.len() - end], &b[..b.len() - end])
+    }
+
+    /// How this set differs from `old`: the place from which on, how many rules of `old` are not here
+    /// any more, and which are here instead. Rules in between that stay may be among both.
+    #[must_use]
+    pub fn difference_to<'a>(&'a self, old: &Self) -> (usize, usize, &'a [Arc<Rule>]) {
+        let (start, from_old, from_new) = old.without_ends_shared_with(self);
+        (start, from_old.len(), from_new)
     }
 
     /// For each rule the position it has in `old`, if that has the very same rule.

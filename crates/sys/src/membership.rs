@@ -10,7 +10,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -47,6 +47,9 @@ pub enum Error {
     Adopt(#[source] io::Error),
 }
 
+/// How many changes of a set can be asked for one by one.
+const RECENT: usize = 1024;
+
 /// The memberships this process holds.
 #[derive(Debug, Default)]
 pub struct Memberships {
@@ -54,6 +57,19 @@ pub struct Memberships {
     held: BTreeMap<Membership, u32>,
     next: u32,
     revision: u64,
+    /// The changes that led to the last revisions.
+    recent: VecDeque<Change>,
+}
+
+/// A membership that came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Number of the socket.
+    pub number: u32,
+    /// The membership.
+    pub membership: Membership,
+    /// Whether it came.
+    pub joined: bool,
 }
 
 /// One socket of the set, for whoever keeps it beyond this process.
@@ -88,6 +104,7 @@ impl Memberships {
         let mut socket = Socket::adopt(socket).map_err(Error::Adopt)?;
         self.next = self.next.max(number);
         self.revision += 1;
+        self.recent.clear();
         for claim in claims {
             if !self.held.contains_key(&claim) && socket.confirm(claim) {
                 self.held.insert(claim, number);
@@ -112,8 +129,9 @@ impl Memberships {
                 continue;
             }
             if socket.join(membership).map_err(refused)? == Room::Found {
-                self.revision += 1;
-                self.held.insert(membership, *number);
+                let number = *number;
+                self.held.insert(membership, number);
+                self.note(number, membership, true);
                 return Ok(());
             }
         }
@@ -122,9 +140,9 @@ impl Memberships {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOBUFS)));
         }
         self.next += 1;
-        self.revision += 1;
         self.sockets.insert(self.next, socket);
         self.held.insert(membership, self.next);
+        self.note(self.next, membership, true);
         Ok(())
     }
 
@@ -133,7 +151,7 @@ impl Memberships {
         let Some(number) = self.held.remove(&membership) else {
             return;
         };
-        self.revision += 1;
+        self.note(number, membership, false);
         if let Some(socket) = self.sockets.get_mut(&number) {
             socket.leave(membership);
             if socket.is_empty() {
@@ -198,10 +216,36 @@ impl Memberships {
         })
     }
 
+    /// The socket of that number, if something is joined through it.
+    #[must_use]
+    pub fn socket(&self, number: u32) -> Option<BorrowedFd<'_>> {
+        self.sockets.get(&number).map(Socket::as_fd)
+    }
+
     /// Grows with every membership that comes or goes.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// What came and went since `revision`, oldest first; `None` where that is too long ago.
+    #[must_use]
+    pub fn changes_since(&self, revision: u64) -> Option<impl Iterator<Item = &Change>> {
+        let missed = usize::try_from(self.revision.checked_sub(revision)?).ok()?;
+        let known = self.recent.len().checked_sub(missed)?;
+        Some(self.recent.iter().skip(known))
+    }
+
+    fn note(&mut self, number: u32, membership: Membership, joined: bool) {
+        self.revision += 1;
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Change {
+            number,
+            membership,
+            joined,
+        });
     }
 }
 

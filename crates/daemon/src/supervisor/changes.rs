@@ -1,6 +1,7 @@
 //! Changes of rules and of the host, carried out whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 
 use api::reply::Change;
@@ -101,6 +102,7 @@ impl Supervisor {
     /// Everything that follows once the dataplane has the table.
     pub(super) fn finish(&mut self, step: Step, came_back: &[Ifindex]) {
         let before = self.core.generation();
+        let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
         let complete = !self.joined.is_incomplete();
         let leaves = step.leaves().filter(|_| complete).cloned();
         let kept = self.core.accept(step);
@@ -120,7 +122,9 @@ impl Supervisor {
             let judged = offload::judge(&self.core.settings().interface, host, table);
             merging = self.offload.settle(&judged);
             if self.core.generation() != before {
-                self.save();
+                let now = (&**self.core.rules(), &**self.core.settings());
+                let generation = self.core.generation();
+                report(self.store.save_change(generation, (&rules, &settings), now));
             }
         });
         let same = complete && !self.joined.is_incomplete() && merging == self.merging;
@@ -129,21 +133,14 @@ impl Supervisor {
         self.publish(kept.as_deref());
     }
 
-    /// Writes the running rules down.
-    pub(super) fn save(&self) {
-        self.write_down(None);
-    }
-
-    /// Writes the running rules down, for a daemon that hands over with what was configured.
-    pub(super) fn write_down(&self, configured: Option<&Config>) {
+    /// Writes all that runs down; for a daemon that hands over with what was configured.
+    pub(super) fn save(&mut self, configured: Option<&Config>) {
         let (rules, settings) = (self.core.rules(), self.core.settings());
         let mut running = Running::new(self.core.generation(), rules, settings);
         if let Some(configured) = configured {
             running.note(configured);
         }
-        if let Err(error) = self.store.save(&running) {
-            tracing::error!(%error, "cannot write the running rules; a crash would lose this change");
-        }
+        report(self.store.save(&running));
     }
 
     /// Shows everybody what is; rules that are `kept` do as they did at the place before.
@@ -170,6 +167,12 @@ impl Supervisor {
         };
         self.events.tell_all(events::between(&before, &view));
         self.view.send_replace(Arc::new(view));
+    }
+}
+
+fn report(saved: io::Result<()>) {
+    if let Err(error) = saved {
+        tracing::error!(%error, "cannot write the running rules; a crash would lose this change");
     }
 }
 

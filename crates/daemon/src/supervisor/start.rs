@@ -147,7 +147,7 @@ impl Supervisor {
         self.workers_that_came_back().await;
         self.engine.sync(table).await?;
         self.finish(step, &[]);
-        block_in_place(|| self.save());
+        block_in_place(|| self.save(None));
         Ok(())
     }
 }

@@ -78,7 +78,7 @@ impl Indexed {
 
     /// Makes `rules` the set; only what differs is indexed anew.
     pub fn accept(&mut self, rules: Arc<RuleSet>) {
-        let (old, new) = self.rules.without_ends_shared_with(&rules);
+        let (_, old, new) = self.rules.without_ends_shared_with(&rules);
         let new_at: HashSet<*const Rule> = new.iter().map(Arc::as_ptr).collect();
         let gone: Vec<Arc<Rule>> = old
             .iter()

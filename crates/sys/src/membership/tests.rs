@@ -106,6 +106,51 @@ fn joins_500_groups_with_the_default_limits() {
 }
 
 #[test]
+fn tells_what_came_and_went_as_long_as_it_remembers() {
+    let Some(namespace) = namespace() else { return };
+    let told = namespace.run(|| {
+        let mut memberships = Memberships::new();
+        let since = |memberships: &Memberships, revision| {
+            let changes = memberships.changes_since(revision)?;
+            Some(changes.copied().collect::<Vec<_>>())
+        };
+        assert_eq!(since(&memberships, 0), Some(Vec::new()));
+        memberships.join(any(group(1))).unwrap();
+        memberships.join(any(group(1))).unwrap();
+        memberships.leave(any(group(1)));
+        let change = |joined| Change {
+            number: 1,
+            membership: any(group(1)),
+            joined,
+        };
+        assert_eq!(
+            since(&memberships, 0),
+            Some(vec![change(true), change(false)])
+        );
+        assert_eq!(since(&memberships, 1), Some(vec![change(false)]));
+        assert_eq!(since(&memberships, 3), None);
+        let before = memberships.revision();
+        for _ in 0..RECENT / 2 {
+            memberships.join(any(group(1))).unwrap();
+            memberships.leave(any(group(1)));
+        }
+        assert_eq!(
+            since(&memberships, before).map(|all| all.len()),
+            Some(RECENT)
+        );
+        memberships.join(any(group(1))).unwrap();
+        assert_eq!(since(&memberships, before), None);
+        // Of what came with a socket nothing was noted.
+        let before = memberships.revision();
+        let socket = memberships.socket(memberships.next).unwrap();
+        let duplicate = socket.try_clone_to_owned().unwrap();
+        memberships.adopt(9999, duplicate, []).unwrap();
+        assert_eq!(since(&memberships, before), None);
+    });
+    told.unwrap();
+}
+
+#[test]
 fn joins_more_sources_than_one_socket_takes() {
     let Some(namespace) = namespace() else { return };
     let joined = namespace.run(|| {

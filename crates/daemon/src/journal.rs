@@ -1,0 +1,185 @@
+//! What is remembered on disk and changes often by a little: a snapshot, and a journal of the changes
+//! since, so that a change costs what it says and not what all of it says.
+//!
+//! The journal begins with a digest of the snapshot it continues. A process killed between a new
+//! snapshot and its journal leaves the new one with the old journal, which is then not read; one
+//! killed while it appends leaves a last line without an end, which is not read either.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// How long a journal may grow behind a snapshot that is shorter, in bytes.
+const ROOM: usize = 64 * 1024;
+
+/// A snapshot and its journal: `NAME.json` and `NAME.log`.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    snapshot: PathBuf,
+    journal: PathBuf,
+    /// The journal of the snapshot that this process wrote last, and the room left in it.
+    open: Option<(File, usize)>,
+}
+
+/// What is on disk.
+#[derive(Debug)]
+pub(crate) struct Remembered {
+    pub(crate) snapshot: Vec<u8>,
+    /// What was added since, line by line.
+    pub(crate) lines: Vec<Vec<u8>>,
+}
+
+impl Journal {
+    pub(crate) fn new(directory: &Path, name: &str) -> Self {
+        Self {
+            snapshot: directory.join(format!("{name}.json")),
+            journal: directory.join(format!("{name}.log")),
+            open: None,
+        }
+    }
+
+    /// Where the snapshot is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.snapshot
+    }
+
+    /// What was remembered, if anything was.
+    pub(crate) fn read(&self) -> io::Result<Option<Remembered>> {
+        let snapshot = match fs::read(&self.snapshot) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        };
+        let journal = fs::read(&self.journal).unwrap_or_default();
+        let mut lines = journal.split_inclusive(|byte| *byte == b'\n');
+        let continues = lines.next() == Some(&head(&snapshot));
+        let lines = lines.filter(|_| continues);
+        let lines = lines.filter_map(|line| line.strip_suffix(b"\n"));
+        let lines = lines.map(<[u8]>::to_vec).collect();
+        Ok(Some(Remembered { snapshot, lines }))
+    }
+
+    /// Remembers `snapshot` and nothing else, in one step.
+    pub(crate) fn replace(&mut self, snapshot: &[u8]) -> io::Result<()> {
+        self.open = None;
+        let temporary = self.snapshot.with_extension("json.new");
+        fs::write(&temporary, snapshot)?;
+        fs::rename(&temporary, &self.snapshot)?;
+        self.open = self.begin(snapshot).ok();
+        Ok(())
+    }
+
+    /// Adds whole lines in one step; says whether it could. If not, the next thing has to be a
+    /// snapshot: the journal is as long as it may be, or cannot be written.
+    #[must_use]
+    pub(crate) fn append(&mut self, lines: &[u8]) -> bool {
+        let Some((mut file, room)) = self.open.take() else {
+            return false;
+        };
+        // What may stand in the file after a failure is the start of a line.
+        let Some(room) = room.checked_sub(lines.len()) else {
+            return false;
+        };
+        if file.write_all(lines).is_err() {
+            return false;
+        }
+        self.open = Some((file, room));
+        true
+    }
+
+    /// Forgets everything.
+    pub(crate) fn remove(&mut self) {
+        self.open = None;
+        let _ = fs::remove_file(&self.snapshot);
+        let _ = fs::remove_file(self.snapshot.with_extension("json.new"));
+        let _ = fs::remove_file(&self.journal);
+    }
+
+    fn begin(&self, snapshot: &[u8]) -> io::Result<(File, usize)> {
+        let mut file = File::create(&self.journal)?;
+        file.write_all(&head(snapshot))?;
+        Ok((file, snapshot.len().max(ROOM)))
+    }
+}
+
+/// The first line of a snapshot's journal: its length and its FNV-1a hash.
+fn head(snapshot: &[u8]) -> Vec<u8> {
+    let hash = snapshot.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    format!("{}-{hash:016x}\n", snapshot.len()).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(journal: &Journal) -> Option<(String, Vec<String>)> {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let read = journal.read().unwrap()?;
+        let lines = read.lines.into_iter().map(text);
+        Some((text(read.snapshot), lines.collect()))
+    }
+
+    #[test]
+    fn remembers_a_snapshot_and_what_came_after_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(directory.path(), "a");
+        assert_eq!(texts(&journal), None);
+        assert!(!journal.append(b"nothing to continue\n"));
+        journal.replace(b"first").unwrap();
+        assert!(journal.append(b"one\ntwo\n") && journal.append(b"three\n"));
+        let expected = ["one", "two", "three"].map(str::to_owned).to_vec();
+        assert_eq!(texts(&journal), Some(("first".to_owned(), expected)));
+        journal.replace(b"second").unwrap();
+        assert_eq!(texts(&journal), Some(("second".to_owned(), Vec::new())));
+        journal.remove();
+        assert_eq!(texts(&journal), None);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn reads_whole_lines_wherever_the_journal_was_cut() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(directory.path(), "a");
+        journal.replace(b"first").unwrap();
+        assert!(journal.append(b"one\ntwo\n"));
+        let whole = fs::read(&journal.journal).unwrap();
+        for length in 0..whole.len() {
+            fs::write(&journal.journal, &whole[..length]).unwrap();
+            let (snapshot, lines) = texts(&journal).unwrap();
+            assert_eq!(snapshot, "first");
+            let ends = whole[..length].iter().filter(|byte| **byte == b'\n');
+            let expected = ["one", "two"].into_iter();
+            let expected: Vec<_> = expected.take(ends.count().saturating_sub(1)).collect();
+            assert_eq!(lines, expected, "cut after {length} bytes");
+        }
+    }
+
+    #[test]
+    fn leaves_the_journal_of_another_snapshot_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(directory.path(), "a");
+        journal.replace(b"first").unwrap();
+        assert!(journal.append(b"one\n"));
+        // As a process leaves it that is killed behind the new snapshot.
+        fs::write(&journal.snapshot, "second").unwrap();
+        assert_eq!(texts(&journal), Some(("second".to_owned(), Vec::new())));
+    }
+
+    #[test]
+    fn asks_for_a_snapshot_once_the_journal_is_as_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(directory.path(), "a");
+        journal.replace(b"first").unwrap();
+        let line = [b'x'; 1024];
+        let fits = (0..100).take_while(|_| journal.append(&line)).count();
+        assert_eq!(fits, ROOM / line.len());
+        assert!(
+            !journal.append(b"short\n"),
+            "a line may be missing before it"
+        );
+        journal.replace(&[b'y'; 3 * ROOM]).unwrap();
+        let fits = (0..1000).take_while(|_| journal.append(&line)).count();
+        assert_eq!(fits, 3 * ROOM / line.len());
+    }
+}
