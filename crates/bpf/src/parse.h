@@ -37,6 +37,7 @@ struct packet {
 	__u32 udp_length;
 	__u32 segments;
 	__u32 payload;		/* UDP payload bytes */
+	__u32 whole;		/* the UDP checksum's sum is over everything: all bits of 16, or none */
 	__u8 mac[12];
 };
 

@@ -98,6 +98,8 @@ static __always_inline bool delivers_locally(struct fanout *f)
 
 static __always_inline int replicate(struct fanout *f)
 {
+	if (unlikely(!learn_checksum(f->skb, &f->p)))
+		return TC_ACT_SHOT;
 	if (unlikely(delivers_locally(f))) {
 		bpf_loop(f->m.count, clone_to, f, 0);
 		restore(f->skb, &f->p);

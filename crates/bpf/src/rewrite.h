@@ -9,7 +9,6 @@
 #include "parse.h"
 
 #define UDP_CHECK_OFFSET 6
-#define PORTS_UNCHANGED 0x1fffe	/* ~a + a + ~b + b */
 #ifndef BPF_F_IPV6
 #define BPF_F_IPV6 (1ull << 7)
 #endif
@@ -89,10 +88,39 @@ static __always_inline __u32 write_ports(struct udphdr *udp, const struct header
 	return change;
 }
 
-/* The UDP checksum goes through the kernel's helper, which alone knows whether the packet carries a
- * complete or a partial one: addresses are in the pseudo-header, ports are not. Zero means none and
- * stays.
+/* The UDP header's checksum after changes of addresses, which are in the pseudo-header, and of ports,
+ * which are not. It is the complement of the whole sum, or the sum of the pseudo-header alone, to
+ * which somebody else adds the rest. Without branches, which would multiply the verifier's work.
  */
+static __always_inline __u16 changed(__u16 check, __u16 whole, __u64 addresses, __u32 ports)
+{
+	__u32 sum = whole ^ fold((__u16)(check ^ whole) + addresses + (ports & whole * 0x10001u));
+
+	return sum | (sum - 1) >> 16;	/* not 0, which means none */
+}
+
+/* Finds out which of both it is. Only the kernel's helper knows, so it adds 1 as if to an address: a
+ * partial checksum grows, a whole one shrinks. All is put back, a device's sum over the packet too.
+ * The helper costs as much as all else of a rewriting, so it is called once, not for each copy.
+ */
+static __always_inline bool learn_checksum(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 l4 = p->l4 & L4_MASK, part = fold((__u64)p->udp_check + 1);
+	struct udphdr *udp;
+
+	if (p->part == PART_LATER || p->udp_check == 0)
+		return true;
+	bpf_l4_csum_replace(skb, l4 + UDP_CHECK_OFFSET, 0, 1,
+			    BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0);
+	bpf_csum_update(skb, 1);
+	udp = (void *)(long)skb->data + l4;
+	if ((void *)(udp + 1) > (void *)(long)skb->data_end)
+		return false;
+	p->whole = (part - udp->check | udp->check - part) >> 16;
+	udp->check = p->udp_check;
+	return true;
+}
+
 static __always_inline bool write_ipv4(struct __sk_buff *skb, const struct packet *p,
 				       const struct header *h, const __u8 *mac, bool range)
 {
@@ -122,12 +150,11 @@ static __always_inline bool write_ipv4(struct __sk_buff *skb, const struct packe
 	if ((void *)(udp + 1) > end)
 		return false;
 	ports = write_ports(udp, h);
-	if (p->udp_check == 0)
+	if (p->udp_check == 0)	/* none, and stays so */
 		return true;
-	bpf_l4_csum_replace(skb, l4 + UDP_CHECK_OFFSET, 0, fold32(addresses),
-			    BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0);
-	if (ports != PORTS_UNCHANGED)
-		bpf_l4_csum_replace(skb, l4 + UDP_CHECK_OFFSET, 0, ports, BPF_F_MARK_MANGLED_0);
+	udp->check = changed(udp->check, p->whole, addresses, ports);
+	/* A device's sum over the packet follows: the header's checksum balances the addresses. */
+	bpf_csum_update(skb, ~fold32(addresses));
 	return true;
 }
 
@@ -173,18 +200,6 @@ static __always_inline void plan_ipv6(const struct packet *p, const struct outpu
 	}
 }
 
-/* IPv6 has no header checksum that would balance the UDP checksum's change, so a complete sum must
- * not follow it; kernels that know the flag refuse it never, older ones always (commit
- * ead7f9b8de65).
- */
-static __always_inline void add_to_check_ipv6(struct __sk_buff *skb, __u32 offset, __u32 change)
-{
-	__u64 flags = BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0;
-
-	if (bpf_l4_csum_replace(skb, offset, 0, change, flags | BPF_F_IPV6) == -22 /* EINVAL */)
-		bpf_l4_csum_replace(skb, offset, 0, change, flags);
-}
-
 static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packet *p,
 				       const struct header *h, const __u8 *mac, bool range)
 {
@@ -196,18 +211,18 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 
 	if ((void *)(ip + 1) > end)
 		return false;
-	for (int i = 0; i < 4; i++) {
-		addresses += (__u64)(__u32)~ip->saddr.s6_addr32[i] + h->source[i];
-		addresses += (__u64)(__u32)~ip->daddr.s6_addr32[i] + h->destination[i];
-		ip->saddr.s6_addr32[i] = h->source[i];
-		ip->daddr.s6_addr32[i] = h->destination[i];
-	}
 	if (mac)
 		__builtin_memcpy(data, mac, 12);
 	if (mac && range)	/* RFC 2464 section 7 */
 		*(__u32 *)(data + 2) = h->destination[3];
 	*(__u16 *)ip = h->class_word;
 	*(__u16 *)&ip->nexthdr = h->ttl_word;
+	for (int i = 0; i < 4; i++) {
+		addresses += (__u64)(__u32)~ip->saddr.s6_addr32[i] + h->source[i];
+		addresses += (__u64)(__u32)~ip->daddr.s6_addr32[i] + h->destination[i];
+		ip->saddr.s6_addr32[i] = h->source[i];
+		ip->daddr.s6_addr32[i] = h->destination[i];
+	}
 	if (p->part == PART_LATER) {	/* a device's sum over the packet must follow */
 		bpf_csum_update(skb, fold32(addresses));
 		return true;
@@ -215,9 +230,7 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 	if ((void *)(udp + 1) > end)
 		return false;
 	ports = write_ports(udp, h);
-	add_to_check_ipv6(skb, l4 + UDP_CHECK_OFFSET, fold32(addresses));
-	if (ports != PORTS_UNCHANGED)
-		bpf_l4_csum_replace(skb, l4 + UDP_CHECK_OFFSET, 0, ports, BPF_F_MARK_MANGLED_0);
+	udp->check = changed(udp->check, p->whole, addresses, ports);
 	return true;
 }
 
