@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dataplane::counters::{Counters, Flow};
+use dataplane::counters::{Counters, Flow, WorkerCounters};
 use dataplane::{Close, Dataplane, Support};
 use model::diff::TableDiff;
 use model::table::Table;
@@ -43,6 +43,7 @@ enum Command {
     Sync(Box<Table>, Reply<()>),
     Apply(Box<TableDiff>, Vec<String>, Reply<()>),
     Counters(Reply<Counters>),
+    Workers(Reply<Vec<WorkerCounters>>),
     Flows(String, Reply<Vec<Flow>>),
     Close(Close, Reply<()>),
 }
@@ -109,6 +110,11 @@ impl Engine {
         self.ask(Command::Counters).await
     }
 
+    /// Reads the counters of the workers alone.
+    pub(crate) async fn workers(&self) -> Result<Vec<WorkerCounters>, Error> {
+        self.ask(Command::Workers).await
+    }
+
     /// Reads the flows of a rule.
     pub(crate) async fn flows(&self, rule: String) -> Result<Vec<Flow>, Error> {
         self.ask(|reply| Command::Flows(rule, reply)).await
@@ -155,6 +161,9 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
             }
             Ok(Command::Counters(reply)) => {
                 let _ = reply.send(dataplane.counters().map_err(Error::from));
+            }
+            Ok(Command::Workers(reply)) => {
+                let _ = reply.send(Ok(dataplane.workers()));
             }
             Ok(Command::Flows(rule, reply)) => {
                 let _ = reply.send(dataplane.flows(&rule).map_err(Error::from));

@@ -81,7 +81,10 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> 
     let (rates, health) = pulse.of(&state.name, &counted.health);
     let none = OutputCounters::default();
     let outputs = state.outputs.iter().zip(0..).map(|(state, index)| {
-        let counted = counted.outputs.get(&index).unwrap_or(&none);
+        let counted = counted
+            .outputs
+            .get(&index)
+            .map_or(&none, |counted| &**counted);
         output(state, counted)
     });
     RuleStats {

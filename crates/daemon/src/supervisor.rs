@@ -200,8 +200,7 @@ impl Supervisor {
 
     /// Lists the workers that were started again since they were last looked at.
     async fn workers_that_came_back(&mut self) -> Vec<WorkerCounters> {
-        let counters = self.engine.counters().await;
-        let mut workers = counters.map_or_else(|_| Vec::new(), |counters| counters.workers);
+        let mut workers = self.engine.workers().await.unwrap_or_default();
         workers.retain(|worker| {
             // One that was not seen before may have died before it was.
             let before = self.restarts.insert(worker.id, worker.restarts);

@@ -25,8 +25,8 @@ pub struct RuleCounters {
     pub received: Traffic,
     /// Packets dropped before the outputs.
     pub dropped: Drops,
-    /// Per output, by its index in the rule.
-    pub outputs: BTreeMap<u32, OutputCounters>,
+    /// Per output, by its index in the rule; most rules have one, and a map has room for eleven.
+    pub outputs: BTreeMap<u32, Box<OutputCounters>>,
     /// What was found in its packets, if they are looked at.
     pub health: HealthCounters,
     /// How long a sample of its packets stayed, by the path that relayed them.

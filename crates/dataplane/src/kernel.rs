@@ -187,7 +187,8 @@ impl Kernel {
         let Some(named) = self.named.forget(rule) else {
             return;
         };
-        for owner in named.outputs.into_values().chain([named.hash]) {
+        let outputs = named.outputs.into_iter().map(|(_, hash)| hash);
+        for owner in outputs.chain([named.hash]) {
             if let Some(counter) = self.registry.forget(owner) {
                 let identities = &mut self.program.maps.identities;
                 let nobody = Identity {

@@ -19,7 +19,7 @@ use bpf::link::Hook;
 use model::diff::TableDiff;
 use model::table::{Path, RouteKey, Table};
 
-use crate::counters::{Counters, Flow, Traffic};
+use crate::counters::{Counters, Flow, Traffic, WorkerCounters};
 use crate::kernel::Kernel;
 use crate::userspace::Userspace;
 
@@ -245,6 +245,13 @@ impl Dataplane {
             self.paths.insert(*key, route.path);
         }
         Ok(())
+    }
+
+    /// Reads those of the workers alone, which costs little however many rules there are.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerCounters> {
+        let userspace = self.userspace.as_ref();
+        userspace.map_or_else(Vec::new, Userspace::worker_counters)
     }
 
     /// Reads all counters.

@@ -35,7 +35,7 @@ use model::diff::{BudgetChange, TableDiff};
 use model::net::Prefix;
 use model::table::{OutputState, Path, Route, RouteKey, Table};
 
-use crate::counters::{Counters, Flow};
+use crate::counters::{Counters, Flow, WorkerCounters};
 use book::Book;
 use handover::{CountedRoute, TableChange};
 use inheritance::{Inheritance, Label};
@@ -217,7 +217,12 @@ impl Userspace {
         for (name, rule) in self.slots.read(&self.pool) {
             counters.rules.entry(name).or_default().add(&rule);
         }
-        counters.workers = self.pool.worker_counters();
+        counters.workers = self.worker_counters();
+    }
+
+    /// Reads what each worker counted.
+    pub fn worker_counters(&self) -> Vec<WorkerCounters> {
+        self.pool.worker_counters()
     }
 
     /// Reads the flows of a rule, of each worker by itself.

@@ -95,14 +95,15 @@ impl RuleDocument {
         if self.input.is_some() && !self.inputs.is_empty() {
             report(Part::Rule, "", What::InputAndInputs);
         }
-        let mut inputs = Vec::new();
+        // Room for exactly as many: they are kept, and an empty list would grow to four at once.
+        let mut inputs = Vec::with_capacity(self.inputs.len() + usize::from(self.input.is_some()));
         for (index, text) in self.input.iter().chain(&self.inputs).enumerate() {
             match text.parse::<Endpoint>() {
                 Ok(input) => inputs.push(input),
                 Err(error) => report(Part::Input(index), text, error.problem.into()),
             }
         }
-        let mut outputs = Vec::new();
+        let mut outputs = Vec::with_capacity(self.outputs.len());
         for (index, output) in self.outputs.iter().enumerate() {
             match output.to_output() {
                 Ok(output) => outputs.push(output),

@@ -61,12 +61,13 @@ impl Pulse {
         let mut told = Vec::new();
         let none = Default::default();
         for (name, health) in rules {
-            let mut stream = before.remove(name).unwrap_or_default();
-            let counted = counters.rules.get(name).unwrap_or(&none);
+            let known = before.remove_entry(name);
+            let (name, mut stream) = known.unwrap_or_else(|| (name.to_owned(), Stream::default()));
+            let counted = counters.rules.get(&name).unwrap_or(&none);
             if let Some((state, reason)) = stream.look(now_ns, health.as_ref(), counted) {
-                told.push(events::stream(name, state, reason.as_deref()));
+                told.push(events::stream(&name, state, reason.as_deref()));
             }
-            streams.insert(name.to_owned(), stream);
+            streams.insert(name, stream);
         }
         told
     }

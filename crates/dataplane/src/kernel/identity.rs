@@ -195,8 +195,8 @@ pub(super) struct Named {
 #[derive(Debug)]
 pub(super) struct NamedRule {
     pub(super) hash: Hash,
-    /// Owner of each output's counter, by the output's index in the rule.
-    pub(super) outputs: BTreeMap<u32, Hash>,
+    /// Owner of each output's counter beside the output's index in the rule, in their order.
+    pub(super) outputs: Vec<(u32, Hash)>,
 }
 
 impl Named {
@@ -206,11 +206,16 @@ impl Named {
             .entry(route.rule.clone())
             .or_insert_with(|| NamedRule {
                 hash: of_rule(&route.rule),
-                outputs: BTreeMap::new(),
+                outputs: Vec::new(),
             });
+        let outputs = &mut rule.outputs;
+        outputs.reserve_exact(route.outputs.len().saturating_sub(outputs.len()));
         for output in &route.outputs {
             let hash = of_output(&route.rule, output);
-            rule.outputs.insert(output.index, hash);
+            match outputs.binary_search_by_key(&output.index, |(index, _)| *index) {
+                Ok(at) => outputs[at].1 = hash,
+                Err(at) => outputs.insert(at, (output.index, hash)),
+            }
         }
     }
 

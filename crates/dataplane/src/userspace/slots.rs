@@ -152,7 +152,7 @@ impl Slots {
                     sent: counted.traffic,
                     dropped: counted.drops,
                 };
-                rule.outputs.insert(name.index, output);
+                rule.outputs.insert(name.index, Box::new(output));
             }
         }
         rules

@@ -254,18 +254,18 @@ fn growth(before: &Counters, after: &Counters) -> BTreeMap<String, RuleCounters>
 fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
     let none = OutputCounters::default();
     let outputs = after.outputs.iter().map(|(index, after)| {
-        let before = before.outputs.get(index).unwrap_or(&none);
+        let before = before.outputs.get(index).map_or(&none, |before| &**before);
         let grown = OutputCounters {
             sent: traffic_growth(before.sent, after.sent),
             dropped: drops_growth(&before.dropped, &after.dropped),
         };
-        (*index, grown)
+        (*index, Box::new(grown))
     });
     RuleCounters {
         received: traffic_growth(before.received, after.received),
         dropped: drops_growth(&before.dropped, &after.dropped),
         outputs: outputs
-            .filter(|(_, grown)| *grown != OutputCounters::default())
+            .filter(|(_, grown)| **grown != OutputCounters::default())
             .collect(),
         health: Default::default(),
         residence: Default::default(),

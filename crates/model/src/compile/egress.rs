@@ -46,7 +46,10 @@ pub(super) fn outputs(
         };
         (output, view)
     });
-    outputs.unzip()
+    let (outputs, mut views): (Vec<Output>, Vec<OutputView>) = outputs.unzip();
+    // The list is kept for as long as the rule, and has room for four outputs.
+    views.shrink_to_fit();
+    (outputs, views)
 }
 
 /// The destination address of the link-layer header, once it is known.
