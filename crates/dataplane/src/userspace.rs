@@ -2,11 +2,12 @@
 //! feeds and replaces.
 //!
 //! Supervisor side: this file, `process`, `taps`, `filter`, `slots`, `book`, `inheritance`. Worker
-//! side: `worker`, `receive`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `health`, `ledger`.
+//! side: `worker`, `receive`, `execute`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `health`, `ledger`.
 //! Between them: `handover`, `shared`.
 
 mod book;
 mod cut;
+mod execute;
 mod filter;
 mod handover;
 mod health;

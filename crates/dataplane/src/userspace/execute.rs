@@ -1,0 +1,272 @@
+//! Executes the table for the packets of a batch: finds each one's route, judges it, and stages its
+//! copies or counts why there are none.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use model::diff::BudgetChange;
+use model::table::RouteKey;
+use packet::datagram::Datagram;
+use packet::fragment::{Attribution, Fragment};
+use packet::memory::Memory;
+use packet::parse::{Meta, Parsed, parse};
+use packet::verdict::{DropReason, Verdict};
+use sys::packet_socket::VnetHeader;
+
+use super::handover::TableChange;
+use super::health::Watches;
+use super::limits::{CompiledLimit, Cost};
+use super::lookup::{Lookup, RouteIndex};
+use super::receive::Place;
+use super::residence::Samples;
+use super::rewrite::CompiledRoute;
+use super::runs::{Matched, Source};
+use super::send::{Context, Sender};
+use super::shared::{FlowOwner, RuleSlot, SharedCounters};
+use crate::counters::Traffic;
+
+/// The table as it is executed.
+#[derive(Default)]
+pub(super) struct ActiveTable {
+    indices: BTreeMap<RouteKey, RouteIndex>,
+    /// The routes by index.
+    pub(super) routes: Vec<Option<CompiledRoute>>,
+    free: Vec<u32>,
+    lookup: Lookup,
+    /// The same without regard to ports, for fragments.
+    groups: Lookup,
+    own: Vec<IpAddr>,
+    /// Cap on what all unicast outputs send together.
+    pub(super) budget: Option<CompiledLimit>,
+    /// Something asks for the time.
+    pub(super) has_limits: bool,
+}
+
+/// A packet to execute the table for.
+pub(super) struct Packet {
+    /// Its frame, so many behind the head.
+    pub(super) frame: u32,
+    /// Where it lies.
+    pub(super) place: Place,
+    /// What the kernel says of it.
+    pub(super) meta: Meta,
+    /// The same, as it says it.
+    pub(super) vnet: VnetHeader,
+    /// Bytes of the packet of which only the beginning is there.
+    pub(super) cut_of: Option<usize>,
+}
+
+/// What a batch came to, beside what its rules count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Datagrams seen.
+    pub(super) received: u64,
+    /// Datagrams that took a route.
+    pub(super) matched: u64,
+    /// Of those, datagrams whose end there was no room for.
+    pub(super) lost: u64,
+    /// Datagrams beyond the first of each packet.
+    pub(super) hidden: u64,
+}
+
+impl ActiveTable {
+    /// Executes the table for one packet.
+    #[inline]
+    pub(super) fn execute(
+        &self,
+        sender: &mut Sender,
+        context: Context<'_>,
+        packet: Packet,
+        (fragments, watches, samples): (&mut Memory, &mut Watches, &mut Samples),
+        tally: &mut Tally,
+    ) {
+        let Source { tap, large } = context.source;
+        let bytes = tap.bytes(large, packet.place);
+        let (mut datagram, found, several) = match parse(bytes, tap.link(), packet.meta) {
+            Parsed::Udp(datagram) => (datagram, self.find(tap.interface, &datagram), false),
+            Parsed::Fragment(fragment) => {
+                let attributed = self.attribute(&fragment, tap.interface, fragments);
+                let Some((datagram, found, several)) = attributed else {
+                    tally.received += 1;
+                    return;
+                };
+                (datagram, found, several)
+            }
+            Parsed::NotOurs(_) => {
+                tally.received += 1;
+                return;
+            }
+        };
+        if let Some(length) = packet.cut_of {
+            datagram.present = length;
+        }
+        let packets = u64::from(datagram.packets());
+        tally.received += packets;
+        let Some((index, route)) = found.and_then(|index| {
+            let route = self.routes.get(index.0 as usize)?.as_ref()?;
+            Some((index, route))
+        }) else {
+            return;
+        };
+        tally.matched += packets;
+        if let Some(owner) = route.flows {
+            count_flow(context.counters, owner, &datagram);
+        }
+        let verdict = if datagram.defect(bytes).is_some() {
+            Verdict::Dropped(DropReason::Malformed)
+        } else if self.own.contains(&datagram.source) {
+            Verdict::Dropped(DropReason::OwnSource)
+        } else if several {
+            Verdict::Dropped(DropReason::FragmentUnknown)
+        } else if packet.cut_of.is_some() {
+            tally.lost += packets;
+            Verdict::Dropped(DropReason::BufferExhausted)
+        } else if route.is_over_limit(&datagram, context) {
+            Verdict::Dropped(DropReason::RateLimited)
+        } else {
+            Verdict::Forwarded
+        };
+        if route.is_watched {
+            watches.look(index.0, (&datagram, bytes), verdict, context.now_ns);
+        }
+        match verdict {
+            Verdict::Forwarded | Verdict::Passed => {
+                if samples.is_due() {
+                    samples.pick(route.rule, tap.received_ns(packet.frame));
+                }
+                sender.stage(
+                    &Matched {
+                        route: index.0,
+                        merge: route.merge && !(route.unicast && self.budget.is_some()),
+                        place: packet.place,
+                        bytes,
+                        datagram: &datagram,
+                        vnet: packet.vnet,
+                    },
+                    context,
+                );
+            }
+            Verdict::Dropped(reason) => {
+                let bytes = datagram.payload_bytes() as u64;
+                drop_packet(context.counters, route.rule, reason, (packets, bytes));
+            }
+        }
+    }
+
+    #[inline]
+    fn find(&self, interface: u32, datagram: &Datagram) -> Option<RouteIndex> {
+        let (group, port) = (datagram.destination, datagram.destination_port);
+        self.lookup.find(interface, group, port, datagram.source)
+    }
+
+    /// Finds a fragment's route: by its datagram's ports where they are known, else by its group;
+    /// `true` with one that another rule might take as well. `None` if no rule has the group.
+    #[cold]
+    fn attribute(
+        &self,
+        fragment: &Fragment,
+        interface: u32,
+        memory: &mut Memory,
+    ) -> Option<(Datagram, Option<RouteIndex>, bool)> {
+        let mut first: Option<(RouteIndex, RuleSlot)> = None;
+        let mut several = false;
+        let addresses = (fragment.key.destination, fragment.key.source);
+        self.groups.by_group(interface, addresses, |index| {
+            let route = self.routes.get(index.0 as usize).and_then(Option::as_ref);
+            let Some(route) = route else { return };
+            let (_, rule) = *first.get_or_insert((index, route.rule));
+            several |= rule != route.rule;
+        });
+        let (index, _) = first?;
+        match fragment.attribute(memory, interface, sys::clock::monotonic_ns())? {
+            Attribution::Known(datagram) => {
+                Some((datagram, self.find(interface, &datagram), false))
+            }
+            Attribution::Orphan(datagram) => Some((datagram, Some(index), several)),
+        }
+    }
+
+    /// Applies a change. Not hot: it allocates, and rebuilds the lookup.
+    pub(super) fn change(&mut self, change: TableChange, watches: &mut Watches) {
+        for key in &change.removed {
+            if let Some(index) = self.indices.get(key) {
+                watches.end(index.0);
+            }
+            self.remove(key);
+        }
+        for (key, counted) in &change.set {
+            let route = CompiledRoute::compile(key, counted);
+            let index = self.insert(*key, route);
+            watches.begin(index, key, counted);
+        }
+        self.own
+            .retain(|address| !change.own_removed.contains(address));
+        self.own.extend(change.own_added);
+        let keys = self.indices.iter().map(|(key, index)| (*index, key));
+        self.lookup = Lookup::build(keys.clone());
+        self.groups = Lookup::build_groups(keys);
+        if let Some(BudgetChange(budget)) = change.budget {
+            self.budget = budget.as_ref().map(CompiledLimit::compile);
+        }
+        self.has_limits =
+            self.budget.is_some() || self.routes.iter().flatten().any(CompiledRoute::has_limits);
+    }
+
+    fn insert(&mut self, key: RouteKey, route: CompiledRoute) -> u32 {
+        let index = *self.indices.entry(key).or_insert_with(|| {
+            let index = self.free.pop().unwrap_or_else(|| {
+                self.routes.push(None);
+                self.routes.len() as u32 - 1
+            });
+            RouteIndex(index)
+        });
+        self.routes[index.0 as usize] = Some(route);
+        index.0
+    }
+
+    fn remove(&mut self, key: &RouteKey) {
+        if let Some(index) = self.indices.remove(key) {
+            self.routes[index.0 as usize] = None;
+            self.free.push(index.0);
+        }
+    }
+}
+
+impl CompiledRoute {
+    #[inline]
+    fn is_over_limit(&self, datagram: &Datagram, context: Context<'_>) -> bool {
+        let Some(limit) = &self.limit else {
+            return false;
+        };
+        let cost = Cost {
+            packets: datagram.packets(),
+            bytes: datagram.payload_bytes() as u32,
+        };
+        !context
+            .limits
+            .admit_to_rule(self.rule, limit, context.now_ns, cost)
+    }
+}
+
+/// A fragment whose port is not known belongs to no flow.
+#[cold]
+fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) {
+    let (group, port) = (datagram.destination, datagram.destination_port);
+    if port != 0 {
+        let received = Traffic {
+            packets: datagram.packets().into(),
+            bytes: datagram.payload_bytes() as u64,
+        };
+        counters.flow(owner, (group, port), received);
+    }
+}
+
+fn drop_packet(
+    counters: &SharedCounters,
+    rule: RuleSlot,
+    reason: DropReason,
+    (packets, bytes): (u64, u64),
+) {
+    counters.rule_received(rule, packets, bytes);
+    counters.rule_dropped(rule, reason, packets);
+}
