@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long a condition may take when nothing else is said.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a condition may take when nothing else is said: long, since only a failure waits for its
+/// end, and a machine with other work to do may hold a process up for many seconds.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const STEP: Duration = Duration::from_millis(10);
 
