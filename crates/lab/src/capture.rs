@@ -37,7 +37,21 @@ impl Capture {
     ///
     /// # Errors
     /// When tcpdump does not start.
-    pub fn start((namespace, interface): End<'_>, filter: &str) -> Result<Self> {
+    pub fn start(end: End<'_>, filter: &str) -> Result<Self> {
+        // No frame is larger, and the default is four times as much.
+        Self::start_with(end, filter, 65_600)
+    }
+
+    /// As [`Capture::start`], but with the first 256 bytes of each frame: until its filter stands,
+    /// tcpdump's ring takes everything, and so has room for the load that passes meanwhile.
+    ///
+    /// # Errors
+    /// When tcpdump does not start.
+    pub fn start_beside_load(end: End<'_>, filter: &str) -> Result<Self> {
+        Self::start_with(end, filter, 256)
+    }
+
+    fn start_with((namespace, interface): End<'_>, filter: &str, frame_bytes: u32) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let mut command = namespace.command("tcpdump");
         command.args([
@@ -50,12 +64,10 @@ impl Capture {
             // Each frame takes a slot of its greatest size: 2 MiB, the default, hold only eight.
             "-B",
             "32768",
-            // No frame is larger, and the default is four times as much.
-            "-s",
-            "65600",
-            "-w",
         ]);
         command
+            .args(["-s", &frame_bytes.to_string()])
+            .arg("-w")
             .arg(directory.path().join("capture.pcap"))
             .arg(filter);
         let process = Process::start(command)?;

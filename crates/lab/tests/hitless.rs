@@ -357,7 +357,7 @@ impl Stage {
         let Bed {
             mut daemon, chain, ..
         } = bed;
-        let capture = Capture::start((&chain.relay, "veth1"), "igmp").unwrap();
+        let capture = Capture::start_beside_load((&chain.relay, "veth1"), "igmp").unwrap();
         faults(&mut daemon);
         let account = load.finish().unwrap();
         println!("{fault}: {account:?}");
