@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::unistd::{Group, chown, geteuid};
+use nix::unistd::{Gid, Group, chown, geteuid};
 
 use crate::error::DaemonError;
 
@@ -102,8 +102,8 @@ fn refuse_taken(path: &Path) -> Result<(), String> {
 fn make(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(BACKLOG)?)?;
-    let mode = match Group::from_name(GROUP) {
-        Ok(Some(group)) => match chown(path, None, Some(group.gid)) {
+    let mode = match group_id(GROUP) {
+        Some(group) => match chown(path, None, Some(group)) {
             Ok(()) => 0o660,
             // Neither root nor a member of it.
             Err(Errno::EPERM) => 0o600,
@@ -117,9 +117,34 @@ fn make(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Looks a group up. A static binary reads `/etc/group` alone: it must not load the C library's name
+/// service modules, which are made for another copy of that library and crash it.
+fn group_id(name: &str) -> Option<Gid> {
+    if cfg!(target_feature = "crt-static") {
+        return group_in(&fs::read_to_string("/etc/group").ok()?, name);
+    }
+    Some(Group::from_name(name).ok()??.gid)
+}
+
+/// Finds a group in the text of a file as group(5) describes it.
+fn group_in(text: &str, name: &str) -> Option<Gid> {
+    let mut lines = text.lines().map(|line| line.split(':'));
+    let mut fields =
+        lines.find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
+    Some(Gid::from_raw(fields.nth(1)?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finds_a_group_by_its_whole_name() {
+        let text = "root:x:0:\nmcrx:x:7:\nmcr:x:977:eve,adam\nbroken\n";
+        assert_eq!(group_in(text, "mcr"), Some(Gid::from_raw(977)));
+        assert_eq!(group_in(text, "broken"), None);
+        assert_eq!(group_in(text, "none"), None);
+    }
 
     #[test]
     fn binds_with_owner_and_group_only_and_removes_its_file() {
