@@ -194,3 +194,4 @@ static:
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked --package mcr --target $(TARGET)
 	install -D target/$(TARGET)/release/mcr target/static/mcr
 	! readelf --program-headers target/static/mcr | grep -q INTERP
+	$(SUDO) target/static/mcr demo --duration 1
