@@ -15,7 +15,7 @@ use sys::packet_socket::VnetHeader;
 
 use super::handover::TableChange;
 use super::health::Watches;
-use super::limits::{CompiledLimit, Cost};
+use super::limits::{CompiledLimit, Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
 use super::receive::Place;
 use super::residence::Samples;
@@ -70,6 +70,24 @@ pub(super) struct Tally {
 }
 
 impl ActiveTable {
+    /// What packets of `source` are executed in.
+    #[inline]
+    pub(super) fn context<'a>(
+        &'a self,
+        source: Source<'a>,
+        (counters, limits): (&'a SharedCounters, &'a SharedLimits),
+        now_ns: u64,
+    ) -> Context<'a> {
+        Context {
+            source,
+            routes: &self.routes,
+            counters,
+            limits,
+            budget: self.budget.as_ref(),
+            now_ns,
+        }
+    }
+
     /// Executes the table for one packet.
     #[inline]
     pub(super) fn execute(

@@ -23,7 +23,7 @@ use super::limits::SharedLimits;
 use super::receive::{Arrival, LargeBuffers, Tap};
 use super::residence::Samples;
 use super::runs::{BATCH, Source};
-use super::send::{Context, Sender};
+use super::send::Sender;
 use super::shared::{SharedCounters, WorkerWord};
 
 /// Longest sleep, so that the heartbeat goes on.
@@ -208,17 +208,11 @@ impl Worker {
                 },
                 Arrival::Full | Arrival::Nothing => break,
             };
-            let context = Context {
-                source: Source {
-                    tap,
-                    large: &self.large,
-                },
-                routes: &self.table.routes,
-                counters,
-                limits,
-                budget: self.table.budget.as_ref(),
-                now_ns,
+            let source = Source {
+                tap,
+                large: &self.large,
             };
+            let context = self.table.context(source, (counters, limits), now_ns);
             if packet.meta.gso.is_some() {
                 tally.hidden += tap.hidden(frames);
             }
@@ -234,17 +228,12 @@ impl Worker {
         if frames == 0 {
             return Ok(0);
         }
-        self.sender.flush(Context {
-            source: Source {
-                tap,
-                large: &self.large,
-            },
-            routes: &self.table.routes,
-            counters,
-            limits,
-            budget: self.table.budget.as_ref(),
-            now_ns,
-        })?;
+        let source = Source {
+            tap,
+            large: &self.large,
+        };
+        let context = self.table.context(source, (counters, limits), now_ns);
+        self.sender.flush(context)?;
         self.samples.tell(counters);
         tap.release(frames, &mut self.large);
         self.watches.tell(counters);

@@ -11,8 +11,8 @@ use crate::bed::Bed;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-#[test]
-fn relays_datagrams_with_the_egress_source() -> Result<()> {
+/// A bed whose rule `cam1` has one output.
+fn one_to_one() -> Result<Bed> {
     let mut bed = Bed::new(1)?;
     let rule = bed.rule(
         "cam1",
@@ -21,6 +21,12 @@ fn relays_datagrams_with_the_egress_source() -> Result<()> {
         vec![bed.output(0, "239.10.1.1", 6001)],
     );
     bed.apply([rule])?;
+    Ok(bed)
+}
+
+#[test]
+fn relays_datagrams_with_the_egress_source() -> Result<()> {
+    let mut bed = one_to_one()?;
     let receiver = Receiver::join((&bed.chain.sink, "veth3"), bed.address("239.10.1.1"), 6001)?;
     let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
     sender.send_numbered(bed.address("239.1.1.1"), 5001, 100, 1024)?;
@@ -40,14 +46,7 @@ fn relays_datagrams_with_the_egress_source() -> Result<()> {
 
 #[test]
 fn counts_how_long_packets_wait_for_a_worker() -> Result<()> {
-    let mut bed = Bed::new(1)?;
-    let rule = bed.rule(
-        "cam1",
-        "239.1.1.1",
-        5001,
-        vec![bed.output(0, "239.10.1.1", 6001)],
-    );
-    bed.apply([rule])?;
+    let mut bed = one_to_one()?;
     let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
     let waited = Duration::from_millis(200);
     let group = bed.address("239.1.1.1");
@@ -72,14 +71,7 @@ fn counts_how_long_packets_wait_for_a_worker() -> Result<()> {
 
 #[test]
 fn passes_super_packets_whole() -> Result<()> {
-    let mut bed = Bed::new(1)?;
-    let rule = bed.rule(
-        "cam1",
-        "239.1.1.1",
-        5001,
-        vec![bed.output(0, "239.10.1.1", 6001)],
-    );
-    bed.apply([rule])?;
+    let mut bed = one_to_one()?;
     let receiver = Receiver::join((&bed.chain.sink, "veth3"), bed.address("239.10.1.1"), 6001)?;
     let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
     sender.send_segmented(bed.address("239.1.1.1"), 5001, 0, 40, 1400)?;
