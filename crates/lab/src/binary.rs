@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 /// Inside `mcr` itself (demo, bench) it is the running binary. In a test it is `mcr` in the test's
 /// own target directory, which cargo is asked to bring up to date first, once per test process:
 /// `cargo test` does not build binaries of other crates. Without cargo the binary that is there is
-/// taken as it is.
+/// taken as it is, and so is one that `MCR_TEST_BINARY` names, for a run of hours beside builds.
 ///
 /// # Errors
 /// When it does not compile, or is not there and cannot be built.
@@ -25,6 +25,11 @@ pub fn mcr() -> Result<&'static Path> {
 }
 
 fn find() -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("MCR_TEST_BINARY") {
+        let given = PathBuf::from(given);
+        let binary = given.canonicalize();
+        return binary.with_context(|| format!("MCR_TEST_BINARY={}", given.display()));
+    }
     let this = std::env::current_exe().context("own executable")?;
     let directory = this.parent().context("own directory")?;
     if !directory.ends_with("deps") {

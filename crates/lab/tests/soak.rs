@@ -34,11 +34,16 @@ const FAULT_EVERY: Duration = Duration::from_secs(10);
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 /// Memory that comes and goes with the allocator.
 const SLACK_KIB: u64 = 8192;
+/// Descriptors that come and go with requests.
+const SLACK_DESCRIPTORS: u64 = 16;
+/// Samples of a run before it counts as settled.
+const SETTLED: usize = 2;
 
 #[derive(Serialize)]
 struct Results {
     seconds: u64,
     rate_pps: u32,
+    achieved_pps: u64,
     seed: u64,
     account: Account,
     lost: u64,
@@ -48,12 +53,21 @@ struct Results {
     samples: Vec<Sample>,
 }
 
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Sample {
     second: u64,
     /// Grows with each start of the daemon.
     run: u32,
     usage: Usage,
+    /// Of all its workers together.
+    workers: Usage,
+    /// Entries of the daemon's directory of pins.
+    pins: usize,
+    /// Groups that the relay's host is in.
+    memberships: usize,
+    /// Packets on the way in and out of the bed: where a loss sits in time.
+    sent: u64,
+    arrived: u64,
 }
 
 /// For `MCR_TEST_SECONDS`, an hour if it is not set.
@@ -87,22 +101,23 @@ fn an_hour_of_load_and_faults() {
         let now = start.elapsed();
         if now >= next_sample {
             next_sample += SAMPLE_EVERY;
-            samples.push(Sample {
-                second: now.as_secs(),
-                run,
-                usage: usage::of(daemon.id()).unwrap(),
-            });
+            let taken = sample(&daemon, &chain, now, run).unwrap();
+            println!("{taken:?}");
+            samples.push(taken);
         }
         if now >= next_fault {
             next_fault = now + FAULT_EVERY;
             let name = suffer(&mut daemon, &chain, &mut random, &mut run);
+            println!("{} s: {name}", now.as_secs());
             suffered.push((now.as_secs(), name.to_owned()));
         }
     }
+    let took = start.elapsed();
     let account = load.finish().unwrap();
     let results = Results {
         seconds,
         rate_pps: RATE,
+        achieved_pps: (account.sent as f64 / took.as_secs_f64()) as u64,
         seed,
         lost: account.missing(),
         unexplained: account.unexplained(),
@@ -113,7 +128,29 @@ fn an_hour_of_load_and_faults() {
     };
     report(&results).unwrap();
     results.account.check_nothing_lost().unwrap();
-    assert_flat(&results.samples);
+    assert_flat_in_each_run(&results.samples);
+    assert_flat_from_run_to_run(&results.samples);
+}
+
+fn sample(daemon: &Daemon, chain: &Chain, now: Duration, run: u32) -> anyhow::Result<Sample> {
+    let mut workers = Usage::default();
+    for worker in daemon.stats()?.workers.iter().filter(|one| one.pid != 0) {
+        // One that ends just now holds nothing.
+        let usage = usage::of(worker.pid).unwrap_or_default();
+        workers.memory_kib += usage.memory_kib;
+        workers.descriptors += usage.descriptors;
+    }
+    let groups = chain.relay.read_proc_net("igmp")?;
+    Ok(Sample {
+        second: now.as_secs(),
+        run,
+        usage: usage::of(daemon.id())?,
+        workers,
+        pins: fs::read_dir(daemon.pins())?.count(),
+        memberships: groups.matches("\n\t").count(),
+        sent: link::statistics((&chain.sender, "veth0"))?.sent,
+        arrived: link::statistics((&chain.sink, "veth3"))?.received,
+    })
 }
 
 /// Adds a rule, or takes out the one that was added 50 changes ago.
@@ -186,8 +223,9 @@ fn report(results: &Results) -> anyhow::Result<()> {
         serde_json::to_vec_pretty(results)?,
     )?;
     println!(
-        "{} s, {} changes, {} faults: {:?}",
+        "{} s, {} pps, {} changes, {} faults: {:?}",
         results.seconds,
+        results.achieved_pps,
         results.changes,
         results.faults.len(),
         results.account
@@ -199,24 +237,67 @@ fn report(results: &Results) -> anyhow::Result<()> {
         offered: results.account.sent,
         lost: results.unexplained,
         note: format!(
-            "{} s at {RATE} pps, {} rule changes, {} dropped by the bed's own links",
-            results.seconds, results.changes, results.account.bed_dropped
+            "{} s at {} pps, {} rule changes, {} dropped by the bed's own links",
+            results.seconds, results.achieved_pps, results.changes, results.account.bed_dropped
         ),
     })
 }
 
 /// Compares the last sample of each run of the daemon with the run's middle.
-fn assert_flat(samples: &[Sample]) {
-    let runs = samples.chunk_by(|one, next| one.run == next.run);
-    for run in runs.filter(|run| run.len() >= 6) {
+fn assert_flat_in_each_run(samples: &[Sample]) {
+    for run in runs(samples).filter(|run| run.len() >= 6) {
         let (middle, last) = (run[run.len() / 2], run[run.len() - 1]);
-        let (then, now) = (middle.usage, last.usage);
-        assert!(
-            now.memory_kib <= then.memory_kib + SLACK_KIB,
-            "memory grew from {then:?} to {now:?} between seconds {} and {}",
-            middle.second,
-            last.second
-        );
-        assert!(now.descriptors <= then.descriptors + 16, "{then:?} {now:?}");
+        assert_no_more(middle, last);
     }
+}
+
+/// Compares the middle one of the late runs with the middle one of the early runs: what a daemon
+/// leaves behind for the next one does not show within one run. Settled samples only: a run's
+/// first ones lack the rules of the churn.
+fn assert_flat_from_run_to_run(samples: &[Sample]) {
+    let settled = runs(samples).filter(|run| run.len() > SETTLED);
+    let each: Vec<Sample> = settled.map(|run| middle(&run[SETTLED..])).collect();
+    let quarter = each.len() / 4;
+    if quarter > 0 {
+        let (early, late) = each.split_at(each.len() - quarter);
+        let (early, late) = (middle(&early[..quarter]), middle(late));
+        println!("early: {early:?}\nlate: {late:?}");
+        assert_no_more(early, late);
+    }
+}
+
+fn runs(samples: &[Sample]) -> impl Iterator<Item = &[Sample]> {
+    samples.chunk_by(|one, next| one.run == next.run)
+}
+
+/// Of each figure the median.
+fn middle(samples: &[Sample]) -> Sample {
+    fn median<T: Copy + Ord>(samples: &[Sample], of: impl Fn(&Sample) -> T) -> T {
+        let mut all: Vec<T> = samples.iter().map(of).collect();
+        all.sort_unstable();
+        all[all.len() / 2]
+    }
+    let usage = |of: fn(&Sample) -> Usage| Usage {
+        memory_kib: median(samples, |one| of(one).memory_kib),
+        descriptors: median(samples, |one| of(one).descriptors),
+    };
+    Sample {
+        usage: usage(|one| one.usage),
+        workers: usage(|one| one.workers),
+        pins: median(samples, |one| one.pins),
+        memberships: median(samples, |one| one.memberships),
+        ..samples[samples.len() / 2]
+    }
+}
+
+fn assert_no_more(then: Sample, now: Sample) {
+    let pairs = [(then.usage, now.usage), (then.workers, now.workers)];
+    let is_flat = pairs.iter().all(|(then, now)| {
+        now.memory_kib <= then.memory_kib + SLACK_KIB
+            && now.descriptors <= then.descriptors + SLACK_DESCRIPTORS
+    });
+    assert!(is_flat, "what the daemon holds grew: {then:?} {now:?}");
+    // The churn takes out what it adds; a leftover of each change would be hundreds.
+    let is_flat = now.pins <= then.pins + 16 && now.memberships <= then.memberships + 100;
+    assert!(is_flat, "what the kernel holds grew: {then:?} {now:?}");
 }
