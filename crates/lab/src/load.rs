@@ -3,6 +3,7 @@
 //! and after, so that what the bed lost is not laid at the relay's door.
 
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -32,13 +33,17 @@ pub struct Plan {
     pub input: (Ipv4Addr, u16),
     /// First group and port that arrives at the sink.
     pub output: (Ipv4Addr, u16),
+    /// Packets of a stream that leave together: with one by one the sender spins on its core.
+    pub burst: u8,
+    /// Processes that send, each its share of the streams; one sends from one core.
+    pub generators: u8,
 }
 
 /// A load that runs.
 #[derive(Debug)]
 pub struct Load {
     plan: Plan,
-    generator: Process,
+    generators: Vec<Process>,
     counter: Process,
     links: Vec<(Namespace, String)>,
     dropped: u64,
@@ -72,6 +77,8 @@ impl Plan {
             size,
             input: (Ipv4Addr::new(239, 1, 1, 1), 5001),
             output: (Ipv4Addr::new(239, 10, 1, 1), 6001),
+            burst: 1,
+            generators: 1,
         }
     }
 
@@ -116,21 +123,20 @@ impl Load {
             .map(|(namespace, name)| ((*namespace).clone(), (*name).to_owned()))
             .collect();
         let dropped = dropped(&links)?;
-        let mut generator = from.0.command(binary::mcr()?);
-        // No segmentation offload: a burst of 32 is more than a veth's ring likes.
-        generator.args(["send", "--json", "--method", "sockets", "-n", &streams]);
-        generator.args(["--rate", &plan.rate.to_string()]);
-        generator.args(["--size", &plan.size.to_string()]);
-        generator.arg(endpoint(plan.input, from.1));
         let first = link::statistics(from)?.sent;
-        let generator = Process::start(generator)?;
+        let mut generators = Vec::new();
+        let share = plan.streams.div_ceil(plan.generators.max(1));
+        for start in (0..plan.streams).step_by(usize::from(share.max(1))) {
+            let streams = share.min(plan.streams - start);
+            generators.push(Process::start(generator(&plan, from, start, streams)?)?);
+        }
         wait::until_within(PATIENCE, "the load runs", || {
             link::statistics(from).is_ok_and(|now| now.sent > first + u64::from(plan.rate) / 100)
         })
-        .with_context(|| generator.stderr())?;
+        .with_context(|| generators.iter().map(Process::stderr).collect::<String>())?;
         Ok(Self {
             plan,
-            generator,
+            generators,
             counter,
             links,
             dropped,
@@ -149,14 +155,18 @@ impl Load {
     /// # Errors
     /// When generator or counter failed.
     pub fn finish(self) -> Result<Account> {
-        let sent: Sent = report(self.generator)?;
-        ensure!(sent.errors == 0, "{} packets were not sent", sent.errors);
+        let mut packets = 0;
+        for generator in self.generators {
+            let sent: Sent = report(generator)?;
+            ensure!(sent.errors == 0, "{} packets were not sent", sent.errors);
+            packets += sent.sent.packets;
+        }
         settle((&self.sink.0, &self.sink.1))?;
         let bed_dropped = dropped(&self.links)? - self.dropped;
         let received: Received = report(self.counter)?;
         let all = received.endpoints.iter();
         Ok(Account {
-            sent: sent.sent.packets,
+            sent: packets,
             received: all.clone().map(|one| one.packets - one.duplicated).sum(),
             duplicated: all.clone().map(|one| one.duplicated).sum(),
             reordered: all.clone().map(|one| one.reordered).sum(),
@@ -188,6 +198,19 @@ impl Account {
         ensure!(is_whole, "packets were lost or doubled: {self:?}");
         Ok(())
     }
+}
+
+/// Sends so many streams from one on, from 0.
+fn generator(plan: &Plan, from: End<'_>, start: u8, streams: u8) -> Result<Command> {
+    let mut command = from.0.command(binary::mcr()?);
+    // No segmentation offload: a burst of 32 is more than a veth's ring likes.
+    command.args(["send", "--json", "--method", "sockets"]);
+    command.args(["--streams", &streams.to_string()]);
+    command.args(["--rate", &plan.rate.to_string()]);
+    command.args(["--size", &plan.size.to_string()]);
+    command.args(["--burst", &plan.burst.to_string()]);
+    command.arg(endpoint(nth(plan.input, start), from.1));
+    Ok(command)
 }
 
 fn nth((group, port): (Ipv4Addr, u16), number: u8) -> (Ipv4Addr, u16) {

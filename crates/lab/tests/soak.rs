@@ -26,6 +26,8 @@ use faults::Random;
 /// Packets a second, over four streams.
 const RATE: u32 = 200_000;
 const STREAMS: u8 = 4;
+/// Packets of a stream that leave together: what a machine with other work to do keeps up with.
+const BURST: u8 = 8;
 /// How often rules change.
 const PACE: Duration = Duration::from_millis(100);
 /// How often something worse happens.
@@ -81,7 +83,11 @@ fn an_hour_of_load_and_faults() {
     link::veth((&chain.relay, "spare0"), (&spare, "spare1")).unwrap();
     link::address((&chain.relay, "spare0"), "10.0.7.1/24").unwrap();
     let mut daemon = Daemon::start(&chain.relay, Options::path("kernel")).unwrap();
-    let plan = Plan::new(STREAMS, RATE / u32::from(STREAMS), 200);
+    let plan = Plan {
+        burst: BURST,
+        generators: 2,
+        ..Plan::new(STREAMS, RATE / u32::from(STREAMS), 200)
+    };
     daemon.apply(&plan.config()).unwrap();
     let switch = chain.switch.as_ref().unwrap();
     for number in 1..=STREAMS {
