@@ -169,7 +169,8 @@ impl Memberships {
             .filter_map(Result::err)
             .collect();
         let unwanted = self.held.keys().filter(|held| !wanted.contains(held));
-        for membership in unwanted.copied().collect::<Vec<_>>() {
+        // Last joined first: the kernel searches a device's list from its newest entry on.
+        for membership in unwanted.copied().rev().collect::<Vec<_>>() {
             self.leave(membership);
         }
         joined
