@@ -122,6 +122,7 @@ fn nothing_grows(count: u64, rounds: usize) {
     let socket = daemon.socket();
     let mut after: Vec<Usage> = Vec::new();
     for round in 0..rounds {
+        let start = Instant::now();
         let names = || (0..count).map(name).collect();
         let rules = |last| (0..count).map(|number| rule(number, last)).collect();
         let add = Transaction {
@@ -147,6 +148,11 @@ fn nothing_grows(count: u64, rounds: usize) {
         })
         .unwrap();
         after.push(usage::of(daemon.id()).unwrap());
+        println!(
+            "round {round} took {:.2?}: {:?}",
+            start.elapsed(),
+            after[round]
+        );
     }
     println!("{count} rules: {after:?}");
     // The first rounds fill what is kept on purpose.
