@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::reply::Change;
-use api::request::{RuleList, Transaction};
+use api::request::{RULES_MAX, RuleList, Transaction};
 use model::budget::Spenders;
 use model::compile::{Before, RuleView, amend, compile, next_hop_queries};
 use model::config::{Config, Settings};
@@ -50,10 +50,23 @@ pub(crate) enum Refused {
          read them again and repeat the change"
     )]
     Conflict { running: u64, asked: u64 },
+    /// More than the daemon is to hold.
+    #[error(
+        "{asked} {what}, of at most {most}: take out what nobody uses, or start the daemon with a \
+         larger --max-rules; the rules stay as they were"
+    )]
+    TooMany {
+        what: &'static str,
+        asked: usize,
+        most: usize,
+    },
     /// The host could not carry it out; the rules stay as they were.
     #[error("{0}; the rules stay as they were")]
     Unavailable(String),
 }
+
+/// Inputs and outputs that there may be for each rule that there may be, on average.
+const ENDPOINTS_PER_RULE: usize = 8;
 
 impl From<Problems> for Refused {
     fn from(problems: Problems) -> Self {
@@ -68,7 +81,7 @@ impl From<Refused> for Refusal {
             Refused::Rules(ChangeError::AlreadyThere(_)) => Code::Exists,
             Refused::Rules(ChangeError::Invalid(_)) => Code::Invalid,
             Refused::Conflict { .. } => Code::Conflict,
-            Refused::Unavailable(_) => Code::Unavailable,
+            Refused::TooMany { .. } | Refused::Unavailable(_) => Code::Unavailable,
         };
         Self::new(code, refused)
     }
@@ -139,6 +152,8 @@ impl Step {
 pub(crate) struct Core {
     /// What the process permits, whatever the settings say.
     policy: Policy,
+    /// The most rules that clients may bring about.
+    max_rules: usize,
     support: Support,
     process_choice: PathChoice,
     settings: Arc<Settings>,
@@ -158,6 +173,7 @@ impl Core {
     pub(crate) fn new(support: Support, process_choice: PathChoice, policy: Policy) -> Self {
         Self {
             policy,
+            max_rules: RULES_MAX,
             support,
             process_choice,
             settings: Arc::default(),
@@ -170,6 +186,12 @@ impl Core {
             wanted: Wanted::default(),
             stale: true,
         }
+    }
+
+    /// Holds clients to so many rules.
+    #[must_use]
+    pub(crate) fn at_most(self, max_rules: usize) -> Self {
+        Self { max_rules, ..self }
     }
 
     /// Goes on with the generation numbers of an earlier run.
@@ -223,6 +245,28 @@ impl Core {
 
     /// The rules and settings that a request comes to.
     pub(crate) fn asked(&self, request: &Request) -> Result<Config, Refused> {
+        let asked = self.asked_unbounded(request)?;
+        self.check_room(&asked.rules)?;
+        Ok(asked)
+    }
+
+    /// Rules whose interfaces are not there take no room on either path, so they are counted here.
+    /// Where there are too many already, by the configuration, there may be fewer.
+    fn check_room(&self, rules: &RuleSet) -> Result<(), Refused> {
+        let check = |what, count: fn(&RuleSet) -> usize, most| {
+            let asked = count(rules);
+            if asked > most && asked > count(self.rules()) {
+                return Err(Refused::TooMany { what, asked, most });
+            }
+            Ok(())
+        };
+        let most = self.max_rules;
+        check("rules", RuleSet::len, most)?;
+        let most = most.saturating_mul(ENDPOINTS_PER_RULE);
+        check("inputs and outputs", endpoints, most)
+    }
+
+    fn asked_unbounded(&self, request: &Request) -> Result<Config, Refused> {
         let generation = match request {
             Request::Change(transaction) => transaction.generation,
             Request::Replace(list) => list.generation,
@@ -413,6 +457,12 @@ impl Core {
             .retain(|key, _| !renewed.contains(&key.ingress));
         self.stale = true;
     }
+}
+
+fn endpoints(rules: &RuleSet) -> usize {
+    let each = rules.iter();
+    each.map(|rule| rule.inputs.len() + rule.outputs.len())
+        .sum()
 }
 
 /// Says whether a rule that is not among the kept ones names an interface by a wildcard.

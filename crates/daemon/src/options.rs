@@ -29,6 +29,8 @@ pub struct Options {
     pub keeper_command: Vec<OsString>,
     /// Whether the kernel path goes on forwarding after SIGTERM.
     pub keep_forwarding: bool,
+    /// The most rules that clients may bring about; the configuration may hold more.
+    pub max_rules: usize,
     /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
     pub allow_link_local: bool,
     /// How the level of the log is read and changed; `None`: it is not.
@@ -60,6 +62,7 @@ impl Default for Options {
             worker_command: Vec::new(),
             keeper_command: Vec::new(),
             keep_forwarding: false,
+            max_rules: api::request::RULES_MAX,
             allow_link_local: false,
             log: None,
             run_directory: PathBuf::from("/run/mcr"),

@@ -161,6 +161,64 @@ fn refusals_carry_the_code_of_their_cause() {
     assert_eq!(core.rules().len(), 1);
 }
 
+/// Their interfaces are not there, so that no path's room ends first.
+#[test]
+fn clients_bring_about_no_more_rules_than_there_may_be() {
+    let mut core = core().at_most(2);
+    let nowhere = host(&[]);
+    carry_out(
+        &mut core,
+        &add(vec![plain("a", 1), plain("b", 2)]),
+        &nowhere,
+    );
+    let refusal = Refusal::from(core.asked(&add(vec![plain("c", 3)])).unwrap_err());
+    assert_eq!(refusal.code, Code::Unavailable);
+    let expected = "3 rules, of at most 2: ";
+    assert!(refusal.message.starts_with(expected), "{}", refusal.message);
+    assert!(refusal.message.contains("--max-rules"));
+    let set = vec![plain("a", 1), plain("b", 2), plain("c", 3)];
+    assert!(core.asked(&replace(set, None)).is_err());
+    let instead = Request::Change(Transaction {
+        remove: vec!["a".to_owned()],
+        add: vec![plain("c", 3)],
+        ..Transaction::default()
+    });
+    assert!(core.asked(&instead).is_ok());
+}
+
+#[test]
+fn clients_bring_about_no_more_outputs_than_there_may_be() {
+    let core = core().at_most(1);
+    let with = |outputs: u8| {
+        let outputs =
+            (1..=outputs).map(|n| OutputDocument::Text(format!("239.10.1.{n}%eth1:6001")));
+        let rule = plain("a", 1);
+        add(vec![RuleDocument {
+            outputs: outputs.collect(),
+            ..rule
+        }])
+    };
+    assert!(core.asked(&with(7)).is_ok());
+    let refused = core.asked(&with(8)).unwrap_err().to_string();
+    let expected = "9 inputs and outputs, of at most 8: ";
+    assert!(refused.starts_with(expected), "{refused}");
+}
+
+/// A configuration may hold more than clients may add, and what is too much may become less.
+#[test]
+fn too_many_rules_may_become_fewer() {
+    let (mut core, nowhere) = (core(), host(&[]));
+    let set = vec![plain("a", 1), plain("b", 2), plain("c", 3)];
+    carry_out(&mut core, &add(set), &nowhere);
+    let core = core.at_most(1);
+    let fewer = Request::Change(Transaction {
+        remove: vec!["a".to_owned()],
+        ..Transaction::default()
+    });
+    assert!(core.asked(&fewer).is_ok());
+    assert!(core.asked(&add(vec![plain("d", 4)])).is_err());
+}
+
 #[test]
 fn every_problem_of_a_set_is_reported_at_once() {
     let request = add(vec![rule("a", 1, "nonsense"), rule("b", 2, "10.0.0.1:0")]);

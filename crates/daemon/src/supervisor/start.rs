@@ -51,7 +51,7 @@ pub(super) async fn start(
         ..dataplane::Options::default()
     })?;
     require_path(&support, options.path)?;
-    let mut core = Core::new(support.clone(), options.path, policy);
+    let mut core = Core::new(support.clone(), options.path, policy).at_most(options.max_rules);
     let store = Store::new(instance.directory());
     let first = first_config(&store, &mut core, config.clone());
     let (watch, links) = host::follow()?;

@@ -37,6 +37,10 @@ pub(crate) struct Args {
     /// Leave the kernel path forwarding when the daemon stops; the next one takes over
     #[arg(long)]
     keep_forwarding: bool,
+    /// The most rules that clients may bring about, with eight inputs and outputs for each on
+    /// average; the configuration may hold more
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    max_rules: u32,
     /// Permit 224.0.0.0/24 and ff02::/16 as inputs
     #[arg(long)]
     allow_link_local: bool,
@@ -65,6 +69,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         worker_command: subcommand("worker"),
         keeper_command: subcommand("keeper"),
         keep_forwarding: args.keep_forwarding,
+        max_rules: args.max_rules as usize,
         allow_link_local: args.allow_link_local,
         log: Some(logging::control()),
         ..Options::default()
