@@ -32,8 +32,8 @@ pub struct Options {
     pub config: Option<String>,
     /// Further arguments of `mcr run`.
     pub arguments: Vec<String>,
-    /// Core that the daemon and its workers are bound to; `None` for all.
-    pub core: Option<usize>,
+    /// Cores that the daemon and its workers are bound to; empty for all.
+    pub cores: Vec<usize>,
 }
 
 impl Options {
@@ -313,7 +313,9 @@ impl Daemon {
     }
 
     fn command(&self) -> Result<Command> {
-        let mut command = self.namespace.command_on(self.options.core, binary::mcr()?);
+        let mut command = self
+            .namespace
+            .command_on(&self.options.cores, binary::mcr()?);
         command.arg("--socket").arg(self.socket());
         command.args(["--instance", &self.instance]);
         Ok(command)

@@ -44,14 +44,15 @@ impl Namespace {
         self.0.command(program)
     }
 
-    /// Prepares a command that runs inside, bound to one core if one is given.
+    /// Prepares a command that runs inside, bound to these cores; to none if there are none.
     #[must_use]
-    pub fn command_on(&self, core: Option<usize>, program: impl AsRef<OsStr>) -> Command {
-        let Some(core) = core else {
+    pub fn command_on(&self, cores: &[usize], program: impl AsRef<OsStr>) -> Command {
+        if cores.is_empty() {
             return self.command(program);
-        };
+        }
+        let list: Vec<String> = cores.iter().map(usize::to_string).collect();
         let mut command = self.command("taskset");
-        command.args(["--cpu-list", &core.to_string()]).arg(program);
+        command.args(["--cpu-list", &list.join(",")]).arg(program);
         command
     }
 

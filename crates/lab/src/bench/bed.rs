@@ -36,7 +36,7 @@ pub const RELAY_CORE: usize = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BedKind {
-    /// Sender, relay and sink in a row; the machine as it is.
+    /// Sender, relay and sink in a row; the machine as it is, the generator's core apart.
     Chain,
     /// The same, with the generator alone on one core and everything else on the other; `gro`
     /// turns on forwarding GRO at the relay's input, `segment` lets its output segment.
@@ -93,7 +93,10 @@ impl Bed {
     /// When a step fails.
     pub fn new(kind: BedKind) -> Result<Self> {
         match kind {
-            BedKind::Chain => chain(kind, Chain::plain()?),
+            BedKind::Chain => {
+                let bed = chain(kind, Chain::plain()?)?;
+                sinks_receive_elsewhere(bed)
+            }
             BedKind::OneCore { gro, segment } => one_core(kind, gro, segment),
             BedKind::DualBridge { sinks } => dual_bridge(kind, DualBridge::new(sinks)?),
             BedKind::ForeignSource => foreign_source(kind),
@@ -111,10 +114,16 @@ impl Bed {
         }
     }
 
-    /// The core that the relay is bound to, if it is.
+    /// The cores that the relay is bound to: all but the generator's, which stands for another
+    /// machine; one on the one-core bed. Empty for all.
     #[must_use]
-    pub fn relay_core(&self) -> Option<usize> {
-        matches!(self.kind, BedKind::OneCore { .. }).then_some(RELAY_CORE)
+    pub fn relay_cores(&self) -> Vec<usize> {
+        match self.kind {
+            BedKind::OneCore { .. } => vec![RELAY_CORE],
+            // Three machines on what is there: they get all of it.
+            BedKind::Pipeline { .. } => Vec::new(),
+            _ => other_cores(),
+        }
     }
 
     /// The links a stream passes, in order, each with its namespace.
@@ -169,6 +178,33 @@ fn one_core(kind: BedKind, gro: bool, segment: bool) -> Result<Bed> {
     Ok(bed)
 }
 
+fn sinks_receive_elsewhere(bed: Bed) -> Result<Bed> {
+    for (sink, link) in &bed.sinks {
+        receive_elsewhere((sink, link))?;
+    }
+    Ok(bed)
+}
+
+/// All cores but the generator's; none on a machine with one core, where all share it.
+fn other_cores() -> Vec<usize> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (0..cores).filter(|core| *core != GENERATOR_CORE).collect()
+}
+
+/// Lets what arrives at a link be received on cores other than the generator's (RPS), as what comes
+/// from a wire is: a veth runs its peer's receive side, and all that follows, on the sender's core.
+fn receive_elsewhere((namespace, name): link::End<'_>) -> Result<()> {
+    let cores = other_cores();
+    let words = cores.iter().map(|core| core / 32 + 1).max().unwrap_or(1);
+    let mut mask = vec![0_u32; words];
+    for core in cores {
+        mask[core / 32] |= 1 << (core % 32);
+    }
+    let mask: Vec<String> = mask.iter().rev().map(|word| format!("{word:x}")).collect();
+    let file = format!("class/net/{name}/queues/rx-0/rps_cpus");
+    namespace.write_sysfs(&file, &mask.join(","))
+}
+
 fn bind_receive_thread(namespace: &Namespace, interface: &str, core: usize) -> Result<()> {
     // A new thread is known by not having been there: two beds at once would mix theirs up.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -211,6 +247,7 @@ fn threads(prefix: &str) -> BTreeSet<i32> {
 
 fn dual_bridge(kind: BedKind, bed: DualBridge) -> Result<Bed> {
     link::features((&bed.relay, "veth2"), "tx on")?;
+    receive_elsewhere((&bed.left, "port0"))?;
     Ok(Bed {
         kind,
         sender: bed.sender,
@@ -241,6 +278,10 @@ fn foreign_source(kind: BedKind) -> Result<Bed> {
 /// The relays get single packets, as a network brings them, also from a segmenting generator.
 fn pipeline(kind: BedKind, bed: Pipeline) -> Result<Bed> {
     link::features((&bed.sender, "veth0"), SINGLE_PACKETS)?;
+    // The first relay shares the generator's core, the others the rest: that is half and half.
+    if let Some(second) = bed.relays.get(1) {
+        receive_elsewhere((second, "veth1"))?;
+    }
     Ok(Bed {
         kind,
         sender: bed.sender,
@@ -265,5 +306,5 @@ fn many_links(kind: BedKind, links: u8) -> Result<Bed> {
         bed.egresses.push(out);
         bed.sinks.push((sink.clone(), peer));
     }
-    Ok(bed)
+    sinks_receive_elsewhere(bed)
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use self::pool::Pool;
+use super::backlog::Backlog;
 use super::estimate::{self, Estimate};
 use super::machine::Machine;
 use super::relay::Relay;
@@ -66,6 +67,8 @@ pub fn cases(options: &Options) -> Vec<Case> {
 pub fn run(options: &Options, command: &str, watch: &mut dyn Watch) -> Result<Results> {
     let cases = cases(options);
     let estimate = Estimate::of(&cases, options);
+    // Before the machine is described: the report says what was in force.
+    let _lengthened = Backlog::lengthen();
     let mut run = Run {
         options,
         watch,

@@ -94,8 +94,9 @@ pub const SCENARIOS: [Scenario; 10] = [
         title: "One stream at 50,000, 200,000 and 400,000 packets per second",
         about: "\
             Bed: sender, relay and sink in a row of veth pairs, the machine as it is; the \
-            generator is bound to core 0, the scheduler places everything else. 1024-byte \
-            payloads; 100,000 packets at the lowest rate, 1,000,000 at the others.",
+            generator has core 0, relays' processes and the sinks' receive side the others \
+            (docs/bench.md, \"Which core pays\"). 1024-byte payloads; 100,000 packets at the \
+            lowest rate, 1,000,000 at the others.",
         cases: cases::one_stream,
     },
     Scenario {
@@ -120,8 +121,8 @@ pub const SCENARIOS: [Scenario; 10] = [
         title: "50 streams of 3,000 packets per second over two bridges",
         about: "\
             Bed: two bridges with IGMP snooping, nothing routes between them, one sink that \
-            joins all groups. Every trial starts the relay anew. MCR runs one daemon, socat one \
-            process per stream.",
+            joins all groups; the generator's core is its own. Every trial starts the relay \
+            anew. MCR runs one daemon, socat one process per stream.",
         cases: cases::density,
     },
     Scenario {
@@ -141,7 +142,7 @@ pub const SCENARIOS: [Scenario; 10] = [
         about: "\
             Bed: sender, three relays and a sink in a row, each relay a daemon of its own in a \
             namespace of its own, on the machine as it is: with two cores the three share them \
-            with the generator.",
+            with the generator; the second and third receive on the other core.",
         cases: cases::pipeline,
     },
     Scenario {

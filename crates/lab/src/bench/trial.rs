@@ -236,7 +236,7 @@ impl Stage {
         let mut command = self
             .bed
             .sender
-            .command_on(Some(GENERATOR_CORE), binary::mcr()?);
+            .command_on(&[GENERATOR_CORE], binary::mcr()?);
         command.arg("send");
         command.arg(plan.input(1).on("veth0"));
         command.args(["--json", "--source"]);

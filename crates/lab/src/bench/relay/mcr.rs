@@ -14,16 +14,16 @@ use crate::daemon::{Daemon, Options};
 
 pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<Running> {
     let mut daemons = Vec::new();
-    let mut apply = Duration::ZERO;
+    let (mut started, mut apply) = (Duration::ZERO, Duration::ZERO);
     for place in 0..bed.relays.len() {
         let mut options = Options::path(path);
-        options.core = bed.relay_core();
-        // One core, one worker: what a user would give it there.
-        let workers = tools.workers.or(options.core.map(|_| 1));
-        if let Some(workers) = workers.filter(|_| path == "userspace") {
+        options.cores = bed.relay_cores();
+        if let Some(workers) = tools.workers.filter(|_| path == "userspace") {
             options.arguments = vec!["--workers".into(), workers.to_string()];
         }
+        let start = Instant::now();
         let daemon = Daemon::start(&bed.relays[place], options)?;
+        started += start.elapsed();
         let rules = config(bed, plan, place);
         let start = Instant::now();
         daemon.apply(&rules)?;

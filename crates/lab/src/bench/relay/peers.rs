@@ -51,7 +51,7 @@ fn one_socat(
     to: Address,
     egress: &str,
 ) -> Result<Process> {
-    let mut command = relay.command_on(bed.relay_core(), "socat");
+    let mut command = relay.command_on(&bed.relay_cores(), "socat");
     let (from_port, to_port) = (from.port, to.port);
     command.arg("-u");
     match (from.group, to.group) {
@@ -110,7 +110,7 @@ pub(super) fn kernel_routing(bed: &Bed, plan: Plan) -> Result<Running> {
         let directory = tempfile::tempdir()?;
         let file = directory.path().join("smcroute.conf");
         fs::write(&file, smcroute_config(bed, plan))?;
-        let mut command = relay.command_on(bed.relay_core(), "smcrouted");
+        let mut command = relay.command_on(&bed.relay_cores(), "smcrouted");
         command.args(["-n", "-N", "-l", "notice", "-f"]).arg(&file);
         command.arg("-P").arg(directory.path().join("pid"));
         command.arg("-u").arg(directory.path().join("socket"));

@@ -30,7 +30,7 @@ pub(super) fn start(bed: &Bed, plan: Plan, program: &Path) -> Result<Running> {
     let program = program
         .canonicalize()
         .with_context(|| program.display().to_string())?;
-    let mut command = relay.command_on(bed.relay_core(), &program);
+    let mut command = relay.command_on(&bed.relay_cores(), &program);
     command.arg("start").arg(&rules);
     let printed = process::run(command, PATIENCE)?.success()?;
     let roots = printed.lines().filter_map(|line| line.trim().parse().ok());
