@@ -11,7 +11,7 @@ const FRESH: f64 = 3.0;
 /// Seconds that one stream more takes there, over all relays.
 const FRESH_STREAM: f64 = 0.0006;
 /// Trials of a search before the one that confirms.
-const PROBES: f64 = 10.0;
+const PROBES: f64 = 20.0;
 /// Seconds that go with an offered load: generator, counters, the wait for late arrivals.
 const AROUND: f64 = 0.25;
 /// The same for `mcr receive`.

@@ -68,6 +68,9 @@ pub struct Trial {
     /// The highest offered rate without loss that a search found, datagrams per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zero_loss_pps: Option<f64>,
+    /// The highest offered rate that lost at most half a percent, datagrams per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial_drop_pps: Option<f64>,
     /// What that search offered on its way, and what was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,

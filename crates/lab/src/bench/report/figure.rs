@@ -32,6 +32,8 @@ pub enum Figure {
     Skew,
     /// Highest rate without loss.
     ZeroLoss,
+    /// Highest rate with hardly any loss.
+    PartialDrop,
 }
 
 impl Figure {
@@ -51,7 +53,8 @@ impl Figure {
             Self::LatencyP99 => "latency p99, µs",
             Self::LatencyP99_9 => "latency p99.9, µs",
             Self::Skew => "skew p99, µs",
-            Self::ZeroLoss => "zero-loss rate, packets/s",
+            Self::ZeroLoss => "zero-loss rate (NDR), packets/s",
+            Self::PartialDrop => "rate at a loss of 0.5 % or less (PDR), packets/s",
         }
     }
 
@@ -72,6 +75,7 @@ impl Figure {
             Self::LatencyP99_9 => latency?.p99_9,
             Self::Skew => trial.skew_us.as_ref()?.p99,
             Self::ZeroLoss => trial.zero_loss_pps,
+            Self::PartialDrop => trial.partial_drop_pps,
         }
     }
 
@@ -81,6 +85,7 @@ impl Figure {
             self,
             Self::Delivered
                 | Self::ZeroLoss
+                | Self::PartialDrop
                 | Self::Cpu
                 | Self::RelayCore
                 | Self::LatencyP50
@@ -89,7 +94,7 @@ impl Figure {
     }
 
     pub(super) const fn is_better_high(self) -> bool {
-        matches!(self, Self::Delivered | Self::ZeroLoss)
+        matches!(self, Self::Delivered | Self::ZeroLoss | Self::PartialDrop)
     }
 }
 

@@ -35,7 +35,12 @@ const fn main_figures(scenario: u8) -> &'static [Figure] {
         ],
         5 => &[Figure::Loss, Figure::Delivered],
         6 => &[Figure::Delivered, Figure::Loss],
-        7 => &[Figure::Delivered, Figure::ZeroLoss, Figure::RelayCore],
+        7 => &[
+            Figure::Delivered,
+            Figure::PartialDrop,
+            Figure::ZeroLoss,
+            Figure::RelayCore,
+        ],
         8 => &[
             Figure::LatencyP50,
             Figure::LatencyP99,
