@@ -154,6 +154,7 @@ pub struct Tools {
 /// A relay at work. Dropping it stops it.
 pub struct Running {
     roots: Vec<u32>,
+    start: Option<Duration>,
     apply: Option<Duration>,
     count: Box<dyn Fn() -> Result<Option<RelayCount>> + Send>,
     stop: Vec<Box<dyn FnOnce() + Send>>,
@@ -163,10 +164,17 @@ impl Running {
     fn new(roots: Vec<u32>, stop: impl FnOnce() + Send + 'static) -> Self {
         Self {
             roots,
+            start: None,
             apply: None,
             count: Box::new(|| Ok(None)),
             stop: vec![Box::new(stop)],
         }
+    }
+
+    /// How long the relay took to start, before it had any rule, where the two are apart.
+    #[must_use]
+    pub const fn start(&self) -> Option<Duration> {
+        self.start
     }
 
     /// How long the relay took to accept its whole rule set, where that is one command.

@@ -118,6 +118,9 @@ pub struct Cost {
     /// the relay was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configure_seconds: Option<f64>,
+    /// Of those, seconds the relay took to start, before it had any rule, where the two are apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_seconds: Option<f64>,
     /// Seconds the relay took to accept its whole rule set, where that is one command; in the same
     /// trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]

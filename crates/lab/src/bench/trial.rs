@@ -202,6 +202,9 @@ impl Stage {
             drops: after.hops.drops_since(&before.hops, self.copies()),
             cost: Cost {
                 configure_seconds: configured.map(|time| time.as_secs_f64()),
+                start_seconds: configured
+                    .and(self.running.start())
+                    .map(|time| time.as_secs_f64()),
                 apply_seconds: configured
                     .and(self.running.apply())
                     .map(|time| time.as_secs_f64()),

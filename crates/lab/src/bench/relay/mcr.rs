@@ -34,6 +34,7 @@ pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<
     let daemons = Arc::new(daemons);
     let held = Arc::clone(&daemons);
     let mut running = Running::new(roots, move || drop(held));
+    running.start = Some(started);
     running.apply = Some(apply);
     running.count = Box::new(move || count(&daemons).map(Some));
     Ok(running)

@@ -20,6 +20,8 @@ pub enum Figure {
     Processes,
     /// Time until every stream passed.
     Configure,
+    /// Time to start, before there is any rule.
+    Start,
     /// Time to accept the whole rule set.
     Apply,
     /// Median latency.
@@ -48,6 +50,7 @@ impl Figure {
             Self::Memory => "memory, MiB",
             Self::Processes => "processes",
             Self::Configure => "until every stream passes, s",
+            Self::Start => "of that: to start, before any rule, s",
             Self::Apply => "to accept all rules, s",
             Self::LatencyP50 => "latency p50, µs",
             Self::LatencyP99 => "latency p99, µs",
@@ -69,6 +72,7 @@ impl Figure {
             Self::Memory => (cost.processes > 0).then(|| cost.memory_kib as f64 / 1024.0),
             Self::Processes => Some(f64::from(cost.processes)),
             Self::Configure => cost.configure_seconds,
+            Self::Start => cost.start_seconds,
             Self::Apply => cost.apply_seconds,
             Self::LatencyP50 => latency?.p50,
             Self::LatencyP99 => latency?.p99,

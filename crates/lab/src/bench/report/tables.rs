@@ -32,6 +32,7 @@ const fn main_figures(scenario: u8) -> &'static [Figure] {
             Figure::Memory,
             Figure::Cpu,
             Figure::Configure,
+            Figure::Start,
         ],
         5 => &[Figure::Loss, Figure::Delivered],
         6 => &[Figure::Delivered, Figure::Loss],
@@ -50,6 +51,7 @@ const fn main_figures(scenario: u8) -> &'static [Figure] {
         9 => &[
             Figure::Apply,
             Figure::Configure,
+            Figure::Start,
             Figure::Memory,
             Figure::Delivered,
         ],
