@@ -154,7 +154,7 @@ bench-promises:
 	$(SUDO) $(BINARY) bench run --promises --output target/bench/promises.json
 	$(SUDO) $(BINARY) bench report target/bench/promises.json
 
-# All ten scenarios, most of an hour on a machine with nothing else to do; writes BENCHMARKS.md.
+# All ten scenarios, half an hour on a machine with nothing else to do; writes BENCHMARKS.md.
 .PHONY: bench-full
 bench-full:
 	dist/bootstrap bench

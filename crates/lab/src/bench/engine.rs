@@ -15,7 +15,7 @@ use super::estimate::{self, Estimate};
 use super::machine::Machine;
 use super::relay::Relay;
 use super::results::{CaseResult, Results, Trial};
-use super::scenario::{Case, Offer, Options, SCENARIOS};
+use super::scenario::{self, Case, Offer, Options, SCENARIOS};
 use super::search;
 use super::trial::{Load, Stage};
 
@@ -50,13 +50,16 @@ pub trait Watch {
     fn keep(&mut self, results: &Results) -> Result<()>;
 }
 
-/// Lists the cases that a run has.
+/// Lists the cases that a run has, in the order they run: those that a promise stands on first, so
+/// that a run which has to end early has them.
 #[must_use]
 pub fn cases(options: &Options) -> Vec<Case> {
     let chosen = { SCENARIOS.iter() }.filter(|it| options.scenarios.contains(&it.number));
-    chosen
+    let mut cases: Vec<Case> = chosen
         .flat_map(|scenario| scenario.cases(options))
-        .collect()
+        .collect();
+    cases.sort_by_key(|case| case.promised.is_none());
+    cases
 }
 
 /// Runs scenarios and hands back every trial. A relay that fails in a case is recorded there with
@@ -213,12 +216,9 @@ fn attempt(case: &Case, stage: &mut Stage, capacities: &BTreeMap<String, f64>) -
 fn empty(case: &Case, relay: &Relay) -> CaseResult {
     let plan = case.shape.plan;
     let bed = relay.bed_for(case.shape.bed, plan);
-    let parameters = case.parameters.iter();
     CaseResult {
         scenario: case.scenario,
-        parameters: parameters
-            .map(|(name, value)| ((*name).to_owned(), value.clone()))
-            .collect(),
+        parameters: scenario::named(case.parameters.clone()),
         relay: relay.to_string(),
         skipped: relay.cannot(bed, plan),
         trials: Vec::new(),

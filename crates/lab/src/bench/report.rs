@@ -66,7 +66,8 @@ pub fn write(
 pub fn summary(results: &Results) -> String {
     let mut text = String::new();
     for scenario in &SCENARIOS {
-        let own: Vec<&CaseResult> = results.of_scenario(scenario.number).collect();
+        let mut own: Vec<&CaseResult> = results.of_scenario(scenario.number).collect();
+        in_order(&mut own);
         if !own.is_empty() {
             text.push_str(&section(scenario, &own));
             text.push_str(&details(&own));
@@ -112,7 +113,20 @@ fn latest(runs: &[Results]) -> Vec<&CaseResult> {
             None => cases.push(case),
         }
     }
+    in_order(&mut cases);
     cases
+}
+
+/// Puts cases as their scenario lists them; those that it does not list go last, as they ran.
+fn in_order(cases: &mut [&CaseResult]) {
+    let planned: Vec<Vec<_>> = { SCENARIOS.iter() }
+        .map(|scenario| scenario.listed())
+        .collect();
+    cases.sort_by_cached_key(|case| {
+        let all = planned.get(usize::from(case.scenario).wrapping_sub(1));
+        let place = all.and_then(|all| all.iter().position(|listed| *listed == case.parameters));
+        (case.scenario, place.unwrap_or(usize::MAX))
+    });
 }
 
 /// Says where the runs were made, and warns when that was not one place and one revision.

@@ -16,7 +16,7 @@ pub struct Results {
     pub machine: Machine,
     /// The command line.
     pub command: String,
-    /// Every measured case, in the order of the scenarios.
+    /// Every measured case, in the order they ran.
     pub cases: Vec<CaseResult>,
 }
 

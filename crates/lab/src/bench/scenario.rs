@@ -2,10 +2,12 @@
 
 mod cases;
 
+use std::collections::BTreeMap;
+
 use super::relay::{Relay, Tools};
 use super::trial::{Load, Shape};
 
-/// Trials of a case, where nothing else is said.
+/// Trials of a case that a promise stands on, where nothing else is said.
 const TRIALS: u32 = 5;
 /// The same in a quick run.
 const QUICK_TRIALS: u32 = 3;
@@ -78,12 +80,29 @@ impl Scenario {
         cases
     }
 
+    /// Lists what is varied from case to case, in the order that a reader expects.
+    #[must_use]
+    pub fn listed(&self) -> Vec<BTreeMap<String, String>> {
+        let cases = (self.cases)(&Options::default());
+        let parameters = cases.into_iter().map(|case| case.parameters);
+        parameters.map(named).collect()
+    }
+
     /// Finds a scenario by number or name.
     #[must_use]
     pub fn find(text: &str) -> Option<&'static Self> {
         let mut all = SCENARIOS.iter();
         all.find(|scenario| scenario.name == text || scenario.number.to_string() == text)
     }
+}
+
+/// What is varied in a case, by name.
+#[must_use]
+pub fn named(parameters: Vec<(&'static str, String)>) -> BTreeMap<String, String> {
+    let pairs = parameters.into_iter();
+    pairs
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// All scenarios, by number.
@@ -208,7 +227,7 @@ pub struct Case {
     pub fresh: bool,
     /// Trials planned for MCR and for its peers.
     pub trials: (u32, u32),
-    /// The same in a run for the promises alone; `None` if no promise stands on this case.
+    /// The same where a promise stands on the case, instead; `None` if none does.
     pub promised: Option<(u32, u32)>,
     /// Which relays.
     pub relays: Vec<Relay>,
@@ -218,10 +237,7 @@ impl Case {
     /// How many trials a relay gets.
     #[must_use]
     pub fn trials(&self, relay: &Relay, options: &Options) -> u32 {
-        let (own, peers) = self
-            .promised
-            .filter(|_| options.promises)
-            .unwrap_or(self.trials);
+        let (own, peers) = self.promised.unwrap_or(self.trials);
         let planned = if relay.is_own() { own } else { peers };
         let planned = if options.quick {
             planned.min(QUICK_TRIALS)

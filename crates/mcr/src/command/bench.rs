@@ -49,7 +49,8 @@ struct RunArgs {
     /// A relay of yours: SCRIPT start RULES prints its process ids, SCRIPT stop ends it
     #[arg(long, value_name = "NAME=SCRIPT", value_parser = relay)]
     relay: Vec<Relay>,
-    /// Trials of each case [default: 5, and 1 or 3 of those that last long]
+    /// Trials of each case [default: 5 where a promise stands on it, fewer where it is long, else 1
+    /// or 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: Option<u32>,
     /// Seconds of a trial whose length is not part of the scenario

@@ -1,6 +1,6 @@
 //! The cases of each scenario. Rates, counts and sizes are those of the published figures; numbers
-//! of trials are such that all ten scenarios fit into an hour. Cases that share a bed stand
-//! together.
+//! of trials are such that what a promise stands on is seen often and all ten scenarios fit into
+//! half an hour. Cases that share a bed stand together.
 
 use super::{Case, Offer, Options, TRIALS};
 use crate::bench::bed::BedKind;
@@ -11,8 +11,10 @@ use crate::bench::trial::{Load, Measure, Shape};
 const SIZE: usize = 1024;
 /// Above what any relay here forwards: the generator then goes as fast as it can.
 const HIGHEST_PPS: f64 = 1_500_000.0;
-/// Trials of a case that is long or that another one stands for.
+/// Trials of a promise's case that is long.
 const FEW_TRIALS: u32 = 3;
+/// Trials of a case that no promise stands on, of MCR and of its peers.
+const OTHER_TRIALS: (u32, u32) = (2, 1);
 
 /// LAB.md's bed as it is mostly used: single packets in, single packets out.
 const ONE_CORE: BedKind = BedKind::OneCore {
@@ -42,7 +44,7 @@ fn case(options: &Options, scenario: u8, bed: BedKind) -> Case {
         },
         offer: Offer::Once,
         fresh: false,
-        trials: (TRIALS, TRIALS),
+        trials: OTHER_TRIALS,
         promised: None,
         relays: options.relays.clone(),
     }
@@ -79,11 +81,6 @@ impl Case {
         self.with("pps", "max")
     }
 
-    fn trials_planned(mut self, own: u32, peers: u32) -> Self {
-        self.trials = (own, peers);
-        self
-    }
-
     /// A promise stands on it, with this many trials at least.
     fn promised(mut self, own: u32, peers: u32) -> Self {
         self.promised = Some((own, peers));
@@ -102,8 +99,7 @@ impl Case {
     fn zero_loss(mut self) -> Self {
         self.load.rate_pps = Some(HIGHEST_PPS);
         self.offer = Offer::ZeroLoss;
-        self.trials_planned(FEW_TRIALS, FEW_TRIALS)
-            .with("pps", "zero loss")
+        self.with("pps", "zero loss")
     }
 
     fn fresh(mut self) -> Self {
@@ -148,7 +144,6 @@ pub(super) fn long_run(options: &Options) -> Vec<Case> {
             .rate(150_000.0)
             .with("packets", packets)
             .count(packets)
-            .trials_planned(FEW_TRIALS, 1)
             .promised(1, 1),
     ]
 }
@@ -169,7 +164,6 @@ pub(super) fn streams(options: &Options) -> Vec<Case> {
         .flat_map(|streams| rates.iter().map(move |rate| (*streams, *rate)));
     points
         .map(|(streams, rate)| {
-            let trials = if streams >= 150 { TRIALS } else { FEW_TRIALS };
             let packets = match (options.quick, rate >= 5000.0) {
                 (true, _) => 2000,
                 (false, true) => 10_000,
@@ -179,7 +173,6 @@ pub(super) fn streams(options: &Options) -> Vec<Case> {
                 .streams(streams)
                 .rate(rate)
                 .count(options.packets.unwrap_or(packets))
-                .trials_planned(trials, FEW_TRIALS)
                 .promised_if(streams >= 150 && rate >= 5000.0, TRIALS, FEW_TRIALS)
         })
         .collect()
@@ -225,7 +218,6 @@ pub(super) fn fan_out(options: &Options) -> Vec<Case> {
             .outputs(*outputs)
             .at_full_speed()
             .with("bed", "one core")
-            .trials_planned(TRIALS, FEW_TRIALS)
     });
     cases.extend(saturated);
     cases
@@ -267,12 +259,7 @@ pub(super) fn capacity(options: &Options) -> Vec<Case> {
             .with("gro", label)
             .also(Relay::Floor, options);
         case.load.size = size;
-        let trials = if size == SIZE { TRIALS } else { FEW_TRIALS };
-        case.trials_planned(trials, trials).promised_if(
-            size == SIZE && bed == ONE_CORE,
-            TRIALS,
-            TRIALS,
-        )
+        case.promised_if(size == SIZE && bed == ONE_CORE, TRIALS, TRIALS)
     };
     let mut cases: Vec<_> = { sizes.iter() }
         .map(|size| sized(*size, ONE_CORE, "off"))
@@ -308,12 +295,12 @@ pub(super) fn latency(options: &Options) -> Vec<Case> {
     let mut cases: Vec<_> = rates.iter().map(|rate| received().rate(*rate)).collect();
     if !options.quick {
         // One search: it only says where the shares of capacity lie.
-        let search = received().zero_loss().trials_planned(1, 1);
-        cases.push(search.promised(1, 1));
+        cases.push(received().zero_loss().promised(1, 1));
         for percent in [10, 50, 90] {
             let mut share = received().with("pps", format!("{percent} % of zero loss"));
             share.offer = Offer::Share(f64::from(percent) / 100.0);
-            cases.push(share.promised_if(percent == 50, TRIALS, TRIALS));
+            let trials = if percent == 50 { TRIALS } else { 1 };
+            cases.push(share.promised(trials, trials));
         }
     }
     cases.push(received().outputs(50).rate(1000.0));
@@ -331,7 +318,6 @@ pub(super) fn scale(options: &Options) -> Vec<Case> {
         // The same traffic each time: what changes is the size of the table alone.
         case.shape.plan.streams = *rules;
         // A thousand processes take most of a minute to start.
-        case.trials = (FEW_TRIALS, 1);
         case.at_full_speed()
             .promised_if(matches!(rules, 1 | 10_000), FEW_TRIALS, 1)
     });
@@ -344,7 +330,6 @@ pub(super) fn foreign_source(options: &Options) -> Vec<Case> {
         case(options, 10, BedKind::ForeignSource)
             .rate(150_000.0)
             .with("packets", packets)
-            .count(packets)
-            .trials_planned(FEW_TRIALS, FEW_TRIALS),
+            .count(packets),
     ]
 }
