@@ -43,7 +43,7 @@ pub fn zero_loss(
         probes: Vec::new(),
     };
     let short = PROBE_SECONDS.min(seconds);
-    let partial = search.look(highest, short, PARTIAL_PERCENT)?;
+    let (_, partial) = search.look(highest, short, PARTIAL_PERCENT)?;
     let (trial, rate) = search.run(highest, seconds)?;
     Ok(Trial {
         zero_loss_pps: Some(rate),
@@ -61,7 +61,7 @@ struct Search<A> {
 impl<A: FnMut(f64, f64) -> Result<Trial>> Search<A> {
     /// Looks for the rate, then confirms it.
     fn run(&mut self, highest: f64, seconds: f64) -> Result<(Trial, f64)> {
-        let mut rate = self.look(highest, PROBE_SECONDS.min(seconds), 0.0)?;
+        let (mut rate, _) = self.look(highest, PROBE_SECONDS.min(seconds), 0.0)?;
         while rate > LOWEST * highest {
             let trial = self.verified(rate, seconds, 0.0)?;
             if trial.missing() <= 0 {
@@ -74,21 +74,21 @@ impl<A: FnMut(f64, f64) -> Result<Trial>> Search<A> {
         Ok((self.once(LOWEST * highest, seconds)?, 0.0))
     }
 
-    /// Finds where loss of more than `percent` begins; 0 if it begins at once.
-    fn look(&mut self, highest: f64, seconds: f64, percent: f64) -> Result<f64> {
-        let (mut low, mut high, mut offered) = (0.0, highest, 0.0);
+    /// Finds where loss of more than `percent` begins: the rate that was asked for, and the highest
+    /// that was offered below it. Both are 0 if it begins at once.
+    fn look(&mut self, highest: f64, seconds: f64, percent: f64) -> Result<(f64, f64)> {
+        let (mut low, mut high, mut offered) = (0.0, highest, 0.0_f64);
         let mut rate = highest;
         loop {
             let trial = self.verified(rate, seconds, percent)?;
             if trial.loss_percent() > percent {
                 high = rate;
             } else {
-                // A generator that could not keep up offered less than it was asked for.
                 low = rate;
-                offered = trial.offered_pps().min(rate);
+                offered = offered.max(trial.offered_pps().min(rate));
             }
             if high - low <= PRECISION * high || high <= LOWEST * highest {
-                return Ok(offered);
+                return Ok((low, offered));
             }
             rate = f64::midpoint(low, high);
         }
@@ -143,6 +143,18 @@ mod tests {
     fn a_relay_that_never_loses_gets_the_highest_rate() {
         let found = zero_loss(1e6, 1.0, loses_above(2e6)).unwrap();
         assert_eq!(found.zero_loss_pps, Some(1e6));
+    }
+
+    #[test]
+    fn a_generator_that_was_held_up_once_is_asked_again() {
+        let mut calm = loses_above(2e6);
+        let mut count = 0;
+        let found = zero_loss(1e6, 2.0, |rate, seconds| {
+            count += 1;
+            let held_up = count <= 2;
+            calm(if held_up { rate / 100.0 } else { rate }, seconds)
+        });
+        assert_eq!(found.unwrap().zero_loss_pps, Some(1e6));
     }
 
     #[test]
