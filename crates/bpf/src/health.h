@@ -17,6 +17,8 @@
 #define TS_NULL_PID 0x1fff
 #define TS_SEEN 0x80
 #define TS_TWICE 0x40
+#define TS_HEADER_MASK 0xff800000	/* sync byte and transport error indicator */
+#define TS_PAYLOAD 0x10
 #define TS_USUAL 7	/* packets in a datagram: as many as fit into 1500 bytes */
 #define EPOCH_SHIFT 30		/* packet::health::EPOCH_SHIFT */
 
@@ -24,13 +26,19 @@
 struct payload {
 	struct __sk_buff *skb;
 	struct health *h;
-	__u8 *pids;
 	__u64 now;
 	__u32 route;
 	__u32 offset;	/* of all segments, in the frame */
 	__u32 length;
 	__u32 segment;	/* length of each but the last */
-	__u32 ts;	/* offset of the first MPEG-TS packet */
+};
+
+/* MPEG-TS packets under inspection. */
+struct ts_packets {
+	struct __sk_buff *skb;
+	struct health *h;
+	__u32 route;
+	__u32 offset;	/* of the first, in the frame */
 };
 
 /* Copies words of the frame: straight where they lie in the first buffer, as most do, for the helper
@@ -54,17 +62,15 @@ static __always_inline bool peek(struct __sk_buff *skb, __u32 at, __be32 *to, co
 
 static __always_inline void note_arrival(struct health *h, __u64 now)
 {
-	__u64 epoch = now >> EPOCH_SHIFT;
+	__u64 epoch = now >> EPOCH_SHIFT, last = h->last_ns;
 
 	if (unlikely(epoch != h->epoch)) {
 		h->gap_before_ns = h->epoch + 1 == epoch ? h->gap_ns : 0;
 		h->gap_ns = 0;
 		h->epoch = epoch;
 	}
-	if (likely(h->last_ns)) {
-		if (now > h->last_ns && now - h->last_ns > h->gap_ns)
-			h->gap_ns = now - h->last_ns;
-	}
+	if (unlikely(last && now > last && now - last > h->gap_ns))
+		h->gap_ns = now - last;
 	h->last_ns = now;
 }
 
@@ -194,13 +200,58 @@ static __always_inline void rtp(struct health *h, const __be32 *header, __u64 no
 	rtp_time(h, type, timestamp, now);
 }
 
+/* Where a PID's state lies in `known`: neighbours apart, and the usual round numbers as well. */
+static __always_inline __u32 ts_place(__u32 pid)
+{
+	return (pid ^ pid >> TS_PLACES_SHIFT ^ pid >> 2 * TS_PLACES_SHIFT) & (TS_PLACES - 1);
+}
+
+/* Takes a packet with payload that goes on from the last one of a PID that is known, or stuffing. */
+static __always_inline bool ts_goes_on(struct health *h, __u32 header)
+{
+	__u32 pid = header >> 8 & 0x1fff, place = ts_place(pid);
+	__u32 tag = pid >> TS_PLACES_SHIFT << 8 | TS_SEEN;
+
+	if (unlikely((header & TS_HEADER_MASK) != (__u32)TS_SYNC << 24))
+		return false;
+	if (likely(header & TS_PAYLOAD &&
+		   (h->known[place] & ~TS_TWICE) == (tag | ((header - 1) & 0x0f)))) {
+		h->known[place] = tag | (header & 0x0f);
+		return true;
+	}
+	return pid == TS_NULL_PID;
+}
+
+/* The state of a PID, which takes its place in `known`; what was there goes back to its own in
+ * `pids`. The upper half says whose it is.
+ */
+static __always_inline bool ts_know(struct health *h, __u32 route, __u32 pid, __u32 *state)
+{
+	__u32 place = ts_place(pid), was = h->known[place], other = was >> 8;
+	__u8 *all;
+
+	*state = was & 0xff;
+	if (was & TS_SEEN && other == pid >> TS_PLACES_SHIFT)
+		return true;
+	all = bpf_map_lookup_elem(&pids, &route);
+	if (unlikely(!all))
+		return false;
+	if (was & TS_SEEN) {
+		other = other << TS_PLACES_SHIFT |
+			((place ^ other ^ other >> TS_PLACES_SHIFT) & (TS_PLACES - 1));
+		all[other & 0x1fff] = was;
+	}
+	*state = all[pid];
+	return true;
+}
+
 /* Looks at a packet by its header and the word behind that, whose first two bytes are the adaptation
  * field's.
  */
-static __always_inline void ts_packet(struct health *h, __u8 *pids, __u32 header, __be32 behind)
+static __always_inline void ts_packet(struct health *h, __u32 route, __u32 header, __be32 behind)
 {
 	__u32 pid = header >> 8 & 0x1fff, adaptation = header >> 4 & 3, counter = header & 0x0f;
-	__u8 *state = pids + pid, last, next = TS_SEEN | counter;
+	__u32 state, next = TS_SEEN | counter;
 
 	if (unlikely(header >> 24 != TS_SYNC)) {
 		h->sync_errors++;
@@ -210,64 +261,72 @@ static __always_inline void ts_packet(struct health *h, __u8 *pids, __u32 header
 		h->transport_errors++;
 		return;
 	}
-	if (pid == TS_NULL_PID || !adaptation)
+	if (pid == TS_NULL_PID || !adaptation || !ts_know(h, route, pid, &state))
 		return;
-	last = *state & 0x0f;
-	if (likely(adaptation & 1 && (*state & ~TS_TWICE) == (TS_SEEN | ((counter - 1) & 0x0f))))
-		;
-	else if (unlikely(!(*state & TS_SEEN)))
+	if (!(state & TS_SEEN))
 		h->pids++;
-	else if (unlikely(adaptation & 2 && host32(behind) >> 24 && host32(behind) & 0x800000))
+	else if (adaptation & 2 && host32(behind) >> 24 && host32(behind) & 0x800000)
 		;
-	else if (unlikely(!(adaptation & 1)))
-		h->continuity_errors += counter != last;
-	else if (unlikely(counter == last && !(*state & TS_TWICE)))
+	else if (!(adaptation & 1))
+		h->continuity_errors += counter != (state & 0x0f);
+	else if (counter == (state & 0x0f) && !(state & TS_TWICE))
 		next |= TS_TWICE;
 	else
-		h->continuity_errors++;
-	*state = next;
+		h->continuity_errors += counter != ((state + 1) & 0x0f);
+	h->known[ts_place(pid)] = pid >> TS_PLACES_SHIFT << 8 | next;
 }
 
-static long ts_next(__u32 i, struct payload *y)
+static long ts_next(__u32 i, struct ts_packets *t)
 {
 	__be32 header[2];
 
-	if (!peek(y->skb, y->ts + i * TS_PACKET, header, 2))
+	if (!peek(t->skb, t->offset + i * TS_PACKET, header, 2))
 		return 1;
-	y->h->ts_packets++;
-	ts_packet(y->h, y->pids, host32(header[0]), header[1]);
+	t->h->ts_packets++;
+	ts_packet(t->h, t->route, host32(header[0]), header[1]);
 	return 0;
 }
 
-/* The same for as many packets as there mostly are, where all lie in the first buffer. */
-static __always_inline bool ts_usual(struct payload *y, struct health *h, __u8 *pids, __u32 at)
+static __attribute__((noinline)) int ts_all(struct __sk_buff *skb, struct health *h, __u32 route,
+					    __u32 offset, __u32 packets)
 {
-	void *data = (void *)(long)y->skb->data, *end = (void *)(long)y->skb->data_end;
+	struct ts_packets t = { .skb = skb, .h = h, .route = route, .offset = offset };
+
+	bpf_loop(packets, ts_next, &t, 0);
+	return 0;
+}
+
+/* The same for as many packets as there mostly are, where all lie in the first buffer. A loop, as small
+ * code that the rest of the stack does not push out of the cache.
+ */
+static __always_inline void ts_usual(struct __sk_buff *skb, struct health *h, __u32 route,
+				     __u32 at)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	void *from = data + (at & L4_MASK);
+	__u32 i = 0;
 
-	if (at > L4_MASK || from + TS_USUAL * TS_PACKET > end)
-		return false;
-	h->ts_packets += TS_USUAL;
-	for (__u32 i = 0; i < TS_USUAL; i++) {
-		const __be32 *header = from + i * TS_PACKET;
+	if (likely(at <= L4_MASK && from + TS_USUAL * TS_PACKET <= end)) {
+#pragma clang loop unroll(disable)
+		for (; i < TS_USUAL; i++) {
+			const __be32 *header = from + i * TS_PACKET;
 
-		ts_packet(h, pids, host32(header[0]), header[1]);
+			if (unlikely(!ts_goes_on(h, host32(*header))))
+				break;
+		}
+		h->ts_packets += i;
 	}
-	return true;
+	if (unlikely(i < TS_USUAL))
+		ts_all(skb, h, route, at + i * TS_PACKET, TS_USUAL - i);
 }
 
 /* Takes `length` bytes at `offset` if they are a whole number of packets. */
-static __always_inline bool ts(struct payload *y, __u32 offset, __u32 length, __u8 first)
+static __always_inline bool ts(struct __sk_buff *skb, struct health *h, __u32 route, __u32 offset,
+			       __u32 length, __u8 first)
 {
 	if (first != TS_SYNC || !length || length % TS_PACKET)
 		return false;
-	y->ts = offset;
-	if (!y->pids)
-		y->pids = bpf_map_lookup_elem(&pids, &y->route);
-	if (unlikely(!y->pids))
-		return true;
-	if (length != TS_USUAL * TS_PACKET || !ts_usual(y, y->h, y->pids, offset))
-		bpf_loop(length / TS_PACKET, ts_next, y, 0);
+	ts_all(skb, h, route, offset, length / TS_PACKET);
 	return true;
 }
 
@@ -282,16 +341,23 @@ static __always_inline void ts_in_rtp(struct payload *y, __u32 offset, __u32 len
 			return;
 		at += 4 + (host32(word) & 0xffff) * 4;
 	}
-	if (at >= length || (length - at) % TS_PACKET || !peek(y->skb, offset + at, &word, 1))
+	if (at >= length || !peek(y->skb, offset + at, &word, 1))
 		return;
-	ts(y, offset + at, length - at, host32(word) >> 24);
+	ts(y->skb, y->h, y->route, offset + at, length - at, host32(word) >> 24);
+}
+
+static __always_inline bool is_rtp(__u32 first)
+{
+	__u32 type = first >> 16 & 0x7f;
+
+	return first >> 30 == 2 && !(type >= 72 && type <= 76);
 }
 
 static long inspect_segment(__u32 i, struct payload *y)
 {
 	__u32 start = i * y->segment, length = y->length - start;
 	__u32 offset = y->offset + start;
-	__u32 content = y->h->content, first, type;
+	__u32 content = y->h->content, first;
 	__be32 header[RTP_HEADER / 4];
 
 	if (start > y->length)
@@ -301,10 +367,9 @@ static long inspect_segment(__u32 i, struct payload *y)
 	if (length < RTP_HEADER || !peek(y->skb, offset, header, RTP_HEADER / 4))
 		goto unrecognised;
 	first = host32(header[0]);
-	if (content != CONTENT_RTP && ts(y, offset, length, first >> 24))
+	if (content != CONTENT_RTP && ts(y->skb, y->h, y->route, offset, length, first >> 24))
 		return 0;
-	type = first >> 16 & 0x7f;
-	if (content == CONTENT_TS || first >> 30 != 2 || (type >= 72 && type <= 76))
+	if (content == CONTENT_TS || !is_rtp(first))
 		goto unrecognised;
 	rtp(y->h, header, y->now);
 	ts_in_rtp(y, offset, length, first);
@@ -314,31 +379,71 @@ unrecognised:
 	return 0;
 }
 
-/* Looks at a packet of the route whose index is `slot - 1`. Of a fragmented datagram only the time
- * of its pieces counts; of a super-packet, every segment is looked at.
- */
-static __attribute__((noinline)) int inspect(struct __sk_buff *skb, const struct packet *p,
-					     __u32 slot)
+/* Looks at whatever it may be: of a super-packet, at every segment. */
+static __attribute__((noinline)) int inspect_any(struct __sk_buff *skb, const struct packet *p,
+						 struct health *h, __u32 route, __u64 now)
 {
-	struct payload y = { .skb = skb, .route = slot - 1 };
+	struct payload y = { .skb = skb, .h = h, .now = now, .route = route };
 
-	y.h = bpf_map_lookup_elem(&health, &y.route);
-	if (!y.h)
-		return 0;
-	y.now = bpf_ktime_get_ns();
-	note_arrival(y.h, y.now);
-	if (y.h->content == CONTENT_NONE || p->part != PART_WHOLE)
-		return 0;
 	y.offset = (p->l4 & L4_MASK) + sizeof(struct udphdr);
 	y.length = p->payload;
 	y.segment = skb->gso_size;
-	if (likely(!y.segment)) {
+	if (!y.segment)
 		y.segment = y.length;
-		inspect_segment(0, &y);
-		return 0;
-	}
 	bpf_loop(p->segments, inspect_segment, &y, 0);
 	return 0;
+}
+
+/* Looks at what mostly comes: RTP without contributors and extension, or MPEG-TS, or both. All that in
+ * one call, for kernels that guard returns make them dear; and a call it is, for the frame of the whole
+ * program has no room. Says no before it has counted anything.
+ */
+static __attribute__((noinline)) int inspect_usual(struct __sk_buff *skb, const struct packet *p,
+						   struct health *h, __u32 route, __u64 now)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 at = (p->l4 & L4_MASK) + sizeof(struct udphdr), first;
+	const __be32 *header = data + (at & L4_MASK);
+	__u32 rest = p->payload;
+
+	if ((void *)(header + RTP_HEADER / 4 + 1) > end || rest < RTP_HEADER + 4)
+		return false;
+	first = host32(header[0]);
+	if (h->content != CONTENT_TS && is_rtp(first) && !(first & 0x1f000000)) {
+		bool has_ts = host32(header[RTP_HEADER / 4]) >> 24 == TS_SYNC;
+
+		rest -= RTP_HEADER;
+		if (has_ts && unlikely(rest != TS_USUAL * TS_PACKET))
+			return false;
+		rtp(h, header, now);
+		if (!has_ts)
+			return true;
+		at += RTP_HEADER;
+	} else if (first >> 24 != TS_SYNC || h->content == CONTENT_RTP ||
+		   rest != TS_USUAL * TS_PACKET) {
+		return false;
+	}
+	ts_usual(skb, h, route, at);
+	return true;
+}
+
+/* Looks at a packet of the route whose index is `slot - 1`. Of a fragmented datagram only the time
+ * of its pieces counts.
+ */
+static __always_inline void inspect(struct __sk_buff *skb, const struct packet *p, __u32 slot)
+{
+	__u32 route = slot - 1;
+	struct health *h = bpf_map_lookup_elem(&health, &route);
+	__u64 now;
+
+	if (!h)
+		return;
+	now = bpf_ktime_get_ns();
+	note_arrival(h, now);
+	if (h->content == CONTENT_NONE || p->part != PART_WHOLE)
+		return;
+	if (unlikely(skb->gso_size) || unlikely(!inspect_usual(skb, p, h, route, now)))
+		inspect_any(skb, p, h, route, now);
 }
 
 #endif

@@ -174,32 +174,41 @@ enum content {
 	CONTENT_TS = 3,
 };
 
-/* Entry of `health`, by the route's index: packet::health::Watch. */
+#define TS_PLACES_SHIFT 5
+#define TS_PLACES 32	/* 1 << TS_PLACES_SHIFT */
+
+/* Entry of `health`, by the route's index: packet::health::Watch. By lines of the cache: what every
+ * packet touches, what RTP touches, what MPEG-TS touches, what is rare.
+ */
 struct health {
 	__u64 content;
 	__u64 per_tick;		/* nanoseconds times 2^16 */
 	__u64 last_ns;
 	__u64 epoch;
 	__u64 gap_ns;
-	__u64 gap_before_ns;
 	__u64 rtp_packets;
-	__u64 lost;
-	__u64 reordered;
-	__u64 duplicated;
-	__u64 restarts;
-	__u64 ssrc_changes;
-	__u64 jitter_ns_16;
 	__u64 window;
 	__u64 rtp_ns;
+
+	__u64 jitter_ns_16;
 	__u32 ssrc;
-	__u32 candidate_ssrc;
 	__u32 timestamp;
 	__u16 highest;
 	__u16 candidate_next;
 	__u16 followed;
 	__u16 has_candidate;
+	__u32 candidate_ssrc;
 	__u32 payload_type;
+	__u64 lost;
+	__u64 reordered;
+	__u64 duplicated;
 	__u64 ts_packets;
+
+	__u16 known[TS_PLACES];	/* of the PIDs seen last: upper bits, and state as in `pids` */
+
+	__u64 gap_before_ns;
+	__u64 restarts;
+	__u64 ssrc_changes;
 	__u64 continuity_errors;
 	__u64 transport_errors;
 	__u64 sync_errors;
@@ -207,7 +216,7 @@ struct health {
 	__u64 unrecognised;
 };
 
-/* Value of `pids`, by the route's index: a byte for each PID. */
+/* Value of `pids`, by the route's index: a byte for each PID that is not `known`. */
 struct pids {
 	__u8 state[8192];
 };

@@ -304,7 +304,7 @@ pub struct Limit {
     pub bits: u64,
 }
 
-/// Entry of `health`: a [`packet::health::Watch`].
+/// Entry of `health`: a [`packet::health::Watch`], by lines of the cache.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
@@ -318,30 +318,16 @@ pub struct Health {
     pub epoch: u64,
     /// Longest gap that ended in this epoch.
     pub gap_ns: u64,
-    /// And in the one before.
-    pub gap_before_ns: u64,
     /// RTP packets of the source, each once.
     pub rtp_packets: u64,
-    /// RTP packets that never came.
-    pub lost: u64,
-    /// RTP packets that came behind a later one.
-    pub reordered: u64,
-    /// RTP packets that came again.
-    pub duplicated: u64,
-    /// Sequences that began anew.
-    pub restarts: u64,
-    /// Times another source took over.
-    pub ssrc_changes: u64,
-    /// Interarrival jitter in nanoseconds, times 16.
-    pub jitter_ns_16: u64,
     /// The program's: which of the last 64 sequence numbers came.
     pub window: u64,
     /// The program's: arrival that goes with `timestamp`.
     pub rtp_ns: u64,
+    /// Interarrival jitter in nanoseconds, times 16.
+    pub jitter_ns_16: u64,
     /// The source.
     pub ssrc: u32,
-    /// The program's: source that may take over.
-    pub candidate_ssrc: u32,
     /// The program's: last RTP timestamp.
     pub timestamp: u32,
     /// The program's: highest sequence number.
@@ -352,11 +338,27 @@ pub struct Health {
     pub followed: u16,
     /// The program's: whether there is a candidate.
     pub has_candidate: u16,
+    /// The program's: source that may take over.
+    pub candidate_ssrc: u32,
     /// Payload type of the last packet.
     pub payload_type: u32,
+    /// RTP packets that never came.
+    pub lost: u64,
+    /// RTP packets that came behind a later one.
+    pub reordered: u64,
+    /// RTP packets that came again.
+    pub duplicated: u64,
     /// MPEG-TS packets.
     pub ts_packets: u64,
-    /// Those that do not go on from the last one of their PID.
+    /// The program's: the PIDs seen last.
+    pub known: [u16; 32],
+    /// Longest gap that ended in the epoch before.
+    pub gap_before_ns: u64,
+    /// Sequences that began anew.
+    pub restarts: u64,
+    /// Times another source took over.
+    pub ssrc_changes: u64,
+    /// MPEG-TS packets that do not go on from the last one of their PID.
     pub continuity_errors: u64,
     /// Those marked broken by the sender.
     pub transport_errors: u64,
@@ -368,7 +370,7 @@ pub struct Health {
     pub unrecognised: u64,
 }
 
-/// Value of `pids`: a byte for each PID.
+/// Value of `pids`: a byte for each PID that is not among those seen last.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pids {

@@ -261,6 +261,12 @@ fn streams() -> Vec<Stream> {
         stream("ts", Content::Auto, ts_stream()),
         stream("bare ts", Content::Ts, ts_stream()),
         stream("ts in rtp", Content::Auto, ts_in_rtp()),
+        stream("crowded", Content::Ts, crowded(&|_, content| content)),
+        stream(
+            "crowded rtp",
+            Content::Auto,
+            crowded(&|n, content| rtp(5, n, 0, &content)),
+        ),
         stream("super", Content::Auto, super_packets()),
         stream("odd", Content::Auto, odd()),
         stream("odd ts", Content::Ts, odd()),
@@ -364,6 +370,29 @@ fn ts_in_rtp() -> Vec<(Vec<u8>, Option<u16>)> {
     lying[0] = 0x90;
     payloads.extend([extended, lying]);
     payloads.into_iter().map(one).collect()
+}
+
+/// Datagrams of seven, as they usually are, of more PIDs than a path may keep at hand, and stuffing at
+/// the end of each round. Some PIDs jump, some come twice, some three times.
+fn crowded(form: &dyn Fn(u16, Vec<u8>) -> Vec<u8>) -> Vec<(Vec<u8>, Option<u16>)> {
+    let packets = (0..4_u8).flat_map(|round| {
+        (1..=NULL_PID).step_by(13).map(move |pid| {
+            let counter = match (pid % 5, round) {
+                (0, 2..) => round + 3,
+                (1, 1) => 0,
+                (2, 1 | 2) => 0,
+                (2, 3) => 1,
+                _ => round,
+            };
+            (pid, counter, PAYLOAD)
+        })
+    });
+    let packets: Vec<_> = packets.collect();
+    let datagrams = packets.chunks_exact(7).map(ts_of);
+    (0..)
+        .zip(datagrams)
+        .map(|(n, content)| one(form(n, content)))
+        .collect()
 }
 
 fn super_packets() -> Vec<(Vec<u8>, Option<u16>)> {
