@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use api::reply::{RuleStats, State};
 use lab::daemon::{Daemon, Options};
@@ -57,6 +58,31 @@ fn a_rule_beyond_its_limit_drops_and_counts(path: &str) {
     let rule = daemon.settled("cam1", 1000).unwrap();
     let limited = rule.dropped["rate_limited"];
     assert!((500..=990).contains(&limited), "{limited}");
+}
+
+/// A bucket that takes 100 seconds to fill gains over a restart what the time in between gives it,
+/// and is not full anew.
+#[test]
+fn an_adopted_limit_goes_on_with_the_bucket_it_had() {
+    let (chain, mut daemon) = start(
+        "kernel",
+        "input = \"239.1.1.1%veth1:5001\"\noutputs = [\"239.10.1.1%veth2:6001\"]\n\
+         limit = \"1pps\"\nburst = 100",
+    );
+    let begin = Instant::now();
+    let before = daemon.settled("cam1", 1000).unwrap().dropped["rate_limited"];
+    daemon.kill().unwrap();
+    daemon.start_again().unwrap();
+    assert_eq!(daemon.taken_over("found").unwrap(), 1);
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    sender
+        .send_numbered(ip("239.1.1.1"), 5001, 1000, 100)
+        .unwrap();
+    let after = daemon.settled("cam1", 2000).unwrap().dropped["rate_limited"];
+    let passed = 1000 - (after - before);
+    // What was sent within the first second may have left a token, and one may be begun.
+    let gained = begin.elapsed().as_secs() + 2;
+    assert!(passed <= gained, "{passed} passed, {gained} tokens since");
 }
 
 /// A daemon with its own configuration: two rules that send the same stream to hosts, one of them
