@@ -16,7 +16,7 @@ pub use amend::{Amended, Before, amend};
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, NextHopQuery};
 use crate::net::{Ifindex, Prefix};
-use crate::placement::{PathChoices, Placement, Support, place};
+use crate::placement::{Listening, PathChoices, Placement, Support, place};
 use crate::rule::Rule;
 use crate::ruleset::{RuleSet, listed};
 use crate::table::{DownReason, Output, Route, RouteKey, Table};
@@ -155,7 +155,7 @@ fn compile_one(
         name: rule.name.clone(),
         inputs: rule.inputs.iter().map(|i| input(i, links)).collect(),
         outputs: views,
-        placement: place(rule, support, choices, links.chaining(rule)),
+        placement: place(rule, support, choices, &links.listening(rule)),
     };
     if !view.placement.serves {
         view.inputs.iter_mut().for_each(|input| input.joins.clear());
@@ -202,13 +202,24 @@ impl<'a> Links<'a> {
         links.filter(meant).collect()
     }
 
-    /// An interface that the rule listens on and that has `rx-gro-list` on.
-    fn chaining(&self, rule: &Rule) -> Option<&'a str> {
-        let names = rule.inputs.iter().filter_map(|i| i.interface.as_deref());
-        let mut links = names.flat_map(|name| self.meant(name));
-        links
-            .find(|link| link.gro_list)
-            .map(|link| link.name.as_str())
+    /// Where the rule listens: also on what is missing, by its name.
+    fn listening<'b>(&self, rule: &'b Rule) -> Listening<'b>
+    where
+        'a: 'b,
+    {
+        let mut listening = Listening::default();
+        for name in rule.inputs.iter().filter_map(|i| i.interface.as_deref()) {
+            let links = self.meant(name);
+            let chaining = links.iter().find(|link| link.gro_list);
+            let chaining = chaining.map(|link| link.name.as_str());
+            listening.chaining = listening.chaining.or(chaining);
+            listening.interfaces.push(name);
+            if is_wildcard(name) {
+                let names = links.iter().map(|link| link.name.as_str());
+                listening.interfaces.extend(names);
+            }
+        }
+        listening
     }
 
     /// The interfaces that an input's interface stands for.

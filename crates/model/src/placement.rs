@@ -51,7 +51,7 @@ impl From<Path> for PathChoice {
 pub struct PathChoices {
     /// The process's: `mcr run --path`.
     pub process: PathChoice,
-    /// Interfaces with a choice of their own, by name as inputs write it.
+    /// Interfaces with a choice of their own, by name.
     pub interfaces: BTreeMap<String, PathChoice>,
 }
 
@@ -118,18 +118,28 @@ pub struct Placement {
     pub reason: String,
 }
 
-/// Decides where `rule` runs. `chaining` is an interface it listens on that has `rx-gro-list` on:
-/// the kernel path rewrites the first datagram of such a chain alone, the userspace path gets its
-/// bytes in one piece and makes every datagram's headers anew.
+/// Where a rule listens on this host.
+#[derive(Clone, Debug, Default)]
+pub struct Listening<'a> {
+    /// Interfaces by name, input by input: as the rule writes it and, behind a wildcard, those that
+    /// it stands for here.
+    pub interfaces: Vec<&'a str>,
+    /// One of them that has `rx-gro-list` on: the kernel path rewrites the first datagram of such a
+    /// chain alone, the userspace path gets its bytes in one piece and makes every datagram's
+    /// headers anew.
+    pub chaining: Option<&'a str>,
+}
+
+/// Decides where `rule` runs.
 #[must_use]
 pub fn place(
     rule: &Rule,
     support: &Support,
     choices: &PathChoices,
-    chaining: Option<&str>,
+    listening: &Listening<'_>,
 ) -> Placement {
-    let obstacle = |path| obstacle(rule, support, path, chaining);
-    if let Some((path, who)) = forced(rule, choices) {
+    let obstacle = |path| obstacle(rule, support, path, listening.chaining);
+    if let Some((path, who)) = forced(rule, choices, &listening.interfaces) {
         let obstacle = obstacle(path);
         let serves = obstacle.is_none();
         let reason = match obstacle {
@@ -164,13 +174,12 @@ pub fn place(
 }
 
 /// The path that must be taken, and who says so.
-fn forced(rule: &Rule, choices: &PathChoices) -> Option<(Path, String)> {
+fn forced(rule: &Rule, choices: &PathChoices, listens: &[&str]) -> Option<(Path, String)> {
     if let Some(path) = rule.path {
         return Some((path, format!("the rule's path = {:?}", name(path))));
     }
-    let mut interfaces = rule.inputs.iter().filter_map(|i| i.interface.as_deref());
-    let of_interface = interfaces.find_map(|interface| {
-        let path = choices.interfaces.get(interface)?.forced()?;
+    let of_interface = listens.iter().find_map(|interface| {
+        let path = choices.interfaces.get(*interface)?.forced()?;
         let who = format!("interface {interface}'s path = {:?}", name(path));
         Some((path, who))
     });
@@ -271,14 +280,30 @@ mod tests {
         }
     }
 
+    const ETH0: [&str; 1] = ["eth0"];
+
+    /// Places a rule that listens on eth0.
+    fn placed(
+        rule: &Rule,
+        support: &Support,
+        choices: &PathChoices,
+        chaining: Option<&str>,
+    ) -> Placement {
+        let listening = Listening {
+            interfaces: ETH0.to_vec(),
+            chaining,
+        };
+        place(rule, support, choices, &listening)
+    }
+
     fn shown(rule: &Rule, support: &Support, choices: &PathChoices) -> (Path, bool, String) {
-        let placement = place(rule, support, choices, None);
+        let placement = placed(rule, support, choices, None);
         (placement.path, placement.serves, placement.reason)
     }
 
     #[test]
     fn takes_the_kernel_path_wherever_it_can() {
-        let placement = place(&rule(PLAIN, None), &both(), &PathChoices::default(), None);
+        let placement = placed(&rule(PLAIN, None), &both(), &PathChoices::default(), None);
         assert_eq!((placement.path, placement.serves), (Path::Kernel, true));
     }
 
@@ -340,7 +365,7 @@ mod tests {
             )
         );
         let forced = rule(PLAIN, Some(Path::Kernel));
-        assert!(!place(&forced, &without_kernel(), &auto, None).serves);
+        assert!(!placed(&forced, &without_kernel(), &auto, None).serves);
     }
 
     #[test]
@@ -350,7 +375,7 @@ mod tests {
             userspace: Err("no CAP_NET_RAW".to_owned()),
         };
         assert_eq!(
-            place(&rule(PLAIN, None), &nothing, &PathChoices::default(), None).reason,
+            placed(&rule(PLAIN, None), &nothing, &PathChoices::default(), None).reason,
             "no path serves it: the kernel path is not available: no BPF, and the userspace \
              path is not available: no CAP_NET_RAW"
         );
@@ -359,13 +384,13 @@ mod tests {
     #[test]
     fn keeps_chained_packets_from_the_kernel_path() {
         let auto = PathChoices::default();
-        let placed = place(&rule(PLAIN, None), &both(), &auto, Some("eth0"));
-        assert_eq!((placed.path, placed.serves), (Path::Userspace, true));
+        let there = placed(&rule(PLAIN, None), &both(), &auto, Some("eth0"));
+        assert_eq!((there.path, there.serves), (Path::Userspace, true));
         let forced = rule(PLAIN, Some(Path::Kernel));
-        let placed = place(&forced, &both(), &auto, Some("eth0"));
-        assert_eq!((placed.path, placed.serves), (Path::Kernel, false));
+        let there = placed(&forced, &both(), &auto, Some("eth0"));
+        assert_eq!((there.path, there.serves), (Path::Kernel, false));
         assert_eq!(
-            placed.reason,
+            there.reason,
             "the rule's path = \"kernel\" forces the kernel path, but the kernel path would \
              corrupt what eth0 chains, as rx-gro-list is on there; `ethtool -K eth0 rx-gro-list off`"
         );

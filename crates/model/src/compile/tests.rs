@@ -146,6 +146,24 @@ fn makes_a_route_for_every_source_and_interface() {
 }
 
 #[test]
+fn a_wildcard_takes_the_path_of_an_interface_that_it_comes_to_match() {
+    let rules = rules(&[("a", &["239.1.1.1%eth?:5001"], &["239.10.1.1%out:6001"])]);
+    let mut choices = PathChoices::default();
+    let userspace = [("eth1".to_owned(), PathChoice::Userspace)];
+    choices.interfaces.extend(userspace);
+    let placed = |links: &[Interface]| {
+        let compiled = compile(&rules, &host(links), &support(), &choices);
+        let placement = &compiled.rules[0].placement;
+        (placement.path, placement.reason.clone())
+    };
+    let (first, out) = (link(2, "eth0", "10.0.0.1"), link(4, "out", "10.0.2.1"));
+    assert_eq!(placed(&[first.clone(), out.clone()]).0, Path::Kernel);
+    let forced = "forced by interface eth1's path = \"userspace\"".to_owned();
+    let second = link(3, "eth1", "10.0.1.1");
+    assert_eq!(placed(&[first, second, out]), (Path::Userspace, forced));
+}
+
+#[test]
 fn never_takes_loopback_for_a_wildcard_but_by_its_name() {
     let any = one("239.1.1.1%*:5001", OUTPUT, &usual());
     assert_eq!(any.rules[0].inputs[0].interfaces, [Ifindex(2), Ifindex(3)]);
