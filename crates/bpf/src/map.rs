@@ -84,10 +84,11 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
     ///
     /// The kernel's.
     pub fn entries(&self) -> Result<Vec<(K, V)>, Error> {
+        // In parts: room for all that the map may hold would be touched for the few that it holds.
         let size = self.capacity as usize;
-        let mut keys = vec![K::default(); size];
-        let mut values = vec![V::default(); size];
-        let mut total = 0;
+        let mut keys = vec![K::default(); BATCH.min(size)];
+        let mut values = vec![V::default(); BATCH.min(size)];
+        let mut entries = Vec::new();
         const { assert!(size_of::<K>() <= 64, "a trie's position is a key") };
         let mut position = [0u8; 64];
         let mut first = true;
@@ -95,31 +96,32 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
             let mut attr = attr();
             attr.batch.in_batch = if first { 0 } else { position.as_ptr() as u64 };
             attr.batch.out_batch = position.as_mut_ptr() as u64;
-            attr.batch.keys = keys[total..].as_mut_ptr() as u64;
-            attr.batch.values = values[total..].as_mut_ptr() as u64;
-            attr.batch.count = (size - total) as u32;
+            attr.batch.keys = keys.as_mut_ptr() as u64;
+            attr.batch.values = values.as_mut_ptr() as u64;
+            attr.batch.count = keys.len() as u32;
             attr.batch.map_fd = self.map.as_raw_fd() as u32;
-            // SAFETY: `keys` and `values` have room for `count` more entries of the map's sizes; a
+            // SAFETY: `keys` and `values` have room for `count` entries of the map's sizes; a
             // hash map's position is a u32 bucket number, a trie's a key: `position` has room.
             let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
             // SAFETY: reads the union member that was passed.
             let count = unsafe { attr.batch.count } as usize;
-            match result {
-                Ok(_) if total + count < size && count > 0 => total += count,
-                Ok(_) => {
-                    total += count;
-                    break;
-                }
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                    total += count;
-                    break;
-                }
+            let more = match result {
+                Ok(_) => count > 0,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => false,
                 Err(error) => return Err(self.failed("lookup", error)),
+            };
+            entries.extend(
+                keys[..count]
+                    .iter()
+                    .copied()
+                    .zip(values[..count].iter().copied()),
+            );
+            // An LRU map that changes meanwhile may show more than it holds.
+            if !more || entries.len() >= size {
+                return Ok(entries);
             }
             first = false;
         }
-        keys.truncate(total);
-        Ok(keys.into_iter().zip(values).collect())
     }
 
     fn batch(&self, command: bpf_cmd, keys: &[K], values: Option<&[V]>) -> io::Result<usize> {
