@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dataplane::counters::{Counters, Flow, WorkerCounters};
+use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
 use dataplane::{Close, Dataplane, Support};
 use model::diff::TableDiff;
 use model::table::Table;
@@ -43,6 +43,7 @@ enum Command {
     Sync(Box<Table>, Reply<()>),
     Apply(Box<TableDiff>, Vec<String>, Reply<()>),
     Counters(Reply<Counters>),
+    Arrived(Reply<Arrived>),
     Workers(Reply<Vec<WorkerCounters>>),
     Flows(String, Reply<Vec<Flow>>),
     Close(Close, Reply<()>),
@@ -110,6 +111,11 @@ impl Engine {
         self.ask(Command::Counters).await
     }
 
+    /// Reads what each rule received.
+    pub(crate) async fn arrived(&self) -> Result<Arrived, Error> {
+        self.ask(Command::Arrived).await
+    }
+
     /// Reads the counters of the workers alone.
     pub(crate) async fn workers(&self) -> Result<Vec<WorkerCounters>, Error> {
         self.ask(Command::Workers).await
@@ -161,6 +167,9 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
             }
             Ok(Command::Counters(reply)) => {
                 let _ = reply.send(dataplane.counters().map_err(Error::from));
+            }
+            Ok(Command::Arrived(reply)) => {
+                let _ = reply.send(dataplane.arrived().map_err(Error::from));
             }
             Ok(Command::Workers(reply)) => {
                 let _ = reply.send(Ok(dataplane.workers()));

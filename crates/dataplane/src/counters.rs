@@ -1,7 +1,8 @@
 //! What the paths counted: the seam's upward half.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use model::table::Path;
 use packet::health::Arrivals;
@@ -49,6 +50,29 @@ impl RuleCounters {
         }
     }
 }
+
+/// What the arrivals of one rule come to: the part of [`RuleCounters`] that is looked at all the
+/// time, however many rules there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Packets that took one of the rule's routes.
+    pub traffic: Traffic,
+    /// What was found in them, if anything was: most rules are not watched.
+    pub health: Option<Box<HealthCounters>>,
+}
+
+impl Received {
+    /// Adds what another path counted for the same rule.
+    pub fn add(&mut self, traffic: Traffic, health: &HealthCounters) {
+        self.traffic.add(traffic);
+        if *health != HealthCounters::default() {
+            self.health.get_or_insert_default().add(health);
+        }
+    }
+}
+
+/// What each rule received, by name.
+pub type Arrived = HashMap<Arc<str>, Received>;
 
 /// What a rule's packets say about its streams: sums, and of the stream whose packet came last its
 /// times, jitter and source.

@@ -39,7 +39,7 @@ use crate::kernel::ranges::Ranges;
 use crate::kernel::slots::{Blocks, Indices};
 use crate::{Error, Options};
 
-pub(crate) use counters::read as read_counters;
+pub(crate) use counters::{read as read_counters, read_arrived};
 
 /// The loaded program and what is in its maps.
 #[derive(Debug)]

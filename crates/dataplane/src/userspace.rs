@@ -36,7 +36,7 @@ use model::diff::{BudgetChange, TableDiff};
 use model::net::Prefix;
 use model::table::{OutputState, Path, Route, RouteKey, Table};
 
-use crate::counters::{Counters, Flow, WorkerCounters};
+use crate::counters::{Arrived, Counters, Flow, WorkerCounters};
 use book::Book;
 use handover::{CountedRoute, TableChange};
 use inheritance::{Inheritance, Label};
@@ -219,6 +219,14 @@ impl Userspace {
             counters.rules.entry(name).or_default().add(&rule);
         }
         counters.workers = self.worker_counters();
+    }
+
+    /// Adds what each rule received.
+    pub fn read_arrived(&self, arrived: &mut Arrived) {
+        for (name, rule) in self.slots.received(&self.pool) {
+            let total = arrived.entry(name.into()).or_default();
+            total.add(rule.traffic, &rule.health);
+        }
     }
 
     /// Reads what each worker counted.

@@ -216,6 +216,12 @@ impl RuleSet {
         self.rules.iter().map(|rule| rule.name.as_str())
     }
 
+    /// Where the rule of that name stands.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.positions.get(name).copied()
+    }
+
     /// The rule of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Rule> {

@@ -1,13 +1,12 @@
 //! Looks at the counters twice a second: rates of every rule, and the state of each stream that is
 //! watched. Every view shows what is found here.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::reply::{Event, HealthStats, Rates};
-use dataplane::counters::{Counters, HealthCounters};
-use model::health::Health;
+use dataplane::counters::{Arrived, HealthCounters};
+use model::ruleset::RuleSet;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -19,10 +18,36 @@ use crate::view::View;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The streams of all rules, by name.
+/// The streams of all rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse {
-    streams: Arc<Mutex<BTreeMap<String, Stream>>>,
+    streams: Arc<Mutex<Streams>>,
+}
+
+/// One stream of each rule, in their order.
+#[derive(Debug, Default)]
+struct Streams {
+    rules: Arc<RuleSet>,
+    streams: Vec<Stream>,
+}
+
+impl Streams {
+    /// Makes them those of `rules`; streams of rules that stay by name go on.
+    fn follow(&mut self, rules: &Arc<RuleSet>) {
+        if Arc::ptr_eq(rules, &self.rules) {
+            return;
+        }
+        let known = |name: &str| self.rules.position(name);
+        let places: Vec<Option<usize>> = rules.iter().map(|rule| known(&rule.name)).collect();
+        let mut stream = |place: Option<usize>| Some(std::mem::take(self.streams.get_mut(place?)?));
+        let streams = places.into_iter().map(|at| stream(at).unwrap_or_default());
+        self.streams = streams.collect();
+        self.rules = Arc::clone(rules);
+    }
+
+    fn of(&self, rule: &str) -> Option<&Stream> {
+        self.streams.get(self.rules.position(rule)?)
+    }
 }
 
 impl Pulse {
@@ -37,37 +62,27 @@ impl Pulse {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            let Ok(counters) = engine.counters().await else {
+            let Ok(arrived) = engine.arrived().await else {
                 // It has its own ways to complain.
                 continue;
             };
-            let view = view.borrow().clone();
-            let rules = view.rules.iter();
-            let rules = rules.map(|rule| (rule.name.as_str(), rule.health));
-            let told = self.look(sys::clock::monotonic_ns(), rules, &counters);
+            let rules = Arc::clone(&view.borrow().rules);
+            let told = self.look(sys::clock::monotonic_ns(), &rules, &arrived);
             events.tell_all(told);
         }
     }
 
     /// Takes in one reading and tells what changed.
-    fn look<'a>(
-        &self,
-        now_ns: u64,
-        rules: impl Iterator<Item = (&'a str, Option<Health>)>,
-        counters: &Counters,
-    ) -> Vec<Event> {
+    fn look(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> Vec<Event> {
         let mut streams = self.lock();
-        let mut before = std::mem::take(&mut *streams);
+        streams.follow(rules);
         let mut told = Vec::new();
         let none = Default::default();
-        for (name, health) in rules {
-            let known = before.remove_entry(name);
-            let (name, mut stream) = known.unwrap_or_else(|| (name.to_owned(), Stream::default()));
-            let counted = counters.rules.get(&name).unwrap_or(&none);
-            if let Some((state, reason)) = stream.look(now_ns, health.as_ref(), counted) {
-                told.push(events::stream(&name, state, reason.as_deref()));
+        for (rule, stream) in rules.iter().zip(&mut streams.streams) {
+            let counted = arrived.get(rule.name.as_str()).unwrap_or(&none);
+            if let Some((state, reason)) = stream.look(now_ns, rule.health.as_ref(), counted) {
+                told.push(events::stream(&rule.name, state, reason.as_deref()));
             }
-            streams.insert(name, stream);
         }
         told
     }
@@ -77,13 +92,13 @@ impl Pulse {
     pub(crate) fn of(&self, rule: &str, found: &HealthCounters) -> (Rates, Option<HealthStats>) {
         let now_ns = sys::clock::monotonic_ns();
         let streams = self.lock();
-        let stream = streams.get(rule);
+        let stream = streams.of(rule);
         stream.map_or_else(Default::default, |stream| {
             (stream.rates(), stream.health(now_ns, found))
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
+    fn lock(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

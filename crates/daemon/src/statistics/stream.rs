@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
-use dataplane::counters::{HealthCounters, RuleCounters, Traffic};
+use dataplane::counters::{HealthCounters, Received, Traffic};
 use model::health::{Content, Health, Rate, duration_text, rate_text};
 use model::table::RateUnit;
 
@@ -15,18 +15,29 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MEMORY_NS: u64 = 10 * SECOND_NS;
 /// A look may come a little late or early.
 const SLACK_NS: u64 = SECOND_NS / 10;
+/// Looks that are kept however quiet the stream is: those of the last second, and one more.
+const RECENT: usize = 4;
+/// Looks that room is made for at a time.
+const ROOM: usize = RECENT + 2;
 
 /// What is remembered of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
+    /// Of a stream that is not watched, those between looks that saw the same are left out.
     looks: VecDeque<Look>,
     /// When packets were last seen to come, and since when they come without a break of a second.
     moved_ns: Option<u64>,
     flowing_since_ns: u64,
     first_look_ns: u64,
+    watched: Option<Box<Watched>>,
+}
+
+/// What is remembered besides of a stream that is watched: most are not.
+#[derive(Debug)]
+struct Watched {
+    health: Health,
     /// When the rate was last outside its bounds, and how.
     outside: Option<(u64, String)>,
-    health: Option<Health>,
     state: Option<(State, Option<String>)>,
 }
 
@@ -44,12 +55,12 @@ impl Stream {
         &mut self,
         now_ns: u64,
         health: Option<&Health>,
-        counted: &RuleCounters,
+        counted: &Received,
     ) -> Option<(State, Option<String>)> {
         let look = Look {
             at_ns: now_ns,
-            received: counted.received,
-            found: health.map(|_| Box::new(counted.health)),
+            received: counted.traffic,
+            found: health.and_then(|_| counted.health.clone()),
         };
         let last = self.looks.back().map(|last| last.received.packets);
         if last.is_none_or(|last| look.received.packets < last) {
@@ -60,27 +71,55 @@ impl Stream {
             };
         }
         let came = last.unwrap_or(0) != look.received.packets;
-        let last_ns = counted.health.arrivals.last_ns;
+        let last_ns = counted.health.as_ref();
+        let last_ns = last_ns.map_or(0, |found| found.arrivals.last_ns);
         if came && (last.is_some() || last_ns > 0) {
             self.moved(now_ns, last_ns);
+        }
+        if self.looks.len() == self.looks.capacity() {
+            self.looks.reserve_exact(ROOM);
         }
         self.looks.push_back(look);
         while self.looks.len() > 2 && self.looks[1].at_ns + MEMORY_NS <= now_ns {
             self.looks.pop_front();
         }
-        self.health = health.copied();
         let Some(health) = health else {
-            self.state = None;
+            self.watched = None;
+            self.leave_out();
             return None;
         };
-        self.note_rate(now_ns, health);
+        let mut watched = self.watched.take().unwrap_or_else(|| {
+            Box::new(Watched {
+                health: *health,
+                outside: None,
+                state: None,
+            })
+        });
+        watched.health = *health;
+        if let Some(outside) = self.outside(now_ns, health) {
+            watched.outside = Some((now_ns, outside));
+        }
+        let before = watched.state.take().map(|(state, _)| state);
+        self.watched = Some(watched);
         let judged = self.judge(now_ns, health);
-        let before = self.state.as_ref().map(|(state, _)| *state);
         let is_new = before != Some(judged.0);
         // A stream that is well from its beginning is no news.
         let tell = is_new && !(before.is_none() && judged.0 == State::Up);
-        self.state = Some(judged.clone());
+        if let Some(watched) = &mut self.watched {
+            watched.state = Some(judged.clone());
+        }
         tell.then_some(judged)
+    }
+
+    /// Leaves out looks between the first and the most recent ones while nothing comes.
+    fn leave_out(&mut self) {
+        let (Some(first), Some(last)) = (self.looks.front(), self.looks.back()) else {
+            return;
+        };
+        if first.received == last.received && self.looks.len() > 1 + RECENT {
+            self.looks.drain(1..self.looks.len() - RECENT);
+            self.looks.shrink_to(ROOM);
+        }
     }
 
     fn moved(&mut self, now_ns: u64, last_ns: u64) {
@@ -111,7 +150,7 @@ impl Stream {
 
     /// How the stream does, if it is watched; `found` is what was found in its packets by now.
     pub(super) fn health(&self, now_ns: u64, found: &HealthCounters) -> Option<HealthStats> {
-        let health = self.health.as_ref()?;
+        let health = &self.watched.as_ref()?.health;
         let (state, reason) = self.judge(now_ns, health);
         let seconds = |ns: u64| ns as f64 / 1e9;
         let gap = |within| self.gap(within);
@@ -132,10 +171,19 @@ impl Stream {
         let Some(now) = self.looks.back() else {
             return (0.0, 0.0);
         };
-        let then = self.looks.iter().rev();
-        let then = then.take_while(|look| now.at_ns - look.at_ns <= within_ns + SLACK_NS);
-        let then = then.last().unwrap_or(now);
-        let seconds = (now.at_ns - then.at_ns) as f64 / 1e9;
+        let is_within = |look: &&Look| now.at_ns - look.at_ns <= within_ns + SLACK_NS;
+        let looks = self.looks.iter().rev();
+        let within = looks.take_while(is_within).count();
+        let then = self.looks.len() - within;
+        let before = then.checked_sub(1).and_then(|at| self.looks.get(at));
+        let then = self.looks.get(then).unwrap_or(now);
+        // Nothing came since a look before, so the time begins where it should.
+        let quiet = before.filter(|before| before.received == then.received);
+        let time = match quiet {
+            Some(before) => (now.at_ns - before.at_ns).min(within_ns),
+            None => now.at_ns - then.at_ns,
+        };
+        let seconds = time as f64 / 1e9;
         if seconds <= 0.0 {
             return (0.0, 0.0);
         }
@@ -164,15 +212,15 @@ impl Stream {
         recent.map(of).max().unwrap_or(0)
     }
 
-    /// Remembers that the rate is outside its bounds; a stream that only begins or ends has none.
-    fn note_rate(&mut self, now_ns: u64, health: &Health) {
+    /// How the rate is outside its bounds; that of a stream that only begins or ends never is.
+    fn outside(&self, now_ns: u64, health: &Health) -> Option<String> {
         let is_flowing = self.moved_ns.is_some_and(|moved| {
             now_ns - moved.min(now_ns) < SECOND_NS
                 && self.flowing_since_ns + SECOND_NS + 2 * SLACK_NS <= now_ns
         });
         let is_known = self.first_look_ns + SECOND_NS <= now_ns;
         if !is_flowing || !is_known {
-            return;
+            return None;
         }
         let (packets, bits) = self.rate(SECOND_NS);
         let measured = |bound: Rate| match bound.unit {
@@ -191,10 +239,7 @@ impl Stream {
             format!("the rate was {rate}, {word} {key} = {}", rate_text(bound))
         };
         let outside = least.map(|bound| text(bound, "below", "rate_min"));
-        let outside = outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")));
-        if let Some(text) = outside {
-            self.outside = Some((now_ns, text));
-        }
+        outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")))
     }
 
     fn judge(&self, now_ns: u64, health: &Health) -> (State, Option<String>) {
@@ -229,7 +274,8 @@ impl Stream {
         let news = last.found.as_deref().unwrap_or(&none).since(before);
         let many =
             |count: u64, what: &str| (count > 0).then(|| format!("{count} {what} within 10 s"));
-        let outside = self.outside.as_ref();
+        let outside = self.watched.as_ref();
+        let outside = outside.and_then(|watched| watched.outside.as_ref());
         let outside = outside.filter(|(at, _)| now_ns.saturating_sub(*at) < MEMORY_NS);
         let received = last.received.packets - first.received.packets;
         let expected = match health.inspect.content {
@@ -286,7 +332,8 @@ mod tests {
     struct Bench {
         stream: Stream,
         health: Health,
-        counted: RuleCounters,
+        traffic: Traffic,
+        found: HealthCounters,
         now_ns: u64,
     }
 
@@ -296,7 +343,8 @@ mod tests {
             Self {
                 stream: Stream::default(),
                 health: health.to_health().unwrap(),
-                counted: RuleCounters::default(),
+                traffic: Traffic::default(),
+                found: HealthCounters::default(),
                 now_ns: START,
             }
         }
@@ -305,10 +353,11 @@ mod tests {
         fn run(&mut self, looks: u64, pps: u64) -> Vec<(State, Option<String>)> {
             let look = |_| {
                 self.now_ns += SECOND_NS / 2;
-                self.counted.received.packets += pps / 2;
-                self.counted.received.bytes += pps / 2 * 1000;
-                self.stream
-                    .look(self.now_ns, Some(&self.health), &self.counted)
+                self.traffic.packets += pps / 2;
+                self.traffic.bytes += pps / 2 * 1000;
+                let mut counted = Received::default();
+                counted.add(self.traffic, &self.found);
+                self.stream.look(self.now_ns, Some(&self.health), &counted)
             };
             (0..looks).filter_map(look).collect()
         }
@@ -355,10 +404,7 @@ mod tests {
         let reason = "silent for 2.0 s (silence = 2s)".to_owned();
         assert_eq!(told, [(State::Down, Some(reason))]);
         assert_eq!(bench.run(1, 1000), [(State::Up, None)]);
-        let health = bench
-            .stream
-            .health(bench.now_ns, &bench.counted.health)
-            .unwrap();
+        let health = bench.stream.health(bench.now_ns, &bench.found).unwrap();
         assert_eq!(health.silent_seconds, Some(0.0));
     }
 
@@ -410,7 +456,7 @@ mod tests {
         for (trouble, reason) in troubles {
             let mut bench = Bench::new("silence=2s");
             assert_eq!(bench.run(4, 1000), []);
-            trouble(&mut bench.counted.health);
+            trouble(&mut bench.found);
             let told = bench.run(1, 1000);
             assert_eq!(told, [(State::Degraded, Some(reason.to_owned()))]);
             assert_eq!(bench.states(30, 1000), [State::Up]);
@@ -421,32 +467,58 @@ mod tests {
     fn late_and_double_packets_are_counted_but_no_trouble() {
         let mut bench = Bench::new("silence=2s");
         bench.run(4, 1000);
-        bench.counted.health.reordered += 5;
-        bench.counted.health.duplicated += 5;
+        bench.found.reordered += 5;
+        bench.found.duplicated += 5;
         assert_eq!(bench.run(4, 1000), []);
     }
 
     #[test]
     fn content_that_is_not_the_expected_one_degrades() {
         let mut bench = Bench::new("content=rtp");
-        bench.counted.health.unrecognised = 0;
+        bench.found.unrecognised = 0;
         bench.run(2, 1000);
-        bench.counted.health.unrecognised = 10_000;
+        bench.found.unrecognised = 10_000;
         assert_eq!(bench.states(2, 1000), [State::Degraded]);
     }
 
     #[test]
     fn a_rule_without_health_has_rates_and_no_state() {
         let mut stream = Stream::default();
-        let mut counted = RuleCounters::default();
+        let mut counted = Received::default();
         for at in 0..5 {
-            counted.received.packets += 500;
+            counted.traffic.packets += 500;
             assert_eq!(
                 stream.look(START + at * SECOND_NS / 2, None, &counted),
                 None
             );
         }
         assert!((stream.rates().packets_1s - 1000.0).abs() < 1.0);
-        assert_eq!(stream.health(START, &counted.health), None);
+        assert_eq!(stream.health(START, &HealthCounters::default()), None);
+    }
+
+    #[test]
+    fn quiet_looks_that_are_left_out_change_no_rate() {
+        let (mut thin, mut whole) = (Stream::default(), Stream::default());
+        let health = HealthDocument::from_text("silence=off").unwrap();
+        let health = health.to_health().unwrap();
+        let mut counted = Received::default();
+        for at in 0..400_u64 {
+            // Long and short pauses between streams of two lengths.
+            if at % 100 < 3 || (at % 100 > 60 && at % 7 < 4) {
+                counted.traffic.packets += 500;
+                counted.traffic.bytes += 500_000;
+            }
+            let now_ns = START + at * SECOND_NS / 2;
+            thin.look(now_ns, None, &counted);
+            whole.look(now_ns, Some(&health), &counted);
+            let looks = (thin.looks.len(), whole.looks.len());
+            let (thin, whole) = (thin.rates(), whole.rates());
+            assert!((thin.packets_1s - whole.packets_1s).abs() < 1e-6, "{at}");
+            assert!((thin.packets_10s - whole.packets_10s).abs() < 1e-6, "{at}");
+            assert!((thin.bits_10s - whole.bits_10s).abs() < 1e-3, "{at}");
+            if at % 100 == 50 {
+                assert_eq!(looks, (1 + RECENT, 21), "{at}");
+            }
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! From the maps' numbers to the seam's [`Counters`].
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bpf::layout::{self, FlowKey, Tally};
 use packet::verdict::DropReason;
 
 use crate::Error;
-use crate::counters::{Counters, Drops, Flow, OutputCounters, Traffic};
+use crate::counters::{Arrived, Counters, Drops, Flow, OutputCounters, Traffic};
 use crate::kernel::identity::{Hash, of_rule};
 use crate::kernel::{Kernel, health, residence};
 
@@ -17,7 +18,7 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
         let Some((received, dropped)) = one(kernel, &raw, rule.hash) else {
             continue;
         };
-        let total = counters.rules.entry(name.clone()).or_default();
+        let total = counters.rules.entry(name.to_string()).or_default();
         add(&mut total.received, received);
         add_drops(&mut total.dropped, &dropped);
         for (index, hash) in &rule.outputs {
@@ -29,8 +30,27 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
             add_drops(&mut output.dropped, &dropped);
         }
     }
-    health::read(kernel, counters);
+    for (name, found) in health::found(kernel) {
+        let rule = counters.rules.entry(name.to_owned()).or_default();
+        rule.health.add(&found);
+    }
     residence::read(kernel, counters)
+}
+
+/// Adds what the kernel path received to `arrived`, and nothing else of what it counted.
+pub(crate) fn read_arrived(kernel: &Kernel, arrived: &mut Arrived) -> Result<(), Error> {
+    let raw = kernel.program.maps.counters.read(kernel.registry.used())?;
+    for (name, rule) in kernel.named.iter() {
+        if let Some((_, traffic)) = traffic(kernel, &raw, rule.hash) {
+            let total = arrived.entry(Arc::clone(name)).or_default();
+            total.traffic.add(traffic);
+        }
+    }
+    for (name, found) in health::found(kernel) {
+        let total = arrived.entry(name.into()).or_default();
+        total.add(Traffic::default(), &found);
+    }
+    Ok(())
 }
 
 impl Kernel {
@@ -64,6 +84,13 @@ fn group_of(bytes: [u8; 16]) -> IpAddr {
 }
 
 fn one(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(Traffic, Drops)> {
+    let (counter, traffic) = traffic(kernel, raw, owner)?;
+    let drops = kernel.program.maps.drops.read(counter).packets;
+    Some((traffic, Drops(drops)))
+}
+
+/// Which counter is `owner`'s, and what it counted.
+fn traffic(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(u32, Traffic)> {
     let counter = kernel.registry.find(owner)?;
     let raw = raw.get(counter as usize)?;
     let base = kernel.program.maps.identities.read(counter);
@@ -71,8 +98,7 @@ fn one(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(Traffic, Drops)> 
         packets: raw.packets.wrapping_sub(base.packets),
         bytes: raw.bytes.wrapping_sub(base.bytes),
     };
-    let drops = kernel.program.maps.drops.read(counter).packets;
-    Some((traffic, Drops(drops)))
+    Some((counter, traffic))
 }
 
 fn add(total: &mut Traffic, more: Traffic) {

@@ -8,7 +8,7 @@ use model::table::{Path, Route};
 use packet::health::{Arrivals, rtp};
 
 use crate::Error;
-use crate::counters::{Counters, HealthCounters};
+use crate::counters::HealthCounters;
 use crate::kernel::key::Key;
 use crate::kernel::{Entry, Kernel};
 
@@ -135,30 +135,31 @@ impl Kernel {
     }
 }
 
-/// Adds what was found in each rule's packets.
-pub(super) fn read(kernel: &Kernel, counters: &mut Counters) {
+/// What was found in the packets of each rule that is or was watched, by its name.
+pub(super) fn found(kernel: &Kernel) -> HashMap<&str, HealthCounters> {
+    let mut found = HashMap::new();
     let watched = || kernel.entries.values().filter(|e| e.inspection.is_some());
     if watched().next().is_none() && kernel.kept.0.is_empty() {
-        return;
+        return found;
     }
     let rules = kernel.named.iter().filter_map(|(name, rule)| {
         let counter = kernel.registry.find(rule.hash)?;
-        Some((counter, name))
+        Some((counter, &**name))
     });
-    let names: HashMap<u32, &String> = rules.collect();
+    let names: HashMap<u32, &str> = rules.collect();
     for (counter, kept) in &kernel.kept.0 {
         if let Some(name) = names.get(counter) {
-            let rule = counters.rules.entry((*name).clone()).or_default();
-            rule.health.add_sums(kept);
+            let rule: &mut HealthCounters = found.entry(*name).or_default();
+            rule.add_sums(kept);
         }
     }
     for entry in watched() {
         if let Some(name) = names.get(&entry.word.counter) {
-            let found = kernel.program.maps.health.read(entry.index);
-            let rule = counters.rules.entry((*name).clone()).or_default();
-            rule.health.add(&health(&found));
+            let read = kernel.program.maps.health.read(entry.index);
+            found.entry(*name).or_default().add(&health(&read));
         }
     }
+    found
 }
 
 fn health(found: &layout::Health) -> HealthCounters {

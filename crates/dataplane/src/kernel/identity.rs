@@ -5,6 +5,7 @@
 //! comes back finds its counters where they stood.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use model::table::{Output, Route};
 
@@ -188,7 +189,7 @@ impl Registry {
 /// The counters of the rules this process knows by name.
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    rules: BTreeMap<String, NamedRule>,
+    rules: BTreeMap<Arc<str>, NamedRule>,
 }
 
 /// One rule's counters.
@@ -201,13 +202,11 @@ pub(super) struct NamedRule {
 
 impl Named {
     pub(super) fn learn(&mut self, route: &Route) {
-        let rule = self
-            .rules
-            .entry(route.rule.clone())
-            .or_insert_with(|| NamedRule {
-                hash: of_rule(&route.rule),
-                outputs: Vec::new(),
-            });
+        let name = Arc::from(route.rule.as_str());
+        let rule = self.rules.entry(name).or_insert_with(|| NamedRule {
+            hash: of_rule(&route.rule),
+            outputs: Vec::new(),
+        });
         let outputs = &mut rule.outputs;
         outputs.reserve_exact(route.outputs.len().saturating_sub(outputs.len()));
         for output in &route.outputs {
@@ -223,7 +222,7 @@ impl Named {
         self.rules.remove(rule)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &NamedRule)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &NamedRule)> {
         self.rules.iter()
     }
 }

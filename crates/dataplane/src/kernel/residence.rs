@@ -41,25 +41,19 @@ impl Kernel {
 
 /// Adds how long each rule's packets stayed.
 pub(super) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
-    let seen: HashMap<u32, _> = kernel
-        .program
-        .maps
-        .residence
-        .entries()?
-        .into_iter()
-        .collect();
+    // A sample of a quiet rule's packets is empty, and most rules may be quiet.
+    let seen = kernel.program.maps.residence.entries()?.into_iter();
+    let seen = seen.filter(|(_, found)| *found != layout::Residence::default());
+    let seen: HashMap<u32, _> = seen.collect();
     if seen.is_empty() {
         return Ok(());
     }
     for (name, rule) in kernel.named.iter() {
         let found = kernel.registry.find(rule.hash);
         if let Some(found) = found.and_then(|counter| seen.get(&counter)) {
-            let rule = counters.rules.entry(name.clone()).or_default();
-            let found = residence(found);
-            if found != Residence::default() {
-                let sum = rule.residence.entry(Path::Kernel).or_default();
-                sum.add(&found);
-            }
+            let rule = counters.rules.entry(name.to_string()).or_default();
+            let sum = rule.residence.entry(Path::Kernel).or_default();
+            sum.add(&residence(found));
         }
     }
     Ok(())

@@ -158,6 +158,15 @@ impl Slots {
         rules
     }
 
+    /// Reads what came, per rule.
+    pub(super) fn received(&self, now: &impl Reading) -> impl Iterator<Item = (&str, Counted)> {
+        let owners = self.rules.owners.iter();
+        owners.map(|(name, owner)| {
+            let counted = now.rule(RuleSlot(owner.slot)).since(&owner.base);
+            (name.as_str(), counted)
+        })
+    }
+
     fn has_used_output(&self, rule: &str, index: u32) -> bool {
         let first = OutputName {
             rule: rule.to_owned(),
