@@ -42,6 +42,13 @@ fn status(pid: u32, key: &str) -> String {
     value.to_owned()
 }
 
+/// The session of a process (proc_pid_stat(5)).
+fn session(pid: u32) -> u32 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, words) = text.rsplit_once(") ").unwrap();
+    words.split(' ').nth(3).unwrap().parse().unwrap()
+}
+
 fn tasks(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let name = |task: fs::DirEntry| task.file_name().into_string().unwrap();
@@ -102,6 +109,18 @@ fn every_process_holds_only_the_capabilities_it_needs() {
     let daemon = Daemon::start(&chain.relay, Options::path("userspace")).unwrap();
     daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
     holds_only_what_it_needs(daemon.id(), NEEDED, NONE);
+}
+
+#[test]
+fn every_worker_has_a_session_of_its_own() {
+    let chain = Chain::plain().unwrap();
+    let mut options = Options::path("userspace");
+    options.arguments = vec!["--workers".into(), "2".into()];
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    for worker in daemon.stats().unwrap().workers {
+        assert_eq!(session(worker.pid), worker.pid, "worker {}", worker.id);
+    }
 }
 
 #[test]

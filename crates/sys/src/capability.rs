@@ -115,6 +115,17 @@ pub fn ignore_termination() -> io::Result<()> {
     Ok(())
 }
 
+/// Makes this process a session of its own. Where the kernel groups tasks by session
+/// (`kernel.sched_autogroup_enabled`, its default), tasks of one session share one task's weight over
+/// all cores, however many of them are pinned to one core each.
+///
+/// # Errors
+/// `EPERM` for a process that leads a group.
+pub fn lead_session() -> io::Result<()> {
+    nix::unistd::setsid()?;
+    Ok(())
+}
+
 /// Pins the calling thread to one core.
 ///
 /// # Errors

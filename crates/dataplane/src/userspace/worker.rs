@@ -79,6 +79,10 @@ fn run() -> Result<(), Error> {
         counters: counters.map_err(system("mapping the counters"))?,
         limits: limits.map_err(system("mapping the limits"))?,
     };
+    // A worker with less of its core is no reason not to forward.
+    if let Err(error) = sys::capability::lead_session() {
+        tracing::warn!("worker: cannot have a session of its own: {error}");
+    }
     // A core that was taken away meanwhile is no reason not to forward.
     if let Err(error) = sys::capability::pin_to_cpu(cpu) {
         tracing::warn!("worker: cannot be pinned to core {cpu}: {error}");
