@@ -1,11 +1,11 @@
 //! Waits until no packet can still see what was just unlinked.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use aya_obj::generated::{bpf_cmd, bpf_map_type};
 
-use crate::syscall::{attr, bpf, new_descriptor};
+use crate::syscall::{attr, bpf, create_array};
 
 const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
 
@@ -34,8 +34,9 @@ fn by_membarrier() -> io::Result<()> {
 /// An update of a map of maps waits in the same way (`maybe_wait_bpf_programs` in
 /// kernel/bpf/syscall.c).
 fn by_map_update() -> io::Result<()> {
-    let inner = create_map(bpf_map_type::BPF_MAP_TYPE_ARRAY, None)?;
-    let outer = create_map(bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS, Some(&inner))?;
+    let inner = create_array(bpf_map_type::BPF_MAP_TYPE_ARRAY, 4, 0, None)?;
+    let kind = bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS;
+    let outer = create_array(kind, 4, 0, Some(inner.as_fd()))?;
     let (key, value) = (0u32, inner.as_raw_fd());
     let mut attr = attr();
     attr.__bindgen_anon_2.map_fd = outer.as_raw_fd() as u32;
@@ -43,17 +44,6 @@ fn by_map_update() -> io::Result<()> {
     attr.__bindgen_anon_2.__bindgen_anon_1.value = &raw const value as u64;
     // SAFETY: key and value are four bytes each, as the map was made.
     unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
-}
-
-fn create_map(kind: bpf_map_type, inner: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    let mut attr = attr();
-    attr.__bindgen_anon_1.map_type = kind as u32;
-    attr.__bindgen_anon_1.key_size = 4;
-    attr.__bindgen_anon_1.value_size = 4;
-    attr.__bindgen_anon_1.max_entries = 1;
-    attr.__bindgen_anon_1.inner_map_fd = inner.map_or(0, |map| map.as_raw_fd() as u32);
-    // SAFETY: BPF_MAP_CREATE takes no pointers but the name, which is in `attr`.
-    unsafe { bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr) }.map(new_descriptor)
 }
 
 #[cfg(test)]

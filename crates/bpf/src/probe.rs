@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use aya_obj::generated::{bpf_cmd, bpf_prog_type};
+use aya_obj::generated::bpf_prog_type;
 
 use crate::link::Hook;
-use crate::syscall::{attr, bpf, create_tcx_link, new_descriptor};
+use crate::syscall::{create_tcx_link, instruction, load};
 
 /// Why the kernel path is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,17 +50,11 @@ pub fn probe() -> Result<Hook, Unavailable> {
 
 /// `r0 = 0; exit` as a tc program.
 fn load_smallest() -> io::Result<OwnedFd> {
-    const PROGRAM: [u64; 2] = [
-        u64::from_le_bytes([0xb7, 0, 0, 0, 0, 0, 0, 0]),
-        u64::from_le_bytes([0x95, 0, 0, 0, 0, 0, 0, 0]),
+    let program = [
+        instruction(0xb7, (0, 0), 0, 0),
+        instruction(0x95, (0, 0), 0, 0),
     ];
-    let mut attr = attr();
-    attr.__bindgen_anon_3.prog_type = bpf_prog_type::BPF_PROG_TYPE_SCHED_CLS as u32;
-    attr.__bindgen_anon_3.insns = PROGRAM.as_ptr() as u64;
-    attr.__bindgen_anon_3.insn_cnt = PROGRAM.len() as u32;
-    attr.__bindgen_anon_3.license = c"Dual MIT/GPL".as_ptr() as u64;
-    // SAFETY: both pointers are to constants, `insns` to `insn_cnt` instructions of 8 bytes.
-    unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map(new_descriptor)
+    load(bpf_prog_type::BPF_PROG_TYPE_SCHED_CLS, &program)
 }
 
 /// Attaches to an interface that cannot exist: a kernel with tcx complains of the interface, one

@@ -7,7 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info, bpf_map_info};
+use aya_obj::generated::{
+    bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_info, bpf_map_type,
+    bpf_prog_type,
+};
 
 /// Calls bpf(2) with `attr`.
 ///
@@ -62,6 +65,48 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     attr.__bindgen_anon_4.pathname = path.as_ptr() as u64;
     // SAFETY: `path` is NUL-terminated and lives until the end of this function.
     unsafe { bpf(bpf_cmd::BPF_OBJ_GET, &mut attr) }.map(new_descriptor)
+}
+
+/// Loads a program written by hand.
+pub(crate) fn load(kind: bpf_prog_type, program: &[bpf_insn]) -> io::Result<OwnedFd> {
+    let mut attr = attr();
+    attr.__bindgen_anon_3.prog_type = kind as u32;
+    attr.__bindgen_anon_3.insns = program.as_ptr() as u64;
+    attr.__bindgen_anon_3.insn_cnt = program.len() as u32;
+    attr.__bindgen_anon_3.license = c"Dual MIT/GPL".as_ptr() as u64;
+    // SAFETY: `insns` points to `insn_cnt` instructions that outlive the call, `license` to a
+    // constant.
+    unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map(new_descriptor)
+}
+
+/// Makes an array of one value of `value_bytes` bytes; an array of maps is given one that all its
+/// maps are like.
+pub(crate) fn create_array(
+    kind: bpf_map_type,
+    value_bytes: u32,
+    flags: u32,
+    inner: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    let mut attr = attr();
+    attr.__bindgen_anon_1.map_type = kind as u32;
+    attr.__bindgen_anon_1.key_size = 4;
+    attr.__bindgen_anon_1.value_size = value_bytes;
+    attr.__bindgen_anon_1.max_entries = 1;
+    attr.__bindgen_anon_1.map_flags = flags;
+    attr.__bindgen_anon_1.inner_map_fd = inner.map_or(0, |map| map.as_raw_fd() as u32);
+    // SAFETY: BPF_MAP_CREATE takes no pointers but the name, which is in `attr`.
+    unsafe { bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr) }.map(new_descriptor)
+}
+
+/// Makes one instruction.
+pub(crate) fn instruction(code: u8, (to, from): (u8, u8), off: i16, imm: i32) -> bpf_insn {
+    bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(to, from),
+        off,
+        imm,
+    }
 }
 
 pub(crate) fn create_tcx_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {

@@ -9,13 +9,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya_obj::generated::{
-    BPF_F_MMAPABLE, BPF_PSEUDO_MAP_VALUE, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type,
+    BPF_F_MMAPABLE, BPF_PSEUDO_MAP_VALUE, bpf_insn, bpf_map_type, bpf_prog_type,
 };
 use libc::sock_filter;
 
 use crate::Error;
 use crate::mapped::Mapped;
-use crate::syscall::{attr, bpf, new_descriptor};
+use crate::syscall::{create_array, instruction, load};
 
 const NAME: &str = "tap_hidden";
 
@@ -47,14 +47,8 @@ impl HiddenDatagrams {
     ///
     /// [`Error::MapOperation`]; `EPERM` where BPF is not allowed.
     pub fn new() -> Result<Self, Error> {
-        let mut attr = attr();
-        attr.__bindgen_anon_1.map_type = bpf_map_type::BPF_MAP_TYPE_ARRAY as u32;
-        attr.__bindgen_anon_1.key_size = 4;
-        attr.__bindgen_anon_1.value_size = 8;
-        attr.__bindgen_anon_1.max_entries = 1;
-        attr.__bindgen_anon_1.map_flags = BPF_F_MMAPABLE;
-        // SAFETY: BPF_MAP_CREATE takes no pointers but the name, which is in `attr`.
-        let map = unsafe { bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr) }.map(new_descriptor);
+        let kind = bpf_map_type::BPF_MAP_TYPE_ARRAY;
+        let map = create_array(kind, 8, BPF_F_MMAPABLE, None);
         let map = map.map_err(|error| Error::MapOperation {
             name: NAME,
             operation: "create",
@@ -78,14 +72,7 @@ impl HiddenDatagrams {
     /// `InvalidInput` for another instruction, else the kernel's.
     pub fn program(&self, filter: &[sock_filter], ip_offset: u32) -> io::Result<OwnedFd> {
         let program = self.translate(filter, ip_offset as i32)?;
-        let mut attr = attr();
-        attr.__bindgen_anon_3.prog_type = bpf_prog_type::BPF_PROG_TYPE_SOCKET_FILTER as u32;
-        attr.__bindgen_anon_3.insns = program.as_ptr() as u64;
-        attr.__bindgen_anon_3.insn_cnt = program.len() as u32;
-        attr.__bindgen_anon_3.license = c"Dual MIT/GPL".as_ptr() as u64;
-        // SAFETY: `insns` points to `insn_cnt` instructions that live until the end of this function,
-        // `license` to a constant.
-        unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map(new_descriptor)
+        load(bpf_prog_type::BPF_PROG_TYPE_SOCKET_FILTER, &program)
     }
 
     fn translate(&self, filter: &[sock_filter], ip_offset: i32) -> io::Result<Vec<bpf_insn>> {
@@ -147,16 +134,6 @@ impl HiddenDatagrams {
             instruction(0xb7, (0, 0), 0, WHOLE),
             instruction(0x95, (0, 0), 0, 0),
         ]
-    }
-}
-
-fn instruction(code: u8, (to, from): (u8, u8), off: i16, imm: i32) -> bpf_insn {
-    bpf_insn {
-        code,
-        _bitfield_align_1: [],
-        _bitfield_1: bpf_insn::new_bitfield_1(to, from),
-        off,
-        imm,
     }
 }
 
