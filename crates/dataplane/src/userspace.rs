@@ -1,18 +1,20 @@
 //! The userspace path: AF_PACKET in, AF_PACKET out, in worker processes that the supervisor starts,
 //! feeds and replaces.
 //!
-//! Supervisor side: this file, `process`, `taps`, `filter`, `slots`, `book`, `inheritance`. Worker
-//! side: `worker`, `receive`, `execute`, `lookup`, `rewrite`, `runs`, `send`, `cut`, `health`, `ledger`.
-//! Between them: `handover`, `shared`.
+//! Supervisor side: this file, `pool`, `life`, `process`, `taps`, `filter`, `slots`, `book`,
+//! `inheritance`. Worker side: `worker`, `receive`, `execute`, `lookup`, `rewrite`, `head`, `runs`,
+//! `send`, `cut`, `health`, `ledger`. Between them: `handover`, `shared`.
 
 mod book;
 mod cut;
 mod execute;
 mod filter;
 mod handover;
+mod head;
 mod health;
 mod inheritance;
 mod ledger;
+mod life;
 mod limits;
 mod lookup;
 mod pool;

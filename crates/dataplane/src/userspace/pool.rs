@@ -4,30 +4,20 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bpf::grace;
-use model::diff::BudgetChange;
 use model::table::{RouteKey, Table};
 
 use super::handover::{self, CountedRoute, TableChange};
 use super::inheritance::{self, Label, Place, Predecessor, Region};
+use super::life::Worker;
 use super::limits::SharedLimits;
 use super::process::Process;
-use super::shared::{Counted, FlowOwner, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
+use super::shared::{Counted, FlowOwner, OutputSlot, RuleSlot, SharedCounters};
 use super::slots::Reading;
 use super::taps::Fanouts;
 use super::{Error, Interfaces, Options};
 use crate::counters::{Flow, WorkerCounters};
-
-/// First pause before a worker is started again; doubled with each failure.
-const BACKOFF: Duration = Duration::from_millis(250);
-/// Longest pause.
-const MAX_BACKOFF: Duration = Duration::from_secs(8);
-/// A worker that ran this long starts over with the first pause.
-const STABLE: Duration = Duration::from_secs(10);
-/// Longest a worker may take to start.
-const START: Duration = Duration::from_secs(5);
 
 /// The workers.
 #[derive(Debug)]
@@ -42,25 +32,6 @@ pub(super) struct Pool {
     regions: Vec<Arc<Region>>,
     /// Workers of an earlier supervisor, until ours take over.
     predecessors: Vec<Predecessor>,
-}
-
-#[derive(Debug)]
-struct Worker {
-    id: u32,
-    cpu: u32,
-    region: Arc<Region>,
-    limits: OwnedFd,
-    state: State,
-    backoff: Duration,
-}
-
-#[derive(Debug)]
-enum State {
-    /// Started, not yet confirmed: its taps are closed.
-    Starting(Process),
-    Running(Process),
-    /// To be started again at that time.
-    Waiting(Instant),
 }
 
 impl Pool {
@@ -107,7 +78,7 @@ impl Pool {
         let regions = self.regions.iter();
         let regions = regions.map(|region| (Label::Region(region.place), region.fd.as_fd()));
         let running = self.workers.iter().filter_map(|worker| {
-            let process = worker.state.process_ref()?;
+            let process = worker.process()?;
             Some((worker.region.place, process))
         });
         let running = running.flat_map(|(place, process)| {
@@ -123,11 +94,7 @@ impl Pool {
 
     /// Leaves the workers running for the next supervisor, who is given the heirlooms.
     pub(super) fn leave(self) {
-        for worker in self.workers {
-            if let State::Running(process) = worker.state {
-                process.leave();
-            }
-        }
+        self.workers.into_iter().for_each(Worker::leave);
     }
 
     /// A region that no running worker counts in.
@@ -179,30 +146,18 @@ impl Pool {
     }
 
     fn start_all(&mut self) -> Result<(), handover::Error> {
-        // The first change will tell them more.
-        let (counted, table) = (BTreeMap::new(), Table::default());
         let count = match self.options.workers {
             0 => self.cpus.len().max(1),
             count => count,
         };
         let cpus = self.cpus.clone();
         for (id, cpu) in (0..count as u32).zip(cpus.into_iter().cycle()) {
-            let mut worker = Worker {
-                id,
-                cpu,
-                region: self.region(id)?,
-                limits: self.limits.try_clone()?,
-                state: State::Waiting(Instant::now()),
-                backoff: BACKOFF,
-            };
-            let process = worker.launch(&self.options, &self.interfaces, &counted, &table)?;
-            worker.state = State::Running(process);
+            let shared = (self.region(id)?, self.limits.try_clone()?);
+            let worker = Worker::start((id, cpu), shared, &self.options, &self.interfaces)?;
             self.workers.push(worker);
         }
         for worker in &mut self.workers {
-            if let Some(process) = worker.state.process() {
-                process.await_confirmation()?;
-            }
+            worker.await_confirmation()?;
         }
         Ok(())
     }
@@ -248,7 +203,7 @@ impl Pool {
         let mut any = false;
         let alone = self.workers.len() == 1;
         for worker in &self.workers {
-            let State::Running(process) = &worker.state else {
+            let Some(process) = worker.running() else {
                 continue;
             };
             for tap in process.taps().fresh() {
@@ -275,7 +230,7 @@ impl Pool {
             tracing::warn!("packets in flight may be doubled: {error}");
         }
         for worker in &self.workers {
-            let State::Running(process) = &worker.state else {
+            let Some(process) = worker.running() else {
                 continue;
             };
             let taps = process.taps();
@@ -343,159 +298,5 @@ impl Reading for Pool {
             sum.add(&region.counters.output(slot));
         }
         sum
-    }
-}
-
-impl Worker {
-    /// Starts the process and tells it everything.
-    fn launch(
-        &self,
-        options: &Options,
-        interfaces: &Interfaces,
-        counted: &BTreeMap<RouteKey, CountedRoute>,
-        table: &Table,
-    ) -> Result<Process, handover::Error> {
-        let place = (self.id, self.cpu);
-        let command = &options.worker_command;
-        let (region, limits) = (&self.region, &self.limits);
-        let mut process = Process::start(command, place, (&region.fd, limits), &region.counters)?;
-        let tell = |process: &mut Process| {
-            process.add_egress(interfaces.egress.iter().copied())?;
-            process.change(TableChange {
-                set: counted.iter().map(|(k, v)| (*k, v.clone())).collect(),
-                own_added: table.own_addresses.iter().copied().collect(),
-                budget: Some(BudgetChange(table.budget)),
-                ..TableChange::default()
-            })?;
-            process.add_taps(interfaces.ingress.keys().copied())?;
-            process.ask()
-        };
-        match tell(&mut process) {
-            Ok(()) => Ok(process),
-            Err(error) => {
-                process.kill();
-                Err(error)
-            }
-        }
-    }
-
-    /// One step of the worker's life; `true` if its taps have to be opened.
-    fn tick(
-        &mut self,
-        options: &Options,
-        interfaces: &Interfaces,
-        counted: &BTreeMap<RouteKey, CountedRoute>,
-        table: &Table,
-    ) -> bool {
-        let state = std::mem::replace(&mut self.state, State::Waiting(Instant::now()));
-        let (state, ready) = match state {
-            State::Waiting(at) if at > Instant::now() => (State::Waiting(at), false),
-            State::Waiting(_) => {
-                self.region.counters.add(WorkerWord::Restarts, 1);
-                match self.launch(options, interfaces, counted, table) {
-                    Ok(process) => (State::Starting(process), false),
-                    Err(error) => (self.failed("cannot be started", &error), false),
-                }
-            }
-            State::Starting(process) | State::Running(process) if process.has_ended() => {
-                (self.buried(&process), false)
-            }
-            State::Starting(mut process) => match process.is_confirmed(Duration::ZERO) {
-                Ok(true) => (State::Running(process), true),
-                Ok(false) if process.started.elapsed() < START => (State::Starting(process), false),
-                _ => {
-                    process.kill();
-                    (State::Starting(process), false)
-                }
-            },
-            State::Running(mut process) => {
-                process.taps().read_statistics();
-                if process.hangs() {
-                    tracing::warn!("worker {} hangs and is replaced", self.id);
-                    process.kill();
-                }
-                (State::Running(process), false)
-            }
-        };
-        self.state = state;
-        ready
-    }
-
-    fn buried(&mut self, process: &Process) -> State {
-        if process.started.elapsed() > STABLE {
-            self.backoff = BACKOFF;
-        }
-        self.pause()
-    }
-
-    fn failed(&mut self, what: &str, error: &dyn std::error::Error) -> State {
-        tracing::error!("worker {} {what}: {error}", self.id);
-        self.pause()
-    }
-
-    fn pause(&mut self) -> State {
-        let until = Instant::now() + self.backoff;
-        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
-        State::Waiting(until)
-    }
-
-    /// Does something with a worker that is there; kills it if that fails.
-    fn try_or_kill(&mut self, act: impl FnOnce(&mut Process) -> Result<(), handover::Error>) {
-        let Some(process) = self.state.process() else {
-            return;
-        };
-        if let Err(error) = act(process) {
-            tracing::warn!("worker {} is replaced: {error}", self.id);
-            process.kill();
-        }
-    }
-
-    /// What was counted under the worker's number, by those before it too.
-    fn counters(&self, regions: &[Arc<Region>]) -> WorkerCounters {
-        if let Some(process) = self.state.process_ref() {
-            process.taps().read_statistics();
-        }
-        let read = |word| {
-            let own = regions
-                .iter()
-                .filter(|region| region.place.worker == self.id);
-            own.map(|region| region.counters.worker(word)).sum::<u64>()
-        };
-        WorkerCounters {
-            id: self.id,
-            cpu: self.cpu,
-            pid: self.state.process_ref().map_or(0, |process| process.pid),
-            restarts: read(WorkerWord::Restarts),
-            received: read(WorkerWord::Received),
-            matched: read(WorkerWord::Matched),
-            not_matched: read(WorkerWord::NotMatched),
-            forwarded: read(WorkerWord::Forwarded),
-            buffer_exhausted: read(WorkerWord::BufferExhausted) + read(WorkerWord::Lost),
-            receive_errors: read(WorkerWord::ReceiveErrors),
-            transmit_errors: read(WorkerWord::TransmitErrors),
-        }
-    }
-
-    fn end(self) {
-        match self.state {
-            State::Starting(process) | State::Running(process) => process.end(),
-            State::Waiting(_) => {}
-        }
-    }
-}
-
-impl State {
-    fn process(&mut self) -> Option<&mut Process> {
-        match self {
-            Self::Starting(process) | Self::Running(process) => Some(process),
-            Self::Waiting(_) => None,
-        }
-    }
-
-    fn process_ref(&self) -> Option<&Process> {
-        match self {
-            Self::Starting(process) | Self::Running(process) => Some(process),
-            Self::Waiting(_) => None,
-        }
     }
 }

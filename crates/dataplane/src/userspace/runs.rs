@@ -10,8 +10,8 @@ use packet::parse::ChecksumState;
 use packet::udp;
 use sys::packet_socket::VnetHeader;
 
+use super::head::{Head, IP_AT};
 use super::receive::{LargeBuffers, Place, Tap};
-use super::rewrite::{Head, IP_AT};
 
 /// Packets of one batch.
 pub(super) const BATCH: usize = 256;

@@ -9,9 +9,10 @@ use sys::packet_socket::PacketSocket;
 use sys::uring::{Batch, Destination, Uring};
 
 use super::cut;
+use super::head::{CopyHead, Head};
 use super::ledger::Ledger;
 use super::limits::{CompiledLimit, Cost, SharedLimits};
-use super::rewrite::{Action, CompiledOutput, CompiledRoute, CopyHead, Head, Sending};
+use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
 use super::runs::{Matched, Payloads, Run, Runs, Source};
 use super::shared::SharedCounters;
 

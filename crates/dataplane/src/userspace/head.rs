@@ -1,0 +1,191 @@
+//! The headers of a packet or of a run of packets, and those of a copy made from them.
+
+use packet::checksum;
+use packet::datagram::Datagram;
+use packet::ethernet;
+use packet::ipv6;
+use packet::parse::{ChecksumState, Gso};
+use packet::rewrite::rewrite;
+use packet::udp;
+use packet::verdict::DropReason;
+use sys::packet_socket::{VNET_HEADER, VnetHeader};
+
+use super::rewrite::Sending;
+
+/// Where the IP header lies in a [`Head`]: behind room for vnet header and link header.
+pub(super) const IP_AT: usize = VNET_HEADER + ethernet::HEADER;
+/// Room for the largest headers: 60 bytes of IPv4 or 40 of IPv6 with extensions, 8 of UDP.
+pub(super) const HEAD: usize = sys::uring::HEAD;
+
+/// The headers of a packet or a run of packets, as they came, with room in front.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    /// The headers, IP at [`IP_AT`].
+    pub bytes: [u8; HEAD],
+    /// The datagram, its offsets within `bytes`.
+    pub datagram: Datagram,
+}
+
+/// One copy's headers: vnet header, link header, IP and UDP.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopyHead {
+    bytes: [u8; HEAD],
+    start: usize,
+    end: usize,
+}
+
+impl Head {
+    /// Takes the headers out of `packet`; `None` if they are longer than any UDP packet's should
+    /// be (IPv6 extension headers).
+    #[inline]
+    #[must_use]
+    pub(super) fn of(packet: &[u8], datagram: &Datagram) -> Option<Self> {
+        let headers = packet.get(datagram.ip_offset..datagram.payload_offset())?;
+        let mut bytes = [0; HEAD];
+        bytes
+            .get_mut(IP_AT..IP_AT + headers.len())?
+            .copy_from_slice(headers);
+        let mut head = Self {
+            bytes,
+            datagram: datagram.moved(IP_AT),
+        };
+        if datagram.gso.is_some() {
+            head.leave_checksum();
+        }
+        Some(head)
+    }
+
+    /// Leaves the checksums of a super-packet to whoever segments it. A chain (`rx-gro-list`) carries
+    /// its first datagram's, partial or complete.
+    fn leave_checksum(&mut self) {
+        let datagram = &mut self.datagram;
+        let length = datagram.udp_length;
+        datagram.checksum = ChecksumState::Partial;
+        datagram.udp_checksum =
+            checksum::pseudo_header(datagram.source, datagram.destination, length);
+        let at = datagram.udp_offset + 6;
+        self.bytes[at..at + 2].copy_from_slice(&datagram.udp_checksum.to_be_bytes());
+    }
+
+    /// Makes a single datagram's headers those of a super-packet of `ip_length` bytes whose
+    /// datagrams carry `size` bytes of payload; its UDP checksum becomes partial.
+    pub(super) fn merge(&mut self, ip_length: usize, size: u16) {
+        self.datagram.gso = Some(Gso { size });
+        self.resize(ip_length);
+    }
+
+    /// The headers of one datagram of a super-packet: the `index`-th, which carries `size` bytes.
+    pub(super) fn segment(&self, index: u16, size: u16) -> Self {
+        let mut segment = *self;
+        segment.datagram.gso = None;
+        segment.resize(self.datagram.payload_offset() - IP_AT + usize::from(size));
+        if self.datagram.source.is_ipv4() {
+            let ip = &mut segment.bytes[IP_AT..];
+            let id = u16::from_be_bytes([ip[4], ip[5]]);
+            replace(ip, 4, id.wrapping_add(index));
+        }
+        segment
+    }
+
+    /// Changes the lengths, and makes the UDP checksum partial to match.
+    fn resize(&mut self, ip_length: usize) {
+        let datagram = &mut self.datagram;
+        let udp_length = (ip_length - (datagram.udp_offset - IP_AT)) as u16;
+        datagram.ip_length = ip_length;
+        datagram.udp_length = udp_length;
+        datagram.checksum = ChecksumState::Partial;
+        datagram.udp_checksum =
+            checksum::pseudo_header(datagram.source, datagram.destination, udp_length);
+        let (ip, udp) = self.bytes[IP_AT..].split_at_mut(datagram.udp_offset - IP_AT);
+        udp[4..6].copy_from_slice(&udp_length.to_be_bytes());
+        udp[6..8].copy_from_slice(&datagram.udp_checksum.to_be_bytes());
+        if datagram.source.is_ipv4() {
+            replace(ip, 2, ip_length as u16);
+        } else {
+            let payload = (ip_length - ipv6::HEADER) as u16;
+            ip[4..6].copy_from_slice(&payload.to_be_bytes());
+        }
+    }
+
+    /// Makes the headers of one copy.
+    ///
+    /// # Errors
+    /// The reason why it cannot be sent.
+    #[inline]
+    pub(super) fn copy_for(&self, to: &Sending) -> Result<CopyHead, DropReason> {
+        let mut bytes = self.bytes;
+        let datagram = &self.datagram;
+        let start = rewrite(&mut bytes, datagram, &to.change_for(datagram))?;
+        let end = datagram.payload_offset();
+        let vnet = self.vnet(start).encode();
+        let at = start - VNET_HEADER;
+        bytes[at..start].copy_from_slice(&vnet);
+        Ok(CopyHead {
+            bytes,
+            start: at,
+            end,
+        })
+    }
+
+    #[inline]
+    fn vnet(&self, start: usize) -> VnetHeader {
+        let mut vnet = VnetHeader::default();
+        if self.datagram.checksum == ChecksumState::Partial {
+            vnet.flags = VnetHeader::NEEDS_CHECKSUM;
+            vnet.checksum_start = (self.datagram.udp_offset - start) as u16;
+            vnet.checksum_offset = 6;
+        }
+        if let Some(gso) = self.datagram.gso {
+            vnet.gso_type = VnetHeader::GSO_UDP;
+            vnet.gso_size = gso.size;
+            vnet.header_bytes = (self.datagram.payload_offset() - start) as u16;
+        }
+        vnet
+    }
+}
+
+impl CopyHead {
+    /// Takes the vnet header's content off: nothing is left to the device.
+    pub(super) fn forget_offload(&mut self) {
+        self.bytes[self.start..self.start + VNET_HEADER].fill(0);
+    }
+
+    /// The UDP header.
+    pub(super) fn udp_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.end - udp::HEADER..self.end]
+    }
+
+    /// Where the IP header lies in [`CopyHead::with_udp`]'s bytes.
+    pub(super) const fn ip_at(&self) -> usize {
+        IP_AT - self.start
+    }
+
+    /// The bytes to send before the payload, from their start, with the UDP header or without.
+    pub(super) fn with_udp(&self, udp: bool) -> ([u8; HEAD], usize) {
+        let end = if udp {
+            self.end
+        } else {
+            self.end - udp::HEADER
+        };
+        let mut bytes = [0; HEAD];
+        let length = end - self.start;
+        bytes[..length].copy_from_slice(&self.bytes[self.start..end]);
+        (bytes, length)
+    }
+
+    /// The bytes to send before the payload.
+    #[inline]
+    #[must_use]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+}
+
+/// Replaces a word of an IPv4 header and keeps its checksum right.
+fn replace(header: &mut [u8], at: usize, new: u16) {
+    let mut delta = checksum::Delta::default();
+    delta.replace(u16::from_be_bytes([header[at], header[at + 1]]), new);
+    let sum = delta.apply(u16::from_be_bytes([header[10], header[11]]));
+    header[at..at + 2].copy_from_slice(&new.to_be_bytes());
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+}

@@ -1,0 +1,249 @@
+//! The life of one worker: started, confirmed, watched, and started again after a pause when it dies
+//! or hangs.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::diff::BudgetChange;
+use model::table::{RouteKey, Table};
+
+use super::handover::{self, CountedRoute, TableChange};
+use super::inheritance::Region;
+use super::process::Process;
+use super::shared::WorkerWord;
+use super::{Interfaces, Options};
+use crate::counters::WorkerCounters;
+
+/// First pause before a worker is started again; doubled with each failure.
+const BACKOFF: Duration = Duration::from_millis(250);
+/// Longest pause.
+const MAX_BACKOFF: Duration = Duration::from_secs(8);
+/// A worker that ran this long starts over with the first pause.
+const STABLE: Duration = Duration::from_secs(10);
+/// Longest a worker may take to start.
+const START: Duration = Duration::from_secs(5);
+
+/// One worker, whichever process it is at the time.
+#[derive(Debug)]
+pub(super) struct Worker {
+    /// Number, from 0.
+    pub id: u32,
+    cpu: u32,
+    /// Where it counts.
+    pub region: Arc<Region>,
+    limits: OwnedFd,
+    state: State,
+    backoff: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Started, not yet confirmed: its taps are closed.
+    Starting(Process),
+    Running(Process),
+    /// To be started again at that time.
+    Waiting(Instant),
+}
+
+impl Worker {
+    /// Starts a worker on the core `cpu`; it is not confirmed yet.
+    ///
+    /// # Errors
+    /// The program cannot be run, or the conversation fails.
+    pub(super) fn start(
+        (id, cpu): (u32, u32),
+        (region, limits): (Arc<Region>, OwnedFd),
+        options: &Options,
+        interfaces: &Interfaces,
+    ) -> Result<Self, handover::Error> {
+        let mut worker = Self {
+            id,
+            cpu,
+            region,
+            limits,
+            state: State::Waiting(Instant::now()),
+            backoff: BACKOFF,
+        };
+        // The first change will tell it more.
+        let (counted, table) = (BTreeMap::new(), Table::default());
+        let process = worker.launch(options, interfaces, &counted, &table)?;
+        worker.state = State::Running(process);
+        Ok(worker)
+    }
+
+    /// Starts the process and tells it everything.
+    fn launch(
+        &self,
+        options: &Options,
+        interfaces: &Interfaces,
+        counted: &BTreeMap<RouteKey, CountedRoute>,
+        table: &Table,
+    ) -> Result<Process, handover::Error> {
+        let place = (self.id, self.cpu);
+        let command = &options.worker_command;
+        let (region, limits) = (&self.region, &self.limits);
+        let mut process = Process::start(command, place, (&region.fd, limits), &region.counters)?;
+        let tell = |process: &mut Process| {
+            process.add_egress(interfaces.egress.iter().copied())?;
+            process.change(TableChange {
+                set: counted.iter().map(|(k, v)| (*k, v.clone())).collect(),
+                own_added: table.own_addresses.iter().copied().collect(),
+                budget: Some(BudgetChange(table.budget)),
+                ..TableChange::default()
+            })?;
+            process.add_taps(interfaces.ingress.keys().copied())?;
+            process.ask()
+        };
+        match tell(&mut process) {
+            Ok(()) => Ok(process),
+            Err(error) => {
+                process.kill();
+                Err(error)
+            }
+        }
+    }
+
+    /// One step of the worker's life; `true` if its taps have to be opened.
+    pub(super) fn tick(
+        &mut self,
+        options: &Options,
+        interfaces: &Interfaces,
+        counted: &BTreeMap<RouteKey, CountedRoute>,
+        table: &Table,
+    ) -> bool {
+        let state = std::mem::replace(&mut self.state, State::Waiting(Instant::now()));
+        let (state, ready) = match state {
+            State::Waiting(at) if at > Instant::now() => (State::Waiting(at), false),
+            State::Waiting(_) => {
+                self.region.counters.add(WorkerWord::Restarts, 1);
+                match self.launch(options, interfaces, counted, table) {
+                    Ok(process) => (State::Starting(process), false),
+                    Err(error) => (self.failed("cannot be started", &error), false),
+                }
+            }
+            State::Starting(process) | State::Running(process) if process.has_ended() => {
+                (self.buried(&process), false)
+            }
+            State::Starting(mut process) => match process.is_confirmed(Duration::ZERO) {
+                Ok(true) => (State::Running(process), true),
+                Ok(false) if process.started.elapsed() < START => (State::Starting(process), false),
+                _ => {
+                    process.kill();
+                    (State::Starting(process), false)
+                }
+            },
+            State::Running(mut process) => {
+                process.taps().read_statistics();
+                if process.hangs() {
+                    tracing::warn!("worker {} hangs and is replaced", self.id);
+                    process.kill();
+                }
+                (State::Running(process), false)
+            }
+        };
+        self.state = state;
+        ready
+    }
+
+    fn buried(&mut self, process: &Process) -> State {
+        if process.started.elapsed() > STABLE {
+            self.backoff = BACKOFF;
+        }
+        self.pause()
+    }
+
+    fn failed(&mut self, what: &str, error: &dyn std::error::Error) -> State {
+        tracing::error!("worker {} {what}: {error}", self.id);
+        self.pause()
+    }
+
+    fn pause(&mut self) -> State {
+        let until = Instant::now() + self.backoff;
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        State::Waiting(until)
+    }
+
+    /// Does something with a worker that is there; kills it if that fails.
+    pub(super) fn try_or_kill(
+        &mut self,
+        act: impl FnOnce(&mut Process) -> Result<(), handover::Error>,
+    ) {
+        let (State::Starting(process) | State::Running(process)) = &mut self.state else {
+            return;
+        };
+        if let Err(error) = act(process) {
+            tracing::warn!("worker {} is replaced: {error}", self.id);
+            process.kill();
+        }
+    }
+
+    /// What was counted under the worker's number, by those before it too.
+    pub(super) fn counters(&self, regions: &[Arc<Region>]) -> WorkerCounters {
+        if let Some(process) = self.process() {
+            process.taps().read_statistics();
+        }
+        let read = |word| {
+            let own = regions
+                .iter()
+                .filter(|region| region.place.worker == self.id);
+            own.map(|region| region.counters.worker(word)).sum::<u64>()
+        };
+        WorkerCounters {
+            id: self.id,
+            cpu: self.cpu,
+            pid: self.process().map_or(0, |process| process.pid),
+            restarts: read(WorkerWord::Restarts),
+            received: read(WorkerWord::Received),
+            matched: read(WorkerWord::Matched),
+            not_matched: read(WorkerWord::NotMatched),
+            forwarded: read(WorkerWord::Forwarded),
+            buffer_exhausted: read(WorkerWord::BufferExhausted) + read(WorkerWord::Lost),
+            receive_errors: read(WorkerWord::ReceiveErrors),
+            transmit_errors: read(WorkerWord::TransmitErrors),
+        }
+    }
+
+    /// Lets what was started forward what it has, and end.
+    pub(super) fn end(self) {
+        match self.state {
+            State::Starting(process) | State::Running(process) => process.end(),
+            State::Waiting(_) => {}
+        }
+    }
+
+    /// Leaves what runs to the next supervisor.
+    pub(super) fn leave(self) {
+        if let State::Running(process) = self.state {
+            process.leave();
+        }
+    }
+
+    /// The process, if one was started.
+    pub(super) const fn process(&self) -> Option<&Process> {
+        match &self.state {
+            State::Starting(process) | State::Running(process) => Some(process),
+            State::Waiting(_) => None,
+        }
+    }
+
+    /// The process, if it has confirmed its start.
+    pub(super) const fn running(&self) -> Option<&Process> {
+        match &self.state {
+            State::Running(process) => Some(process),
+            State::Starting(_) | State::Waiting(_) => None,
+        }
+    }
+
+    /// Waits until the process, if there is one, has done all it was told.
+    ///
+    /// # Errors
+    /// The conversation's.
+    pub(super) fn await_confirmation(&mut self) -> Result<(), handover::Error> {
+        match &mut self.state {
+            State::Starting(process) | State::Running(process) => process.await_confirmation(),
+            State::Waiting(_) => Ok(()),
+        }
+    }
+}
