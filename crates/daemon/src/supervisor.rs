@@ -82,7 +82,7 @@ struct Supervisor {
     requests: mpsc::Receiver<Asked>,
     links: mpsc::Receiver<Seen>,
     signals: Signals,
-    /// Restarts of each worker as last seen.
+    /// This daemon's restarts of each worker as last seen.
     restarts: BTreeMap<u32, u64>,
     /// A change of the host that could not be carried out yet.
     pending: Option<Seen>,
@@ -203,8 +203,8 @@ impl Supervisor {
         let mut workers = self.engine.workers().await.unwrap_or_default();
         workers.retain(|worker| {
             // One that was not seen before may have died before it was.
-            let before = self.restarts.insert(worker.id, worker.restarts);
-            before.unwrap_or(0) < worker.restarts
+            let before = self.restarts.insert(worker.id, worker.restarts_here);
+            before.unwrap_or(0) < worker.restarts_here
         });
         workers
     }

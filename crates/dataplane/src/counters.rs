@@ -252,6 +252,8 @@ pub struct WorkerCounters {
     pub pid: u32,
     /// Times it was started again.
     pub restarts: u64,
+    /// Those of them that are this process's doing, not an earlier one's.
+    pub restarts_here: u64,
     /// Packets read from its tap.
     pub received: u64,
     /// Packets that took a route.

@@ -143,8 +143,6 @@ impl Supervisor {
         self.engine.prepare(table.clone()).await?;
         // Held before they take packets: from then on they may outlive this process.
         self.shelter_all().await;
-        // Counters go on where an earlier supervisor's stopped: those restarts were told by it.
-        self.workers_that_came_back().await;
         self.engine.sync(table).await?;
         self.finish(step, &[]);
         block_in_place(|| self.save(None));

@@ -36,6 +36,8 @@ pub(super) struct Worker {
     limits: OwnedFd,
     state: State,
     backoff: Duration,
+    /// Times it was started again by this supervisor.
+    restarts: u64,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,7 @@ impl Worker {
             limits,
             state: State::Waiting(Instant::now()),
             backoff: BACKOFF,
+            restarts: 0,
         };
         // The first change will tell it more.
         let (counted, table) = (BTreeMap::new(), Table::default());
@@ -118,6 +121,7 @@ impl Worker {
             State::Waiting(at) if at > Instant::now() => (State::Waiting(at), false),
             State::Waiting(_) => {
                 self.region.counters.add(WorkerWord::Restarts, 1);
+                self.restarts += 1;
                 match self.launch(options, interfaces, counted, table) {
                     Ok(process) => (State::Starting(process), false),
                     Err(error) => (self.failed("cannot be started", &error), false),
@@ -195,6 +199,7 @@ impl Worker {
             cpu: self.cpu,
             pid: self.process().map_or(0, |process| process.pid),
             restarts: read(WorkerWord::Restarts),
+            restarts_here: self.restarts,
             received: read(WorkerWord::Received),
             matched: read(WorkerWord::Matched),
             not_matched: read(WorkerWord::NotMatched),
