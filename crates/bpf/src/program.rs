@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::thread;
 
 use aya::maps::Map;
 use aya::programs::SchedClassifier;
@@ -153,8 +154,9 @@ impl Program {
             }
         }
         let mut ebpf = loader.load(OBJECT).map_err(load_error)?;
-        let ethernet = load_classifier(&mut ebpf, "relay")?;
-        let bare = load_classifier(&mut ebpf, "relay_bare")?;
+        verify_all(&mut ebpf)?;
+        let ethernet = descriptor(&mut ebpf, "relay")?;
+        let bare = descriptor(&mut ebpf, "relay_bare")?;
         let maps = Maps::take(&mut ebpf)?;
         Ok(Self {
             ebpf,
@@ -194,10 +196,22 @@ impl Program {
     }
 }
 
-fn load_classifier(ebpf: &mut Ebpf, name: &str) -> Result<OwnedFd, Error> {
-    let program = classifier(ebpf, name)?;
-    program.load().map_err(load_error)?;
-    let fd = program.fd().map_err(load_error)?.as_fd();
+/// Hands the programs to the kernel side by side: its verifier takes some tenths of a second for each.
+fn verify_all(ebpf: &mut Ebpf) -> Result<(), Error> {
+    let verify = |program: &mut SchedClassifier| program.load().map_err(load_error);
+    thread::scope(|scope| {
+        let mut verifying = Vec::new();
+        for (_, program) in ebpf.programs_mut() {
+            let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
+            verifying.push(scope.spawn(move || verify(program)));
+        }
+        let mut verified = verifying.into_iter().map(|one| one.join());
+        verified.try_for_each(|one| one.expect("the load of a program does not panic"))
+    })
+}
+
+fn descriptor(ebpf: &mut Ebpf, name: &str) -> Result<OwnedFd, Error> {
+    let fd = classifier(ebpf, name)?.fd().map_err(load_error)?.as_fd();
     fd.try_clone_to_owned().map_err(load_error)
 }
 
