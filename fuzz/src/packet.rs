@@ -207,7 +207,9 @@ fn checksum_holds(datagram: &Datagram, frame: &[u8]) -> bool {
 
 /// The pieces of a datagram are its bytes, once each, behind headers that hold.
 fn pieces_are_whole(datagram: &Datagram, frame: &[u8], mtu: usize) {
-    if datagram.defect(frame).is_some() || !datagram.source.is_ipv4() || mtu < 68 {
+    // What came in pieces is not cut again.
+    let may_be_cut = datagram.part == Part::Whole && datagram.source.is_ipv4() && mtu >= 68;
+    if !may_be_cut || datagram.defect(frame).is_some() {
         return;
     }
     let header = &frame[datagram.ip_offset..datagram.udp_offset];

@@ -14,6 +14,8 @@ use thiserror::Error;
 /// Longer than any packet block of a sane capture (the largest snapshot length is 262,144).
 const READ_BYTES: usize = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
+/// What a pcapng file begins with, in either byte order.
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// A capture, wholly in memory.
 #[derive(Clone, Debug, Default)]
@@ -136,11 +138,24 @@ struct Interface {
     offset_seconds: i64,
 }
 
+/// Says whether the next block is shorter than the type and the two lengths around it, which the
+/// parser does not look at for every type of block. In either byte order: who reads the length of
+/// such a block the other way round gets more than is ever read at once.
+fn is_too_short(block: &[u8]) -> bool {
+    let length = block.get(4..8).and_then(|bytes| bytes.first_chunk());
+    let least = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes).min(u32::from_be_bytes(*bytes));
+    length.is_some_and(|bytes| least(bytes) < 12)
+}
+
 impl Reader {
     fn read(mut self, from: impl Read + Send) -> Result<Capture, String> {
         let mut reader = create_reader(READ_BYTES, from).map_err(describe)?;
+        let has_blocks = reader.data().starts_with(&SECTION_HEADER);
         loop {
             let exhausted = reader.reader_exhausted();
+            if has_blocks && is_too_short(reader.data()) {
+                return Err("a block that is shorter than its own frame".to_owned());
+            }
             match reader.next() {
                 Ok((offset, block)) => {
                     self.take_block(&block);
@@ -320,6 +335,19 @@ mod tests {
     fn frame(destination: &str, payload: &[u8]) -> Vec<u8> {
         let source = "10.0.0.1:4000".parse().unwrap();
         Craft::new(source, destination.parse().unwrap(), payload.to_vec()).frame()
+    }
+
+    /// A process information block, of which the parser believes any length.
+    #[test]
+    fn a_block_shorter_than_its_own_frame_is_damage() {
+        let mut bytes = vec![0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a];
+        bytes.extend([1, 0, 0, 0]);
+        bytes.extend([0xff; 8]);
+        bytes.extend([28, 0, 0, 0]);
+        assert!(Capture::read(&*bytes).is_ok());
+        bytes.extend([1, 0, 0, 0x80, 4, 0, 0, 0, 1, 0, 0, 0]);
+        let error = Capture::read(&*bytes).unwrap_err();
+        assert!(error.contains("shorter"), "{error}");
     }
 
     #[test]
