@@ -237,13 +237,13 @@ fn report(results: &Results) -> anyhow::Result<()> {
         results.account
     );
     record(Row {
-        fault: "soak: daemon killed and other faults at random beside churn".to_owned(),
+        fault: "soak: faults at random beside churn".to_owned(),
         relay: "mcr-kernel".to_owned(),
         rounds: results.faults.len() as u64,
         offered: results.account.sent,
-        lost: results.unexplained,
+        lost: results.lost,
         note: format!(
-            "{} s at {} pps, {} rule changes, {} dropped by the bed's own links",
+            "{} s at {} pps, {} rule changes; {} of the lost dropped by the bed's own links",
             results.seconds, results.achieved_pps, results.changes, results.account.bed_dropped
         ),
     })
