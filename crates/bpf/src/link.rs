@@ -2,11 +2,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::clsact::Filter;
 use crate::pin::{Pins, failed};
 use crate::program::Program;
 use crate::{Error, syscall};
+
+/// How long the kernel may take to let go of a link whose pin was removed: a work item of its own does
+/// it, and until then the same program cannot be attached once more.
+const LET_GO: Duration = Duration::from_millis(500);
 
 /// What the program is attached with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,8 +121,18 @@ impl Link {
 }
 
 fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {
-    let link = syscall::create_tcx_link(program.variant(ifindex), ifindex)
-        .map_err(|error| Error::Attach { ifindex, error })?;
+    let deadline = Instant::now() + LET_GO;
+    let link = loop {
+        match syscall::create_tcx_link(program.variant(ifindex), ifindex) {
+            Ok(link) => break link,
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(Error::Attach { ifindex, error }),
+        }
+    };
     let path = pins.link(ifindex);
     syscall::pin(link.as_fd(), &path).map_err(|error| failed(&path, "pin a link", error))?;
     Ok(Place::Tcx(link))
