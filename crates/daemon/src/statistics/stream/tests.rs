@@ -1,0 +1,201 @@
+//! The state and the rates of streams, look by look.
+
+use model::document::HealthDocument;
+
+use super::*;
+
+const START: u64 = 1_000 * SECOND_NS;
+
+/// A stream under these keys, and what is read of it next.
+struct Bench {
+    stream: Stream,
+    health: Health,
+    traffic: Traffic,
+    found: HealthCounters,
+    now_ns: u64,
+}
+
+impl Bench {
+    fn new(keys: &str) -> Self {
+        let health = HealthDocument::from_text(keys).unwrap();
+        Self {
+            stream: Stream::default(),
+            health: health.to_health().unwrap(),
+            traffic: Traffic::default(),
+            found: HealthCounters::default(),
+            now_ns: START,
+        }
+    }
+
+    /// Looks for so many half seconds, at this rate; gives the states that were told.
+    fn run(&mut self, looks: u64, pps: u64) -> Vec<(State, Option<String>)> {
+        let look = |_| {
+            self.now_ns += SECOND_NS / 2;
+            self.traffic.packets += pps / 2;
+            self.traffic.bytes += pps / 2 * 1000;
+            let mut counted = Received::default();
+            counted.add(self.traffic, &self.found);
+            self.stream.look(self.now_ns, Some(&self.health), &counted)
+        };
+        (0..looks).filter_map(look).collect()
+    }
+
+    fn states(&mut self, looks: u64, pps: u64) -> Vec<State> {
+        self.run(looks, pps)
+            .into_iter()
+            .map(|(state, _)| state)
+            .collect()
+    }
+}
+
+#[test]
+fn rates_are_those_of_the_last_second_and_of_ten() {
+    let mut bench = Bench::new("silence=2s");
+    bench.run(20, 1000);
+    bench.run(4, 2000);
+    let rates = bench.stream.rates();
+    assert!((rates.packets_1s - 2000.0).abs() < 1.0, "{rates:?}");
+    assert!((rates.bits_1s - 16e6).abs() < 1e4, "{rates:?}");
+    assert!((rates.packets_10s - 1200.0).abs() < 1.0, "{rates:?}");
+}
+
+/// A stream that ends right behind a look is seen half a second later, and that look may be
+/// the first of the last second for as long again.
+#[test]
+fn rates_are_zero_two_seconds_after_the_last_packet() {
+    let mut bench = Bench::new("silence=2s");
+    bench.run(20, 1000);
+    bench.run(3, 0);
+    let rates = bench.stream.rates();
+    assert_eq!((rates.packets_1s, rates.bits_1s), (0.0, 0.0));
+    assert!(rates.packets_10s > 0.0, "{rates:?}");
+    bench.run(19, 0);
+    let rates = bench.stream.rates();
+    assert_eq!((rates.packets_10s, rates.bits_10s), (0.0, 0.0));
+}
+
+#[test]
+fn silence_is_told_once_and_ends_with_the_first_packet() {
+    let mut bench = Bench::new("silence=2s");
+    assert_eq!(bench.states(10, 1000), []);
+    let told = bench.run(10, 0);
+    let reason = "silent for 2.0 s (silence = 2s)".to_owned();
+    assert_eq!(told, [(State::Down, Some(reason))]);
+    assert_eq!(bench.run(1, 1000), [(State::Up, None)]);
+    let health = bench.stream.health(bench.now_ns, &bench.found).unwrap();
+    assert_eq!(health.silent_seconds, Some(0.0));
+}
+
+#[test]
+fn a_stream_that_never_came_is_down() {
+    let mut bench = Bench::new("silence=2s");
+    let told = bench.run(10, 0);
+    let reason = "nothing came within 2.0 s (silence = 2s)".to_owned();
+    assert_eq!(told, [(State::Down, Some(reason))]);
+    let mut bench = Bench::new("silence=off");
+    assert_eq!(bench.run(10, 0), []);
+}
+
+#[test]
+fn a_rate_outside_its_bounds_degrades_for_ten_seconds() {
+    let mut bench = Bench::new("rate_min=900pps,rate_max=1100pps");
+    assert_eq!(bench.states(20, 1000), []);
+    let told = bench.run(4, 1200);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].0, State::Degraded);
+    let reason = told[0].1.as_deref().unwrap();
+    assert!(
+        reason.ends_with("pps, above rate_max = 1100pps"),
+        "{reason}"
+    );
+    assert_eq!(bench.states(19, 1000), []);
+    assert_eq!(bench.states(4, 1000), [State::Up]);
+    assert_eq!(bench.states(4, 100), [State::Degraded]);
+}
+
+#[test]
+fn what_packets_say_degrades_and_is_forgotten_after_ten_seconds() {
+    type Trouble = (fn(&mut HealthCounters), &'static str);
+    let troubles: [Trouble; 4] = [
+        (|found| found.lost += 3, "3 RTP packets lost within 10 s"),
+        (
+            |found| found.ssrc_changes += 1,
+            "1 changes of the RTP source within 10 s",
+        ),
+        (
+            |found| found.continuity_errors += 2,
+            "2 MPEG-TS continuity errors within 10 s",
+        ),
+        (
+            |found| found.sync_errors += 1,
+            "1 MPEG-TS packets without sync byte within 10 s",
+        ),
+    ];
+    for (trouble, reason) in troubles {
+        let mut bench = Bench::new("silence=2s");
+        assert_eq!(bench.run(4, 1000), []);
+        trouble(&mut bench.found);
+        let told = bench.run(1, 1000);
+        assert_eq!(told, [(State::Degraded, Some(reason.to_owned()))]);
+        assert_eq!(bench.states(30, 1000), [State::Up]);
+    }
+}
+
+#[test]
+fn late_and_double_packets_are_counted_but_no_trouble() {
+    let mut bench = Bench::new("silence=2s");
+    bench.run(4, 1000);
+    bench.found.reordered += 5;
+    bench.found.duplicated += 5;
+    assert_eq!(bench.run(4, 1000), []);
+}
+
+#[test]
+fn content_that_is_not_the_expected_one_degrades() {
+    let mut bench = Bench::new("content=rtp");
+    bench.found.unrecognised = 0;
+    bench.run(2, 1000);
+    bench.found.unrecognised = 10_000;
+    assert_eq!(bench.states(2, 1000), [State::Degraded]);
+}
+
+#[test]
+fn a_rule_without_health_has_rates_and_no_state() {
+    let mut stream = Stream::default();
+    let mut counted = Received::default();
+    for at in 0..5 {
+        counted.traffic.packets += 500;
+        assert_eq!(
+            stream.look(START + at * SECOND_NS / 2, None, &counted),
+            None
+        );
+    }
+    assert!((stream.rates().packets_1s - 1000.0).abs() < 1.0);
+    assert_eq!(stream.health(START, &HealthCounters::default()), None);
+}
+
+#[test]
+fn quiet_looks_that_are_left_out_change_no_rate() {
+    let (mut thin, mut whole) = (Stream::default(), Stream::default());
+    let health = HealthDocument::from_text("silence=off").unwrap();
+    let health = health.to_health().unwrap();
+    let mut counted = Received::default();
+    for at in 0..400_u64 {
+        // Long and short pauses between streams of two lengths.
+        if at % 100 < 3 || (at % 100 > 60 && at % 7 < 4) {
+            counted.traffic.packets += 500;
+            counted.traffic.bytes += 500_000;
+        }
+        let now_ns = START + at * SECOND_NS / 2;
+        thin.look(now_ns, None, &counted);
+        whole.look(now_ns, Some(&health), &counted);
+        let looks = (thin.looks.len(), whole.looks.len());
+        let (thin, whole) = (thin.rates(), whole.rates());
+        assert!((thin.packets_1s - whole.packets_1s).abs() < 1e-6, "{at}");
+        assert!((thin.packets_10s - whole.packets_10s).abs() < 1e-6, "{at}");
+        assert!((thin.bits_10s - whole.bits_10s).abs() < 1e-3, "{at}");
+        if at % 100 == 50 {
+            assert_eq!(looks, (1 + RECENT, 21), "{at}");
+        }
+    }
+}
