@@ -198,12 +198,11 @@ impl Program {
 
 /// Hands the programs to the kernel side by side: its verifier takes some tenths of a second for each.
 fn verify_all(ebpf: &mut Ebpf) -> Result<(), Error> {
-    let verify = |program: &mut SchedClassifier| program.load().map_err(load_error);
     thread::scope(|scope| {
         let mut verifying = Vec::new();
         for (_, program) in ebpf.programs_mut() {
             let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
-            verifying.push(scope.spawn(move || verify(program)));
+            verifying.push(scope.spawn(|| program.load().map_err(load_error)));
         }
         let mut verified = verifying.into_iter().map(|one| one.join());
         verified.try_for_each(|one| one.expect("the load of a program does not panic"))
