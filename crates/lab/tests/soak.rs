@@ -26,8 +26,9 @@ use faults::Random;
 /// Packets a second, over four streams.
 const RATE: u32 = 200_000;
 const STREAMS: u8 = 4;
-/// Packets of a stream that leave together: what a machine with other work to do keeps up with.
-const BURST: u8 = 8;
+/// Packets of a stream that leave together: far enough apart that the senders sleep in between and
+/// leave the machine to the relay and to other work.
+const BURST: u8 = 64;
 /// How often rules change.
 const PACE: Duration = Duration::from_millis(100);
 /// How often something worse happens.
