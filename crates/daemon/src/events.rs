@@ -3,7 +3,7 @@
 mod quota;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event, Reload, State};
@@ -11,7 +11,7 @@ use dataplane::counters::WorkerCounters;
 use model::host::{Host, Interface, NextHop};
 use tokio::sync::broadcast;
 
-use quota::Quota;
+use quota::{Held, Quota};
 
 use crate::view::{RuleState, View};
 
@@ -63,7 +63,7 @@ impl Events {
                 *counts.entry(&event.kind).or_default() += 1;
             }
             for (kind, count) in counts {
-                if self.may_log(kind) {
+                if self.may_log(kind, &format!("{count} events at once")) {
                     tracing::info!(event = kind, count, "many events at once");
                 }
             }
@@ -74,18 +74,32 @@ impl Events {
     /// Writes a line, if the subject has not written too many.
     fn log(&self, event: &Event) {
         // What only `mcr log debug` shows is wanted in full.
-        if is_detail(&event.kind) || self.may_log(&event.subject) {
+        if is_detail(&event.kind) || self.may_log(&event.subject, &event.message) {
             log(event);
         }
     }
 
-    fn may_log(&self, subject: &str) -> bool {
-        let now = Instant::now();
-        let mut quota = self.quota.lock().unwrap_or_else(PoisonError::into_inner);
-        for (subject, held) in quota.settle(now) {
-            tracing::info!(subject, held, "lines held back within a minute");
+    fn may_log(&self, subject: &str, message: &str) -> bool {
+        self.tell_held();
+        self.quota().admit(subject, message, Instant::now())
+    }
+
+    /// Logs what was held back of subjects whose minute is over. To be called now and then: when all
+    /// is quiet again the log must not end with what was true a minute ago.
+    pub(crate) fn tell_held(&self) {
+        let settled = self.quota().settle(Instant::now());
+        for Held {
+            subject,
+            lines,
+            last,
+        } in settled
+        {
+            tracing::info!(subject, held = lines, "{last} (the last line held back)");
         }
-        quota.admit(subject, now)
+    }
+
+    fn quota(&self) -> MutexGuard<'_, Quota> {
+        self.quota.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send(&self, event: Event) {

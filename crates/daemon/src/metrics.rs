@@ -4,9 +4,11 @@
 mod health;
 mod residence;
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use api::reply::{RuleStats, State, Stats, Status, WorkerStats};
+use api::reply::{OutputStats, RuleStats, State, Stats, Status, WorkerStats};
 
 use crate::process::Process;
 
@@ -228,60 +230,65 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
 }
 
 fn outputs(page: &mut Page, rules: &[RuleStats]) {
+    let outputs: Vec<Labelled<'_>> = rules.iter().flat_map(labelled).collect();
     page.family("mcr_output_up", "gauge", "1 if the output can send.");
-    for (rule, output) in each_output(rules) {
-        let labels = [("rule", rule.name.as_str()), ("output", output.to.as_str())];
-        page.sample(
-            "mcr_output_up",
-            &labels,
-            u8::from(output.state == State::Up),
-        );
+    for (labels, output) in &outputs {
+        let up = u8::from(output.state == State::Up);
+        page.sample("mcr_output_up", &of(labels), up);
     }
     page.family(
         "mcr_output_sent_packets_total",
         "counter",
         "Copies handed to the egress device.",
     );
-    for (rule, output) in each_output(rules) {
-        let labels = [("rule", rule.name.as_str()), ("output", output.to.as_str())];
-        page.sample(
-            "mcr_output_sent_packets_total",
-            &labels,
-            output.sent.packets,
-        );
+    for (labels, output) in &outputs {
+        let name = "mcr_output_sent_packets_total";
+        page.sample(name, &of(labels), output.sent.packets);
     }
     page.family(
         "mcr_output_sent_bytes_total",
         "counter",
         "UDP payload bytes handed to the egress device.",
     );
-    for (rule, output) in each_output(rules) {
-        let labels = [("rule", rule.name.as_str()), ("output", output.to.as_str())];
-        page.sample("mcr_output_sent_bytes_total", &labels, output.sent.bytes);
+    for (labels, output) in &outputs {
+        let name = "mcr_output_sent_bytes_total";
+        page.sample(name, &of(labels), output.sent.bytes);
     }
     page.family(
         "mcr_output_dropped_packets_total",
         "counter",
         "Copies dropped at the output, by reason.",
     );
-    for (rule, output) in each_output(rules) {
+    for (labels, output) in &outputs {
         for (reason, count) in &output.dropped {
-            let labels = [
-                ("rule", rule.name.as_str()),
-                ("output", output.to.as_str()),
-                ("reason", reason.as_str()),
-            ];
+            let [rule, to] = of(labels);
+            let labels = [rule, to, ("reason", reason.as_str())];
             page.sample("mcr_output_dropped_packets_total", &labels, count);
         }
     }
 }
 
-fn each_output(
-    rules: &[RuleStats],
-) -> impl Iterator<Item = (&RuleStats, &api::reply::OutputStats)> {
-    rules
-        .iter()
-        .flat_map(|rule| rule.outputs.iter().map(move |output| (rule, output)))
+/// An output, and its rule and itself as labels.
+type Labelled<'a> = ([(&'static str, Cow<'a, str>); 2], &'a OutputStats);
+
+/// The outputs of a rule. Several may send to one destination, from other addresses or ports: those
+/// behind the first carry their number, counted from 1, because a series may be there but once.
+fn labelled(rule: &RuleStats) -> Vec<Labelled<'_>> {
+    let mut known = BTreeSet::new();
+    let mut outputs = Vec::with_capacity(rule.outputs.len());
+    for (number, output) in (1..).zip(&rule.outputs) {
+        let to = match known.insert(&output.to) {
+            true => Cow::Borrowed(output.to.as_str()),
+            false => Cow::Owned(format!("{} #{number}", output.to)),
+        };
+        let name = Cow::Borrowed(rule.name.as_str());
+        outputs.push(([("rule", name), ("output", to)], output));
+    }
+    outputs
+}
+
+fn of<'a>(labels: &'a [(&'static str, Cow<'_, str>); 2]) -> [(&'a str, &'a str); 2] {
+    labels.each_ref().map(|(key, value)| (*key, value.as_ref()))
 }
 
 type WorkerFamily = (&'static str, &'static str, fn(&WorkerStats) -> u64);

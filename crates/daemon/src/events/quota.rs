@@ -22,26 +22,39 @@ struct Used {
     since: Instant,
     lines: u32,
     held: u32,
+    last: String,
+}
+
+/// What was held back of a subject.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) subject: String,
+    pub(super) lines: u32,
+    /// The last of them: how things are now.
+    pub(super) last: String,
 }
 
 impl Quota {
-    /// Says whether a line about `subject` may be written now.
-    pub(super) fn admit(&mut self, subject: &str, now: Instant) -> bool {
+    /// Says whether the line `message` about `subject` may be written now.
+    pub(super) fn admit(&mut self, subject: &str, message: &str, now: Instant) -> bool {
         let used = self.subjects.entry(subject.to_owned()).or_insert(Used {
             since: now,
             lines: 0,
             held: 0,
+            last: String::new(),
         });
         if used.lines < LINES {
             used.lines += 1;
             return true;
         }
         used.held += 1;
+        used.last.clear();
+        used.last.push_str(message);
         false
     }
 
-    /// Forgets subjects whose time is over; names those of which lines were held back, and how many.
-    pub(super) fn settle(&mut self, now: Instant) -> Vec<(String, u32)> {
+    /// Forgets subjects whose time is over; names those of which lines were held back.
+    pub(super) fn settle(&mut self, now: Instant) -> Vec<Held> {
         if self.swept.is_some_and(|swept| now - swept < SWEEP) {
             return Vec::new();
         }
@@ -54,7 +67,11 @@ impl Quota {
             .collect();
         let ended = over.into_iter().filter_map(|subject| {
             let used = self.subjects.remove(&subject)?;
-            (used.held > 0).then_some((subject, used.held))
+            (used.held > 0).then_some(Held {
+                subject,
+                lines: used.held,
+                last: used.last,
+            })
         });
         ended.collect()
     }
@@ -68,14 +85,19 @@ mod tests {
     fn a_flapping_subject_is_held_back_and_told_of_later() {
         let mut quota = Quota::default();
         let start = Instant::now();
-        let admitted =
-            (0..500).filter(|n| quota.admit("eth1", start + Duration::from_millis(n * 10)));
+        let at = |n: u64| start + Duration::from_millis(n * 10);
+        let admitted = (0..500).filter(|n| quota.admit("eth1", &format!("change {n}"), at(*n)));
         assert_eq!(admitted.count(), 10);
-        assert!(quota.admit("eth2", start + Duration::from_secs(5)));
+        assert!(quota.admit("eth2", "up", start + Duration::from_secs(5)));
         assert_eq!(quota.settle(start + Duration::from_secs(59)), []);
         let later = start + Duration::from_secs(61);
-        assert_eq!(quota.settle(later), [("eth1".to_owned(), 490)]);
-        assert!(quota.admit("eth1", later));
+        let held = Held {
+            subject: "eth1".to_owned(),
+            lines: 490,
+            last: "change 499".to_owned(),
+        };
+        assert_eq!(quota.settle(later), [held]);
+        assert!(quota.admit("eth1", "up", later));
         assert_eq!(quota.settle(later + Duration::from_secs(100)), []);
         assert!(quota.subjects.is_empty());
     }

@@ -83,6 +83,23 @@ fn every_number_of_the_statistics_is_a_sample() {
 }
 
 #[test]
+fn outputs_to_one_destination_are_series_of_their_own() {
+    let mut stats = stats();
+    let outputs = &mut stats.rules[0].outputs;
+    outputs.extend([outputs[0].clone(), outputs[0].clone()]);
+    let page = text(Format::Prometheus, &status(), &stats, &Process::default());
+    for output in ["6001", "6001 #2", "6001 #3"] {
+        let labels = format!(r#"rule="cam1",output="239.10.1.1%eth1:{output}""#);
+        let sample = format!("mcr_output_sent_packets_total{{{labels}}} 990");
+        assert!(page.contains(&sample), "no {sample} in {page}");
+    }
+    let samples = page.lines().filter(|line| !line.starts_with('#'));
+    let series: Vec<&str> = samples.map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    let once: BTreeSet<&&str> = series.iter().collect();
+    assert_eq!(once.len(), series.len(), "{page}");
+}
+
+#[test]
 fn openmetrics_names_families_without_total_and_ends() {
     let page = text(
         Format::OpenMetrics,

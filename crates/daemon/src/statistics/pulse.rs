@@ -62,6 +62,7 @@ impl Pulse {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
+            events.tell_held();
             let Ok(arrived) = engine.arrived().await else {
                 // It has its own ways to complain.
                 continue;
