@@ -49,6 +49,13 @@ impl Events {
     }
 
     pub(crate) fn tell(&self, event: Event) {
+        if let RELOADED | RELOAD_FAILED = event.kind.as_str() {
+            let last = self.last_reload.lock();
+            *last.unwrap_or_else(PoisonError::into_inner) = Some(Reload {
+                at_ms: event.at_ms,
+                succeeded: event.kind == RELOADED,
+            });
+        }
         self.log(&event);
         self.send(event);
     }
@@ -328,4 +335,23 @@ fn difference(before: &Interface, now: &Interface) -> String {
         parts.push(format!("rx-gro-list is {switched}"));
     }
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_reload_is_remembered() {
+        let events = Events::new();
+        assert_eq!(events.last_reload(), None);
+        for (kind, succeeded) in [(RELOADED, true), (RELOAD_FAILED, false)] {
+            events.tell(event(kind, "configuration", String::new()));
+            let last = events.last_reload().unwrap();
+            assert_eq!(last.succeeded, succeeded);
+            assert!(last.at_ms > 0);
+        }
+        events.tell(event(RULE_UP, "cam1", String::new()));
+        assert!(!events.last_reload().unwrap().succeeded);
+    }
 }

@@ -44,7 +44,7 @@ pub(crate) fn text(format: Format, status: &Status, stats: &Stats, process: &Pro
         format,
         text: String::new(),
     };
-    daemon(&mut page, status);
+    daemon(&mut page, status, process);
     this_process(&mut page, process);
     rules(&mut page, &stats.rules);
     outputs(&mut page, &stats.rules);
@@ -57,7 +57,7 @@ pub(crate) fn text(format: Format, status: &Status, stats: &Stats, process: &Pro
     page.text
 }
 
-fn daemon(page: &mut Page, status: &Status) {
+fn daemon(page: &mut Page, status: &Status, process: &Process) {
     page.family(
         "mcr_build_info",
         "gauge",
@@ -91,23 +91,25 @@ fn daemon(page: &mut Page, status: &Status) {
         let available = u8::from(state.available);
         page.sample("mcr_path_available", &[("path", path)], available);
     }
-    let Some(reload) = &status.last_reload else {
-        return;
-    };
+    // A daemon that runs could use what it read when it started.
+    let started = (true, process.started);
+    let reload = status.last_reload.as_ref();
+    let reload = reload.map(|last| (last.succeeded, last.at_ms as f64 / 1000.0));
+    let (succeeded, at) = reload.unwrap_or(started);
     page.family(
         "mcr_config_last_reload_successful",
         "gauge",
-        "1 if the configuration could be used when it was last read again.",
+        "1 if the configuration could be used when it was last read.",
     );
-    let succeeded = u8::from(reload.succeeded);
-    page.sample("mcr_config_last_reload_successful", &[], succeeded);
+    let name = "mcr_config_last_reload_successful";
+    page.sample(name, &[], u8::from(succeeded));
     let name = "mcr_config_last_reload_timestamp_seconds";
     page.family(
         name,
         "gauge",
-        "When the configuration was last read again, seconds since the epoch.",
+        "When the configuration was last read, seconds since the epoch.",
     );
-    page.sample(name, &[], reload.at_ms as f64 / 1000.0);
+    page.sample(name, &[], at);
 }
 
 fn this_process(page: &mut Page, process: &Process) {

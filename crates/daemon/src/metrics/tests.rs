@@ -94,7 +94,9 @@ fn outputs_to_one_destination_are_series_of_their_own() {
         assert!(page.contains(&sample), "no {sample} in {page}");
     }
     let samples = page.lines().filter(|line| !line.starts_with('#'));
-    let series: Vec<&str> = samples.map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    let series: Vec<&str> = samples
+        .map(|line| line.rsplit_once(' ').unwrap().0)
+        .collect();
     let once: BTreeSet<&&str> = series.iter().collect();
     assert_eq!(once.len(), series.len(), "{page}");
 }

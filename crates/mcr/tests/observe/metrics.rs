@@ -59,6 +59,39 @@ fn promtool_accepts_the_metrics_of_a_live_daemon() {
 }
 
 #[test]
+fn a_reload_that_fails_shows_until_one_succeeds() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("mcr.toml");
+    std::fs::write(&config, "version = 1\n").unwrap();
+    let arguments = ["--config", config.to_str().unwrap()];
+    let Some(bed) = Bed::new(&["curl"], &arguments) else {
+        return;
+    };
+    let ask = |arguments: &[&str]| {
+        let mut command = bed.chain.relay.command("curl");
+        command.args(["-s", "--unix-socket"]);
+        command.arg(bed.daemon.socket()).args(arguments);
+        process::run(command, Duration::from_secs(20))
+            .unwrap()
+            .stdout
+    };
+    let reload = ["-X", "POST", "http://mcr/v1/reload"];
+    let successful = || {
+        let metrics = ask(&["http://mcr/metrics"]);
+        let name = "mcr_config_last_reload_successful ";
+        let sample = metrics.lines().find_map(|line| line.strip_prefix(name));
+        sample.map(str::to_owned)
+    };
+    assert_eq!(successful().as_deref(), Some("1"));
+    std::fs::write(&config, "version = 9\n").unwrap();
+    ask(&reload);
+    assert_eq!(successful().as_deref(), Some("0"));
+    std::fs::write(&config, "version = 1\n").unwrap();
+    ask(&reload);
+    assert_eq!(successful().as_deref(), Some("1"));
+}
+
+#[test]
 fn promtool_accepts_the_alert_rules() {
     if Command::new("promtool").arg("--version").output().is_err() {
         eprintln!("skipped: promtool is not installed (dist/bootstrap test installs it)");
