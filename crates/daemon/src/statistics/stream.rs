@@ -237,7 +237,7 @@ impl Stream {
             .rate_max
             .filter(|most| measured(*most) > most.rate as f64);
         let text = |bound: Rate, word: &str, key: &str| {
-            let rate = measured(bound).round() as u64;
+            let rate = roughly(measured(bound), word == "above");
             let rate = rate_text(Rate { rate, ..bound });
             format!("the rate was {rate}, {word} {key} = {}", rate_text(bound))
         };
@@ -297,6 +297,18 @@ impl Stream {
             .or_else(|| outside.map(|(_, text)| text.clone()))
             .or(other)
     }
+}
+
+/// A rate in three digits, rounded away from the bound that it lies beyond.
+fn roughly(rate: f64, up: bool) -> u64 {
+    let digits = rate.max(1.0).log10().floor() as i32;
+    let unit = 10f64.powi((digits - 2).max(0));
+    let units = if up {
+        (rate / unit).ceil()
+    } else {
+        (rate / unit).floor()
+    };
+    (units * unit) as u64
 }
 
 fn rtp(found: &HealthCounters, (ssrc, payload_type): (u32, u8)) -> RtpStats {
