@@ -94,12 +94,13 @@ impl Client {
         self.read(Method::GET, "/v1/interfaces", None::<&()>).await
     }
 
-    /// Follows what happens from now on.
+    /// Follows what happens, from so many events ago on.
     ///
     /// # Errors
     /// As every request: see [`Error`].
-    pub async fn events(&self) -> Result<Events, Error> {
-        let sent = self.send(Method::GET, "/v1/events", None::<&()>);
+    pub async fn events(&self, recent: u32) -> Result<Events, Error> {
+        let path = format!("/v1/events?recent={recent}");
+        let sent = self.send(Method::GET, &path, None::<&()>);
         let (reply, connection) = match timeout(PATIENCE, sent).await {
             Ok(sent) => sent?,
             Err(_) => return Err(self.late()),

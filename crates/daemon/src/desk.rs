@@ -39,7 +39,7 @@ impl Desk {
     /// Begins to answer.
     pub(crate) fn open(self) -> Supervisor {
         let (questions, mut incoming) = mpsc::channel(QUEUE);
-        let events = self.events.sender();
+        let events = self.events.board();
         tokio::spawn(async move {
             while let Some(question) = incoming.recv().await {
                 tokio::spawn(self.clone().answer(question));

@@ -1,5 +1,6 @@
 //! What is worth telling: found by comparing how things are with how they were.
 
+mod board;
 mod quota;
 
 use std::collections::BTreeMap;
@@ -7,16 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event, Reload, State};
+pub(crate) use board::{Begin, Board, KEPT, Listening, Numbered};
 use dataplane::counters::WorkerCounters;
 use model::host::{Host, Interface, NextHop};
-use tokio::sync::broadcast;
-
 use quota::{Held, Quota};
 
 use crate::view::{RuleState, View};
-
-/// Events a slow reader may lag behind before it misses some.
-const BACKLOG: usize = 1024;
 
 /// Events logged one by one when they come together.
 const LOGGED: usize = 32;
@@ -24,7 +21,7 @@ const LOGGED: usize = 32;
 /// Where events go: to every reader that is there, and into the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    sender: broadcast::Sender<Event>,
+    board: Board,
     last_reload: Arc<Mutex<Option<Reload>>>,
     quota: Arc<Mutex<Quota>>,
 }
@@ -32,7 +29,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new() -> Self {
         Self {
-            sender: broadcast::channel(BACKLOG).0,
+            board: Board::new(),
             last_reload: Arc::default(),
             quota: Arc::default(),
         }
@@ -44,8 +41,9 @@ impl Events {
         last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn sender(&self) -> broadcast::Sender<Event> {
-        self.sender.clone()
+    /// Where they can be read.
+    pub(crate) fn board(&self) -> Board {
+        self.board.clone()
     }
 
     pub(crate) fn tell(&self, event: Event) {
@@ -57,7 +55,7 @@ impl Events {
             });
         }
         self.log(&event);
-        self.send(event);
+        self.board.tell(event);
     }
 
     /// Tells many at once; of more than [`LOGGED`] only the counts are logged.
@@ -75,7 +73,7 @@ impl Events {
                 }
             }
         }
-        events.into_iter().for_each(|event| self.send(event));
+        events.into_iter().for_each(|event| self.board.tell(event));
     }
 
     /// Writes a line, if the subject has not written too many.
@@ -107,11 +105,6 @@ impl Events {
 
     fn quota(&self) -> MutexGuard<'_, Quota> {
         self.quota.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn send(&self, event: Event) {
-        // Nobody listening is not an error.
-        let _ = self.sender.send(event);
     }
 }
 

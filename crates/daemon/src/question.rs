@@ -1,8 +1,10 @@
 //! What the API asks of the supervisor, and how it is refused.
 
-use api::reply::{Change, ErrorReply, Event, FlowStats, InterfaceStatus, Log, Stats, Status};
+use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::events::{Begin, Board, Listening};
 
 /// An answer, or the refusal.
 pub(crate) type Answer<T> = Result<T, Refusal>;
@@ -118,14 +120,11 @@ impl Code {
 #[derive(Clone, Debug)]
 pub(crate) struct Supervisor {
     questions: mpsc::Sender<Question>,
-    events: broadcast::Sender<Event>,
+    events: Board,
 }
 
 impl Supervisor {
-    pub(crate) const fn new(
-        questions: mpsc::Sender<Question>,
-        events: broadcast::Sender<Event>,
-    ) -> Self {
+    pub(crate) const fn new(questions: mpsc::Sender<Question>, events: Board) -> Self {
         Self { questions, events }
     }
 
@@ -138,9 +137,9 @@ impl Supervisor {
         answer.await.map_err(|_| ending())?
     }
 
-    /// Every event from now on.
-    pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
+    /// Every event from there on.
+    pub(crate) fn events(&self, begin: Begin) -> Listening {
+        self.events.listen(begin)
     }
 }
 

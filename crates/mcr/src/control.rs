@@ -45,9 +45,9 @@ impl Control {
         self.wait(self.client.interfaces())
     }
 
-    /// Begins to follow events.
-    pub(crate) fn events(&self) -> Result<Events, Failure> {
-        self.wait(self.client.events())
+    /// Begins to follow events, with so many of those of before.
+    pub(crate) fn events(&self, recent: u32) -> Result<Events, Failure> {
+        self.wait(self.client.events(recent))
     }
 
     /// Waits for the next event; `None` when the daemon ended.

@@ -7,6 +7,7 @@ pub(crate) mod stats;
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::time::SystemTime;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Cell, Color, ContentArrangement, Table};
@@ -123,6 +124,32 @@ pub(crate) fn time_of_day(at_ms: u64) -> String {
     format!("{hours:02}:{minutes:02}:{:02}.{ms:03}Z", seconds % 60)
 }
 
+/// Writes a time since the epoch as time of day, and of another day than today with its date.
+pub(crate) fn moment(at_ms: u64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now_ms = now.map_or(at_ms, |now| now.as_millis() as u64);
+    match at_ms / DAY_MS == now_ms / DAY_MS {
+        true => time_of_day(at_ms),
+        false => format!("{} {}", date(at_ms / DAY_MS), time_of_day(at_ms)),
+    }
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// The date of a day counted from 1970, as `2026-11-21`. The year begins in March here, so that the
+/// leap day is its last; 400 years have 146,097 days.
+fn date(day: u64) -> String {
+    let day = day + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02}")
+}
+
 fn scaled(value: f64, unit: &str) -> String {
     let mut value = value;
     for prefix in ["", "k", "M", "G", "T"] {
@@ -144,6 +171,23 @@ mod tests {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_234_567), "1 234 567");
+    }
+
+    #[test]
+    fn a_moment_of_another_day_has_its_date() {
+        assert_eq!(moment(1_007), "1970-01-01 00:00:01.007Z");
+        for (day, written) in [
+            (0, "1970-01-01"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (20_453, "2025-12-31"),
+            (20_454, "2026-01-01"),
+        ] {
+            assert_eq!(date(day), written);
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap().as_millis() as u64;
+        assert!(moment(now).len() <= 14 || now % DAY_MS > DAY_MS - 1000);
     }
 
     #[test]

@@ -1,45 +1,99 @@
 //! Events as server-sent events: one line of JSON each, in order; a client that is too slow for
 //! them is told how many it missed.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, stream};
+use serde::Deserialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use utoipa::IntoParams;
 
 use super::connections::{Busy, Held};
-use crate::question::Supervisor;
+use crate::events::{Begin, KEPT, Listening, Numbered};
+use crate::question::{Answer, Code, Refusal, Supervisor};
 
 /// How often a comment is sent while nothing happens, so that a vanished client is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventOptions {
+    /// Begin with so many of the events of before.
+    #[serde(default)]
+    #[param(maximum = 200)]
+    recent: usize,
+}
+
 /// What happens from now on, as server-sent events whose data is an `Event`; an event named `missed`
-/// carries the number of events a slow client lost.
-#[utoipa::path(get, path = "/v1/events", tag = "events",
-    responses((status = 200, body = api::reply::Event, content_type = "text/event-stream")))]
+/// carries the number of events that are lost to the client. With `Last-Event-ID`, the `id` of an
+/// event, it goes on behind that one.
+#[utoipa::path(get, path = "/v1/events", tag = "events", params(EventOptions),
+    responses((status = 200, body = api::reply::Event, content_type = "text/event-stream"),
+        (status = 400, body = api::reply::ErrorReply)))]
 pub(super) async fn events(
     State(supervisor): State<Supervisor>,
     Extension(busy): Extension<Busy>,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let start = (supervisor.events(), busy.hold());
-    let stream = stream::unfold(start, next);
-    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+    options: Result<Query<EventOptions>, QueryRejection>,
+    headers: HeaderMap,
+) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    if options.recent > KEPT {
+        let message = format!("recent={}: at most {KEPT} are kept", options.recent);
+        return Err(Refusal::new(Code::Usage, message));
+    }
+    let last = headers.get("Last-Event-ID");
+    let last = last.and_then(|last| last.to_str().ok()?.parse().ok());
+    let begin = last.map_or(Begin::Recent(options.recent), Begin::After);
+    let listening = supervisor.events(begin);
+    let stream = stream::unfold(Following::new(listening, busy.hold()), Following::next);
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-type Following = (Receiver<api::reply::Event>, Held);
+struct Following {
+    missed: u64,
+    kept: VecDeque<Numbered>,
+    coming: Receiver<Numbered>,
+    _held: Held,
+}
 
-async fn next((mut events, held): Following) -> Option<(Result<Event, Infallible>, Following)> {
-    let event = match events.recv().await {
-        Ok(event) => Event::default()
-            .event(&event.kind)
-            .json_data(&event)
-            .unwrap_or_default(),
-        Err(RecvError::Lagged(missed)) => Event::default().event("missed").data(missed.to_string()),
-        Err(RecvError::Closed) => return None,
-    };
-    Some((Ok(event), (events, held)))
+impl Following {
+    fn new(listening: Listening, held: Held) -> Self {
+        Self {
+            missed: listening.missed,
+            kept: listening.kept,
+            coming: listening.coming,
+            _held: held,
+        }
+    }
+
+    async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
+        let missed = std::mem::take(&mut self.missed);
+        let told = match self.kept.pop_front() {
+            _ if missed > 0 => Err(missed),
+            Some(kept) => Ok(kept),
+            None => match self.coming.recv().await {
+                Ok(event) => Ok(event),
+                Err(RecvError::Lagged(missed)) => Err(missed),
+                Err(RecvError::Closed) => return None,
+            },
+        };
+        let event = match told {
+            Ok(Numbered { number, event }) => Event::default()
+                .id(number.to_string())
+                .event(&event.kind)
+                .json_data(&event)
+                .unwrap_or_default(),
+            Err(missed) => Event::default().event("missed").data(missed.to_string()),
+        };
+        Some((Ok(event), self))
+    }
 }

@@ -16,11 +16,12 @@ use model::net::{Ifindex, Mac};
 use model::placement::{PathChoice, Support};
 use model::ruleset::Policy;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use super::connections::Busy;
 use super::{converse, routes};
 use crate::core::{Core, Refused, Request};
+use crate::events::Board;
 use crate::memberships::Joined;
 use crate::question::{Answer, Code, Question, Refusal, Supervisor};
 use crate::statistics::{self, Identity, Pulse};
@@ -39,9 +40,8 @@ pub struct Rehearsal {
 impl Default for Rehearsal {
     fn default() -> Self {
         let (asks, questions) = mpsc::channel(16);
-        let (events, _) = broadcast::channel(16);
         Self {
-            router: routes::control(Supervisor::new(asks, events)),
+            router: routes::control(Supervisor::new(asks, Board::new())),
             questions,
             core: core(),
             host: Arc::new(host()),

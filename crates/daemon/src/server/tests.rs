@@ -7,9 +7,10 @@ use api::client::{Client, Error};
 use api::reply::{Change, Stats};
 use api::request::RuleList;
 use model::document::RuleDocument;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use super::*;
+use crate::events::Board;
 use crate::question::{Code, Question, Refusal};
 
 struct Served {
@@ -23,8 +24,10 @@ fn serve() -> Served {
     let path = directory.path().join("mcr.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let (questions, mut asked) = mpsc::channel(16);
-    let (events, _) = broadcast::channel(16);
-    tokio::spawn(serve_control(listener, Supervisor::new(questions, events)));
+    tokio::spawn(serve_control(
+        listener,
+        Supervisor::new(questions, Board::new()),
+    ));
     tokio::spawn(async move {
         while let Some(question) = asked.recv().await {
             answer(question);
@@ -200,10 +203,9 @@ async fn the_read_only_listener_changes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (questions, mut asked) = mpsc::channel(16);
-    let (events, _) = broadcast::channel(16);
     tokio::spawn(serve_read_only(
         listener,
-        Supervisor::new(questions, events),
+        Supervisor::new(questions, Board::new()),
     ));
     let exchange = move || {
         let mut stream = std::net::TcpStream::connect(address).unwrap();

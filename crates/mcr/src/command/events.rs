@@ -16,11 +16,16 @@ use crate::render;
 Examples:
   mcr events                                everything
   mcr events cam1 eth0                      what concerns a rule and an interface
+  mcr events --recent 20                    the last 20, and what follows
   mcr events --json -n 1 cam1               the next event of a rule, for scripts")]
 pub(crate) struct Args {
     /// End after this many events
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
+    /// Begin with so many of the events of before; the daemon keeps 200
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
+        value_parser = clap::value_parser!(u32).range(..=200))]
+    recent: u32,
     /// Show only events of these rules, interfaces or workers
     #[arg(value_name = "NAME", add = crate::completion::subject())]
     subjects: Vec<String>,
@@ -28,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
-    let mut following = control.events()?;
+    let mut following = control.events(args.recent)?;
     let mut left = args.count;
     while left != Some(0) {
         let event = match control.told(&mut following)? {
@@ -56,6 +61,6 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 }
 
 fn line(event: &Event) -> String {
-    let (time, kind) = (render::time_of_day(event.at_ms), &event.kind);
+    let (time, kind) = (render::moment(event.at_ms), &event.kind);
     format!("{time}  {kind:<16}  {}", event.message)
 }

@@ -13,6 +13,9 @@ use crate::control::Control;
 /// How long to wait before asking a daemon again that did not answer.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Events of before that are shown.
+const RECENT: u32 = 100;
+
 /// Something new to show.
 #[derive(Debug)]
 pub(crate) enum News {
@@ -33,7 +36,8 @@ impl Feed {
         let (for_stats, for_events) = (global.clone(), global.clone());
         let stats = sender.clone();
         thread::spawn(move || while ask_stats(&for_stats, interval, &stats).is_some() {});
-        thread::spawn(move || while follow_events(&for_events, &sender).is_some() {});
+        let mut seen_ms = 0;
+        thread::spawn(move || while follow_events(&for_events, &sender, &mut seen_ms).is_some() {});
         Self(news)
     }
 
@@ -56,12 +60,18 @@ fn ask_stats(global: &Global, interval: Duration, news: &Sender<News>) -> Option
     }
 }
 
-fn follow_events(global: &Global, news: &Sender<News>) -> Option<()> {
+/// Follows events until the daemon ends; those up to `seen_ms` were told before.
+fn follow_events(global: &Global, news: &Sender<News>, seen_ms: &mut u64) -> Option<()> {
     let control = Control::open(global).ok()?;
-    if let Ok(mut events) = control.events() {
+    let told_before = *seen_ms;
+    if let Ok(mut events) = control.events(RECENT) {
         while let Ok(Some(told)) = control.told(&mut events) {
             let told = match told {
-                Told::Event(event) => News::Event(event),
+                Told::Event(event) if event.at_ms <= told_before => continue,
+                Told::Event(event) => {
+                    *seen_ms = event.at_ms;
+                    News::Event(event)
+                }
                 Told::Missed(missed) => News::Missed(missed),
             };
             news.send(told).ok()?;
