@@ -1,4 +1,5 @@
-// Rates of successive statistics, over the daemon's own time between them, as `mcr top` makes them.
+// Rates of successive statistics, of what the daemon does not rate itself: outputs, and the past of
+// what rules receive; over the daemon's own time between them, as `mcr top` makes them.
 
 const KEPT = 121;
 
@@ -17,10 +18,6 @@ export class History {
     }
     this.looks.push({ at: stats.uptime_seconds, time: Date.now() / 1000, rules });
     if (this.looks.length > KEPT) this.looks.shift();
-  }
-
-  received(name, seconds) {
-    return this.rate(seconds, (look) => look.rules.get(name)?.received);
   }
 
   sent(name, index, seconds) {

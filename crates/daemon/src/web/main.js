@@ -46,7 +46,7 @@ function linkState(rule, end, kind) {
   const state = stateOf(rule);
   if (state === "silent") return "silent";
   if (kind === "input" && rule.health?.state === "degraded") return "degraded";
-  if (history.received(rule.name, 1).packets === 0) return "idle";
+  if (rule.rates.packets_1s === 0) return "idle";
   if (kind === "input") return "up";
   // Something comes but nothing leaves: all of it is dropped.
   return history.sent(rule.name, rule.outputs.indexOf(end), 1).packets > 0 ? "up" : "degraded";
@@ -62,7 +62,7 @@ function shown() {
   const key = {
     name: (rule) => rule.name,
     state: (rule) => ORDER[stateOf(rule)],
-    rate: (rule) => -history.received(rule.name, 1).packets,
+    rate: (rule) => -rule.rates.packets_1s,
     dropped: (rule) => -droppedBy(rule).total,
   }[sort];
   if (!key) return rules;
@@ -79,7 +79,11 @@ function show() {
   summary.className = "";
   summary.textContent =
     `${stats.rules.length} rules: ${count("up")} up, ${count("silent")} silent, ` +
-    `${count("degraded")} degraded, ${count("down")} down · up ${whole.format(stats.uptime_seconds)} s`;
+    `${count("degraded")} degraded, ${count("down")} down · up ${duration(stats.uptime_seconds)}`;
+  for (const title of document.querySelectorAll("th[data-sort]")) {
+    const order = ["rate", "dropped"].includes(title.dataset.sort) ? "descending" : "ascending";
+    title.setAttribute("aria-sort", title.dataset.sort === sort ? order : "none");
+  }
   showRows(rules);
   drawPicture(byId("picture"), chosen === null ? rules : rules.filter((rule) => rule.name === chosen), linkState);
   showWorkers();
@@ -101,31 +105,40 @@ function makeRow(name) {
   const line = document.createElement("tr");
   const cells = Array.from({ length: 10 }, () => line.insertCell());
   for (const index of [3, 4, 5, 6, 7, 8]) cells[index].className = "number";
+  cells[9].className = "reasons";
+  // A button, so that keys and screen readers find it; the click is the line's.
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = name;
+  cells[0].append(button);
   line.dataset.rule = name;
   line.addEventListener("click", () => {
     chosen = chosen === name ? null : name;
     show();
   });
-  const row = { line, cells };
+  const row = { line, cells, button };
   rows.set(name, row);
   return row;
 }
 
-function fillRow({ line, cells }, rule) {
+function fillRow({ line, cells, button }, rule) {
   const state = stateOf(rule);
-  const [now, long] = [history.received(rule.name, 1), history.received(rule.name, 10)];
+  const { packets_1s: now, packets_10s: long, bits_1s: bits } = rule.rates;
   const { reasons, total } = droppedBy(rule);
   const sent = rule.outputs.reduce((sum, output) => sum + output.sent.packets, 0);
+  const why = rule.state_reason ?? rule.health?.reason;
+  const drops = [...reasons].map(([reason, count]) => `${reason} ${whole.format(count)}`).join(", ");
   const texts = [
-    rule.name, state, rule.path, whole.format(now.packets), whole.format(long.packets),
-    short.format(now.bits), whole.format(rule.received.packets), whole.format(sent),
-    whole.format(total), [...reasons].map(([reason, count]) => `${reason} ${whole.format(count)}`).join(", "),
+    rule.name, state, rule.path, whole.format(now), whole.format(long), short.format(bits),
+    whole.format(rule.received.packets), whole.format(sent), whole.format(total),
+    [why, drops].filter(Boolean).join("; "),
   ];
   texts.forEach((text, index) => {
     if (cells[index].textContent !== text) cells[index].textContent = text;
   });
+  button.setAttribute("aria-pressed", String(chosen === rule.name));
   cells[1].className = state;
-  line.title = rule.state_reason ?? rule.health?.reason ?? rule.path_reason;
+  line.title = why ?? rule.path_reason;
   const shade = { up: "", degraded: "amber" }[state] ?? "red";
   line.className = [shade, chosen === rule.name ? "chosen" : ""].join(" ").trim();
 }
@@ -187,6 +200,13 @@ function time(seconds) {
   return seconds >= 1 ? `${seconds.toFixed(2)} s` : `${(seconds * 1000).toFixed(2)} ms`;
 }
 
+function duration(seconds) {
+  const [days, hours, minutes] = [seconds / 86400, (seconds / 3600) % 24, (seconds / 60) % 60].map(Math.floor);
+  if (days > 0) return `${days} d ${hours} h`;
+  if (hours > 0) return `${hours} h ${minutes} min`;
+  return minutes > 0 ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${seconds.toFixed(0)} s`;
+}
+
 function showPlots() {
   byId("selected").textContent = chosen ?? "All rules";
   showStream(stats.rules.find((rule) => rule.name === chosen));
@@ -202,7 +222,7 @@ function makePlots() {
 }
 
 function follow() {
-  const source = new EventSource("/v1/events");
+  const source = new EventSource("/v1/events?recent=100");
   const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_added", "rule_removed", "rule_changed",
     "settings_changed", "output_up", "output_down", "stream_up", "stream_degraded", "stream_down", "joined",
     "join_failed", "worker_restarted", "link_changed", "next_hop_changed", "reloaded",
@@ -216,7 +236,9 @@ function follow() {
 function tell(event) {
   const line = document.createElement("li");
   const time = document.createElement("time");
-  time.textContent = new Date(event.at_ms).toLocaleTimeString();
+  const at = new Date(event.at_ms);
+  const isToday = at.toDateString() === new Date().toDateString();
+  time.textContent = isToday ? at.toLocaleTimeString() : at.toLocaleString();
   line.append(time, event.message);
   if (/down|failed/.test(event.kind)) line.className = "down";
   if (/degraded/.test(event.kind)) line.className = "degraded";

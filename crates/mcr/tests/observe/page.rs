@@ -33,6 +33,20 @@ fn the_page_shows_the_daemons_numbers_and_a_stopped_stream_in_red() {
     })
     .unwrap();
     assert_eq!(browser.run(&cell(1)), "up");
+    // Without a mouse: what is pressed when the rule's name has the focus.
+    let press = "const b = document.querySelector('tr[data-rule=cam1] button'); b.focus(); \
+                 if (document.activeElement !== b) return 'no focus'; b.click(); \
+                 return document.getElementById('selected').textContent + b.ariaPressed";
+    assert_eq!(browser.run(press), "cam1true");
+    let sorted = "document.querySelector('th[data-sort=rate] button').click(); \
+                  return document.querySelector('th[data-sort=rate]').ariaSort";
+    assert_eq!(browser.run(sorted), "descending");
+    let events = "return document.getElementById('events').textContent";
+    let told = browser.run(events);
+    assert!(
+        told.as_str().unwrap().contains("rule \"cam1\" added"),
+        "{told}"
+    );
     let link = "return document.querySelectorAll('#picture path.up').length";
     assert_eq!(browser.run(link), 2);
 
