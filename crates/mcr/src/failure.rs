@@ -45,6 +45,11 @@ impl Failure {
         }
     }
 
+    /// Says whether it has that exit status.
+    pub(crate) const fn is(&self, status: Status) -> bool {
+        self.status == status as u8
+    }
+
     /// Nobody reads what is written any more (`mcr list | head`): nothing to say, nothing wrong.
     fn quiet() -> Self {
         Self {

@@ -1,45 +1,52 @@
 //! `mcr tap`: a rule's packets as they arrive and as they leave, as pcapng.
 //!
 //! It looks on with sockets of its own and takes no part in relaying; packets it is too slow for are
-//! lost to the capture alone, and counted in it.
+//! lost to the capture alone, and counted in it. It follows the rule: what is changed or comes later
+//! is captured from then on, and when the rule is removed the capture ends.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::errno::Errno;
-use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use sys::sniffer::{Direction, Sniffed, Sniffer};
+use sys::sniffer::Direction;
 
 use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
-use crate::tap::{Pcapng, Point, Written, points};
+use crate::tap::{Eye, Filter, Pcapng, Points, Written, points};
 
 /// Longest packet: a whole GSO super-packet and its link header.
 const LONGEST: usize = 1 << 18;
-/// Bytes that wait in each socket while the capture is written.
-const BUFFER: usize = 16 << 20;
 /// How often the writer looks up when nothing comes.
 const TURN_MS: u16 = 100;
+/// How often it looks whether the rule is what it was.
+const LOOK: Duration = Duration::from_secs(1);
 
-/// Capture a rule's packets, arriving and leaving, as pcapng
+/// Capture a rule's packets, arriving and leaving, as pcapng.
+///
+/// FILTER is the part of pcap-filter(7) that tells a rule's datagrams apart: [src|dst] host ADDRESS,
+/// net PREFIX, port N, portrange N-M; less BYTES, greater BYTES, inbound, outbound; and, or, not and
+/// parentheses. Without one every packet of the rule is captured.
+///
+/// It follows the rule: interfaces and outputs that come later are captured from then on. Where the
+/// rule is removed, the capture ends with status 3.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mcr tap cam1 | tshark -r -\n  mcr tap cam1 --output 1 --write cam1.pcapng --duration 10"
-)]
+#[command(after_help = "Examples:
+  mcr tap cam1 | tshark -r -
+  mcr tap cam1 --output 1 --write cam1.pcapng --duration 10
+  mcr tap channels --count 100 'src 10.0.0.5 and dst net 239.1.1.0/28' | tshark -r -")]
 pub(crate) struct Args {
     /// Name of the rule
     #[arg(add = crate::completion::rule())]
     name: String,
+    /// Only packets that it takes
+    filter: Vec<String>,
     /// Only this output, counted from 1 [default: all inputs and outputs]
     #[arg(long, value_name = "N")]
     output: Option<usize>,
@@ -58,43 +65,61 @@ pub(crate) struct Args {
     duration: Option<Duration>,
 }
 
-/// A point being looked at.
-struct Eye {
-    point: Point,
-    sniffer: Sniffer,
-    taken: u64,
-    dropped: u64,
+/// A capture that goes on.
+struct Capture<'a> {
+    args: &'a Args,
+    control: Control,
+    filter: Option<Filter>,
+    /// In the order of their interface blocks.
+    eyes: Vec<Eye>,
+    /// What could not be looked at when it was last tried.
+    missing: Vec<String>,
+    file: Pcapng<BufWriter<Box<dyn Write>>>,
+    buffer: Vec<u8>,
+    /// Packets until the end.
+    left: u64,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let filter = match args.filter.join(" ") {
+        text if args.filter.is_empty() => Ok((text, None)),
+        text => Filter::parse(&text).map(|filter| (text, Some(filter))),
+    };
+    let wrong = |what| Failure::new(Status::Usage, format!("filter: {what}"));
+    let (text, filter) = filter.map_err(wrong)?;
     let control = Control::open(global)?;
     let rule = control.rule(&args.name)?;
-    let points = points(&control, &rule, args.output)?;
-    let out = open(args)?;
-    let eyes = points.into_iter().map(|point| look(point, args.snaplen));
-    let mut eyes = eyes.collect::<Result<Vec<Eye>, Failure>>()?;
+    let first = points(&control, &rule, args.output)?;
+    if first.there.is_empty() {
+        return Err(Failure::new(Status::Unavailable, first.missing.join("\n")));
+    }
+    let comment = format!("mcr tap {} {text}", args.name);
+    let file = Pcapng::begin(BufWriter::new(open(args)?), comment.trim_end());
+    let mut capture = Capture {
+        file: file.map_err(|error| cannot_write(args, error))?,
+        args,
+        control,
+        filter,
+        eyes: Vec::new(),
+        missing: Vec::new(),
+        buffer: vec![0; LONGEST],
+        left: args.count.unwrap_or(u64::MAX),
+    };
+    capture.look_at(first, true)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let caught = signal_hook::flag::register(signal, Arc::clone(&ended));
         caught.map_err(|error| Failure::new(Status::Unavailable, error))?;
     }
-    let comment = format!("mcr tap {}", args.name);
-    let mut file = Pcapng::begin(BufWriter::new(out), &comment)?;
-    for eye in &eyes {
-        let (name, what) = (&eye.point.interface, &eye.point.what);
-        file.interface(name, what, eye.sniffer.is_ethernet(), args.snaplen)?;
-    }
-    file.flush()?;
-    capture(args, &mut eyes, &mut file, &ended)?;
-    finish(&mut eyes, &mut file)?;
-    Ok(ExitCode::SUCCESS)
+    let outcome = capture.go_on(&ended);
+    capture.finish()?;
+    outcome.map(|()| ExitCode::SUCCESS)
 }
 
 fn open(args: &Args) -> Result<Box<dyn Write>, Failure> {
     if args.write.as_os_str() != "-" {
         let file = File::create(&args.write);
-        let told = |error| format!("cannot write {}: {error}", args.write.display());
-        let file = file.map_err(|error| Failure::new(Status::Unavailable, told(error)))?;
+        let file = file.map_err(|error| cannot_write(args, error))?;
         return Ok(Box::new(file));
     }
     if io::stdout().is_terminal() {
@@ -105,139 +130,152 @@ fn open(args: &Args) -> Result<Box<dyn Write>, Failure> {
     Ok(Box::new(io::stdout().lock()))
 }
 
-fn look(point: Point, snap_length: u32) -> Result<Eye, Failure> {
-    let fails = |error: io::Error| {
-        let status = match error.raw_os_error() {
-            Some(libc_eperm) if libc_eperm == Errno::EPERM as i32 => Status::Privilege,
-            _ => Status::Unavailable,
-        };
-        let message = format!(
-            "{}: cannot look at {}: {error}",
-            point.what, point.interface
-        );
-        Failure::new(status, message)
-    };
-    let index = if_nametoindex(point.interface.as_str());
-    let index = index.map_err(|errno| fails(errno.into()))?;
-    let destination = point.endpoint.destination;
-    let sniffer = Sniffer::open(
-        index,
-        point.direction,
-        destination.address,
-        destination.length,
-        snap_length,
-        BUFFER,
-    );
-    let sniffer = sniffer.map_err(fails)?;
-    Ok(Eye {
-        point,
-        sniffer,
-        taken: 0,
-        dropped: 0,
-    })
+/// Who reads from a pipe may leave at any time; a file that cannot be written is named.
+fn cannot_write(args: &Args, error: io::Error) -> Failure {
+    if args.write.as_os_str() == "-" {
+        return error.into();
+    }
+    let message = format!("cannot write {}: {error}", args.write.display());
+    Failure::new(Status::Unavailable, message)
 }
 
-fn capture<W: Write>(
-    args: &Args,
-    eyes: &mut [Eye],
-    file: &mut Pcapng<W>,
-    ended: &AtomicBool,
-) -> io::Result<()> {
-    let start = Instant::now();
-    let mut buffer = vec![0; LONGEST];
-    let mut left = args.count.unwrap_or(u64::MAX);
-    while left > 0 && !ended.load(Ordering::Relaxed) {
-        if args.duration.is_some_and(|limit| start.elapsed() >= limit) {
-            break;
-        }
-        let mut idle = true;
-        for (number, eye) in (0..).zip(eyes.iter_mut()) {
-            // In turns, so that a fast output does not keep the others from being written.
-            for _ in 0..64 {
-                let Some(sniffed) = receive(eye, &mut buffer)? else {
-                    break;
-                };
-                idle = false;
-                if left == 0 || !eye.wants(&buffer[..sniffed.captured]) {
-                    continue;
+impl Capture<'_> {
+    /// Captures until there is enough, until a signal comes or the rule is removed.
+    fn go_on(&mut self, ended: &AtomicBool) -> Result<(), Failure> {
+        let start = Instant::now();
+        let mut looked = start;
+        while self.left > 0 && !ended.load(Ordering::Relaxed) {
+            let limit = self.args.duration;
+            if limit.is_some_and(|limit| start.elapsed() >= limit) {
+                break;
+            }
+            if looked.elapsed() >= LOOK {
+                let followed = self.follow();
+                if followed.is_err() {
+                    self.take_all()?;
                 }
-                eye.taken += 1;
-                left -= 1;
-                file.packet(Written {
-                    interface: number,
-                    at_ns: sniffed.at_ns,
-                    bytes: &buffer[..sniffed.captured],
-                    length: sniffed.length,
-                    outbound: eye.point.direction == Direction::Out,
-                })?;
+                followed?;
+                looked = Instant::now();
+            }
+            if !self.take_all()? {
+                self.flush()?;
+                self.wait();
             }
         }
-        if idle {
-            file.flush()?;
-            let fds = eyes
-                .iter()
-                .map(|eye| PollFd::new(eye.sniffer.as_fd(), PollFlags::POLLIN));
-            let mut fds: Vec<PollFd<'_>> = fds.collect();
-            // A signal ends the wait; the loop's condition sees to the rest.
-            let _ = poll(&mut fds, PollTimeout::from(TURN_MS));
+        Ok(())
+    }
+
+    /// Takes some packets of every eye; `false`: there was none.
+    fn take_all(&mut self) -> Result<bool, Failure> {
+        let mut any = false;
+        for number in 0..self.eyes.len() {
+            any |= self.take(number)?;
+        }
+        Ok(any)
+    }
+
+    /// Takes some packets of an eye; `false`: there was none. In turns, so that a fast output does
+    /// not keep the others from being written.
+    fn take(&mut self, number: usize) -> Result<bool, Failure> {
+        let eye = &mut self.eyes[number];
+        for turn in 0..64 {
+            let Some(sniffed) = eye.receive(&mut self.buffer)? else {
+                return Ok(turn > 0);
+            };
+            let bytes = &self.buffer[..sniffed.captured];
+            if self.left == 0 || !eye.wants(bytes, sniffed.length, self.filter.as_ref()) {
+                continue;
+            }
+            eye.taken += 1;
+            self.left -= 1;
+            let written = self.file.packet(Written {
+                interface: number as u32,
+                at_ns: sniffed.at_ns,
+                bytes: &bytes[..bytes.len().min(self.args.snaplen as usize)],
+                length: sniffed.length,
+                outbound: eye.point.direction == Direction::Out,
+            });
+            written.map_err(|error| cannot_write(self.args, error))?;
+        }
+        Ok(true)
+    }
+
+    fn wait(&self) {
+        let fds = self.eyes.iter().filter_map(Eye::fd);
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        // A signal ends the wait; the loop's condition sees to the rest.
+        let _ = poll(&mut fds, PollTimeout::from(TURN_MS));
+    }
+
+    /// Looks at what the rule has become. A daemon that does not answer changes nothing: the kernel
+    /// path goes on without it.
+    fn follow(&mut self) -> Result<(), Failure> {
+        match self.control.rule(&self.args.name) {
+            Ok(rule) => match points(&self.control, &rule, self.args.output) {
+                Ok(points) => self.look_at(points, false),
+                Err(_) => Ok(()),
+            },
+            Err(failure) if failure.is(Status::Rule) => {
+                let message = format!("rule {:?} was removed; the capture ends", self.args.name);
+                Err(Failure::new(Status::Rule, message))
+            }
+            Err(_) => Ok(()),
         }
     }
-    Ok(())
-}
 
-fn receive(eye: &Eye, buffer: &mut [u8]) -> io::Result<Option<Sniffed>> {
-    match eye.sniffer.receive(buffer) {
-        // Told once; the socket goes on when the interface is up again.
-        Err(error) if error.raw_os_error() == Some(Errno::ENETDOWN as i32) => Ok(None),
-        outcome => outcome,
-    }
-}
-
-fn finish<W: Write>(eyes: &mut [Eye], file: &mut Pcapng<W>) -> io::Result<()> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let now = now.map_or(0, |now| now.as_nanos() as u64);
-    for (number, eye) in (0..).zip(eyes.iter_mut()) {
-        if let Ok(counted) = eye.sniffer.statistics() {
-            eye.dropped += counted.drops;
+    /// Looks at these points, no others. What cannot be looked at is an error only in the beginning.
+    fn look_at(&mut self, mut points: Points, begins: bool) -> Result<(), Failure> {
+        for eye in &mut self.eyes {
+            if !points.there.contains(&eye.point) {
+                eye.close();
+            }
         }
-        file.statistics(number, now, eye.taken + eye.dropped, eye.dropped)?;
-        eprintln!(
-            "mcr tap: {} on {}: {} packets, {} lost to the tap",
-            eye.point.what, eye.point.interface, eye.taken, eye.dropped
-        );
+        for point in points.there {
+            if self.eyes.iter().any(|eye| eye.is_at(&point)) {
+                continue;
+            }
+            let snaplen = self.args.snaplen;
+            let eye = match Eye::open(point, snaplen) {
+                Err(failure) if !begins => {
+                    points.missing.push(failure.to_string());
+                    continue;
+                }
+                outcome => outcome?,
+            };
+            let (name, what) = (&eye.point.interface, &eye.point.what);
+            let written = self.file.interface(name, what, eye.is_ethernet(), snaplen);
+            written.map_err(|error| cannot_write(self.args, error))?;
+            self.eyes.push(eye);
+        }
+        for missing in &points.missing {
+            if !self.missing.contains(missing) {
+                eprintln!("mcr tap: {missing}; captured when that changes");
+            }
+        }
+        self.missing = points.missing;
+        self.flush()
     }
-    file.flush()
-}
 
-impl Eye {
-    /// The port, and an input's sources: what the kernel's filter left open.
-    fn wants(&self, bytes: &[u8]) -> bool {
-        let link = if self.sniffer.is_ethernet() { 14 } else { 0 };
-        let Some(ip) = bytes.get(link..) else {
-            return false;
-        };
-        let endpoint = &self.point.endpoint;
-        let Some((source, port)) = source_and_port(ip) else {
-            // A fragment without ports, or cut too short to tell.
-            return true;
-        };
-        endpoint.ports.contains(port)
-            && (endpoint.sources.is_empty() || endpoint.sources.contains(&source))
+    fn flush(&mut self) -> Result<(), Failure> {
+        let flushed = self.file.flush();
+        flushed.map_err(|error| cannot_write(self.args, error))
     }
-}
 
-/// Source address and destination port of a UDP packet that shows them.
-fn source_and_port(ip: &[u8]) -> Option<(IpAddr, u16)> {
-    let word = |at: usize| Some(u16::from_be_bytes(ip.get(at..at + 2)?.try_into().ok()?));
-    if ip.first()? >> 4 == 6 {
-        let source: [u8; 16] = ip.get(8..24)?.try_into().ok()?;
-        let udp_next = ip.get(6) == Some(&17);
-        return udp_next.then(|| Some((source.into(), word(42)?))).flatten();
+    /// Counts what was lost, in the file and for people.
+    fn finish(&mut self) -> Result<(), Failure> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_nanos() as u64);
+        for eye in &mut self.eyes {
+            eye.close();
+            let (what, name) = (&eye.point.what, &eye.point.interface);
+            let (taken, dropped) = (eye.taken, eye.dropped);
+            eprintln!("mcr tap: {what} on {name}: {taken} packets, {dropped} lost to the tap");
+        }
+        for (number, eye) in (0..).zip(&self.eyes) {
+            let (taken, dropped) = (eye.taken, eye.dropped);
+            let written = self.file.statistics(number, now, taken + dropped, dropped);
+            written.map_err(|error| cannot_write(self.args, error))?;
+        }
+        self.flush()
     }
-    let source: [u8; 4] = ip.get(12..16)?.try_into().ok()?;
-    let first = word(6)? & 0x1fff == 0;
-    let header = usize::from(ip.first()? & 0xf) * 4;
-    first
-        .then(|| Some((source.into(), word(header + 2)?)))
-        .flatten()
 }

@@ -3,22 +3,32 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use api::reply::InterfaceStatus;
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
-use model::rule::Rule;
 use sys::sniffer::Direction;
 
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 
 /// One place to look at.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     /// What it is, for people: `rule cam1, output 1: 239.10.1.1%eth1:6001`.
     pub(crate) what: String,
     pub(crate) interface: String,
+    /// The interface's number in the daemon's network namespace.
+    pub(crate) index: u32,
     pub(crate) direction: Direction,
     pub(crate) endpoint: Endpoint,
+}
+
+/// The places of a rule.
+#[derive(Debug, Default)]
+pub(crate) struct Points {
+    pub(crate) there: Vec<Point>,
+    /// What cannot be looked at now, and why.
+    pub(crate) missing: Vec<String>,
 }
 
 /// The places of a rule; with `output` that output's alone, counted from 1.
@@ -26,98 +36,88 @@ pub(crate) fn points(
     control: &Control,
     document: &RuleDocument,
     output: Option<usize>,
-) -> Result<Vec<Point>, Failure> {
+) -> Result<Points, Failure> {
     let rule = document.to_rule(0);
     let rule = rule.map_err(|problems| Failure::new(Status::Refused, problems))?;
-    let names: Vec<String> = interfaces(control)?;
-    if let Some(number) = output {
-        let Some(spec) = number.checked_sub(1).and_then(|at| rule.outputs.get(at)) else {
-            let message = format!(
-                "rule {:?}: no output {number} (have 1 to {})",
-                rule.name,
-                rule.outputs.len()
-            );
-            return Err(Failure::new(Status::Usage, message));
-        };
-        return of_output(control, &rule, number, &spec.to, &names);
+    if let Some(number) = output.filter(|number| !(1..=rule.outputs.len()).contains(number)) {
+        let message = format!(
+            "rule {:?}: no output {number} (have 1 to {})",
+            rule.name,
+            rule.outputs.len()
+        );
+        return Err(Failure::new(Status::Usage, message));
     }
-    let mut points = Vec::new();
-    for input in &rule.inputs {
-        let what = format!("rule {}, input: {input}", rule.name);
-        points.extend(at(&what, input, Direction::In, &names));
+    let all = control.interfaces()?;
+    let mut points = Points::default();
+    if output.is_none() {
+        for input in &rule.inputs {
+            let what = format!("rule {}, input: {input}", rule.name);
+            points.add(&what, input, Direction::In, &all);
+        }
     }
     for (number, spec) in (1..).zip(&rule.outputs) {
-        points.extend(of_output(control, &rule, number, &spec.to, &names)?);
-    }
-    if points.is_empty() {
-        let have = names.join(", ");
-        let message = format!(
-            "rule {:?}: none of its interfaces is there (have: {have})",
-            rule.name
-        );
-        return Err(Failure::new(Status::Unavailable, message));
+        if output.is_some_and(|wanted| wanted != number) {
+            continue;
+        }
+        let (to, what) = (&spec.to, format!("rule {}, output {number}", rule.name));
+        let what = format!("{what}: {to}");
+        if to.interface.is_some() {
+            points.add(&what, to, Direction::Out, &all);
+            continue;
+        }
+        // A unicast output goes where the route says: ask the kernel, as the daemon does.
+        match route_to(&all, to.destination.address) {
+            Some(link) => points.there.push(point(&what, to, Direction::Out, link)),
+            None => points.missing.push(format!("{what}: no route to it")),
+        }
     }
     Ok(points)
 }
 
-fn of_output(
-    control: &Control,
-    rule: &Rule,
-    number: usize,
-    to: &Endpoint,
-    names: &[String],
-) -> Result<Vec<Point>, Failure> {
-    let what = format!("rule {}, output {number}: {to}", rule.name);
-    if to.interface.is_some() {
-        return Ok(at(&what, to, Direction::Out, names));
+impl Points {
+    /// Adds an endpoint on each of the interfaces that it names.
+    fn add(
+        &mut self,
+        what: &str,
+        endpoint: &Endpoint,
+        direction: Direction,
+        all: &[InterfaceStatus],
+    ) {
+        let pattern = endpoint.interface.as_deref().unwrap_or("*");
+        let before = self.there.len();
+        let matching = all.iter().filter(|link| matches(pattern, &link.name));
+        self.there
+            .extend(matching.map(|link| point(what, endpoint, direction, link)));
+        if self.there.len() == before {
+            let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
+            let have = names.join(", ");
+            self.missing
+                .push(format!("{what}: no interface {pattern} (have: {have})"));
+        }
     }
-    // A unicast output goes where the route says: ask the kernel, as the daemon does.
-    let interface = route_to(control, to.destination.address)?;
-    let interface = interface.into_iter().map(|interface| Point {
-        what: what.clone(),
-        interface,
-        direction: Direction::Out,
-        endpoint: to.clone(),
-    });
-    Ok(interface.collect())
 }
 
-/// An endpoint on each of the interfaces that it names.
-fn at(what: &str, endpoint: &Endpoint, direction: Direction, names: &[String]) -> Vec<Point> {
-    let pattern = endpoint.interface.as_deref().unwrap_or("*");
-    let matching = names.iter().filter(|name| matches(pattern, name));
-    matching
-        .map(|name| Point {
-            what: what.to_owned(),
-            interface: name.clone(),
-            direction,
-            endpoint: endpoint.clone(),
-        })
-        .collect()
-}
-
-fn interfaces(control: &Control) -> Result<Vec<String>, Failure> {
-    let all = control.interfaces()?;
-    Ok(all.into_iter().map(|interface| interface.name).collect())
+fn point(what: &str, endpoint: &Endpoint, direction: Direction, link: &InterfaceStatus) -> Point {
+    Point {
+        what: what.to_owned(),
+        interface: link.name.clone(),
+        index: link.index,
+        direction,
+        endpoint: endpoint.clone(),
+    }
 }
 
 /// The interface that owns the address which the kernel would send from.
-fn route_to(control: &Control, address: IpAddr) -> Result<Option<String>, Failure> {
+fn route_to(all: &[InterfaceStatus], address: IpAddr) -> Option<&InterfaceStatus> {
     let any: SocketAddr = match address {
         IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
         IpAddr::V6(_) => ([0u16; 8], 0).into(),
     };
-    let local = UdpSocket::bind(any).and_then(|socket| {
-        socket.connect((address, 9))?;
-        socket.local_addr()
-    });
-    let Ok(local) = local else { return Ok(None) };
-    let local = local.ip().to_string();
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect((address, 9)).ok()?;
+    let local = socket.local_addr().ok()?.ip().to_string();
     let owns = |text: &String| text.split('/').next() == Some(local.as_str());
-    let mut all = control.interfaces()?.into_iter();
-    Ok(all
-        .find(|interface| interface.addresses.iter().any(owns))
-        .map(|interface| interface.name))
+    all.iter().find(|link| link.addresses.iter().any(owns))
 }
 
 /// Wildcards `*` and `?` as rules have them.

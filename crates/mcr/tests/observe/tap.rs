@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use lab::process::{self, Process};
 use lab::wait;
+use nix::sys::signal::Signal;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 #[test]
 fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
@@ -75,6 +76,97 @@ fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
     let about = about.unwrap().success().unwrap();
     assert!(about.contains("Number of interfaces in file: 2"), "{about}");
     assert!(about.contains("mcr tap cam1"), "{about}");
+}
+
+#[test]
+fn a_filter_chooses_and_the_end_of_the_rule_ends_the_capture() {
+    let Some(bed) = Bed::new(&["tshark"], &[]) else {
+        return;
+    };
+    let input = "239.1.1.0/24%veth1:5001-5002";
+    let outputs = [
+        "239.10.1.0/24%veth2:6001-6002",
+        "239.20.1.0/24%veth9:6001-6002",
+    ];
+    bed.daemon.add("block", input, &outputs).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("block.pcapng");
+    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+    command.arg("--socket").arg(bed.daemon.socket());
+    command.args(["tap", "block", "--snaplen", "20", "--write"]);
+    // Shorter packets than the headers that the filter looks at.
+    command
+        .arg(&file)
+        .arg("dst port 5002 or (outbound and dst net 239.10.1.2/31)");
+    let tap = Process::start(command).unwrap();
+    wait::until("the capture begins", || {
+        file.metadata().is_ok_and(|about| about.len() > 0)
+    })
+    .unwrap();
+    let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
+    command.args(["send", "239.1.1.1%veth0:5001", "239.1.1.2%veth0:5001"]);
+    command.args(["239.1.1.1%veth0:5002", "--count", "20", "--rate", "200"]);
+    let sent = process::run(command, Duration::from_secs(20)).unwrap();
+    sent.success().unwrap();
+    bed.daemon.mcr(&["remove", "block"]).unwrap();
+    let told = tap.wait(Duration::from_secs(20)).unwrap();
+    assert_eq!(told.status.code(), Some(3), "{}", told.stderr);
+    for part in [
+        "output 2: 239.20.1.0/24%veth9:6001-6002: no interface veth9",
+        "on veth1: 20 packets, 0 lost",
+        "on veth2: 20 packets, 0 lost",
+        "rule \"block\" was removed",
+    ] {
+        assert!(told.stderr.contains(part), "no {part} in {}", told.stderr);
+    }
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-T", "fields", "-e", "frame.cap_len", "-r"]);
+    let shown = process::run(
+        {
+            tshark.arg(&file);
+            tshark
+        },
+        Duration::from_secs(30),
+    );
+    let shown = shown.unwrap().success().unwrap();
+    assert_eq!(shown.lines().count(), 40, "{shown}");
+    assert!(shown.lines().all(|line| line == "20"), "{shown}");
+}
+
+#[test]
+fn a_capture_takes_what_comes_later() {
+    let Some(bed) = Bed::new(&["capinfos"], &[]) else {
+        return;
+    };
+    bed.add();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cam1.pcapng");
+    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+    command.arg("--socket").arg(bed.daemon.socket());
+    command.args(["tap", "cam1", "--write"]).arg(&file);
+    let mut tap = Process::start(command).unwrap();
+    wait::until("the capture begins", || {
+        file.metadata().is_ok_and(|about| about.len() > 0)
+    })
+    .unwrap();
+    let before = file.metadata().unwrap().len();
+    let rule = format!(
+        "version = 1\n[[rule]]\nname = \"cam1\"\ninput = \"{INPUT}\"\n\
+         outputs = [\"{OUTPUT}\", \"239.10.1.2%veth2:6001\"]\n"
+    );
+    bed.daemon.apply(&rule).unwrap();
+    wait::until("the new output has its interface block", || {
+        file.metadata().is_ok_and(|about| about.len() > before)
+    })
+    .unwrap();
+    tap.signal(Signal::SIGINT).unwrap();
+    let told = tap.wait(Duration::from_secs(20)).unwrap();
+    assert!(told.status.success(), "{}", told.stderr);
+    assert!(
+        told.stderr.contains("output 2: 239.10.1.2"),
+        "{}",
+        told.stderr
+    );
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! One point of a rule being looked at. Whatever it is too slow for is lost to it alone.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+use sys::sniffer::{Direction, Sniffed, Sniffer};
+
+use super::filter::{Filter, Packet};
+use super::headers::Headers;
+use super::point::Point;
+use crate::failure::{Failure, Status};
+
+/// Bytes that wait in each socket while the capture is written.
+const BUFFER: usize = 16 << 20;
+
+/// An onlooker.
+pub(crate) struct Eye {
+    pub(crate) point: Point,
+    /// None when the rule does not have the point any more.
+    sniffer: Option<Sniffer>,
+    ethernet: bool,
+    pub(crate) taken: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Eye {
+    /// Begins to look.
+    pub(crate) fn open(point: Point, snap_length: u32) -> Result<Self, Failure> {
+        let here = if_nametoindex(point.interface.as_str());
+        if here != Ok(point.index) {
+            let (what, name) = (&point.what, &point.interface);
+            let message = format!(
+                "{what}: the daemon's interface {name} is not in this network namespace; run mcr \
+                 tap in the daemon's (nsenter --net=/run/netns/NAME)"
+            );
+            return Err(Failure::new(Status::Unavailable, message));
+        }
+        let destination = point.endpoint.destination;
+        let sniffer = Sniffer::open(
+            point.index,
+            point.direction,
+            destination.address,
+            destination.length,
+            // Headers are looked at, however short what is kept of them.
+            snap_length.max(Headers::LONGEST),
+            BUFFER,
+        );
+        let sniffer = sniffer.map_err(|error| cannot_look(&point, &error))?;
+        Ok(Self {
+            ethernet: sniffer.is_ethernet(),
+            point,
+            sniffer: Some(sniffer),
+            taken: 0,
+            dropped: 0,
+        })
+    }
+
+    /// Says whether its packets begin with an Ethernet header.
+    pub(crate) const fn is_ethernet(&self) -> bool {
+        self.ethernet
+    }
+
+    /// Where to wait for packets, while it looks.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sniffer.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Takes the next packet, if there is one.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<Option<Sniffed>, Failure> {
+        let Some(sniffer) = &self.sniffer else {
+            return Ok(None);
+        };
+        match sniffer.receive(buffer) {
+            // Told once; the socket goes on when the interface is up again.
+            Err(error) if error.raw_os_error() == Some(Errno::ENETDOWN as i32) => Ok(None),
+            outcome => outcome.map_err(|error| cannot_look(&self.point, &error)),
+        }
+    }
+
+    /// Says whether a packet is of this point, and wanted: what the kernel's filter left open.
+    pub(crate) fn wants(&self, bytes: &[u8], length: usize, filter: Option<&Filter>) -> bool {
+        let link = if self.ethernet { 14 } else { 0 };
+        let Some(headers) = bytes.get(link..).and_then(Headers::read) else {
+            return false;
+        };
+        let endpoint = &self.point.endpoint;
+        // A fragment without ports may be anybody's.
+        let is_own = headers
+            .ports
+            .is_none_or(|(_, port)| endpoint.ports.contains(port))
+            && (endpoint.sources.is_empty() || endpoint.sources.contains(&headers.source));
+        let packet = Packet {
+            headers,
+            length,
+            outbound: self.point.direction == Direction::Out,
+        };
+        is_own && filter.is_none_or(|filter| filter.wants(&packet))
+    }
+
+    /// Says whether it looks at that point.
+    pub(crate) fn is_at(&self, point: &Point) -> bool {
+        self.sniffer.is_some() && self.point == *point
+    }
+
+    /// Looks no more; what it was too slow for is known then.
+    pub(crate) fn close(&mut self) {
+        let Some(sniffer) = self.sniffer.take() else {
+            return;
+        };
+        if let Ok(counted) = sniffer.statistics() {
+            self.dropped += counted.drops;
+        }
+    }
+}
+
+fn cannot_look(point: &Point, error: &io::Error) -> Failure {
+    let (what, name) = (&point.what, &point.interface);
+    if error.raw_os_error() == Some(Errno::EPERM as i32) {
+        let message = format!("{what}: cannot look at {name}: needs CAP_NET_RAW; use sudo");
+        return Failure::new(Status::Privilege, message);
+    }
+    let message = format!("{what}: cannot look at {name}: {error}");
+    Failure::new(Status::Unavailable, message)
+}

@@ -1,0 +1,295 @@
+//! Which of a rule's packets are wanted: the part of pcap-filter(7) that tells UDP datagrams apart.
+//! A word that it does not know is an error, never a filter that takes everything.
+
+use std::net::IpAddr;
+
+use model::net::{Ports, Prefix};
+
+use super::headers::Headers;
+
+/// Parentheses within parentheses.
+const DEPTH_MAX: usize = 32;
+
+/// What there is, for who wrote something else.
+const KNOWN: &str = "have: [src|dst] host ADDRESS, [src|dst] net PREFIX, [src|dst] port N, \
+                     [src|dst] portrange N-M, less BYTES, greater BYTES, inbound, outbound, \
+                     and, or, not, ( )";
+
+/// A filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Filter {
+    And(Box<Self>, Box<Self>),
+    Or(Box<Self>, Box<Self>),
+    Not(Box<Self>),
+    Host(Side, Prefix),
+    Port(Side, Ports),
+    /// At most so many bytes, link header included.
+    Less(usize),
+    /// At least so many.
+    Greater(usize),
+    Inbound,
+    Outbound,
+}
+
+/// Whether the source or the destination counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Destination,
+    Either,
+}
+
+/// What a filter looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    pub(crate) headers: Headers,
+    pub(crate) length: usize,
+    pub(crate) outbound: bool,
+}
+
+impl Filter {
+    /// Reads a filter.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let spaced = text.replace('(', " ( ").replace(')', " ) ");
+        let spaced = spaced.replace('!', " not ");
+        let spaced = spaced.replace("&&", " and ").replace("||", " or ");
+        let mut words = Words {
+            left: spaced.split_whitespace().collect(),
+            depth: 0,
+        };
+        words.left.reverse();
+        let filter = words.either()?;
+        match words.left.pop() {
+            None => Ok(filter),
+            Some(word) => Err(format!("{word:?}: expected \"and\" or \"or\"")),
+        }
+    }
+
+    /// Says whether it wants a packet.
+    pub(crate) fn wants(&self, packet: &Packet) -> bool {
+        match self {
+            Self::And(a, b) => a.wants(packet) && b.wants(packet),
+            Self::Or(a, b) => a.wants(packet) || b.wants(packet),
+            Self::Not(a) => !a.wants(packet),
+            Self::Host(side, hosts) => {
+                let headers = &packet.headers;
+                side.any(headers.source, headers.destination, |address| {
+                    hosts.contains(address)
+                })
+            }
+            Self::Port(side, ports) => packet.headers.ports.is_some_and(|(source, destination)| {
+                side.any(source, destination, |port| ports.contains(port))
+            }),
+            Self::Less(most) => packet.length <= *most,
+            Self::Greater(least) => packet.length >= *least,
+            Self::Inbound => !packet.outbound,
+            Self::Outbound => packet.outbound,
+        }
+    }
+}
+
+impl Side {
+    fn any<T>(self, source: T, destination: T, test: impl Fn(T) -> bool) -> bool {
+        match self {
+            Self::Source => test(source),
+            Self::Destination => test(destination),
+            Self::Either => test(source) || test(destination),
+        }
+    }
+}
+
+/// The words that are left, the next one last.
+struct Words<'a> {
+    left: Vec<&'a str>,
+    depth: usize,
+}
+
+impl<'a> Words<'a> {
+    fn either(&mut self) -> Result<Filter, String> {
+        let mut filter = self.both()?;
+        while self.takes("or") {
+            filter = Filter::Or(Box::new(filter), Box::new(self.both()?));
+        }
+        Ok(filter)
+    }
+
+    fn both(&mut self) -> Result<Filter, String> {
+        let mut filter = self.one()?;
+        while self.takes("and") {
+            filter = Filter::And(Box::new(filter), Box::new(self.one()?));
+        }
+        Ok(filter)
+    }
+
+    fn one(&mut self) -> Result<Filter, String> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(format!("more than {DEPTH_MAX} parentheses and \"not\""));
+        }
+        let filter = match self.next("a filter")? {
+            "not" => Filter::Not(Box::new(self.one()?)),
+            "(" => {
+                let inner = self.either()?;
+                match self.next("\")\"")? {
+                    ")" => inner,
+                    word => return Err(format!("{word:?}: expected \")\"")),
+                }
+            }
+            "less" => Filter::Less(self.number()?),
+            "greater" => Filter::Greater(self.number()?),
+            "inbound" => Filter::Inbound,
+            "outbound" => Filter::Outbound,
+            "src" => self.of(Side::Source)?,
+            "dst" => self.of(Side::Destination)?,
+            word => {
+                self.left.push(word);
+                self.of(Side::Either)?
+            }
+        };
+        self.depth -= 1;
+        Ok(filter)
+    }
+
+    fn of(&mut self, side: Side) -> Result<Filter, String> {
+        let kind = self.next("host, net, port or portrange")?;
+        match kind {
+            "host" | "net" => {
+                let hosts = prefix(self.next(kind)?)?;
+                Ok(Filter::Host(side, hosts))
+            }
+            "port" | "portrange" => {
+                let ports = ports(self.next(kind)?)?;
+                Ok(Filter::Port(side, ports))
+            }
+            // `src 10.0.0.5`, as tcpdump has it.
+            word if side != Side::Either && prefix(word).is_ok() => {
+                Ok(Filter::Host(side, prefix(word)?))
+            }
+            word => Err(format!("{word:?}: no such filter ({KNOWN})")),
+        }
+    }
+
+    fn number(&mut self) -> Result<usize, String> {
+        let word = self.next("a number of bytes")?;
+        let number = word.parse();
+        number.map_err(|_| format!("{word:?}: not a number of bytes"))
+    }
+
+    fn takes(&mut self, word: &str) -> bool {
+        let is_it = self.left.last() == Some(&word);
+        if is_it {
+            self.left.pop();
+        }
+        is_it
+    }
+
+    fn next(&mut self, expected: &str) -> Result<&'a str, String> {
+        let next = self.left.pop();
+        next.ok_or_else(|| format!("it ends where {expected} is expected"))
+    }
+}
+
+fn prefix(word: &str) -> Result<Prefix, String> {
+    let wrong = || format!("{word:?}: not an address or a prefix");
+    let (address, length) = match word.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (word, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let host = Prefix::host(address);
+    let Some(length) = length else {
+        return Ok(host);
+    };
+    let length: u8 = length.parse().map_err(|_| wrong())?;
+    match length <= host.length {
+        true => Ok(Prefix::new(address, length)),
+        false => Err(wrong()),
+    }
+}
+
+fn ports(word: &str) -> Result<Ports, String> {
+    let wrong = || format!("{word:?}: not a port or a range of ports");
+    let port = |text: &str| text.parse::<u16>().map_err(|_| wrong());
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let (first, last) = (port(first)?, port(last)?);
+    match first <= last {
+        true => Ok(Ports { first, last }),
+        false => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::headers::tests::packet;
+    use super::*;
+
+    fn wants(text: &str) -> bool {
+        let packet = Packet {
+            headers: Headers::read(&packet(0)).unwrap(),
+            length: 1066,
+            outbound: false,
+        };
+        Filter::parse(text).unwrap().wants(&packet)
+    }
+
+    #[test]
+    fn filters_tell_packets_apart_as_tcpdump_does() {
+        for text in [
+            "host 10.0.0.5",
+            "src host 10.0.0.5",
+            "src 10.0.0.5",
+            "dst net 239.1.0.0/16",
+            "dst port 5001",
+            "portrange 4000-4010",
+            "less 1066",
+            "greater 1066",
+            "inbound",
+            "not outbound and src 10.0.0.5",
+            "port 1 or port 2 or port 4000",
+            "port 1 and port 2 or port 4000",
+            "!(port 1||(port 2)) && dst 239.1.1.7",
+        ] {
+            assert!(wants(text), "{text}");
+        }
+        for text in [
+            "host 10.0.0.6",
+            "dst host 10.0.0.5",
+            "src net 239.1.0.0/16",
+            "src port 5001",
+            "less 1065",
+            "greater 1067",
+            "outbound",
+            "port 4000 and (port 1 or port 2)",
+            "src ::5",
+        ] {
+            assert!(!wants(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_its_word() {
+        for (text, told) in [
+            ("tcp", "\"tcp\": no such filter (have: [src|dst] host"),
+            (
+                "port 5001 port 5002",
+                "\"port\": expected \"and\" or \"or\"",
+            ),
+            ("port http", "\"http\": not a port"),
+            ("src port 9-3", "\"9-3\": not a port"),
+            ("host 10.0.0", "\"10.0.0\": not an address"),
+            ("net 10.0.0.0/33", "\"10.0.0.0/33\": not an address"),
+            ("port 5001 and", "it ends where a filter is expected"),
+            ("(port 5001", "it ends where \")\" is expected"),
+            ("", "it ends where a filter is expected"),
+            ("less much", "\"much\": not a number of bytes"),
+        ] {
+            let refused = Filter::parse(text).unwrap_err();
+            assert!(refused.starts_with(told), "{text}: {refused}");
+        }
+        let deep = format!("{}port 1", "( ".repeat(1000));
+        assert!(Filter::parse(&deep).unwrap_err().contains("more than 32"));
+    }
+}

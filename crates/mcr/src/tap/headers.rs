@@ -1,0 +1,105 @@
+//! What a captured UDP packet's headers say, as far as they were captured.
+
+use std::net::IpAddr;
+
+/// The headers of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Headers {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// Source and destination port; none in a fragment that is not the first.
+    pub(crate) ports: Option<(u16, u16)>,
+}
+
+impl Headers {
+    /// Bytes of a packet within which they lie: a link header, the longest IPv4 header or that of
+    /// IPv6 and some extensions, ports.
+    pub(crate) const LONGEST: u32 = 128;
+
+    /// Reads them from where the IP header begins; none of what is not UDP.
+    pub(crate) fn read(ip: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u16::from_be_bytes(ip.get(at..at + 2)?.try_into().ok()?));
+        let ports = |at: usize| Some((word(at)?, word(at + 2)?));
+        if ip.first()? >> 4 == 6 {
+            let address = |at: usize| <[u8; 16]>::try_from(ip.get(at..at + 16)?).ok();
+            return Some(Self {
+                source: address(8)?.into(),
+                destination: address(24)?.into(),
+                ports: match behind_extensions(ip)? {
+                    (true, udp) => ports(udp),
+                    (false, _) => None,
+                },
+            });
+        }
+        let address = |at: usize| <[u8; 4]>::try_from(ip.get(at..at + 4)?).ok();
+        let is_first = word(6)? & 0x1fff == 0;
+        let header = usize::from(ip[0] & 0xf) * 4;
+        Some(Self {
+            source: address(12)?.into(),
+            destination: address(16)?.into(),
+            ports: is_first.then(|| ports(header)).flatten(),
+        })
+    }
+}
+
+/// Where the UDP header of an IPv6 packet begins, and whether it does in this fragment.
+fn behind_extensions(ip: &[u8]) -> Option<(bool, usize)> {
+    let (mut next, mut at, mut is_first) = (*ip.get(6)?, 40, true);
+    // Hop-by-hop options, routing, destination options, fragment; RFC 8200 section 4.1.
+    while matches!(next, 0 | 43 | 44 | 60) {
+        let header = ip.get(at..at + 4)?;
+        let words = if next == 44 { 0 } else { header[1] };
+        if next == 44 {
+            is_first = u16::from_be_bytes([header[2], header[3]]) & 0xfff8 == 0;
+        }
+        next = header[0];
+        at += (usize::from(words) + 1) * 8;
+        if !is_first {
+            break;
+        }
+    }
+    (next == 17).then_some((is_first, at))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// An IPv4 packet from 10.0.0.5:4000 to 239.1.1.7:5001.
+    pub(crate) fn packet(fragment: u16) -> Vec<u8> {
+        let mut ip = vec![0x46, 0, 0, 0, 0, 0, 0, 0, 16, 17, 0, 0];
+        ip[6..8].copy_from_slice(&fragment.to_be_bytes());
+        ip.extend([10, 0, 0, 5, 239, 1, 1, 7, 1, 1, 1, 1]);
+        ip.extend([0x0f, 0xa0, 0x13, 0x89, 0, 8, 0, 0]);
+        ip
+    }
+
+    #[test]
+    fn ports_stand_behind_the_options_of_the_first_fragment() {
+        let headers = Headers::read(&packet(0x2000)).unwrap();
+        assert_eq!(headers.source.to_string(), "10.0.0.5");
+        assert_eq!(headers.destination.to_string(), "239.1.1.7");
+        assert_eq!(headers.ports, Some((4000, 5001)));
+        assert_eq!(Headers::read(&packet(0x2005)).unwrap().ports, None);
+        assert_eq!(Headers::read(&packet(0)[..26]).unwrap().ports, None);
+        assert_eq!(Headers::read(&packet(0)[..18]), None);
+    }
+
+    #[test]
+    fn a_packet_of_ipv6_has_its_ports_behind_its_extensions() {
+        let mut ip = vec![0; 64];
+        (ip[0], ip[6], ip[23], ip[24], ip[39], ip[43]) = (0x60, 17, 5, 0xff, 1, 9);
+        let headers = Headers::read(&ip).unwrap();
+        assert_eq!(headers.source.to_string(), "::5");
+        assert_eq!(headers.destination.to_string(), "ff00::1");
+        assert_eq!(headers.ports, Some((0, 9)));
+        // Hop-by-hop options, and a fragment: the first, then another.
+        (ip[6], ip[40], ip[48], ip[59]) = (0, 44, 17, 9);
+        assert_eq!(Headers::read(&ip).unwrap().ports, Some((0, 9)));
+        ip[50] = 1;
+        assert_eq!(Headers::read(&ip).unwrap().ports, None);
+        // A report of MLD to the group is no packet of a rule.
+        ip[40] = 58;
+        assert_eq!(Headers::read(&ip), None);
+    }
+}
