@@ -1,11 +1,15 @@
 //! The terminal interface of `mcr top`. History makes rates of successive statistics, the screen's
 //! state answers keys, drawing only looks: so each can be tested without a terminal.
 
+mod columns;
 mod detail;
 mod draw;
 mod feed;
+mod head;
 mod history;
+mod rules;
 mod screen;
+mod scroll;
 
 pub(crate) use draw::draw;
 pub(crate) use feed::{Feed, News};

@@ -127,6 +127,22 @@ fn add_names_what_is_wrong_with_an_endpoint() {
 }
 
 #[test]
+fn what_watches_names_what_is_wrong_before_it_asks_a_daemon() {
+    let filter = ["tap", "cam1", "src", "10.0.0.5", "and", "tcp"];
+    fails(
+        &filter,
+        2,
+        &["filter: \"tcp\": no such filter", "dst] port N"],
+    );
+    for command in ["top", "stats --watch", "show cam1 --watch"] {
+        let mut arguments: Vec<&str> = command.split(' ').collect();
+        arguments.extend(["--interval", "0"]);
+        fails(&arguments, 2, &["at least 0.1 s"]);
+    }
+    fails(&["events", "--recent", "201"], 2, &["201"]);
+}
+
+#[test]
 fn an_absent_daemon_is_status_4_and_says_how_to_start_one() {
     let socket = "/nonexistent/mcr.sock";
     for command in [

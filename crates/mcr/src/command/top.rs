@@ -21,7 +21,7 @@ const TURN: Duration = Duration::from_millis(100);
 )]
 pub(crate) struct Args {
     /// Seconds between two looks
-    #[arg(long, value_name = "S", default_value = "1", value_parser = super::send::seconds)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = super::watch::interval)]
     interval: Duration,
     /// Show only what contains this, as typed after /
     #[arg(value_name = "FILTER", default_value = "")]

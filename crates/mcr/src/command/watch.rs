@@ -8,6 +8,9 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::render;
 
+/// Shortest time between two looks: a daemon has other work.
+const LEAST: Duration = Duration::from_millis(100);
+
 /// How often to look.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Watch {
@@ -15,8 +18,17 @@ pub(crate) struct Watch {
     #[arg(short, long)]
     watch: bool,
     /// Seconds between two looks
-    #[arg(long, value_name = "S", default_value = "1", value_parser = super::send::seconds, requires = "watch")]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = interval, requires = "watch")]
     interval: Duration,
+}
+
+/// Reads a time between two looks.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let interval = super::send::seconds(text)?;
+    match interval < LEAST {
+        true => Err(format!("at least {} s", LEAST.as_secs_f64())),
+        false => Ok(interval),
+    }
 }
 
 impl Watch {

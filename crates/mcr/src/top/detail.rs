@@ -6,12 +6,13 @@ use api::reply::{RuleStats, Traffic};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
-use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Paragraph};
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
 
-use super::draw::{bad, of_state, sparkline};
-use super::history::Rate;
+use super::draw::{bad, of_state};
+use super::rules::sparkline;
 use super::screen::Screen;
+use super::scroll::{self, wrapped};
 use crate::render;
 
 /// Draws the selected rule.
@@ -20,72 +21,78 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
         frame.render_widget(Paragraph::new("no rule is selected"), area);
         return;
     };
-    let block = Block::new()
-        .borders(Borders::TOP)
-        .title(format!(" rule {} ", rule.name));
-    let width = usize::from(area.width.saturating_sub(12));
-    let lines = lines(screen, rule, width);
-    frame.render_widget(Paragraph::new(lines).block(block), area);
+    let title = format!(" rule {} ", rule.name);
+    let lines = lines(screen, rule, area.width);
+    scroll::draw_begin(frame, screen, &title, lines, area);
 }
 
-fn lines<'a>(screen: &'a Screen, rule: &'a RuleStats, width: usize) -> Vec<Line<'a>> {
-    let history = &screen.history;
-    let state = render::stats::state(rule.state);
-    let mut lines = vec![
-        line("state", Span::styled(state, of_state(rule.state))),
-        line(
-            "path",
-            Span::raw(format!("{}: {}", rule.path, rule.path_reason)),
-        ),
-    ];
+fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
+    let plain = Style::new();
+    let mut lines = Vec::new();
+    let mut add = |title: &str, text: &str, style| {
+        lines.extend(wrapped(title, text, style, width));
+    };
+    let of_rule = of_state(rule.state);
+    add("state", render::stats::state(rule.state), of_rule);
+    add(
+        "path",
+        &format!("{}: {}", rule.path, rule.path_reason),
+        plain,
+    );
     if let Some(reason) = &rule.state_reason {
-        lines.push(line(
-            "",
-            Span::styled(reason.as_str(), of_state(rule.state)),
-        ));
+        add("", reason, of_rule);
     }
     for input in &rule.inputs {
-        let joined = match (&input.reason, input.joined) {
-            (_, true) => Span::raw(format!("{}  joined", input.at)),
+        match (&input.reason, input.joined) {
+            (_, true) => add("input", &format!("{}  joined", input.at), plain),
             (reason, false) => {
                 let reason = reason.as_deref().unwrap_or("not joined");
-                Span::styled(format!("{}  {reason}", input.at), bad())
+                add("input", &format!("{}  {reason}", input.at), bad());
             }
-        };
-        lines.push(line("input", joined));
+        }
     }
-    let (short, long) = (
-        history.received(&rule.name, 1.0),
-        history.received(&rule.name, 10.0),
-    );
-    lines.push(line("received", Span::raw(volume(rule.received))));
-    lines.push(line("", Span::raw(rates(short, long))));
-    lines.push(line(
-        "",
-        Span::raw(sparkline(&history.trail(&rule.name, width))),
-    ));
-    lines.extend(dropped(&rule.dropped));
+    add("received", &volume(rule.received), plain);
+    let rated = &rule.rates;
+    let short = rate(rated.packets_1s, rated.bits_1s);
+    let long = rate(rated.packets_10s, rated.bits_10s);
+    add("", &format!("1 s: {short}   10 s: {long}"), plain);
+    let trail = usize::from(width.saturating_sub(12));
+    let trail = sparkline(&screen.history.trail(&rule.name, trail));
+    // A blank of it is a value, none to break a line at.
+    add("", &trail.replace(' ', "\u{a0}"), plain);
+    if let Some(text) = dropped(&rule.dropped) {
+        add("  dropped", &text, plain);
+    }
     for (title, text) in rule.health.iter().flat_map(render::health::lines) {
-        lines.push(line(title, Span::raw(text)));
+        let style = match (title, &rule.health) {
+            ("stream", Some(health)) => of_state(health.state),
+            _ => plain,
+        };
+        add(title, &text, style);
     }
     for (title, text) in render::residence::lines(&rule.residence) {
-        lines.push(line(title, Span::raw(text)));
+        add(title, &text, plain);
     }
     for (index, output) in rule.outputs.iter().enumerate() {
         let state = render::stats::state(output.state);
         let reason = output.reason.as_ref().map(|reason| format!(": {reason}"));
         let text = format!("{}  {state}{}", output.to, reason.unwrap_or_default());
-        lines.push(line("output", Span::styled(text, of_state(output.state))));
-        lines.push(line("  sent", Span::raw(volume(output.sent))));
-        let sent = |seconds| history.sent(&rule.name, index, seconds);
-        lines.push(line("", Span::raw(rates(sent(1.0), sent(10.0)))));
-        lines.extend(dropped(&output.dropped));
+        add("output", &text, of_state(output.state));
+        add("  sent", &volume(output.sent), plain);
+        let sent = |seconds| {
+            let sent = screen.history.sent(&rule.name, index, seconds);
+            rate(sent.packets, sent.bits)
+        };
+        add(
+            "",
+            &format!("1 s: {}   10 s: {}", sent(1.0), sent(10.0)),
+            plain,
+        );
+        if let Some(text) = dropped(&output.dropped) {
+            add("  dropped", &text, plain);
+        }
     }
     lines
-}
-
-fn line<'a>(title: &'a str, value: Span<'a>) -> Line<'a> {
-    Line::from(vec![Span::raw(format!("{title:<10}")), value])
 }
 
 fn volume(traffic: Traffic) -> String {
@@ -93,20 +100,15 @@ fn volume(traffic: Traffic) -> String {
     format!("{packets} packets, {bytes}")
 }
 
-fn rates(short: Rate, long: Rate) -> String {
-    let one = |rate: Rate| {
-        let packets = render::count(rate.packets as u64);
-        format!("{packets} packets/s {}", render::bits_per_second(rate.bits))
-    };
-    format!("1 s: {}   10 s: {}", one(short), one(long))
+fn rate(packets: f64, bits: f64) -> String {
+    let packets = render::count(packets.round() as u64);
+    format!("{packets} packets/s {}", render::bits_per_second(bits))
 }
 
-fn dropped(drops: &BTreeMap<String, u64>) -> Option<Line<'static>> {
+fn dropped(drops: &BTreeMap<String, u64>) -> Option<String> {
     let occurred = drops.iter().filter(|(_, count)| **count > 0);
     let texts: Vec<String> = occurred
         .map(|(reason, count)| format!("{reason} {}", render::count(*count)))
         .collect();
-    let text = texts.join(", ");
-    let style = Style::new();
-    (!text.is_empty()).then(|| line("  dropped", Span::styled(text, style)))
+    (!texts.is_empty()).then(|| texts.join(", "))
 }

@@ -1,5 +1,6 @@
-//! Rates out of successive statistics: a rate is what was counted between two of them, over the
-//! daemon's own time between them, so that a late answer bends nothing.
+//! Rates out of successive statistics, of what the daemon does not rate itself: outputs, drops, and
+//! the past of what rules receive. A rate is what was counted between two of them, over the daemon's
+//! own time between them, so that a late answer bends nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -58,11 +59,6 @@ impl History {
     /// The newest statistics.
     pub(crate) const fn last(&self) -> Option<&Stats> {
         self.last.as_ref()
-    }
-
-    /// What a rule receives, over about the last `seconds`.
-    pub(crate) fn received(&self, rule: &str, seconds: f64) -> Rate {
-        self.rate(seconds, |look| Some(look.rules.get(rule)?.received))
     }
 
     /// What an output of a rule sends, over about the last `seconds`.
@@ -145,14 +141,16 @@ pub(crate) fn drops(rule: &RuleStats) -> BTreeMap<&str, u64> {
 pub(super) mod tests {
     use super::*;
 
-    /// Statistics with rules `(name, packets received)`; each has one output that sent as many.
+    /// Statistics with rules `(name, packets received)`, in the last second; each has one output
+    /// that sent as many.
     pub(in crate::top) fn stats(at: f64, rules: &[(&str, u64)]) -> Stats {
         let rule = |(name, packets): &(&str, u64)| {
-            let bytes = packets * 1000;
+            let (bytes, bits) = (packets * 1000, packets * 8000);
             format!(
                 r#"{{"name":"{name}","state":"up","path":"kernel","path_reason":"fits",
                 "inputs":[{{"at":"239.1.1.1%eth0:5001","joined":true}}],
                 "received":{{"packets":{packets},"bytes":{bytes}}},"dropped":{{}},
+                "rates":{{"packets_1s":{packets},"bits_1s":{bits},"packets_10s":0,"bits_10s":0}},
                 "outputs":[{{"to":"239.10.1.1%eth1:6001","state":"up",
                 "sent":{{"packets":{packets},"bytes":{bytes}}},"dropped":{{"too_big":3}}}}]}}"#
             )
@@ -172,14 +170,14 @@ pub(super) mod tests {
         for (at, packets) in [(0.0, 0), (9.0, 900), (10.0, 1000), (11.2, 3400)] {
             history.add(stats(at, &[("a", packets)]));
         }
-        let rate = history.received("a", 1.0);
+        let rate = history.sent("a", 0, 1.0);
         assert!((rate.packets - 2000.0).abs() < 1e-6, "{rate:?}");
         assert!((rate.bits - 16e6).abs() < 1e-3, "{rate:?}");
-        let long = history.received("a", 10.0).packets;
+        let long = history.sent("a", 0, 10.0).packets;
         assert!((long - 3400.0 / 11.2).abs() < 1e-6, "{long}");
         assert_eq!(history.trail("a", 9), [100, 100, 2000]);
-        assert_eq!(history.sent("a", 0, 1.0), rate);
-        assert_eq!(history.received("b", 1.0), Rate::default());
+        assert_eq!(history.sent("a", 1, 1.0), Rate::default());
+        assert_eq!(history.sent("b", 0, 1.0), Rate::default());
     }
 
     #[test]
@@ -187,8 +185,8 @@ pub(super) mod tests {
         let mut history = History::default();
         history.add(stats(100.0, &[("a", 5000)]));
         history.add(stats(1.0, &[("a", 100)]));
-        assert_eq!(history.received("a", 1.0), Rate::default());
+        assert_eq!(history.sent("a", 0, 1.0), Rate::default());
         history.add(stats(2.0, &[("a", 50)]));
-        assert_eq!(history.received("a", 1.0), Rate::default());
+        assert_eq!(history.sent("a", 0, 1.0), Rate::default());
     }
 }

@@ -1,5 +1,6 @@
 //! What is shown and what keys change: the selected rule, the order, the filter, the view.
 
+use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::VecDeque;
 
@@ -72,6 +73,8 @@ pub(crate) struct Screen {
     pub(crate) paused: bool,
     /// Name of the selected rule; by name, so that it stays selected in another order.
     pub(crate) selected: Option<String>,
+    /// Lines by which the detail or the events are scrolled; drawing knows how many there are.
+    pub(crate) scroll: Cell<usize>,
 }
 
 impl Screen {
@@ -108,21 +111,21 @@ impl Screen {
         match key.code {
             KeyCode::Char('q') if self.view == View::Rules => return false,
             KeyCode::Char('q') | KeyCode::Esc => self.back(),
-            KeyCode::Char('?' | 'h') => self.view = View::Help,
-            KeyCode::Char('e') => self.view = View::Events,
+            KeyCode::Char('?' | 'h') => self.show(View::Help),
+            KeyCode::Char('e') => self.show(View::Events),
             KeyCode::Char('s') => self.sort = self.sort.next(),
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('/') => {
-                self.view = View::Rules;
+                self.show(View::Rules);
                 self.typing = true;
             }
-            KeyCode::Enter if self.selected().is_some() => self.view = View::Detail,
-            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
-            KeyCode::Down | KeyCode::Char('j') => self.step(1),
-            KeyCode::PageUp => self.step(-10),
-            KeyCode::PageDown => self.step(10),
-            KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
-            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
+            KeyCode::Enter if self.selected().is_some() => self.show(View::Detail),
+            KeyCode::Up | KeyCode::Char('k') => self.go(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.go(1),
+            KeyCode::PageUp => self.go(-10),
+            KeyCode::PageDown => self.go(10),
+            KeyCode::Home | KeyCode::Char('g') => self.go(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.go(isize::MAX),
             _ => {}
         }
         true
@@ -135,7 +138,6 @@ impl Screen {
         };
         let rules = stats.rules.iter().filter(|rule| self.passes(rule));
         let mut rules: Vec<&RuleStats> = rules.collect();
-        let rate = |rule: &RuleStats| self.history.received(&rule.name, 1.0).packets;
         match self.sort {
             Sort::Configured => {}
             Sort::Name => rules.sort_by(|a, b| a.name.cmp(&b.name)),
@@ -145,9 +147,8 @@ impl Screen {
                 Reverse(drops.values().sum::<u64>())
             }),
             Sort::Rate => {
-                let mut rated: Vec<_> = rules.into_iter().map(|rule| (rate(rule), rule)).collect();
-                rated.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal));
-                rules = rated.into_iter().map(|(_, rule)| rule).collect();
+                let rate = |rule: &RuleStats| rule.rates.packets_1s;
+                rules.sort_by(|a, b| rate(b).partial_cmp(&rate(a)).unwrap_or(Ordering::Equal));
             }
         }
         rules
@@ -194,7 +195,27 @@ impl Screen {
         if self.view == View::Rules {
             self.filter.clear();
         }
-        self.view = View::Rules;
+        self.show(View::Rules);
+    }
+
+    fn show(&mut self, view: View) {
+        self.view = view;
+        self.scroll.set(0);
+    }
+
+    /// Goes to another rule, or to another part of a text; the newest events stand at the end.
+    fn go(&mut self, by: isize) {
+        let by = match self.view {
+            View::Rules => return self.step(by),
+            View::Detail if by.unsigned_abs() == 1 => {
+                self.scroll.set(0);
+                return self.step(by);
+            }
+            View::Detail | View::Help => by,
+            View::Events => by.saturating_neg(),
+        };
+        let to = self.scroll.get().saturating_add_signed(by);
+        self.scroll.set(to);
     }
 
     fn step(&mut self, by: isize) {

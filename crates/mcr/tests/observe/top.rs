@@ -83,6 +83,14 @@ fn top_shows_rates_sorts_filters_and_goes_into_detail() {
     assert_eq!(rate_of(&shown, "idle"), Some(0), "{shown}");
     assert!(shown.contains("Mbit/s") && shown.contains('█'), "{shown}");
 
+    screen.tmux(&["resize-window", "-x", "50", "-y", "16"]);
+    screen.until("a narrow terminal has whole names, fewer columns", |text| {
+        let rule = text.lines().find(|line| line.starts_with("cam1 "));
+        rule.is_some_and(|line| line.contains(" up ")) && !text.contains("PATH")
+    });
+    screen.tmux(&["resize-window", "-x", "80", "-y", "24"]);
+    screen.until("a wide one has them all", |text| text.contains("PATH"));
+
     screen.press(&["s", "s", "G"]);
     screen.until("by rate, the idle rule is last", |text| {
         text.contains("sort: rate") && text.find("cam1") < text.find("idle")

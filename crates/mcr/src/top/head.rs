@@ -1,0 +1,120 @@
+//! The two lines above everything: the daemon, its rules by state, its workers.
+
+use api::reply::{State, Stats, WorkerStats};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::draw::{bad, good, half_good, unless_zero};
+use super::screen::Screen;
+use crate::render;
+
+/// Workers that have room in a line of 80 columns, each with what it lost.
+const WORKERS_SHOWN: usize = 3;
+
+/// Draws them.
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
+    let lines = match (&screen.gone, screen.history.last()) {
+        (Some(reason), _) => {
+            let told = "the daemon does not answer; below is what it said last";
+            vec![Line::styled(told, bad()), Line::raw(reason.as_str())]
+        }
+        (None, None) => vec![Line::raw("asking the daemon …")],
+        (None, Some(stats)) => vec![summary(screen, stats), workers(&stats.workers)],
+    };
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// What matters most comes first: a narrow terminal cuts the end off.
+fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
+    let in_state = |state| stats.rules.iter().filter(|r| r.worst().0 == state).count();
+    let (degraded, down) = (in_state(State::Degraded), in_state(State::Down));
+    let generation = screen.status.as_ref().map_or(0, |status| status.generation);
+    Line::from(vec![
+        Span::styled("mcr ", Style::new().add_modifier(Modifier::BOLD)),
+        Span::raw(format!(
+            "{} {}  {} rules: {} up, ",
+            stats.instance,
+            stats.version,
+            stats.rules.len(),
+            in_state(State::Up),
+        )),
+        Span::styled(
+            format!("{degraded} degraded"),
+            unless_zero(degraded, half_good()),
+        ),
+        Span::raw(", "),
+        Span::styled(format!("{down} down"), unless_zero(down, bad())),
+        Span::raw(format!(
+            "  up {}  generation {generation}",
+            render::stats::duration(stats.uptime_seconds)
+        )),
+    ])
+}
+
+/// Each worker; of many only those that something is wrong with.
+fn workers(workers: &[WorkerStats]) -> Line<'static> {
+    if workers.is_empty() {
+        return Line::raw("workers: none needed");
+    }
+    let is_running = |worker: &&WorkerStats| worker.state == "running";
+    let is_well = |worker: &WorkerStats| {
+        is_running(&worker) && worker.restarts == 0 && worker.buffer_exhausted == 0
+    };
+    let few = workers.len() <= WORKERS_SHOWN;
+    let mut spans = vec![Span::raw("workers:")];
+    if !few {
+        let running = workers.iter().filter(is_running).count();
+        let text = format!(" {running} of {} running", workers.len());
+        spans.push(Span::styled(text, good()));
+    }
+    for worker in workers.iter().filter(|worker| few || !is_well(worker)) {
+        let style = if is_running(&worker) {
+            good()
+        } else {
+            half_good()
+        };
+        spans.push(Span::styled(
+            format!(" {}={}", worker.id, worker.state),
+            style,
+        ));
+        spans.push(Span::raw(format!(" cpu {}", worker.cpu)));
+        if worker.restarts > 0 {
+            spans.push(Span::styled(
+                format!(" restarts {}", worker.restarts),
+                half_good(),
+            ));
+        }
+        if worker.buffer_exhausted > 0 {
+            let lost = render::count(worker.buffer_exhausted);
+            spans.push(Span::styled(format!(" lost {lost}"), bad()));
+        }
+    }
+    Line::from(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_workers_are_counted_and_the_troubled_named() {
+        let worker = |id: u32, state: &str| {
+            format!(
+                r#"{{"id":{id},"cpu":{id},"pid":9,"state":"{state}","restarts":0,"received":0,
+                "matched":0,"not_matched":0,"forwarded":0,"buffer_exhausted":0,
+                "receive_errors":0,"transmit_errors":0}}"#
+            )
+        };
+        let workers: Vec<WorkerStats> = (0..16)
+            .map(|id| worker(id, if id == 7 { "backoff" } else { "running" }))
+            .map(|text| serde_json::from_str(&text).unwrap())
+            .collect();
+        let text = super::workers(&workers).to_string();
+        assert_eq!(text, "workers: 15 of 16 running 7=backoff cpu 7");
+        let text = super::workers(&workers[..2]).to_string();
+        assert_eq!(text, "workers: 0=running cpu 0 1=running cpu 1");
+    }
+}

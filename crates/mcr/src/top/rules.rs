@@ -1,0 +1,98 @@
+//! The table of rules, with rates and sparklines.
+
+use api::reply::RuleStats;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Span;
+use ratatui::widgets::{Cell, Row, Table, TableState};
+
+use super::columns::{self, Column, LAST_MAX};
+use super::draw::{bad, of_state};
+use super::history::drops;
+use super::screen::Screen;
+use crate::render;
+
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Draws those around the selected one.
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
+    let rules = screen.rules();
+    let position = screen.position(&rules);
+    // Only rows that can be seen are made: a thousand rules cost no more than twenty.
+    let visible = usize::from(area.height.saturating_sub(1)).max(1);
+    let first = position.saturating_sub(visible - 1);
+    let seen = rules.get(first..).unwrap_or_default();
+    let seen = &seen[..seen.len().min(visible)];
+    let longest = seen.iter().map(|rule| rule.name.chars().count()).max();
+    let layout = columns::layout(usize::from(area.width), longest.unwrap_or(0));
+    let rows = seen.iter().map(|rule| row(screen, rule, &layout));
+    let header = layout.iter().map(|(column, width)| column.title(*width));
+    let header = Row::new(header).style(Style::new().add_modifier(Modifier::BOLD));
+    let widths = layout.iter().map(|(_, width)| Constraint::Length(*width));
+    let table = Table::new(rows, widths)
+        .header(header)
+        .column_spacing(1)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::default();
+    state.select((!rules.is_empty()).then_some(position - first));
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+fn row(screen: &Screen, rule: &RuleStats, layout: &[(Column, u16)]) -> Row<'static> {
+    let trail = screen.history.trail(&rule.name, usize::from(LAST_MAX));
+    let has_stopped = rule.rates.packets_1s < 0.5 && trail.iter().any(|rate| *rate > 0);
+    let cells = layout.iter().map(|(column, width)| {
+        let width = usize::from(*width);
+        let packets = |rate: f64| format!("{:>width$}", render::count(rate.round() as u64));
+        let (text, style) = match column {
+            Column::Name => (columns::shortened(&rule.name, width), Style::new()),
+            Column::State => {
+                let state = rule.worst().0;
+                (render::stats::state(state).to_owned(), of_state(state))
+            }
+            Column::Path if rule.path == "userspace" => ("user".to_owned(), Style::new()),
+            Column::Path => (rule.path.clone(), Style::new()),
+            Column::Short if has_stopped => (packets(0.0), bad()),
+            Column::Short => (packets(rule.rates.packets_1s), Style::new()),
+            Column::Long => (packets(rule.rates.packets_10s), Style::new()),
+            Column::Rate => {
+                let rate = render::bits_per_second(rule.rates.bits_1s);
+                (format!("{rate:>width$}"), Style::new())
+            }
+            Column::Dropped => {
+                let dropped: u64 = drops(rule).values().sum();
+                let is_growing = screen.history.dropped(&rule.name, 1.0) > 0.0;
+                let style = if is_growing { bad() } else { Style::new() };
+                (format!("{:>width$}", render::count(dropped)), style)
+            }
+            Column::Last => {
+                let shown = trail.len().saturating_sub(width);
+                (sparkline(&trail[shown..]), Style::new())
+            }
+        };
+        Cell::new(Span::styled(text, style))
+    });
+    Row::new(cells)
+}
+
+/// Bars between zero and the highest value; a value of zero is blank, any other can be seen.
+pub(super) fn sparkline(values: &[u64]) -> String {
+    let highest = values.iter().copied().max().unwrap_or(0);
+    let bar = |value: &u64| match value {
+        0 => ' ',
+        value => BARS[(value * 7).div_ceil(highest.max(1)).min(7) as usize],
+    };
+    values.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparkline_shows_every_value_that_is_not_zero() {
+        assert_eq!(sparkline(&[0, 1, 500, 1000]), " ▂▅█");
+        assert_eq!(sparkline(&[0, 0]), "  ");
+    }
+}

@@ -1,0 +1,120 @@
+//! Texts wider or longer than the screen: where lines end, how far they are scrolled.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Paragraph};
+
+use super::screen::Screen;
+
+/// Draws a text that is read from its beginning.
+pub(super) fn draw_begin(
+    frame: &mut Frame<'_>,
+    screen: &Screen,
+    title: &str,
+    lines: Vec<Line<'_>>,
+    area: Rect,
+) {
+    let (hidden, seen) = (hidden(&lines, area), lines.len());
+    let first = limit(screen, hidden);
+    draw(
+        frame,
+        title,
+        lines,
+        area,
+        first,
+        (hidden > 0).then_some(seen),
+    );
+}
+
+/// Draws a text whose end is the news: scrolled by nothing the end is shown.
+pub(super) fn draw_end(
+    frame: &mut Frame<'_>,
+    screen: &Screen,
+    title: &str,
+    lines: Vec<Line<'_>>,
+    area: Rect,
+) {
+    let (hidden, seen) = (hidden(&lines, area), lines.len());
+    let first = hidden - limit(screen, hidden);
+    draw(
+        frame,
+        title,
+        lines,
+        area,
+        first,
+        (hidden > 0).then_some(seen),
+    );
+}
+
+/// Lines that there is no room for, below the title.
+fn hidden(lines: &[Line<'_>], area: Rect) -> usize {
+    let room = usize::from(area.height.saturating_sub(1));
+    lines.len().saturating_sub(room)
+}
+
+/// How far it is scrolled; keys may have asked for more than there is.
+fn limit(screen: &Screen, hidden: usize) -> usize {
+    let by = screen.scroll.get().min(hidden);
+    screen.scroll.set(by);
+    by
+}
+
+fn draw(
+    frame: &mut Frame<'_>,
+    title: &str,
+    lines: Vec<Line<'_>>,
+    area: Rect,
+    first: usize,
+    all: Option<usize>,
+) {
+    let room = usize::from(area.height.saturating_sub(1));
+    let title = match all {
+        None => title.to_owned(),
+        Some(all) => format!("{title}({} to {} of {all} lines) ", first + 1, first + room),
+    };
+    let block = Block::new().borders(Borders::TOP).title(title);
+    let lines: Vec<Line<'_>> = lines.into_iter().skip(first).take(room).collect();
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+/// A title, and a text beside it on as many lines as it needs.
+pub(super) fn wrapped(title: &str, text: &str, style: Style, width: u16) -> Vec<Line<'static>> {
+    let indent = title.chars().count().max(9) + 1;
+    let room = usize::from(width).saturating_sub(indent).max(16);
+    let mut rows = vec![String::new()];
+    for word in text.split(' ') {
+        let last = rows.last_mut().expect("there is always a row");
+        let used = last.chars().count();
+        if used > 0 && used + 1 + word.chars().count() > room {
+            rows.push(word.to_owned());
+            continue;
+        }
+        if !last.is_empty() {
+            last.push(' ');
+        }
+        last.push_str(word);
+    }
+    let titles = std::iter::once(title).chain(std::iter::repeat(""));
+    let rows = titles.zip(rows).map(|(title, row)| {
+        let title = Span::raw(format!("{title:<indent$}"));
+        Line::from(vec![title, Span::styled(row, style)])
+    });
+    rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_goes_on_under_itself() {
+        let lines = wrapped("path", "one two three four five six", Style::new(), 26);
+        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            ["path      one two three", "          four five six"]
+        );
+    }
+}
