@@ -11,6 +11,7 @@ pub mod engine;
 pub mod estimate;
 pub mod hops;
 pub mod machine;
+pub mod needs;
 pub mod plan;
 pub mod plot;
 pub mod promises;

@@ -264,6 +264,16 @@ fn run_and_demo_without_privilege_are_status_77() {
 }
 
 #[test]
+fn bench_names_what_it_cannot_measure() {
+    fails(&["bench", "run", "nosuch"], 2, &["nosuch", "one-stream"]);
+    fails(&["bench", "run", "--size", "10"], 2, &["--size"]);
+    fails(&["bench", "run", "--seconds", "0"], 2, &["above 0"]);
+    fails(&["bench", "run", "--rate", "-5"], 2, &["above 0"]);
+    let no_results = ["bench", "compare", "/dev/null", "/dev/null"];
+    fails(&no_results, 69, &["not results of mcr bench run"]);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -269,7 +269,8 @@ impl Results {
     /// When the file is not there or not of this shape.
     pub fn read(file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        serde_json::from_str(&text).with_context(|| file.display().to_string())
+        let file = file.display();
+        serde_json::from_str(&text).with_context(|| format!("{file}: not results of mcr bench run"))
     }
 
     /// Writes the results, making the directory if need be. The file is the old one or the new

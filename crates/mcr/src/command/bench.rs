@@ -1,21 +1,19 @@
 //! `mcr bench`: measures relays side by side, compares runs, writes the report.
 
-use std::io::IsTerminal;
+mod terminal;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::{ProgressBar, ProgressStyle};
-use lab::bench::engine::{self, Progress, Watch};
+use lab::bench::engine;
 use lab::bench::estimate::Estimate;
 use lab::bench::relay::{Relay, Tools};
 use lab::bench::reliability::Reliability;
 use lab::bench::results::Results;
 use lab::bench::scenario::{Options, SCENARIOS, Scenario};
 use lab::bench::{compare, report};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use self::terminal::{Terminal, minutes};
 use crate::failure::{Failure, Status};
 use crate::render;
 
@@ -38,7 +36,7 @@ enum Action {
 ///
 /// Needs root and, for the peers, socat, smcroute and nftables.
 #[derive(Debug, clap::Args)]
-#[command(after_help = scenarios_help())]
+#[command(allow_negative_numbers = true, after_help = scenarios_help())]
 struct RunArgs {
     /// Scenarios by name or number, see below [default: all]
     #[arg(value_name = "SCENARIO", value_parser = scenario)]
@@ -54,7 +52,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     trials: Option<u32>,
     /// Seconds of a trial whose length is not part of the scenario
-    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = positive)]
     seconds: f64,
     /// A subset of a few minutes: fewer points, shorter trials, 3 of each
     #[arg(long)]
@@ -66,17 +64,17 @@ struct RunArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=10_000))]
     streams: Vec<u16>,
     /// Scenarios "streams" and "fan-out": packets per second of each stream
-    #[arg(long, value_name = "PPS")]
+    #[arg(long, value_name = "PPS", value_parser = positive)]
     rate: Option<f64>,
     /// Scenarios "streams" and "fan-out": packets of each stream
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     packets: Option<u64>,
     /// Bytes of UDP payload, where the size is not part of the scenario [default: 1024]
-    #[arg(long, value_name = "BYTES")]
-    size: Option<usize>,
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(32..=65_507))]
+    size: Option<u16>,
     /// Workers of MCR's userspace path [default: one per core it may use]
-    #[arg(long, value_name = "N")]
-    workers: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
     /// File for the results
     #[arg(
         short,
@@ -153,24 +151,22 @@ fn measure(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
         let message = "needs root, to make network namespaces: sudo mcr bench run";
         return Err(Failure::new(Status::Privilege, message));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
     let options = options(args);
+    lab::bench::needs::check(&options.relays).map_err(unavailable)?;
     let command: Vec<String> = std::env::args().skip(1).collect();
     let command = format!("mcr {}", command.join(" "));
     announce(&options);
-    let mut watch = Terminal {
-        bar: progress_bar(),
-        stop,
-        output: &args.output,
-        kept: 0,
+    let signals = |error| {
+        Failure::new(
+            Status::Unavailable,
+            format!("cannot handle signals: {error}"),
+        )
     };
+    let mut watch = Terminal::new(&args.output).map_err(signals)?;
     let outcome = engine::run(&options, &command, &mut watch);
-    watch.bar.finish_and_clear();
+    let kept = watch.kept();
+    drop(watch);
     let results = outcome.map_err(|error| {
-        let kept = watch.kept;
         let file = args.output.display();
         unavailable(error.context(format!("ended early; {kept} trials are kept in {file}")))
     })?;
@@ -202,34 +198,6 @@ fn announce(options: &Options) {
     );
 }
 
-fn minutes(seconds: f64) -> String {
-    let seconds = seconds.round() as u64;
-    format!("{}:{:02}", seconds / 60, seconds % 60)
-}
-
-/// Shows how far a run is and keeps what it has.
-struct Terminal<'a> {
-    bar: ProgressBar,
-    stop: Arc<AtomicBool>,
-    output: &'a Path,
-    /// Trials in the file.
-    kept: usize,
-}
-
-impl Watch for Terminal<'_> {
-    fn trial(&mut self, progress: Progress<'_>) -> anyhow::Result<()> {
-        anyhow::ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
-        show(&self.bar, progress);
-        Ok(())
-    }
-
-    fn keep(&mut self, results: &Results) -> anyhow::Result<()> {
-        results.write(self.output)?;
-        self.kept = results.cases.iter().map(|case| case.trials.len()).sum();
-        Ok(())
-    }
-}
-
 fn options(args: &RunArgs) -> Options {
     let defaults = Options::default();
     let mut relays = defaults.relays;
@@ -251,34 +219,12 @@ fn options(args: &RunArgs) -> Options {
         streams: args.streams.clone(),
         rate_pps: args.rate,
         packets: args.packets,
-        size: args.size,
+        size: args.size.map(usize::from),
         tools: Tools {
             floor_object: Some(bpf::FLOOR),
-            workers: args.workers,
+            workers: args.workers.map(usize::from),
         },
     }
-}
-
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let template = "{wide_bar} {pos}/{len} trials\n{msg}";
-    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-    ProgressBar::new(0).with_style(style)
-}
-
-fn show(bar: &ProgressBar, progress: Progress<'_>) {
-    let left = minutes(progress.seconds_left);
-    let Progress {
-        done, total, now, ..
-    } = progress;
-    if bar.is_hidden() {
-        eprintln!("{}/{total}, {left} left: {now}", done + 1);
-    }
-    bar.set_length(total as u64);
-    bar.set_position(done as u64);
-    bar.set_message(format!("{left} left: {now}"));
 }
 
 fn reliability(file: Option<&Path>) -> Result<Reliability, Failure> {
@@ -300,21 +246,30 @@ fn unavailable(error: anyhow::Error) -> Failure {
 
 fn scenario(text: &str) -> Result<u8, String> {
     let found = Scenario::find(text).map(|scenario| scenario.number);
-    found.ok_or_else(|| format!("no such scenario; they are:\n{}", scenarios_help()))
+    found.ok_or_else(|| format!("no such scenario; there are:\n{}", scenarios()))
 }
 
 fn relay(text: &str) -> Result<Relay, String> {
     Relay::parse(text).map_err(|error| error.to_string())
 }
 
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "not a number above 0".to_owned())
+}
+
 fn scenarios_help() -> String {
+    let examples = "mcr bench run --quick\n  mcr bench run fan-out --only mcr-kernel,socat";
+    format!("Examples:\n  {examples}\n\nScenarios:\n{}", scenarios())
+}
+
+fn scenarios() -> String {
     let lines = SCENARIOS.iter().map(|scenario| {
         format!(
             "  {:2} {:15} {}\n",
             scenario.number, scenario.name, scenario.title
         )
     });
-    std::iter::once("Examples:\n  mcr bench run --quick\n  mcr bench run fan-out --only mcr-kernel,socat\n\nScenarios:\n".to_owned())
-        .chain(lines)
-        .collect()
+    lines.collect()
 }

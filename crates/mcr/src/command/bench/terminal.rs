@@ -1,0 +1,107 @@
+//! What a terminal shows of a bench while it runs, and the signals that end it.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::bench::engine::{Progress, Watch};
+use lab::bench::results::Results;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Shows how far a run is and keeps what it has.
+pub(super) struct Terminal<'a> {
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    output: &'a Path,
+    /// Trials in the file.
+    kept: usize,
+}
+
+impl<'a> Terminal<'a> {
+    /// Draws the bar; signals end the run from here on.
+    pub(super) fn new(output: &'a Path) -> std::io::Result<Self> {
+        let bar = progress_bar();
+        Ok(Self {
+            stop: end_on_signals(&bar)?,
+            bar,
+            output,
+            kept: 0,
+        })
+    }
+
+    /// Trials in the file.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+}
+
+impl Drop for Terminal<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Watch for Terminal<'_> {
+    fn trial(&mut self, progress: Progress<'_>) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");
+        show(&self.bar, progress);
+        Ok(())
+    }
+
+    fn keep(&mut self, results: &Results) -> anyhow::Result<()> {
+        results.write(self.output)?;
+        self.kept = results.cases.iter().map(|case| case.trials.len()).sum();
+        Ok(())
+    }
+}
+
+/// Has signals end the run after the trial that goes on, which says so: a trial may take a minute,
+/// and what it made has to be taken away.
+fn end_on_signals(bar: &ProgressBar) -> std::io::Result<Arc<AtomicBool>> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (told, bar) = (Arc::clone(&stop), bar.clone());
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            told.store(true, Ordering::Relaxed);
+            let text = "interrupted: ends after this trial";
+            if bar.is_hidden() {
+                eprintln!("{text}");
+            } else {
+                bar.println(text);
+            }
+        }
+    });
+    Ok(stop)
+}
+
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = "{wide_bar} {pos}/{len} trials\n{msg}";
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    ProgressBar::new(0).with_style(style)
+}
+
+fn show(bar: &ProgressBar, progress: Progress<'_>) {
+    let left = minutes(progress.seconds_left);
+    let Progress {
+        done, total, now, ..
+    } = progress;
+    if bar.is_hidden() {
+        eprintln!("{}/{total}, {left} left: {now}", done + 1);
+    }
+    bar.set_length(total as u64);
+    bar.set_position(done as u64);
+    bar.set_message(format!("{left} left: {now}"));
+}
+
+/// Minutes and seconds.
+pub(super) fn minutes(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
