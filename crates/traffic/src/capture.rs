@@ -1,15 +1,21 @@
 //! The UDP datagrams of a pcap or pcapng file, with their times.
 
+mod datagram;
+mod skipped;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use packet::{ipv4, ipv6, udp};
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
 use thiserror::Error;
+
+pub use self::skipped::Skipped;
 
 /// Longer than any packet block of a sane capture (the largest snapshot length is 262,144).
 const READ_BYTES: usize = 1 << 20;
@@ -24,8 +30,8 @@ pub struct Capture {
     pub(crate) datagrams: Vec<Datagram>,
     /// Destinations in the order of their first datagram; each is a flow.
     pub flows: Vec<SocketAddr>,
-    /// Packets left out: not UDP over IP, fragments, or cut short by the capture.
-    pub skipped: u64,
+    /// Packets left out.
+    pub skipped: Skipped,
 }
 
 /// One datagram of a capture.
@@ -58,12 +64,12 @@ pub enum Error {
         reason: String,
     },
     /// The capture holds nothing to send.
-    #[error("{path}: no whole UDP datagram among its {packets} packets")]
+    #[error("{path}: holds no whole UDP datagram{skipped}")]
     Empty {
         /// The file.
         path: PathBuf,
         /// Packets it does hold.
-        packets: u64,
+        skipped: Skipped,
     },
 }
 
@@ -84,7 +90,7 @@ impl Capture {
         if capture.datagrams.is_empty() {
             return Err(Error::Empty {
                 path: path.to_owned(),
-                packets: capture.skipped,
+                skipped: capture.skipped,
             });
         }
         Ok(capture)
@@ -195,14 +201,14 @@ impl Reader {
             PcapBlockOwned::NG(Block::InterfaceDescription(description)) => {
                 self.interfaces.push(Interface {
                     link: description.linktype,
-                    resolution: description.ts_resolution().unwrap_or(1_000_000).max(1),
+                    resolution: resolution(description.if_tsresol),
                     offset_seconds: description.ts_offset(),
                 });
             }
             PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
                 let index = packet.if_id as usize;
                 let Some(interface) = self.interfaces.get(index) else {
-                    self.capture.skipped += 1;
+                    self.capture.skipped.untimed += 1;
                     return;
                 };
                 let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
@@ -214,16 +220,16 @@ impl Reader {
                 self.take_packet(index, time, &packet.data[..length]);
             }
             // Simple packets carry no time.
-            PcapBlockOwned::NG(Block::SimplePacket(_)) => self.capture.skipped += 1,
+            PcapBlockOwned::NG(Block::SimplePacket(_)) => self.capture.skipped.untimed += 1,
             PcapBlockOwned::NG(_) => {}
         }
     }
 
     fn take_packet(&mut self, interface: usize, time_ns: u64, frame: &[u8]) {
         let link = self.interfaces[interface].link;
-        let Some((destination, payload)) = ip_packet(link, frame).and_then(udp_payload) else {
-            self.capture.skipped += 1;
-            return;
+        let (destination, payload) = match datagram::find(link, frame) {
+            Ok(found) => found,
+            Err(reason) => return self.capture.skipped.count(reason),
         };
         let capture = &mut self.capture;
         let start = *self.start_ns.get_or_insert(time_ns);
@@ -244,6 +250,15 @@ impl Reader {
     }
 }
 
+/// Timestamp units per second, by `if_tsresol`: a negative power of 10, or with the upper bit of 2,
+/// which the parser's own reading of it leaves out.
+fn resolution(tsresol: u8) -> u64 {
+    let exponent = u32::from(tsresol & 0x7f);
+    let base: u64 = if tsresol & 0x80 == 0 { 10 } else { 2 };
+    // Finer units than 64 bits can count do not occur in a time of 64 bits.
+    base.checked_pow(exponent).unwrap_or(u64::MAX)
+}
+
 fn describe<I: std::fmt::Debug>(error: PcapError<I>) -> String {
     match error {
         PcapError::HeaderNotRecognized | PcapError::Eof | PcapError::Incomplete(_) => {
@@ -252,151 +267,5 @@ fn describe<I: std::fmt::Debug>(error: PcapError<I>) -> String {
         PcapError::BufferTooSmall => format!("a block is longer than {READ_BYTES} bytes"),
         PcapError::ReadError => "reading failed".to_owned(),
         _ => "a block is damaged".to_owned(),
-    }
-}
-
-/// Finds the IP packet behind the link-layer header (and VLAN tags) of a captured frame.
-fn ip_packet(link: Linktype, frame: &[u8]) -> Option<&[u8]> {
-    let (mut protocol, mut rest) = match link {
-        Linktype::ETHERNET => (frame.get(12..14)?, frame.get(14..)?),
-        Linktype::LINUX_SLL => (frame.get(14..16)?, frame.get(16..)?),
-        Linktype::LINUX_SLL2 => (frame.get(..2)?, frame.get(20..)?),
-        Linktype::NULL | Linktype::LOOP => return frame.get(4..),
-        Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => return Some(frame),
-        _ => return None,
-    };
-    while matches!(protocol, [0x81, 0x00] | [0x88, 0xa8]) {
-        (protocol, rest) = (rest.get(2..4)?, rest.get(4..)?);
-    }
-    matches!(protocol, [0x08, 0x00] | [0x86, 0xdd]).then_some(rest)
-}
-
-/// Finds destination and payload of an unfragmented UDP datagram that is wholly there.
-fn udp_payload(packet: &[u8]) -> Option<(SocketAddr, &[u8])> {
-    let (destination, offset) = match packet.first()? >> 4 {
-        4 => {
-            let header = ipv4::Header::parse(packet).ok()?;
-            let whole = !header.more_fragments() && header.fragment_offset() == 0;
-            let ours = whole && header.protocol() == udp::PROTOCOL;
-            (
-                ours.then(|| IpAddr::V4(header.destination()))?,
-                header.length(),
-            )
-        }
-        6 => {
-            let header = ipv6::Header::parse(packet).ok()?;
-            let upper = ipv6::upper(packet, header.next_header()).ok()?;
-            let whole = upper.fragment.is_none();
-            (
-                whole.then(|| IpAddr::V6(header.destination()))?,
-                upper.offset,
-            )
-        }
-        _ => return None,
-    };
-    let header = udp::Header::parse(packet, offset)?;
-    let end = offset + usize::from(header.length);
-    let payload = packet.get(offset + udp::HEADER..end)?;
-    Some((
-        SocketAddr::new(destination, header.destination_port),
-        payload,
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use packet::craft::Craft;
-
-    use super::*;
-
-    /// A classic capture with microseconds, little-endian, Ethernet.
-    fn pcap(packets: &[(u64, Vec<u8>)]) -> tempfile::NamedTempFile {
-        let mut bytes = Vec::new();
-        let word = |bytes: &mut Vec<u8>, word: u32| bytes.extend(word.to_le_bytes());
-        word(&mut bytes, 0xa1b2_c3d4);
-        bytes.extend([2, 0, 4, 0]);
-        for value in [0, 0, 65535, 1] {
-            word(&mut bytes, value);
-        }
-        for (micros, frame) in packets {
-            word(&mut bytes, (micros / 1_000_000) as u32);
-            word(&mut bytes, (micros % 1_000_000) as u32);
-            word(&mut bytes, frame.len() as u32);
-            word(&mut bytes, frame.len() as u32);
-            bytes.extend(frame);
-        }
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(&bytes).unwrap();
-        file
-    }
-
-    fn frame(destination: &str, payload: &[u8]) -> Vec<u8> {
-        let source = "10.0.0.1:4000".parse().unwrap();
-        Craft::new(source, destination.parse().unwrap(), payload.to_vec()).frame()
-    }
-
-    /// A process information block, of which the parser believes any length.
-    #[test]
-    fn a_block_shorter_than_its_own_frame_is_damage() {
-        let mut bytes = vec![0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a];
-        bytes.extend([1, 0, 0, 0]);
-        bytes.extend([0xff; 8]);
-        bytes.extend([28, 0, 0, 0]);
-        assert!(Capture::read(&*bytes).is_ok());
-        bytes.extend([1, 0, 0, 0x80, 4, 0, 0, 0, 1, 0, 0, 0]);
-        let error = Capture::read(&*bytes).unwrap_err();
-        assert!(error.contains("shorter"), "{error}");
-    }
-
-    #[test]
-    fn datagrams_come_with_their_times_and_flows() {
-        let mut tagged = frame("239.1.1.2:5002", b"tagged");
-        tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
-        let file = pcap(&[
-            (1_700_000_000_000_100, frame("239.1.1.1:5001", b"one")),
-            (1_700_000_000_000_350, tagged),
-            (1_700_000_001_000_100, frame("239.1.1.1:5001", b"")),
-            (1_700_000_001_000_200, vec![0; 60]),
-        ]);
-        let capture = Capture::open(file.path()).unwrap();
-        let seen: Vec<_> = capture
-            .datagrams
-            .iter()
-            .map(|d| (d.after_ns, d.flow, capture.payload(d)))
-            .collect();
-        assert_eq!(
-            seen,
-            [
-                (0, 0, &b"one"[..]),
-                (250_000, 1, &b"tagged"[..]),
-                (1_000_000_000, 0, &b""[..])
-            ]
-        );
-        assert_eq!((capture.skipped, capture.flows.len()), (1, 2));
-    }
-
-    #[test]
-    fn a_capture_cut_in_a_packet_counts_as_far_as_it_goes() {
-        let file = pcap(&[
-            (1, frame("239.1.1.1:5001", b"one")),
-            (2, frame("239.1.1.1:5001", b"two")),
-        ]);
-        let length = file.as_file().metadata().unwrap().len();
-        file.as_file().set_len(length - 5).unwrap();
-        assert_eq!(Capture::open(file.path()).unwrap().datagrams(), 1);
-    }
-
-    #[test]
-    fn what_is_no_capture_is_refused_by_name() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b"certainly not a capture file").unwrap();
-        let error = Capture::open(file.path()).unwrap_err().to_string();
-        assert!(error.contains(file.path().to_str().unwrap()), "{error}");
-        assert!(matches!(
-            Capture::open(pcap(&[]).path()),
-            Err(Error::Empty { .. })
-        ));
     }
 }

@@ -26,7 +26,8 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn datagrams(&self) -> u64 {
-        (self.bytes.len() / self.slot) as u64
+        // A datagram without payload takes a slot of no bytes, and stands alone.
+        self.bytes.len().checked_div(self.slot).unwrap_or(1) as u64
     }
 }
 
