@@ -138,6 +138,19 @@ fn loss_ends_with_status_5() {
 fn a_signal_ends_both_with_their_account() {
     let Some(pair) = Pair::new() else { return };
     for (method, signal) in [("sockets", Signal::SIGINT), ("bpf", Signal::SIGTERM)] {
+#[test]
+fn what_the_kernel_refuses_is_told_and_not_counted_as_sent() {
+    let Some(pair) = Pair::new() else { return };
+    let sent = pair.send("239.1.1.1%veth0:5001 --method raw -s 9000 -c 3 --json");
+    assert_eq!(sent.status.code(), Some(5), "{sent:?}");
+    assert!(sent.stderr.contains("fragmented"), "{sent:?}");
+    let sent = json(&sent);
+    assert_eq!(sent["sent"], serde_json::json!({"packets": 0, "bytes": 0}));
+    assert_eq!(sent["errors"], 3);
+    let first_error = sent["first_error"].as_str().unwrap();
+    assert!(first_error.contains("239.1.1.1:5001"), "{first_error}");
+}
+
         let receiver = pair.receive(&format!("239.1.1.1%veth1:5001 --method {method} --json"));
         let sending = Process::start(mcr(&pair.sender, "send", "239.1.1.1%veth0:5001 --json"));
         let mut sending = sending.unwrap();
@@ -197,6 +210,13 @@ fn what_is_wrong_with_the_line_is_named() {
         ("10.0.0.2:5001 --method raw", 2, "group"),
         ("239.1.1.1%veth0:5001 --replay /dev/null", 2, "/dev/null"),
         ("10.99.0.1:5001", 69, "10.99.0.1"),
+        ("239.1.1.1%veth0:5001 --rate -5", 2, "above 0"),
+        ("239.1.1.1%veth0:5001 --ttl 0", 2, "--ttl"),
+        ("239.1.1.1%veth0:5001 --burst 0", 2, "--burst"),
+        ("239.1.1.1%veth0:5001 --streams 0", 2, "--streams"),
+        ("239.1.1.1%veth0:5001 --source fd00::1", 2, "family"),
+        ("239.1.1.1%veth0:5001 --cpu 9999", 69, "usable"),
+        ("239.1.1.1:5001", 69, "interface"),
     ] {
         let finished = pair.send(arguments);
         assert_eq!(

@@ -44,7 +44,10 @@ pub enum Error {
     #[error("{0}: streams count up from one group and port, not from a range")]
     Range(Endpoint),
     /// Too many streams, or past the last port or address.
-    #[error("{endpoint}: {streams} streams do not fit behind it")]
+    #[error(
+        "{endpoint}: {streams} streams do not fit behind it: at most {MOST_STREAMS}, up to the last \
+         group and port"
+    )]
     TooMany {
         /// Where they start.
         endpoint: Endpoint,

@@ -45,6 +45,16 @@ impl Framing {
         }
     }
 
+    /// The sizes that can be framed so, in words.
+    pub(crate) fn sizes(self) -> &'static str {
+        match self {
+            Self::Own => "mcr's header needs 32 bytes, and UDP takes 65507",
+            Self::Rtp => "RTP and mcr's header need 44 bytes, and UDP takes 65507",
+            Self::Ts => "MPEG-TS needs a multiple of 188 bytes, such as 1316, and no range",
+            Self::RtpTs => "RTP needs 12 and MPEG-TS a multiple of 188 bytes, as in 1328, no range",
+        }
+    }
+
     /// Says whether a payload of `size` bytes can be framed so.
     #[must_use]
     pub fn fits(self, size: usize) -> bool {

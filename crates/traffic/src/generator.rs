@@ -4,9 +4,11 @@
 //! fast as it can, with the due times unchanged.
 
 mod compose;
+mod error;
 mod fault;
 mod option;
 mod outbox;
+mod outcome;
 mod plan;
 mod raw;
 mod replay;
@@ -16,10 +18,12 @@ mod socket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+pub use self::error::Error;
 pub use self::fault::Faults;
 pub(crate) use self::option::pin;
-pub use self::option::{Error, Method, Options};
+pub use self::option::{Method, Options};
 use self::outbox::Outbox;
+use self::outcome::Outcome;
 use self::plan::Plan;
 pub use self::size::{ParseError as SizeError, Sizes};
 use crate::clock;
@@ -56,6 +60,12 @@ pub fn run(options: &Options, control: &Control) -> Result<SendReport, Error> {
         control,
     };
     Ok(run.drive())
+}
+
+/// How many packets a run sends if nothing ends it early; `None` where only an interruption does.
+#[must_use]
+pub fn planned_packets(options: &Options) -> Option<u64> {
+    Plan::of(options).packets(options.duration)
 }
 
 struct Run<'a> {
@@ -120,7 +130,7 @@ impl Run<'_> {
 
     fn flush(&mut self) {
         self.outbox.flush();
-        let sent = self.outbox.sent().packets;
+        let sent = self.outbox.outcome().sent.packets;
         self.control.sent.store(sent, Ordering::Relaxed);
     }
 
@@ -133,16 +143,21 @@ impl Run<'_> {
             elapsed_ns.max(length)
         };
         let seconds = nanoseconds as f64 / 1e9;
-        let sent = self.outbox.sent();
-        SendReport {
+        let Outcome {
             sent,
+            errors,
+            first_error,
+        } = self.outbox.outcome();
+        SendReport {
+            sent: *sent,
             seconds,
             pps: if nanoseconds > 0 {
                 sent.packets as f64 / seconds
             } else {
                 0.0
             },
-            errors: self.outbox.errors(),
+            errors: *errors,
+            first_error: first_error.clone(),
             injected: self.plan.injected(),
         }
     }

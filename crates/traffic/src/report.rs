@@ -25,6 +25,9 @@ pub struct SendReport {
     pub pps: f64,
     /// Packets the kernel refused.
     pub errors: u64,
+    /// What it said of the first of them, with what to do about it; absent when there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_error: Option<String>,
     /// Faults injected on purpose; absent when none were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub injected: Option<Injected>,

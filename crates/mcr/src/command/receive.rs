@@ -2,20 +2,18 @@
 
 mod counter;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use model::endpoint::Endpoint;
 use traffic::endpoint::{self, Listen};
 use traffic::latency::Summary;
 use traffic::receiver::{self, Control, Error, Options};
 use traffic::report::{ReceiveReport, Tally};
 
-use super::send::{status_of, stop_on_signals, usage};
+use super::send::{packets, status_of, stop_on_signals, usage, watch_packets};
 use crate::failure::{Failure, Status};
 use crate::render;
 
@@ -24,10 +22,13 @@ use crate::render;
 /// Ends at --count, --duration or --idle, or when interrupted, and then prints its account. Exits
 /// with status 5 when packets were lost or corrupt.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   mcr receive 239.10.1.1%eth1:6001 --count 1000
-  mcr receive 10.0.0.5@232.1.1.1%eth1:5001 --duration 10 --json            (S,G)")]
+  mcr receive 10.0.0.5@232.1.1.1%eth1:5001 --duration 10 --json            (S,G)"
+)]
 pub(crate) struct Args {
     /// [SOURCE@]GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
     /// PORT may be ranges
@@ -47,7 +48,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N")]
     expect: Option<u64>,
     /// Endpoints from each endpoint on, group and port counting up together as with `mcr send`
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..))]
     streams: u32,
     /// Where packets are counted
     #[arg(long, value_enum, default_value_t)]
@@ -196,19 +198,5 @@ fn show_progress(options: &Options, control: &Control, is_over: impl Fn() -> boo
         "receiving on {endpoints} endpoint{}",
         if endpoints == 1 { "" } else { "s" }
     );
-    if !std::io::stderr().is_terminal() {
-        return;
-    }
-    let bar = ProgressBar::new(options.count.unwrap_or(0)).with_style(
-        ProgressStyle::with_template(match options.count {
-            Some(_) => "{wide_bar} {human_pos}/{human_len} packets {per_sec}",
-            None => "{spinner} {human_pos} packets {per_sec} {elapsed}",
-        })
-        .expect("the template is well-formed"),
-    );
-    while !is_over() {
-        bar.set_position(control.received.load(Ordering::Relaxed));
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    bar.finish_and_clear();
+    watch_packets(options.count, &control.received, is_over);
 }

@@ -2,11 +2,12 @@
 
 mod options;
 
+use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -30,6 +31,12 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     })
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     .map_err(failure)?;
+    if let Some(error) = &report.first_error {
+        eprintln!(
+            "mcr send: the kernel refused {}; the first: {error}",
+            packets(report.errors)
+        );
+    }
     print(&report, json)?;
     Ok(match report.errors {
         0 => ExitCode::SUCCESS,
@@ -43,6 +50,7 @@ fn failure(error: Error) -> Failure {
         | Error::Rate
         | Error::Percentage
         | Error::Size { .. }
+        | Error::Family { .. }
         | Error::Raw { .. } => Status::Usage,
         Error::NoInterface { .. } | Error::Interfaces(_) | Error::Cpu { .. } => Status::Unavailable,
         Error::Socket { source, .. } => status_of(source),
@@ -60,6 +68,7 @@ fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
         pps,
         errors,
         injected,
+        ..
     } = report;
     let megabits = if *seconds > 0.0 {
         sent.bytes as f64 * 8e-6 / seconds
@@ -67,8 +76,10 @@ fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
         0.0
     };
     let mut text = format!(
-        "sent {} packets, {} bytes in {seconds:.3} s: {pps:.0} packets/s, {megabits:.3} Mbit/s, {errors} errors\n",
-        sent.packets, sent.bytes,
+        "sent {}, {} bytes in {seconds:.3} s: {} packets/s, {megabits:.3} Mbit/s, {errors} errors\n",
+        packets(sent.packets),
+        sent.bytes,
+        figure(*pps),
     );
     if let Some(injected) = injected {
         text += &format!(
@@ -79,29 +90,46 @@ fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
     Ok(render::text(&text)?)
 }
 
-/// Draws a bar on a terminal until the run is over.
+/// Whole from 100 on, with a decimal below: 0.5 packets a second is a rate, too.
+fn figure(pps: f64) -> String {
+    let decimals = if pps < 100.0 { 1 } else { 0 };
+    format!("{pps:.decimals$}")
+}
+
+/// A count of packets in words.
+pub(super) fn packets(count: u64) -> String {
+    format!("{count} packet{}", if count == 1 { "" } else { "s" })
+}
+
 fn show_progress(options: &Options, control: &Control, is_over: impl Fn() -> bool) {
+    let total = generator::planned_packets(options);
+    watch_packets(total, &control.sent, is_over);
+}
+
+/// Draws a bar on a terminal until the run is over, a counter where no total is known.
+pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: impl Fn() -> bool) {
     if !std::io::stderr().is_terminal() {
         return;
     }
-    let streams = options.destinations.len() as f64;
-    let by_time = options.duration.zip(options.rate_pps);
-    let by_time = by_time.map(|(time, rate)| (time.as_secs_f64() * rate * streams) as u64);
-    let by_count = options.count.map(|count| count * streams as u64);
-    let bar = match by_count.into_iter().chain(by_time).min() {
-        Some(total) => ProgressBar::new(total).with_style(
-            ProgressStyle::with_template(
-                "{wide_bar} {human_pos}/{human_len} packets {per_sec} {eta}",
-            )
-            .expect("the template is well-formed"),
-        ),
-        None => ProgressBar::new_spinner().with_style(
-            ProgressStyle::with_template("{spinner} {human_pos} packets {per_sec} {elapsed}")
-                .expect("the template is well-formed"),
-        ),
+    let template = match total {
+        Some(_) => "{wide_bar} {human_pos}/{human_len} packets {msg} {elapsed}",
+        None => "{spinner} {human_pos} packets {msg} {elapsed}",
     };
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    let bar = ProgressBar::new(total.unwrap_or(0)).with_style(style);
+    // Of the last second: an average would take in the time before the first packet.
+    let mut second = VecDeque::new();
     while !is_over() {
-        bar.set_position(control.sent.load(Ordering::Relaxed));
+        let now = done.load(Ordering::Relaxed);
+        second.push_back((Instant::now(), now));
+        if second.len() > 11 {
+            second.pop_front();
+        }
+        if let Some(&(then, before)) = second.front() {
+            let seconds = then.elapsed().as_secs_f64().max(0.1);
+            bar.set_message(format!("{}/s", figure((now - before) as f64 / seconds)));
+        }
+        bar.set_position(now);
         std::thread::sleep(Duration::from_millis(100));
     }
     bar.finish_and_clear();

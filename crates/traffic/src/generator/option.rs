@@ -1,13 +1,12 @@
-//! What a run of the generator is asked to do, and what it refuses.
+//! What a run of the generator is asked to do.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use thiserror::Error;
 
+use super::error::Error;
 use super::fault::Faults;
 use super::size::Sizes;
 use crate::capture::Capture;
@@ -125,6 +124,15 @@ impl Options {
         if !self.faults.are_percentages() {
             return Err(Error::Percentage);
         }
+        if let Some(source_address) = self.source {
+            let is_other = |to: &&Destination| to.address.is_ipv4() != source_address.is_ipv4();
+            if let Some(other) = self.destinations.iter().find(is_other) {
+                return Err(Error::Family {
+                    destination: other.address,
+                    source_address,
+                });
+            }
+        }
         if self.replay.is_some() {
             return Ok(());
         }
@@ -213,82 +221,6 @@ impl Options {
         match &self.replay {
             Some(capture) => capture.largest_payload(),
             None => self.sizes.largest(),
-        }
-    }
-}
-
-/// What stands in the way of a run.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// Nothing to send to.
-    #[error("no destination given")]
-    NoDestination,
-    /// The rate or speed is not a positive number.
-    #[error("rate and speed must be above 0")]
-    Rate,
-    /// A fault's share is not a percentage.
-    #[error("faults are percentages from 0 to 100")]
-    Percentage,
-    /// A size cannot carry what the framing needs, or exceeds UDP.
-    #[error(
-        "payloads of {smallest} to {largest} bytes do not fit: own framing needs 32 bytes, RTP \
-         44, MPEG-TS a multiple of 188, MPEG-TS in RTP 12 more; UDP takes {LARGEST_BYTES}"
-    )]
-    Size {
-        /// Smallest size asked for, in bytes.
-        smallest: usize,
-        /// Largest size asked for, in bytes.
-        largest: usize,
-        /// The framing asked for.
-        framing: Framing,
-    },
-    /// No interface has that name in this network namespace.
-    #[error("{destination}: no interface {name} (have: {have})")]
-    NoInterface {
-        /// The stream's destination.
-        destination: SocketAddr,
-        /// The name that is not there.
-        name: String,
-        /// Those that are.
-        have: String,
-    },
-    /// Raw frames need an Ethernet interface, a group and a source address.
-    #[error("{destination}: raw frames need {missing}")]
-    Raw {
-        /// The stream's destination.
-        destination: SocketAddr,
-        /// What is missing.
-        missing: &'static str,
-    },
-    /// A socket could not be set up.
-    #[error("cannot {action} for {destination}: {source}")]
-    Socket {
-        /// What was tried.
-        action: &'static str,
-        /// The stream's destination.
-        destination: SocketAddr,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The host's interfaces could not be listed.
-    #[error("cannot list the interfaces: {0}")]
-    Interfaces(io::Error),
-    /// The thread could not be moved to the CPU asked for.
-    #[error("cannot run on CPU {cpu}: {source}")]
-    Cpu {
-        /// The CPU asked for.
-        cpu: usize,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
-impl Error {
-    pub(super) fn no_interface(destination: SocketAddr, name: &str) -> Self {
-        Self::NoInterface {
-            destination,
-            name: name.to_owned(),
-            have: crate::host::names(),
         }
     }
 }

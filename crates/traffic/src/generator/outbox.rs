@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::compose;
-use super::option::{Error, LARGEST_BYTES, Options};
+use super::error::Error;
+use super::option::{LARGEST_BYTES, Options};
+use super::outcome::Outcome;
 use super::raw::{self, Raw};
 use super::socket::Sockets;
-use crate::report::Volume;
 
 /// Bytes gathered before a flush: two segmented sends. More would leave the processor's cache.
 const BUFFER_BYTES: usize = 128 * 1024;
@@ -125,19 +126,11 @@ impl Outbox {
         self.filled = 0;
     }
 
-    /// What the kernel has taken so far.
-    pub(super) fn sent(&self) -> Volume {
+    /// What became of the datagrams so far.
+    pub(super) fn outcome(&self) -> &Outcome {
         match &self.exit {
-            Exit::Sockets(sockets) => sockets.sent,
-            Exit::Raw(raw) => raw.sent,
-        }
-    }
-
-    /// Datagrams the kernel has refused so far.
-    pub(super) fn errors(&self) -> u64 {
-        match &self.exit {
-            Exit::Sockets(sockets) => sockets.errors,
-            Exit::Raw(raw) => raw.errors,
+            Exit::Sockets(sockets) => &sockets.outcome,
+            Exit::Raw(raw) => &raw.outcome,
         }
     }
 

@@ -1,5 +1,7 @@
 //! What to send and when: packets made to a schedule, or those of a capture.
 
+use std::time::Duration;
+
 use super::compose::Composer;
 use super::fault::{Emission, Injector, MOST_EMISSIONS};
 use super::option::Options;
@@ -9,6 +11,9 @@ use crate::clock;
 use crate::payload::Stamp;
 use crate::report::Injected;
 use crate::schedule::Schedule;
+
+/// More packets than any run sends.
+const MOST_PACKETS: u64 = 1 << 50;
 
 /// The packets of a run, numbered from 0.
 pub(super) enum Plan<'a> {
@@ -41,6 +46,27 @@ impl<'a> Plan<'a> {
             Self::Test(test) => test.last,
             Self::Replay(player) => player.last(),
         }
+    }
+
+    /// The number of packets that are due within `duration`; `None` for no end, or where packets
+    /// are due as fast as they can be sent.
+    pub(super) fn packets(&self, duration: Option<Duration>) -> Option<u64> {
+        let last = Some(self.last()).filter(|&last| last < u64::MAX);
+        let Some(duration) = duration.filter(|_| self.is_paced()) else {
+            return last.filter(|_| duration.is_none() || self.is_paced());
+        };
+        let end = duration.as_nanos() as u64;
+        // Due times never fall: the first packet that is due too late is searched by halves.
+        let (mut fits, mut late) = (0, last.unwrap_or(MOST_PACKETS));
+        while fits < late {
+            let middle = fits + (late - fits) / 2;
+            if self.due_ns(middle) < end {
+                fits = middle + 1;
+            } else {
+                late = middle;
+            }
+        }
+        Some(fits)
     }
 
     /// Says whether packets have due times of their own.
@@ -117,5 +143,37 @@ impl Test {
             self.composer.emit(&emission, outbox);
         });
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::Destination;
+
+    fn packets(rate_pps: Option<f64>, count: Option<u64>, seconds: Option<u64>) -> Option<u64> {
+        let resolve = |text: &str| Destination::resolve(&text.parse().unwrap()).unwrap();
+        let options = Options {
+            rate_pps,
+            count,
+            ramp: Duration::from_secs(1),
+            ..Options::to(resolve("127.0.0.1:1000-1001"))
+        };
+        Plan::of(&options).packets(seconds.map(Duration::from_secs))
+    }
+
+    #[test]
+    fn the_packets_of_a_run_are_known_where_its_end_is() {
+        assert_eq!(packets(Some(100.0), Some(7), None), Some(14));
+        assert_eq!(packets(Some(100.0), Some(7), Some(10)), Some(14));
+        assert_eq!(
+            packets(Some(100.0), None, Some(1)),
+            Some(100),
+            "half of it in the ramp"
+        );
+        assert_eq!(packets(Some(100.0), Some(9999), Some(2)), Some(300));
+        assert_eq!(packets(None, Some(7), None), Some(14));
+        assert_eq!(packets(None, Some(7), Some(1)), None);
+        assert_eq!(packets(Some(100.0), None, None), None);
     }
 }

@@ -9,11 +9,12 @@ use packet::craft::Craft;
 use sys::udp::frame;
 use sys::udp::send::{Message, SendBatch};
 
-use super::option::{Error, Method, Options};
+use super::error::Error;
+use super::option::{Method, Options};
 use super::outbox::{BATCH, Group};
+use super::outcome::Outcome;
 use crate::endpoint::Destination;
 use crate::host;
-use crate::report::Volume;
 
 const ETHERNET: usize = 14;
 const UDP: usize = 8;
@@ -43,18 +44,17 @@ pub(super) struct Raw {
     streams: Vec<Stream>,
     batch: SendBatch,
     messages: Vec<Message>,
+    /// Of each message: its stream, and the bytes of its payload.
+    contents: Vec<(usize, usize)>,
     /// IPv4 identification of the next datagram.
     id: u16,
-    /// What the kernel has taken.
-    pub(super) sent: Volume,
-    /// Datagrams the kernel has refused.
-    pub(super) errors: u64,
+    pub(super) outcome: Outcome,
 }
 
 struct Stream {
     socket: usize,
     source: IpAddr,
-    destination: IpAddr,
+    destination: SocketAddr,
     header: Vec<u8>,
 }
 
@@ -65,9 +65,9 @@ impl Raw {
             streams: Vec::with_capacity(options.destinations.len()),
             batch: SendBatch::new(BATCH),
             messages: Vec::with_capacity(BATCH),
+            contents: Vec::with_capacity(BATCH),
             id: 0,
-            sent: Volume::default(),
-            errors: 0,
+            outcome: Outcome::default(),
         };
         for (number, destination) in options.destinations.iter().enumerate() {
             let stream = raw.stream(number, destination, options)?;
@@ -95,6 +95,7 @@ impl Raw {
                     bytes: slot.start + HEADROOM - header..slot.end,
                     segment: 0,
                 });
+                self.contents.push((group.stream, group.slot - HEADROOM));
             }
         }
         self.flush(socket, buffer);
@@ -104,25 +105,28 @@ impl Raw {
         let Some(socket) = socket else {
             return;
         };
-        let mut rest = &self.messages[..];
-        while !rest.is_empty() {
-            match self
-                .batch
-                .send(self.sockets[socket].1.as_fd(), buffer, rest)
-            {
+        let mut done = 0;
+        while done < self.messages.len() {
+            let socket = self.sockets[socket].1.as_fd();
+            match self.batch.send(socket, buffer, &self.messages[done..]) {
                 Ok(count) => {
-                    let (done, left) = rest.split_at(count.max(1));
-                    self.sent.packets += done.len() as u64;
-                    rest = left;
+                    let taken = done..done + count.max(1);
+                    self.outcome.sent.packets += taken.len() as u64;
+                    let sizes = self.contents[taken.clone()].iter().map(|&(_, size)| size);
+                    self.outcome.sent.bytes += sizes.sum::<usize>() as u64;
+                    done = taken.end;
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    self.errors += 1;
-                    rest = &rest[1..];
+                Err(error) => {
+                    let stream = &self.streams[self.contents[done].0];
+                    let to = stream.destination;
+                    self.outcome.refused(1, to, Method::Raw, &error);
+                    done += 1;
                 }
             }
         }
         self.messages.clear();
+        self.contents.clear();
     }
 
     /// Writes the headers so that they end where the payload begins; returns their length.
@@ -131,7 +135,6 @@ impl Raw {
         let length = stream.header.len();
         let frame = &mut slot[HEADROOM - length..];
         frame[..length].copy_from_slice(&stream.header);
-        self.sent.bytes += (frame.len() - length) as u64;
         let ip = &mut frame[ETHERNET..];
         let ip_length = ip.len() as u16;
         let udp = length - ETHERNET - UDP;
@@ -148,7 +151,7 @@ impl Raw {
         let datagram = &mut ip[udp..];
         let udp_length = datagram.len() as u16;
         datagram[4..6].copy_from_slice(&udp_length.to_be_bytes());
-        let sum = checksum::udp(stream.source, stream.destination, datagram);
+        let sum = checksum::udp(stream.source, stream.destination.ip(), datagram);
         datagram[6..8].copy_from_slice(&sum.to_be_bytes());
         length
     }
@@ -189,7 +192,7 @@ impl Raw {
         Ok(Stream {
             socket: self.socket(interface.index, address)?,
             source,
-            destination: address.ip(),
+            destination: address,
             header: craft.frame(),
         })
     }

@@ -9,23 +9,21 @@ use socket2::{Domain, Protocol, Socket, Type};
 use sys::udp::option;
 use sys::udp::send::{Message, SendBatch};
 
-use super::option::{Error, Options};
+use super::error::Error;
+use super::option::{Method, Options};
 use super::outbox::{BATCH, Group};
+use super::outcome::Outcome;
 use crate::endpoint::Destination;
-use crate::report::Volume;
 
 /// Send buffer asked for per socket, in bytes.
 const SEND_BUFFER: i32 = 4 << 20;
 
 /// The streams' sockets.
 pub(super) struct Sockets {
-    sockets: Vec<Socket>,
+    sockets: Vec<(SocketAddr, Socket)>,
     batch: SendBatch,
     messages: Vec<Message>,
-    /// What the kernel has taken.
-    pub(super) sent: Volume,
-    /// Datagrams the kernel has refused.
-    pub(super) errors: u64,
+    pub(super) outcome: Outcome,
 }
 
 impl Sockets {
@@ -34,14 +32,16 @@ impl Sockets {
         let sockets = options
             .destinations
             .iter()
-            .map(|destination| open(destination, options))
+            .map(|destination| {
+                let socket = open(destination, options)?;
+                Ok::<_, Error>((destination.address, socket))
+            })
             .collect::<Result<_, _>>()?;
         Ok(Self {
             sockets,
             batch: SendBatch::new(BATCH),
             messages: Vec::with_capacity(BATCH),
-            sent: Volume::default(),
-            errors: 0,
+            outcome: Outcome::default(),
         })
     }
 
@@ -53,7 +53,7 @@ impl Sockets {
     }
 
     fn send_run(&mut self, buffer: &[u8], mut groups: &[Group]) {
-        let socket = &self.sockets[groups[0].stream];
+        let (destination, socket) = &self.sockets[groups[0].stream];
         self.messages.clear();
         self.messages.extend(groups.iter().map(|group| Message {
             bytes: group.bytes.clone(),
@@ -66,8 +66,8 @@ impl Sockets {
                 Ok(count) => {
                     let (done, rest) = groups.split_at(count.max(1));
                     for group in done {
-                        self.sent.packets += group.datagrams();
-                        self.sent.bytes += group.bytes.len() as u64;
+                        self.outcome.sent.packets += group.datagrams();
+                        self.outcome.sent.bytes += group.bytes.len() as u64;
                     }
                     groups = rest;
                     retried = false;
@@ -77,8 +77,14 @@ impl Sockets {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !retried => {
                     retried = true;
                 }
-                Err(_) => {
-                    self.errors += groups[0].datagrams();
+                Err(error) => {
+                    let refused = groups[0].datagrams();
+                    let method = if refused > 1 {
+                        Method::Gso
+                    } else {
+                        Method::Sockets
+                    };
+                    self.outcome.refused(refused, *destination, method, &error);
                     groups = &groups[1..];
                 }
             }
@@ -125,6 +131,7 @@ fn set_options(socket: &Socket, peer: IpAddr, options: &Options) -> io::Result<(
     option::force_send_buffer(socket.as_fd(), SEND_BUFFER)?;
     match peer {
         IpAddr::V4(_) => {
+            socket.set_broadcast(true)?;
             socket.set_ttl_v4(ttl)?;
             socket.set_multicast_ttl_v4(ttl)?;
             socket.set_tos_v4(tos)

@@ -20,10 +20,13 @@ use crate::failure::Failure;
 /// --count and --duration it sends until interrupted. Packets are paced from their due times: a
 /// late one does not delay the next, and shows as latency at the receiver.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   mcr send 239.1.1.1%eth0:5001 --count 1000
-  mcr send 239.1.1.0/28%eth0:5001 --rate 5000 --size 1316 --duration 10    16 streams")]
+  mcr send 239.1.1.0/28%eth0:5001 --rate 5000 --size 1316 --duration 10    16 streams"
+)]
 pub(crate) struct Args {
     /// GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
     /// PORT may be ranges, 239.1.1.0/24%eth0:5001-5010
@@ -50,25 +53,26 @@ pub(crate) struct Args {
     framing: FramingArg,
     /// Streams from each destination on, group and port counting up together (239.1.1.1:5001,
     /// 239.1.1.2:5002, …; the last octet runs from 1 to 254)
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..))]
     streams: u32,
     /// Packets of a stream that leave together
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     burst: Option<u64>,
     /// Seconds during which the rate rises from 0
     #[arg(long, value_name = "S", value_parser = seconds, default_value = "0")]
     ramp: Duration,
     /// Percentage of packets to leave out
-    #[arg(long, value_name = "%", default_value_t = 0.0)]
+    #[arg(long, value_name = "%", default_value_t = 0.0, value_parser = percentage)]
     lose: f64,
     /// Percentage of packets to send twice
-    #[arg(long, value_name = "%", default_value_t = 0.0)]
+    #[arg(long, value_name = "%", default_value_t = 0.0, value_parser = percentage)]
     duplicate: f64,
     /// Percentage of packets to send after their successor
-    #[arg(long, value_name = "%", default_value_t = 0.0)]
+    #[arg(long, value_name = "%", default_value_t = 0.0, value_parser = percentage)]
     reorder: f64,
     /// Percentage of packets to send with a changed byte
-    #[arg(long, value_name = "%", default_value_t = 0.0)]
+    #[arg(long, value_name = "%", default_value_t = 0.0, value_parser = percentage)]
     corrupt: f64,
     /// Seed of faults and sizes: the same seed makes the same choices
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -79,13 +83,13 @@ pub(crate) struct Args {
         "streams", "burst", "ramp", "lose", "duplicate", "reorder", "corrupt"])]
     replay: Option<PathBuf>,
     /// With --replay, how many times as fast as it was captured
-    #[arg(long, value_name = "X", default_value_t = 1.0, requires = "replay")]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = number, requires = "replay")]
     speed: f64,
     /// How packets are handed to the kernel
     #[arg(long, value_enum, default_value_t)]
     method: MethodArg,
-    /// TTL or hop limit
-    #[arg(long, default_value_t = 16)]
+    /// TTL or hop limit, 1 to 255
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     ttl: u8,
     /// DSCP, 0 to 63
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..64))]
@@ -192,11 +196,12 @@ fn rate_pps(args: &Args, sizes: &Sizes) -> Option<f64> {
 
 fn read_capture(path: &Path) -> Result<Capture, Failure> {
     let capture = Capture::open(path).map_err(usage)?;
+    let (datagrams, flows) = (capture.datagrams(), capture.flows.len());
     eprintln!(
-        "{}: {} datagrams in {} flows over {:.3} s, {} other packets left out",
+        "{}: {datagrams} datagram{} in {flows} flow{} over {:.3} s{}",
         path.display(),
-        capture.datagrams(),
-        capture.flows.len(),
+        if datagrams == 1 { "" } else { "s" },
+        if flows == 1 { "" } else { "s" },
         capture.length_ns() as f64 / 1e9,
         capture.skipped
     );
@@ -208,6 +213,12 @@ fn rate(text: &str) -> Result<Rate, String> {
         "max" => Ok(Rate::Max),
         _ => number(text).map(Rate::Pps),
     }
+}
+
+fn percentage(text: &str) -> Result<f64, String> {
+    let percent = text.parse::<f64>().ok();
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "not a percentage from 0 to 100".to_owned())
 }
 
 /// Reads a number above 0 with an optional k, M or G.
