@@ -160,6 +160,8 @@ pub struct Count {
     pub packets: u64,
     /// UDP payload bytes.
     pub bytes: u64,
+    /// Datagrams that are not the generator's: there is nothing in them to check.
+    pub unchecked: u64,
     /// Sequence numbers missing between the lowest and the highest seen.
     pub lost: u64,
     /// Sequence numbers seen again.
@@ -275,6 +277,7 @@ impl SequenceCounter {
         Count {
             packets,
             bytes,
+            unchecked: packets,
             latencies_ns: filled.map(|(at, count)| (middle_ns(at), *count)).collect(),
             ..Count::default()
         }

@@ -202,7 +202,8 @@ impl Run<'_> {
         }
         for listener in &self.listeners {
             let dropped = option::dropped(listener.socket.as_fd()).unwrap_or(0);
-            self.account.dropped(listener.endpoint, dropped.into());
+            self.account
+                .dropped(listener.place.endpoint, dropped.into());
         }
         Ok(())
     }
@@ -245,7 +246,7 @@ impl Run<'_> {
             };
             for index in 0..count {
                 self.account
-                    .take(listener.endpoint, &self.batch.received(index));
+                    .take(listener.place, &self.batch.received(index));
             }
             if count < self.batch.capacity() {
                 return;

@@ -71,6 +71,8 @@ impl ReceiveReport {
             duplicated: sum(|tally| tally.duplicated),
             reordered: sum(|tally| tally.reordered),
             corrupt: sum(|tally| tally.corrupt),
+            continuity_errors: sum(|tally| tally.continuity_errors),
+            unchecked: sum(|tally| tally.unchecked),
             receiver_dropped: sum(|tally| tally.receiver_dropped),
             latency_us,
             skew_us,
@@ -104,6 +106,13 @@ pub struct Tally {
     pub reordered: u64,
     /// Packets with a changed byte.
     pub corrupt: u64,
+    /// RTP packets in sequence whose MPEG-TS packets are not: lost before RTP counted them. Absent
+    /// when there were none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub continuity_errors: u64,
+    /// Packets that carry no number to check; absent when there were none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unchecked: u64,
     /// Of the lost packets, those that reached the receiver but found its buffer full; absent when
     /// there were none.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -120,7 +129,7 @@ impl Tally {
     /// Says whether anything is missing or changed.
     #[must_use]
     pub fn has_loss(&self) -> bool {
-        self.lost > 0 || self.corrupt > 0
+        self.lost > 0 || self.corrupt > 0 || self.continuity_errors > 0
     }
 }
 

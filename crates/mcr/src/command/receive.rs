@@ -19,8 +19,9 @@ use crate::render;
 
 /// Receive streams and check them: loss, duplicates, order, corruption, latency.
 ///
-/// Ends at --count, --duration or --idle, or when interrupted, and then prints its account. Exits
-/// with status 5 when packets were lost or corrupt.
+/// Streams of mcr send are checked by its own numbers, others by those of RTP or the continuity
+/// counters of MPEG-TS. Ends at --count, --duration or --idle, or when interrupted, and then prints
+/// its account. Exits with status 5 when packets were lost or corrupt.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -84,19 +85,48 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         run.join()
     })
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    if report.total.receiver_dropped > 0 {
-        eprintln!(
-            "mcr receive: {} packets reached this host but found the receiver's buffers full; \
-             --method bpf counts without buffers",
-            report.total.receiver_dropped
-        );
-    }
+    remark(args, &report.total);
     print(&report, json)?;
     Ok(if is_complete(args, &report) {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(Status::Loss as u8)
     })
+}
+
+/// Says on standard error what the table has no column for.
+fn remark(args: &Args, total: &Tally) {
+    let of_them = |count, what| {
+        if count > 0 {
+            eprintln!("mcr receive: {} {what}", packets(count));
+        }
+    };
+    of_them(
+        total.receiver_dropped,
+        "reached this host but found the receiver's buffers full; --method bpf counts without \
+         buffers",
+    );
+    of_them(
+        total.continuity_errors,
+        "behind a gap in MPEG-TS that RTP's numbers do not show: lost before it came into RTP",
+    );
+    let unchecked = match args.method {
+        Method::Sockets => {
+            "without a number of mcr's, RTP's or MPEG-TS's: loss cannot be seen there"
+        }
+        Method::Bpf => {
+            "not of mcr send: loss cannot be seen there; --method sockets checks RTP and \
+             MPEG-TS"
+        }
+    };
+    of_them(total.unchecked, unchecked);
+    if let Some(expect) = args.expect.filter(|&expect| expect != total.packets) {
+        eprintln!(
+            "mcr receive: expected {}, received {}",
+            packets(expect),
+            total.packets
+        );
+    }
 }
 
 fn options(args: &Args) -> Result<Options, Failure> {

@@ -2,14 +2,21 @@
 
 use std::io;
 use std::mem::zeroed;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Room for the timestamp, the segment size and more.
 const CONTROL_BYTES: usize = 128;
+/// Size of `sockaddr_in6`, the longer of the two addresses of a UDP socket.
+const NAME_BYTES: usize = 28;
 
 #[repr(align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_BYTES]);
+
+#[repr(align(8))]
+#[derive(Clone, Copy)]
+struct Name([u8; NAME_BYTES]);
 
 /// One receive: a datagram, or a super-packet of datagrams.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +29,8 @@ pub struct Received<'a> {
     pub timestamp_ns: Option<u64>,
     /// The datagram was longer than the buffer.
     pub truncated: bool,
+    /// The sender's address as the kernel writes it.
+    name: &'a [u8],
 }
 
 impl<'a> Received<'a> {
@@ -32,6 +41,26 @@ impl<'a> Received<'a> {
             .into_iter()
             .chain(self.bytes.chunks(self.segment.max(1)))
     }
+
+    /// The sender's address and port; `None` if the kernel named none.
+    #[must_use]
+    pub fn source(&self) -> Option<SocketAddr> {
+        // sockaddr_in { family, port, address }, sockaddr_in6 { family, port, flow, address, .. }.
+        let (family, rest) = self.name.split_first_chunk::<2>()?;
+        let (port, rest) = rest.split_first_chunk::<2>()?;
+        let port = u16::from_be_bytes(*port);
+        match libc::c_int::from(u16::from_ne_bytes(*family)) {
+            libc::AF_INET => {
+                let address = Ipv4Addr::from(*rest.first_chunk::<4>()?);
+                Some(SocketAddr::new(address.into(), port))
+            }
+            libc::AF_INET6 => {
+                let address = Ipv6Addr::from(*rest.get(4..)?.first_chunk::<16>()?);
+                Some(SocketAddr::new(address.into(), port))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The arrays and buffers recvmmsg needs, sized once.
@@ -41,6 +70,7 @@ pub struct ReceiveBatch {
     headers: Vec<libc::mmsghdr>,
     vectors: Vec<libc::iovec>,
     controls: Vec<Control>,
+    names: Vec<Name>,
     used: usize,
 }
 
@@ -61,6 +91,7 @@ impl ReceiveBatch {
             headers: vec![header; capacity],
             vectors: vec![vector; capacity],
             controls: vec![Control([0; CONTROL_BYTES]); capacity],
+            names: vec![Name([0; NAME_BYTES]); capacity],
             used: 0,
         };
         for (vector, chunk) in batch.vectors.iter_mut().zip(batch.buffer.chunks_mut(size)) {
@@ -73,6 +104,8 @@ impl ReceiveBatch {
             header.msg_iovlen = 1;
             header.msg_control = batch.controls[index].0.as_mut_ptr().cast();
             header.msg_controllen = CONTROL_BYTES as _;
+            header.msg_name = batch.names[index].0.as_mut_ptr().cast();
+            header.msg_namelen = NAME_BYTES as _;
         }
         batch
     }
@@ -84,9 +117,10 @@ impl ReceiveBatch {
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         for header in &mut self.headers[..self.used] {
             header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
+            header.msg_hdr.msg_namelen = NAME_BYTES as _;
         }
         self.used = 0;
-        // SAFETY: every header points at this value's own vector, control and buffer of the stated
+        // SAFETY: every header points at this value's own vector, control, name and buffer of the stated
         // lengths (`new` sets them, nothing resizes them); the kernel writes within those lengths.
         let received = unsafe {
             libc::recvmmsg(
@@ -116,6 +150,7 @@ impl ReceiveBatch {
             segment: length,
             timestamp_ns: None,
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            name: &self.names[index].0[..(header.msg_hdr.msg_namelen as usize).min(NAME_BYTES)],
         };
         let control_length: usize = header.msg_hdr.msg_controllen as _;
         received.read_control(&self.controls[index].0[..control_length.min(CONTROL_BYTES)]);

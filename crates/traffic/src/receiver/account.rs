@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use sys::udp::receive::Received;
 
-use super::foreign::{Foreign, Gaps};
+use super::foreign::{Foreign, Gaps, Origin};
 use super::skew::Skew;
+use super::socket::Place;
 use crate::clock;
 use crate::endpoint::Listen;
 use crate::framing::{self, Framed};
@@ -19,6 +20,8 @@ const FINE_ENDPOINTS: usize = 64;
 
 /// Tells the generator's streams apart: the run's number and the stream's.
 pub(super) type StreamKey = (u16, u32);
+/// The same at one of an endpoint's addresses: a relay may send one stream to several of them.
+type PlacedKey = (usize, StreamKey);
 
 /// Everything counted.
 pub(super) struct Account {
@@ -35,9 +38,9 @@ struct Endpoint {
     bytes: u64,
     corrupt: u64,
     receiver_dropped: u64,
-    streams: Vec<(StreamKey, Sequence)>,
+    streams: Vec<(PlacedKey, Sequence)>,
     /// Index of each stream in `streams`.
-    indices: HashMap<StreamKey, usize>,
+    indices: HashMap<PlacedKey, usize>,
     latest: usize,
     latency: Option<Latency>,
     foreign: Foreign,
@@ -62,14 +65,24 @@ impl Account {
         self.packets
     }
 
-    /// Accounts for one receive at the endpoint with the number `endpoint`.
-    pub(super) fn take(&mut self, endpoint: usize, received: &Received<'_>) {
+    /// Accounts for one receive.
+    pub(super) fn take(&mut self, place: Place, received: &Received<'_>) {
         let arrival = received.timestamp_ns.unwrap_or_else(clock::realtime_ns);
-        let number = endpoint;
+        let number = place.endpoint;
         let endpoint = &mut self.endpoints[number];
         for datagram in received.datagrams() {
             self.packets += 1;
-            let Some(stamp) = endpoint.take(datagram, arrival, self.digits) else {
+            endpoint.count(datagram);
+            let stamp = match find(datagram) {
+                Found::Own(payload) => endpoint.take(place, payload, arrival, self.digits),
+                Found::Foreign(framed) => {
+                    let source = received.source();
+                    let address = place.address;
+                    endpoint.foreign.take(Origin { address, source }, &framed);
+                    None
+                }
+            };
+            let Some(stamp) = stamp else {
                 continue;
             };
             if let Some(skew) = &mut self.skew {
@@ -114,13 +127,16 @@ impl Endpoint {
         }
     }
 
-    /// Accounts for one datagram; returns the stamp of an undamaged one of the generator's.
-    fn take(&mut self, datagram: &[u8], arrival: u64, digits: u8) -> Option<Stamp> {
+    fn count(&mut self, datagram: &[u8]) {
         self.packets += 1;
         self.bytes += datagram.len() as u64;
-        match find(datagram) {
-            Found::Own(Payload::Good(stamp)) => {
-                self.sequence(&stamp);
+    }
+
+    /// Accounts for one of the generator's; returns the stamp of an undamaged one.
+    fn take(&mut self, place: Place, payload: Payload, arrival: u64, digits: u8) -> Option<Stamp> {
+        match payload {
+            Payload::Good(stamp) => {
+                self.sequence(place, &stamp);
                 // Clocks of different hosts may differ by more than the latency: not below 0.
                 let latency = arrival.saturating_sub(stamp.intended_ns);
                 self.latency
@@ -128,21 +144,17 @@ impl Endpoint {
                     .record(latency);
                 Some(stamp)
             }
-            Found::Own(Payload::Corrupt(stamp)) => {
+            Payload::Corrupt(stamp) => {
                 self.corrupt += 1;
-                self.take_corrupt(&stamp);
+                self.take_corrupt(place, &stamp);
                 None
             }
-            Found::Own(Payload::Foreign) => None,
-            Found::Foreign(framed) => {
-                self.foreign.take(&framed);
-                None
-            }
+            Payload::Foreign => None,
         }
     }
 
-    fn sequence(&mut self, stamp: &Stamp) {
-        let key = (stamp.run, stamp.stream);
+    fn sequence(&mut self, place: Place, stamp: &Stamp) {
+        let key = (place.address, (stamp.run, stamp.stream));
         if self
             .streams
             .get(self.latest)
@@ -163,8 +175,9 @@ impl Endpoint {
     }
 
     /// A corrupt packet did arrive: it is not lost as well, if its number can be believed.
-    fn take_corrupt(&mut self, stamp: &Stamp) {
-        if let Some(&index) = self.indices.get(&(stamp.run, stamp.stream))
+    fn take_corrupt(&mut self, place: Place, stamp: &Stamp) {
+        let key = (place.address, (stamp.run, stamp.stream));
+        if let Some(&index) = self.indices.get(&key)
             && self.streams[index].1.is_plausible(stamp.sequence)
         {
             self.streams[index].1.record(stamp.sequence);
@@ -185,6 +198,8 @@ impl Endpoint {
                 duplicated: gaps.duplicated,
                 reordered: gaps.reordered,
                 corrupt: self.corrupt,
+                continuity_errors: gaps.continuity_errors,
+                unchecked: self.foreign.unchecked(),
                 receiver_dropped: self.receiver_dropped,
                 latency_us: self
                     .latency

@@ -1,13 +1,26 @@
-//! Streams of other tools: RTP by its sequence numbers, bare MPEG-TS by its continuity counters.
+//! Streams of other tools: RTP by its sequence numbers, MPEG-TS by its continuity counters.
+//!
+//! A stream is what one sender sends to one group and port under one RTP source: two encoders use
+//! the same PIDs, and often the same synchronisation source.
+
+mod continuity;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
-use crate::framing::{self, Framed, Rtp, Ts};
+use self::continuity::Continuity;
+use crate::framing::{Framed, Rtp};
 use crate::sequence::Sequence;
 
-/// RTP sources remembered at one endpoint: any sender can make up new ones. Those that have shown
-/// no sequence yet make room first.
-const MAX_SOURCES: usize = 4096;
+/// Streams remembered at one endpoint: any sender can make up new ones. Those that have shown no
+/// sequence yet make room first.
+const MAX_STREAMS: usize = 4096;
+/// The furthest step ahead that speaks for RTP, as RFC 3550's MAX_MISORDER.
+const MAX_STEP: u16 = 100;
+/// Steps of that kind that make up for two packets in sequence.
+const MOST_STEPS: usize = 8;
 
 /// What the sequence numbers said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,46 +28,106 @@ pub(super) struct Gaps {
     pub(super) lost: u64,
     pub(super) duplicated: u64,
     pub(super) reordered: u64,
+    /// RTP packets in sequence whose TS packets are not.
+    pub(super) continuity_errors: u64,
+}
+
+/// Where a datagram came from, and to which of the endpoint's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Origin {
+    pub(super) address: usize,
+    pub(super) source: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    origin: Origin,
+    /// The synchronisation source; `None` for MPEG-TS without RTP.
+    rtp: Option<u32>,
 }
 
 /// The foreign streams at one endpoint.
 #[derive(Default)]
 pub(super) struct Foreign {
-    rtp: HashMap<u32, RtpSource>,
-    continuity: Continuity,
+    streams: HashMap<Key, Stream>,
+    unchecked: u64,
+}
+
+/// One of them.
+#[derive(Default)]
+struct Stream {
+    datagrams: u64,
+    rtp: RtpSource,
+    ts: Continuity,
+    continuity_errors: u64,
 }
 
 impl Foreign {
     /// Takes in one datagram; one that is neither RTP nor MPEG-TS has nothing to check.
-    pub(super) fn take(&mut self, framed: &Framed<'_>) {
-        match (framed.rtp, framed.ts) {
-            (Some(rtp), _) => self.take_rtp(rtp),
-            (None, Some(packets)) => self.continuity.take(framing::ts_packets(packets)),
-            (None, None) => {}
+    pub(super) fn take(&mut self, origin: Origin, framed: &Framed<'_>) {
+        if framed.rtp.is_none() && framed.ts.is_none() {
+            self.unchecked += 1;
+            return;
+        }
+        let rtp = framed.rtp.map(|rtp| rtp.source);
+        let Some(stream) = self.stream(Key { origin, rtp }) else {
+            self.unchecked += 1;
+            return;
+        };
+        stream.datagrams += 1;
+        let place = framed.rtp.map(|rtp| stream.rtp.take(rtp));
+        match (place, framed.ts) {
+            (None, Some(packets)) => stream.ts.take_all(packets),
+            (Some(Place::Next), Some(packets)) => {
+                stream.continuity_errors += u64::from(stream.ts.take(packets));
+            }
+            // The gap is known from RTP's numbers.
+            (Some(Place::Ahead), Some(packets)) => {
+                stream.ts.take(packets);
+            }
+            _ => {}
         }
     }
 
-    fn take_rtp(&mut self, rtp: Rtp) {
-        if self.rtp.len() >= MAX_SOURCES && !self.rtp.contains_key(&rtp.source) {
-            self.rtp.retain(|_, source| source.is_believed());
-            if self.rtp.len() >= MAX_SOURCES {
-                return;
+    /// Finds the stream; `None` for a new one when there is no room.
+    fn stream(&mut self, key: Key) -> Option<&mut Stream> {
+        if self.streams.len() >= MAX_STREAMS && !self.streams.contains_key(&key) {
+            let unchecked = &mut self.unchecked;
+            self.streams.retain(|_, stream| {
+                let stays = stream.is_established();
+                *unchecked += if stays { 0 } else { stream.datagrams };
+                stays
+            });
+            if self.streams.len() >= MAX_STREAMS {
+                return None;
             }
         }
-        self.rtp.entry(rtp.source).or_default().take(rtp);
+        Some(self.streams.entry(key).or_default())
     }
 
     pub(super) fn gaps(&self) -> Gaps {
-        let mut gaps = Gaps {
-            lost: self.continuity.lost,
-            ..Gaps::default()
-        };
-        for source in self.rtp.values() {
-            let (past, sequence) = (source.past, source.sequence.as_ref());
-            gaps.add(past);
-            gaps.add(sequence.map(Gaps::of).unwrap_or_default());
+        let mut gaps = Gaps::default();
+        for stream in self.streams.values() {
+            gaps.add(stream.rtp.gaps());
+            gaps.add(stream.ts.gaps());
+            gaps.continuity_errors += stream.continuity_errors;
         }
         gaps
+    }
+
+    /// Datagrams without anything to check, or of senders that cannot be followed.
+    pub(super) fn unchecked(&self) -> u64 {
+        let streams = self.streams.values();
+        let unbelieved = streams.map(|stream| stream.rtp.unbelieved);
+        self.unchecked + unbelieved.sum::<u64>()
+    }
+}
+
+impl Stream {
+    /// Whether it is one, and not bytes that look like one.
+    fn is_established(&self) -> bool {
+        let is_rtp = self.rtp.unbelieved > 0 || self.rtp.sequence.is_some();
+        self.rtp.sequence.is_some() || !is_rtp && self.datagrams > 1
     }
 }
 
@@ -64,6 +137,7 @@ impl Gaps {
             lost: sequence.lost(),
             duplicated: sequence.duplicated(),
             reordered: sequence.reordered(),
+            continuity_errors: 0,
         }
     }
 
@@ -71,42 +145,94 @@ impl Gaps {
         self.lost += other.lost;
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
+        self.continuity_errors += other.continuity_errors;
     }
 }
 
+/// Where an RTP packet stands among those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Right behind the last one.
+    Next,
+    /// Further ahead, or the first.
+    Ahead,
+    /// Late, a copy, or not believed.
+    Behind,
+}
+
 /// One synchronisation source. Believed only after two packets in sequence (RFC 3550 appendix
-/// A.1), because any payload may look like RTP by its first bits; a jump too far to be loss is a
-/// restart.
+/// A.1), because any payload may look like RTP by its first bits; or after some small steps ahead,
+/// because where half of a stream is lost no two may be in sequence. A jump too far to be loss is a
+/// restart, once the packets there are believed as well.
 #[derive(Default)]
 struct RtpSource {
-    last: Option<u16>,
+    /// Numbers that may be the beginning of a sequence, each ahead of the one before.
+    steps: Vec<u16>,
+    unbelieved: u64,
     sequence: Option<Sequence>,
     past: Gaps,
 }
 
 impl RtpSource {
-    /// Whether it is one, and not bytes that look like one; or was before a restart.
-    fn is_believed(&self) -> bool {
-        self.sequence.is_some() || self.past != Gaps::default()
+    fn take(&mut self, rtp: Rtp) -> Place {
+        if let Some(sequence) = &mut self.sequence {
+            let highest = sequence.highest();
+            let number = extend(highest, rtp.sequence);
+            if sequence.is_plausible(number) {
+                self.steps.clear();
+                sequence.record(number);
+                return match number.checked_sub(highest) {
+                    Some(1) => Place::Next,
+                    Some(2..) => Place::Ahead,
+                    _ => Place::Behind,
+                };
+            }
+        }
+        self.unbelieved += 1;
+        if !self.is_believable(rtp.sequence) {
+            return Place::Behind;
+        }
+        if let Some(before) = self.sequence.replace(begin(&self.steps)) {
+            self.past.add(Gaps::of(&before));
+        }
+        self.unbelieved -= self.steps.len() as u64;
+        self.steps.clear();
+        Place::Ahead
     }
 
-    fn take(&mut self, rtp: Rtp) {
-        let before = self.last.replace(rtp.sequence);
-        if let Some(sequence) = &mut self.sequence {
-            let number = extend(sequence.highest(), rtp.sequence);
-            if sequence.is_plausible(number) {
-                sequence.record(number);
-                return;
-            }
-            self.past.add(Gaps::of(sequence));
-            self.sequence = None;
-        } else if before.is_some_and(|before| before.wrapping_add(1) == rtp.sequence) {
-            // Numbers start one round up, so that an earlier one is never below zero.
-            let mut sequence = Sequence::starting_at(0x1_0000 + u64::from(rtp.sequence) - 1);
-            sequence.record(0x1_0000 + u64::from(rtp.sequence));
-            self.sequence = Some(sequence);
+    /// Takes in a number that no sequence explains; says whether it begins one.
+    fn is_believable(&mut self, number: u16) -> bool {
+        let Some(&last) = self.steps.last() else {
+            self.steps.push(number);
+            return false;
+        };
+        let ahead = number.wrapping_sub(last);
+        match ahead {
+            1..=MAX_STEP => self.steps.push(number),
+            // A copy, or late: it says nothing.
+            0 => {}
+            _ if ahead.wrapping_neg() <= MAX_STEP => {}
+            _ => self.steps = vec![number],
         }
+        ahead == 1 || self.steps.len() >= MOST_STEPS
     }
+
+    fn gaps(&self) -> Gaps {
+        let mut gaps = self.past;
+        gaps.add(self.sequence.as_ref().map(Gaps::of).unwrap_or_default());
+        gaps
+    }
+}
+
+/// The sequence that consists of these numbers.
+fn begin(steps: &[u16]) -> Sequence {
+    // Numbers start one round up, so that an earlier one is never below zero.
+    let first = 0x1_0000 + u64::from(steps.first().copied().unwrap_or(0));
+    let mut sequence = Sequence::starting_at(first);
+    for &step in steps.iter().skip(1) {
+        sequence.record(extend(sequence.highest(), step));
+    }
+    sequence
 }
 
 /// The number nearest to `highest` whose lower 16 bits are `low`.
@@ -116,104 +242,5 @@ fn extend(highest: u64, low: u16) -> u64 {
         highest + u64::from(ahead)
     } else {
         highest.saturating_sub(u64::from(ahead.wrapping_neg()))
-    }
-}
-
-/// Continuity counters by PID. Four bits cannot tell how much is missing: a datagram before which
-/// something is missing counts as one lost.
-#[derive(Default)]
-struct Continuity {
-    counters: HashMap<u16, u8>,
-    lost: u64,
-}
-
-/// Stuffing; its counter means nothing (ISO/IEC 13818-1 section 2.4.3.3).
-const NULL_PID: u16 = 0x1fff;
-
-impl Continuity {
-    fn take(&mut self, packets: impl Iterator<Item = Ts>) {
-        let mut gap = false;
-        for ts in packets.filter(|ts| ts.pid != NULL_PID) {
-            let before = self.counters.insert(ts.pid, ts.counter);
-            let Some(before) = before.filter(|_| !ts.may_jump) else {
-                continue;
-            };
-            // A packet may be sent twice in a row, and without payload the counter stands still.
-            let next = before.wrapping_add(1) & 0x0f;
-            gap |= ts.counter != before && !(ts.has_payload && ts.counter == next);
-        }
-        self.lost += u64::from(gap);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::framing::{Framing, recognise};
-    use crate::payload::Stamp;
-
-    fn after(framing: Framing, numbers: impl IntoIterator<Item = u64>) -> Gaps {
-        let mut foreign = Foreign::default();
-        for sequence in numbers {
-            let mut payload = vec![0; framing.usual_size()];
-            let stamp = Stamp {
-                run: 1,
-                stream: 0,
-                sequence,
-                intended_ns: 0,
-            };
-            framing.write(&mut payload, &stamp);
-            foreign.take(&recognise(&payload));
-        }
-        foreign.gaps()
-    }
-
-    fn gaps(lost: u64, duplicated: u64, reordered: u64) -> Gaps {
-        Gaps {
-            lost,
-            duplicated,
-            reordered,
-        }
-    }
-
-    #[test]
-    fn rtp_numbers_run_on_over_their_end() {
-        assert_eq!(after(Framing::Rtp, 65_530..65_550), gaps(0, 0, 0));
-        assert_eq!(
-            after(Framing::Rtp, [65_533, 65_534, 65_538, 65_537]),
-            gaps(2, 0, 1)
-        );
-        assert_eq!(after(Framing::RtpTs, [7, 8, 8, 10]), gaps(1, 1, 0));
-    }
-
-    #[test]
-    fn an_rtp_restart_is_not_loss() {
-        let restarted = (0..10).chain(30_000..30_010);
-        assert_eq!(after(Framing::Rtp, restarted), gaps(0, 0, 0));
-    }
-
-    #[test]
-    fn bytes_that_only_look_like_rtp_are_not_believed() {
-        let numbers = (0..100).map(|n| n * 7919 % 65_536);
-        assert_eq!(after(Framing::Rtp, numbers), gaps(0, 0, 0));
-    }
-
-    #[test]
-    fn sources_made_up_by_a_sender_are_bounded() {
-        let mut foreign = Foreign::default();
-        let rtp = |source, sequence| Rtp { source, sequence };
-        (0..3).for_each(|sequence| foreign.take_rtp(rtp(7, sequence)));
-        for source in 100..100 + 3 * MAX_SOURCES as u32 {
-            foreign.take_rtp(rtp(source, 1));
-        }
-        assert!(foreign.rtp.len() <= MAX_SOURCES, "{}", foreign.rtp.len());
-        foreign.take_rtp(rtp(7, 4));
-        assert_eq!(foreign.gaps(), gaps(1, 0, 0), "the steady one is forgotten");
-    }
-
-    #[test]
-    fn a_gap_in_continuity_is_one_lost_datagram() {
-        assert_eq!(after(Framing::Ts, 0..100), gaps(0, 0, 0));
-        assert_eq!(after(Framing::Ts, [0, 1, 3, 4, 9, 10]), gaps(2, 0, 0));
     }
 }

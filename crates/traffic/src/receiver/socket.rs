@@ -17,11 +17,18 @@ const BUFFERS: usize = 512 << 20;
 const LARGEST_BUFFER: usize = 64 << 20;
 const SMALLEST_BUFFER: usize = 1 << 20;
 
-/// A socket and the endpoint it belongs to.
+/// A socket and the place it listens at.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) socket: Socket,
+    pub(super) place: Place,
+}
+
+/// An endpoint, and one of its addresses, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
     pub(super) endpoint: usize,
+    pub(super) address: usize,
 }
 
 /// What the sockets are for.
@@ -44,17 +51,18 @@ pub(super) fn listen(endpoints: &[Listen], purpose: Purpose) -> Result<Vec<Liste
     let share = (BUFFERS / sockets).clamp(SMALLEST_BUFFER, LARGEST_BUFFER);
     let buffer = (purpose == Purpose::Datagrams).then_some(share as i32);
     let mut listeners = Vec::with_capacity(sockets);
-    for (index, endpoint) in endpoints.iter().enumerate() {
+    for (number, endpoint) in endpoints.iter().enumerate() {
         let ifindex = endpoint.ifindex()?;
-        for &address in &endpoint.addresses {
+        for (index, &address) in endpoint.addresses.iter().enumerate() {
             let shares = endpoint.sources.chunks(SOURCES_PER_SOCKET);
             let any = endpoint.sources.is_empty().then_some(&[][..]);
             for sources in any.into_iter().chain(shares) {
                 let socket = open(endpoint, ifindex, address, sources, buffer)?;
-                listeners.push(Listener {
-                    socket,
-                    endpoint: index,
-                });
+                let place = Place {
+                    endpoint: number,
+                    address: index,
+                };
+                listeners.push(Listener { socket, place });
             }
         }
     }

@@ -106,6 +106,8 @@ fn report(endpoints: &[Listen], counts: &[Count]) -> ReceiveReport {
                 duplicated: count.duplicated,
                 reordered: count.reordered,
                 corrupt: 0,
+                continuity_errors: 0,
+                unchecked: count.unchecked,
                 receiver_dropped: 0,
                 latency_us: latency.summary(),
                 skew_us: None,

@@ -1,0 +1,104 @@
+//! Captures replayed over loopback, and what the receiver makes of streams that are not the
+//! generator's. Needs no privilege.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "whatever is missing here fails the test that needs it"
+)]
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packet::craft::Craft;
+use traffic::capture::Capture;
+use traffic::endpoint::{Destination, Listen};
+use traffic::generator::{self, Options};
+use traffic::receiver;
+use traffic::report::Tally;
+
+/// A classic capture, little-endian, Ethernet: a datagram every 100 µs, each to the port given.
+fn capture(datagrams: &[(u16, Vec<u8>)]) -> Capture {
+    let words = |words: &[u32]| -> Vec<u8> {
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+        bytes.collect()
+    };
+    let mut bytes = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
+    for (number, (port, payload)) in datagrams.iter().enumerate() {
+        let from = (Ipv4Addr::new(10, 0, 0, 1), 4000).into();
+        let to = (Ipv4Addr::new(239, 1, 1, 1), *port).into();
+        let frame = Craft::new(from, to, payload.clone()).frame();
+        let length = frame.len() as u32;
+        bytes.extend(words(&[1_700_000_000, number as u32 * 100, length, length]));
+        bytes.extend(frame);
+    }
+    Capture::read(&*bytes).unwrap()
+}
+
+/// Replays a capture, each of its flows by a socket of its own to one address, and says what
+/// arrived there.
+fn replay(capture: Capture) -> Tally {
+    let port = {
+        let probe = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        probe.local_addr().unwrap().port()
+    };
+    let at = format!("127.0.0.1:{port}").parse().unwrap();
+    let receive = receiver::Options {
+        endpoints: vec![Listen::resolve(&at).unwrap()],
+        count: Some(capture.datagrams() as u64),
+        duration: Some(Duration::from_secs(10)),
+        idle: None,
+        cpu: None,
+    };
+    let to = Destination::resolve(&at).unwrap().remove(0);
+    let send = Options {
+        replay: Some(capture.clone()),
+        ..Options::to(vec![to; capture.flows.len()])
+    };
+    let control = receiver::Control::default();
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| receiver::run(&receive, &control).unwrap());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !control.ready.load(Ordering::Acquire) {
+            assert!(Instant::now() < deadline, "the receiver never became ready");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let sent = generator::run(&send, &generator::Control::default()).unwrap();
+        assert_eq!(sent.errors, 0, "{:?}", sent.first_error);
+        receiving.join().unwrap().total
+    })
+}
+
+fn rtp(sequence: u16) -> Vec<u8> {
+    let mut packet = vec![0x80, 96];
+    packet.extend(sequence.to_be_bytes());
+    packet.extend([0, 0, 0, 0, 0, 0, 0, 1]);
+    packet.extend([0xaa; 100]);
+    packet
+}
+
+#[test]
+fn two_senders_with_one_rtp_source_are_two_streams() {
+    let number = |place: u16| 65_500_u16.wrapping_add(place / 2);
+    let datagrams = (0..200).map(|place| (5001 + place % 2, rtp(number(place))));
+    let total = replay(capture(&datagrams.collect::<Vec<_>>()));
+    let found = (total.packets, total.lost, total.duplicated, total.reordered);
+    assert_eq!(found, (200, 0, 0, 0));
+    assert_eq!(total.unchecked, 0);
+}
+
+#[test]
+fn loss_and_duplicates_of_another_sender_are_found() {
+    let numbers = (0..100).filter(|number| *number != 40).chain([99]);
+    let datagrams: Vec<_> = numbers.map(|number| (5001, rtp(number))).collect();
+    let total = replay(capture(&datagrams));
+    assert_eq!((total.packets, total.lost, total.duplicated), (100, 1, 1));
+}
+
+#[test]
+fn datagrams_without_payload_are_sent_like_others() {
+    let datagrams = [(5001, vec![]), (5001, b"text".to_vec()), (5001, vec![])];
+    let total = replay(capture(&datagrams));
+    assert_eq!((total.packets, total.bytes, total.unchecked), (3, 4, 3));
+}
