@@ -61,6 +61,12 @@ struct header {
 	__u32 intended_high, intended_low;
 };
 
+#define OWN_HEADER 32		/* of which the checksum is not read */
+#define RTP_VERSION 0x80
+#define RTP_HEADER 12
+#define TS_SYNC 0x47
+#define TS_HEADER 4
+
 struct packet {
 	struct __sk_buff *skb;
 	struct stream_key key;
@@ -253,6 +259,36 @@ static __always_inline void count(struct packet *p, const struct header *h, __u3
 	count_latency(endpoint, latency);
 }
 
+static __always_inline bool is_own(const struct header *h)
+{
+	return h->magic[0] == 'M' && h->magic[1] == 'C' && h->magic[2] == 'R' &&
+	       h->magic[3] == 't' && h->version == 1;
+}
+
+/* Reads the generator's header at the start of a payload, or behind the framing it may stand in:
+ * RTP without sources or extension, the header of an MPEG-TS packet, or both.
+ */
+static __always_inline bool read_header(struct packet *p, __u32 offset, __u32 bytes,
+					struct header *h)
+{
+	__u32 framing = 0;
+	__u8 first;
+
+	if (bytes < OWN_HEADER || bpf_skb_load_bytes(p->skb, offset, h, sizeof(*h)))
+		return false;
+	if (likely(is_own(h)))
+		return true;
+	first = h->magic[0];
+	if (first == RTP_VERSION) {
+		framing = RTP_HEADER;
+		first = ((__u8 *)h)[RTP_HEADER];
+	}
+	if (first == TS_SYNC)
+		framing += TS_HEADER;
+	return framing && bytes >= framing + OWN_HEADER &&
+	       bpf_skb_load_bytes(p->skb, offset + framing, h, sizeof(*h)) == 0 && is_own(h);
+}
+
 /* One datagram; the callback of bpf_loop for the segments of a super-packet. */
 static long segment(__u32 index, struct packet *p)
 {
@@ -263,9 +299,7 @@ static long segment(__u32 index, struct packet *p)
 	if (offset > p->end || (offset == p->end && index > 0))
 		return 1;
 	bytes = p->end - offset < p->size ? p->end - offset : p->size;
-	if (bytes >= 32 && bpf_skb_load_bytes(p->skb, offset, &h, sizeof(h)) == 0 &&
-	    h.magic[0] == 'M' && h.magic[1] == 'C' && h.magic[2] == 'R' && h.magic[3] == 't' &&
-	    h.version == 1) {
+	if (read_header(p, offset, bytes, &h)) {
 		count(p, &h, bytes);
 		return !p->watched;
 	}

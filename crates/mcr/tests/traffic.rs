@@ -109,35 +109,35 @@ fn the_json_has_the_documented_shape() {
 #[test]
 fn loss_ends_with_status_5() {
     let Some(pair) = Pair::new() else { return };
-    for method in ["sockets", "bpf"] {
-        let receiver = pair.receive(&format!(
-            "239.1.1.1%veth1:5001 --method {method} --idle 2 --json"
-        ));
-        let sent = json(&pair.send(
-            "239.1.1.1%veth0:5001 -c 2000 -r 20000 --lose 2 --duplicate 1 --reorder 1 --json",
-        ));
-        let received = receiver.wait(PATIENCE).unwrap();
-        assert_eq!(received.status.code(), Some(5), "{received:?}");
-        let total = &json(&received)["total"];
-        for fault in ["lost", "duplicated", "reordered"] {
-            assert_eq!(total[fault], sent["injected"][fault], "{method} {fault}");
+    let framings = ["own", "rtp-ts", "rtp", "ts"];
+    for (method, framings) in [("sockets", &framings[..2]), ("bpf", &framings)] {
+        for framing in framings {
+            let receiver = pair.receive(&format!(
+                "239.1.1.1%veth1:5001 --method {method} --idle 2 --json"
+            ));
+            let sent = json(&pair.send(&format!(
+                "239.1.1.1%veth0:5001 --framing {framing} -c 2000 -r 20000 --lose 2 --duplicate 1 \
+                 --reorder 1 --json"
+            )));
+            let received = receiver.wait(PATIENCE).unwrap();
+            assert_eq!(received.status.code(), Some(5), "{received:?}");
+            let total = &json(&received)["total"];
+            for fault in ["lost", "duplicated", "reordered"] {
+                let injected = &sent["injected"][fault];
+                assert_eq!(&total[fault], injected, "{method} {framing} {fault}");
+            }
+            assert!(total.get("unchecked").is_none(), "{method} {framing}");
         }
         let fewer = pair.receive(&format!(
             "239.1.1.1%veth1:5001 --method {method} --expect 500 --idle 2"
         ));
         pair.send("239.1.1.1%veth0:5001 -c 499 -r 10000");
-        assert_eq!(
-            fewer.wait(PATIENCE).unwrap().status.code(),
-            Some(5),
-            "{method}"
-        );
+        let fewer = fewer.wait(PATIENCE).unwrap();
+        assert_eq!(fewer.status.code(), Some(5), "{method}");
+        assert!(fewer.stderr.contains("expected 500"), "{fewer:?}");
     }
 }
 
-#[test]
-fn a_signal_ends_both_with_their_account() {
-    let Some(pair) = Pair::new() else { return };
-    for (method, signal) in [("sockets", Signal::SIGINT), ("bpf", Signal::SIGTERM)] {
 #[test]
 fn what_the_kernel_refuses_is_told_and_not_counted_as_sent() {
     let Some(pair) = Pair::new() else { return };
@@ -151,6 +151,10 @@ fn what_the_kernel_refuses_is_told_and_not_counted_as_sent() {
     assert!(first_error.contains("239.1.1.1:5001"), "{first_error}");
 }
 
+#[test]
+fn a_signal_ends_both_with_their_account() {
+    let Some(pair) = Pair::new() else { return };
+    for (method, signal) in [("sockets", Signal::SIGINT), ("bpf", Signal::SIGTERM)] {
         let receiver = pair.receive(&format!("239.1.1.1%veth1:5001 --method {method} --json"));
         let sending = Process::start(mcr(&pair.sender, "send", "239.1.1.1%veth0:5001 --json"));
         let mut sending = sending.unwrap();
@@ -206,10 +210,6 @@ fn what_is_wrong_with_the_line_is_named() {
         ("239.1.1.1%veth0:5001 --size 8", 2, "32"),
         ("239.1.1.1%veth0:5001 --rate none", 2, "none"),
         ("239.1.1.1%veth0:5001 --lose 101", 2, "100"),
-        ("239.1.1.1%veth0:65535 --streams 2", 2, "65535"),
-        ("10.0.0.2:5001 --method raw", 2, "group"),
-        ("239.1.1.1%veth0:5001 --replay /dev/null", 2, "/dev/null"),
-        ("10.99.0.1:5001", 69, "10.99.0.1"),
         ("239.1.1.1%veth0:5001 --rate -5", 2, "above 0"),
         ("239.1.1.1%veth0:5001 --ttl 0", 2, "--ttl"),
         ("239.1.1.1%veth0:5001 --burst 0", 2, "--burst"),
@@ -217,6 +217,10 @@ fn what_is_wrong_with_the_line_is_named() {
         ("239.1.1.1%veth0:5001 --source fd00::1", 2, "family"),
         ("239.1.1.1%veth0:5001 --cpu 9999", 69, "usable"),
         ("239.1.1.1:5001", 69, "interface"),
+        ("239.1.1.1%veth0:65535 --streams 2", 2, "65535"),
+        ("10.0.0.2:5001 --method raw", 2, "group"),
+        ("239.1.1.1%veth0:5001 --replay /dev/null", 2, "/dev/null"),
+        ("10.99.0.1:5001", 69, "10.99.0.1"),
     ] {
         let finished = pair.send(arguments);
         assert_eq!(

@@ -65,8 +65,8 @@ enum Method {
     /// In sockets: everything is checked, payload checksums and streams of other tools too
     #[default]
     Sockets,
-    /// In BPF at ingress, millions a second: sequence and latency of mcr's own format; what it
-    /// counts goes no further
+    /// In BPF at ingress, millions a second: sequence and latency of mcr's streams, whatever their
+    /// framing; what it counts goes no further
     Bpf,
 }
 

@@ -130,14 +130,9 @@ fn latency(count: &Count) -> Latency {
 }
 
 fn failure(error: bpf::Error) -> Failure {
-    let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-    let status = match &error {
-        bpf::Error::Attach { error, .. } | bpf::Error::MapOperation { error, .. }
-            if denied(error) =>
-        {
-            Status::Privilege
-        }
-        _ => Status::Unavailable,
-    };
-    Failure::new(status, error)
+    if sys::capability::missing().is_empty() {
+        return Failure::new(Status::Unavailable, error);
+    }
+    let needs = "--method bpf needs CAP_BPF and CAP_NET_ADMIN; run it as root, or count in sockets";
+    Failure::new(Status::Privilege, needs)
 }
