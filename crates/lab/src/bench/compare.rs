@@ -86,8 +86,21 @@ pub fn parameters(case: &CaseResult) -> String {
 
 /// Draws the comparison as a table; a star marks spreads that do not overlap.
 #[must_use]
-pub fn table(lines: &[Line]) -> String {
+pub fn table(a: &Results, b: &Results, lines: &[Line]) -> String {
+    if lines.is_empty() {
+        return "the two runs have no case in common".to_owned();
+    }
     let mut text = String::new();
+    for (name, run) in [("A", a), ("B", b)] {
+        let (command, machine) = (&run.command, &run.machine);
+        let revision = machine.revision.as_deref().unwrap_or("unknown revision");
+        let _ = writeln!(text, "{name}: {command}, {revision}, {}", machine.date);
+    }
+    let differences = a.machine.differences(&b.machine);
+    if !differences.is_empty() {
+        let _ = writeln!(text, "they differ in: {}", differences.join(", "));
+    }
+    let _ = writeln!(text, "{}", row("* spreads do not overlap", "A", "B", "B/A"));
     let mut last = String::new();
     for line in lines {
         let heading = format!("scenario {}, {}, {}", line.scenario, line.case, line.relay);
@@ -99,17 +112,51 @@ pub fn table(lines: &[Line]) -> String {
             .ratio
             .map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
         let star = if line.apart { " *" } else { "" };
-        let _ = writeln!(
-            text,
-            "    {:28} {:>14} {:>14} {ratio:>8}{star}",
-            line.figure,
-            number(line.a),
-            number(line.b)
-        );
-    }
-    if text.is_empty() {
-        text.push_str("the two runs have no case in common");
+        let shown = row(line.figure, &number(line.a), &number(line.b), &ratio);
+        let _ = writeln!(text, "{shown}{star}");
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+fn row(name: &str, a: &str, b: &str, ratio: &str) -> String {
+    format!("    {name:30} {a:>14} {b:>14} {ratio:>8}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::machine::Machine;
+
+    #[test]
+    fn the_table_says_what_its_columns_are_and_where_the_runs_differ() {
+        let run = |kernel: &str| Results {
+            machine: Machine {
+                kernel: kernel.into(),
+                ..Machine::default()
+            },
+            command: "mcr bench run".into(),
+            cases: Vec::new(),
+        };
+        let line = Line {
+            scenario: 1,
+            case: "pps 50".into(),
+            relay: "socat".into(),
+            figure: "lost, %",
+            a: 1.0,
+            b: 2.0,
+            ratio: Some(2.0),
+            apart: true,
+        };
+        let text = table(&run("6.1"), &run("6.18"), &[line]);
+        for told in [
+            "B/A",
+            "A: mcr bench run",
+            "they differ in: kernel",
+            "2.000 *",
+        ] {
+            assert!(text.contains(told), "{text}");
+        }
+        assert!(table(&run("6.1"), &run("6.1"), &[]).contains("no case"));
+    }
 }

@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
             if json {
                 render::json(&comparison)?;
             } else {
-                render::text(&compare::table(&comparison))?;
+                render::text(&compare::table(&a, &b, &comparison))?;
             }
             Ok(ExitCode::SUCCESS)
         }
