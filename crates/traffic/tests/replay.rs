@@ -15,6 +15,7 @@ use packet::craft::Craft;
 use traffic::capture::Capture;
 use traffic::endpoint::{Destination, Listen};
 use traffic::generator::{self, Options};
+use traffic::payload::{self, HEADER_BYTES, Stamp};
 use traffic::receiver;
 use traffic::report::Tally;
 
@@ -36,14 +37,24 @@ fn capture(datagrams: &[(u16, Vec<u8>)]) -> Capture {
     Capture::read(&*bytes).unwrap()
 }
 
-/// Replays a capture, each of its flows by a socket of its own to one address, and says what
-/// arrived there.
-fn replay(capture: Capture) -> Tally {
-    let port = {
-        let probe = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        probe.local_addr().unwrap().port()
-    };
-    let at = format!("127.0.0.1:{port}").parse().unwrap();
+/// The first of some ports in a row that nobody has.
+fn free_ports(count: u16) -> u16 {
+    let bind = |port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok();
+    let found = (0..100).find_map(|_| {
+        let first = bind(0)?;
+        let port = first.local_addr().ok()?.port();
+        let others: Option<Vec<_>> = (1..count).map(|n| bind(port.checked_add(n)?)).collect();
+        others.map(|_| port)
+    });
+    found.unwrap()
+}
+
+/// Replays a capture, each of its flows by a socket of its own, to one endpoint of some ports, and
+/// says what arrived there.
+fn replay(capture: Capture, ports: u16) -> Tally {
+    let first = free_ports(ports);
+    let last = first + ports - 1;
+    let at = format!("127.0.0.1:{first}-{last}").parse().unwrap();
     let receive = receiver::Options {
         endpoints: vec![Listen::resolve(&at).unwrap()],
         count: Some(capture.datagrams() as u64),
@@ -51,10 +62,10 @@ fn replay(capture: Capture) -> Tally {
         idle: None,
         cpu: None,
     };
-    let to = Destination::resolve(&at).unwrap().remove(0);
+    let to = Destination::resolve(&at).unwrap().into_iter().cycle();
     let send = Options {
         replay: Some(capture.clone()),
-        ..Options::to(vec![to; capture.flows.len()])
+        ..Options::to(to.take(capture.flows.len()).collect())
     };
     let control = receiver::Control::default();
     thread::scope(|scope| {
@@ -82,7 +93,7 @@ fn rtp(sequence: u16) -> Vec<u8> {
 fn two_senders_with_one_rtp_source_are_two_streams() {
     let number = |place: u16| 65_500_u16.wrapping_add(place / 2);
     let datagrams = (0..200).map(|place| (5001 + place % 2, rtp(number(place))));
-    let total = replay(capture(&datagrams.collect::<Vec<_>>()));
+    let total = replay(capture(&datagrams.collect::<Vec<_>>()), 1);
     let found = (total.packets, total.lost, total.duplicated, total.reordered);
     assert_eq!(found, (200, 0, 0, 0));
     assert_eq!(total.unchecked, 0);
@@ -92,13 +103,33 @@ fn two_senders_with_one_rtp_source_are_two_streams() {
 fn loss_and_duplicates_of_another_sender_are_found() {
     let numbers = (0..100).filter(|number| *number != 40).chain([99]);
     let datagrams: Vec<_> = numbers.map(|number| (5001, rtp(number))).collect();
-    let total = replay(capture(&datagrams));
+    let total = replay(capture(&datagrams), 1);
     assert_eq!((total.packets, total.lost, total.duplicated), (100, 1, 1));
+}
+
+#[test]
+fn copies_at_two_addresses_of_an_endpoint_are_no_duplicates() {
+    let own = |sequence| {
+        let stamp = Stamp {
+            run: 1,
+            stream: 2,
+            sequence,
+            intended_ns: 0,
+        };
+        let mut payload = vec![0; HEADER_BYTES];
+        payload::write(&mut payload, &stamp, payload::body_checksum(&[]));
+        payload
+    };
+    let datagrams = (0..200).map(|place| (5001 + place % 2, own(u64::from(place / 2))));
+    let total = replay(capture(&datagrams.collect::<Vec<_>>()), 2);
+    let found = (total.packets, total.lost, total.duplicated, total.reordered);
+    assert_eq!(found, (200, 0, 0, 0));
+    assert!(total.skew_us.is_some());
 }
 
 #[test]
 fn datagrams_without_payload_are_sent_like_others() {
     let datagrams = [(5001, vec![]), (5001, b"text".to_vec()), (5001, vec![])];
-    let total = replay(capture(&datagrams));
+    let total = replay(capture(&datagrams), 1);
     assert_eq!((total.packets, total.bytes, total.unchecked), (3, 4, 3));
 }

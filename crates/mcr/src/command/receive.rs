@@ -190,7 +190,17 @@ fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
     if report.endpoints.len() > 1 {
         table.add_row(row("total", &report.total));
     }
-    Ok(render::text(&render::table_text(&table))?)
+    let mut text = render::table_text(&table);
+    if let Some(skew) = report.total.skew_us {
+        let Summary { p50, p99, max, .. } = skew;
+        let [p50, p99, max] = [p50, p99, max].map(figure);
+        text += &format!("\nskew between copies: P50 {p50} µs, P99 {p99} µs, max {max} µs\n");
+    }
+    Ok(render::text(&text)?)
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
 }
 
 fn row(name: &str, tally: &Tally) -> Vec<String> {
@@ -205,7 +215,6 @@ fn row(name: &str, tally: &Tally) -> Vec<String> {
         tally.reordered,
         tally.corrupt,
     ];
-    let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"));
     let counts = counts.iter().map(ToString::to_string);
     let figures = [min, p50, p99, max].map(figure);
     [name.to_owned()]

@@ -28,7 +28,7 @@ pub(super) struct Account {
     endpoints: Vec<Endpoint>,
     packets: u64,
     digits: u8,
-    /// Only where there are several endpoints.
+    /// Only where there are several places to receive at.
     skew: Option<Skew>,
 }
 
@@ -48,7 +48,9 @@ struct Endpoint {
 
 impl Account {
     pub(super) fn new(endpoints: &[Listen]) -> Self {
+        let places = endpoints.iter().map(|endpoint| endpoint.addresses.len());
         Self {
+            skew: (places.sum::<usize>() > 1).then(Skew::default),
             endpoints: endpoints.iter().map(Endpoint::new).collect(),
             packets: 0,
             digits: if endpoints.len() > FINE_ENDPOINTS {
@@ -56,7 +58,6 @@ impl Account {
             } else {
                 3
             },
-            skew: (endpoints.len() > 1).then(Skew::default),
         }
     }
 
@@ -68,8 +69,7 @@ impl Account {
     /// Accounts for one receive.
     pub(super) fn take(&mut self, place: Place, received: &Received<'_>) {
         let arrival = received.timestamp_ns.unwrap_or_else(clock::realtime_ns);
-        let number = place.endpoint;
-        let endpoint = &mut self.endpoints[number];
+        let endpoint = &mut self.endpoints[place.endpoint];
         for datagram in received.datagrams() {
             self.packets += 1;
             endpoint.count(datagram);
@@ -86,7 +86,7 @@ impl Account {
                 continue;
             };
             if let Some(skew) = &mut self.skew {
-                skew.record((stamp.run, stamp.stream), number, stamp.sequence, arrival);
+                skew.record((stamp.run, stamp.stream), place, stamp.sequence, arrival);
             }
         }
     }

@@ -75,14 +75,14 @@ impl Foreign {
             return;
         };
         stream.datagrams += 1;
-        let place = framed.rtp.map(|rtp| stream.rtp.take(rtp));
-        match (place, framed.ts) {
+        let position = framed.rtp.map(|rtp| stream.rtp.take(rtp));
+        match (position, framed.ts) {
             (None, Some(packets)) => stream.ts.take_all(packets),
-            (Some(Place::Next), Some(packets)) => {
+            (Some(Position::Next), Some(packets)) => {
                 stream.continuity_errors += u64::from(stream.ts.take(packets));
             }
             // The gap is known from RTP's numbers.
-            (Some(Place::Ahead), Some(packets)) => {
+            (Some(Position::Ahead), Some(packets)) => {
                 stream.ts.take(packets);
             }
             _ => {}
@@ -151,7 +151,7 @@ impl Gaps {
 
 /// Where an RTP packet stands among those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// Right behind the last one.
     Next,
     /// Further ahead, or the first.
@@ -174,7 +174,7 @@ struct RtpSource {
 }
 
 impl RtpSource {
-    fn take(&mut self, rtp: Rtp) -> Place {
+    fn take(&mut self, rtp: Rtp) -> Position {
         if let Some(sequence) = &mut self.sequence {
             let highest = sequence.highest();
             let number = extend(highest, rtp.sequence);
@@ -182,22 +182,22 @@ impl RtpSource {
                 self.steps.clear();
                 sequence.record(number);
                 return match number.checked_sub(highest) {
-                    Some(1) => Place::Next,
-                    Some(2..) => Place::Ahead,
-                    _ => Place::Behind,
+                    Some(1) => Position::Next,
+                    Some(2..) => Position::Ahead,
+                    _ => Position::Behind,
                 };
             }
         }
         self.unbelieved += 1;
         if !self.is_believable(rtp.sequence) {
-            return Place::Behind;
+            return Position::Behind;
         }
         if let Some(before) = self.sequence.replace(begin(&self.steps)) {
             self.past.add(Gaps::of(&before));
         }
         self.unbelieved -= self.steps.len() as u64;
         self.steps.clear();
-        Place::Ahead
+        Position::Ahead
     }
 
     /// Takes in a number that no sequence explains; says whether it begins one.

@@ -1,14 +1,15 @@
-//! Replication skew: how far apart the copies of one packet arrive at different endpoints.
+//! Replication skew: how far apart the copies of one packet arrive at different places.
 
 use std::collections::HashMap;
 
 use super::account::StreamKey;
+use super::socket::Place;
 use crate::latency::{Latency, Summary};
 
 /// Packets of a stream whose copies may be outstanding at once.
 const OUTSTANDING: usize = 4096;
 
-/// The streams seen, and the skew of those that several endpoints see.
+/// The streams seen, and the skew of those that are seen at several places.
 pub(super) struct Skew {
     streams: Vec<Stream>,
     indices: HashMap<StreamKey, usize>,
@@ -18,9 +19,9 @@ pub(super) struct Skew {
 
 struct Stream {
     key: StreamKey,
-    /// The endpoint that saw the stream first.
-    endpoint: usize,
-    /// Packets by sequence number; only once a second endpoint has seen the stream.
+    /// Where the stream was seen first.
+    place: Place,
+    /// Packets by sequence number; only once the stream was seen at a second place.
     packets: Vec<Packet>,
 }
 
@@ -45,11 +46,11 @@ impl Default for Skew {
 
 impl Skew {
     /// Takes in one copy of a packet.
-    pub(super) fn record(&mut self, key: StreamKey, endpoint: usize, sequence: u64, arrival: u64) {
-        self.find(key, endpoint);
+    pub(super) fn record(&mut self, key: StreamKey, place: Place, sequence: u64, arrival: u64) {
+        self.find(key, place);
         let stream = &mut self.streams[self.latest];
         if stream.packets.is_empty() {
-            if stream.endpoint == endpoint {
+            if stream.place == place {
                 return;
             }
             stream.packets = vec![Packet::default(); OUTSTANDING];
@@ -71,7 +72,7 @@ impl Skew {
     }
 
     /// Makes `latest` the stream of that key, a new one if need be.
-    fn find(&mut self, key: StreamKey, endpoint: usize) {
+    fn find(&mut self, key: StreamKey, place: Place) {
         if self
             .streams
             .get(self.latest)
@@ -84,7 +85,7 @@ impl Skew {
         if self.latest == next {
             self.streams.push(Stream {
                 key,
-                endpoint,
+                place,
                 packets: Vec::new(),
             });
         }
@@ -112,13 +113,18 @@ impl Packet {
 mod tests {
     use super::*;
 
+    fn at(address: usize) -> Place {
+        let endpoint = 0;
+        Place { endpoint, address }
+    }
+
     #[test]
     fn skew_is_between_the_first_and_the_last_copy() {
         let mut skew = Skew::default();
         for sequence in 0..3 {
             for endpoint in [0, 2, 1] {
                 let arrival = 1_000_000 * (sequence + 1) + 1000 * endpoint as u64;
-                skew.record((1, 7), endpoint, sequence, arrival);
+                skew.record((1, 7), at(endpoint), sequence, arrival);
             }
         }
         let summary = skew.summary().unwrap();
@@ -129,7 +135,7 @@ mod tests {
     #[test]
     fn a_stream_at_one_endpoint_has_no_skew() {
         let mut skew = Skew::default();
-        (0..10).for_each(|sequence| skew.record((1, 7), 0, sequence, sequence));
+        (0..10).for_each(|sequence| skew.record((1, 7), at(0), sequence, sequence));
         assert_eq!(skew.summary(), None);
     }
 }
