@@ -180,7 +180,7 @@ fn one_core(kind: BedKind, gro: bool, segment: bool) -> Result<Bed> {
 
 fn sinks_receive_elsewhere(bed: Bed) -> Result<Bed> {
     for (sink, link) in &bed.sinks {
-        receive_elsewhere((sink, link))?;
+        receive_on((sink, link), &other_cores())?;
     }
     Ok(bed)
 }
@@ -191,10 +191,9 @@ fn other_cores() -> Vec<usize> {
     (0..cores).filter(|core| *core != GENERATOR_CORE).collect()
 }
 
-/// Lets what arrives at a link be received on cores other than the generator's (RPS), as what comes
-/// from a wire is: a veth runs its peer's receive side, and all that follows, on the sender's core.
-fn receive_elsewhere((namespace, name): link::End<'_>) -> Result<()> {
-    let cores = other_cores();
+/// Lets what arrives at a link be received on `cores` (RPS), as what comes from a wire is received on
+/// the receiver's: a veth runs its peer's receive side, and all that follows, on the sender's core.
+fn receive_on((namespace, name): link::End<'_>, cores: &[usize]) -> Result<()> {
     let words = cores.iter().map(|core| core / 32 + 1).max().unwrap_or(1);
     let mut mask = vec![0_u32; words];
     for core in cores {
@@ -247,7 +246,9 @@ fn threads(prefix: &str) -> BTreeSet<i32> {
 
 fn dual_bridge(kind: BedKind, bed: DualBridge) -> Result<Bed> {
     link::features((&bed.relay, "veth2"), "tx on")?;
-    receive_elsewhere((&bed.left, "port0"))?;
+    receive_on((&bed.left, "port0"), &other_cores())?;
+    // The second bridge and the sinks are other machines than first bridge and relay, too.
+    receive_on((&bed.right, "uplink"), &[GENERATOR_CORE])?;
     Ok(Bed {
         kind,
         sender: bed.sender,
@@ -280,7 +281,7 @@ fn pipeline(kind: BedKind, bed: Pipeline) -> Result<Bed> {
     link::features((&bed.sender, "veth0"), SINGLE_PACKETS)?;
     // The first relay shares the generator's core, the others the rest: that is half and half.
     if let Some(second) = bed.relays.get(1) {
-        receive_elsewhere((second, "veth1"))?;
+        receive_on((second, "veth1"), &other_cores())?;
     }
     Ok(Bed {
         kind,

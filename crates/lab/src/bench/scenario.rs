@@ -140,8 +140,9 @@ pub const SCENARIOS: [Scenario; 10] = [
         title: "50 streams of 3,000 packets per second over two bridges",
         about: "\
             Bed: two bridges with IGMP snooping, nothing routes between them, one sink that \
-            joins all groups; the generator's core is its own. Every trial starts the relay \
-            anew. MCR runs one daemon, socat one process per stream.",
+            joins all groups; the second bridge and the sink share the generator's core, the \
+            relay has the others. Every trial starts the relay anew. MCR runs one daemon, socat \
+            one process per stream.",
         cases: cases::density,
     },
     Scenario {
