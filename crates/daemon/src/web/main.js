@@ -34,10 +34,10 @@ async function look() {
 }
 
 function stateOf(rule) {
-  if (rule.state !== "up") return rule.state;
+  if (rule.state === "down") return "down";
   const stream = rule.health?.state ?? "up";
   if (stream === "down" || history.isSilent(rule.name, SILENT_S)) return "silent";
-  return stream;
+  return rule.state === "up" ? stream : rule.state;
 }
 
 function linkState(rule, end, kind) {

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use lab::wait;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, INPUT, OUTPUT};
 use crate::browser::Browser;
 
 const TOOLS: [&str; 2] = ["chromium", "chromedriver"];
@@ -63,6 +63,32 @@ fn the_page_shows_the_daemons_numbers_and_a_stopped_stream_in_red() {
     let sent = counted.outputs[0].sent.packets;
     assert_eq!(browser.run(&cell(7)), sent.to_string());
     assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn a_stream_that_stops_is_red_though_an_output_was_down_before() {
+    let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
+        return;
+    };
+    bed.daemon
+        .add("cam1", INPUT, &[OUTPUT, "239.10.1.2%veth9:6001"])
+        .unwrap();
+    let browser = Browser::start(&bed.chain.relay);
+    browser.open(PAGE);
+    let stream = bed.send(500);
+    wait::until("the row is degraded and names the interface", || {
+        let why = browser.run(&cell(9));
+        let received = browser.run(&cell(6));
+        browser.run(&cell(1)) == "degraded"
+            && why.as_str().unwrap().contains("no interface veth9")
+            && received != "0"
+    })
+    .unwrap();
+    drop(stream);
+    let stopped = Instant::now();
+    wait::until("the row is red", || browser.run(&cell(1)) == "silent").unwrap();
+    let took = stopped.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]
