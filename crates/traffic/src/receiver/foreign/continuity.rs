@@ -15,12 +15,17 @@ const MAX_PIDS: usize = 1024;
 /// Datagrams back that a copy is known.
 const RECENT: usize = 16;
 
+/// A counter as it was before a datagram; `None` for a PID that was new.
+type Before = (u16, Option<u8>);
+
 /// The counters of one stream.
 #[derive(Default)]
 pub(super) struct Continuity {
     counters: HashMap<u16, u8>,
     /// What the counters were before the datagram at hand.
-    undo: Vec<(u16, Option<u8>)>,
+    undo: Vec<Before>,
+    /// What they were before the last datagram, where that may have been a copy.
+    suspect: Option<Vec<Before>>,
     /// Checksums of the latest datagrams.
     recent: [Option<u32>; RECENT],
     taken: usize,
@@ -32,22 +37,50 @@ impl Continuity {
     /// Takes in the TS packets of one datagram, where they are all there is to go by.
     pub(super) fn take_all(&mut self, packets: &[u8]) {
         let checksum = Some(crc32fast::hash(packets));
-        if !self.take(packets) {
-            self.recent[self.taken % RECENT] = checksum;
-            self.taken += 1;
-        } else if self.recent.contains(&checksum) {
-            // It is the copy that jumps back, not the stream.
-            self.duplicated += 1;
-            while let Some((pid, before)) = self.undo.pop() {
-                match before {
-                    Some(counter) => self.counters.insert(pid, counter),
-                    None => self.counters.remove(&pid),
-                };
+        if let Some(suspect) = self.suspect.take() {
+            if !self.take(packets) {
+                self.lost += 1;
+                self.remember(checksum);
+                return;
             }
+            // It is the one before that jumped back, not the stream.
+            self.duplicated += 1;
+            self.restore_last();
+            self.restore(suspect);
+        }
+        let is_gap = self.take(packets);
+        if is_gap && self.is_last(checksum) {
+            self.duplicated += 1;
+            self.restore_last();
+        } else if is_gap && self.recent.contains(&checksum) {
+            // A copy, or a gap in a stream whose content repeats itself: the next one tells.
+            self.suspect = Some(std::mem::take(&mut self.undo));
         } else {
-            self.lost += 1;
-            self.recent[self.taken % RECENT] = checksum;
-            self.taken += 1;
+            self.lost += u64::from(is_gap);
+            self.remember(checksum);
+        }
+    }
+
+    fn is_last(&self, checksum: Option<u32>) -> bool {
+        self.recent[self.taken.wrapping_sub(1) % RECENT] == checksum
+    }
+
+    fn remember(&mut self, checksum: Option<u32>) {
+        self.recent[self.taken % RECENT] = checksum;
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    fn restore_last(&mut self) {
+        let undo = std::mem::take(&mut self.undo);
+        self.restore(undo);
+    }
+
+    fn restore(&mut self, mut undo: Vec<Before>) {
+        while let Some((pid, before)) = undo.pop() {
+            match before {
+                Some(counter) => self.counters.insert(pid, counter),
+                None => self.counters.remove(&pid),
+            };
         }
     }
 
@@ -79,7 +112,7 @@ impl Continuity {
     pub(super) fn gaps(&self) -> Gaps {
         Gaps {
             lost: self.lost,
-            duplicated: self.duplicated,
+            duplicated: self.duplicated + u64::from(self.suspect.is_some()),
             ..Gaps::default()
         }
     }

@@ -111,6 +111,16 @@ fn a_gap_in_continuity_is_one_lost_datagram() {
 fn a_ts_datagram_that_comes_again_is_a_duplicate() {
     assert_eq!(after(Framing::Ts, [0, 1, 1, 2, 3, 2, 4]), gaps(0, 2, 0));
     assert_eq!(after(Framing::Ts, [0, 1, 5, 5, 6]), gaps(1, 1, 0));
+    assert_eq!(after(Framing::Ts, [0, 1, 2, 3, 1]), gaps(0, 1, 0));
+}
+
+/// With 7 packets of one PID each, and nothing in them, every 16th datagram is the same.
+#[test]
+fn a_gap_in_a_stream_that_repeats_itself_is_no_duplicate() {
+    let lost = (0..200).filter(|number| ![100, 140, 141].contains(number));
+    assert_eq!(after(Framing::Ts, lost), gaps(2, 0, 0));
+    let copied = (0..100).chain([97]).chain(100..200);
+    assert_eq!(after(Framing::Ts, copied), gaps(0, 1, 0));
 }
 
 #[test]
