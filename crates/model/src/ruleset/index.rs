@@ -2,7 +2,9 @@
 //! with each.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
+use std::ops::Bound;
 
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::net::{Ports, Prefix};
@@ -16,25 +18,28 @@ pub(crate) struct InputPlace {
     pub(crate) input: usize,
 }
 
+impl InputPlace {
+    const FIRST: Self = Self { rule: 0, input: 0 };
+}
+
 /// Every input of some rules. Inputs without an interface are not in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InputIndex {
     interfaces: BTreeMap<String, Groups>,
 }
 
+type Input = (Prefix, Ports, InputPlace);
+
+/// Inputs of one interface, by prefix and first port. One flat list: there may be ten thousand
+/// prefixes of one input each.
 #[derive(Clone, Debug, Default)]
 struct Groups {
-    by_prefix: BTreeMap<Prefix, PortList>,
-    /// How many prefixes there are of each length.
+    inputs: BTreeSet<Input>,
+    /// How many inputs there are of each length of prefix.
     lengths: BTreeMap<u8, usize>,
-}
-
-/// Inputs of one interface and prefix, by first port.
-#[derive(Clone, Debug, Default)]
-struct PortList {
-    inputs: Vec<(Ports, InputPlace)>,
-    /// Ports of the widest range, so that a search knows how far back to begin.
-    widest: u32,
+    /// Ports of each prefix's widest range, so that a search knows how far back to begin; where
+    /// nothing is said all are single.
+    widest: BTreeMap<Prefix, u32>,
 }
 
 impl InputIndex {
@@ -42,66 +47,32 @@ impl InputIndex {
     pub(crate) fn new<R: Borrow<Rule>>(rules: &[R]) -> Self {
         let mut index = Self::default();
         for (number, rule) in rules.iter().enumerate() {
-            index.each_list(number, rule.borrow(), |list, ports, place| {
-                list.inputs.push((ports, place));
-                list.widest = list.widest.max(ports.count());
-            });
-        }
-        let lists = index.interfaces.values_mut();
-        for list in lists.flat_map(|groups| groups.by_prefix.values_mut()) {
-            list.inputs.sort();
+            index.insert(number, rule.borrow());
         }
         index
     }
 
     /// Puts one more rule in, under a number of its own.
     pub(crate) fn insert(&mut self, number: usize, rule: &Rule) {
-        self.each_list(number, rule, |list, ports, place| {
-            let at = list.inputs.partition_point(|known| *known < (ports, place));
-            list.inputs.insert(at, (ports, place));
-            list.widest = list.widest.max(ports.count());
-        });
-    }
-
-    fn each_list(
-        &mut self,
-        number: usize,
-        rule: &Rule,
-        mut act: impl FnMut(&mut PortList, Ports, InputPlace),
-    ) {
-        for (input, endpoint) in rule.inputs.iter().enumerate() {
-            let Some(interface) = &endpoint.interface else {
-                continue;
-            };
-            if !self.interfaces.contains_key(interface) {
-                self.interfaces.insert(interface.clone(), Groups::default());
+        for (interface, input) in inputs(number, rule) {
+            match self.interfaces.get_mut(interface) {
+                Some(groups) => groups.insert(input),
+                None => {
+                    let groups = self.interfaces.entry(interface.to_owned());
+                    groups.or_default().insert(input);
+                }
             }
-            let Some(groups) = self.interfaces.get_mut(interface) else {
-                continue;
-            };
-            let place = InputPlace {
-                rule: number,
-                input,
-            };
-            act(groups.list(endpoint.destination), endpoint.ports, place);
         }
     }
 
     /// Takes a rule out that was put in under `number`.
     pub(crate) fn remove(&mut self, number: usize, rule: &Rule) {
-        for (input, endpoint) in rule.inputs.iter().enumerate() {
-            let Some(interface) = &endpoint.interface else {
-                continue;
-            };
+        for (interface, input) in inputs(number, rule) {
             let Some(groups) = self.interfaces.get_mut(interface) else {
                 continue;
             };
-            let place = InputPlace {
-                rule: number,
-                input,
-            };
-            groups.remove(endpoint.destination, endpoint.ports, place);
-            if groups.by_prefix.is_empty() {
+            groups.remove(input);
+            if groups.inputs.is_empty() {
                 self.interfaces.remove(interface);
             }
         }
@@ -119,8 +90,8 @@ impl InputIndex {
         };
         let mut reached = Vec::new();
         for groups in self.of_interface(interface) {
-            for list in groups.overlapping(output.destination) {
-                reached.extend(list.overlapping(output.ports));
+            for prefix in groups.overlapping(output.destination) {
+                reached.extend(groups.on(prefix, output.ports));
             }
         }
         reached
@@ -141,11 +112,9 @@ impl InputIndex {
         } else {
             self.interfaces.get(interface).into_iter().collect()
         };
-        let lists = same_kind
-            .into_iter()
-            .filter_map(|groups| groups.by_prefix.get(&input.destination));
-        lists
-            .flat_map(|list| list.overlapping(input.ports))
+        let groups = same_kind.into_iter();
+        groups
+            .flat_map(|groups| groups.on(input.destination, input.ports))
             .collect()
     }
 
@@ -158,65 +127,99 @@ impl InputIndex {
     }
 }
 
+/// A rule's inputs as they are indexed, each with its interface.
+fn inputs(number: usize, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
+    let inputs = rule.inputs.iter().enumerate();
+    inputs.filter_map(move |(input, endpoint)| {
+        let place = InputPlace {
+            rule: number,
+            input,
+        };
+        let interface = endpoint.interface.as_deref()?;
+        Some((interface, (endpoint.destination, endpoint.ports, place)))
+    })
+}
+
 impl Groups {
-    fn list(&mut self, prefix: Prefix) -> &mut PortList {
-        self.by_prefix.entry(prefix).or_insert_with(|| {
-            *self.lengths.entry(prefix.length).or_default() += 1;
-            PortList::default()
-        })
-    }
-
-    fn remove(&mut self, prefix: Prefix, ports: Ports, place: InputPlace) {
-        let Some(list) = self.by_prefix.get_mut(&prefix) else {
+    fn insert(&mut self, input: Input) {
+        let (prefix, ports, _) = input;
+        if !self.inputs.insert(input) {
             return;
-        };
-        if let Ok(at) = list.inputs.binary_search(&(ports, place)) {
-            list.inputs.remove(at);
         }
-        if list.inputs.is_empty() {
-            self.by_prefix.remove(&prefix);
-            if let Some(count) = self.lengths.get_mut(&prefix.length) {
-                *count -= 1;
-                if *count == 0 {
-                    self.lengths.remove(&prefix.length);
-                }
-            }
-        } else if ports.count() == list.widest {
-            let widths = list.inputs.iter().map(|(ports, _)| ports.count());
-            list.widest = widths.max().unwrap_or_default();
+        *self.lengths.entry(prefix.length).or_default() += 1;
+        if !ports.is_single() {
+            let widest = self.widest.entry(prefix).or_default();
+            *widest = ports.count().max(*widest);
         }
     }
 
-    /// Prefixes nest, so those that overlap `range` begin in it or contain it.
-    fn overlapping(&self, range: Prefix) -> impl Iterator<Item = &PortList> {
-        let first = Prefix {
-            address: range.address,
-            length: 0,
+    fn remove(&mut self, input: Input) {
+        let (prefix, ports, _) = input;
+        if !self.inputs.remove(&input) {
+            return;
+        }
+        if let Some(count) = self.lengths.get_mut(&prefix.length) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&prefix.length);
+            }
+        }
+        if self.widest.get(&prefix) != Some(&ports.count()) {
+            return;
+        }
+        let left = self.inputs.range(from(prefix, 0)..);
+        let left = left.take_while(|(other, ..)| *other == prefix);
+        let left = left.map(|(_, ports, _)| ports.count()).max();
+        match left.filter(|ports| *ports > 1) {
+            Some(ports) => self.widest.insert(prefix, ports),
+            None => self.widest.remove(&prefix),
         };
-        let last = Prefix {
-            address: range.last(),
-            length: u8::MAX,
+    }
+
+    /// The prefixes that overlap `range`. Prefixes nest, so they begin in it or contain it.
+    fn overlapping(&self, range: Prefix) -> impl Iterator<Item = Prefix> {
+        let last = range.last();
+        let next = move |from: Bound<Input>| {
+            let mut rest = self.inputs.range((from, Bound::Unbounded));
+            let (prefix, ..) = rest.next()?;
+            (prefix.address <= last).then_some(*prefix)
         };
-        let within = self.by_prefix.range(first..=last).map(|(_, list)| list);
+        let first = Prefix { length: 0, ..range };
+        let first = next(Bound::Included(from(first, 0)));
+        let within = successors(first, move |prefix| next(Bound::Excluded(behind(*prefix))));
         let shorter = self.lengths.range(..range.length);
         let containing = shorter
             .map(move |(length, _)| Prefix::new(range.address, *length))
-            .filter(move |prefix| prefix.address != range.address)
-            .filter_map(|prefix| self.by_prefix.get(&prefix));
+            .filter(move |prefix| prefix.address != range.address);
         within.chain(containing)
+    }
+
+    /// The inputs of a prefix with some of these ports.
+    fn on(&self, prefix: Prefix, ports: Ports) -> impl Iterator<Item = InputPlace> {
+        let widest = self.widest.get(&prefix).copied().unwrap_or(1);
+        let earliest = u32::from(ports.first).saturating_sub(widest - 1);
+        let inputs = self.inputs.range(from(prefix, earliest as u16)..);
+        inputs
+            .take_while(move |(other, known, _)| *other == prefix && known.first <= ports.last)
+            .filter(move |(_, known, _)| known.overlaps(ports))
+            .map(|(.., place)| *place)
     }
 }
 
-impl PortList {
-    fn overlapping(&self, ports: Ports) -> impl Iterator<Item = InputPlace> {
-        let earliest = u32::from(ports.first).saturating_sub(self.widest - 1);
-        let start = self
-            .inputs
-            .partition_point(|(known, _)| u32::from(known.first) < earliest);
-        self.inputs[start..]
-            .iter()
-            .take_while(move |(known, _)| known.first <= ports.last)
-            .filter(move |(known, _)| known.overlaps(ports))
-            .map(|(_, place)| *place)
-    }
+/// Before every input of a prefix whose ports begin there or later.
+const fn from(prefix: Prefix, first: u16) -> Input {
+    (prefix, Ports { first, last: 0 }, InputPlace::FIRST)
+}
+
+/// Behind every input of a prefix.
+const fn behind(prefix: Prefix) -> Input {
+    let ports = Ports {
+        first: u16::MAX,
+        last: u16::MAX,
+    };
+    let place = InputPlace {
+        rule: usize::MAX,
+        input: usize::MAX,
+    };
+    (prefix, ports, place)
 }
