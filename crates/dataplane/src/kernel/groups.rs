@@ -1,7 +1,7 @@
 //! Which route a fragment takes whose ports are not known: that of its group, with a mark where the
 //! exact routes of the group belong to several rules. The program looks at ranges by itself.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 
 use bpf::layout::{GROUP_OF_SEVERAL, GroupKey};
 use bpf::program::Maps;
@@ -9,22 +9,20 @@ use bpf::program::Maps;
 use crate::Error;
 use crate::kernel::key::Key;
 
-/// What is in the map, and what it is made from.
+/// What the map is made from. There may be ten thousand groups, most of one port.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// Per group the ports of its routes, each with its route's index and its rule's counter.
-    ports: HashMap<GroupKey, BTreeMap<u16, (u32, u32)>>,
-    /// What the map holds.
-    published: HashMap<GroupKey, u32>,
-    /// Groups that may differ from the map.
-    touched: BTreeSet<GroupKey>,
+    /// The exact routes by group and port, each with its index and its rule's counter.
+    routes: BTreeMap<(GroupKey, u16), (u32, u32)>,
+    /// Groups that may differ from the map, and what it holds of each.
+    touched: BTreeMap<GroupKey, Option<u32>>,
 }
 
 impl Groups {
     /// Takes over what is in the map; whatever is not noted before the next publishing goes.
     pub(super) fn adopt(&mut self, maps: &mut Maps) -> Result<(), Error> {
-        self.published = maps.group_routes.entries()?.into_iter().collect();
-        self.touched.extend(self.published.keys());
+        let found = maps.group_routes.entries()?.into_iter();
+        self.touched = found.map(|(group, value)| (group, Some(value))).collect();
         Ok(())
     }
 
@@ -33,44 +31,43 @@ impl Groups {
         let Some((group, port)) = group_of(key) else {
             return;
         };
-        let ports = self.ports.entry(group).or_default();
-        match route {
-            Some(route) => ports.insert(port, route),
-            None => ports.remove(&port),
-        };
-        if ports.is_empty() {
-            self.ports.remove(&group);
+        if !self.touched.contains_key(&group) {
+            self.touched.insert(group, self.value(group));
         }
-        self.touched.insert(group);
+        match route {
+            Some(route) => self.routes.insert((group, port), route),
+            None => self.routes.remove(&(group, port)),
+        };
     }
 
     /// Brings the map to what was noted.
     pub(super) fn publish(&mut self, maps: &mut Maps) -> Result<(), Error> {
         let (mut keys, mut values, mut stale) = (Vec::new(), Vec::new(), Vec::new());
-        for group in std::mem::take(&mut self.touched) {
-            match self.ports.get(&group).and_then(value) {
-                Some(value) if self.published.insert(group, value) != Some(value) => {
+        for (group, held) in std::mem::take(&mut self.touched) {
+            match self.value(group) {
+                Some(value) if held != Some(value) => {
                     keys.push(group);
                     values.push(value);
                 }
-                None if self.published.remove(&group).is_some() => stale.push(group),
+                None if held.is_some() => stale.push(group),
                 _ => {}
             }
         }
         maps.group_routes.remove(&stale)?;
         Ok(maps.group_routes.insert(&keys, &values)?)
     }
-}
 
-/// The index of the route of the lowest port, marked if another port's belongs to another rule.
-fn value(ports: &BTreeMap<u16, (u32, u32)>) -> Option<u32> {
-    let (index, counter) = *ports.values().next()?;
-    let several = ports.values().any(|(_, other)| *other != counter);
-    Some(if several {
-        index | GROUP_OF_SEVERAL
-    } else {
-        index
-    })
+    /// The index of the route of the lowest port, marked if another port's belongs to another rule.
+    fn value(&self, group: GroupKey) -> Option<u32> {
+        let mut routes = self.routes.range((group, 0)..=(group, u16::MAX));
+        let (_, (index, counter)) = routes.next()?;
+        let several = routes.any(|(_, (_, other))| other != counter);
+        Some(if several {
+            index | GROUP_OF_SEVERAL
+        } else {
+            *index
+        })
+    }
 }
 
 fn group_of(key: Key) -> Option<(GroupKey, u16)> {
