@@ -8,7 +8,7 @@ mod kernel;
 mod shadow;
 pub mod userspace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
@@ -126,8 +126,8 @@ pub struct Dataplane {
     kernel: Option<Kernel>,
     userspace: Option<Userspace>,
     support: Support,
-    /// Where each route executes now.
-    paths: BTreeMap<RouteKey, Path>,
+    /// The routes that execute on the userspace path now; all others are the kernel path's.
+    userspace_routes: BTreeSet<RouteKey>,
 }
 
 impl Dataplane {
@@ -147,7 +147,7 @@ impl Dataplane {
             kernel: kernel.ok(),
             userspace: userspace.ok(),
             support,
-            paths: BTreeMap::new(),
+            userspace_routes: BTreeSet::new(),
         })
     }
 
@@ -212,11 +212,9 @@ impl Dataplane {
             let own = shadow::own_table(table);
             shadow::or_without(table, &own, |table| kernel.sync(table))?;
         }
-        self.paths = table
-            .routes
-            .iter()
-            .map(|(key, route)| (*key, route.path))
-            .collect();
+        let there = table.routes.iter();
+        let there = there.filter(|(_, route)| route.path == Path::Userspace);
+        self.userspace_routes = there.map(|(key, _)| *key).collect();
         Ok(())
     }
 
@@ -227,22 +225,25 @@ impl Dataplane {
     /// [`Error::Capacity`] and [`Error::Unavailable`] before anything is changed.
     pub fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
         self.check(diff.set.iter().map(|(key, route)| (key, route)))?;
-        let there = share(diff, Path::Userspace, &self.paths);
+        let there = share(diff, Path::Userspace, &self.userspace_routes);
         if let Some(userspace) = &mut self.userspace {
             userspace.prepare(&there)?;
         }
         if let Some(kernel) = &mut self.kernel {
-            let own = share(diff, Path::Kernel, &self.paths);
+            let own = share(diff, Path::Kernel, &self.userspace_routes);
             shadow::or_without(diff, &own, |diff| kernel.apply(diff))?;
         }
         if let Some(userspace) = &mut self.userspace {
             userspace.apply(&there)?;
         }
         for key in &diff.removed {
-            self.paths.remove(key);
+            self.userspace_routes.remove(key);
         }
         for (key, route) in &diff.set {
-            self.paths.insert(*key, route.path);
+            match route.path {
+                Path::Kernel => self.userspace_routes.remove(key),
+                Path::Userspace => self.userspace_routes.insert(*key),
+            };
         }
         Ok(())
     }
@@ -370,7 +371,7 @@ impl Dataplane {
         }
         if let (Some(kernel), Close::KeepForwarding) = (&mut self.kernel, how) {
             // Nobody relays any more what the shadows would go on consuming.
-            kernel.apply(&shadow::remove_all(&self.paths))?;
+            kernel.apply(&shadow::remove_all(&self.userspace_routes))?;
         }
         match (self.kernel, how) {
             (Some(kernel), Close::Detach) => kernel.detach(),
@@ -429,9 +430,10 @@ fn open_userspace(options: &Options) -> Result<Userspace, String> {
 }
 
 /// The part of a difference that concerns `path`: a route that moves to another path is removed
-/// here.
-fn share(diff: &TableDiff, path: Path, current: &BTreeMap<RouteKey, Path>) -> TableDiff {
-    let here = |key: &RouteKey| current.get(key) == Some(&path);
+/// here. A key that neither path has counts as the kernel path's, which removes what is not there
+/// without complaint.
+fn share(diff: &TableDiff, path: Path, userspace: &BTreeSet<RouteKey>) -> TableDiff {
+    let here = |key: &RouteKey| userspace.contains(key) == (path == Path::Userspace);
     let moved = diff
         .set
         .iter()

@@ -5,7 +5,7 @@
 //! sends and counts nothing. Where it cannot (no BPF, an interface it does not work on), the
 //! userspace path works all the same.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use model::diff::TableDiff;
@@ -34,10 +34,9 @@ pub(crate) fn own_table(table: &Table) -> Table {
 }
 
 /// The change that takes all shadows away.
-pub(crate) fn remove_all(paths: &BTreeMap<RouteKey, Path>) -> TableDiff {
-    let shadows = paths.iter().filter(|(_, path)| **path == Path::Userspace);
+pub(crate) fn remove_all(shadows: &BTreeSet<RouteKey>) -> TableDiff {
     TableDiff {
-        removed: shadows.map(|(key, _)| *key).collect(),
+        removed: shadows.iter().copied().collect(),
         ..TableDiff::default()
     }
 }
