@@ -18,10 +18,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MEMORY_NS: u64 = 10 * SECOND_NS;
 /// A look may come a little late or early.
 const SLACK_NS: u64 = SECOND_NS / 10;
-/// Looks that are kept however quiet the stream is: those of the last second, and one more.
-const RECENT: usize = 4;
-/// Looks that room is made for at a time.
-const ROOM: usize = RECENT + 2;
+/// Looks that are kept of a quiet stream: the first and the last that saw the same.
+const QUIET: usize = 2;
+/// Looks that room is made for at a time of one that is not.
+const ROOM: usize = 4;
 
 /// What is remembered of a stream.
 #[derive(Debug, Default)]
@@ -79,16 +79,12 @@ impl Stream {
         if came && (last.is_some() || last_ns > 0) {
             self.moved(now_ns, last_ns);
         }
-        if self.looks.len() == self.looks.capacity() {
-            self.looks.reserve_exact(ROOM);
-        }
-        self.looks.push_back(look);
+        self.remember(look, health.is_some());
         while self.looks.len() > 2 && self.looks[1].at_ns + MEMORY_NS <= now_ns {
             self.looks.pop_front();
         }
         let Some(health) = health else {
             self.watched = None;
-            self.leave_out();
             return None;
         };
         let mut watched = self.watched.take().unwrap_or_else(|| {
@@ -114,15 +110,24 @@ impl Stream {
         tell.then_some(judged)
     }
 
-    /// Leaves out looks between the first and the most recent ones while nothing comes.
-    fn leave_out(&mut self) {
-        let (Some(first), Some(last)) = (self.looks.front(), self.looks.back()) else {
+    /// Keeps a look. While nothing comes the first and the last say all; of a stream that is watched
+    /// each counts, for one may have found something.
+    fn remember(&mut self, look: Look, is_watched: bool) {
+        let first = self.looks.front().map(|first| first.received);
+        let is_quiet = first == Some(look.received) && !is_watched;
+        if is_quiet && self.looks.len() >= QUIET {
+            self.looks.drain(1..self.looks.len() - 1);
+            self.looks.shrink_to(QUIET);
+            if let Some(last) = self.looks.back_mut() {
+                *last = look;
+            }
             return;
-        };
-        if first.received == last.received && self.looks.len() > 1 + RECENT {
-            self.looks.drain(1..self.looks.len() - RECENT);
-            self.looks.shrink_to(ROOM);
         }
+        if self.looks.len() == self.looks.capacity() {
+            let room = if self.looks.is_empty() { QUIET } else { ROOM };
+            self.looks.reserve_exact(room);
+        }
+        self.looks.push_back(look);
     }
 
     fn moved(&mut self, now_ns: u64, last_ns: u64) {
