@@ -59,7 +59,13 @@ impl TableDiff {
         for key in &self.removed {
             table.routes.remove(key);
         }
-        table.routes.extend(self.set);
+        if self.set.len() > table.routes.len() {
+            // Made anew from a sorted list, its nodes are full; one by one they would be half so.
+            let routes = std::mem::take(&mut table.routes).into_iter();
+            table.routes = routes.chain(self.set).collect();
+        } else {
+            table.routes.extend(self.set);
+        }
         for address in &self.own_removed {
             table.own_addresses.remove(address);
         }

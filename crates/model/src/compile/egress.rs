@@ -46,10 +46,14 @@ pub(super) fn outputs(
         };
         (output, view)
     });
-    let (outputs, mut views): (Vec<Output>, Vec<OutputView>) = outputs.unzip();
-    // The list is kept for as long as the rule, and has room for four outputs.
-    views.shrink_to_fit();
-    (outputs, views)
+    // Room for as many as there are: an empty list would grow to four at once.
+    let count = rule.outputs.len();
+    let (mut all, mut views) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for (output, view) in outputs {
+        all.push(output);
+        views.push(view);
+    }
+    (all, views)
 }
 
 /// The destination address of the link-layer header, once it is known.
