@@ -113,7 +113,7 @@ impl Desk {
     }
 
     async fn flows(&self, view: &View, name: String) -> Answer<Vec<FlowStats>> {
-        if !view.states.iter().any(|state| state.name == name) {
+        if view.rules.get(&name).is_none() {
             let message = format!("no rule {name}; GET /v1/rules lists what there is");
             return Err(Refusal::new(Code::NotFound, message));
         }

@@ -211,9 +211,9 @@ pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
     let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
     let (a, b) = (&a[..a.len() - end], &b[..b.len() - end]);
     let before: BTreeMap<&str, &Arc<RuleState>> =
-        a.iter().map(|state| (state.name.as_str(), state)).collect();
+        a.iter().map(|state| (state.name(), state)).collect();
     for state in b {
-        let before = before.get(state.name.as_str()).copied();
+        let before = before.get(state.name()).copied();
         if before != Some(state) {
             of_state(before.map(AsRef::as_ref), state, &mut events);
         }
@@ -222,27 +222,25 @@ pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
 }
 
 fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>) {
-    let rule = &now.name;
+    let rule = now.name();
     let mut tell = |kind, message: String| {
         events.push(event(kind, rule, format!("rule {rule:?}{message}")));
     };
-    for (index, input) in now.inputs.iter().enumerate() {
-        if before.and_then(|before| before.inputs.get(index)) == Some(input) {
+    for (index, (at, input)) in now.inputs().enumerate() {
+        if before.and_then(|before| before.inputs().nth(index)) == Some((at, input)) {
             continue;
         }
-        let at = &input.at;
         match &input.reason {
             Some(reason) if !input.joined => tell(JOIN_FAILED, format!(": input {at}: {reason}")),
             _ if input.joined => tell(JOINED, format!(": input {at}: joined")),
             _ => {}
         }
     }
-    for (index, output) in now.outputs.iter().enumerate() {
-        if before.and_then(|before| before.outputs.get(index)) == Some(output) {
+    for (index, (to, down)) in now.outputs().enumerate() {
+        if before.and_then(|before| before.outputs().nth(index)) == Some((to, down)) {
             continue;
         }
-        let to = &output.to;
-        match &output.down {
+        match down {
             Some(reason) => tell(OUTPUT_DOWN, format!(": output {to}: {reason}")),
             None => tell(OUTPUT_UP, format!(": output {to}: up")),
         }

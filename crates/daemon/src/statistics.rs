@@ -6,7 +6,9 @@ mod stream;
 
 use std::collections::BTreeMap;
 
-use api::reply::{FlowStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats};
+use api::reply::{
+    FlowStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
+};
 use dataplane::counters::{
     self, Counters, Drops, Flow, OutputCounters, RuleCounters, WorkerCounters,
 };
@@ -14,7 +16,7 @@ use model::table::Path;
 
 pub(crate) use pulse::Pulse;
 
-use crate::view::{OutputState, RuleState, View};
+use crate::view::{InputState, RuleState, View};
 
 /// The reason that is shown even before it occurred.
 const ALWAYS_SHOWN: &str = "too_big";
@@ -30,7 +32,7 @@ pub(crate) struct Identity {
 pub(crate) fn stats(identity: &Identity, view: &View, counters: &Counters, pulse: &Pulse) -> Stats {
     let none = RuleCounters::default();
     let of = |state: &RuleState| {
-        let counted = counters.rules.get(&state.name).unwrap_or(&none);
+        let counted = counters.rules.get(state.name()).unwrap_or(&none);
         rule(state, counted, pulse)
     };
     Stats {
@@ -78,22 +80,23 @@ pub(crate) fn log(stats: &Stats) {
 
 /// Makes the statistics of one rule.
 pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> RuleStats {
-    let (rates, health) = pulse.of(&state.name, &counted.health);
+    let (rates, health) = pulse.of(state.name(), &counted.health);
+    let placement = &state.rule.placement;
     let none = OutputCounters::default();
-    let outputs = state.outputs.iter().zip(0..).map(|(state, index)| {
+    let outputs = state.outputs().zip(0..).map(|((to, down), index)| {
         let counted = counted
             .outputs
             .get(&index)
             .map_or(&none, |counted| &**counted);
-        output(state, counted)
+        output(to, down, counted)
     });
     RuleStats {
-        name: state.name.clone(),
+        name: state.name().to_owned(),
         state: state.state,
-        state_reason: state.reason.clone(),
-        path: path_name(state.path).to_owned(),
-        path_reason: state.path_reason.clone(),
-        inputs: state.inputs.clone(),
+        state_reason: state.reason.as_deref().map(str::to_owned),
+        path: path_name(placement.path).to_owned(),
+        path_reason: placement.reason.to_string(),
+        inputs: state.inputs().map(|(at, state)| input(at, state)).collect(),
         received: traffic(counted.received),
         dropped: dropped(&counted.dropped),
         outputs: outputs.collect(),
@@ -120,16 +123,25 @@ pub(crate) const fn path_name(path: Path) -> &'static str {
     }
 }
 
-fn output(state: &OutputState, counted: &OutputCounters) -> OutputStats {
+fn input(at: &str, state: &InputState) -> InputStats {
+    InputStats {
+        at: at.to_owned(),
+        joined: state.joined,
+        reason: state.reason.as_deref().map(str::to_owned),
+        merging: state.merging.as_deref().map(str::to_owned),
+    }
+}
+
+fn output(to: &str, down: Option<&str>, counted: &OutputCounters) -> OutputStats {
     let mut dropped = dropped(&counted.dropped);
     dropped.entry(ALWAYS_SHOWN.to_owned()).or_default();
     OutputStats {
-        to: state.to.clone(),
-        state: match state.down {
+        to: to.to_owned(),
+        state: match down {
             None => State::Up,
             Some(_) => State::Down,
         },
-        reason: state.down.clone(),
+        reason: down.map(str::to_owned),
         sent: traffic(counted.sent),
         dropped,
     }

@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::reply::{InputStats, State};
+use api::reply::State;
 use model::compile::{InputView, RuleView};
 use model::config::Settings;
 use model::host::Host;
 use model::net::Ifindex;
 use model::ruleset::RuleSet;
-use model::table::Path;
 
 use crate::memberships::{Joined, of_join};
 
@@ -25,24 +24,47 @@ pub(crate) struct View {
     pub(crate) host: Arc<Host>,
 }
 
-/// How a rule does, without its counters.
+/// How a rule does, without its counters. There may be ten thousand, so what the core knows is not
+/// copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleState {
-    pub(crate) name: String,
-    pub(crate) path: Path,
-    pub(crate) path_reason: String,
+    /// What it comes to on this host.
+    pub(crate) rule: Arc<RuleView>,
     pub(crate) state: State,
-    pub(crate) reason: Option<String>,
-    pub(crate) inputs: Vec<InputStats>,
-    pub(crate) outputs: Vec<OutputState>,
+    pub(crate) reason: Option<Box<str>>,
+    /// In the order of the rule's.
+    inputs: Box<[InputState]>,
 }
 
-/// How an output does, without its counters.
+/// How an input does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OutputState {
-    pub(crate) to: String,
-    /// Why it is down; `None`: it is up.
-    pub(crate) down: Option<String>,
+pub(crate) struct InputState {
+    pub(crate) joined: bool,
+    /// Why it is not, or why nothing arrives all the same.
+    pub(crate) reason: Option<Box<str>>,
+    /// What its interfaces do about merging.
+    pub(crate) merging: Option<Box<str>>,
+}
+
+impl RuleState {
+    pub(crate) fn name(&self) -> &str {
+        &self.rule.name
+    }
+
+    /// Its inputs in their order, each with where it listens.
+    pub(crate) fn inputs(&self) -> impl ExactSizeIterator<Item = (&str, &InputState)> {
+        let inputs = self.rule.inputs.iter().zip(&self.inputs);
+        inputs.map(|(input, state)| (input.at.as_str(), state))
+    }
+
+    /// Its outputs in their order: where each sends, and why it is down, if it is.
+    pub(crate) fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&str>)> {
+        let outputs = self.rule.outputs.iter();
+        outputs.map(|output| {
+            let down = output.down.as_ref().map(|down| down.text.as_str());
+            (output.to.as_str(), down)
+        })
+    }
 }
 
 /// Says how each rule does. `known` has the states of rules that do as they did.
@@ -58,109 +80,105 @@ pub(crate) fn states(
     rules.iter().enumerate().map(state).collect()
 }
 
-fn rule_state(rule: &RuleView, joined: &Joined, merging: &BTreeMap<Ifindex, String>) -> RuleState {
+fn rule_state(
+    rule: &Arc<RuleView>,
+    joined: &Joined,
+    merging: &BTreeMap<Ifindex, String>,
+) -> RuleState {
     let inputs = rule.inputs.iter().map(|i| input(i, joined, merging));
-    let inputs: Vec<InputStats> = inputs.collect();
-    let outputs: Vec<OutputState> = rule
-        .outputs
-        .iter()
-        .map(|output| OutputState {
-            to: output.to.clone(),
-            down: output.down.as_ref().map(|down| down.text.clone()),
-        })
-        .collect();
-    let (state, reason) = if rule.placement.serves {
-        judge(&inputs, &outputs)
-    } else {
-        (State::Down, Some(rule.placement.reason.clone()))
+    let mut made = RuleState {
+        rule: Arc::clone(rule),
+        state: State::Up,
+        reason: None,
+        inputs: inputs.collect(),
     };
-    RuleState {
-        name: rule.name.clone(),
-        path: rule.placement.path,
-        path_reason: rule.placement.reason.clone(),
-        state,
-        reason,
-        inputs,
-        outputs,
+    if rule.placement.serves {
+        (made.state, made.reason) = judge(made.inputs(), made.outputs());
+    } else {
+        made.state = State::Down;
+        made.reason = Some((*rule.placement.reason).into());
     }
+    made
 }
 
-fn input(view: &InputView, joined: &Joined, merging: &BTreeMap<Ifindex, String>) -> InputStats {
+fn input(view: &InputView, joined: &Joined, merging: &BTreeMap<Ifindex, String>) -> InputState {
     let memberships = || view.joins.iter().flat_map(of_join);
     let all = !view.joins.is_empty() && memberships().all(|m| joined.holds(&m));
     let failures: BTreeSet<&str> = match all {
         true => BTreeSet::new(),
         false => memberships().filter_map(|m| joined.failure(&m)).collect(),
     };
-    let reason = view.pending.clone();
-    let reason = reason.or_else(|| failures.first().map(ToString::to_string));
-    InputStats {
-        at: view.at.clone(),
+    let reason = view.pending.as_deref();
+    let reason = reason.or_else(|| failures.first().copied());
+    InputState {
         joined: all,
-        reason,
+        reason: reason.map(Into::into),
         merging: merges(view, merging),
     }
 }
 
 /// What the interfaces of an input do about merging, those that do the same together.
-fn merges(view: &InputView, merging: &BTreeMap<Ifindex, String>) -> Option<String> {
+fn merges(view: &InputView, merging: &BTreeMap<Ifindex, String>) -> Option<Box<str>> {
     let said = view.interfaces.iter().filter_map(|link| merging.get(link));
     let said: BTreeSet<&str> = said.map(String::as_str).collect();
     let said: Vec<&str> = said.into_iter().collect();
-    (!said.is_empty()).then(|| said.join("; "))
+    (!said.is_empty()).then(|| said.join("; ").into())
 }
 
 /// A rule is up if everything is, down if no input or no output works.
-fn judge(inputs: &[InputStats], outputs: &[OutputState]) -> (State, Option<String>) {
-    let reasons: Vec<String> =
-        inputs
-            .iter()
-            .filter_map(|input| Some(format!("input {}: {}", input.at, input.reason.as_ref()?)))
-            .chain(outputs.iter().filter_map(|output| {
-                Some(format!("output {}: {}", output.to, output.down.as_ref()?))
-            }))
-            .collect();
-    let no_input = inputs.iter().all(|input| input.reason.is_some());
-    let no_output = outputs.iter().all(|output| output.down.is_some());
-    let state = match reasons.is_empty() {
-        true => State::Up,
-        false if no_input || no_output => State::Down,
-        false => State::Degraded,
+fn judge<'a>(
+    inputs: impl Iterator<Item = (&'a str, &'a InputState)>,
+    outputs: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+) -> (State, Option<Box<str>>) {
+    let (mut no_input, mut no_output) = (true, true);
+    let mut reason: Option<Box<str>> = None;
+    for (at, input) in inputs {
+        match &input.reason {
+            Some(why) => reason = reason.or_else(|| Some(format!("input {at}: {why}").into())),
+            None => no_input = false,
+        }
+    }
+    for (to, down) in outputs {
+        match down {
+            Some(why) => reason = reason.or_else(|| Some(format!("output {to}: {why}").into())),
+            None => no_output = false,
+        }
+    }
+    let state = match reason {
+        None => State::Up,
+        Some(_) if no_input || no_output => State::Down,
+        Some(_) => State::Degraded,
     };
-    (state, reasons.into_iter().next())
+    (state, reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn input(reason: Option<&str>) -> InputStats {
-        InputStats {
-            at: "239.1.1.1%eth0:5001".to_owned(),
-            joined: reason.is_none(),
-            reason: reason.map(str::to_owned),
-            merging: None,
-        }
-    }
+    const TO: &str = "239.10.1.1%eth1:6001";
 
-    fn output(down: Option<&str>) -> OutputState {
-        OutputState {
-            to: "239.10.1.1%eth1:6001".to_owned(),
-            down: down.map(str::to_owned),
-        }
+    fn judged(input: Option<&str>, outputs: &[Option<&str>]) -> (State, Option<Box<str>>) {
+        let input = InputState {
+            joined: input.is_none(),
+            reason: input.map(Into::into),
+            merging: None,
+        };
+        let inputs = [("239.1.1.1%eth0:5001", &input)];
+        let outputs = outputs.iter().map(|down| (TO, *down));
+        judge(inputs.into_iter(), outputs)
     }
 
     #[test]
     fn a_rule_is_degraded_while_something_of_it_still_works() {
-        let up = judge(&[input(None)], &[output(None)]);
-        assert_eq!(up, (State::Up, None));
-        let (state, reason) = judge(&[input(None)], &[output(None), output(Some("is down"))]);
+        assert_eq!(judged(None, &[None]), (State::Up, None));
+        let (state, reason) = judged(None, &[None, Some("is down")]);
         assert_eq!(state, State::Degraded);
         assert_eq!(
             reason.as_deref(),
             Some("output 239.10.1.1%eth1:6001: is down")
         );
-        assert_eq!(judge(&[input(Some("x"))], &[output(None)]).0, State::Down);
-        assert_eq!(judge(&[input(None)], &[output(Some("x"))]).0, State::Down);
+        assert_eq!(judged(Some("x"), &[None]).0, State::Down);
+        assert_eq!(judged(None, &[Some("x")]).0, State::Down);
     }
 }
