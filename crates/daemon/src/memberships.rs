@@ -277,7 +277,7 @@ mod tests {
             placement: Placement {
                 path: Path::Kernel,
                 serves: true,
-                reason: String::new(),
+                reason: "".into(),
             },
             inputs: vec![input],
             outputs: Vec::new(),

@@ -3,6 +3,7 @@
 //! What a path cannot do stands in one place, [`Feature::served_by`]; a path that learns something
 //! changes one line there.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -114,8 +115,9 @@ pub struct Placement {
     pub path: Path,
     /// Whether the path serves the rule; if not, the rule is down.
     pub serves: bool,
-    /// Why there, or why nowhere and what to do.
-    pub reason: String,
+    /// Why there, or why nowhere and what to do. What holds for thousands of rules alike is not
+    /// kept once for each.
+    pub reason: Cow<'static, str>,
 }
 
 /// Where a rule listens on this host.
@@ -143,8 +145,13 @@ pub fn place(
         let obstacle = obstacle(path);
         let serves = obstacle.is_none();
         let reason = match obstacle {
-            None => format!("forced by {who}"),
-            Some(why) => format!("{who} forces the {} path, but {why}", name(path)),
+            None => who.forces(path),
+            Some(why) => format!(
+                "{} forces the {} path, but {why}",
+                who.says(path),
+                name(path)
+            )
+            .into(),
         };
         return Placement {
             path,
@@ -156,38 +163,60 @@ pub fn place(
         return Placement {
             path: Path::Kernel,
             serves: true,
-            reason: "the kernel path is available and serves all that the rule asks for".to_owned(),
+            reason: "the kernel path is available and serves all that the rule asks for".into(),
         };
     };
     match obstacle(Path::Userspace) {
         None => Placement {
             path: Path::Userspace,
             serves: true,
-            reason: kernel,
+            reason: kernel.into(),
         },
         Some(userspace) => Placement {
             path: Path::Kernel,
             serves: false,
-            reason: format!("no path serves it: {kernel}, and {userspace}"),
+            reason: format!("no path serves it: {kernel}, and {userspace}").into(),
         },
     }
 }
 
+/// Who forces a path.
+enum Who<'a> {
+    Rule,
+    Interface(&'a str),
+    Process,
+}
+
+impl Who<'_> {
+    fn says(&self, path: Path) -> String {
+        let path = name(path);
+        match self {
+            Self::Rule => format!("the rule's path = {path:?}"),
+            Self::Interface(interface) => format!("interface {interface}'s path = {path:?}"),
+            Self::Process => format!("--path {path}"),
+        }
+    }
+
+    fn forces(&self, path: Path) -> Cow<'static, str> {
+        match (self, path) {
+            // All rules may say this.
+            (Self::Process, Path::Kernel) => "forced by --path kernel".into(),
+            (Self::Process, Path::Userspace) => "forced by --path userspace".into(),
+            _ => format!("forced by {}", self.says(path)).into(),
+        }
+    }
+}
+
 /// The path that must be taken, and who says so.
-fn forced(rule: &Rule, choices: &PathChoices, listens: &[&str]) -> Option<(Path, String)> {
+fn forced<'a>(rule: &Rule, choices: &PathChoices, listens: &[&'a str]) -> Option<(Path, Who<'a>)> {
     if let Some(path) = rule.path {
-        return Some((path, format!("the rule's path = {:?}", name(path))));
+        return Some((path, Who::Rule));
     }
     let of_interface = listens.iter().find_map(|interface| {
         let path = choices.interfaces.get(*interface)?.forced()?;
-        let who = format!("interface {interface}'s path = {:?}", name(path));
-        Some((path, who))
+        Some((path, Who::Interface(interface)))
     });
-    let process = || {
-        let path = choices.process.forced()?;
-        Some((path, format!("--path {}", name(path))))
-    };
-    of_interface.or_else(process)
+    of_interface.or_else(|| Some((choices.process.forced()?, Who::Process)))
 }
 
 /// What keeps `path` from serving the rule.
@@ -298,7 +327,11 @@ mod tests {
 
     fn shown(rule: &Rule, support: &Support, choices: &PathChoices) -> (Path, bool, String) {
         let placement = placed(rule, support, choices, None);
-        (placement.path, placement.serves, placement.reason)
+        (
+            placement.path,
+            placement.serves,
+            placement.reason.into_owned(),
+        )
     }
 
     #[test]

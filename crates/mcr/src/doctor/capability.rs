@@ -66,7 +66,7 @@ fn unplaced(scene: &Scene) -> Vec<Finding> {
     let unserved = { scene.compiled.rules.iter() }.filter(|rule| !rule.placement.serves);
     let finding = |rule: &std::sync::Arc<model::compile::RuleView>| {
         let subject = format!("rule {:?}", rule.name);
-        let evidence = rule.placement.reason.clone();
+        let evidence = rule.placement.reason.to_string();
         Finding::new(Severity::Stops, subject, evidence)
             .remedy("set path=auto, or leave out the option that the path does not have")
     };

@@ -154,7 +154,7 @@ fn a_wildcard_takes_the_path_of_an_interface_that_it_comes_to_match() {
     let placed = |links: &[Interface]| {
         let compiled = compile(&rules, &host(links), &support(), &choices);
         let placement = &compiled.rules[0].placement;
-        (placement.path, placement.reason.clone())
+        (placement.path, placement.reason.to_string())
     };
     let (first, out) = (link(2, "eth0", "10.0.0.1"), link(4, "out", "10.0.2.1"));
     assert_eq!(placed(&[first.clone(), out.clone()]).0, Path::Kernel);
