@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -126,10 +127,10 @@ pub(crate) enum Wanting {
 
 impl Step {
     /// What has to be joined before the step: at least what is not joined yet.
-    pub(crate) fn joins(&self) -> &BTreeSet<Membership> {
+    pub(crate) fn joins(&self) -> Cow<'_, BTreeSet<Membership>> {
         match &self.parts.wanted {
-            Wanting::Whole(wanted) => wanted.memberships(),
-            Wanting::Part(diff) => &diff.join,
+            Wanting::Whole(wanted) => Cow::Owned(wanted.memberships()),
+            Wanting::Part(diff) => Cow::Borrowed(&diff.join),
         }
     }
 
@@ -234,7 +235,7 @@ impl Core {
     }
 
     /// What the running rules need joined.
-    pub(crate) const fn wanted(&self) -> &BTreeSet<Membership> {
+    pub(crate) fn wanted(&self) -> BTreeSet<Membership> {
         self.wanted.memberships()
     }
 

@@ -15,7 +15,6 @@ use sys::membership::{Error, Membership, Memberships};
 pub(crate) struct Wanted {
     /// How many inputs ask for each.
     asked: BTreeMap<Membership, isize>,
-    memberships: BTreeSet<Membership>,
 }
 
 /// A change of what is wanted.
@@ -33,18 +32,18 @@ impl Wanted {
         for membership in rules.iter().flat_map(|rule| asked_by(rule)) {
             *asked.entry(membership).or_default() += 1;
         }
-        let memberships = asked.keys().copied();
-        let memberships =
-            memberships.filter(|m| m.source.is_none() || !asked.contains_key(&of_any(m)));
-        Self {
-            memberships: memberships.collect(),
-            asked,
-        }
+        Self { asked }
     }
 
     /// What is to be joined.
-    pub(crate) const fn memberships(&self) -> &BTreeSet<Membership> {
-        &self.memberships
+    pub(crate) fn memberships(&self) -> BTreeSet<Membership> {
+        let asked = self.asked.keys();
+        asked.filter(|m| self.joins(m)).copied().collect()
+    }
+
+    /// Says whether something that is asked for is joined by itself.
+    fn joins(&self, asked: &Membership) -> bool {
+        asked.source.is_none() || !self.asked.contains_key(&of_any(asked))
     }
 
     /// What changes when rules go and others come. Only the groups they name are looked at.
@@ -75,7 +74,8 @@ impl Wanted {
                 *asked.entry(*membership).or_default() += count;
             }
             asked.retain(|_, count| *count > 0);
-            let before: BTreeSet<Membership> = self.memberships.range(all).copied().collect();
+            let before = self.asked.range(all).map(|(membership, _)| membership);
+            let before: BTreeSet<Membership> = before.filter(|m| self.joins(m)).copied().collect();
             let from_any = asked.contains_key(&any);
             let after = asked
                 .into_keys()
@@ -89,6 +89,7 @@ impl Wanted {
 
     /// Takes a change over.
     pub(crate) fn apply(&mut self, diff: WantedDiff) {
+        let many = diff.asked.len() > self.asked.len();
         for (membership, change) in diff.asked {
             let count = self.asked.entry(membership).or_default();
             *count += change;
@@ -96,10 +97,10 @@ impl Wanted {
                 self.asked.remove(&membership);
             }
         }
-        for membership in &diff.leave {
-            self.memberships.remove(membership);
+        if many {
+            // Made anew from a sorted list, its nodes are full.
+            self.asked = std::mem::take(&mut self.asked).into_iter().collect();
         }
-        self.memberships.extend(diff.join);
     }
 }
 
@@ -333,8 +334,8 @@ mod tests {
             let mut wanted = all(&stay, &go);
             let expected = all(&stay, &come);
             let diff = wanted.diff(go.iter().map(|r| &**r), come.iter().map(|r| &**r));
-            prop_assert!(diff.join.is_disjoint(wanted.memberships()));
-            prop_assert!(diff.leave.is_subset(wanted.memberships()));
+            prop_assert!(diff.join.is_disjoint(&wanted.memberships()));
+            prop_assert!(diff.leave.is_subset(&wanted.memberships()));
             wanted.apply(diff);
             prop_assert_eq!(&wanted.asked, &expected.asked);
             prop_assert_eq!(wanted.memberships(), expected.memberships());

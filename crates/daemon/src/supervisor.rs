@@ -186,7 +186,7 @@ impl Supervisor {
             self.host_changed(seen).await;
         }
         if self.joined.is_incomplete() {
-            block_in_place(|| self.joined.settle(self.core.wanted()));
+            block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.publish_joined();
         }
         self.shelter_all().await;

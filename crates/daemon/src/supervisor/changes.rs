@@ -46,7 +46,7 @@ impl Supervisor {
         };
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &seen.renewed));
-        let required = block_in_place(|| self.joined.require(step.joins()));
+        let required = block_in_place(|| self.joined.require(&step.joins()));
         let carried = match required {
             Ok(()) => {
                 let applied = self.apply(&step, &seen.renewed).await;
@@ -55,7 +55,7 @@ impl Supervisor {
             Err(error) => Err(unavailable(&error)),
         };
         if let Err(refused) = carried {
-            block_in_place(|| self.joined.settle(self.core.wanted()));
+            block_in_place(|| self.joined.settle(&self.core.wanted()));
             return Err(refused);
         }
         let change = step.change.clone();
@@ -115,7 +115,7 @@ impl Supervisor {
             }
             match leaves {
                 Some(leaves) => self.joined.leave(&leaves),
-                None => self.joined.settle(self.core.wanted()),
+                None => self.joined.settle(&self.core.wanted()),
             }
             self.shelter.update(&self.joined);
             let (host, table) = (self.core.host(), self.core.table());

@@ -137,7 +137,7 @@ impl Supervisor {
         let (host, renewed) = (Arc::new(seen.host), BTreeSet::new());
         let step = block_in_place(|| self.core.step(rules, settings, host, &renewed));
         // Joined before anything is forwarded and before anything of an earlier run is left.
-        block_in_place(|| self.joined.settle(step.joins()));
+        block_in_place(|| self.joined.settle(&step.joins()));
         let table = step.table().cloned().unwrap_or_default();
         self.engine.inherit(self.shelter.inherited()).await?;
         self.engine.prepare(table.clone()).await?;
