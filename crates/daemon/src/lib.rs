@@ -43,6 +43,7 @@ pub use server::rehearsal::Rehearsal;
 /// # Errors
 /// When it cannot start, with the exit status that tells scripts why, or cannot end cleanly.
 pub fn run(options: Options) -> Result<(), DaemonError> {
+    sys::heap::keep_little();
     let instance = instance::Instance::claim(&options)?;
     // The control socket is claimed before anything is touched that another daemon may use.
     let listener = socket::Listener::bind(&options.socket)?;

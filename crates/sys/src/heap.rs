@@ -1,6 +1,24 @@
 //! Memory that was freed, given back to the kernel.
 
-#![expect(unsafe_code, reason = "malloc_trim has no safe wrapper")]
+#![expect(unsafe_code, reason = "mallopt and malloc_trim have no safe wrappers")]
+
+/// Blocks of this size have a mapping of their own, and so much may be free at a heap's end.
+#[cfg(target_env = "gnu")]
+const LARGE: libc::c_int = 1024 * 1024;
+
+/// Has large blocks given back as soon as they are freed, for as long as the process lives. By
+/// default the allocator keeps blocks of up to 32 MiB, and twice that at the end of each thread's
+/// heap, where [`trim`] does not reach, once it has seen a block of that size. To be called before
+/// there are threads; does nothing where the C library has no such call.
+pub fn keep_little() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes no pointer; it sets two numbers that the allocator reads, under its
+    // own lock.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
+    }
+}
 
 /// Gives freed memory back that the allocator keeps for later: tens of megabytes after thousands
 /// of rules were read. Takes some milliseconds; does nothing where the C library has no such call.

@@ -19,6 +19,9 @@ use crate::offload;
 use crate::state::Running;
 use crate::view::{self, View};
 
+/// Rules in a change whose reading takes memory that is worth giving back.
+const MANY: usize = 256;
+
 impl Supervisor {
     pub(super) async fn change(&mut self, request: &Request) -> Result<Change, Refused> {
         let asked = block_in_place(|| self.core.asked(request))?;
@@ -103,6 +106,13 @@ impl Supervisor {
     pub(super) fn finish(&mut self, step: Step, came_back: &[Ifindex]) {
         let before = self.core.generation();
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
+        let Change {
+            added,
+            removed,
+            changed,
+            ..
+        } = &step.change;
+        self.untidy |= added.len() + removed.len() + changed.len() >= MANY;
         let complete = !self.joined.is_incomplete();
         let leaves = step.leaves().filter(|_| complete).cloned();
         let kept = self.core.accept(step);
