@@ -1,11 +1,13 @@
 //! Looks at the counters twice a second: rates of every rule, and the state of each stream that is
 //! watched. Every view shows what is found here.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::reply::{Event, HealthStats, Rates};
 use dataplane::counters::{Arrived, HealthCounters};
+use model::rule::Rule;
 use model::ruleset::RuleSet;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -37,11 +39,12 @@ impl Streams {
         if Arc::ptr_eq(rules, &self.rules) {
             return;
         }
-        let known = |name: &str| self.rules.position(name);
-        let places: Vec<Option<usize>> = rules.iter().map(|rule| known(&rule.name)).collect();
-        let mut stream = |place: Option<usize>| Some(std::mem::take(self.streams.get_mut(place?)?));
-        let streams = places.into_iter().map(|at| stream(at).unwrap_or_default());
-        self.streams = streams.collect();
+        let (at, gone, come) = rules.difference_to(&self.rules);
+        let old = self.rules.names().skip(at).take(gone);
+        let mut known: HashMap<&str, Stream> = old.zip(self.streams.drain(at..at + gone)).collect();
+        let mut stream = |rule: &Arc<Rule>| known.remove(rule.name.as_str()).unwrap_or_default();
+        let new: Vec<Stream> = come.iter().map(&mut stream).collect();
+        self.streams.splice(at..at, new);
         self.rules = Arc::clone(rules);
     }
 
@@ -101,5 +104,79 @@ impl Pulse {
 
     fn lock(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dataplane::counters::{Received, Traffic};
+    use model::document::RuleDocument;
+    use model::ruleset::Policy;
+
+    use super::*;
+
+    fn rules(names: &[&str]) -> Arc<RuleSet> {
+        let documents = names.iter().map(|name| RuleDocument {
+            name: (*name).to_owned(),
+            inputs: vec![format!("239.1.1.{}%eth0:5001", name.as_bytes()[0])],
+            outputs: vec!["10.9.9.9:7000".into()],
+            ..RuleDocument::default()
+        });
+        let documents: Vec<RuleDocument> = documents.collect();
+        Arc::new(RuleSet::from_documents(&documents, Policy::default()).unwrap())
+    }
+
+    /// What each rule's packets come to, a hundred for each letter since `a`.
+    fn arrived(rules: &RuleSet, looks: u64) -> Arrived {
+        let received = |name: &str| Received {
+            traffic: Traffic {
+                packets: looks * 100 * u64::from(name.as_bytes()[0] - b'a' + 1),
+                bytes: 0,
+            },
+            health: None,
+        };
+        rules
+            .names()
+            .map(|name| (name.into(), received(name)))
+            .collect()
+    }
+
+    #[test]
+    fn streams_go_on_wherever_their_rules_come_to_stand() {
+        let pulse = Pulse::default();
+        let look = |looks: u64, rules: &Arc<RuleSet>| {
+            pulse.look(looks * 500_000_000, rules, &arrived(rules, looks));
+        };
+        let first = rules(&["a", "b", "c", "d"]);
+        look(1, &first);
+        look(2, &first);
+        let orders: [&[&str]; 6] = [
+            &["a", "b", "c", "d", "e"],
+            &["b", "c", "e", "d"],
+            &["d", "e", "c", "b"],
+            &["f", "d", "e", "c", "b"],
+            &[],
+            &["b"],
+        ];
+        for (looks, names) in (3..).zip(orders) {
+            let before = pulse.lock().rules.clone();
+            let now = rules(names);
+            look(looks, &now);
+            assert_eq!(pulse.lock().streams.len(), names.len());
+            for name in names {
+                let rate = pulse.of(name, &HealthCounters::default()).0.packets_1s;
+                let per_look = 100.0 * f64::from(name.as_bytes()[0] - b'a' + 1);
+                // One that has just come has been looked at once.
+                let expected = if before.get(name).is_some() {
+                    2.0 * per_look
+                } else {
+                    0.0
+                };
+                assert!(
+                    (rate - expected).abs() < 1e-6,
+                    "{name} among {names:?}: {rate}"
+                );
+            }
+        }
     }
 }
