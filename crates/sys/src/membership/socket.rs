@@ -75,7 +75,7 @@ impl Socket {
     /// Says whether trying makes sense: right family, not known to be full, and no other mode of
     /// the same group, which the kernel would switch.
     pub(super) fn may_take(&self, membership: &Membership) -> bool {
-        if membership.group.is_ipv4() != self.ipv4 {
+        if membership.group.is_ipv4() != self.ipv4 || (self.full && membership.source.is_none()) {
             return false;
         }
         match self.groups.get(&(membership.interface, membership.group)) {
