@@ -49,6 +49,8 @@ pub(crate) struct Kernel {
     links: Links,
     /// Every element of `routes` and `routes6`, placeholders included.
     entries: HashMap<Key, Entry>,
+    /// How many of them each interface has, to know where the program has to be attached.
+    entries_on: BTreeMap<u32, usize>,
     /// Number of (S,G) entries per (*,G) key.
     sources: HashMap<Key, u32>,
     indices: Indices,
@@ -109,6 +111,7 @@ impl Kernel {
             registry: Registry::new(program.maps.identities.len()),
             groups: Groups::default(),
             entries: HashMap::new(),
+            entries_on: BTreeMap::new(),
             sources: HashMap::new(),
             named: Named::default(),
             kept: Kept::default(),
@@ -219,6 +222,23 @@ impl Kernel {
         Ok(())
     }
 
+    fn put_entry(&mut self, key: Key, entry: Entry) {
+        if self.entries.insert(key, entry).is_none() {
+            *self.entries_on.entry(key.ifindex()).or_default() += 1;
+        }
+    }
+
+    fn take_entry(&mut self, key: &Key) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        if let Some(count) = self.entries_on.get_mut(&key.ifindex()) {
+            *count -= 1;
+            if *count == 0 {
+                self.entries_on.remove(&key.ifindex());
+            }
+        }
+        Some(entry)
+    }
+
     fn budget(&mut self, budget: Option<RateLimit>) {
         let at = offset_of!(Settings, budget);
         encode::store_limit(
@@ -269,13 +289,4 @@ fn load(pins: &Pins, options: &Options) -> Result<Program, Error> {
     tracing::warn!("pinned maps in {} are set aside: {problem}", maps.display());
     pins.set_aside()?;
     Ok(Program::load(Some(&maps), options.capacity)?)
-}
-
-/// Routes per interface, to know where the program has to be attached.
-fn interfaces(entries: &HashMap<Key, Entry>) -> BTreeMap<u32, usize> {
-    let mut count = BTreeMap::new();
-    for key in entries.keys() {
-        *count.entry(key.ifindex()).or_default() += 1;
-    }
-    count
 }

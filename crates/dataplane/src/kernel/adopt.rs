@@ -27,7 +27,7 @@ impl Kernel {
                 placeholder: route.lookup & LOOKUP_PLACEHOLDER != 0,
                 inspection: self.adopted_inspection(index, route.health),
             };
-            self.entries.insert(key, entry);
+            self.put_entry(key, entry);
         }
         self.adopt_sources()?;
         self.adopt_slots();
@@ -55,7 +55,7 @@ impl Kernel {
         }
         key::remove(&mut self.program.maps, &stale)?;
         for key in &stale {
-            self.entries.remove(key);
+            self.take_entry(key);
         }
         let orphans: Vec<Key> = sources
             .keys()
@@ -86,6 +86,7 @@ impl Kernel {
             .collect();
         let used = owners.iter().rposition(|hash| *hash != [0; 2]);
         owners.truncate(used.map_or(0, |last| last + 1));
+        owners.shrink_to_fit();
         let in_use: HashSet<u32> = referenced.iter().copied().collect();
         let is_loose =
             |(counter, hash): &(u32, &[u64; 2])| **hash != [0; 2] && !in_use.contains(counter);

@@ -16,7 +16,7 @@ use crate::kernel::health::Inspection;
 use crate::kernel::identity::Origin;
 use crate::kernel::key::{self, Key};
 use crate::kernel::plan::{Owner, Wanted};
-use crate::kernel::{Entry, Kernel, encode, interfaces};
+use crate::kernel::{Entry, Kernel, encode};
 
 /// A route whose block is written but which no packet sees yet.
 struct Written {
@@ -65,8 +65,7 @@ impl Kernel {
         if new.iter().any(|route| route.key.is_range()) {
             self.publish_ranges()?;
         }
-        let interfaces = interfaces(&self.entries);
-        self.links.detach_others(&interfaces, &self.pins)
+        self.links.detach_others(&self.entries_on, &self.pins)
     }
 
     /// Waits until no packet reads what was unlinked before.
@@ -180,7 +179,7 @@ impl Kernel {
             if is_other {
                 self.begin_inspection(entry.index, route.inspection)?;
             }
-            self.entries.insert(route.key, entry);
+            self.put_entry(route.key, entry);
             if was_placeholder || is_other {
                 self.flag(route.key);
             }
@@ -224,7 +223,7 @@ impl Kernel {
         }
         key::remove(&mut self.program.maps, &deleted)?;
         for key in &deleted {
-            if let Some(entry) = self.entries.remove(key) {
+            if let Some(entry) = self.take_entry(key) {
                 self.keep_found(&entry);
                 self.end_inspection(entry.index, entry.inspection)?;
                 self.indices.release(entry.index);
@@ -369,7 +368,7 @@ impl Kernel {
         let table = &mut self.program.maps.route_table;
         table.store(index, LOOKUP, flags);
         table.store(index, WORD, word.pack());
-        self.entries.insert(key, entry);
+        self.put_entry(key, entry);
         Ok(index)
     }
 }
