@@ -3,6 +3,7 @@
 //! A [`Step`] is a proposal. The supervisor carries it out, and only then the core accepts it; a
 //! step that cannot be carried out leaves no trace.
 
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::reply::Change;
-use api::request::{RULES_MAX, RuleList, Transaction};
+use api::request::{RULES_MAX, Transaction};
 use model::budget::Spenders;
 use model::compile::{Before, RuleView, amend, compile, next_hop_queries};
 use model::config::{Config, Settings};
@@ -23,70 +24,15 @@ use model::net::Ifindex;
 use model::placement::{PathChoice, PathChoices, Support};
 use model::problem::Problems;
 use model::rule::Rule;
-use model::ruleset::{ChangeError, Indexed, Policy, RuleSet, diff};
+use model::ruleset::{Indexed, Policy, RuleSet, diff};
 use model::table::{RateLimit, Table};
 use sys::membership::Membership;
 
 use crate::memberships::{Wanted, WantedDiff};
-use crate::question::{Code, Refusal};
-
-/// A change that somebody asks for.
-#[derive(Clone, Debug)]
-pub(crate) enum Request {
-    /// Take rules out and put rules in.
-    Change(Transaction),
-    /// Make the rules these, and the settings too where they are given.
-    Replace(RuleList),
-}
-
-/// Why a change is refused.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
-    /// The rules, or their names.
-    #[error(transparent)]
-    Rules(#[from] ChangeError),
-    /// Somebody else changed the rules in between.
-    #[error(
-        "the rules are of generation {running}, not {asked}: somebody changed them in between; \
-         read them again and repeat the change"
-    )]
-    Conflict { running: u64, asked: u64 },
-    /// More than the daemon is to hold.
-    #[error(
-        "{asked} {what}, of at most {most}: take out what nobody uses, or start the daemon with a \
-         larger --max-rules; the rules stay as they were"
-    )]
-    TooMany {
-        what: &'static str,
-        asked: usize,
-        most: usize,
-    },
-    /// The host could not carry it out; the rules stay as they were.
-    #[error("{0}; the rules stay as they were")]
-    Unavailable(String),
-}
+pub(crate) use request::{Refused, Request};
 
 /// Inputs and outputs that there may be for each rule that there may be, on average.
 const ENDPOINTS_PER_RULE: usize = 8;
-
-impl From<Problems> for Refused {
-    fn from(problems: Problems) -> Self {
-        Self::Rules(problems.into())
-    }
-}
-
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
-        let code = match &refused {
-            Refused::Rules(ChangeError::NotFound { .. }) => Code::NotFound,
-            Refused::Rules(ChangeError::AlreadyThere(_)) => Code::Exists,
-            Refused::Rules(ChangeError::Invalid(_)) => Code::Invalid,
-            Refused::Conflict { .. } => Code::Conflict,
-            Refused::TooMany { .. } | Refused::Unavailable(_) => Code::Unavailable,
-        };
-        Self::new(code, refused)
-    }
-}
 
 /// What to do to get to other rules or another host.
 #[derive(Debug)]

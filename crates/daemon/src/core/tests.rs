@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
+use api::request::RuleList;
 use model::document::OutputDocument;
 use model::host::{Interface, NextHop};
 use model::net::Mac;
 use model::table::OutputState;
 
 use super::*;
+use crate::question::{Code, Refusal};
 
 fn support() -> Support {
     Support {

@@ -1,0 +1,62 @@
+//! What somebody asks of the rules, and why it may be refused.
+
+use api::request::{RuleList, Transaction};
+use model::problem::Problems;
+use model::ruleset::ChangeError;
+
+use crate::question::{Code, Refusal};
+
+/// A change that somebody asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    /// Take rules out and put rules in.
+    Change(Transaction),
+    /// Make the rules these, and the settings too where they are given.
+    Replace(RuleList),
+}
+
+/// Why a change is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// The rules, or their names.
+    #[error(transparent)]
+    Rules(#[from] ChangeError),
+    /// Somebody else changed the rules in between.
+    #[error(
+        "the rules are of generation {running}, not {asked}: somebody changed them in between; \
+         read them again and repeat the change"
+    )]
+    Conflict { running: u64, asked: u64 },
+    /// More than the daemon is to hold.
+    #[error(
+        "{asked} {what}, of at most {most}: take out what nobody uses, or start the daemon with a \
+         larger --max-rules; the rules stay as they were"
+    )]
+    TooMany {
+        what: &'static str,
+        asked: usize,
+        most: usize,
+    },
+    /// The host could not carry it out; the rules stay as they were.
+    #[error("{0}; the rules stay as they were")]
+    Unavailable(String),
+}
+
+impl From<Problems> for Refused {
+    fn from(problems: Problems) -> Self {
+        Self::Rules(problems.into())
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let code = match &refused {
+            Refused::Rules(ChangeError::NotFound { .. }) => Code::NotFound,
+            Refused::Rules(ChangeError::AlreadyThere(_)) => Code::Exists,
+            Refused::Rules(ChangeError::Invalid(_)) => Code::Invalid,
+            Refused::Conflict { .. } => Code::Conflict,
+            Refused::TooMany { .. } | Refused::Unavailable(_) => Code::Unavailable,
+        };
+        Self::new(code, refused)
+    }
+}
