@@ -3,6 +3,7 @@
 //! A [`Step`] is a proposal. The supervisor carries it out, and only then the core accepts it; a
 //! step that cannot be carried out leaves no trace.
 
+mod destinations;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use api::reply::Change;
 use api::request::{RULES_MAX, Transaction};
 use model::budget::Spenders;
-use model::compile::{Before, RuleView, amend, compile, next_hop_queries};
+use model::compile::{Before, RuleView, amend, compile};
 use model::config::{Config, Settings};
 use model::diff::{BudgetChange, TableDiff};
 use model::document::RuleDocument;
@@ -29,6 +30,7 @@ use model::table::{RateLimit, Table};
 use sys::membership::Membership;
 
 use crate::memberships::{Wanted, WantedDiff};
+use destinations::Destinations;
 pub(crate) use request::{Refused, Request};
 
 /// Inputs and outputs that there may be for each rule that there may be, on average.
@@ -106,6 +108,7 @@ pub(crate) struct Core {
     settings: Arc<Settings>,
     generation: u64,
     rules: Indexed,
+    destinations: Destinations,
     host: Arc<Host>,
     /// What can be said about each rule.
     views: Vec<Arc<RuleView>>,
@@ -126,6 +129,7 @@ impl Core {
             settings: Arc::default(),
             generation: 0,
             rules: Indexed::default(),
+            destinations: Destinations::default(),
             host: Arc::default(),
             views: Vec::new(),
             table: Table::default(),
@@ -255,8 +259,8 @@ impl Core {
     }
 
     /// The unicast destinations of `rules`, whose next hops the host has to know.
-    pub(crate) fn queries(rules: &RuleSet) -> Vec<NextHopQuery> {
-        next_hop_queries(rules)
+    pub(crate) fn queries(&self, rules: &RuleSet) -> Vec<NextHopQuery> {
+        self.destinations.after(self.rules(), rules).queries()
     }
 
     /// Works out how to get to `rules` and `settings` on `host`. The routes on `renewed` links are
@@ -379,6 +383,7 @@ impl Core {
     /// Records that a step was carried out; says for each rule where it was before, if it is the
     /// same.
     pub(crate) fn accept(&mut self, step: Step) -> Option<Vec<Option<usize>>> {
+        self.destinations = self.destinations.after(self.rules(), &step.rules);
         self.rules.accept(step.rules);
         self.settings = step.settings;
         self.spenders = step.parts.spenders;

@@ -166,13 +166,10 @@ fn compile_one(
 }
 
 /// The unicast destinations that `rules` name, each once: what [`Host::next_hops`] should hold.
-#[must_use]
-pub fn next_hop_queries(rules: &RuleSet) -> Vec<NextHopQuery> {
-    let outputs = rules.iter().flat_map(|rule| &rule.outputs);
+pub fn next_hop_queries<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> BTreeSet<NextHopQuery> {
+    let outputs = rules.into_iter().flat_map(|rule| &rule.outputs);
     let unicast = outputs.filter(|output| !output.to.is_multicast());
-    let queries: BTreeSet<NextHopQuery> =
-        unicast.map(|output| next_hop_query(&output.to)).collect();
-    queries.into_iter().collect()
+    unicast.map(|output| next_hop_query(&output.to)).collect()
 }
 
 fn next_hop_query(to: &Endpoint) -> NextHopQuery {

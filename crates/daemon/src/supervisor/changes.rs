@@ -11,7 +11,7 @@ use model::net::Ifindex;
 use tokio::task::block_in_place;
 
 use super::Supervisor;
-use crate::core::{Core, Refused, Request, Step};
+use crate::core::{Refused, Request, Step};
 use crate::engine;
 use crate::events;
 use crate::host::Seen;
@@ -37,7 +37,7 @@ impl Supervisor {
     pub(super) async fn change_to(&mut self, asked: Config) -> Result<Change, Refused> {
         let Config { rules, settings } = asked;
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
-        let queries = Core::queries(&rules);
+        let queries = self.core.queries(&rules);
         let seen = self.watch.look(queries).await;
         let seen = seen.map_err(|error| unavailable(&error))?;
         block_in_place(|| self.joined.renew(&seen.renewed));

@@ -57,7 +57,7 @@ impl Scene {
             .enable_all()
             .build()
             .map_err(|error| unavailable("the network", &error))?;
-        let queries = next_hop_queries(&rules.set);
+        let queries = next_hop_queries(&rules.set).into_iter().collect();
         let (links, host) = runtime
             .block_on(async {
                 let handle = route::connect()?;

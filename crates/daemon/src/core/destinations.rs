@@ -1,0 +1,91 @@
+//! The unicast destinations that rules name, whose next hops the host has to know.
+
+use std::collections::BTreeMap;
+
+use model::compile::next_hop_queries;
+use model::host::NextHopQuery;
+use model::ruleset::RuleSet;
+
+/// Each with the number of rules that name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Destinations(BTreeMap<NextHopQuery, usize>);
+
+impl Destinations {
+    /// Those of `new`, where these are those of `old`: by a look at the rules in between alone.
+    pub(super) fn after(&self, old: &RuleSet, new: &RuleSet) -> Self {
+        let (at, gone, come) = new.difference_to(old);
+        let mut after = self.clone();
+        for rule in come {
+            for query in next_hop_queries([&**rule]) {
+                *after.0.entry(query).or_default() += 1;
+            }
+        }
+        for rule in old.iter().skip(at).take(gone) {
+            for query in next_hop_queries([rule]) {
+                let count = after.0.entry(query.clone()).or_default();
+                *count -= 1;
+                if *count == 0 {
+                    after.0.remove(&query);
+                }
+            }
+        }
+        after
+    }
+
+    pub(super) fn queries(&self) -> Vec<NextHopQuery> {
+        self.0.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::document::RuleDocument;
+    use model::ruleset::Policy;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(rules: &[(u8, u8)]) -> RuleSet {
+        let rule = |(name, host): &(u8, u8)| RuleDocument {
+            name: format!("rule{name}"),
+            inputs: vec![format!("239.1.1.{name}%eth0:5001")],
+            outputs: vec![
+                format!("10.0.0.{host}:7000").as_str().into(),
+                format!("10.0.0.{host}:7001").as_str().into(),
+                "239.10.1.1%eth1:6001".into(),
+            ],
+            ..RuleDocument::default()
+        };
+        let documents: Vec<RuleDocument> = rules.iter().map(rule).collect();
+        RuleSet::from_documents(&documents, Policy::default()).unwrap()
+    }
+
+    /// Rules by their numbers, each with one of few destinations.
+    fn rules() -> impl Strategy<Value = Vec<(u8, u8)>> {
+        let rules = proptest::collection::btree_map(1_u8..8, 1_u8..4, 0..6);
+        rules.prop_map(|rules| rules.into_iter().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn a_change_comes_to_the_same_as_all_anew(
+            old in rules(),
+            gone in proptest::collection::vec(1_u8..8, 0..4),
+            come in rules(),
+        ) {
+            let old = set(&old);
+            let remove: Vec<String> = gone.iter().map(|name| format!("rule{name}")).collect();
+            let remove: Vec<String> =
+                remove.into_iter().filter(|name| old.get(name).is_some()).collect();
+            let come = set(&come);
+            let add = come.iter().filter(|r| old.get(&r.name).is_none() || remove.contains(&r.name));
+            let new = old.changed(&remove, add.cloned().collect(), Policy::default());
+            let new = new.unwrap();
+            let none = (Destinations::default(), RuleSet::default());
+            let before = none.0.after(&none.1, &old);
+            prop_assert_eq!(before.after(&old, &new), none.0.after(&none.1, &new));
+            let all: Vec<NextHopQuery> = next_hop_queries(&new).into_iter().collect();
+            prop_assert_eq!(before.after(&old, &new).queries(), all);
+        }
+    }
+}
