@@ -134,7 +134,7 @@ impl Slots {
     pub(super) fn read(&self, now: &impl Reading) -> BTreeMap<String, RuleCounters> {
         let mut rules: BTreeMap<String, RuleCounters> = BTreeMap::new();
         for (name, owner) in &self.rules.owners {
-            let counted = now.rule(RuleSlot(owner.slot)).since(&owner.base);
+            let counted = owner.counted(now.rule(RuleSlot(owner.slot)));
             let rule = rules.entry(name.clone()).or_default();
             rule.received = counted.traffic;
             rule.dropped = counted.drops;
@@ -147,7 +147,7 @@ impl Slots {
             // An output that was replaced by another one of the same index is not shown.
             let shadowed = owner.uses == 0 && self.has_used_output(&name.rule, name.index);
             if let Some(rule) = rules.get_mut(&name.rule).filter(|_| !shadowed) {
-                let counted = now.output(OutputSlot(owner.slot)).since(&owner.base);
+                let counted = owner.counted(now.output(OutputSlot(owner.slot)));
                 let output = OutputCounters {
                     sent: counted.traffic,
                     dropped: counted.drops,
@@ -162,7 +162,7 @@ impl Slots {
     pub(super) fn received(&self, now: &impl Reading) -> impl Iterator<Item = (&str, Counted)> {
         let owners = self.rules.owners.iter();
         owners.map(|(name, owner)| {
-            let counted = now.rule(RuleSlot(owner.slot)).since(&owner.base);
+            let counted = owner.counted(now.rule(RuleSlot(owner.slot)));
             (name.as_str(), counted)
         })
     }
@@ -236,8 +236,23 @@ struct Owner {
     unused_since: u64,
     /// Tells the slot's owners apart.
     epoch: u32,
-    /// What earlier owners of the slot had counted.
-    base: Counted,
+    /// What earlier owners of the slot had counted; most slots have had none.
+    base: Option<Box<Counted>>,
+}
+
+impl Owner {
+    /// What this owner counted, by what its slot counts now.
+    fn counted(&self, now: Counted) -> Counted {
+        match &self.base {
+            Some(base) => now.since(base),
+            None => now,
+        }
+    }
+}
+
+/// What has to be taken off, if anything has.
+fn base(counted: Counted) -> Option<Box<Counted>> {
+    (counted != Counted::default()).then(|| Box::new(counted))
 }
 
 impl<N: Ord + Clone> Assignment<N> {
@@ -254,7 +269,7 @@ impl<N: Ord + Clone> Assignment<N> {
     }
 
     /// Takes over an owner of an earlier run; nobody uses it yet.
-    fn restore(&mut self, name: N, slot: u32, base: Counted) {
+    fn restore(&mut self, name: N, slot: u32, counted: Counted) {
         if slot >= self.limit || self.owners.contains_key(&name) {
             return;
         }
@@ -266,7 +281,7 @@ impl<N: Ord + Clone> Assignment<N> {
             uses: 0,
             unused_since: self.clock,
             epoch: self.clock as u32,
-            base,
+            base: base(counted),
         };
         self.owners.insert(name, owner);
     }
@@ -298,16 +313,16 @@ impl<N: Ord + Clone> Assignment<N> {
             return Some(owner.slot);
         }
         let slot = self.free_slot()?;
+        let counted = now(slot);
         self.clock += 1;
         let owner = Owner {
             slot,
             uses: 1,
             unused_since: 0,
             epoch: self.clock as u32,
-            base: now(slot),
+            base: base(counted.clone()),
         };
-        self.journal
-            .push((slot, Some((name.clone(), owner.base.clone()))));
+        self.journal.push((slot, Some((name.clone(), counted))));
         self.owners.insert(name, owner);
         Some(slot)
     }
@@ -360,6 +375,12 @@ mod tests {
         Counted::default()
     }
 
+    /// The packets that a name's slot had counted before.
+    fn base_of(slots: &Assignment<&str>, name: &str) -> u64 {
+        let base = slots.owners[name].base.as_ref();
+        base.map_or(0, |base| base.traffic.packets)
+    }
+
     #[test]
     fn a_name_that_comes_back_finds_its_slot() {
         let mut slots = Assignment::new(4);
@@ -383,7 +404,7 @@ mod tests {
             counted
         };
         assert_eq!(slots.acquire("c", old), Some(first));
-        assert_eq!(slots.owners["c"].base.traffic.packets, 7);
+        assert_eq!(base_of(&slots, "c"), 7);
         assert!(!slots.owners.contains_key("a"));
     }
 
@@ -403,7 +424,7 @@ mod tests {
             counted
         };
         assert_eq!(slots.acquire("a", old), Some(first));
-        assert_eq!(slots.owners["a"].base.traffic.packets, 7);
+        assert_eq!(base_of(&slots, "a"), 7);
     }
 
     #[test]
