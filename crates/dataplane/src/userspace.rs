@@ -32,11 +32,12 @@ pub mod worker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use model::diff::{BudgetChange, TableDiff};
 use model::net::Prefix;
-use model::table::{OutputState, Path, Route, RouteKey, Table};
+use model::table::{OutputState, Path, RateLimit, Route, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, Flow, WorkerCounters};
 use book::Book;
@@ -97,10 +98,18 @@ pub enum Error {
 pub struct Userspace {
     pool: Pool,
     slots: Slots,
-    table: Table,
+    /// Its routes, which may be ten thousand.
     counted: BTreeMap<RouteKey, CountedRoute>,
+    common: Common,
     /// The book's memory, once there is one.
     book: Option<OwnedFd>,
+}
+
+/// What all routes have in common.
+#[derive(Clone, Debug, Default)]
+struct Common {
+    own_addresses: BTreeSet<IpAddr>,
+    budget: Option<RateLimit>,
 }
 
 /// The interfaces the path listens on, with the groups wanted there, and those it sends by.
@@ -130,8 +139,8 @@ impl Userspace {
         Ok(Self {
             pool: Pool::new(options)?,
             slots: Slots::default(),
-            table: Table::default(),
             counted: BTreeMap::new(),
+            common: Common::default(),
             book: None,
         })
     }
@@ -170,7 +179,7 @@ impl Userspace {
     pub fn sync(&mut self, table: &Table) -> Result<(), Error> {
         let mut own = table.clone();
         own.routes.retain(|_, route| route.path == Path::Userspace);
-        self.apply(&TableDiff::between(&self.table, &own))?;
+        self.apply(&TableDiff::between(&self.table(), &own))?;
         self.pool.end_predecessors();
         Ok(())
     }
@@ -209,10 +218,22 @@ impl Userspace {
         }
         self.prepare(diff)?;
         let change = self.assign(diff)?;
-        let interfaces = Interfaces::of(&self.table);
+        let interfaces = Interfaces::of(self.counted.iter());
         self.pool
-            .change(&change, &interfaces, &self.counted, &self.table);
+            .change(&change, &interfaces, &self.counted, &self.common);
         Ok(())
+    }
+
+    /// What the path executes.
+    fn table(&self) -> Table {
+        let routes = self.counted.iter();
+        Table {
+            routes: routes
+                .map(|(k, counted)| (*k, counted.route.clone()))
+                .collect(),
+            own_addresses: self.common.own_addresses.clone(),
+            budget: self.common.budget,
+        }
     }
 
     /// Adds everything counted to `counters`.
@@ -250,7 +271,7 @@ impl Userspace {
 
     /// Replaces workers that died or hang. To be called about every 50 ms.
     pub fn tick(&mut self) {
-        self.pool.tick(&self.counted, &self.table);
+        self.pool.tick(&self.counted, &self.common);
     }
 
     /// Forwards what has arrived and ends the workers.
@@ -267,8 +288,7 @@ impl Userspace {
     fn assign(&mut self, diff: &TableDiff) -> Result<TableChange, Error> {
         let mut replaced: Vec<Route> = Vec::new();
         for key in &diff.removed {
-            replaced.extend(self.table.routes.remove(key));
-            self.counted.remove(key);
+            replaced.extend(self.counted.remove(key).map(|counted| counted.route));
         }
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
@@ -277,7 +297,6 @@ impl Userspace {
                 rules: 0,
                 outputs: 1,
             })?;
-            replaced.extend(self.table.routes.insert(*key, route.clone()));
             let flows = self.slots.flows(&route.rule);
             let counted = CountedRoute {
                 route: route.clone(),
@@ -285,18 +304,19 @@ impl Userspace {
                 flows: flows.unwrap_or(FlowOwner::new(rule, 0)),
                 outputs,
             };
-            self.counted.insert(*key, counted.clone());
+            let before = self.counted.insert(*key, counted.clone());
+            replaced.extend(before.map(|counted| counted.route));
             set.push((*key, counted));
         }
         for route in &replaced {
             self.slots.release(route);
         }
         for address in &diff.own_removed {
-            self.table.own_addresses.remove(address);
+            self.common.own_addresses.remove(address);
         }
-        self.table.own_addresses.extend(&diff.own_added);
+        self.common.own_addresses.extend(&diff.own_added);
         if let Some(BudgetChange(budget)) = diff.budget {
-            self.table.budget = budget;
+            self.common.budget = budget;
         }
         Ok(TableChange {
             removed: diff.removed.clone(),
@@ -309,9 +329,9 @@ impl Userspace {
 }
 
 impl Interfaces {
-    fn of(table: &Table) -> Self {
+    fn of<'a>(routes: impl Iterator<Item = (&'a RouteKey, &'a CountedRoute)>) -> Self {
         let mut interfaces = Self::default();
-        for (key, route) in &table.routes {
+        for (key, CountedRoute { route, .. }) in routes {
             let groups = interfaces.ingress.entry(key.ingress.0).or_default();
             groups.insert(key.groups);
             for output in &route.outputs {

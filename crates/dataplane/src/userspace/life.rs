@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::diff::BudgetChange;
-use model::table::{RouteKey, Table};
+use model::table::RouteKey;
 
 use super::handover::{self, CountedRoute, TableChange};
 use super::inheritance::Region;
 use super::process::Process;
 use super::shared::WorkerWord;
-use super::{Interfaces, Options};
+use super::{Common, Interfaces, Options};
 use crate::counters::WorkerCounters;
 
 /// First pause before a worker is started again; doubled with each failure.
@@ -70,8 +70,8 @@ impl Worker {
             restarts: 0,
         };
         // The first change will tell it more.
-        let (counted, table) = (BTreeMap::new(), Table::default());
-        let process = worker.launch(options, interfaces, &counted, &table)?;
+        let (counted, common) = (BTreeMap::new(), Common::default());
+        let process = worker.launch(options, interfaces, &counted, &common)?;
         worker.state = State::Running(process);
         Ok(worker)
     }
@@ -82,7 +82,7 @@ impl Worker {
         options: &Options,
         interfaces: &Interfaces,
         counted: &BTreeMap<RouteKey, CountedRoute>,
-        table: &Table,
+        common: &Common,
     ) -> Result<Process, handover::Error> {
         let place = (self.id, self.cpu);
         let command = &options.worker_command;
@@ -92,8 +92,8 @@ impl Worker {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {
                 set: counted.iter().map(|(k, v)| (*k, v.clone())).collect(),
-                own_added: table.own_addresses.iter().copied().collect(),
-                budget: Some(BudgetChange(table.budget)),
+                own_added: common.own_addresses.iter().copied().collect(),
+                budget: Some(BudgetChange(common.budget)),
                 ..TableChange::default()
             })?;
             process.add_taps(interfaces.ingress.keys().copied())?;
@@ -114,7 +114,7 @@ impl Worker {
         options: &Options,
         interfaces: &Interfaces,
         counted: &BTreeMap<RouteKey, CountedRoute>,
-        table: &Table,
+        common: &Common,
     ) -> bool {
         let state = std::mem::replace(&mut self.state, State::Waiting(Instant::now()));
         let (state, ready) = match state {
@@ -122,7 +122,7 @@ impl Worker {
             State::Waiting(_) => {
                 self.region.counters.add(WorkerWord::Restarts, 1);
                 self.restarts += 1;
-                match self.launch(options, interfaces, counted, table) {
+                match self.launch(options, interfaces, counted, common) {
                     Ok(process) => (State::Starting(process), false),
                     Err(error) => (self.failed("cannot be started", &error), false),
                 }

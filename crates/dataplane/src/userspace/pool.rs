@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use bpf::grace;
-use model::table::{RouteKey, Table};
+use model::table::RouteKey;
 
 use super::handover::{self, CountedRoute, TableChange};
 use super::inheritance::{self, Label, Place, Predecessor, Region};
@@ -16,7 +16,7 @@ use super::process::Process;
 use super::shared::{Counted, FlowOwner, OutputSlot, RuleSlot, SharedCounters};
 use super::slots::Reading;
 use super::taps::Fanouts;
-use super::{Error, Interfaces, Options};
+use super::{Common, Error, Interfaces, Options};
 use crate::counters::{Flow, WorkerCounters};
 
 /// The workers.
@@ -169,7 +169,7 @@ impl Pool {
         change: &TableChange,
         interfaces: &Interfaces,
         counted: &BTreeMap<RouteKey, CountedRoute>,
-        table: &Table,
+        common: &Common,
     ) {
         self.interfaces = interfaces.clone();
         for worker in &mut self.workers {
@@ -194,7 +194,7 @@ impl Pool {
         }
         self.fanouts
             .retain(|interface, _| interfaces.ingress.contains_key(interface));
-        self.tick(counted, table);
+        self.tick(counted, common);
     }
 
     /// Lets new taps of workers that run have their share of the packets, not to be let in yet.
@@ -246,10 +246,10 @@ impl Pool {
     }
 
     /// Replaces workers that died or hang, and finishes starts.
-    pub(super) fn tick(&mut self, counted: &BTreeMap<RouteKey, CountedRoute>, table: &Table) {
+    pub(super) fn tick(&mut self, counted: &BTreeMap<RouteKey, CountedRoute>, common: &Common) {
         let mut ready = false;
         for worker in &mut self.workers {
-            ready |= worker.tick(&self.options, &self.interfaces, counted, table);
+            ready |= worker.tick(&self.options, &self.interfaces, counted, common);
         }
         if ready {
             let joined = self.join_taps();
