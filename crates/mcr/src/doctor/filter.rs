@@ -1,6 +1,7 @@
 //! A packet filter as far as it can be judged from outside: chains of rules whose tests may be
 //! true, false or unknown for a given packet.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use model::net::Prefix;
@@ -91,6 +92,13 @@ pub(crate) struct Chain {
     pub(crate) device: Option<String>,
     pub(crate) drops_by_default: bool,
     pub(crate) rules: Vec<FilterRule>,
+}
+
+impl fmt::Display for Chain {
+    /// As nft names it: family, table and its own name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.family, self.table, self.name)
+    }
 }
 
 impl Chain {

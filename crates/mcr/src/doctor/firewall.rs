@@ -5,6 +5,7 @@
 mod legacy;
 mod nft;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::filter::{Chain, Fate, Packet, judge};
@@ -54,9 +55,8 @@ fn forward(chain: &Chain) -> Option<Finding> {
         return None;
     }
     let evidence = format!(
-        "chain {} {} {} drops what the host forwards: does not matter to MCR, whose copies do not \
-         pass it",
-        chain.family, chain.table, chain.name
+        "chain {chain} drops what the host forwards: does not matter to MCR, whose copies do not \
+         pass it"
     );
     Some(Finding::new(Severity::Note, "host", evidence).remedy("leave it as it is"))
 }
@@ -72,17 +72,8 @@ fn verdicts(scene: &Scene, chains: &[Chain]) -> Vec<Finding> {
                 Fate::Drops(by) => (Severity::Stops, "drops", by),
                 Fate::MayDrop(by) => (Severity::Harms, "may drop", by),
             };
-            let Chain {
-                family,
-                table,
-                name,
-                hook,
-                ..
-            } = base;
-            let (what, follows) = (probe.what, probe.follows);
-            let evidence = format!(
-                "chain {family} {table} {name} (hook {hook}) {may} {what}: {by}; {follows}"
-            );
+            let (hook, what, follows) = (&base.hook, probe.what, probe.follows);
+            let evidence = format!("chain {base} (hook {hook}) {may} {what}: {by}; {follows}");
             let finding = Finding::new(severity, &probe.packet.interface, evidence);
             found.push(finding.remedy(remedy(base, &probe.packet)));
         }
@@ -96,33 +87,27 @@ fn remedy(base: &Chain, packet: &Packet) -> String {
         "icmpv6" => "icmpv6 type { mld-listener-query, mld2-listener-report }",
         _ => return format!("accept {} in that chain", packet.destination),
     };
-    let (family, table, name) = (&base.family, &base.table, &base.name);
-    if table.ends_with("(legacy)") {
-        let (tool, protocol) = match family.as_str() {
+    if base.table.ends_with("(legacy)") {
+        let (tool, protocol) = match base.family.as_str() {
             "ip" => ("iptables-legacy", "igmp"),
             _ => ("ip6tables-legacy", "ipv6-icmp"),
         };
-        return format!("{tool} -I {name} -p {protocol} -j ACCEPT");
+        return format!("{tool} -I {} -p {protocol} -j ACCEPT", base.name);
     }
-    format!("nft insert rule {family} {table} {name} {what} accept")
+    format!("nft insert rule {base} {what} accept")
 }
 
 fn probes(scene: &Scene) -> Vec<Probe> {
     let mut probes = Vec::new();
+    let inputs = scene.inputs();
     for link in scene.input_links() {
-        let inputs = scene.inputs();
-        let here = || {
-            inputs
-                .iter()
-                .filter(|(_, _, input)| input.index == link.index)
-        };
-        if here().any(|(_, endpoint, _)| endpoint.is_ipv4()) {
-            probes.push(query(link, true));
-            probes.push(report(link, true));
-        }
-        if here().any(|(_, endpoint, _)| !endpoint.is_ipv4()) {
-            probes.push(query(link, false));
-            probes.push(report(link, false));
+        let here = inputs
+            .iter()
+            .filter(|(_, _, input)| input.index == link.index);
+        let families: BTreeSet<bool> = here.map(|(_, endpoint, _)| endpoint.is_ipv4()).collect();
+        for is_ipv4 in families.into_iter().rev() {
+            probes.push(query(link, is_ipv4));
+            probes.push(report(link, is_ipv4));
         }
     }
     probes.extend(scene.outputs().iter().map(copy));
