@@ -28,11 +28,14 @@ pub(crate) struct WantedDiff {
 impl Wanted {
     /// Everything that rules want.
     pub(crate) fn of(rules: &[Arc<RuleView>]) -> Self {
-        let mut asked = BTreeMap::new();
+        let mut asked: BTreeMap<Membership, isize> = BTreeMap::new();
         for membership in rules.iter().flat_map(|rule| asked_by(rule)) {
             *asked.entry(membership).or_default() += 1;
         }
-        Self { asked }
+        // Made anew from a sorted list, its nodes are full.
+        Self {
+            asked: asked.into_iter().collect(),
+        }
     }
 
     /// What is to be joined.

@@ -8,6 +8,7 @@ mod amend;
 mod egress;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat_n;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -119,21 +120,22 @@ pub struct Down {
 pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathChoices) -> Compiled {
     let links = Links::new(host);
     let mut compiled = Compiled::default();
-    let mut behind_wildcards = Vec::new();
+    let (mut routes, mut behind_wildcards) = (Vec::new(), Vec::new());
     for rule in rules {
         let own = &mut compiled.table.own_addresses;
         let (view, route) = compile_one(rule, host, &links, support, choices, own);
-        for (endpoint, input) in rule.inputs.iter().zip(&view.inputs) {
-            let keys = keys(endpoint, &input.interfaces).into_iter();
-            let routes = keys.filter_map(|key| Some((key, route.clone()?)));
-            if endpoint.has_wildcard() {
-                behind_wildcards.extend(routes);
-            } else {
-                compiled.table.routes.extend(routes);
+        if let Some(route) = route {
+            for (key, route, is_wild) in under_keys(rule, &view, route) {
+                if is_wild {
+                    behind_wildcards.push((key, route));
+                } else {
+                    routes.push((key, route));
+                }
             }
         }
         compiled.rules.push(Arc::new(view));
     }
+    compiled.table.routes = routes.into_iter().collect();
     // An interface that a rule names outright is not taken from it by a wildcard.
     for (key, route) in behind_wildcards {
         compiled.table.routes.entry(key).or_insert(route);
@@ -295,6 +297,24 @@ fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
         inspect: rule.health.map(|health| health.inspect),
         outputs,
     }
+}
+
+/// A rule's route under every key of its inputs, each with whether it is a wildcard's. The last one
+/// is the route itself: of ten thousand rules most have one key.
+fn under_keys(
+    rule: &Rule,
+    view: &RuleView,
+    route: Route,
+) -> impl Iterator<Item = (RouteKey, Route, bool)> {
+    let inputs = rule.inputs.iter().zip(&view.inputs);
+    let keys = inputs.flat_map(|(endpoint, input)| {
+        let keys = keys(endpoint, &input.interfaces).into_iter();
+        keys.map(|key| (key, endpoint.has_wildcard()))
+    });
+    let keys: Vec<(RouteKey, bool)> = keys.collect();
+    let routes = repeat_n(route, keys.len());
+    let under = keys.into_iter().zip(routes);
+    under.map(|((key, is_wild), route)| (key, route, is_wild))
 }
 
 /// One key for each interface and source.

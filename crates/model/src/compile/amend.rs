@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Links, RuleView, compile_one, keys};
+use super::{Links, RuleView, compile_one, keys, under_keys};
 use crate::diff::TableDiff;
 use crate::host::Host;
 use crate::net::Ifindex;
@@ -55,8 +55,8 @@ pub fn amend(
         }
         let (view, route) = compile_one(rule, host, &links, support, choices, &mut own);
         if let Some(route) = route {
-            let keys = view_keys(rule, &view).into_iter();
-            routes.extend(keys.map(|key| (key, route.clone())));
+            let under = under_keys(rule, &view, route);
+            routes.extend(under.map(|(key, route, _)| (key, route)));
         }
         Arc::new(view)
     });
