@@ -25,7 +25,7 @@ use model::net::Ifindex;
 use model::placement::{PathChoice, PathChoices, Support};
 use model::problem::Problems;
 use model::rule::Rule;
-use model::ruleset::{Indexed, Policy, RuleSet, diff};
+use model::ruleset::{Indexed, Policy, RuleSet, Stays, diff};
 use model::table::{RateLimit, Table};
 use sys::membership::Membership;
 
@@ -62,8 +62,8 @@ pub(crate) struct Parts {
     spenders: Spenders,
     /// What has to be joined.
     pub(crate) wanted: Wanting,
-    /// For each rule where it was before, if only what differs was compiled.
-    kept: Option<Vec<Option<usize>>>,
+    /// Which rules stay, if only what differs was compiled.
+    stays: Option<Stays>,
 }
 
 /// What has to be joined: everything, or what changes.
@@ -278,15 +278,15 @@ impl Core {
         }
         let choices = settings.path_choices(self.process_choice);
         let budget = settings.budget.map(|budget| budget.0);
-        let kept = self.may_amend(&settings, &host, renewed);
-        let kept = kept.then(|| rules.positions_in(self.rules()));
+        let stays = self.may_amend(&settings, &host, renewed);
+        let stays = stays.then(|| rules.stays_of(self.rules()));
         // A wildcard takes what no other rule names, so what it gets depends on all of them.
-        let kept = kept.filter(|kept| !brings_wildcard(&rules, kept));
-        let (views, parts) = match kept {
-            Some(kept) => self.amend(&rules, &choices, budget, kept),
+        let stays = stays.filter(|stays| !brings_wildcard(&rules, stays));
+        let (views, parts) = match stays {
+            Some(stays) => self.amend(&rules, &choices, budget, stays),
             None => self.compile(&rules, &choices, budget, &host, renewed),
         };
-        change.warnings = warnings(&change, &views, parts.kept.as_deref());
+        change.warnings = warnings(&change, &views, parts.stays.as_ref());
         Step {
             gone: change.removed.clone(),
             rules,
@@ -340,7 +340,7 @@ impl Core {
             table: Some(compiled.table),
             spenders,
             wanted: Wanting::Whole(Wanted::of(&compiled.rules)),
-            kept: None,
+            stays: None,
         };
         (compiled.rules, parts)
     }
@@ -350,39 +350,33 @@ impl Core {
         rules: &RuleSet,
         choices: &PathChoices,
         budget: Option<RateLimit>,
-        kept: Vec<Option<usize>>,
+        stays: Stays,
     ) -> (Vec<Arc<RuleView>>, Parts) {
         let before = Before {
             rules: self.rules(),
             views: &self.views,
             table: &self.table,
         };
-        let mut amended = amend(before, rules, &kept, &self.host, &self.support, choices);
+        let mut amended = amend(before, rules, &stays, &self.host, &self.support, choices);
         let spenders = self.spenders.after(&self.table, &amended.diff);
         let budget = budget.map(|whole| spenders.share(whole));
         amended.diff.budget = (budget != self.table.budget).then_some(BudgetChange(budget));
-        let mut stays = vec![false; self.views.len()];
-        kept.iter().flatten().for_each(|at| stays[*at] = true);
-        let gone = self.views.iter().zip(stays).filter(|(_, stays)| !stays);
-        let come = amended.rules.iter().zip(&kept);
-        let come = come.filter(|(_, kept)| kept.is_none());
-        let wanted = self
-            .wanted
-            .diff(gone.map(|(view, _)| &**view), come.map(|(view, _)| &**view));
+        let gone = stays.gone().flatten().map(|there| &*self.views[there]);
+        let come = stays.come().flatten().map(|here| &*amended.rules[here]);
+        let wanted = self.wanted.diff(gone, come);
         let parts = Parts {
             cleared: TableDiff::default(),
             diff: amended.diff,
             table: None,
             spenders,
             wanted: Wanting::Part(wanted),
-            kept: Some(kept),
+            stays: Some(stays),
         };
         (amended.rules, parts)
     }
 
-    /// Records that a step was carried out; says for each rule where it was before, if it is the
-    /// same.
-    pub(crate) fn accept(&mut self, step: Step) -> Option<Vec<Option<usize>>> {
+    /// Records that a step was carried out; says which rules stay, if only what differs was compiled.
+    pub(crate) fn accept(&mut self, step: Step) -> Option<Stays> {
         self.destinations = self.destinations.after(self.rules(), &step.rules);
         self.rules.accept(step.rules);
         self.settings = step.settings;
@@ -399,7 +393,7 @@ impl Core {
         }
         self.generation = step.change.generation;
         self.stale = false;
-        step.parts.kept
+        step.parts.stays
     }
 
     /// Records that the routes on renewed links were taken out, whatever becomes of the rest.
@@ -417,25 +411,24 @@ fn endpoints(rules: &RuleSet) -> usize {
         .sum()
 }
 
-/// Says whether a rule that is not among the kept ones names an interface by a wildcard.
-fn brings_wildcard(rules: &RuleSet, kept: &[Option<usize>]) -> bool {
-    let new = rules.iter().zip(kept).filter(|(_, kept)| kept.is_none());
-    let mut inputs = new.flat_map(|(rule, _)| &rule.inputs);
+/// Says whether a rule that comes names an interface by a wildcard.
+fn brings_wildcard(rules: &RuleSet, stays: &Stays) -> bool {
+    let come = stays.come().flatten().map(|here| &rules.rules()[here]);
+    let mut inputs = come.flat_map(|rule| &rule.inputs);
     inputs.any(Endpoint::has_wildcard)
 }
 
 /// What keeps rules that came or changed from relaying all they should.
-fn warnings(
-    change: &Change,
-    views: &[Arc<RuleView>],
-    kept: Option<&[Option<usize>]>,
-) -> Vec<String> {
+fn warnings(change: &Change, views: &[Arc<RuleView>], stays: Option<&Stays>) -> Vec<String> {
     let new: BTreeSet<&String> = change.added.iter().chain(&change.changed).collect();
-    let is_kept = |at: usize| kept.is_some_and(|kept| kept[at].is_some());
-    let views = views.iter().enumerate().filter(|(at, _)| !is_kept(*at));
+    let come: Vec<usize> = match stays {
+        Some(stays) => stays.come().flatten().collect(),
+        None => (0..views.len()).collect(),
+    };
+    let views = come.into_iter().map(|here| &views[here]);
     views
-        .filter(|(_, view)| new.contains(&view.name))
-        .flat_map(|(_, view)| view.troubles())
+        .filter(|view| new.contains(&view.name))
+        .flat_map(|view| view.troubles())
         .collect()
 }
 

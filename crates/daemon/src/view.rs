@@ -9,7 +9,7 @@ use model::compile::{InputView, RuleView};
 use model::config::Settings;
 use model::host::Host;
 use model::net::Ifindex;
-use model::ruleset::RuleSet;
+use model::ruleset::{Piece, RuleSet, Stays};
 
 use crate::memberships::{Joined, of_join};
 
@@ -67,17 +67,24 @@ impl RuleState {
     }
 }
 
-/// Says how each rule does. `known` has the states of rules that do as they did.
+/// Says how each rule does. Those that stay do as they did before; all that nothing is said of are
+/// looked at.
 pub(crate) fn states(
     rules: &[Arc<RuleView>],
     joined: &Joined,
     merging: &BTreeMap<Ifindex, String>,
-    known: impl Fn(usize) -> Option<Arc<RuleState>>,
+    (before, stays): (&[Arc<RuleState>], &Stays),
 ) -> Vec<Arc<RuleState>> {
-    let state = |(place, rule): (usize, &Arc<RuleView>)| {
-        known(place).unwrap_or_else(|| Arc::new(rule_state(rule, joined, merging)))
-    };
-    rules.iter().enumerate().map(state).collect()
+    let state = |rule: &Arc<RuleView>| Arc::new(rule_state(rule, joined, merging));
+    let mut states = Vec::with_capacity(rules.len());
+    for piece in stays.pieces() {
+        match piece {
+            Piece::Stays(there) => states.extend_from_slice(&before[there]),
+            Piece::Comes(here) => states.extend(rules[here].iter().map(state)),
+        }
+    }
+    states.extend(rules[states.len()..].iter().map(state));
+    states
 }
 
 fn rule_state(

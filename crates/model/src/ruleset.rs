@@ -5,6 +5,7 @@ mod change;
 pub(crate) mod check;
 mod index;
 mod indexed;
+mod stays;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap};
@@ -19,6 +20,7 @@ pub use change::ChangeError;
 pub(crate) use change::listed;
 pub(crate) use index::InputIndex;
 pub use indexed::Indexed;
+pub use stays::{Piece, Stays};
 
 /// What is permitted beyond the ordinary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -314,19 +316,32 @@ pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
 }
 
 impl RuleSet {
-    /// The rules of this set and of `other` that lie between those that both begin with, which are
-    /// counted, and those that both end with. Rules are told apart by where they lie in memory, so rules in between
-    /// may still be the same.
     fn without_ends_shared_with<'a, 'b>(
         &'a self,
         other: &'b Self,
     ) -> (usize, &'a [Arc<Rule>], &'b [Arc<Rule>]) {
-        let same = |(a, b): &(&Arc<Rule>, &Arc<Rule>)| Arc::ptr_eq(a, b);
-        let (a, b) = (&self.rules, &other.rules);
-        let start = a.iter().zip(b).take_while(same).count();
-        let (a, b) = (&a[start..], &b[start..]);
-        let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
-        (start, &a[..a.len() - end], &b[..b.len() - end])
+        without_shared_ends(&self.rules, &other.rules)
+    }
+
+    /// Makes a set of rules that are valid together and most of which are this set's: only what
+    /// lies in between is looked up by name.
+    fn followed_by(&self, rules: Vec<Arc<Rule>>) -> Self {
+        let (start, gone, come) = without_shared_ends(&self.rules, &rules);
+        let mut positions = self.positions.clone();
+        for rule in gone {
+            positions.remove(rule.name.as_str());
+        }
+        let (from, to) = (start + gone.len(), start + come.len());
+        if from != to {
+            let behind = positions.values_mut().filter(|place| **place >= from);
+            behind.for_each(|place| *place = *place - from + to);
+        }
+        positions.reserve(come.len());
+        let come = come.iter().map(|rule| ByName(Arc::clone(rule)));
+        positions.extend(come.zip(start..));
+        // Of many rules that went no room is left behind, and none made for each that comes again.
+        positions.shrink_to(2 * rules.len());
+        Self { rules, positions }
     }
 
     /// How this set differs from `old`: the place from which on, how many rules of `old` are not here
@@ -337,18 +352,25 @@ impl RuleSet {
         (start, from_old.len(), from_new)
     }
 
-    /// For each rule the position it has in `old`, if that has the very same rule.
+    /// Which of its rules are the very ones of `old`.
     #[must_use]
-    pub fn positions_in(&self, old: &Self) -> Vec<Option<usize>> {
-        let positions = self.rules.iter().enumerate().map(|(here, rule)| {
-            let same = |there: &usize| old.rules.get(*there).is_some_and(|r| Arc::ptr_eq(r, rule));
-            // Where nothing was taken out or put in before it, it stands where it stood.
-            Some(here)
-                .filter(same)
-                .or_else(|| old.positions.get(rule.name.as_str()).copied().filter(same))
-        });
-        positions.collect()
+    pub fn stays_of(&self, old: &Self) -> Stays {
+        Stays::between(old, self)
     }
+}
+
+/// What of two lists lies between the rules that both begin with, which are counted, and those that
+/// both end with. Rules are told apart by where they lie in memory, so rules in between may still be
+/// the same.
+fn without_shared_ends<'a, 'b>(
+    a: &'a [Arc<Rule>],
+    b: &'b [Arc<Rule>],
+) -> (usize, &'a [Arc<Rule>], &'b [Arc<Rule>]) {
+    let same = |(a, b): &(&Arc<Rule>, &Arc<Rule>)| Arc::ptr_eq(a, b);
+    let start = a.iter().zip(b).take_while(same).count();
+    let (a, b) = (&a[start..], &b[start..]);
+    let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
+    (start, &a[..a.len() - end], &b[..b.len() - end])
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use api::reply::Change;
 use model::config::Config;
 use model::host::Host;
 use model::net::Ifindex;
+use model::ruleset::Stays;
 use tokio::task::block_in_place;
 
 use super::Supervisor;
@@ -115,8 +116,8 @@ impl Supervisor {
         self.untidy |= added.len() + removed.len() + changed.len() >= MANY;
         let complete = !self.joined.is_incomplete();
         let leaves = step.leaves().filter(|_| complete).cloned();
-        let kept = self.core.accept(step);
-        self.untidy |= kept.is_none();
+        let stays = self.core.accept(step);
+        self.untidy |= stays.is_none();
         self.pending = None;
         let mut merging = BTreeMap::new();
         block_in_place(|| {
@@ -138,9 +139,9 @@ impl Supervisor {
             }
         });
         let same = complete && !self.joined.is_incomplete() && merging == self.merging;
-        let kept = kept.filter(|_| same);
+        let stays = stays.filter(|_| same).unwrap_or_default();
         self.merging = merging;
-        self.publish(kept.as_deref());
+        self.publish(&stays);
     }
 
     /// Writes all that runs down; for a daemon that hands over with what was configured.
@@ -153,17 +154,17 @@ impl Supervisor {
         report(self.store.save(&running));
     }
 
-    /// Shows everybody what is; rules that are `kept` do as they did at the place before.
-    fn publish(&mut self, kept: Option<&[Option<usize>]>) {
+    /// Shows everybody what is; rules that stay do as they did before.
+    fn publish(&mut self, stays: &Stays) {
         let before = self.view.borrow().clone();
-        let known = |place: usize| before.states.get(kept?.get(place).copied()??).cloned();
+        let known = (before.states.as_slice(), stays);
         let states = view::states(self.core.views(), &self.joined, &self.merging, known);
         self.show(states);
     }
 
     /// Shows what changed in the memberships.
     pub(super) fn publish_joined(&mut self) {
-        self.publish(None);
+        self.publish(&Stays::default());
     }
 
     fn show(&self, states: Vec<Arc<view::RuleState>>) {

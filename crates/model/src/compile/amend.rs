@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::net::Ifindex;
 use crate::placement::{PathChoices, Support};
 use crate::rule::Rule;
-use crate::ruleset::RuleSet;
+use crate::ruleset::{Piece, RuleSet, Stays};
 use crate::table::{Route, RouteKey, Table};
 
 /// Rules as they were compiled last.
@@ -33,15 +33,14 @@ pub struct Amended {
     pub diff: TableDiff,
 }
 
-/// Compiles those of `rules` that are not among those of before: `kept` has for each rule its
-/// position there, as [`RuleSet::positions_in`] says. Host, support and choices must be those of
-/// before, and no rule may name an input's interface by a wildcard, which one rule more could take
-/// from another.
+/// Compiles those of `rules` that are not among those of before; `stays` says which are, as
+/// [`RuleSet::stays_of`] does. Host, support and choices must be those of before, and no rule may
+/// name an input's interface by a wildcard, which one rule more could take from another.
 #[must_use]
 pub fn amend(
     before: Before<'_>,
     rules: &RuleSet,
-    kept: &[Option<usize>],
+    stays: &Stays,
     host: &Host,
     support: &Support,
     choices: &PathChoices,
@@ -49,24 +48,28 @@ pub fn amend(
     let links = Links::new(host);
     let mut own = BTreeSet::new();
     let mut routes: BTreeMap<RouteKey, Route> = BTreeMap::new();
-    let compiled = rules.rules().iter().zip(kept).map(|(rule, kept)| {
-        if let Some(view) = kept.and_then(|at| before.views.get(at)) {
-            return Arc::clone(view);
+    let mut views: Vec<Arc<RuleView>> = Vec::with_capacity(rules.len());
+    for piece in stays.pieces() {
+        let here = match piece {
+            Piece::Stays(there) => {
+                views.extend_from_slice(&before.views[there]);
+                continue;
+            }
+            Piece::Comes(here) => here,
+        };
+        for rule in &rules.rules()[here] {
+            let (view, route) = compile_one(rule, host, &links, support, choices, &mut own);
+            if let Some(route) = route {
+                let under = under_keys(rule, &view, route);
+                routes.extend(under.map(|(key, route, _)| (key, route)));
+            }
+            views.push(Arc::new(view));
         }
-        let (view, route) = compile_one(rule, host, &links, support, choices, &mut own);
-        if let Some(route) = route {
-            let under = under_keys(rule, &view, route);
-            routes.extend(under.map(|(key, route, _)| (key, route)));
-        }
-        Arc::new(view)
-    });
-    let views: Vec<Arc<RuleView>> = compiled.collect();
+    }
 
-    let mut stays = vec![false; before.views.len()];
-    kept.iter().flatten().for_each(|at| stays[*at] = true);
-    let old = before.rules.iter().zip(before.views).zip(stays);
-    let gone = old.filter(|(_, stays)| !stays);
-    let gone: Vec<(&Rule, &RuleView)> = gone.map(|((rule, view), _)| (rule, &**view)).collect();
+    let gone = stays.gone().flatten();
+    let gone = gone.map(|there| (&*before.rules.rules()[there], &*before.views[there]));
+    let gone: Vec<(&Rule, &RuleView)> = gone.collect();
     let removed = gone.iter().flat_map(|(rule, view)| view_keys(rule, view));
     let removed = removed.filter(|key| !routes.contains_key(key));
     let removed: BTreeSet<RouteKey> = removed.collect();

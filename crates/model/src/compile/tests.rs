@@ -472,10 +472,11 @@ proptest! {
         }
         let before = compile(&old, &host, &support, &choices);
         let whole = compile(&new, &host, &support, &choices);
-        let kept = new.positions_in(&old);
-        prop_assert!(kept.iter().flatten().count() >= keep.min(old.len()));
+        let stays = new.stays_of(&old);
+        let come: usize = stays.come().map(|places| places.len()).sum();
+        prop_assert!(new.len() - come >= keep.min(old.len()));
         let standing = Before { rules: &old, views: &before.rules, table: &before.table };
-        let amended = amend(standing, &new, &kept, &host, &support, &choices);
+        let amended = amend(standing, &new, &stays, &host, &support, &choices);
         prop_assert_eq!(&amended.rules, &whole.rules);
         prop_assert_eq!(&amended.diff, &TableDiff::between(&before.table, &whole.table));
     }

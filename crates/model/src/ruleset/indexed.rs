@@ -66,14 +66,7 @@ impl Indexed {
         if !change.is_sound(policy) {
             return Ok(RuleSet::checked(rules, policy)?);
         }
-        if !remove.is_empty() {
-            return Ok(RuleSet::of_valid(rules));
-        }
-        let mut positions = self.rules.positions.clone();
-        for (position, rule) in rules.iter().enumerate().skip(self.rules.len()) {
-            positions.insert(ByName(Arc::clone(rule)), position);
-        }
-        Ok(RuleSet { rules, positions })
+        Ok(self.rules.followed_by(rules))
     }
 
     /// Makes `rules` the set; only what differs is indexed anew.

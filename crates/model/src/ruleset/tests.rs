@@ -334,10 +334,27 @@ proptest! {
                 prop_assert_eq!(rules.get(&rule.name), Some(rule));
                 prop_assert_eq!(rules.positions[rule.name.as_str()], place);
             }
-            for (rule, old) in rules.rules().iter().zip(rules.positions_in(&before)) {
-                let kept = before.rules().iter().position(|kept| Arc::ptr_eq(kept, rule));
-                prop_assert_eq!(kept, old);
+            let stays = rules.stays_of(&before);
+            let mut places = 0..;
+            for piece in stays.pieces() {
+                let (old, new) = match piece {
+                    Piece::Stays(there) => (there.map(Some).collect(), 0..0),
+                    Piece::Comes(here) => (vec![None; here.len()], here),
+                };
+                for old in old {
+                    let place = places.next().unwrap();
+                    let rule = &rules.rules()[place];
+                    let known = before.rules().iter().position(|known| Arc::ptr_eq(known, rule));
+                    prop_assert_eq!(known, old);
+                    prop_assert!(old.is_some() || new.contains(&place));
+                }
             }
+            prop_assert_eq!(places.start, rules.len());
+            let is_gone = |place: &usize| {
+                !rules.rules().iter().any(|rule| Arc::ptr_eq(rule, &before.rules()[*place]))
+            };
+            let gone: Vec<usize> = (0..before.len()).filter(is_gone).collect();
+            prop_assert_eq!(stays.gone().flatten().collect::<Vec<_>>(), gone);
             indexed.accept(Arc::new(rules));
         }
     }
@@ -382,8 +399,14 @@ fn looks_at_few_rules_to_judge_one_more() {
     let add = rule("new", "239.1.1.1%eth0:9000", "239.2.1.1%eth1:9000");
     let changed = indexed.changed(&["r7".to_owned()], vec![add], Policy::default());
     let changed = changed.unwrap();
-    let kept = changed.positions_in(indexed.rules());
-    assert_eq!(kept.iter().filter(|old| old.is_none()).count(), 1);
+    let stays = changed.stays_of(indexed.rules());
+    let pieces = [
+        Piece::Stays(0..7),
+        Piece::Stays(8..2000),
+        Piece::Comes(1999..2000),
+    ];
+    assert!(stays.pieces().eq(pieces));
+    assert!(stays.gone().eq(std::iter::once(7..8)));
     assert_eq!(changed.get("r7"), None);
     assert_eq!(diff(indexed.rules(), &changed).added, ["new"]);
 }
