@@ -87,10 +87,11 @@ impl Eye {
         };
         let endpoint = &self.point.endpoint;
         // A fragment without ports may be anybody's.
-        let is_own = headers
-            .ports
-            .is_none_or(|(_, port)| endpoint.ports.contains(port))
-            && (endpoint.sources.is_empty() || endpoint.sources.contains(&headers.source));
+        let is_own = headers.ports.is_none_or(|(source, port)| {
+            let own_port = self.point.source_port;
+            endpoint.ports.contains(port) && own_port.is_none_or(|own| own == source)
+        }) && (endpoint.sources.is_empty()
+            || endpoint.sources.contains(&headers.source));
         let packet = Packet {
             headers,
             length,

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use api::reply::InterfaceStatus;
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
+use model::rule::SourceChoice;
 use sys::sniffer::Direction;
 
 use crate::control::Control;
@@ -21,6 +22,8 @@ pub(crate) struct Point {
     pub(crate) index: u32,
     pub(crate) direction: Direction,
     pub(crate) endpoint: Endpoint,
+    /// The source port that an output gives: it may be all that tells it from another one.
+    pub(crate) source_port: Option<u16>,
 }
 
 /// The places of a rule.
@@ -61,14 +64,22 @@ pub(crate) fn points(
         }
         let (to, what) = (&spec.to, format!("rule {}, output {number}", rule.name));
         let what = format!("{what}: {to}");
-        if to.interface.is_some() {
-            points.add(&what, to, Direction::Out, &all);
-            continue;
+        let mut to = to.clone();
+        if let SourceChoice::Address(source) = spec.source {
+            to.sources = vec![source];
         }
-        // A unicast output goes where the route says: ask the kernel, as the daemon does.
-        match route_to(&all, to.destination.address) {
-            Some(link) => points.there.push(point(&what, to, Direction::Out, link)),
-            None => points.missing.push(format!("{what}: no route to it")),
+        let before = points.there.len();
+        if to.interface.is_some() {
+            points.add(&what, &to, Direction::Out, &all);
+        } else {
+            // A unicast output goes where the route says: ask the kernel, as the daemon does.
+            match route_to(&all, to.destination.address) {
+                Some(link) => points.there.push(point(&what, &to, Direction::Out, link)),
+                None => points.missing.push(format!("{what}: no route to it")),
+            }
+        }
+        for point in &mut points.there[before..] {
+            point.source_port = spec.source_port;
         }
     }
     Ok(points)
@@ -104,6 +115,7 @@ fn point(what: &str, endpoint: &Endpoint, direction: Direction, link: &Interface
         index: link.index,
         direction,
         endpoint: endpoint.clone(),
+        source_port: None,
     }
 }
 

@@ -134,6 +134,33 @@ fn a_filter_chooses_and_the_end_of_the_rule_ends_the_capture() {
 }
 
 #[test]
+fn outputs_to_one_destination_are_told_apart_by_their_source() {
+    let Some(bed) = Bed::new(&[], &[]) else {
+        return;
+    };
+    let [first, second] = [1000, 2000].map(|port| format!("{OUTPUT},sport={port}"));
+    bed.daemon.add("cam1", INPUT, &[&first, &second]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cam1.pcapng");
+    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+    command.arg("--socket").arg(bed.daemon.socket());
+    command.args(["tap", "cam1", "--count", "30", "--write"]);
+    command.arg(&file);
+    let tap = Process::start(command).unwrap();
+    wait::until("the capture begins", || {
+        file.metadata().is_ok_and(|about| about.len() > 0)
+    })
+    .unwrap();
+    let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
+    command.args(["send", "239.1.1.1%veth0:5001", "--count", "10"]);
+    let sent = process::run(command, Duration::from_secs(20)).unwrap();
+    sent.success().unwrap();
+    let told = tap.wait(Duration::from_secs(20)).unwrap();
+    let each = told.stderr.matches(": 10 packets, 0 lost").count();
+    assert_eq!(each, 3, "{}", told.stderr);
+}
+
+#[test]
 fn a_capture_takes_what_comes_later() {
     let Some(bed) = Bed::new(&["capinfos"], &[]) else {
         return;
