@@ -246,7 +246,7 @@ fn unavailable(error: anyhow::Error) -> Failure {
 
 fn scenario(text: &str) -> Result<u8, String> {
     let found = Scenario::find(text).map(|scenario| scenario.number);
-    found.ok_or_else(|| format!("no such scenario; there are:\n{}", scenarios()))
+    found.ok_or_else(|| format!("no such scenario; there are:\n{}", scenarios().trim_end()))
 }
 
 fn relay(text: &str) -> Result<Relay, String> {
