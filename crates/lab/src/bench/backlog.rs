@@ -128,7 +128,10 @@ mod tests {
         for signal in [Signal::SIGKILL, Signal::SIGINT] {
             let file = file_with("1000\n");
             let name = "bench::backlog::tests::holds_until_killed";
-            let mut holder = Command::new(std::env::current_exe().unwrap())
+            // Who runs the tests in the background of a script lets them ignore SIGINT.
+            let mut holder = Command::new("env")
+                .arg("--default-signal=INT")
+                .arg(std::env::current_exe().unwrap())
                 .args(["--exact", name, "--ignored"])
                 .env(HELD_FILE, file.path())
                 .stdin(Stdio::piped())
