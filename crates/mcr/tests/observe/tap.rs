@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -7,6 +8,19 @@ use nix::sys::signal::Signal;
 
 use crate::bed::{Bed, INPUT, OUTPUT};
 
+/// Starts `mcr tap` with these arguments into a file; it has begun.
+fn capture(bed: &Bed, file: &Path, arguments: &[&str]) -> Process {
+    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+    command.arg("--socket").arg(bed.daemon.socket());
+    command.arg("tap").args(arguments).arg("--write").arg(file);
+    let tap = Process::start(command).unwrap();
+    wait::until("the capture begins", || {
+        file.metadata().is_ok_and(|about| about.len() > 0)
+    })
+    .unwrap();
+    tap
+}
+
 #[test]
 fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
     let Some(bed) = Bed::new(&["tshark", "capinfos"], &[]) else {
@@ -15,18 +29,7 @@ fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
     bed.add();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("cam1.pcapng");
-    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
-    command.arg("--socket").arg(bed.daemon.socket());
-    command.args(["tap", "cam1", "--count", "200", "--snaplen", "96"]);
-    let tap = Process::start({
-        command.arg("--write").arg(&file);
-        command
-    })
-    .unwrap();
-    wait::until("the capture begins", || {
-        file.metadata().is_ok_and(|about| about.len() > 0)
-    })
-    .unwrap();
+    let tap = capture(&bed, &file, &["cam1", "--count", "200", "--snaplen", "96"]);
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args(["send", "239.1.1.1%veth0:5001", "--count", "100"]);
     command.args(["--rate", "1000", "--size", "1000"]);
@@ -91,18 +94,9 @@ fn a_filter_chooses_and_the_end_of_the_rule_ends_the_capture() {
     bed.daemon.add("block", input, &outputs).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("block.pcapng");
-    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
-    command.arg("--socket").arg(bed.daemon.socket());
-    command.args(["tap", "block", "--snaplen", "20", "--write"]);
+    let filter = "dst port 5002 or (outbound and dst net 239.10.1.2/31)";
     // Shorter packets than the headers that the filter looks at.
-    command
-        .arg(&file)
-        .arg("dst port 5002 or (outbound and dst net 239.10.1.2/31)");
-    let tap = Process::start(command).unwrap();
-    wait::until("the capture begins", || {
-        file.metadata().is_ok_and(|about| about.len() > 0)
-    })
-    .unwrap();
+    let tap = capture(&bed, &file, &["block", "--snaplen", "20", filter]);
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args(["send", "239.1.1.1%veth0:5001", "239.1.1.2%veth0:5001"]);
     command.args(["239.1.1.1%veth0:5002", "--count", "20", "--rate", "200"]);
@@ -142,15 +136,7 @@ fn outputs_to_one_destination_are_told_apart_by_their_source() {
     bed.daemon.add("cam1", INPUT, &[&first, &second]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("cam1.pcapng");
-    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
-    command.arg("--socket").arg(bed.daemon.socket());
-    command.args(["tap", "cam1", "--count", "30", "--write"]);
-    command.arg(&file);
-    let tap = Process::start(command).unwrap();
-    wait::until("the capture begins", || {
-        file.metadata().is_ok_and(|about| about.len() > 0)
-    })
-    .unwrap();
+    let tap = capture(&bed, &file, &["cam1", "--count", "30"]);
     let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
     command.args(["send", "239.1.1.1%veth0:5001", "--count", "10"]);
     let sent = process::run(command, Duration::from_secs(20)).unwrap();
@@ -168,14 +154,7 @@ fn a_capture_takes_what_comes_later() {
     bed.add();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("cam1.pcapng");
-    let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
-    command.arg("--socket").arg(bed.daemon.socket());
-    command.args(["tap", "cam1", "--write"]).arg(&file);
-    let mut tap = Process::start(command).unwrap();
-    wait::until("the capture begins", || {
-        file.metadata().is_ok_and(|about| about.len() > 0)
-    })
-    .unwrap();
+    let mut tap = capture(&bed, &file, &["cam1"]);
     let before = file.metadata().unwrap().len();
     let rule = format!(
         "version = 1\n[[rule]]\nname = \"cam1\"\ninput = \"{INPUT}\"\n\
