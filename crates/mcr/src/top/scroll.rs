@@ -16,16 +16,7 @@ pub(super) fn draw_begin(
     lines: Vec<Line<'_>>,
     area: Rect,
 ) {
-    let (hidden, seen) = (hidden(&lines, area), lines.len());
-    let first = limit(screen, hidden);
-    draw(
-        frame,
-        title,
-        lines,
-        area,
-        first,
-        (hidden > 0).then_some(seen),
-    );
+    draw(frame, screen, (title, lines), area, |by, _| by);
 }
 
 /// Draws a text whose end is the news: scrolled by nothing the end is shown.
@@ -36,43 +27,33 @@ pub(super) fn draw_end(
     lines: Vec<Line<'_>>,
     area: Rect,
 ) {
-    let (hidden, seen) = (hidden(&lines, area), lines.len());
-    let first = hidden - limit(screen, hidden);
-    draw(
-        frame,
-        title,
-        lines,
-        area,
-        first,
-        (hidden > 0).then_some(seen),
-    );
+    draw(frame, screen, (title, lines), area, |by, hidden| {
+        hidden - by
+    });
 }
 
-/// Lines that there is no room for, below the title.
-fn hidden(lines: &[Line<'_>], area: Rect) -> usize {
-    let room = usize::from(area.height.saturating_sub(1));
-    lines.len().saturating_sub(room)
-}
-
-/// How far it is scrolled; keys may have asked for more than there is.
-fn limit(screen: &Screen, hidden: usize) -> usize {
-    let by = screen.scroll.get().min(hidden);
-    screen.scroll.set(by);
-    by
-}
-
+/// Draws a text from the line on that `first` says, given by how many lines it is scrolled and how
+/// many there is no room for.
 fn draw(
     frame: &mut Frame<'_>,
-    title: &str,
-    lines: Vec<Line<'_>>,
+    screen: &Screen,
+    (title, lines): (&str, Vec<Line<'_>>),
     area: Rect,
-    first: usize,
-    all: Option<usize>,
+    first: impl Fn(usize, usize) -> usize,
 ) {
+    // The title has the first line.
     let room = usize::from(area.height.saturating_sub(1));
-    let title = match all {
-        None => title.to_owned(),
-        Some(all) => format!("{title}({} to {} of {all} lines) ", first + 1, first + room),
+    let hidden = lines.len().saturating_sub(room);
+    // Keys may have asked for more than there is.
+    let by = screen.scroll.get().min(hidden);
+    screen.scroll.set(by);
+    let first = first(by, hidden);
+    let title = match hidden {
+        0 => title.to_owned(),
+        _ => {
+            let (all, last) = (lines.len(), first + room);
+            format!("{title}({} to {last} of {all} lines) ", first + 1)
+        }
     };
     let block = Block::new().borders(Borders::TOP).title(title);
     let lines: Vec<Line<'_>> = lines.into_iter().skip(first).take(room).collect();
