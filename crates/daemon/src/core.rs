@@ -377,7 +377,7 @@ impl Core {
 
     /// Records that a step was carried out; says which rules stay, if only what differs was compiled.
     pub(crate) fn accept(&mut self, step: Step) -> Option<Stays> {
-        self.destinations = self.destinations.after(self.rules(), &step.rules);
+        self.destinations.follow(self.rules.rules(), &step.rules);
         self.rules.accept(step.rules);
         self.settings = step.settings;
         self.spenders = step.parts.spenders;

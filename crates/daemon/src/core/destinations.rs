@@ -11,24 +11,30 @@ use model::ruleset::RuleSet;
 pub(super) struct Destinations(BTreeMap<NextHopQuery, usize>);
 
 impl Destinations {
-    /// Those of `new`, where these are those of `old`: by a look at the rules in between alone.
-    pub(super) fn after(&self, old: &RuleSet, new: &RuleSet) -> Self {
+    /// Makes them those of `new`, where they are those of `old`: by a look at the rules in between
+    /// alone.
+    pub(super) fn follow(&mut self, old: &RuleSet, new: &RuleSet) {
         let (at, gone, come) = new.difference_to(old);
-        let mut after = self.clone();
         for rule in come {
             for query in next_hop_queries([&**rule]) {
-                *after.0.entry(query).or_default() += 1;
+                *self.0.entry(query).or_default() += 1;
             }
         }
         for rule in old.iter().skip(at).take(gone) {
             for query in next_hop_queries([rule]) {
-                let count = after.0.entry(query.clone()).or_default();
+                let count = self.0.entry(query.clone()).or_default();
                 *count -= 1;
                 if *count == 0 {
-                    after.0.remove(&query);
+                    self.0.remove(&query);
                 }
             }
         }
+    }
+
+    /// Those of `new`, where these are those of `old`.
+    pub(super) fn after(&self, old: &RuleSet, new: &RuleSet) -> Self {
+        let mut after = self.clone();
+        after.follow(old, new);
         after
     }
 
