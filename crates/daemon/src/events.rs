@@ -11,6 +11,7 @@ use api::reply::{Change, Event, Reload, State};
 pub(crate) use board::{Begin, Board, KEPT, Listening, Numbered};
 use dataplane::counters::WorkerCounters;
 use model::host::{Host, Interface, NextHop};
+use model::ruleset::without_shared_ends;
 use quota::{Held, Quota};
 
 use crate::view::{RuleState, View};
@@ -204,12 +205,7 @@ pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
     let mut events = of_links(&old.host, &new.host);
     events.extend(of_next_hops(&old.host, &new.host));
     // States are shared between views, so most need no look at their names.
-    let same = |(a, b): &(&Arc<RuleState>, &Arc<RuleState>)| Arc::ptr_eq(a, b);
-    let (a, b) = (&old.states, &new.states);
-    let start = a.iter().zip(b).take_while(same).count();
-    let (a, b) = (&a[start..], &b[start..]);
-    let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
-    let (a, b) = (&a[..a.len() - end], &b[..b.len() - end]);
+    let (_, a, b) = without_shared_ends(&old.states, &new.states);
     let before: BTreeMap<&str, &Arc<RuleState>> =
         a.iter().map(|state| (state.name(), state)).collect();
     for state in b {

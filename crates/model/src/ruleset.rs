@@ -359,14 +359,14 @@ impl RuleSet {
     }
 }
 
-/// What of two lists lies between the rules that both begin with, which are counted, and those that
-/// both end with. Rules are told apart by where they lie in memory, so rules in between may still be
-/// the same.
-fn without_shared_ends<'a, 'b>(
-    a: &'a [Arc<Rule>],
-    b: &'b [Arc<Rule>],
-) -> (usize, &'a [Arc<Rule>], &'b [Arc<Rule>]) {
-    let same = |(a, b): &(&Arc<Rule>, &Arc<Rule>)| Arc::ptr_eq(a, b);
+/// What of two lists lies between the elements that both begin with, which are counted, and those that
+/// both end with. They are told apart by where they lie in memory, so elements in between may still
+/// be the same.
+pub fn without_shared_ends<'a, 'b, T>(
+    a: &'a [Arc<T>],
+    b: &'b [Arc<T>],
+) -> (usize, &'a [Arc<T>], &'b [Arc<T>]) {
+    let same = |(a, b): &(&Arc<T>, &Arc<T>)| Arc::ptr_eq(a, b);
     let start = a.iter().zip(b).take_while(same).count();
     let (a, b) = (&a[start..], &b[start..]);
     let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
