@@ -94,12 +94,13 @@ impl Client {
         self.read(Method::GET, "/v1/interfaces", None::<&()>).await
     }
 
-    /// Follows what happens, from so many events ago on.
+    /// Follows what happens, from so many events ago on; many of a kind that come together are told
+    /// as one if `brief`.
     ///
     /// # Errors
     /// As every request: see [`Error`].
-    pub async fn events(&self, recent: u32) -> Result<Events, Error> {
-        let path = format!("/v1/events?recent={recent}");
+    pub async fn events(&self, recent: u32, brief: bool) -> Result<Events, Error> {
+        let path = format!("/v1/events?recent={recent}&brief={brief}");
         let sent = self.send(Method::GET, &path, None::<&()>);
         let (reply, connection) = match timeout(PATIENCE, sent).await {
             Ok(sent) => sent?,

@@ -296,7 +296,8 @@ pub struct Event {
     /// `stream_degraded`, `stream_down`, `joined`, `join_failed`, `worker_restarted`,
     /// `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`.
     pub kind: String,
-    /// Rule, interface or worker it happened to, or `configuration`.
+    /// Rule, interface or worker it happened to, or `configuration`; empty where it stands for many
+    /// of its kind.
     pub subject: String,
     /// What happened, for people.
     pub message: String,

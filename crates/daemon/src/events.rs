@@ -1,6 +1,8 @@
 //! What is worth telling: found by comparing how things are with how they were.
 
 mod board;
+mod brief;
+mod listening;
 mod quota;
 
 use std::collections::BTreeMap;
@@ -8,16 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event, Reload, State};
-pub(crate) use board::{Begin, Board, KEPT, Listening, Numbered};
+pub(crate) use board::{Begin, Board, KEPT, Numbered};
+use brief::{Brief, brief};
 use dataplane::counters::WorkerCounters;
+pub(crate) use listening::{Heard, Listening};
 use model::host::{Host, Interface, NextHop};
 use model::ruleset::without_shared_ends;
 use quota::{Held, Quota};
 
 use crate::view::{RuleState, View};
-
-/// Events logged one by one when they come together.
-const LOGGED: usize = 32;
 
 /// Where events go: to every reader that is there, and into the log.
 #[derive(Clone, Debug)]
@@ -55,33 +56,27 @@ impl Events {
                 succeeded: event.kind == RELOADED,
             });
         }
-        self.log(&event);
-        self.board.tell(event);
+        self.tell_all(vec![event]);
     }
 
-    /// Tells many at once; of more than [`LOGGED`] only the counts are logged.
+    /// Tells what came together: each event to who listens, in few words to the log and to who comes
+    /// later.
     pub(crate) fn tell_all(&self, events: Vec<Event>) {
-        if events.len() <= LOGGED {
-            events.iter().for_each(|event| self.log(event));
-        } else {
-            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-            for event in &events {
-                *counts.entry(&event.kind).or_default() += 1;
-            }
-            for (kind, count) in counts {
-                if self.may_log(kind, &format!("{count} events at once")) {
-                    tracing::info!(event = kind, count, "many events at once");
-                }
-            }
-        }
-        events.into_iter().for_each(|event| self.board.tell(event));
+        let brief = brief(&events);
+        brief.iter().for_each(|brief| self.log(brief));
+        self.board.tell(events, brief);
     }
 
     /// Writes a line, if the subject has not written too many.
-    fn log(&self, event: &Event) {
+    fn log(&self, brief: &Brief) {
+        let event = &brief.event;
+        let subject = match brief.count {
+            1 => &event.subject,
+            _ => &event.kind,
+        };
         // What only `mcr log debug` shows is wanted in full.
-        if is_detail(&event.kind) || self.may_log(&event.subject, &event.message) {
-            log(event);
+        if is_detail(&event.kind) || self.may_log(subject, &event.message) {
+            log(event, brief.count);
         }
     }
 
@@ -113,16 +108,32 @@ fn is_detail(kind: &str) -> bool {
     matches!(kind, LINK_CHANGED | OUTPUT_UP | JOINED)
 }
 
-fn log(event: &Event) {
+/// Says whether an event of this kind tells of something that went wrong.
+fn is_trouble(kind: &str) -> bool {
+    matches!(
+        kind,
+        RULE_DOWN
+            | RULE_DEGRADED
+            | OUTPUT_DOWN
+            | STREAM_DOWN
+            | STREAM_DEGRADED
+            | JOIN_FAILED
+            | WORKER_RESTARTED
+            | RELOAD_FAILED
+    )
+}
+
+fn log(event: &Event, count: u64) {
     let (kind, message) = (event.kind.as_str(), &event.message);
-    let subject = event.subject.as_str();
-    match kind {
-        RULE_DOWN | OUTPUT_DOWN | STREAM_DOWN | STREAM_DEGRADED | JOIN_FAILED
-        | WORKER_RESTARTED | RELOAD_FAILED => {
-            tracing::warn!(event = kind, subject, "{message}");
-        }
-        _ if is_detail(kind) => tracing::debug!(event = kind, subject, "{message}"),
-        _ => tracing::info!(event = kind, subject, "{message}"),
+    // What stands for many is about none of them.
+    let subject = (count == 1).then_some(event.subject.as_str());
+    let count = (count > 1).then_some(count);
+    if is_trouble(kind) {
+        tracing::warn!(event = kind, subject, count, "{message}");
+    } else if is_detail(kind) {
+        tracing::debug!(event = kind, subject, count, "{message}");
+    } else {
+        tracing::info!(event = kind, subject, count, "{message}");
     }
 }
 

@@ -137,9 +137,9 @@ impl Supervisor {
         answer.await.map_err(|_| ending())?
     }
 
-    /// Every event from there on.
-    pub(crate) fn events(&self, begin: Begin) -> Listening {
-        self.events.listen(begin)
+    /// Every event from there on, or many that come together `in_few`.
+    pub(crate) fn events(&self, begin: Begin, in_few: bool) -> Listening {
+        self.events.listen(begin, in_few)
     }
 }
 

@@ -45,9 +45,10 @@ impl Control {
         self.wait(self.client.interfaces())
     }
 
-    /// Begins to follow events, with so many of those of before.
-    pub(crate) fn events(&self, recent: u32) -> Result<Events, Failure> {
-        self.wait(self.client.events(recent))
+    /// Begins to follow events, with so many of those of before; many that come together as one if
+    /// `brief`.
+    pub(crate) fn events(&self, recent: u32, brief: bool) -> Result<Events, Failure> {
+        self.wait(self.client.events(recent, brief))
     }
 
     /// Waits for the next event; `None` when the daemon ended.

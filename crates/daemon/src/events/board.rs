@@ -1,17 +1,26 @@
-//! Where events are told: to everybody who listens, and kept for a while for who comes later, so
-//! that nobody has to watch to know what happened just now.
+//! Where events are told: each to everybody who listens, and in few words kept for a while for who
+//! comes later, so that nobody has to watch to know what happened just now.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use api::reply::Event;
-use tokio::sync::broadcast::{self, Receiver};
+use tokio::sync::broadcast;
 
-/// Events a slow reader may lag behind before it misses some.
+use super::brief::Brief;
+use super::is_trouble;
+use super::listening::Listening;
+
+/// Bursts that a slow reader may lag behind before it misses some.
 const BACKLOG: usize = 1024;
+/// Events that may wait for slow readers in all; a burst that finds none waiting may be larger.
+const WAITING: usize = 65_536;
 /// Events that are kept.
 pub(crate) const KEPT: usize = 200;
+/// The newest of them, whatever they tell; of the others those that tell of trouble stay longest.
+const NEWEST: usize = 100;
 
 /// An event and its number, one more than that of the event before.
 #[derive(Clone, Debug)]
@@ -29,19 +38,30 @@ pub(crate) enum Begin {
     After(u64),
 }
 
-/// What somebody who begins to listen gets.
+/// Events that came together.
 #[derive(Debug)]
-pub(crate) struct Listening {
-    /// Events that are not kept any more.
-    pub(crate) missed: u64,
-    pub(crate) kept: VecDeque<Numbered>,
-    pub(crate) coming: Receiver<Numbered>,
+pub(super) struct Burst {
+    /// Number of the first.
+    pub(super) first: u64,
+    pub(super) count: u64,
+    /// All of them, or none where too many wait.
+    pub(super) all: Vec<Numbered>,
+    /// The same in few.
+    pub(super) brief: Vec<Numbered>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.all.len(), Ordering::Relaxed);
+    }
 }
 
 /// The events of a daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
-    sender: broadcast::Sender<Numbered>,
+    sender: broadcast::Sender<Arc<Burst>>,
+    waiting: Arc<AtomicUsize>,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -49,7 +69,14 @@ pub(crate) struct Board {
 struct Kept {
     first: u64,
     next: u64,
-    events: VecDeque<Numbered>,
+    events: VecDeque<Told>,
+}
+
+/// An event as it is kept, and how many it stands for.
+#[derive(Debug)]
+struct Told {
+    told: Numbered,
+    count: u64,
 }
 
 impl Board {
@@ -65,86 +92,104 @@ impl Board {
         };
         Self {
             sender: broadcast::channel(BACKLOG).0,
+            waiting: Arc::default(),
             kept: Arc::new(Mutex::new(kept)),
         }
     }
 
-    pub(crate) fn tell(&self, event: Event) {
-        // Held until it is sent: who begins to listen meanwhile gets it once.
+    /// Tells events that came together; `brief` are the same in few.
+    pub(super) fn tell(&self, events: Vec<Event>, brief: Vec<Brief>) {
+        // Held until they are sent: who begins to listen meanwhile gets them once.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = kept.next;
-        kept.next += 1;
-        if kept.events.len() == KEPT {
-            kept.events.pop_front();
+        let (first, count) = (kept.next, events.len() as u64);
+        kept.next += count;
+        let numbered = |brief: Brief| {
+            let number = first + brief.last as u64;
+            let event = brief.event;
+            (Numbered { number, event }, brief.count)
+        };
+        let brief: Vec<(Numbered, u64)> = brief.into_iter().map(numbered).collect();
+        for (told, count) in &brief {
+            let (told, count) = (told.clone(), *count);
+            kept.keep(Told { told, count });
         }
-        let event = Numbered { number, event };
-        kept.events.push_back(event.clone());
-        // Nobody listening is not an error.
-        let _ = self.sender.send(event);
+        if self.sender.receiver_count() > 0 {
+            let all = (first..).zip(self.room_for(events));
+            let all = all.map(|(number, event)| Numbered { number, event });
+            // Whoever listened may have gone meanwhile.
+            let _ = self.sender.send(Arc::new(Burst {
+                first,
+                count,
+                all: all.collect(),
+                brief: brief.into_iter().map(|(told, _)| told).collect(),
+                waiting: Arc::clone(&self.waiting),
+            }));
+        }
     }
 
-    pub(crate) fn listen(&self, begin: Begin) -> Listening {
+    /// Lets events wait for their readers, or none of them where too many do.
+    fn room_for(&self, events: Vec<Event>) -> Vec<Event> {
+        let before = self.waiting.fetch_add(events.len(), Ordering::Relaxed);
+        if before == 0 || before + events.len() <= WAITING {
+            return events;
+        }
+        self.waiting.fetch_sub(events.len(), Ordering::Relaxed);
+        Vec::new()
+    }
+
+    /// Begins to listen: to each event, or to many that come together `in_few`.
+    pub(crate) fn listen(&self, begin: Begin, in_few: bool) -> Listening {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (missed, left_out) = match begin {
             Begin::Recent(count) => (0, kept.events.len().saturating_sub(count)),
             Begin::After(number) => {
-                let known = kept.events.partition_point(|event| event.number <= number);
-                let oldest = kept.next - kept.events.len() as u64;
-                let of_this_daemon = number >= kept.first;
-                let missed = oldest.saturating_sub(number.saturating_add(1));
-                (if of_this_daemon { missed } else { 0 }, known)
+                let known = |kept: &Told| kept.told.number <= number;
+                (
+                    kept.missed_after(number),
+                    kept.events.partition_point(known),
+                )
             }
         };
-        Listening {
-            missed,
-            kept: kept.events.iter().skip(left_out).cloned().collect(),
-            coming: self.sender.subscribe(),
+        let behind = kept.events.iter().skip(left_out);
+        let behind = behind.map(|kept| kept.told.clone()).collect();
+        Listening::new((missed, behind), self.sender.subscribe(), kept.next, in_few)
+    }
+}
+
+impl Kept {
+    fn keep(&mut self, told: Told) {
+        if self.events.len() == KEPT {
+            self.events.remove(self.dispensable());
         }
+        self.events.push_back(told);
+    }
+
+    /// Which one makes room: of those that are not among the newest the oldest that tells neither of
+    /// trouble nor, perhaps, of its end.
+    fn dispensable(&self) -> usize {
+        let mut troubled = BTreeSet::new();
+        for (position, kept) in self.events.iter().take(KEPT - NEWEST).enumerate() {
+            let Event { kind, subject, .. } = &kept.told.event;
+            if is_trouble(kind) {
+                troubled.insert(subject);
+            } else if !troubled.contains(subject) {
+                return position;
+            }
+        }
+        0
+    }
+
+    /// How many events behind the one of this number are not kept, neither by themselves nor in few.
+    fn missed_after(&self, number: u64) -> u64 {
+        if number < self.first {
+            return 0;
+        }
+        let told = self.next.saturating_sub(number.saturating_add(1));
+        let behind = self.events.iter().rev();
+        let behind = behind.take_while(|kept| kept.told.number > number);
+        told.saturating_sub(behind.map(|kept| kept.count).sum())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::event;
-    use super::*;
-
-    fn board(events: usize) -> Board {
-        let board = Board::new();
-        for n in 0..events {
-            board.tell(event("rule_up", "a", n.to_string()));
-        }
-        board
-    }
-
-    fn messages(listening: &Listening) -> Vec<&str> {
-        let kept = listening.kept.iter();
-        kept.map(|kept| kept.event.message.as_str()).collect()
-    }
-
-    #[test]
-    fn who_comes_later_gets_the_last_events_and_the_next() {
-        let board = board(5);
-        assert!(board.listen(Begin::Recent(0)).kept.is_empty());
-        let mut listening = board.listen(Begin::Recent(2));
-        assert_eq!(messages(&listening), ["3", "4"]);
-        board.tell(event("rule_up", "a", "5".to_owned()));
-        assert_eq!(listening.coming.try_recv().unwrap().event.message, "5");
-        assert_eq!(board.listen(Begin::Recent(KEPT)).kept.len(), 6);
-    }
-
-    #[test]
-    fn who_comes_back_goes_on_where_it_was() {
-        let board = board(KEPT + 10);
-        let all = board.listen(Begin::Recent(KEPT));
-        let number = all.kept[KEPT - 3].number;
-        let listening = board.listen(Begin::After(number));
-        assert_eq!((listening.missed, listening.kept.len()), (0, 2));
-        let gone = board.listen(Begin::After(all.kept[0].number - 4));
-        assert_eq!((gone.missed, gone.kept.len()), (3, KEPT));
-        // A number of the daemon before, and one of nobody's.
-        let other = board.listen(Begin::After(7));
-        assert_eq!((other.missed, other.kept.len()), (0, KEPT));
-        let ahead = board.listen(Begin::After(u64::MAX));
-        assert_eq!((ahead.missed, ahead.kept.len()), (0, 0));
-    }
-}
+mod tests;

@@ -1,7 +1,6 @@
 //! Events as server-sent events: one line of JSON each, in order; a client that is too slow for
 //! them is told how many it missed.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -12,12 +11,10 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, stream};
 use serde::Deserialize;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
 use super::connections::{Busy, Held};
-use crate::events::{Begin, KEPT, Listening, Numbered};
+use crate::events::{Begin, Heard, KEPT, Listening, Numbered};
 use crate::question::{Answer, Code, Refusal, Supervisor};
 
 /// How often a comment is sent while nothing happens, so that a vanished client is noticed.
@@ -31,6 +28,9 @@ pub(super) struct EventOptions {
     #[serde(default)]
     #[param(maximum = 200)]
     recent: usize,
+    /// Many events of a kind that come together are told as one, as those of before always are.
+    #[serde(default)]
+    brief: bool,
 }
 
 /// What happens from now on, as server-sent events whose data is an `Event`; an event named `missed`
@@ -53,46 +53,28 @@ pub(super) async fn events(
     let last = headers.get("Last-Event-ID");
     let last = last.and_then(|last| last.to_str().ok()?.parse().ok());
     let begin = last.map_or(Begin::Recent(options.recent), Begin::After);
-    let listening = supervisor.events(begin);
-    let stream = stream::unfold(Following::new(listening, busy.hold()), Following::next);
+    let following = Following {
+        listening: supervisor.events(begin, options.brief),
+        _held: busy.hold(),
+    };
+    let stream = stream::unfold(following, Following::next);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
 struct Following {
-    missed: u64,
-    kept: VecDeque<Numbered>,
-    coming: Receiver<Numbered>,
+    listening: Listening,
     _held: Held,
 }
 
 impl Following {
-    fn new(listening: Listening, held: Held) -> Self {
-        Self {
-            missed: listening.missed,
-            kept: listening.kept,
-            coming: listening.coming,
-            _held: held,
-        }
-    }
-
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
-        let missed = std::mem::take(&mut self.missed);
-        let told = match self.kept.pop_front() {
-            _ if missed > 0 => Err(missed),
-            Some(kept) => Ok(kept),
-            None => match self.coming.recv().await {
-                Ok(event) => Ok(event),
-                Err(RecvError::Lagged(missed)) => Err(missed),
-                Err(RecvError::Closed) => return None,
-            },
-        };
-        let event = match told {
-            Ok(Numbered { number, event }) => Event::default()
+        let event = match self.listening.next().await? {
+            Heard::Event(Numbered { number, event }) => Event::default()
                 .id(number.to_string())
                 .event(&event.kind)
                 .json_data(&event)
                 .unwrap_or_default(),
-            Err(missed) => Event::default().event("missed").data(missed.to_string()),
+            Heard::Missed(missed) => Event::default().event("missed").data(missed.to_string()),
         };
         Some((Ok(event), self))
     }

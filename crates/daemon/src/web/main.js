@@ -222,7 +222,7 @@ function makePlots() {
 }
 
 function follow() {
-  const source = new EventSource("/v1/events?recent=100");
+  const source = new EventSource("/v1/events?recent=200&brief=true");
   const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_added", "rule_removed", "rule_changed",
     "settings_changed", "output_up", "output_down", "stream_up", "stream_degraded", "stream_down", "joined",
     "join_failed", "worker_restarted", "link_changed", "next_hop_changed", "reloaded",

@@ -16,12 +16,15 @@ use crate::render;
 Examples:
   mcr events                                everything
   mcr events cam1 eth0                      what concerns a rule and an interface
-  mcr events --recent 20                    the last 20, and what follows
+  mcr events --recent 20 --brief            the last 20, and what follows, in few words
   mcr events --json -n 1 cam1               the next event of a rule, for scripts")]
 pub(crate) struct Args {
     /// End after this many events
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
+    /// Tell many events of a kind that come together as one, as those of before always are
+    #[arg(long)]
+    brief: bool,
     /// Begin with so many of the events of before; the daemon keeps 200
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
         value_parser = clap::value_parser!(u32).range(..=200))]
@@ -33,7 +36,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
-    let mut following = control.events(args.recent)?;
+    let mut following = control.events(args.recent, args.brief)?;
     let mut left = args.count;
     while left != Some(0) {
         let event = match control.told(&mut following)? {

@@ -14,7 +14,7 @@ use crate::control::Control;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Events of before that are shown.
-const RECENT: u32 = 100;
+const RECENT: u32 = 200;
 
 /// Something new to show.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ fn ask_stats(global: &Global, interval: Duration, news: &Sender<News>) -> Option
 fn follow_events(global: &Global, news: &Sender<News>, seen_ms: &mut u64) -> Option<()> {
     let control = Control::open(global).ok()?;
     let told_before = *seen_ms;
-    if let Ok(mut events) = control.events(RECENT) {
+    if let Ok(mut events) = control.events(RECENT, true) {
         while let Ok(Some(told)) = control.told(&mut events) {
             let told = match told {
                 Told::Event(event) if event.at_ms <= told_before => continue,

@@ -1,3 +1,4 @@
+use std::fmt::Write;
 use std::time::Duration;
 
 use lab::process::{self, Process};
@@ -65,4 +66,82 @@ fn who_comes_later_is_told_what_happened() {
     assert!(again.contains("event: rule_removed"), "{again}");
     let refused = ask(&["http://mcr/v1/events?recent=201"]);
     assert!(refused.contains("at most 200"), "{refused}");
+}
+
+#[test]
+fn a_thousand_rules_are_told_in_full_and_kept_in_few() {
+    let Some(bed) = Bed::new(&["curl"], &["--log", "json"]) else {
+        return;
+    };
+    let follow = |arguments: &[&str]| {
+        let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+        command.arg("--socket").arg(bed.daemon.socket());
+        Process::start({
+            command.args(arguments);
+            command
+        })
+        .unwrap()
+    };
+    let all = follow(&["events", "--json"]);
+    let few = follow(&["events", "--json", "--brief"]);
+    wait::until("both follow", || {
+        bed.daemon
+            .add("probe", "239.9.9.9%veth1:1", &["239.9.9.9%veth2:2"])
+            .unwrap();
+        bed.daemon.mcr(&["remove", "probe"]).unwrap();
+        [&all, &few]
+            .iter()
+            .all(|follower| follower.stdout().contains("rule_removed"))
+    })
+    .unwrap();
+    let mut config = "version = 1\n".to_owned();
+    for n in 0..1000 {
+        let (high, low) = (n / 250, n % 250 + 1);
+        // One of them has somewhere to send that is not there.
+        let output = if n == 500 { "veth9" } else { "veth2" };
+        write!(
+            config,
+            "[[rule]]\nname = \"r{n:04}\"\ninput = \"239.1.{high}.{low}%veth1:5001\"\n\
+             outputs = [\"239.10.{high}.{low}%{output}:6001\"]\n"
+        )
+        .unwrap();
+    }
+    bed.daemon.apply(&config).unwrap();
+    let count = |text: &str, kind: &str| {
+        let kind = format!("\"kind\":\"{kind}\",\"subject\":\"r");
+        text.matches(&kind).count()
+    };
+    wait::until("every rule is told of", || {
+        let told = all.stdout();
+        count(&told, "rule_added") == 1000 && count(&told, "rule_up") == 999
+    })
+    .unwrap();
+    assert_eq!(all.stderr(), "", "nothing is missed");
+
+    let mut command = bed.chain.relay.command("curl");
+    command.args(["-sN", "--max-time", "1", "--unix-socket"]);
+    command.arg(bed.daemon.socket());
+    command.arg("http://mcr/v1/events?recent=200");
+    let kept = process::run(command, Duration::from_secs(10))
+        .unwrap()
+        .stdout;
+    let more = [
+        "rule \\\"r0000\\\" is up; and 998 more",
+        "rule \\\"r0000\\\" added; and 999 more",
+    ];
+    let alone = "rule \\\"r0500\\\" is down: output 239.10.2.1%veth9:6001: no interface veth9";
+    for text in [kept.as_str(), &few.stdout()] {
+        for part in more.iter().chain([&alone]) {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        assert!(!text.contains("rule \\\"r0001\\\""), "{text}");
+    }
+    let log = bed.daemon.log();
+    for part in [
+        "\"event\":\"rule_down\",\"subject\":\"r0500\"",
+        "\"count\":1000",
+    ] {
+        assert!(log.contains(part), "no {part} in {log}");
+    }
+    assert!(log.lines().count() < 100, "{log}");
 }

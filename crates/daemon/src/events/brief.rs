@@ -1,0 +1,96 @@
+//! Many events that come together, told in few: what starts a thousand rules, or takes their link
+//! away, must not bury the rest for who reads the log or comes later.
+
+use std::collections::BTreeMap;
+
+use api::reply::Event;
+
+/// So many events that come together are all told by themselves.
+const ALL: usize = 32;
+/// Of more, those of a kind of which there are no more than this.
+const EACH: usize = 8;
+
+/// An event, or one that stands for all of its kind that came together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Brief {
+    pub(super) event: Event,
+    /// How many it stands for.
+    pub(super) count: u64,
+    /// The position of the last of them.
+    pub(super) last: usize,
+}
+
+/// Tells events that came together in few, in their order.
+pub(super) fn brief(events: &[Event]) -> Vec<Brief> {
+    let mut kinds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    if events.len() > ALL {
+        for (position, event) in events.iter().enumerate() {
+            kinds.entry(&event.kind).or_default().push(position);
+        }
+        kinds.retain(|_, positions| positions.len() > EACH);
+    }
+    let told = events.iter().enumerate().filter_map(|(position, event)| {
+        let alone = || Brief {
+            event: event.clone(),
+            count: 1,
+            last: position,
+        };
+        let Some(positions) = kinds.get(event.kind.as_str()) else {
+            return Some(alone());
+        };
+        let is_last = positions.last() == Some(&position);
+        is_last.then(|| Brief {
+            event: together(&events[positions[0]], event, positions.len()),
+            count: positions.len() as u64,
+            last: position,
+        })
+    });
+    told.collect()
+}
+
+/// One event for `count` of a kind: it says the first and names nobody.
+fn together(first: &Event, last: &Event, count: usize) -> Event {
+    let (said, more) = (&first.message, count - 1);
+    Event {
+        at_ms: last.at_ms,
+        kind: last.kind.clone(),
+        subject: String::new(),
+        message: format!("{said}; and {more} more events of this kind"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{RULE_DOWN, RULE_UP, event};
+    use super::*;
+
+    fn events(kind: &str, count: usize) -> Vec<Event> {
+        let one = |n| event(kind, &format!("cam{n}"), format!("{kind} of cam{n}"));
+        (0..count).map(one).collect()
+    }
+
+    #[test]
+    fn few_are_told_by_themselves() {
+        let few = events(RULE_UP, ALL);
+        let told: Vec<Event> = brief(&few).into_iter().map(|brief| brief.event).collect();
+        assert_eq!(told, few);
+    }
+
+    #[test]
+    fn of_many_each_kind_is_told_once_and_what_is_rare_by_itself() {
+        let mut many = events(RULE_UP, 1000);
+        many.splice(10..10, events(RULE_DOWN, 2));
+        let told = brief(&many);
+        let counts: Vec<(u64, usize)> =
+            told.iter().map(|brief| (brief.count, brief.last)).collect();
+        assert_eq!(counts, [(1, 10), (1, 11), (1000, 1001)]);
+        assert_eq!(told[1].event, many[11]);
+        let said = "rule_up of cam0; and 999 more events of this kind";
+        assert_eq!(told[2].event.message, said);
+        assert_eq!(
+            (told[2].event.kind.as_str(), told[2].event.subject.as_str()),
+            (RULE_UP, "")
+        );
+        assert_eq!(told[2].event.at_ms, many[1001].at_ms);
+    }
+}
