@@ -144,7 +144,7 @@ static __always_inline void rtp_follow(struct health *h, __u32 ssrc, __u16 seque
 	h->window = ~0ull;
 	h->timestamp = timestamp;
 	h->rtp_ns = now;
-	h->rtp_packets++;
+	h->rtp_packets += 2;	/* the candidate as well */
 }
 
 /* Says whether the packet is the second of two in a row of what is not followed yet. */

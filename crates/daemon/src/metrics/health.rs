@@ -84,7 +84,7 @@ const RTP: [Family<RtpStats>; 7] = [
     (
         "mcr_rtp_packets_total",
         "counter",
-        "RTP packets, each once.",
+        "RTP packets of the sources followed, each once.",
         |rtp| rtp.packets as f64,
     ),
     (

@@ -51,7 +51,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
     // Two packets make the source known; the third comes a second too early.
     let seconds = [0, 1, 2].map(|n| (rtp(9, n, u32::from(n) * CLOCK, &[]), None));
     let found = forward(relay, "early", Inspect::default(), &seconds, &|found| {
-        found.rtp_packets == 2
+        found.rtp_packets == 3
     });
     let jitter = Duration::from_nanos(found.jitter_ns);
     let most = Duration::from_secs(1) / 16;
@@ -71,7 +71,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
 }
 
 /// A rule counts on when its route returns or is looked at for something else; another rule that
-/// takes the route over begins anew. The first packet only makes the source known.
+/// takes the route over begins anew. No packet is left out while a source becomes known.
 fn demand_going_on(relay: &mut Relay<'_>) {
     let steady: Vec<_> = (0..50).map(|n| one(media(7, n))).collect();
     let auto = Inspect::default();
@@ -80,13 +80,13 @@ fn demand_going_on(relay: &mut Relay<'_>) {
         ..auto
     };
     for (rule, inspect, is_new, expected) in [
-        ("returns", auto, true, 49),
-        ("returns", auto, true, 98),
-        ("returns", rtp_alone, true, 147),
-        ("returns", auto, false, 196),
-        ("takes over", auto, false, 49),
-        ("takes over", rtp_alone, false, 98),
-        ("returns", rtp_alone, false, 245),
+        ("returns", auto, true, 50),
+        ("returns", auto, true, 100),
+        ("returns", rtp_alone, true, 150),
+        ("returns", auto, false, 200),
+        ("takes over", auto, false, 50),
+        ("takes over", rtp_alone, false, 100),
+        ("returns", rtp_alone, false, 250),
     ] {
         let forward = if is_new { forward } else { swing };
         let found = forward(relay, rule, inspect, &steady, &|found| {

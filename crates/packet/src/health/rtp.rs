@@ -31,7 +31,8 @@ pub struct Header {
 /// Follows the source that sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rtp {
-    /// Packets of the source, each once.
+    /// Packets of the sources followed, each once; of a source the first as soon as the second has
+    /// come.
     pub packets: u64,
     /// Packets that never came.
     pub lost: u64,
@@ -142,7 +143,8 @@ impl Rtp {
         self.window = u64::MAX;
         self.timestamp = header.timestamp;
         self.arrival_ns = now_ns;
-        self.packets += 1;
+        // This one and the candidate.
+        self.packets += 2;
     }
 
     /// Moves the window on; what leaves it without having come is lost.
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn counts_nothing_while_all_come_in_order_even_around_zero() {
         let rtp = run((65_000..=u16::MAX).chain(0..1000));
-        assert_eq!((rtp.packets, rtp.lost, rtp.reordered), (1535, 0, 0));
+        assert_eq!((rtp.packets, rtp.lost, rtp.reordered), (1536, 0, 0));
         assert_eq!((rtp.duplicated, rtp.restarts, rtp.ssrc_changes), (0, 0, 0));
     }
 
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn counts_a_gap_longer_than_the_window() {
         let rtp = run((0..100).chain(1100..1300));
-        assert_eq!((rtp.lost, rtp.packets), (1000, 299));
+        assert_eq!((rtp.lost, rtp.packets), (1000, 300));
     }
 
     #[test]
@@ -241,15 +243,15 @@ mod tests {
     fn packets_that_come_again_are_double() {
         let rtp = run((0..50).chain([49, 40, 40]).chain(50..200));
         assert_eq!((rtp.duplicated, rtp.reordered, rtp.lost), (3, 0, 0));
-        assert_eq!(rtp.packets, 199);
+        assert_eq!(rtp.packets, 200);
     }
 
     #[test]
     fn a_sequence_that_begins_anew_is_a_restart() {
         let rtp = run((0..100).chain(20_000..20_100));
-        assert_eq!((rtp.restarts, rtp.lost), (1, 0));
+        assert_eq!((rtp.restarts, rtp.lost, rtp.packets), (1, 0, 200));
         let rtp = run((0..100).chain([20_000]).chain(100..200));
-        assert_eq!((rtp.restarts, rtp.lost), (0, 0));
+        assert_eq!((rtp.restarts, rtp.lost, rtp.packets), (0, 0, 200));
     }
 
     #[test]
@@ -261,6 +263,8 @@ mod tests {
         assert_eq!((rtp.ssrc, rtp.ssrc_changes), (7, 0));
         rtp.packet(&header(8, 502), 0, 1);
         assert_eq!((rtp.ssrc, rtp.ssrc_changes, rtp.lost), (8, 1, 0));
+        // Of the other source that which came alone first is nobody's.
+        assert_eq!(rtp.packets, 101 + 2);
     }
 
     #[test]
