@@ -14,7 +14,7 @@ use crate::core::Request;
 use crate::engine::Engine;
 use crate::events::Events;
 use crate::options::LogControl;
-use crate::question::{Answer, Code, Question, Refusal, Supervisor};
+use crate::question::{Answer, Code, Question, Refusal, Scrape, Supervisor};
 use crate::statistics::{self, Identity, Pulse};
 use crate::supervisor::Asked;
 use crate::view::View;
@@ -53,7 +53,11 @@ impl Desk {
         // Whoever asked may have gone away; that changes nothing.
         match question {
             Question::Status(reply) => drop(reply.send(Ok(self.status(&view)))),
-            Question::Stats(reply) => drop(reply.send(self.stats().await)),
+            Question::Stats(reply) => {
+                let counted = self.counted().await;
+                drop(reply.send(counted.map(|(stats, _)| stats)));
+            }
+            Question::Scrape(reply) => drop(reply.send(self.scrape().await)),
             Question::Rules(reply) => drop(reply.send(Ok(rules(&view)))),
             Question::Flows(name, reply) => drop(reply.send(self.flows(&view, name).await)),
             Question::Interfaces(reply) => drop(reply.send(Ok(interfaces(&view)))),
@@ -86,17 +90,23 @@ impl Desk {
         let _ = self.asks.send(asked).await;
     }
 
-    async fn stats(&self) -> Answer<Stats> {
+    /// The statistics and the view they are of.
+    async fn counted(&self) -> Answer<(Stats, Arc<View>)> {
         let counters = self.engine.counters().await;
         let counters = counters.map_err(|error| Refusal::new(Code::Internal, error))?;
         // Looked at after the counters: a rule just removed is not shown with nothing counted.
         let view = self.view.borrow().clone();
-        Ok(statistics::stats(
-            &self.identity,
-            &view,
-            &counters,
-            &self.pulse,
-        ))
+        let stats = statistics::stats(&self.identity, &view, &counters, &self.pulse);
+        Ok((stats, view))
+    }
+
+    async fn scrape(&self) -> Answer<Scrape> {
+        let (stats, view) = self.counted().await?;
+        Ok(Scrape {
+            status: self.status(&view),
+            stats,
+            possible: statistics::possible(&view),
+        })
     }
 
     fn log(&self, wanted: Option<Log>) -> Answer<Log> {

@@ -1,6 +1,7 @@
 //! The counters as Prometheus text, version 0.0.4: a view of the same reply that `mcr stats` prints,
 //! so the two can never disagree.
 
+mod dropped;
 mod health;
 mod residence;
 
@@ -8,9 +9,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use api::reply::{OutputStats, RuleStats, State, Stats, Status, WorkerStats};
+use api::reply::{OutputStats, RuleStats, State, Status, WorkerStats};
 
 use crate::process::Process;
+use crate::question::Scrape;
 
 /// How the text is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +41,12 @@ impl Format {
 }
 
 /// Writes every metric.
-pub(crate) fn text(format: Format, status: &Status, stats: &Stats, process: &Process) -> String {
+pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> String {
+    let Scrape {
+        status,
+        stats,
+        possible,
+    } = scrape;
     let mut page = Page {
         format,
         text: String::new(),
@@ -48,6 +55,7 @@ pub(crate) fn text(format: Format, status: &Status, stats: &Stats, process: &Pro
     this_process(&mut page, process);
     rules(&mut page, &stats.rules);
     outputs(&mut page, &stats.rules);
+    dropped::families(&mut page, &stats.rules, possible);
     health::streams(&mut page, &stats.rules);
     residence::histograms(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
@@ -218,17 +226,6 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
         let name = "mcr_rule_received_bytes_total";
         page.sample(name, &[("rule", &rule.name)], rule.received.bytes);
     }
-    page.family(
-        "mcr_rule_dropped_packets_total",
-        "counter",
-        "Datagrams dropped before the outputs of the rule, by reason.",
-    );
-    for rule in rules {
-        for (reason, count) in &rule.dropped {
-            let labels = [("rule", rule.name.as_str()), ("reason", reason.as_str())];
-            page.sample("mcr_rule_dropped_packets_total", &labels, count);
-        }
-    }
 }
 
 fn outputs(page: &mut Page, rules: &[RuleStats]) {
@@ -255,18 +252,6 @@ fn outputs(page: &mut Page, rules: &[RuleStats]) {
     for (labels, output) in &outputs {
         let name = "mcr_output_sent_bytes_total";
         page.sample(name, &of(labels), output.sent.bytes);
-    }
-    page.family(
-        "mcr_output_dropped_packets_total",
-        "counter",
-        "Copies dropped at the output, by reason.",
-    );
-    for (labels, output) in &outputs {
-        for (reason, count) in &output.dropped {
-            let [rule, to] = of(labels);
-            let labels = [rule, to, ("reason", reason.as_str())];
-            page.sample("mcr_output_dropped_packets_total", &labels, count);
-        }
     }
 }
 

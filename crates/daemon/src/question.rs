@@ -5,6 +5,7 @@ use api::request::{RuleList, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::events::{Begin, Board, Listening};
+use crate::statistics::Possible;
 
 /// An answer, or the refusal.
 pub(crate) type Answer<T> = Result<T, Refusal>;
@@ -17,6 +18,8 @@ pub(crate) type Reply<T> = oneshot::Sender<Answer<T>>;
 pub(crate) enum Question {
     Status(Reply<Status>),
     Stats(Reply<Stats>),
+    /// All that the metrics show.
+    Scrape(Reply<Scrape>),
     Rules(Reply<RuleList>),
     /// What was seen of the ranges of the rule of that name.
     Flows(String, Reply<Vec<FlowStats>>),
@@ -35,6 +38,15 @@ pub(crate) enum Question {
     Log(Option<Log>, Reply<Log>),
     /// Reads the configuration again, as SIGHUP does.
     Reload(Reply<Change>),
+}
+
+/// What the metrics are a view of: the same replies that others get, of one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Scrape {
+    pub(crate) status: Status,
+    pub(crate) stats: Stats,
+    /// For which reasons each rule can drop packets.
+    pub(crate) possible: Vec<Possible>,
 }
 
 /// Why a question was refused. The code stands in [`ErrorReply`].

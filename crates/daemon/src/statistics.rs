@@ -1,5 +1,6 @@
 //! Counters and states put together into what `mcr stats` shows.
 
+mod possible;
 mod pulse;
 mod residence;
 mod stream;
@@ -14,6 +15,7 @@ use dataplane::counters::{
 };
 use model::table::Path;
 
+pub(crate) use possible::{Possible, Reasons, possible};
 pub(crate) use pulse::Pulse;
 
 use crate::view::{InputState, RuleState, View};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use model::table::Path;
 use packet::health::Arrivals;
-use packet::verdict::DropReason;
+pub use packet::verdict::DropReason;
 
 pub use packet::residence::{Residence, bound_ns};
 

@@ -1,6 +1,8 @@
 use api::reply::{Reload, Stats, Status};
+use dataplane::counters::DropReason;
 
 use super::*;
+use crate::statistics::{Possible, Reasons};
 
 fn status() -> Status {
     let text = r#"{"instance":"default","version":"1.2.3","pid":7,"uptime_seconds":12.5,
@@ -37,9 +39,22 @@ fn stats() -> Stats {
     serde_json::from_str(text).unwrap()
 }
 
+/// The statistics, and what is possible: nothing beside what occurred.
+fn scrape(stats: Stats) -> Scrape {
+    let none = |rule: &RuleStats| Possible {
+        rule: Reasons::default(),
+        outputs: vec![Reasons::default(); rule.outputs.len()],
+    };
+    Scrape {
+        status: status(),
+        possible: stats.rules.iter().map(none).collect(),
+        stats,
+    }
+}
+
 #[test]
 fn every_number_of_the_statistics_is_a_sample() {
-    let page = text(Format::Prometheus, &status(), &stats(), &Process::default());
+    let page = text(Format::Prometheus, &scrape(stats()), &Process::default());
     let output = r#"rule="cam1",output="239.10.1.1%eth1:6001""#;
     for line in [
         r#"mcr_build_info{version="1.2.3",instance="default"} 1"#,
@@ -83,11 +98,33 @@ fn every_number_of_the_statistics_is_a_sample() {
 }
 
 #[test]
+fn what_can_be_dropped_is_a_series_before_it_is() {
+    let mut scrape = scrape(stats());
+    scrape.possible[0].rule = Reasons::of(&[DropReason::Malformed, DropReason::OwnSource]);
+    scrape.possible[0].outputs[0] = Reasons::of(&[DropReason::EgressFull]);
+    let page = text(Format::Prometheus, &scrape, &Process::default());
+    let dropped: Vec<&str> = page
+        .lines()
+        .filter(|line| line.contains("dropped_packets_total{"))
+        .collect();
+    let output = r#"mcr_output_dropped_packets_total{rule="cam1",output="239.10.1.1%eth1:6001""#;
+    assert_eq!(
+        dropped,
+        [
+            r#"mcr_rule_dropped_packets_total{rule="cam1",reason="malformed"} 7"#,
+            r#"mcr_rule_dropped_packets_total{rule="cam1",reason="own_source"} 0"#,
+            &format!(r#"{output},reason="egress_full"}} 0"#),
+            &format!(r#"{output},reason="too_big"}} 3"#),
+        ]
+    );
+}
+
+#[test]
 fn outputs_to_one_destination_are_series_of_their_own() {
     let mut stats = stats();
     let outputs = &mut stats.rules[0].outputs;
     outputs.extend([outputs[0].clone(), outputs[0].clone()]);
-    let page = text(Format::Prometheus, &status(), &stats, &Process::default());
+    let page = text(Format::Prometheus, &scrape(stats), &Process::default());
     for output in ["6001", "6001 #2", "6001 #3"] {
         let labels = format!(r#"rule="cam1",output="239.10.1.1%eth1:{output}""#);
         let sample = format!("mcr_output_sent_packets_total{{{labels}}} 990");
@@ -103,12 +140,7 @@ fn outputs_to_one_destination_are_series_of_their_own() {
 
 #[test]
 fn openmetrics_names_families_without_total_and_ends() {
-    let page = text(
-        Format::OpenMetrics,
-        &status(),
-        &stats(),
-        &Process::default(),
-    );
+    let page = text(Format::OpenMetrics, &scrape(stats()), &Process::default());
     assert!(page.contains("# TYPE mcr_rule_received_packets counter\n"));
     assert!(page.contains("\nmcr_rule_received_packets_total{rule=\"cam1\"} 1000\n"));
     assert!(page.ends_with("# EOF\n"));

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::reply::{Change, PathStatus, Status};
+use api::reply::{Change, PathStatus, Stats, Status};
 use api::request::RuleList;
 use axum::Router;
 use dataplane::counters::Counters;
@@ -23,7 +23,7 @@ use super::{converse, routes};
 use crate::core::{Core, Refused, Request};
 use crate::events::Board;
 use crate::memberships::Joined;
-use crate::question::{Answer, Code, Question, Refusal, Supervisor};
+use crate::question::{Answer, Code, Question, Refusal, Scrape, Supervisor};
 use crate::statistics::{self, Identity, Pulse};
 use crate::view::{self, View};
 
@@ -82,10 +82,14 @@ impl Rehearsal {
         // Whoever asked may have gone away.
         match question {
             Question::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Question::Stats(reply) => {
-                let (counters, pulse) = (Counters::default(), Pulse::default());
-                let stats = statistics::stats(&identity(), &self.view, &counters, &pulse);
-                drop(reply.send(Ok(stats)));
+            Question::Stats(reply) => drop(reply.send(Ok(self.stats()))),
+            Question::Scrape(reply) => {
+                let scrape = Scrape {
+                    status: self.status(),
+                    stats: self.stats(),
+                    possible: statistics::possible(&self.view),
+                };
+                drop(reply.send(Ok(scrape)));
             }
             Question::Rules(reply) => drop(reply.send(Ok(RuleList {
                 generation: Some(self.core.generation()),
@@ -140,6 +144,11 @@ impl Rehearsal {
             host: Arc::clone(self.core.host()),
         };
         Ok(change)
+    }
+
+    fn stats(&self) -> Stats {
+        let (counters, pulse) = (Counters::default(), Pulse::default());
+        statistics::stats(&identity(), &self.view, &counters, &pulse)
     }
 
     fn status(&self) -> Status {

@@ -331,9 +331,8 @@ async fn metrics_text(
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
-    let status = supervisor.ask(Question::Status).await?;
-    let stats = supervisor.ask(Question::Stats).await?;
-    let text = metrics::text(format, &status, &stats, &Process::read());
+    let scrape = supervisor.ask(Question::Scrape).await?;
+    let text = metrics::text(format, &scrape, &Process::read());
     Ok(([(header::CONTENT_TYPE, format.content_type())], text))
 }
 

@@ -62,6 +62,7 @@ fn answer(question: Question) {
         }
         Question::Log(_, reply) => drop(reply.send(Err(refusal()))),
         Question::Status(reply) => drop(reply.send(Err(refusal()))),
+        Question::Scrape(reply) => drop(reply.send(Err(refusal()))),
         Question::Flows(_, reply) => drop(reply.send(Ok(Vec::new()))),
         Question::Interfaces(reply) => drop(reply.send(Ok(Vec::new()))),
         Question::Export(reply) => drop(reply.send(Ok("version = 1\n".to_owned()))),

@@ -38,6 +38,8 @@ fn promtool_accepts_the_metrics_of_a_live_daemon() {
     for part in [
         "mcr_rule_received_packets_total{rule=\"cam1\"}",
         "mcr_residence_seconds_bucket{rule=\"cam1\",path=\"kernel\",le=\"+Inf\"}",
+        "mcr_rule_dropped_packets_total{rule=\"cam1\",reason=\"malformed\"} 0",
+        "output=\"239.10.1.1%veth2:6001\",reason=\"egress_full\"} 0",
         "process_open_fds ",
     ] {
         assert!(
@@ -46,6 +48,15 @@ fn promtool_accepts_the_metrics_of_a_live_daemon() {
             checked.stderr
         );
     }
+    // What is in the metrics at 0 is not in the JSON, but for the reason that always is.
+    let stats = bed.daemon.mcr(&["stats", "--json"]).unwrap();
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    let rule = &stats["rules"][0];
+    assert_eq!(rule["dropped"], serde_json::json!({}));
+    assert_eq!(
+        rule["outputs"][0]["dropped"],
+        serde_json::json!({"too_big": 0})
+    );
     let mut command = bed.chain.relay.command("curl");
     command.args(["-sfi", "-H", "Accept: application/openmetrics-text"]);
     command.arg("http://127.0.0.1:9190/metrics");
@@ -112,6 +123,7 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
     let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
     let source = [
         include_str!("../../../daemon/src/metrics.rs"),
+        include_str!("../../../daemon/src/metrics/dropped.rs"),
         include_str!("../../../daemon/src/metrics/health.rs"),
         include_str!("../../../daemon/src/metrics/residence.rs"),
     ]

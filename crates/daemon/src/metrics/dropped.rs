@@ -1,0 +1,42 @@
+//! What was dropped, by reason. A reason for which a rule or an output can drop as it is configured
+//! is a series from the start; one for which it could not is, once it did all the same.
+
+use std::collections::BTreeMap;
+
+use api::reply::RuleStats;
+
+use super::{Page, labelled, of};
+use crate::statistics::{Possible, Reasons};
+
+/// Writes the families.
+pub(super) fn families(page: &mut Page, rules: &[RuleStats], possible: &[Possible]) {
+    let name = "mcr_rule_dropped_packets_total";
+    page.family(
+        name,
+        "counter",
+        "Datagrams dropped before the outputs of the rule, by reason.",
+    );
+    for (rule, possible) in rules.iter().zip(possible) {
+        for (reason, count) in all(&rule.dropped, possible.rule) {
+            let labels = [("rule", rule.name.as_str()), ("reason", reason)];
+            page.sample(name, &labels, count);
+        }
+    }
+    let name = "mcr_output_dropped_packets_total";
+    page.family(name, "counter", "Copies dropped at the output, by reason.");
+    for (rule, possible) in rules.iter().zip(possible) {
+        for ((labels, output), possible) in labelled(rule).iter().zip(&possible.outputs) {
+            for (reason, count) in all(&output.dropped, *possible) {
+                let [rule, to] = of(labels);
+                page.sample(name, &[rule, to, ("reason", reason)], count);
+            }
+        }
+    }
+}
+
+/// What was dropped, and what was not but can be.
+fn all(dropped: &BTreeMap<String, u64>, possible: Reasons) -> BTreeMap<&str, u64> {
+    let mut all: BTreeMap<&str, u64> = possible.names().map(|name| (name, 0)).collect();
+    all.extend(dropped.iter().map(|(name, count)| (name.as_str(), *count)));
+    all
+}

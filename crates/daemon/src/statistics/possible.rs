@@ -1,0 +1,199 @@
+//! For which reasons rules can drop packets, as they are configured: what a metric shows at 0 before
+//! it occurs, so that the first drops are growth and not a new series.
+//!
+//! Not all sixteen for everything: ten thousand rules would have a page of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dataplane::counters::DropReason;
+use model::net::Prefix;
+use model::rule::{OutputSpec, Rule};
+use model::ruleset::RuleSet;
+use model::table::{DownReason, Path, Ttl};
+
+use crate::view::{RuleState, View};
+
+/// Reasons for which a rule and each of its outputs can drop.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Possible {
+    pub(crate) rule: Reasons,
+    pub(crate) outputs: Vec<Reasons>,
+}
+
+/// A set of reasons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reasons(u16);
+
+impl Reasons {
+    /// Of these.
+    #[cfg(test)]
+    pub(crate) fn of(reasons: &[DropReason]) -> Self {
+        let none = Self::default();
+        reasons.iter().fold(none, |all, reason| all.with(*reason))
+    }
+
+    const fn with(self, reason: DropReason) -> Self {
+        Self(self.0 | 1 << reason as u16)
+    }
+
+    const fn with_if(self, can: bool, reason: DropReason) -> Self {
+        if can { self.with(reason) } else { self }
+    }
+
+    /// Their names.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = DropReason::ALL.into_iter();
+        let own = all.filter(move |reason| self.0 & 1 << *reason as u16 != 0);
+        own.map(DropReason::as_str)
+    }
+}
+
+/// What is possible, rule by rule in their order.
+pub(crate) fn possible(view: &View) -> Vec<Possible> {
+    let shared = Groups::of(&view.rules);
+    let has_budget = view.settings.budget.is_some();
+    let rules = view.rules.rules().iter().zip(&view.states);
+    let of =
+        |(rule, state): (&Arc<Rule>, &Arc<RuleState>)| of_rule(rule, state, &shared, has_budget);
+    rules.map(of).collect()
+}
+
+fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) -> Possible {
+    let can = Reasons::default()
+        .with(DropReason::Malformed)
+        .with(DropReason::OwnSource)
+        .with_if(rule.limit.is_some(), DropReason::RateLimited)
+        .with_if(groups.are_of_several(rule), DropReason::FragmentUnknown)
+        .with_if(
+            state.rule.placement.path == Path::Userspace,
+            DropReason::BufferExhausted,
+        );
+    let outputs = rule.outputs.iter().zip(&state.rule.outputs);
+    let outputs = outputs.map(|(spec, stands)| {
+        let down = stands.down.as_ref().map(|down| down.reason);
+        of_output(spec, down, has_budget)
+    });
+    Possible {
+        rule: can,
+        outputs: outputs.collect(),
+    }
+}
+
+/// An output that works drops for what its device says; why one that is down does is known before
+/// the first packet for it comes.
+fn of_output(spec: &OutputSpec, down: Option<DownReason>, has_budget: bool) -> Reasons {
+    let is_counted = has_budget && !spec.to.is_multicast();
+    let can = Reasons::default()
+        .with(DropReason::TooBig)
+        .with(DropReason::EgressFull)
+        .with(DropReason::EgressError)
+        .with_if(spec.ttl == Ttl::Decrement, DropReason::TtlExpired)
+        .with_if(spec.limit.is_some(), DropReason::RateLimited)
+        .with_if(is_counted, DropReason::OverBudget);
+    match down {
+        None => can,
+        Some(DownReason::InterfaceMissing) => can.with(DropReason::InterfaceMissing),
+        Some(DownReason::InterfaceDown) => can.with(DropReason::InterfaceDown),
+        Some(DownReason::NoAddress) => can.with(DropReason::NoAddress),
+        Some(DownReason::NoRoute) => can.with(DropReason::NoRoute),
+        Some(DownReason::NoNeighbour) => can.with(DropReason::NoNeighbour),
+    }
+}
+
+/// How many rules name each group.
+struct Groups(BTreeMap<Prefix, usize>);
+
+impl Groups {
+    fn of(rules: &RuleSet) -> Self {
+        let mut named: BTreeMap<Prefix, usize> = BTreeMap::new();
+        for rule in rules.iter() {
+            let mut groups: Vec<Prefix> = rule.inputs.iter().map(|i| i.destination).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            for group in groups {
+                *named.entry(group).or_default() += 1;
+            }
+        }
+        Self(named)
+    }
+
+    /// Says whether a fragment to one of the rule's groups can be another rule's: a range may hold
+    /// anybody's.
+    fn are_of_several(&self, rule: &Rule) -> bool {
+        rule.inputs.iter().any(|input| {
+            let group = input.destination;
+            !group.is_host() || self.0.get(&group).is_some_and(|rules| *rules > 1)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> RuleSet {
+        let file = model::config::ConfigFile {
+            name: "mcr.toml".to_owned(),
+            text: format!("version = 1\n{text}"),
+        };
+        let policy = model::ruleset::Policy::default();
+        model::config::Config::load(&[file], policy).unwrap().rules
+    }
+
+    fn names(reasons: Reasons) -> Vec<&'static str> {
+        reasons.names().collect()
+    }
+
+    #[test]
+    fn outputs_drop_for_what_they_are_asked_to_do() {
+        for (output, down, has_budget, more) in [
+            ("239.10.1.1%eth1:6001", None, true, &[][..]),
+            ("239.10.1.1%eth1:6001,ttl=dec", None, true, &["ttl_expired"]),
+            (
+                "239.10.1.1%eth1:6001,limit=5pps",
+                None,
+                true,
+                &["rate_limited"],
+            ),
+            ("10.9.9.9:7000", None, true, &["over_budget"]),
+            ("10.9.9.9:7000", None, false, &[]),
+            (
+                "10.9.9.9:7000",
+                Some(DownReason::NoRoute),
+                false,
+                &["no_route"],
+            ),
+        ] {
+            let spec: OutputSpec = output.parse().unwrap();
+            let mut have = names(of_output(&spec, down, has_budget));
+            for always in ["too_big", "egress_full", "egress_error"] {
+                let at = have.iter().position(|name| *name == always);
+                have.remove(at.unwrap());
+            }
+            assert_eq!(have, more, "{output}");
+        }
+    }
+
+    #[test]
+    fn fragments_are_nobodys_where_several_rules_may_take_them() {
+        let rules = rules(
+            r#"
+            rule = [
+              { name = "a", input = "239.1.1.1%eth0:5001", outputs = ["239.9.9.1%eth1:1"] },
+              { name = "b", input = "239.1.1.1%eth0:5002", outputs = ["239.9.9.2%eth1:1"] },
+              { name = "c", input = "239.1.1.3%eth0:5001", outputs = ["239.9.9.3%eth1:1"] },
+              { name = "d", inputs = ["239.1.1.4%eth0:5001", "239.1.1.4%eth0:5002"],
+                outputs = ["239.9.9.4%eth1:1"] },
+              { name = "e", input = "239.2.1.0/24%eth0:5001", outputs = ["239.9.8.0/24%eth1:1"] },
+            ]"#,
+        );
+        let groups = Groups::of(&rules);
+        let several: Vec<&str> = rules
+            .iter()
+            .filter(|rule| groups.are_of_several(rule))
+            .map(|rule| rule.name.as_str())
+            .collect();
+        assert_eq!(several, ["a", "b", "e"]);
+    }
+}
