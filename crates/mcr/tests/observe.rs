@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "observe/agree.rs"]
+mod agree;
 #[path = "observe/bed.rs"]
 mod bed;
 #[path = "observe/browser.rs"]

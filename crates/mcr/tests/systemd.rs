@@ -205,6 +205,23 @@ fn a_reload_applies_a_good_file_and_refuses_a_bad_one() {
     });
     let journal = host.runs("journalctl", &["--no-pager", "--unit=mcr"]);
     assert!(journal.contains("/etc/mcr/mcr.toml:2"), "{journal}");
+    // Each field by itself.
+    let entries = host.runs("journalctl", &["--output=json", "MCR_EVENT=reloaded"]);
+    let entry: Value = serde_json::from_str(entries.lines().last().unwrap()).unwrap();
+    for (field, value) in [
+        ("MCR_SUBJECT", "configuration"),
+        ("PRIORITY", "6"),
+        ("SYSLOG_IDENTIFIER", "mcr"),
+        ("_SYSTEMD_UNIT", UNIT),
+    ] {
+        assert_eq!(entry[field], value, "{field} of {entry}");
+    }
+    let of_rule = host.runs("journalctl", &["--output=cat", "MCR_SUBJECT=cam2"]);
+    assert!(of_rule.contains("rule \"cam2\" is up"), "{of_rule}");
+    assert!(
+        of_rule.lines().all(|line| line.contains("cam2")),
+        "{of_rule}"
+    );
     assert_eq!(host.rules(), ["cam1", "cam2"]);
     assert_eq!(host.property("MainPID"), first);
 }

@@ -6,12 +6,12 @@ use lab::wait;
 use crate::bed::Bed;
 
 /// A terminal of 80 columns and 24 lines, on a tmux server of its own.
-struct Screen {
+pub(crate) struct Screen {
     directory: tempfile::TempDir,
 }
 
 impl Screen {
-    fn start(program: &[String]) -> Self {
+    pub(crate) fn start(program: &[String]) -> Self {
         let screen = Self {
             directory: tempfile::tempdir().unwrap(),
         };
@@ -25,7 +25,7 @@ impl Screen {
         self.directory.path().join("tmux")
     }
 
-    fn tmux(&self, arguments: &[&str]) -> String {
+    pub(crate) fn tmux(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("tmux");
         command
             .args(["-f", "/dev/null", "-u", "-S"])
@@ -35,14 +35,14 @@ impl Screen {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn press(&self, keys: &[&str]) {
+    pub(crate) fn press(&self, keys: &[&str]) {
         let mut arguments = vec!["send-keys"];
         arguments.extend(keys);
         self.tmux(&arguments);
     }
 
     /// Waits until the screen is as `condition` wants it.
-    fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         let shown = wait::until(what, || {
             text = self.tmux(&["capture-pane", "-p"]);

@@ -1,0 +1,216 @@
+//! The same numbers everywhere: what `mcr stats --json` counts of a stream that has stopped stands in
+//! the metrics, in the table and on the screen of `mcr top`, one by one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::reply::{RuleStats, Stats};
+use lab::process;
+
+use crate::bed::{Bed, INPUT, OUTPUT};
+use crate::top::Screen;
+
+const PACKETS: u64 = 3000;
+
+/// The samples of the metrics, by name and labels.
+type Samples = BTreeMap<String, f64>;
+
+#[test]
+fn every_number_is_the_same_wherever_it_is_shown() {
+    for path in ["kernel", "userspace"] {
+        let Some(bed) = Bed::new(&["curl", "tmux"], &["--path", path]) else {
+            return;
+        };
+        let outputs = [
+            OUTPUT,
+            "239.10.1.2%veth2:6002,ttl=dec",
+            "239.10.1.3%veth2:6003,limit=100pps",
+            "239.10.1.4%veth9:6004",
+        ];
+        let rule = ["add", INPUT, "--name", "cam1", "--health", "content=rtp"];
+        let rule = [
+            &rule[..2],
+            &outputs[..],
+            &rule[2..],
+            &["--limit", "2000pps"],
+        ]
+        .concat();
+        bed.daemon.mcr(&rule).unwrap();
+        send(&bed);
+        bed.daemon.settled("cam1", PACKETS).unwrap();
+
+        let before = stats(&bed);
+        let samples = metrics(&bed);
+        let after = stats(&bed);
+        assert_eq!(counted(&before), counted(&after), "it has stopped");
+        let rule = &after.rules[0];
+        let expected = counted(&after);
+        assert!(expected.len() > 20, "{expected:?}");
+        for (series, value) in &expected {
+            assert_eq!(samples.get(series), Some(value), "{path}: {series}");
+        }
+        // And no drop is counted in the metrics that is not in the statistics.
+        for (series, value) in &samples {
+            if series.contains("_dropped_packets_total") {
+                let told = expected.get(series).unwrap_or(&0.0);
+                assert_eq!(value, told, "{path}: {series}");
+            }
+        }
+        let shown = on_screen(&bed);
+        let table = bed.daemon.mcr(&["stats"]).unwrap();
+        for (said, is_in_table) in said(rule) {
+            assert!(shown.contains(&said), "{path}: no {said:?} in\n{shown}");
+            let is_there = !is_in_table || table.contains(&said);
+            assert!(is_there, "{path}: no {said:?} in\n{table}");
+        }
+    }
+}
+
+fn send(bed: &Bed) {
+    let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
+    command.args([
+        "send",
+        "239.1.1.1%veth0:5001",
+        "--rate",
+        "3000",
+        "--ttl",
+        "1",
+    ]);
+    command.args(["--count", &PACKETS.to_string(), "--size", "1000"]);
+    command.args(["--framing", "rtp"]);
+    let sent = process::run(command, Duration::from_secs(30)).unwrap();
+    assert!(sent.status.success(), "{}", sent.stderr);
+}
+
+fn stats(bed: &Bed) -> Stats {
+    serde_json::from_str(&bed.daemon.mcr(&["stats", "--json"]).unwrap()).unwrap()
+}
+
+fn metrics(bed: &Bed) -> Samples {
+    let mut command = bed.chain.relay.command("curl");
+    command
+        .args(["-sf", "--unix-socket"])
+        .arg(bed.daemon.socket());
+    command.arg("http://mcr/metrics");
+    let text = process::run(command, Duration::from_secs(20)).unwrap();
+    let text = text.success().unwrap();
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let samples = samples.map(|line| {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        (series.to_owned(), value.parse().unwrap())
+    });
+    samples.collect()
+}
+
+/// What the statistics count, under the names that the metrics have for it.
+fn counted(stats: &Stats) -> Samples {
+    let mut samples = Samples::new();
+    let mut add = |name: &str, labels: &str, value: f64| {
+        samples.insert(format!("{name}{{rule=\"cam1\"{labels}}}"), value);
+    };
+    let rule = &stats.rules[0];
+    add(
+        "mcr_rule_received_packets_total",
+        "",
+        rule.received.packets as f64,
+    );
+    add(
+        "mcr_rule_received_bytes_total",
+        "",
+        rule.received.bytes as f64,
+    );
+    for (reason, count) in &rule.dropped {
+        let labels = format!(",reason=\"{reason}\"");
+        add("mcr_rule_dropped_packets_total", &labels, *count as f64);
+    }
+    for output in &rule.outputs {
+        let labels = format!(",output=\"{}\"", output.to);
+        add(
+            "mcr_output_sent_packets_total",
+            &labels,
+            output.sent.packets as f64,
+        );
+        add(
+            "mcr_output_sent_bytes_total",
+            &labels,
+            output.sent.bytes as f64,
+        );
+        for (reason, count) in &output.dropped {
+            let labels = format!("{labels},reason=\"{reason}\"");
+            add("mcr_output_dropped_packets_total", &labels, *count as f64);
+        }
+    }
+    let rtp = rule.health.as_ref().and_then(|health| health.rtp).unwrap();
+    add("mcr_rtp_packets_total", "", rtp.packets as f64);
+    add("mcr_rtp_lost_packets_total", "", rtp.lost as f64);
+    add("mcr_rtp_reordered_packets_total", "", rtp.reordered as f64);
+    add(
+        "mcr_rtp_duplicated_packets_total",
+        "",
+        rtp.duplicated as f64,
+    );
+    add("mcr_rtp_restarts_total", "", rtp.restarts as f64);
+    add("mcr_rtp_ssrc_changes_total", "", rtp.ssrc_changes as f64);
+    add("mcr_rtp_jitter_seconds", "", rtp.jitter_seconds);
+    for residence in &rule.residence {
+        let labels = format!(",path=\"{}\"", residence.path);
+        add("mcr_residence_seconds_sum", &labels, residence.sum_seconds);
+        add(
+            "mcr_residence_seconds_count",
+            &labels,
+            residence.samples as f64,
+        );
+    }
+    samples
+}
+
+/// The rule's detail in `mcr top`, on a terminal where it has room.
+fn on_screen(bed: &Bed) -> String {
+    let mcr = lab::binary::mcr().unwrap().display().to_string();
+    let socket = bed.daemon.socket().display().to_string();
+    let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);
+    screen.tmux(&["resize-window", "-x", "160", "-y", "60"]);
+    screen.until("the rule is there", |text| text.contains("cam1 "));
+    screen.press(&["Enter"]);
+    screen.until("all outputs are shown", |text| {
+        text.contains("q back") && text.contains("veth9:6004")
+    })
+}
+
+/// What people read of the rule, and whether the table has it too.
+fn said(rule: &RuleStats) -> Vec<(String, bool)> {
+    let grouped = |n: u64| {
+        let digits: Vec<char> = n.to_string().chars().rev().collect();
+        let groups = digits.chunks(3).map(|group| group.iter().collect());
+        let reversed = groups.collect::<Vec<String>>().join(" ");
+        reversed.chars().rev().collect::<String>()
+    };
+    let mut said = vec![
+        (
+            format!("received  {} packets, ", grouped(rule.received.packets)),
+            false,
+        ),
+        (grouped(rule.received.packets), true),
+    ];
+    let drops = rule.outputs.iter().map(|output| &output.dropped);
+    for (reason, count) in drops.chain([&rule.dropped]).flatten() {
+        if *count > 0 {
+            said.push((format!("{reason} {}", grouped(*count)), true));
+        }
+    }
+    for output in &rule.outputs {
+        said.push((
+            format!("  sent    {} packets, ", grouped(output.sent.packets)),
+            false,
+        ));
+        said.push((grouped(output.sent.packets), true));
+    }
+    let rtp = rule.health.as_ref().and_then(|health| health.rtp).unwrap();
+    said.push((
+        format!("{} lost, {} reordered", rtp.lost, rtp.reordered),
+        false,
+    ));
+    let samples = rule.residence.iter().map(|residence| residence.samples);
+    said.extend(samples.map(|samples| (format!("(of {} looked at)", grouped(samples)), false)));
+    said
+}
