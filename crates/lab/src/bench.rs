@@ -4,7 +4,6 @@
 //! lost and where. Reports compare afterwards. Words are those of RFC 2544 (offered load, trial,
 //! zero-loss rate) and RFC 3918 (group, aggregated multicast throughput).
 
-mod backlog;
 pub mod bed;
 pub mod compare;
 pub mod engine;

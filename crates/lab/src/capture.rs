@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::link::{self, End};
 use crate::process::{self, Process};
-use crate::wait;
+use crate::{mark, wait};
 
 /// A file that has not grown for so long is whole.
 const QUIET: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ impl Capture {
     }
 
     fn start_with((namespace, interface): End<'_>, filter: &str, frame_bytes: u32) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
+        let directory = mark::directory()?;
         let mut command = namespace.command("tcpdump");
         command.args([
             "-i",

@@ -16,12 +16,12 @@ use tempfile::TempDir;
 
 use crate::namespace::Namespace;
 use crate::process::{self, Finished, Process};
-use crate::{accounting, binary, wait};
+use crate::{accounting, binary, mark, wait};
 
 /// Where pins live, below bpffs.
-const PINS: &str = "/sys/fs/bpf/mcr";
+pub(crate) const PINS: &str = "/sys/fs/bpf/mcr";
 /// Where running rules live.
-const STATE: &str = "/run/mcr";
+pub(crate) const STATE: &str = "/run/mcr";
 
 /// How a daemon is started.
 #[derive(Clone, Debug, Default)]
@@ -67,13 +67,13 @@ impl Daemon {
     pub fn start(namespace: &Namespace, options: Options) -> Result<Self> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let directory = tempfile::Builder::new().prefix("mcrlab").tempdir()?;
+        let directory = mark::directory()?;
         if let Some(config) = &options.config {
             fs::write(directory.path().join("mcr.toml"), config)?;
         }
         let mut daemon = Self {
             namespace: namespace.clone(),
-            instance: format!("lab{}-{number}", std::process::id()),
+            instance: format!("{}{number}", mark::instances_of(std::process::id())),
             directory,
             options,
             process: None,

@@ -1,5 +1,5 @@
 //! The demonstration: a sender, a snooping switch, the real daemon and a receiver, each in a
-//! network namespace of its own. Everything is a guard: it goes when the run ends, however it ends.
+//! network namespace of its own. Everything goes when the run ends, however it ends.
 
 mod report;
 mod stream;
@@ -19,9 +19,10 @@ pub use self::report::{Delivery, Report};
 use self::report::{ReceiveAccount, SendAccount};
 use self::stream::{Copy, Receiver, STREAMS};
 use crate::daemon::{self, Daemon};
+use crate::guard::Guard;
 use crate::process::Process;
 use crate::topology::Chain;
-use crate::{accounting, binary, link, wait};
+use crate::{accounting, binary, link, mark, wait};
 
 /// How much the demonstration sends, and where it is relayed.
 #[derive(Clone, Debug)]
@@ -68,6 +69,7 @@ pub fn run(
 ) -> Result<Report> {
     require("socat", "-V")?;
     require("ip", "-V")?;
+    let _guard = Guard::start()?;
     let mut bed = Bed::lay(options, stop, &mut show)?;
     let sender = bed.start_sender()?;
     let account = bed.follow(sender, &mut show)?;
@@ -124,7 +126,7 @@ impl<'a> Bed<'a> {
         );
         step(show, text)?;
 
-        let directory = tempfile::Builder::new().prefix("mcrdemo").tempdir()?;
+        let directory = mark::directory()?;
         let stock_file = directory.path().join("received");
         let checked = start_checked_receiver(&chain, options)?;
         let stock = start_stock_receiver(&chain, &stock_file)?;

@@ -1,7 +1,8 @@
 //! Network namespaces, topologies, scenarios and the bench.
 //!
-//! Everything here is a guard: what a test makes goes when the test ends, however it ends. The lab
-//! runs the `mcr` binary as a user would and never links the data plane. It needs root.
+//! What a test makes goes when the test ends, by values with `Drop`; what a bench or a demo makes goes
+//! also when that is killed, by a [`guard`]. The lab runs the `mcr` binary as a user would and never
+//! links the data plane. It needs root.
 
 pub mod accounting;
 pub mod bed;
@@ -12,8 +13,10 @@ pub mod control;
 pub mod daemon;
 pub mod demo;
 pub mod frame;
+pub mod guard;
 pub mod link;
 pub mod load;
+mod mark;
 pub mod namespace;
 pub mod process;
 pub mod reliability;

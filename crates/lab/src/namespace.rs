@@ -6,6 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::mark;
+
 /// A network namespace of a test. Clones name the same one; the last to go takes it away.
 #[derive(Clone, Debug)]
 pub struct Namespace(sys::netns::Namespace);
@@ -16,7 +18,7 @@ impl Namespace {
     /// # Errors
     /// When a step fails, mostly for want of privilege.
     pub fn new(label: &str) -> Result<Self> {
-        let namespace = Self(sys::netns::Namespace::create("mcrlab", label)?);
+        let namespace = Self(sys::netns::Namespace::create(mark::PREFIX, label)?);
         // Duplicate address detection would hold IPv6 addresses back for a second or two.
         namespace.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
         namespace.sysctl("net/ipv6/conf/all/accept_dad", "0")?;
@@ -86,17 +88,9 @@ impl Namespace {
     }
 
     /// Lists the processes inside.
-    ///
-    /// # Errors
-    /// When `ip netns pids` fails.
-    pub fn processes(&self) -> Result<Vec<i32>> {
-        let mut command = Command::new("ip");
-        command.args(["netns", "pids", self.name()]);
-        let output = command.output().context("ip netns pids")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        Ok({ text.lines() }
-            .filter_map(|line| line.trim().parse().ok())
-            .collect())
+    #[must_use]
+    pub fn processes(&self) -> Vec<i32> {
+        sys::netns::processes_in(&[self.name().to_owned()])
     }
 
     /// Sets a network sysctl of the namespace, named by its path below `/proc/sys`.

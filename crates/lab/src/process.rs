@@ -1,7 +1,7 @@
 //! The process guard: starts a program, keeps what it says, ends it and nothing else.
 
 use std::fs::File;
-use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tempfile::NamedTempFile;
 
 use crate::wait;
 
@@ -21,8 +20,9 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Process {
     what: String,
     child: Child,
-    stdout: NamedTempFile,
-    stderr: NamedTempFile,
+    // Without names: they go with the last that has them open, whoever that is.
+    stdout: File,
+    stderr: File,
 }
 
 /// What became of a program.
@@ -44,12 +44,12 @@ impl Process {
     /// When it cannot be started.
     pub fn start(mut command: Command) -> Result<Self> {
         let what = describe(&command);
-        let stdout = NamedTempFile::new()?;
-        let stderr = NamedTempFile::new()?;
+        let stdout = tempfile::tempfile()?;
+        let stderr = tempfile::tempfile()?;
         let child = command
             .stdin(Stdio::null())
-            .stdout(stdout.reopen()?)
-            .stderr(stderr.reopen()?)
+            .stdout(stdout.try_clone()?)
+            .stderr(stderr.try_clone()?)
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {what}"))?;
@@ -185,10 +185,12 @@ fn describe(command: &Command) -> String {
     words.join(" ")
 }
 
-fn read(file: &NamedTempFile) -> String {
-    let mut bytes = Vec::new();
-    if let Ok(mut file) = File::open(file.path()) {
-        let _ = file.read_to_end(&mut bytes);
+/// Reads a file from its start. Its offset is the program's, too, and stays where that writes.
+fn read(file: &File) -> String {
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let mut bytes = vec![0; length as usize];
+    if file.read_exact_at(&mut bytes, 0).is_err() {
+        return String::new();
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

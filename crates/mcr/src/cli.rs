@@ -93,6 +93,8 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Complete(command::complete::Args),
     #[command(hide = true)]
+    Guard(command::guard::Args),
+    #[command(hide = true)]
     Keeper(command::keeper::Args),
     #[command(hide = true)]
     Worker(command::worker::Args),
@@ -124,6 +126,7 @@ impl Command {
             Self::Completions(_) => "completions",
             Self::Man(_) => "man",
             Self::Complete(_) => "complete",
+            Self::Guard(_) => "guard",
             Self::Keeper(_) => "keeper",
             Self::Worker(_) => "worker",
         }

@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod form;
+pub(crate) mod guard;
 pub(crate) mod keeper;
 pub(crate) mod list;
 pub(crate) mod log;
@@ -60,6 +61,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Complete(args) => complete::run(args),
+        Command::Guard(args) => guard::run(&args),
         Command::Keeper(args) => keeper::run(&args),
         Command::Worker(args) => Ok(worker::run(&args)),
     }

@@ -75,7 +75,7 @@ fn help_lists_every_subcommand_that_works_and_no_other() {
     ] {
         assert!(help.contains(&format!("\n  {name} ")), "{name}: {help}");
     }
-    for hidden in ["worker", "keeper"] {
+    for hidden in ["worker", "keeper", "guard"] {
         assert!(!help.contains(&format!("\n  {hidden} ")), "{help}");
     }
 }

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::fs;
+mod leftovers;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -24,30 +25,6 @@ fn start(arguments: &[&str]) -> Option<Child> {
     Some(child.unwrap())
 }
 
-/// Everything that bears the demo's process id: namespaces, pins, sockets' directories, children.
-fn left_behind(pid: u32) -> Vec<String> {
-    let mut found = Vec::new();
-    let names = |directory: &str| {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries
-            .map(|entry| entry.path().display().to_string())
-            .collect::<Vec<_>>()
-    };
-    for directory in ["/run/netns", "/sys/fs/bpf/mcr", "/run/mcr"] {
-        let own = format!("{directory}/mcrlab-{pid}-");
-        let instance = format!("{directory}/lab{pid}-");
-        let all = names(directory).into_iter();
-        found.extend(all.filter(|name| name.starts_with(&own) || name.starts_with(&instance)));
-    }
-    for process in names("/proc") {
-        let command = fs::read_to_string(format!("{process}/cmdline")).unwrap_or_default();
-        if command.contains(&format!("lab{pid}-")) {
-            found.push(format!("{process}: {command}"));
-        }
-    }
-    found
-}
-
 #[test]
 fn everything_is_delivered_and_nothing_is_left() {
     let Some(demo) = start(&["--duration", "2", "--json"]) else {
@@ -65,7 +42,7 @@ fn everything_is_delivered_and_nothing_is_left() {
         assert_eq!(delivery["delivered"], 1000, "{delivery}");
         assert_eq!(delivery["relayed"], 1000, "{delivery}");
     }
-    assert_eq!(left_behind(pid), [""; 0]);
+    assert_eq!(leftovers::of(pid), [""; 0]);
 }
 
 #[test]
@@ -77,7 +54,7 @@ fn an_interrupt_leaves_nothing_behind() {
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     let running = lines.any(|line| line.unwrap().contains("received"));
     assert!(running);
-    assert!(!left_behind(pid).is_empty());
+    assert!(!leftovers::of(pid).is_empty());
     let kill = Command::new("kill")
         .args(["-INT", &pid.to_string()])
         .status();
@@ -86,7 +63,26 @@ fn an_interrupt_leaves_nothing_behind() {
     wait::until("the demo ends", || demo.try_wait().unwrap().is_some()).unwrap();
     drained.join().unwrap();
     assert_eq!(demo.wait().unwrap().code(), Some(1));
-    assert_eq!(left_behind(pid), [""; 0]);
+    assert_eq!(leftovers::of(pid), [""; 0]);
+}
+
+#[test]
+fn a_kill_leaves_nothing_behind() {
+    let Some(mut demo) = start(&["--duration", "600"]) else {
+        return;
+    };
+    let pid = demo.id();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("received")));
+    let processes = leftovers::processes(pid);
+    for program in ["run", "send", "receive", "socat", "guard"] {
+        let is_there = processes.iter().any(|process| process.has(program));
+        assert!(is_there, "{program}: {processes:?}");
+    }
+    assert!(!leftovers::of(pid).is_empty());
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    leftovers::wait_until_gone(pid, &processes);
 }
 
 #[test]
@@ -95,5 +91,5 @@ fn a_reader_that_goes_away_leaves_nothing_behind() {
     let pid = demo.id();
     drop(demo.stdout.take());
     wait::until("the demo ends", || demo.try_wait().unwrap().is_some()).unwrap();
-    assert_eq!(left_behind(pid), [""; 0]);
+    assert_eq!(leftovers::of(pid), [""; 0]);
 }

@@ -9,6 +9,8 @@
     reason = "a child has to change its namespace between fork and exec"
 )]
 
+mod names;
+
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,12 +23,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use nix::fcntl::{Flock, FlockArg};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{FsType, statfs};
 
-/// Where named namespaces are found by every tool.
-const DIRECTORY: &str = "/run/netns";
+use self::names::{DIRECTORY, path_of};
+pub use self::names::{made_by, processes_in, remove, sweep};
 
 /// `NSFS_MAGIC` of linux/magic.h: the file is a namespace and not an empty mount point.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
@@ -229,36 +231,6 @@ impl Drop for Inner {
     }
 }
 
-/// Removes the names `PREFIX-PID-…` whose process no longer exists.
-pub fn sweep(prefix: &str) {
-    let Ok(entries) = fs::read_dir(DIRECTORY) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let owner = name
-            .strip_prefix(prefix)
-            .and_then(|rest| rest.strip_prefix('-'))
-            .and_then(|rest| rest.split('-').next())
-            .and_then(|pid| pid.parse::<u32>().ok());
-        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            remove(name);
-        }
-    }
-}
-
-fn remove(name: &str) {
-    let path = path_of(name);
-    // A lazy unmount never waits for users of the namespace; the empty file is then only a name.
-    let _ = umount2(&path, MntFlags::MNT_DETACH);
-    let _ = fs::remove_file(&path);
-}
-
-fn path_of(name: &str) -> PathBuf {
-    Path::new(DIRECTORY).join(name)
-}
-
 /// Makes `/run/netns` a shared mount of itself, as iproute2 does, so that names made in one mount
 /// namespace appear and go in all of them. The lock keeps two processes from doing so at once.
 fn prepare_directory() -> io::Result<Flock<File>> {
@@ -371,18 +343,5 @@ mod tests {
             })
             .unwrap();
         assert_eq!(names, ["lo"]);
-    }
-
-    #[test]
-    fn sweeping_leaves_the_living_alone() {
-        if !is_root() {
-            eprintln!("skipped: needs root");
-            return;
-        }
-        let living = Namespace::create("mcrsys", "living").unwrap();
-        let dead = Namespace::create_named("mcrsys-4194305-0-dead").unwrap();
-        sweep("mcrsys");
-        assert!(living.path().exists());
-        assert!(!dead.path().exists());
     }
 }

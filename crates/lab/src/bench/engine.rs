@@ -10,7 +10,6 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use self::pool::Pool;
-use super::backlog::Backlog;
 use super::estimate::{self, Estimate};
 use super::machine::Machine;
 use super::relay::Relay;
@@ -18,6 +17,7 @@ use super::results::{CaseResult, Results, Trial};
 use super::scenario::{self, Case, Offer, Options, SCENARIOS};
 use super::search;
 use super::trial::{Load, Stage};
+use crate::guard::Guard;
 
 /// Seconds of full load that nobody counts, before the first one that counts.
 const WARM_UP_SECONDS: f64 = 0.3;
@@ -66,12 +66,12 @@ pub fn cases(options: &Options) -> Vec<Case> {
 /// its error and stops nothing else.
 ///
 /// # Errors
-/// None but those of `watch`.
+/// Those of `watch`, and when the guard does not start.
 pub fn run(options: &Options, command: &str, watch: &mut dyn Watch) -> Result<Results> {
     let cases = cases(options);
     let estimate = Estimate::of(&cases, options);
     // Before the machine is described: the report says what was in force.
-    let _lengthened = Backlog::lengthen();
+    let _guard = Guard::start_with_backlog()?;
     let mut run = Run {
         options,
         watch,

@@ -33,7 +33,7 @@ fn find(namespace: &Namespace, instance: &str) -> Vec<Pid> {
     let Ok(binary) = binary::mcr() else {
         return Vec::new();
     };
-    let listed = namespace.processes().unwrap_or_default();
+    let listed = namespace.processes();
     let orphans = listed.into_iter().filter(|process| {
         let directory = PathBuf::from(format!("/proc/{process}"));
         let read = |file| fs::read_to_string(directory.join(file)).unwrap_or_default();

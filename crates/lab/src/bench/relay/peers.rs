@@ -11,6 +11,7 @@ use super::{Running, Tools};
 use crate::bench::bed::Bed;
 use crate::bench::plan::{Address, Family, Plan};
 use crate::link;
+use crate::mark;
 use crate::namespace::Namespace;
 use crate::process::Process;
 use crate::topology::EGRESS_INDEX;
@@ -107,7 +108,7 @@ pub(super) fn kernel_routing(bed: &Bed, plan: Plan) -> Result<Running> {
     for relay in &bed.relays {
         // Its joins share one socket, so at the default of 20 it loses all groups beyond.
         relay.sysctl("net/ipv4/igmp_max_memberships", "60000")?;
-        let directory = tempfile::tempdir()?;
+        let directory = mark::directory()?;
         let file = directory.path().join("smcroute.conf");
         fs::write(&file, smcroute_config(bed, plan))?;
         let mut command = relay.command_on(&bed.relay_cores(), "smcrouted");
@@ -154,7 +155,7 @@ pub(super) fn floor(bed: &Bed, tools: &Tools) -> Result<Running> {
     let object = tools
         .floor_object
         .context("this build has no floor program")?;
-    let directory = tempfile::tempdir()?;
+    let directory = mark::directory()?;
     let file = directory.path().join("floor.o");
     fs::write(&file, object)?;
     let file = file.to_str().context("temporary directory")?;

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use super::Running;
 use crate::bench::bed::Bed;
 use crate::bench::plan::Plan;
-use crate::process;
+use crate::{mark, process};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -24,7 +24,7 @@ pub(super) fn start(bed: &Bed, plan: Plan, program: &Path) -> Result<Running> {
         "a relay by script runs on beds with one relay only"
     );
     let relay = bed.relays[0].clone();
-    let directory = tempfile::tempdir()?;
+    let directory = mark::directory()?;
     let rules = directory.path().join("rules");
     fs::write(&rules, rules_text(bed, plan))?;
     let program = program

@@ -1,0 +1,28 @@
+//! The marks of what a process of the lab makes: its process id, in the names of namespaces,
+//! instances and directories. By them its guard tells it from everything else on the machine.
+
+use std::io;
+
+use tempfile::TempDir;
+
+/// What names of namespaces begin with, before the process id.
+pub(crate) const PREFIX: &str = "mcrlab";
+
+/// What the names of a process's directories of temporary files begin with.
+pub(crate) fn directories_of(process: u32) -> String {
+    format!("{PREFIX}-{process}-")
+}
+
+/// What the names of a process's daemon instances begin with.
+pub(crate) fn instances_of(process: u32) -> String {
+    format!("lab{process}-")
+}
+
+/// Makes a directory for temporary files of this process. It goes with the value.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn directory() -> io::Result<TempDir> {
+    let prefix = directories_of(std::process::id());
+    tempfile::Builder::new().prefix(&prefix).tempdir()
+}

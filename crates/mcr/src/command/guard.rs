@@ -1,0 +1,30 @@
+//! `mcr guard`: takes away what a bench or a demo made, if that is killed; started by those alone.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::{Failure, Status};
+
+/// Take away what a bench or a demo leaves when it is killed; mcr bench and mcr demo start it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The process to guard, which has the other end of standard input
+    process: u32,
+    /// Make the queue between the cores long meanwhile
+    #[arg(long)]
+    backlog: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    // What ends its run must not end the guard before its work is done.
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    let stood = lab::guard::stand(args.process, args.backlog);
+    stood.map(|()| ExitCode::SUCCESS).map_err(|error| {
+        let message = format!("process {}: {error:#}", args.process);
+        Failure::new(Status::Unavailable, message)
+    })
+}
