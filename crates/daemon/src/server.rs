@@ -53,30 +53,28 @@ const CONNECTIONS_MAX: usize = 512;
 
 /// Serves the whole API on the control socket until the task is aborted.
 pub(crate) async fn serve_control(listener: UnixListener, supervisor: Supervisor) {
-    let router = routes::control(supervisor);
-    let mut connections = Connections::new(CONNECTIONS_MAX);
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                connections
-                    .add(|busy| converse(stream, router.clone(), busy))
-                    .await;
-            }
-            Err(error) => pause(&error).await,
-        }
-    }
+    let accept = || async { Ok(listener.accept().await?.0) };
+    converse_with_all(accept, routes::control(supervisor)).await;
 }
 
 /// Serves what only reads, on TCP, until the task is aborted.
 pub(crate) async fn serve_read_only(listener: TcpListener, supervisor: Supervisor) {
-    let router = routes::read_only(supervisor);
+    let accept = || async { Ok(listener.accept().await?.0) };
+    converse_with_all(accept, routes::read_only(supervisor)).await;
+}
+
+/// Gives every client that `accept` brings a conversation of its own.
+async fn converse_with_all<S, F>(accept: impl Fn() -> F, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = io::Result<S>>,
+{
     let mut connections = Connections::new(CONNECTIONS_MAX);
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                connections
-                    .add(|busy| converse(stream, router.clone(), busy))
-                    .await;
+        match accept().await {
+            Ok(stream) => {
+                let converse = |busy| converse(stream, router.clone(), busy);
+                connections.add(converse).await;
             }
             Err(error) => pause(&error).await,
         }
