@@ -7,14 +7,19 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::bench::machine;
 use crate::bench::reliability::Reliability;
 pub use crate::bench::reliability::Row;
 
-/// Adds a row, in place of an earlier one of the same fault and relay.
+/// Adds a row, in place of an earlier one of the same fault and relay, with the revision it is of.
 ///
 /// # Errors
 /// When the file cannot be read or written.
 pub fn record(row: Row) -> Result<()> {
+    let row = Row {
+        revision: machine::revision(),
+        ..row
+    };
     let directory = directory()?;
     fs::create_dir_all(&directory)?;
     let lock = File::create(directory.join("reliability.lock"))?;

@@ -106,6 +106,7 @@ fn churn(path: &str, seconds: u64, is_recorded: bool) {
             offered: account.sent,
             lost: account.unexplained(),
             note: format!("20 streams of {} pps, {took:.0?}", plan.rate),
+            ..Row::default()
         })
         .unwrap();
     }

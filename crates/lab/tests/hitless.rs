@@ -377,6 +377,7 @@ impl Stage {
                      {} duplicated, {} dropped by the bed's own links",
                     form.rate, account.duplicated, account.bed_dropped
                 ),
+                ..Row::default()
             })
             .unwrap();
         }

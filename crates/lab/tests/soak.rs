@@ -247,6 +247,7 @@ fn report(results: &Results) -> anyhow::Result<()> {
             "{} s at {} pps, {} rule changes; {} of the lost dropped by the bed's own links",
             results.seconds, results.achieved_pps, results.changes, results.account.bed_dropped
         ),
+        ..Row::default()
     })
 }
 

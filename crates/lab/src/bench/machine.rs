@@ -1,11 +1,13 @@
 //! Where a result was measured: hardware, kernel, revision, settings that matter.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use super::report::number;
 use crate::binary;
 
 const SETTINGS: [&str; 6] = [
@@ -77,6 +79,27 @@ impl Machine {
     }
 }
 
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |map: &BTreeMap<String, String>| {
+            let pairs = map.iter().map(|(name, value)| format!("{name} {value}"));
+            pairs.collect::<Vec<_>>().join(", ")
+        };
+        write!(
+            f,
+            "{}, {} cores, {} MiB of memory, Linux {}. {} ({}), {}. {}.",
+            self.cpu,
+            self.cores,
+            number(self.memory_mib as f64),
+            self.kernel,
+            self.version,
+            self.revision.as_deref().unwrap_or("unknown revision"),
+            list(&self.peers),
+            list(&self.settings),
+        )
+    }
+}
+
 fn read(file: &str) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.trim().to_owned()
@@ -99,7 +122,9 @@ fn version() -> String {
     shown.unwrap_or_else(|| "unknown".into())
 }
 
-fn revision() -> Option<String> {
+/// Reads the revision of the source tree that this process was started in, if it was in one.
+#[must_use]
+pub fn revision() -> Option<String> {
     let revision = output("git", &["rev-parse", "--short=12", "HEAD"])?;
     // A report of an earlier part of the run changes nothing that is measured.
     let relevant = ["--", ":/", ":/!BENCHMARKS.md", ":/!docs/bench"];

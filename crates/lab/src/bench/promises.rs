@@ -1,9 +1,10 @@
 //! What MCR promises to reach, each with the command that measures it and the last figure.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::reliability::{Reliability, Row};
-use super::report::{Figure, figure_of, number};
+use super::report::{Figure, Letters, Shown, figure_of, joined, number};
 use super::results::{CaseResult, Trial};
 
 /// A load was offered if the generator reached this share of it.
@@ -14,27 +15,59 @@ struct Promise {
     what: &'static str,
     must: &'static str,
     command: &'static str,
-    /// The last figure, and whether it meets the promise; `None` if it was not measured.
-    last: Option<(String, bool)>,
+    /// `None` if it was not measured.
+    last: Option<Last>,
 }
 
-/// Draws the table of all promises.
+/// The last figure of a promise.
+struct Last {
+    figure: String,
+    is_met: bool,
+    /// The conditions it was measured under, or the build.
+    under: String,
+}
+
+/// A figure and the conditions it was measured under.
+#[derive(Clone)]
+struct Measured {
+    value: f64,
+    under: Letters,
+}
+
+const NOTES: &str = "\
+The capacity of a relay is what it delivers when offered more, or its zero-loss rate where that is \
+higher. Half load is half of each relay's own zero-loss rate, and latency is that from the generator \
+to the sink. No loss means that no trial lost anything and that the generator offered at least 97 % \
+of the load.
+";
+
+/// Draws the table of all promises. Where there are several conditions it tells those of each figure.
 #[must_use]
-pub fn table(cases: &[&CaseResult], reliability: &Reliability) -> String {
-    let mut text = String::from(
-        "## Promises\n\n| what | must reach | command | last figure | met |\n|---|---|---|---|---|\n",
+pub fn table(cases: &[Shown<'_>], reliability: &Reliability, are_several: bool) -> String {
+    let (head, rule) = if are_several {
+        (" measured under |", "---|")
+    } else {
+        ("", "")
+    };
+    let mut text = format!(
+        "## Promises\n\n{NOTES}\n| what | must reach | command | last figure | met |{head}\n\
+         |---|---|---|---|---|{rule}\n"
     );
     for promise in promises(&Cases(cases), reliability) {
-        let (figure, met) = match promise.last {
-            Some((figure, true)) => (figure, "yes"),
-            Some((figure, false)) => (figure, "**no**"),
-            None => ("not measured".to_owned(), "-"),
+        let (figure, met, under) = match &promise.last {
+            Some(last) if last.is_met => (last.figure.as_str(), "yes", last.under.as_str()),
+            Some(last) => (last.figure.as_str(), "**no**", last.under.as_str()),
+            None => ("not measured", "-", "-"),
         };
-        let _ = writeln!(
+        let _ = write!(
             text,
             "| {} | {} | `{}` | {figure} | {met} |",
             promise.what, promise.must, promise.command
         );
+        if are_several {
+            let _ = write!(text, " {under} |");
+        }
+        text.push('\n');
     }
     text.push('\n');
     text
@@ -60,62 +93,86 @@ fn killed(reliability: &Reliability) -> Promise {
         sum(|row| row.offered),
         sum(|row| row.lost),
     );
+    let builds: BTreeSet<&str> = kills.iter().map(|row| row.build()).collect();
     Promise {
         what: "any single process killed under load, kernel path",
         must: "0 lost",
         command: "make reliability",
         last: (rounds > 0).then(|| {
             let (offered, text) = (number(offered as f64), number(lost as f64));
-            let figure = format!("{text} of {offered} lost in {rounds} kills");
-            (figure, lost == 0)
+            Last {
+                figure: format!("{text} of {offered} lost in {rounds} kills"),
+                is_met: lost == 0,
+                under: builds.into_iter().collect::<Vec<_>>().join(", "),
+            }
         }),
     }
 }
 
 fn capacity(cases: &Cases<'_>) -> Vec<Promise> {
     let command = "mcr bench run capacity";
-    let best = |relay| cases.best_rate(7, &[("bytes", "1024"), ("gro", "off")], relay);
+    let best = |relay| cases.best_rate(&[("bytes", "1024"), ("gro", "off")], relay);
     let (kernel, userspace) = (best("mcr-kernel"), best("mcr-userspace"));
     let (routing, socat, floor) = (best("kernel-routing"), best("socat"), best("floor"));
     // Relays that collapse under overload are at their best below it.
     let searched = cases.find(7, &[("pps", "zero loss")], "socat").is_some();
-    let ratio = |what, must, own: Option<f64>, other: Option<f64>, least: f64| Promise {
-        what,
-        must,
-        command,
-        last: own.zip(other).map(|(own, other)| {
-            let ratio = own / other;
-            let note = if searched {
-                ""
-            } else {
-                ", under overload only"
-            };
-            let figure = format!("{ratio:.2} ({} : {}{note})", number(own), number(other));
-            (figure, ratio >= least)
-        }),
-    };
+    let ratio =
+        |what, must, own: &Option<Measured>, other: &Option<Measured>, least: f64| Promise {
+            what,
+            must,
+            command,
+            last: own.as_ref().zip(other.as_ref()).map(|(own, other)| {
+                let ratio = own.value / other.value;
+                let shown = if least < 1.0 {
+                    format!("{:.0} %", 100.0 * ratio)
+                } else {
+                    format!("{ratio:.2} times")
+                };
+                let note = if searched {
+                    ""
+                } else {
+                    ", under overload only"
+                };
+                let (own_pps, other_pps) = (number(own.value), number(other.value));
+                Last {
+                    figure: format!("{shown} ({own_pps} : {other_pps} packets/s{note})"),
+                    is_met: ratio >= least,
+                    under: joined(&(&own.under | &other.under)),
+                }
+            }),
+        };
+    let published = Some(Measured {
+        value: 200_000.0,
+        under: Letters::new(),
+    });
     vec![
         ratio(
-            "1:1, one core, kernel path, 1024 bytes",
+            "capacity 1:1, one core, 1024 bytes, kernel path",
             "1.6 times kernel multicast routing",
-            kernel,
-            routing,
+            &kernel,
+            &routing,
             1.6,
         ),
-        ratio("the same", "10 times socat", kernel, socat, 10.0),
-        ratio("the same", "85 % of the bare redirect", kernel, floor, 0.85),
+        ratio("the same", "10 times socat", &kernel, &socat, 10.0),
         ratio(
-            "1:1, one core, userspace path, 1024 bytes",
+            "the same",
+            "85 % of the bare redirect",
+            &kernel,
+            &floor,
+            0.85,
+        ),
+        ratio(
+            "capacity 1:1, one core, 1024 bytes, userspace path",
             "4.5 times socat",
-            userspace,
-            socat,
+            &userspace,
+            &socat,
             4.5,
         ),
         ratio(
             "the same",
             "2.4 times the best known io_uring relay (published: 0.2 Mpps)",
-            userspace,
-            Some(200_000.0),
+            &userspace,
+            &published,
             2.4,
         ),
     ]
@@ -184,21 +241,29 @@ fn no_loss(cases: &Cases<'_>) -> Vec<Promise> {
 }
 
 /// Met only if no trial lost anything, and the generator offered what the promise says.
-fn lost(case: &CaseResult) -> Option<(String, bool)> {
+fn lost(shown: Shown<'_>) -> Option<Last> {
+    let case = shown.case;
     let offered = case.spread(Trial::offered_pps)?.median;
     let short = wanted_pps(case).filter(|wanted| offered < WELL_OFFERED * wanted);
-    let worst = case.trials.iter().map(Trial::missing).max()?;
-    let sent: u64 = case.trials.iter().map(|trial| trial.expected).max()?;
+    let worst = case.trials.iter().max_by_key(|trial| trial.missing())?;
+    let trials = match case.trials.len() {
+        1 => "1 trial".to_owned(),
+        several => format!("worst of {several} trials"),
+    };
     let mut figure = format!(
-        "at most {} of {} lost in {} trials",
-        number(worst.max(0) as f64),
-        number(sent as f64),
-        case.trials.len()
+        "{trials}: {} of {} copies lost",
+        number(worst.missing().max(0) as f64),
+        number(worst.expected as f64)
     );
-    if short.is_some() {
-        let _ = write!(figure, ", but only {} packets/s offered", number(offered));
+    if let Some(wanted) = short {
+        let (offered, wanted) = (number(offered), number(wanted));
+        let _ = write!(figure, ", but only {offered} of {wanted} packets/s offered");
     }
-    Some((figure, worst <= 0 && short.is_none()))
+    Some(Last {
+        figure,
+        is_met: worst.missing() <= 0 && short.is_none(),
+        under: joined(&Letters::from([shown.under])),
+    })
 }
 
 /// The load that a case's parameters name, over all its streams.
@@ -212,40 +277,43 @@ fn wanted_pps(case: &CaseResult) -> Option<f64> {
 fn latency(cases: &Cases<'_>) -> Vec<Promise> {
     let command = "mcr bench run latency";
     let at_half = [("pps", "50 % of zero loss")];
-    let figure = |relay, figure| {
-        let case = cases.find(8, &at_half, relay)?;
-        Some(figure_of(case, figure)?.median)
-    };
-    let below = |what, must, own: Option<f64>, limit: Option<f64>| Promise {
+    let figure = |relay, figure| cases.figure(8, &at_half, relay, figure);
+    let below = |what, must, own: Option<Measured>, peer: Option<Measured>, share: f64| Promise {
         what,
         must,
         command,
-        last: own.zip(limit).map(|(own, limit)| {
-            (
-                format!("{} µs : {} µs", number(own), number(limit)),
-                own < limit,
-            )
+        last: own.zip(peer).map(|(own, peer)| {
+            let limit = share * peer.value;
+            let part = if share < 1.0 {
+                format!(" ({share} of {} µs)", number(peer.value))
+            } else {
+                String::new()
+            };
+            Last {
+                figure: format!("{} µs : {} µs{part}", number(own.value), number(limit)),
+                is_met: own.value < limit,
+                under: joined(&(&own.under | &peer.under)),
+            }
         }),
     };
     let mut all = Vec::new();
     for (what, own) in [
-        ("added latency at half load, kernel path", "mcr-kernel"),
-        (
-            "added latency at half load, userspace path",
-            "mcr-userspace",
-        ),
+        ("latency at half load, kernel path", "mcr-kernel"),
+        ("latency at half load, userspace path", "mcr-userspace"),
     ] {
         all.push(below(
             what,
             "p50 below kernel routing's p50",
             figure(own, Figure::LatencyP50),
             figure("kernel-routing", Figure::LatencyP50),
+            1.0,
         ));
         all.push(below(
             "the same",
             "p99 below a tenth of socat's p99",
             figure(own, Figure::LatencyP99),
-            figure("socat", Figure::LatencyP99).map(|limit| limit / 10.0),
+            figure("socat", Figure::LatencyP99),
+            0.1,
         ));
     }
     all
@@ -253,35 +321,42 @@ fn latency(cases: &Cases<'_>) -> Vec<Promise> {
 
 fn scale(cases: &Cases<'_>) -> Vec<Promise> {
     let command = "mcr bench run scale";
-    let at = |rules, figure| {
-        let case = cases.find(9, &[("rules", rules)], "mcr-kernel")?;
-        Some(figure_of(case, figure)?.median)
-    };
+    let at = |rules, figure| cases.figure(9, &[("rules", rules)], "mcr-kernel", figure);
     let (one, many) = (at("1", Figure::Delivered), at("10000", Figure::Delivered));
     vec![
         Promise {
             what: "10,000 rules, kernel path",
             must: "all added in under 2 s",
             command,
-            last: at("10000", Figure::Apply).map(|time| (format!("{time:.2} s"), time < 2.0)),
+            last: at("10000", Figure::Apply).map(|time| Last {
+                figure: format!("{:.2} s", time.value),
+                is_met: time.value < 2.0,
+                under: joined(&time.under),
+            }),
         },
         Promise {
             what: "the same",
             must: "capacity at least 95 % of that with one rule",
             command,
             last: one.zip(many).map(|(one, many)| {
-                let share = many / one;
-                (format!("{:.1} %", 100.0 * share), share >= 0.95)
+                let share = many.value / one.value;
+                let (many_pps, one_pps) = (number(many.value), number(one.value));
+                Last {
+                    figure: format!("{:.1} % ({many_pps} : {one_pps} packets/s)", 100.0 * share),
+                    is_met: share >= 0.95,
+                    under: joined(&(&one.under | &many.under)),
+                }
             }),
         },
     ]
 }
 
-struct Cases<'a>(&'a [&'a CaseResult]);
+struct Cases<'a>(&'a [Shown<'a>]);
 
 impl Cases<'_> {
-    fn find(&self, scenario: u8, parameters: &[(&str, &str)], relay: &str) -> Option<&CaseResult> {
-        let fits = |case: &&&CaseResult| {
+    fn find(&self, scenario: u8, parameters: &[(&str, &str)], relay: &str) -> Option<Shown<'_>> {
+        let fits = |shown: &&Shown<'_>| {
+            let case = shown.case;
             case.scenario == scenario
                 && case.relay == relay
                 && parameters.iter().all(|(name, value)| {
@@ -291,14 +366,27 @@ impl Cases<'_> {
         self.0.iter().find(fits).copied()
     }
 
+    /// The median of a figure in one case.
+    fn figure(
+        &self,
+        scenario: u8,
+        parameters: &[(&str, &str)],
+        relay: &str,
+        figure: Figure,
+    ) -> Option<Measured> {
+        let shown = self.find(scenario, parameters, relay)?;
+        Some(Measured {
+            value: figure_of(shown.case, figure)?.median,
+            under: Letters::from([shown.under]),
+        })
+    }
+
     /// A relay's best: what it delivers under overload, or its zero-loss rate if that is higher, as
     /// it is for relays that collapse.
-    fn best_rate(&self, scenario: u8, parameters: &[(&str, &str)], relay: &str) -> Option<f64> {
-        let overload = self.find(scenario, parameters, relay);
-        let overload = overload.and_then(|case| figure_of(case, Figure::Delivered));
-        let search = self.find(scenario, &[("pps", "zero loss")], relay);
-        let search = search.and_then(|case| figure_of(case, Figure::ZeroLoss));
-        let rates = [overload, search].into_iter().flatten();
-        rates.map(|spread| spread.median).reduce(f64::max)
+    fn best_rate(&self, parameters: &[(&str, &str)], relay: &str) -> Option<Measured> {
+        let overload = self.figure(7, parameters, relay, Figure::Delivered);
+        let search = self.figure(7, &[("pps", "zero loss")], relay, Figure::ZeroLoss);
+        let both = [overload, search].into_iter().flatten();
+        both.max_by(|one, other| one.value.total_cmp(&other.value))
     }
 }

@@ -33,6 +33,16 @@ pub struct Row {
     /// What else is to be known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// Revision of the source tree that it was measured in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+}
+
+impl Row {
+    /// What was measured, as far as it was recorded.
+    pub(super) fn build(&self) -> &str {
+        self.revision.as_deref().unwrap_or("not recorded")
+    }
 }
 
 impl Reliability {
@@ -51,14 +61,22 @@ impl Reliability {
         if self.reliability.is_empty() {
             return String::new();
         }
-        let mut text = String::from(
-            "## Reliability\n\nA stream runs, the fault is done to the relay, the stream runs on; \
-             sums over all rounds.\n\n\
-             | fault | relay | rounds | packets offered | packets lost | lost per round | |\n\
-             |---|---|--:|--:|--:|--:|---|\n",
+        // Rows of before there was such a field.
+        let are_dated = self.reliability.iter().any(|row| row.revision.is_some());
+        let (head, rule) = if are_dated {
+            (" build |", "---|")
+        } else {
+            ("", "")
+        };
+        let mut text = format!(
+            "## Reliability\n\nA stream runs, the fault is done to the relay, the stream runs on \
+             (`make reliability`, `make soak`). A round is one fault, or one change of a rule; \
+             packets are sums over all rounds.\n\n\
+             | fault | relay | rounds | packets offered | packets lost | lost per round | how |{head}\n\
+             |---|---|--:|--:|--:|--:|---|{rule}\n",
         );
         for row in &self.reliability {
-            let _ = writeln!(
+            let _ = write!(
                 text,
                 "| {} | {} | {} | {} | {} | {} | {} |",
                 cell(&row.fault),
@@ -69,6 +87,10 @@ impl Reliability {
                 number(row.lost as f64 / row.rounds.max(1) as f64),
                 cell(&row.note),
             );
+            if are_dated {
+                let _ = write!(text, " {} |", cell(row.build()));
+            }
+            text.push('\n');
         }
         text.push('\n');
         text
@@ -87,14 +109,15 @@ mod tests {
     fn a_row_reads_as_it_is_written_and_shows_its_figures() {
         let json = r#"{"reliability":[{"fault":"daemon killed","relay":"mcr-kernel","rounds":3,
             "offered":60000,"lost":0,"note":""},
-            {"fault":"process killed","relay":"socat","rounds":2,"offered":40000,"lost":31}]}"#;
+            {"fault":"process killed","relay":"socat","rounds":2,"offered":40000,"lost":31,
+            "revision":"abc"}]}"#;
         let read: Reliability = serde_json::from_str(json).unwrap();
         let table = read.table();
         assert!(
-            table.contains("| daemon killed | mcr-kernel | 3 | 60,000 | 0 | 0 |  |"),
+            table.contains("| daemon killed | mcr-kernel | 3 | 60,000 | 0 | 0 |  | not recorded |"),
             "{table}"
         );
-        assert!(table.contains("| 31 | 15.5 |"), "{table}");
+        assert!(table.contains("| 31 | 15.5 |  | abc |"), "{table}");
         assert_eq!(Reliability::default().table(), "");
     }
 }

@@ -2,22 +2,23 @@
 //! marked as such, every promise with its command and last figure, and what faults cost.
 
 mod figure;
+mod origin;
 mod tables;
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::machine::Machine;
 use super::reliability::Reliability;
 use super::results::{CaseResult, Results};
 use super::scenario::SCENARIOS;
 use super::{plot, promises};
 pub use figure::{Figure, figure_of, number};
-use tables::{details, section};
+use origin::Conditions;
+pub use origin::{Letters, Shown, joined};
+use tables::{details, figures, heading};
 
 /// Writes the report and its plots. Hands back what a reader has to be warned of, which the report
 /// says as well.
@@ -30,22 +31,30 @@ pub fn write(
     output: &Path,
     plots: &Path,
 ) -> Result<Vec<String>> {
-    let cases = latest(runs);
+    let conditions = Conditions::of(runs);
+    let are_several = conditions.len() > 1;
+    let mut cases = origin::latest(runs, &conditions);
+    in_order(&mut cases, |shown| shown.case);
     fs::create_dir_all(plots).with_context(|| plots.display().to_string())?;
-    let images = plot::draw_all(&cases, plots)?;
-    let (conditions, warnings) = conditions(runs);
+    let images = plot::draw_all(&only_cases(&cases), plots)?;
+    let (described, warnings) = describe(&conditions);
     let mut text = String::from(HEAD);
-    text.push_str(&conditions);
-    text.push_str(&promises::table(&cases, reliability));
+    text.push_str(&described);
+    text.push_str(&promises::table(&cases, reliability, are_several));
     for scenario in &SCENARIOS {
-        let own: Vec<&CaseResult> = { cases.iter() }
-            .filter(|case| case.scenario == scenario.number)
+        let own: Vec<Shown<'_>> = { cases.iter() }
+            .filter(|shown| shown.case.scenario == scenario.number)
             .copied()
             .collect();
         if own.is_empty() {
             continue;
         }
-        text.push_str(&section(scenario, &own));
+        text.push_str(&heading(scenario));
+        if are_several {
+            text.push_str(&origin::told(&own));
+        }
+        let own = only_cases(&own);
+        text.push_str(&figures(scenario.number, &own));
         for (number, file, title) in &images {
             if *number == scenario.number {
                 let path = relative(output, &plots.join(file));
@@ -67,9 +76,10 @@ pub fn summary(results: &Results) -> String {
     let mut text = String::new();
     for scenario in &SCENARIOS {
         let mut own: Vec<&CaseResult> = results.of_scenario(scenario.number).collect();
-        in_order(&mut own);
+        in_order(&mut own, |case| case);
         if !own.is_empty() {
-            text.push_str(&section(scenario, &own));
+            text.push_str(&heading(scenario));
+            text.push_str(&figures(scenario.number, &own));
             text.push_str(&details(&own));
         }
     }
@@ -85,100 +95,61 @@ to repeat it.
 
 **How to read it.** Relays take turns within each round of trials, so that drift of the machine meets \
 all of them alike. A cell is the median of the trials, with the lowest and the highest in brackets \
-where they differ; *trials* is their number, and a cell that had fewer says so (n = …). A *copy* is \
-one datagram at one output. *Lost* compares what the generator sent, times the copies of each, with \
-what arrived at the sinks; the details below each scenario say where the rest went, hop by hop, and \
-what no hop accounts for (*unexplained*). *CPU* is busy time of all cores, generator and sink \
-included, divided by the copies that arrived: what a relay that loses much does not do well, it does \
-dearly. A ratio is mcr-kernel / mcr-userspace, each divided by the peer.
+where they differ; *trials* is their number, and a cell that had fewer says so (n = …). Why something \
+was *not measured* stands in the details below each scenario. Sizes are bytes of UDP payload. *pps* \
+is packets per second, of each stream where there are several; *pps max* is as fast as the generator \
+can, *pps zero loss* the highest rate at which a search lost nothing. A *copy* is one datagram at one \
+output. A ratio column has two figures, that of mcr-kernel and that of mcr-userspace, each divided \
+by the peer's.
+
+*Lost* compares what the generator sent, times the copies of each, with what arrived at the sinks. The \
+details say where the rest went, hop by hop, and what no hop accounts for (*unexplained*). Several hops \
+may count one loss: a packet for which the queue between two cores has no room is counted by that \
+queue, by the link that sent it, by the link it was sent to and, where MCR sent it, by MCR's rule. By \
+how much they count more than is missing is said there, too (*counted beyond what is missing*).
+
+*CPU* is busy time of all cores, generator and sink included, divided by the copies that arrived: a \
+relay that loses much shows a high figure.
 
 **Relays.** `mcr-kernel` and `mcr-userspace` are MCR on either path. `kernel-routing` is kernel \
 multicast routing set up by smcroute: it rewrites nothing. `socat` is one process per output. \
-`floor` is a tc program that redirects and does nothing else: the most that the bed itself can do. \
-*Published* figures are quoted from reports about other relays on another machine (20 cores, Linux \
-6.17) and were never measured here.
+`floor` is a tc program that redirects and does nothing else: about what the bed itself can do, and \
+where a relay comes out above it, how far figures drift between trials. *Published* figures are \
+quoted from reports about an AF_PACKET and io_uring relay (*reference*) and about socat on another \
+machine (20 cores, Linux 6.17) and were never measured here.
 
 ";
 
-/// A later run replaces a case of an earlier one.
-fn latest(runs: &[Results]) -> Vec<&CaseResult> {
-    let mut cases: Vec<&CaseResult> = Vec::new();
-    for case in runs.iter().flat_map(|run| &run.cases) {
-        let same = cases.iter().position(|have| {
-            (have.scenario, &have.parameters, &have.relay)
-                == (case.scenario, &case.parameters, &case.relay)
-        });
-        match same {
-            Some(at) => cases[at] = case,
-            None => cases.push(case),
-        }
-    }
-    in_order(&mut cases);
-    cases
+fn only_cases<'a>(shown: &[Shown<'a>]) -> Vec<&'a CaseResult> {
+    shown.iter().map(|shown| shown.case).collect()
 }
 
 /// Puts cases as their scenario lists them; those that it does not list go last, as they ran.
-fn in_order(cases: &mut [&CaseResult]) {
+fn in_order<T>(cases: &mut [T], case: impl Fn(&T) -> &CaseResult) {
     let planned: Vec<Vec<_>> = { SCENARIOS.iter() }
         .map(|scenario| scenario.listed())
         .collect();
-    cases.sort_by_cached_key(|case| {
+    cases.sort_by_cached_key(|it| {
+        let case = case(it);
         let all = planned.get(usize::from(case.scenario).wrapping_sub(1));
         let place = all.and_then(|all| all.iter().position(|listed| *listed == case.parameters));
         (case.scenario, place.unwrap_or(usize::MAX))
     });
 }
 
-/// Says where the runs were made, and warns when that was not one place and one revision.
-fn conditions(runs: &[Results]) -> (String, Vec<String>) {
+/// Says where the runs were made, and warns when that was not one place and one build.
+fn describe(conditions: &[Conditions<'_>]) -> (String, Vec<String>) {
     let mut text = String::from("## Conditions\n\n");
     let mut warnings = Vec::new();
-    let mut described: Option<&Machine> = None;
-    for run in runs {
-        let differences = described.map(|first| first.differences(&run.machine));
-        if let Some(names) = differences.as_ref().filter(|names| !names.is_empty()) {
-            let warning = format!(
-                "`{}` ran under other conditions than the first run: {} differ; its figures do \
-                 not stand beside the others",
-                run.command,
-                names.join(", ")
-            );
-            let _ = writeln!(text, "\n**Warning: {warning}.**\n");
+    for (number, own) in conditions.iter().enumerate() {
+        if number > 0 {
+            let warning = own.warning(&conditions[0]);
+            let _ = writeln!(text, "**Warning: {warning}.**\n");
             warnings.push(warning);
         }
-        if differences.is_none_or(|names| !names.is_empty()) {
-            text.push_str(&machine(&run.machine));
-        }
-        let trials: usize = run.cases.iter().map(|case| case.trials.len()).sum();
-        let _ = writeln!(
-            text,
-            "- `{}` on {}: {} trials",
-            run.command,
-            run.machine.date,
-            number(trials as f64)
-        );
-        described = described.or(Some(&run.machine));
+        text.push_str(&own.describe(conditions.len() > 1));
     }
-    text.push('\n');
     (text, warnings)
-}
-
-fn machine(machine: &Machine) -> String {
-    let list = |map: &BTreeMap<String, String>| {
-        let pairs = map.iter().map(|(name, value)| format!("{name} {value}"));
-        pairs.collect::<Vec<_>>().join(", ")
-    };
-    let revision = machine.revision.as_deref().unwrap_or("unknown revision");
-    format!(
-        "{}, {} cores, {} MiB of memory, Linux {}. {} ({revision}), {}. {}.\n\n",
-        machine.cpu,
-        machine.cores,
-        number(machine.memory_mib as f64),
-        machine.kernel,
-        machine.version,
-        list(&machine.peers),
-        list(&machine.settings),
-    )
 }
 
 /// The path of a plot as seen from the report's own directory.
@@ -192,6 +163,7 @@ fn relative(output: &Path, plot: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::machine::Machine;
     use super::super::results::Trial;
     use super::*;
 
@@ -249,8 +221,38 @@ mod tests {
         let (warnings, text) = write(&[part("mcr-kernel", "6.1"), part("socat", "6.1")]);
         assert_eq!(warnings, Vec::<String>::new());
         assert_eq!(text.matches("Linux 6.1.").count(), 1, "{text}");
+        assert!(!text.contains("Measured under"), "{text}");
         let (warnings, text) = write(&[part("mcr-kernel", "6.1"), part("socat", "6.2")]);
-        assert!(warnings[0].contains("kernel differ"), "{warnings:?}");
+        assert!(warnings[0].contains("another: kernel"), "{warnings:?}");
         assert!(text.contains("**Warning: `mcr bench run socat`"), "{text}");
+        assert!(
+            text.contains("Measured under A: pps 400000. Measured under B: pps 400000."),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_promise_says_under_which_conditions_its_figure_was_measured() {
+        let run = |revision: &str, relays: &[&str]| Results {
+            machine: Machine {
+                revision: Some(revision.into()),
+                ..Machine::default()
+            },
+            command: "mcr bench run".into(),
+            cases: relays.iter().map(|relay| case(relay, 1000)).collect(),
+        };
+        let runs = [
+            run("old", &["mcr-kernel", "mcr-userspace"]),
+            run("new", &["mcr-kernel"]),
+        ];
+        let conditions = Conditions::of(&runs);
+        let cases = origin::latest(&runs, &conditions);
+        let table = promises::table(&cases, &Reliability::default(), true);
+        let line = |path: &str| {
+            let own = format!("| 400,000 pps, one stream | 0 lost, {path} path |");
+            table.lines().find(|line| line.starts_with(&own)).unwrap()
+        };
+        assert!(line("kernel").ends_with(" | B |"), "{table}");
+        assert!(line("userspace").ends_with(" | A |"), "{table}");
     }
 }

@@ -46,5 +46,6 @@ pub(crate) fn killed(relay: &Relay, rounds: u32) -> Result<()> {
         offered: account.sent,
         lost: account.unexplained(),
         note: format!("{RATE} pps of 200 bytes, plain chain, started again at once"),
+        ..Row::default()
     })
 }

@@ -9,19 +9,27 @@ use crate::bench::published;
 use crate::bench::results::{CaseResult, Spread, Trial};
 use crate::bench::scenario::Scenario;
 
-/// Writes a scenario's heading and tables, Markdown.
-pub(super) fn section(scenario: &Scenario, cases: &[&CaseResult]) -> String {
+/// Writes a scenario's heading and what it does, Markdown.
+pub(super) fn heading(scenario: &Scenario) -> String {
     let Scenario {
         number,
         title,
         about,
         ..
     } = scenario;
-    let mut text = format!("## {number}. {title}\n\n{about}\n\n");
-    for figure in main_figures(*number) {
-        text.push_str(&matrix(cases, *figure));
-    }
-    text
+    format!("## {number}. {title}\n\n{about}\n\n")
+}
+
+/// Writes the tables of a scenario's main figures, Markdown.
+pub(super) fn figures(scenario: u8, cases: &[&CaseResult]) -> String {
+    let figures = main_figures(scenario);
+    // What was published is one figure of these two: it stands beside the first.
+    let beside =
+        { figures.iter() }.find(|figure| matches!(figure, Figure::Loss | Figure::Delivered));
+    let tables = figures
+        .iter()
+        .map(|figure| matrix(cases, *figure, Some(figure) == beside));
+    tables.collect()
 }
 
 const fn main_figures(scenario: u8) -> &'static [Figure] {
@@ -59,8 +67,9 @@ const fn main_figures(scenario: u8) -> &'static [Figure] {
     }
 }
 
-/// Rows are cases, columns relays; then the ratios to the peers and the published figures.
-fn matrix(cases: &[&CaseResult], figure: Figure) -> String {
+/// Rows are cases, columns relays; then the ratios to the peers and, if it `quotes` them, the published
+/// figures.
+fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
     let relays = in_order(cases.iter().map(|case| case.relay.clone()));
     let rows = in_order(cases.iter().map(|case| parameters(case)));
     let find = |row: &str, relay: &str| {
@@ -71,7 +80,6 @@ fn matrix(cases: &[&CaseResult], figure: Figure) -> String {
     let peers: Vec<&String> = { relays.iter() }
         .filter(|relay| figure.has_ratio() && !relay.starts_with("mcr"))
         .collect();
-    let quotes = figure == Figure::Loss || figure == Figure::Delivered;
 
     let mut head = vec!["case".to_owned(), "trials".to_owned()];
     head.extend(relays.iter().cloned());
@@ -159,11 +167,11 @@ pub(super) fn details(cases: &[&CaseResult]) -> String {
         "offered, packets/s",
         "lost, %",
         "CPU, µs per copy",
-        "busy seconds of each core, per trial",
-        "CPU seconds of the relay's processes",
+        "busy seconds of a trial, core 0 + core 1 + …",
+        "of these, the relay's processes",
         "memory, MiB",
         "processes",
-        "load average",
+        "load average before",
         "where the rest went (copies, all trials)",
     ];
     let lines: Vec<Vec<String>> = cases.iter().map(|case| detail(case)).collect();
@@ -197,6 +205,9 @@ fn detail(case: &CaseResult) -> Vec<String> {
 
 /// Which core paid: the medians of their busy seconds, core 0 first.
 fn busy(case: &CaseResult) -> String {
+    if case.trials.is_empty() {
+        return "-".into();
+    }
     let cores = { case.trials.iter() }.map(|trial| trial.cost.busy_seconds.len());
     let cores = (0..cores.max().unwrap_or(0)).map(|core| {
         let busy = |trial: &Trial| trial.cost.busy_seconds.get(core).copied().unwrap_or(0.0);
@@ -220,8 +231,11 @@ fn whereabouts(case: &CaseResult) -> String {
         .iter()
         .map(|(at, copies)| format!("{at} {}", number(*copies as f64)))
         .collect();
-    if unexplained != 0 {
-        parts.push(format!("unexplained {}", number(unexplained as f64)));
+    let amount = number(unexplained.unsigned_abs() as f64);
+    if unexplained > 0 {
+        parts.push(format!("unexplained {amount}"));
+    } else if unexplained < 0 {
+        parts.push(format!("counted beyond what is missing {amount}"));
     }
     if parts.is_empty() {
         return "nothing lost".into();

@@ -1,0 +1,135 @@
+//! Which runs a report is made of. Those of one machine and one build share their conditions, which
+//! get a letter; where there are several, the report says which figure was measured under which.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::figure::number;
+use crate::bench::compare::parameters;
+use crate::bench::machine::Machine;
+use crate::bench::results::{CaseResult, Results};
+
+/// Letters of conditions.
+pub type Letters = BTreeSet<char>;
+
+/// A case that the report shows, and the letter of the conditions that it was measured under.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// The case.
+    pub case: &'a CaseResult,
+    /// The letter.
+    pub under: char,
+}
+
+/// The runs of one machine and one build.
+pub(super) struct Conditions<'a> {
+    letter: char,
+    runs: Vec<&'a Results>,
+}
+
+impl<'a> Conditions<'a> {
+    /// Brings runs together, in the order of the first of each.
+    pub(super) fn of(runs: &'a [Results]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for run in runs {
+            let same = { all.iter_mut() }
+                .find(|conditions| conditions.machine().differences(&run.machine).is_empty());
+            match same {
+                Some(conditions) => conditions.runs.push(run),
+                None => all.push(Self {
+                    letter: letter(all.len()),
+                    runs: vec![run],
+                }),
+            }
+        }
+        all
+    }
+
+    fn machine(&self) -> &'a Machine {
+        &self.runs[0].machine
+    }
+
+    fn has(&self, run: &Results) -> bool {
+        self.runs.iter().any(|own| std::ptr::eq(*own, run))
+    }
+
+    /// Says what differs from the conditions of the first run.
+    pub(super) fn warning(&self, first: &Self) -> String {
+        let commands = self.runs.iter().map(|run| format!("`{}`", run.command));
+        let commands: Vec<String> = commands.collect();
+        let differences = first.machine().differences(self.machine());
+        format!(
+            "{} ran under other conditions ({}) than the first run ({}), which had another: {}. \
+             Figures of the two cannot be compared",
+            commands.join(", "),
+            self.letter,
+            first.letter,
+            differences.join(", ")
+        )
+    }
+
+    /// Describes machine and build, and lists the runs, Markdown.
+    pub(super) fn describe(&self, is_one_of_several: bool) -> String {
+        let mut text = String::new();
+        if is_one_of_several {
+            let _ = write!(text, "**{}.** ", self.letter);
+        }
+        let _ = writeln!(text, "{}\n", self.machine());
+        for run in &self.runs {
+            let trials: usize = run.cases.iter().map(|case| case.trials.len()).sum();
+            let (command, date) = (&run.command, &run.machine.date);
+            let trials = number(trials as f64);
+            let _ = writeln!(text, "- `{command}` on {date}: {trials} trials");
+        }
+        text.push('\n');
+        text
+    }
+}
+
+fn letter(number: usize) -> char {
+    ('A'..='Z').nth(number).unwrap_or('?')
+}
+
+/// The cases of all runs; a later run replaces a case of an earlier one.
+pub(super) fn latest<'a>(runs: &'a [Results], conditions: &[Conditions<'_>]) -> Vec<Shown<'a>> {
+    let mut cases: Vec<Shown<'_>> = Vec::new();
+    for run in runs {
+        let own = conditions.iter().find(|conditions| conditions.has(run));
+        let under = own.map_or('?', |conditions| conditions.letter);
+        for case in &run.cases {
+            let shown = Shown { case, under };
+            match cases.iter_mut().find(|have| is_same(have.case, case)) {
+                Some(have) => *have = shown,
+                None => cases.push(shown),
+            }
+        }
+    }
+    cases
+}
+
+fn is_same(one: &CaseResult, other: &CaseResult) -> bool {
+    (one.scenario, &one.parameters, &one.relay) == (other.scenario, &other.parameters, &other.relay)
+}
+
+/// Says under which conditions the cases of a scenario were measured.
+pub(super) fn told(cases: &[Shown<'_>]) -> String {
+    let letters: Letters = cases.iter().map(|shown| shown.under).collect();
+    if letters.len() == 1 {
+        return format!("Measured under {}.\n\n", joined(&letters));
+    }
+    let each = letters.iter().map(|letter| {
+        let own = cases.iter().filter(|shown| shown.under == *letter);
+        let mut rows: Vec<String> = own.map(|shown| parameters(shown.case)).collect();
+        rows.dedup();
+        format!("under {letter}: {}", rows.join("; "))
+    });
+    let each: Vec<String> = each.collect();
+    format!("Measured {}.\n\n", each.join(". Measured "))
+}
+
+/// Letters as a reader sees them.
+#[must_use]
+pub fn joined(letters: &Letters) -> String {
+    let letters: Vec<String> = letters.iter().map(char::to_string).collect();
+    letters.join(", ")
+}
