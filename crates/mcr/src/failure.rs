@@ -50,6 +50,12 @@ impl Failure {
         self.status == status as u8
     }
 
+    /// For signals that cannot be caught.
+    pub(crate) fn of_signals(error: io::Error) -> Self {
+        let message = format!("cannot handle signals: {error}");
+        Self::new(Status::Unavailable, message)
+    }
+
     /// Nobody reads what is written any more (`mcr list | head`): nothing to say, nothing wrong.
     fn quiet() -> Self {
         Self {

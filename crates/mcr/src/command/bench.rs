@@ -156,13 +156,7 @@ fn measure(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
     let command: Vec<String> = std::env::args().skip(1).collect();
     let command = format!("mcr {}", command.join(" "));
     announce(&options);
-    let signals = |error| {
-        Failure::new(
-            Status::Unavailable,
-            format!("cannot handle signals: {error}"),
-        )
-    };
-    let mut watch = Terminal::new(&args.output).map_err(signals)?;
+    let mut watch = Terminal::new(&args.output).map_err(Failure::of_signals)?;
     let outcome = engine::run(&options, &command, &mut watch);
     let kept = watch.kept();
     drop(watch);

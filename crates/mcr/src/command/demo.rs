@@ -46,7 +46,8 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        let caught = signal_hook::flag::register(signal, Arc::clone(&stop));
+        caught.map_err(Failure::of_signals)?;
     }
     let options = Options {
         rate_pps: args.rate,

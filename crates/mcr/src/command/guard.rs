@@ -20,7 +20,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // What ends its run must not end the guard before its work is done.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::default())?;
+        let caught = signal_hook::flag::register(signal, Arc::default());
+        caught.map_err(Failure::of_signals)?;
     }
     let stood = lab::guard::stand(args.process, args.backlog);
     stood.map(|()| ExitCode::SUCCESS).map_err(|error| {

@@ -154,10 +154,7 @@ pub(super) fn stop_on_signals(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
         flag::register(signal, Arc::clone(stop))
     };
     for signal in [SIGINT, SIGTERM] {
-        register(signal).map_err(|error| {
-            let message = format!("cannot handle signal {signal}: {error}");
-            Failure::new(Status::Unavailable, message)
-        })?;
+        register(signal).map_err(Failure::of_signals)?;
     }
     Ok(())
 }

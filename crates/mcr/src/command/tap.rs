@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let caught = signal_hook::flag::register(signal, Arc::clone(&ended));
-        caught.map_err(|error| Failure::new(Status::Unavailable, error))?;
+        caught.map_err(Failure::of_signals)?;
     }
     let outcome = capture.go_on(&ended);
     capture.finish()?;
