@@ -61,7 +61,7 @@ impl Filter {
             depth: 0,
         };
         words.left.reverse();
-        let filter = words.either()?;
+        let filter = words.joined()?;
         match words.left.pop() {
             None => Ok(filter),
             Some(word) => Err(format!("{word:?}: expected \"and\" or \"or\"")),
@@ -108,20 +108,19 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    fn either(&mut self) -> Result<Filter, String> {
-        let mut filter = self.both()?;
-        while self.takes("or") {
-            filter = Filter::Or(Box::new(filter), Box::new(self.both()?));
-        }
-        Ok(filter)
-    }
-
-    fn both(&mut self) -> Result<Filter, String> {
+    /// Neither "and" nor "or" binds closer, as pcap-filter(7) has it: from left to right.
+    fn joined(&mut self) -> Result<Filter, String> {
         let mut filter = self.one()?;
-        while self.takes("and") {
-            filter = Filter::And(Box::new(filter), Box::new(self.one()?));
+        loop {
+            let join = if self.takes("and") {
+                Filter::And
+            } else if self.takes("or") {
+                Filter::Or
+            } else {
+                return Ok(filter);
+            };
+            filter = join(Box::new(filter), Box::new(self.one()?));
         }
-        Ok(filter)
     }
 
     fn one(&mut self) -> Result<Filter, String> {
@@ -132,7 +131,7 @@ impl<'a> Words<'a> {
         let filter = match self.next("a filter")? {
             "not" => Filter::Not(Box::new(self.one()?)),
             "(" => {
-                let inner = self.either()?;
+                let inner = self.joined()?;
                 match self.next("\")\"")? {
                     ")" => inner,
                     word => return Err(format!("{word:?}: expected \")\"")),
@@ -263,6 +262,8 @@ mod tests {
             "greater 1067",
             "outbound",
             "port 4000 and (port 1 or port 2)",
+            // From left to right, as tcpdump has it.
+            "port 4000 or port 1 and port 2",
             "src ::5",
         ] {
             assert!(!wants(text), "{text}");
