@@ -7,6 +7,7 @@ use api::reply::InterfaceStatus;
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
 use model::rule::SourceChoice;
+use model::wildcard;
 use sys::sniffer::Direction;
 
 use crate::control::Control;
@@ -96,7 +97,9 @@ impl Points {
     ) {
         let pattern = endpoint.interface.as_deref().unwrap_or("*");
         let before = self.there.len();
-        let matching = all.iter().filter(|link| matches(pattern, &link.name));
+        let matching = all
+            .iter()
+            .filter(|link| wildcard::matches(pattern, &link.name));
         self.there
             .extend(matching.map(|link| point(what, endpoint, direction, link)));
         if self.there.len() == before {
@@ -130,41 +133,4 @@ fn route_to(all: &[InterfaceStatus], address: IpAddr) -> Option<&InterfaceStatus
     let local = socket.local_addr().ok()?.ip().to_string();
     let owns = |text: &String| text.split('/').next() == Some(local.as_str());
     all.iter().find(|link| link.addresses.iter().any(owns))
-}
-
-/// Wildcards `*` and `?` as rules have them.
-fn matches(pattern: &str, name: &str) -> bool {
-    match (pattern.chars().next(), name.chars().next()) {
-        (None, None) => true,
-        (Some('*'), _) => {
-            matches(&pattern[1..], name)
-                || name
-                    .chars()
-                    .next()
-                    .is_some_and(|c| matches(pattern, &name[c.len_utf8()..]))
-        }
-        (Some('?'), Some(c)) => matches(&pattern[1..], &name[c.len_utf8()..]),
-        (Some(p), Some(c)) if p == c => matches(&pattern[p.len_utf8()..], &name[c.len_utf8()..]),
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn wildcards_stand_for_letters() {
-        for (pattern, name) in [
-            ("eth*", "eth0"),
-            ("*", "lo"),
-            ("e?h0", "eth0"),
-            ("eth0", "eth0"),
-        ] {
-            assert!(matches(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("eth*", "veth0"), ("eth", "eth0"), ("eth?", "eth")] {
-            assert!(!matches(pattern, name), "{pattern} {name}");
-        }
-    }
 }
