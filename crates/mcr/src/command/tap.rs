@@ -19,14 +19,12 @@ use sys::sniffer::Direction;
 use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
-use crate::tap::{Eye, Filter, Pcapng, Points, Written, points};
+use crate::tap::{Eye, Filter, Follower, Pcapng, Points, Seen, Written, points};
 
 /// Longest packet: a whole GSO super-packet and its link header.
 const LONGEST: usize = 1 << 18;
 /// How often the writer looks up when nothing comes.
 const TURN_MS: u16 = 100;
-/// How often it looks whether the rule is what it was.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Capture a rule's packets, arriving and leaving, as pcapng.
 ///
@@ -68,7 +66,7 @@ pub(crate) struct Args {
 /// A capture that goes on.
 struct Capture<'a> {
     args: &'a Args,
-    control: Control,
+    follower: Follower,
     filter: Option<Filter>,
     /// In the order of their interface blocks.
     eyes: Vec<Eye>,
@@ -98,7 +96,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let mut capture = Capture {
         file: file.map_err(|error| cannot_write(args, error))?,
         args,
-        control,
+        follower: Follower::start(control, args.name.clone(), args.output),
         filter,
         eyes: Vec::new(),
         missing: Vec::new(),
@@ -143,19 +141,20 @@ impl Capture<'_> {
     /// Captures until there is enough, until a signal comes or the rule is removed.
     fn go_on(&mut self, ended: &AtomicBool) -> Result<(), Failure> {
         let start = Instant::now();
-        let mut looked = start;
         while self.left > 0 && !ended.load(Ordering::Relaxed) {
             let limit = self.args.duration;
             if limit.is_some_and(|limit| start.elapsed() >= limit) {
                 break;
             }
-            if looked.elapsed() >= LOOK {
-                let followed = self.follow();
-                if followed.is_err() {
+            match self.follower.seen() {
+                Some(Seen::There(points)) => self.look_at(points, false)?,
+                Some(Seen::Removed) => {
                     self.take_all()?;
+                    let message =
+                        format!("rule {:?} was removed; the capture ends", self.args.name);
+                    return Err(Failure::new(Status::Rule, message));
                 }
-                followed?;
-                looked = Instant::now();
+                None => {}
             }
             if !self.take_all()? {
                 self.flush()?;
@@ -205,22 +204,6 @@ impl Capture<'_> {
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // A signal ends the wait; the loop's condition sees to the rest.
         let _ = poll(&mut fds, PollTimeout::from(TURN_MS));
-    }
-
-    /// Looks at what the rule has become. A daemon that does not answer changes nothing: the kernel
-    /// path goes on without it.
-    fn follow(&mut self) -> Result<(), Failure> {
-        match self.control.rule(&self.args.name) {
-            Ok(rule) => match points(&self.control, &rule, self.args.output) {
-                Ok(points) => self.look_at(points, false),
-                Err(_) => Ok(()),
-            },
-            Err(failure) if failure.is(Status::Rule) => {
-                let message = format!("rule {:?} was removed; the capture ends", self.args.name);
-                Err(Failure::new(Status::Rule, message))
-            }
-            Err(_) => Ok(()),
-        }
     }
 
     /// Looks at these points, no others. What cannot be looked at is an error only in the beginning.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lab::process::{self, Process};
 use lab::wait;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::bed::{Bed, INPUT, OUTPUT};
 
@@ -173,6 +174,35 @@ fn a_capture_takes_what_comes_later() {
         "{}",
         told.stderr
     );
+}
+
+#[test]
+fn a_daemon_that_stands_still_does_not_hold_up_a_capture() {
+    let Some(bed) = Bed::new(&[], &["--path", "kernel"]) else {
+        return;
+    };
+    bed.add();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("cam1.pcapng");
+    let tap = capture(&bed, &file, &["cam1", "--count", "60"]);
+    let daemon = Pid::from_raw(bed.daemon.id() as i32);
+    kill(daemon, Signal::SIGSTOP).unwrap();
+    // For longer than it takes to ask the daemon, for less than it takes to give up.
+    let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
+    command.args([
+        "send",
+        "239.1.1.1%veth0:5001",
+        "--count",
+        "30",
+        "--rate",
+        "10",
+    ]);
+    let sent = process::run(command, Duration::from_secs(20));
+    let told = tap.wait(Duration::from_secs(10));
+    kill(daemon, Signal::SIGCONT).unwrap();
+    sent.unwrap().success().unwrap();
+    let told = told.unwrap();
+    assert!(told.status.success(), "{}", told.stderr);
 }
 
 #[test]
