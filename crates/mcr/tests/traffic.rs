@@ -211,6 +211,7 @@ fn what_is_wrong_with_the_line_is_named() {
         ("239.1.1.1%veth0:5001 --rate none", 2, "none"),
         ("239.1.1.1%veth0:5001 --lose 101", 2, "100"),
         ("239.1.1.1%veth0:5001 --rate -5", 2, "above 0"),
+        ("239.1.1.1%veth0:5001 --rate 1e308G", 2, "too large"),
         ("239.1.1.1%veth0:5001 --ttl 0", 2, "--ttl"),
         ("239.1.1.1%veth0:5001 --burst 0", 2, "--burst"),
         ("239.1.1.1%veth0:5001 --streams 0", 2, "--streams"),

@@ -1,6 +1,7 @@
 //! The two clocks and precise waiting: sleep while it is far, spin when it is near.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
@@ -29,6 +30,12 @@ pub fn realtime_offset_ns() -> u64 {
     let realtime = realtime_ns();
     let after = monotonic_ns();
     realtime.wrapping_sub(before + (after - before) / 2)
+}
+
+/// A length of time in nanoseconds, at most as many as fit.
+#[must_use]
+pub fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Waits until CLOCK_MONOTONIC reaches `deadline_ns` or `stop` is set; returns the time it is then.

@@ -53,9 +53,7 @@ pub fn run(options: &Options, control: &Control) -> Result<SendReport, Error> {
     clock::sharpen_sleep();
     let run = Run {
         plan: Plan::of(options),
-        duration_ns: options
-            .duration
-            .map_or(u64::MAX, |duration| duration.as_nanos() as u64),
+        duration_ns: options.duration.map_or(u64::MAX, clock::nanoseconds),
         outbox: Outbox::open(options)?,
         control,
     };
@@ -100,7 +98,7 @@ impl Run<'_> {
             clock::wait_until(start.saturating_add(self.duration_ns), &self.control.stop);
             return None;
         }
-        let now = clock::wait_until(start + due, &self.control.stop);
+        let now = clock::wait_until(start.saturating_add(due), &self.control.stop);
         let grace = if self.plan.is_paced() { GRACE_NS } else { 0 };
         let over = now - start >= self.duration_ns.saturating_add(grace);
         (!over && !self.control.stop.load(Ordering::Relaxed)).then_some(now)
@@ -111,7 +109,7 @@ impl Run<'_> {
         let offset = clock::realtime_offset_ns();
         while number < self.plan.last() {
             let due = self.plan.due_ns(number);
-            if start + due > now || due >= self.duration_ns {
+            if start.saturating_add(due) > now || due >= self.duration_ns {
                 break;
             }
             let intended = if self.plan.is_paced() {

@@ -223,7 +223,7 @@ impl Run<'_> {
     fn end(&self, start: u64, last_arrival: u64) -> u64 {
         let after = |time: u64, limit: Option<Duration>| {
             limit.map_or(u64::MAX, |limit| {
-                time.saturating_add(limit.as_nanos() as u64)
+                time.saturating_add(clock::nanoseconds(limit))
             })
         };
         after(start, self.options.duration).min(after(last_arrival, self.options.idle))

@@ -133,3 +133,27 @@ fn datagrams_without_payload_are_sent_like_others() {
     let total = replay(capture(&datagrams), 1);
     assert_eq!((total.packets, total.bytes, total.unchecked), (3, 4, 3));
 }
+
+#[test]
+fn rounds_without_number_of_a_capture_of_ages_have_a_plan() {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1_u32] {
+        bytes.extend(word.to_le_bytes());
+    }
+    let (from, to) = ((Ipv4Addr::LOCALHOST, 4000), (Ipv4Addr::LOCALHOST, 5001));
+    let frame = Craft::new(from.into(), to.into(), vec![0; 8]).frame();
+    for seconds in [0, u32::MAX] {
+        for word in [seconds, 0, frame.len() as u32, frame.len() as u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(&frame);
+    }
+    let to = Destination::resolve(&"127.0.0.1:5001".parse().unwrap()).unwrap();
+    let send = Options {
+        replay: Some(Capture::read(&*bytes).unwrap()),
+        count: Some(u64::MAX - 1),
+        duration: Some(Duration::from_secs(1)),
+        ..Options::to(to)
+    };
+    assert_eq!(generator::planned_packets(&send), Some(1));
+}

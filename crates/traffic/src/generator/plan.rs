@@ -55,7 +55,7 @@ impl<'a> Plan<'a> {
         let Some(duration) = duration.filter(|_| self.is_paced()) else {
             return last.filter(|_| duration.is_none() || self.is_paced());
         };
-        let end = duration.as_nanos() as u64;
+        let end = clock::nanoseconds(duration);
         // Due times never fall: the first packet that is due too late is searched by halves.
         let (mut fits, mut late) = (0, last.unwrap_or(MOST_PACKETS));
         while fits < late {

@@ -136,17 +136,18 @@ impl Raw {
         let frame = &mut slot[HEADROOM - length..];
         frame[..length].copy_from_slice(&stream.header);
         let ip = &mut frame[ETHERNET..];
-        let ip_length = ip.len() as u16;
         let udp = length - ETHERNET - UDP;
         if stream.source.is_ipv4() {
-            ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
+            let whole = ip.len() as u16;
+            ip[2..4].copy_from_slice(&whole.to_be_bytes());
             ip[4..6].copy_from_slice(&self.id.to_be_bytes());
             ip[10..12].fill(0);
             let sum = !checksum::sum(&ip[..udp]);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
             self.id = self.id.wrapping_add(1);
         } else {
-            ip[4..6].copy_from_slice(&(ip_length - 40).to_be_bytes());
+            let behind = (ip.len() - 40) as u16;
+            ip[4..6].copy_from_slice(&behind.to_be_bytes());
         }
         let datagram = &mut ip[udp..];
         let udp_length = datagram.len() as u16;

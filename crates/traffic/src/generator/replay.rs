@@ -27,7 +27,7 @@ impl<'a> Player<'a> {
             speed: options.speed,
             rounds: options.count.unwrap_or(1),
             destinations: options.destinations.len(),
-            round_ns: capture.length_ns() + gap.max(1),
+            round_ns: capture.length_ns().saturating_add(gap.max(1)),
         }
     }
 
@@ -38,7 +38,9 @@ impl<'a> Player<'a> {
     pub(super) fn due_ns(&self, number: u64) -> u64 {
         let (round, index) = self.place(number);
         let after = self.capture.datagrams[index].after_ns;
-        ((round * self.round_ns + after) as f64 / self.speed) as u64
+        // Rounds without number, or a file with times of other ages, go beyond 64 bits.
+        let captured = u128::from(round) * u128::from(self.round_ns) + u128::from(after);
+        (captured as f64 / self.speed) as u64
     }
 
     /// Flow i goes to destination i, and on from the first destination when there are more flows.

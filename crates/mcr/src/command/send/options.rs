@@ -229,8 +229,9 @@ fn number(text: &str) -> Result<f64, String> {
         Some(b'G') => (&text[..text.len() - 1], 1e9),
         _ => (text, 1.0),
     };
-    match digits.parse::<f64>() {
-        Ok(number) if number.is_finite() && number > 0.0 => Ok(number * unit),
+    match digits.parse::<f64>().map(|number| number * unit) {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        Ok(number) if number > 0.0 => Err("too large".to_owned()),
         Ok(_) => Err("must be above 0".to_owned()),
         Err(_) => Err("not a number such as 1500, 400k or 1M".to_owned()),
     }
