@@ -4,7 +4,7 @@
 
 mod leftovers;
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use lab::wait;
@@ -45,16 +45,24 @@ fn everything_is_delivered_and_nothing_is_left() {
     assert_eq!(leftovers::of(pid), [""; 0]);
 }
 
+/// Starts one that goes on for ten minutes; it has received something. With the lines to come.
+fn start_long() -> Option<(
+    Child,
+    impl Iterator<Item = io::Result<String>> + Send + 'static,
+)> {
+    let mut demo = start(&["--duration", "600"])?;
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("received")));
+    assert!(!leftovers::of(demo.id()).is_empty());
+    Some((demo, lines))
+}
+
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
-    let Some(mut demo) = start(&["--duration", "600"]) else {
+    let Some((mut demo, lines)) = start_long() else {
         return;
     };
     let pid = demo.id();
-    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
-    let running = lines.any(|line| line.unwrap().contains("received"));
-    assert!(running);
-    assert!(!leftovers::of(pid).is_empty());
     let kill = Command::new("kill")
         .args(["-INT", &pid.to_string()])
         .status();
@@ -68,21 +76,17 @@ fn an_interrupt_leaves_nothing_behind() {
 
 #[test]
 fn a_kill_leaves_nothing_behind() {
-    let Some(mut demo) = start(&["--duration", "600"]) else {
+    let Some((mut demo, _lines)) = start_long() else {
         return;
     };
-    let pid = demo.id();
-    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("received")));
-    let processes = leftovers::processes(pid);
+    let processes = leftovers::processes(demo.id());
     for program in ["run", "send", "receive", "socat", "guard"] {
         let is_there = processes.iter().any(|process| process.has(program));
         assert!(is_there, "{program}: {processes:?}");
     }
-    assert!(!leftovers::of(pid).is_empty());
     demo.kill().unwrap();
     demo.wait().unwrap();
-    leftovers::wait_until_gone(pid, &processes);
+    leftovers::wait_until_gone(demo.id(), &processes);
 }
 
 #[test]

@@ -63,7 +63,10 @@ impl ReceiveReport {
         latency_us: Summary,
         skew_us: Option<Summary>,
     ) -> Self {
-        let sum = |field: fn(&Tally) -> u64| endpoints.iter().map(|e| field(&e.tally)).sum();
+        let sum = |field: fn(&Tally) -> u64| {
+            let figures = endpoints.iter().map(|endpoint| field(&endpoint.tally));
+            figures.fold(0, u64::saturating_add)
+        };
         let total = Tally {
             packets: sum(|tally| tally.packets),
             bytes: sum(|tally| tally.bytes),

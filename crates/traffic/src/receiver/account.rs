@@ -17,6 +17,9 @@ use crate::sequence::Sequence;
 
 /// Above this many endpoints their histograms have 2 digits instead of 3, to save memory.
 const FINE_ENDPOINTS: usize = 64;
+/// Streams followed at one endpoint, as many as one generator sends at most: any sender can make up
+/// new ones.
+const MAX_STREAMS: usize = 65_536;
 
 /// Tells the generator's streams apart: the run's number and the stream's.
 pub(super) type StreamKey = (u16, u32);
@@ -44,6 +47,8 @@ struct Endpoint {
     latest: usize,
     latency: Option<Latency>,
     foreign: Foreign,
+    /// Packets of streams that there was no room for.
+    unfollowed: u64,
 }
 
 impl Account {
@@ -124,6 +129,7 @@ impl Endpoint {
             latest: 0,
             latency: None,
             foreign: Foreign::default(),
+            unfollowed: 0,
         }
     }
 
@@ -162,6 +168,10 @@ impl Endpoint {
         {
             match self.indices.get(&key) {
                 Some(&index) => self.latest = index,
+                None if self.streams.len() >= MAX_STREAMS => {
+                    self.unfollowed += 1;
+                    return;
+                }
                 None => {
                     self.latest = self.streams.len();
                     self.indices.insert(key, self.latest);
@@ -199,7 +209,7 @@ impl Endpoint {
                 reordered: gaps.reordered,
                 corrupt: self.corrupt,
                 continuity_errors: gaps.continuity_errors,
-                unchecked: self.foreign.unchecked(),
+                unchecked: self.foreign.unchecked() + self.unfollowed,
                 receiver_dropped: self.receiver_dropped,
                 latency_us: self
                     .latency

@@ -142,7 +142,8 @@ impl Gaps {
     }
 
     pub(super) fn add(&mut self, other: Self) {
-        self.lost += other.lost;
+        // Who makes up numbers can have any number of them missing.
+        self.lost = self.lost.saturating_add(other.lost);
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
         self.continuity_errors += other.continuity_errors;

@@ -8,12 +8,18 @@ use crate::latency::{Latency, Summary};
 
 /// Packets of a stream whose copies may be outstanding at once.
 const OUTSTANDING: usize = 4096;
+/// Streams that are looked at, the first that are seen at several places: each takes 128 KiB.
+const MAX_STREAMS: usize = 1024;
+/// Streams that are known at all: any sender can make up new ones.
+const MAX_KNOWN: usize = 65_536;
 
 /// The streams seen, and the skew of those that are seen at several places.
 pub(super) struct Skew {
     streams: Vec<Stream>,
     indices: HashMap<StreamKey, usize>,
     latest: usize,
+    /// How many are looked at.
+    looked_at: usize,
     latency: Latency,
 }
 
@@ -39,6 +45,7 @@ impl Default for Skew {
             streams: Vec::new(),
             indices: HashMap::new(),
             latest: 0,
+            looked_at: 0,
             latency: Latency::new(3),
         }
     }
@@ -47,12 +54,15 @@ impl Default for Skew {
 impl Skew {
     /// Takes in one copy of a packet.
     pub(super) fn record(&mut self, key: StreamKey, place: Place, sequence: u64, arrival: u64) {
-        self.find(key, place);
+        if !self.find(key, place) {
+            return;
+        }
         let stream = &mut self.streams[self.latest];
         if stream.packets.is_empty() {
-            if stream.place == place {
+            if stream.place == place || self.looked_at >= MAX_STREAMS {
                 return;
             }
+            self.looked_at += 1;
             stream.packets = vec![Packet::default(); OUTSTANDING];
         }
         let packet = &mut stream.packets[sequence as usize % OUTSTANDING];
@@ -71,24 +81,30 @@ impl Skew {
         };
     }
 
-    /// Makes `latest` the stream of that key, a new one if need be.
-    fn find(&mut self, key: StreamKey, place: Place) {
+    /// Makes `latest` the stream of that key, a new one if need be; `false` where there is no room.
+    fn find(&mut self, key: StreamKey, place: Place) -> bool {
         if self
             .streams
             .get(self.latest)
             .is_some_and(|latest| latest.key == key)
         {
-            return;
+            return true;
         }
         let next = self.streams.len();
-        self.latest = *self.indices.entry(key).or_insert(next);
-        if self.latest == next {
-            self.streams.push(Stream {
-                key,
-                place,
-                packets: Vec::new(),
-            });
+        match self.indices.get(&key) {
+            Some(known) => self.latest = *known,
+            None if next >= MAX_KNOWN => return false,
+            None => {
+                self.latest = next;
+                self.indices.insert(key, next);
+                self.streams.push(Stream {
+                    key,
+                    place,
+                    packets: Vec::new(),
+                });
+            }
         }
+        true
     }
 
     /// The distribution over all packets with more than one copy; `None` when there were none.
@@ -130,6 +146,17 @@ mod tests {
         let summary = skew.summary().unwrap();
         // The very first copy came before the stream was known to have several.
         assert_eq!((summary.min, summary.max), (Some(1.0), Some(2.0)));
+    }
+
+    #[test]
+    fn streams_without_number_take_no_memory_without_end() {
+        let mut skew = Skew::default();
+        for number in 0..2 * MAX_KNOWN as u32 {
+            (0..2).for_each(|place| skew.record((1, number), at(place), 0, 0));
+        }
+        assert_eq!(skew.streams.len(), MAX_KNOWN);
+        let looked_at = skew.streams.iter().filter(|it| !it.packets.is_empty());
+        assert_eq!(looked_at.count(), MAX_STREAMS);
     }
 
     #[test]
