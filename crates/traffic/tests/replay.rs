@@ -107,20 +107,30 @@ fn loss_and_duplicates_of_another_sender_are_found() {
     assert_eq!((total.packets, total.lost, total.duplicated), (100, 1, 1));
 }
 
+/// A datagram as the generator makes them.
+fn own(stream: u32, sequence: u64) -> Vec<u8> {
+    let stamp = Stamp {
+        run: 1,
+        stream,
+        sequence,
+        intended_ns: 0,
+    };
+    let mut payload = vec![0; HEADER_BYTES];
+    payload::write(&mut payload, &stamp, payload::body_checksum(&[]));
+    payload
+}
+
+#[test]
+fn numbers_that_somebody_made_up_do_not_overflow_the_account() {
+    let made_up = [(1, 0), (1, u64::MAX), (2, 0), (2, u64::MAX)];
+    let datagrams = made_up.map(|(stream, sequence)| (5001, own(stream, sequence)));
+    let total = replay(capture(&datagrams), 1);
+    assert_eq!((total.packets, total.lost), (4, u64::MAX));
+}
+
 #[test]
 fn copies_at_two_addresses_of_an_endpoint_are_no_duplicates() {
-    let own = |sequence| {
-        let stamp = Stamp {
-            run: 1,
-            stream: 2,
-            sequence,
-            intended_ns: 0,
-        };
-        let mut payload = vec![0; HEADER_BYTES];
-        payload::write(&mut payload, &stamp, payload::body_checksum(&[]));
-        payload
-    };
-    let datagrams = (0..200).map(|place| (5001 + place % 2, own(u64::from(place / 2))));
+    let datagrams = (0..200).map(|place| (5001 + place % 2, own(2, u64::from(place / 2))));
     let total = replay(capture(&datagrams.collect::<Vec<_>>()), 2);
     let found = (total.packets, total.lost, total.duplicated, total.reordered);
     assert_eq!(found, (200, 0, 0, 0));

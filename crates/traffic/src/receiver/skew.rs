@@ -9,7 +9,7 @@ use crate::latency::{Latency, Summary};
 /// Packets of a stream whose copies may be outstanding at once.
 const OUTSTANDING: usize = 4096;
 /// Streams that are looked at, the first that are seen at several places: each takes 128 KiB.
-const MAX_STREAMS: usize = 1024;
+const MAX_STREAMS: usize = 256;
 /// Streams that are known at all: any sender can make up new ones.
 const MAX_KNOWN: usize = 65_536;
 
