@@ -1,15 +1,18 @@
-//! `mcr bench`: killed, it leaves nothing behind, and what belongs to others stays.
+//! `mcr bench`: whatever ends it, it leaves nothing behind, and what belongs to others stays.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod leftovers;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
 use lab::namespace::Namespace;
 use lab::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
 /// What a bench makes of it.
@@ -22,7 +25,8 @@ impl Killed {
     fn start(arguments: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcr"));
         command.args(arguments.split(' ')).stdin(Stdio::null());
-        Self(command.stdout(Stdio::null()).spawn().unwrap())
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        Self(command.spawn().unwrap())
     }
 }
 
@@ -35,17 +39,40 @@ impl Drop for Killed {
 
 #[test]
 fn a_killed_bench_leaves_nothing_behind() {
+    leaves_nothing_behind(drop);
+}
+
+#[test]
+fn a_bench_that_is_interrupted_twice_ends_at_once() {
+    leaves_nothing_behind(|mut bench| {
+        let stderr = BufReader::new(bench.0.stderr.take().unwrap());
+        let mut lines = stderr.lines();
+        let pid = Pid::from_raw(bench.0.id() as i32);
+        kill(pid, Signal::SIGINT).unwrap();
+        assert!(lines.any(|line| line.unwrap().starts_with("interrupted")));
+        kill(pid, Signal::SIGINT).unwrap();
+        let ended = wait::some_within(wait::PATIENCE, "the bench ends", || {
+            bench.0.try_wait().unwrap()
+        });
+        assert_eq!(ended.unwrap().code(), Some(130));
+    });
+}
+
+/// Ends a bench in the middle of its first trial.
+fn leaves_nothing_behind(end: impl FnOnce(Killed)) {
     if !lab::demo::may_run() {
         eprintln!("skipped: needs root");
         return;
     }
     let neighbour = Namespace::new("neighbour").unwrap();
     let mut beside = neighbour.command("sleep").arg("600").spawn().unwrap();
-    let (backlog, was_alone) = (backlog(), !a_bench_runs());
+    let is_alone = !a_bench_runs();
+    let backlog = backlog();
+    let was_alone = is_alone && !a_bench_runs();
     let (relays, mut programs) = relays();
     let results = tempfile::tempdir().unwrap();
     let results = results.path().join("results.json");
-    // Ten minutes to send: it is killed while it does.
+    // Ten minutes to send: it ends while it does.
     let arguments = format!(
         "bench run streams --only {relays} --trials 1 --streams 2 --rate 100 --packets 60000 \
          --output {}",
@@ -63,7 +90,7 @@ fn a_killed_bench_leaves_nothing_behind() {
     assert!(runs.is_ok(), "{programs:?} {processes:?}");
     assert!(!leftovers::of(pid).is_empty());
     assert!(self::backlog() >= LONG);
-    drop(bench);
+    end(bench);
     leftovers::wait_until_gone(pid, &processes);
     if was_alone {
         let is_back = || self::backlog() == backlog || a_bench_runs();

@@ -58,16 +58,19 @@ impl Watch for Terminal<'_> {
     }
 }
 
-/// Has signals end the run after the trial that goes on, which says so: a trial may take a minute,
-/// and what it made has to be taken away.
+/// Has a signal end the run after the trial that goes on, and says so, since a trial may take a
+/// minute. Ctrl-C after that ends it at once: the guard then takes away what is there.
 fn end_on_signals(bar: &ProgressBar) -> std::io::Result<Arc<AtomicBool>> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let stop = Arc::new(AtomicBool::new(false));
     let (told, bar) = (Arc::clone(&stop), bar.clone());
     std::thread::spawn(move || {
-        for _ in signals.forever() {
-            told.store(true, Ordering::Relaxed);
-            let text = "interrupted: ends after this trial";
+        for signal in signals.forever() {
+            // A terminal that goes away may say so twice.
+            if told.swap(true, Ordering::Relaxed) && signal == SIGINT {
+                std::process::exit(128 + signal);
+            }
+            let text = "interrupted: ends after this trial; Ctrl-C now ends it at once";
             if bar.is_hidden() {
                 eprintln!("{text}");
             } else {
