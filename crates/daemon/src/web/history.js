@@ -12,11 +12,14 @@ export class History {
     const last = this.looks.at(-1);
     if (last && stats.uptime_seconds < last.at) this.looks = [];
     const rules = new Map();
+    const all = { packets: 0, bytes: 0 };
     for (const rule of stats.rules) {
+      all.packets += rule.received.packets;
+      all.bytes += rule.received.bytes;
       const sent = rule.outputs.map((output) => output.sent);
       rules.set(rule.name, { received: rule.received, sent, dropped: droppedBy(rule).total });
     }
-    this.looks.push({ at: stats.uptime_seconds, time: Date.now() / 1000, rules });
+    this.looks.push({ at: stats.uptime_seconds, time: Date.now() / 1000, rules, all });
     if (this.looks.length > KEPT) this.looks.shift();
   }
 
@@ -35,12 +38,8 @@ export class History {
 
   // Times and rates between each two looks: of one rule, or of all together.
   trail(name) {
-    const total = (look) => {
-      const rules = name === null ? [...look.rules.values()] : [look.rules.get(name)];
-      const all = rules.filter(Boolean).map((rule) => rule.received);
-      const add = (sum, one) => ({ packets: sum.packets + one.packets, bytes: sum.bytes + one.bytes });
-      return all.reduce(add, { packets: 0, bytes: 0 });
-    };
+    const none = { packets: 0, bytes: 0 };
+    const total = (look) => (name === null ? look.all : look.rules.get(name)?.received ?? none);
     const [times, packets, bits] = [[], [], []];
     for (let at = 1; at < this.looks.length; at += 1) {
       const rate = between(this.looks[at - 1], this.looks[at], total);

@@ -11,6 +11,8 @@ const ORDER = { down: 0, silent: 1, degraded: 2, up: 3 };
 const history = new History();
 const byId = (id) => document.getElementById(id);
 const rows = new Map();
+// Of each rule, by its name, since the last look.
+const states = new Map();
 let stats = null;
 let chosen = null;
 let sort = null;
@@ -20,20 +22,28 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 async function look() {
+  const began = performance.now();
   try {
     const answer = await fetch("/v1/stats", { cache: "no-store" });
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
     stats = await answer.json();
     history.add(stats);
+    states.clear();
     show();
   } catch (error) {
     byId("summary").textContent = `the daemon does not answer: ${error.message}`;
     byId("summary").className = "down";
   }
-  setTimeout(look, LOOK_MS);
+  // From beginning to beginning: what a look takes does not make the next one late.
+  setTimeout(look, Math.max(LOOK_MS - (performance.now() - began), LOOK_MS / 4));
 }
 
 function stateOf(rule) {
+  if (!states.has(rule.name)) states.set(rule.name, judge(rule));
+  return states.get(rule.name);
+}
+
+function judge(rule) {
   if (rule.state === "down") return "down";
   const stream = rule.health?.state ?? "up";
   if (stream === "down" || history.isSilent(rule.name, SILENT_S)) return "silent";
