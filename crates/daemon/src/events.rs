@@ -16,7 +16,8 @@ use dataplane::counters::WorkerCounters;
 pub(crate) use listening::{Heard, Listening};
 use model::host::{Host, Interface, NextHop};
 use model::ruleset::without_shared_ends;
-use quota::{Held, Quota};
+use quota::{Held, Line, Quota};
+use tracing::Level;
 
 use crate::view::{RuleState, View};
 
@@ -74,15 +75,14 @@ impl Events {
             1 => &event.subject,
             _ => &event.kind,
         };
-        // What only `mcr log debug` shows is wanted in full.
-        if is_detail(&event.kind) || self.may_log(subject, &event.message) {
+        self.tell_held();
+        // What only `mcr log debug` shows is wanted in full, and a line that the level leaves out
+        // uses nothing up.
+        let may_log = is_detail(&event.kind)
+            || is_enabled(&event.kind) && self.quota().admit(subject, event.into(), Instant::now());
+        if may_log {
             log(event, brief.count);
         }
-    }
-
-    fn may_log(&self, subject: &str, message: &str) -> bool {
-        self.tell_held();
-        self.quota().admit(subject, message, Instant::now())
     }
 
     /// Logs what was held back of subjects whose minute is over. To be called now and then: when all
@@ -95,12 +95,35 @@ impl Events {
             last,
         } in settled
         {
-            tracing::info!(subject, held = lines, "{last} (the last line held back)");
+            let message = format!("{} (the last line held back)", last.message);
+            if last.is_trouble {
+                tracing::warn!(subject, held = lines, "{message}");
+            } else {
+                tracing::info!(subject, held = lines, "{message}");
+            }
         }
     }
 
     fn quota(&self) -> MutexGuard<'_, Quota> {
         self.quota.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<&Event> for Line {
+    fn from(event: &Event) -> Self {
+        Self {
+            message: event.message.clone(),
+            is_trouble: is_trouble(&event.kind),
+        }
+    }
+}
+
+/// Says whether a line about an event of this kind is written at the level of now.
+fn is_enabled(kind: &str) -> bool {
+    if is_trouble(kind) {
+        tracing::enabled!(Level::WARN)
+    } else {
+        tracing::enabled!(Level::INFO)
     }
 }
 

@@ -22,7 +22,15 @@ struct Used {
     since: Instant,
     lines: u32,
     held: u32,
-    last: String,
+    last: Line,
+}
+
+/// A line of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) message: String,
+    /// Whether it is a warning.
+    pub(super) is_trouble: bool,
 }
 
 /// What was held back of a subject.
@@ -31,25 +39,24 @@ pub(super) struct Held {
     pub(super) subject: String,
     pub(super) lines: u32,
     /// The last of them: how things are now.
-    pub(super) last: String,
+    pub(super) last: Line,
 }
 
 impl Quota {
-    /// Says whether the line `message` about `subject` may be written now.
-    pub(super) fn admit(&mut self, subject: &str, message: &str, now: Instant) -> bool {
+    /// Says whether `line` about `subject` may be written now.
+    pub(super) fn admit(&mut self, subject: &str, line: Line, now: Instant) -> bool {
         let used = self.subjects.entry(subject.to_owned()).or_insert(Used {
             since: now,
             lines: 0,
             held: 0,
-            last: String::new(),
+            last: Line::default(),
         });
         if used.lines < LINES {
             used.lines += 1;
             return true;
         }
         used.held += 1;
-        used.last.clear();
-        used.last.push_str(message);
+        used.last = line;
         false
     }
 
@@ -86,18 +93,24 @@ mod tests {
         let mut quota = Quota::default();
         let start = Instant::now();
         let at = |n: u64| start + Duration::from_millis(n * 10);
-        let admitted = (0..500).filter(|n| quota.admit("eth1", &format!("change {n}"), at(*n)));
+        let line = |message: String| Line {
+            message,
+            is_trouble: true,
+        };
+        let changes = (0..500).map(|n| (line(format!("change {n}")), at(n)));
+        let admitted = changes.filter(|(line, at)| quota.admit("eth1", line.clone(), *at));
         assert_eq!(admitted.count(), 10);
-        assert!(quota.admit("eth2", "up", start + Duration::from_secs(5)));
+        let up = line("up".to_owned());
+        assert!(quota.admit("eth2", up.clone(), start + Duration::from_secs(5)));
         assert_eq!(quota.settle(start + Duration::from_secs(59)), []);
         let later = start + Duration::from_secs(61);
         let held = Held {
             subject: "eth1".to_owned(),
             lines: 490,
-            last: "change 499".to_owned(),
+            last: line("change 499".to_owned()),
         };
         assert_eq!(quota.settle(later), [held]);
-        assert!(quota.admit("eth1", "up", later));
+        assert!(quota.admit("eth1", up, later));
         assert_eq!(quota.settle(later + Duration::from_secs(100)), []);
         assert!(quota.subjects.is_empty());
     }

@@ -47,8 +47,24 @@ fn the_level_changes_while_the_daemon_runs() {
         bed.daemon.log().contains("\"event\":\"output_up\"")
     })
     .unwrap();
+    // Lines that the level leaves out are none of the ten that a subject has a minute.
+    bed.daemon.mcr(&["log", "error"]).unwrap();
+    for _ in 0..6 {
+        bed.daemon.mcr(&["remove", "cam1"]).unwrap();
+        bed.add();
+    }
+    bed.daemon.mcr(&["log", "info"]).unwrap();
+    bed.daemon.mcr(&["remove", "cam1"]).unwrap();
+    wait::until("what happens at last is in the log", || {
+        let log = bed.daemon.log();
+        log.lines()
+            .last()
+            .is_some_and(|line| line.contains("rule_removed"))
+    })
+    .unwrap();
     let log = bed.daemon.log();
     for line in log.lines() {
+        assert_eq!(line.matches("\"level\":").count(), 1, "{line}");
         assert!(
             serde_json::from_str::<serde_json::Value>(line).is_ok(),
             "{line}"
