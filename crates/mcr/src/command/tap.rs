@@ -29,8 +29,9 @@ const TURN_MS: u16 = 100;
 /// Capture a rule's packets, arriving and leaving, as pcapng.
 ///
 /// FILTER is the part of pcap-filter(7) that tells a rule's datagrams apart: [src|dst] host ADDRESS,
-/// net PREFIX, port N, portrange N-M; less BYTES, greater BYTES, inbound, outbound; not, and, or (these
-/// two from left to right) and parentheses. Without one every packet of the rule is captured.
+/// net PREFIX, port N, portrange N-M; less BYTES, greater BYTES, inbound, outbound, ip, ip6, udp; not,
+/// and, or (these two from left to right) and parentheses. Without one every packet of the rule is
+/// captured.
 ///
 /// It follows the rule: interfaces and outputs that come later are captured from then on. Where the
 /// rule is removed, the capture ends with status 3.

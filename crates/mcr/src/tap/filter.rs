@@ -13,7 +13,7 @@ const DEPTH_MAX: usize = 32;
 /// What there is, for who wrote something else.
 const KNOWN: &str = "have: [src|dst] host ADDRESS, [src|dst] net PREFIX, [src|dst] port N, \
                      [src|dst] portrange N-M, less BYTES, greater BYTES, inbound, outbound, \
-                     and, or, not, ( )";
+                     ip, ip6, udp, and, or, not, ( )";
 
 /// A filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,12 @@ pub(crate) enum Filter {
     Greater(usize),
     Inbound,
     Outbound,
+    /// IPv4.
+    Ip,
+    /// IPv6.
+    Ip6,
+    /// What all packets of a rule are.
+    Udp,
 }
 
 /// Whether the source or the destination counts.
@@ -87,6 +93,9 @@ impl Filter {
             Self::Greater(least) => packet.length >= *least,
             Self::Inbound => !packet.outbound,
             Self::Outbound => packet.outbound,
+            Self::Ip => packet.headers.source.is_ipv4(),
+            Self::Ip6 => packet.headers.source.is_ipv6(),
+            Self::Udp => true,
         }
     }
 }
@@ -141,6 +150,9 @@ impl<'a> Words<'a> {
             "greater" => Filter::Greater(self.number()?),
             "inbound" => Filter::Inbound,
             "outbound" => Filter::Outbound,
+            "ip" => self.narrowed(Filter::Ip)?,
+            "ip6" => self.narrowed(Filter::Ip6)?,
+            "udp" => self.narrowed(Filter::Udp)?,
             "src" => self.of(Side::Source)?,
             "dst" => self.of(Side::Destination)?,
             word => {
@@ -150,6 +162,14 @@ impl<'a> Words<'a> {
         };
         self.depth -= 1;
         Ok(filter)
+    }
+
+    /// A protocol by itself, or in front of what it narrows: `udp port 5001`.
+    fn narrowed(&mut self, protocol: Filter) -> Result<Filter, String> {
+        match self.left.last() {
+            None | Some(&("and" | "or" | ")")) => Ok(protocol),
+            Some(_) => Ok(Filter::And(Box::new(protocol), Box::new(self.one()?))),
+        }
     }
 
     fn of(&mut self, side: Side) -> Result<Filter, String> {
@@ -250,6 +270,10 @@ mod tests {
             "port 1 or port 2 or port 4000",
             "port 1 and port 2 or port 4000",
             "!(port 1||(port 2)) && dst 239.1.1.7",
+            "udp",
+            "udp port 5001",
+            "ip src host 10.0.0.5 and (udp)",
+            "ip6 or udp dst port 5001",
         ] {
             assert!(wants(text), "{text}");
         }
@@ -265,6 +289,9 @@ mod tests {
             // From left to right, as tcpdump has it.
             "port 4000 or port 1 and port 2",
             "src ::5",
+            "ip6",
+            "not udp port 5001",
+            "udp port 1 or ip6 port 5001",
         ] {
             assert!(!wants(text), "{text}");
         }
@@ -285,6 +312,7 @@ mod tests {
             ("port 5001 and", "it ends where a filter is expected"),
             ("(port 5001", "it ends where \")\" is expected"),
             ("", "it ends where a filter is expected"),
+            ("udp 5001", "\"5001\": no such filter"),
             ("less much", "\"much\": not a number of bytes"),
         ] {
             let refused = Filter::parse(text).unwrap_err();
