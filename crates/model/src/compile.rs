@@ -291,6 +291,7 @@ fn link_down(link: &Interface) -> String {
 fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
     Route {
         rule: rule.name.clone(),
+        input: None,
         path: view.placement.path,
         local: rule.local,
         limit: rule.limit,
@@ -307,14 +308,19 @@ fn under_keys(
     route: Route,
 ) -> impl Iterator<Item = (RouteKey, Route, bool)> {
     let inputs = rule.inputs.iter().zip(&view.inputs);
+    let several = rule.inputs.len() > 1;
     let keys = inputs.flat_map(|(endpoint, input)| {
         let keys = keys(endpoint, &input.interfaces).into_iter();
-        keys.map(|key| (key, endpoint.has_wildcard()))
+        let at = several.then_some(input.at.as_str());
+        keys.map(move |key| (key, endpoint.has_wildcard(), at))
     });
-    let keys: Vec<(RouteKey, bool)> = keys.collect();
+    let keys: Vec<(RouteKey, bool, Option<&str>)> = keys.collect();
     let routes = repeat_n(route, keys.len());
     let under = keys.into_iter().zip(routes);
-    under.map(|((key, is_wild), route)| (key, route, is_wild))
+    under.map(|((key, is_wild, at), mut route)| {
+        route.input = at.map(str::to_owned);
+        (key, route, is_wild)
+    })
 }
 
 /// One key for each interface and source.

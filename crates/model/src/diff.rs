@@ -104,6 +104,7 @@ mod tests {
         });
         let route = "[ab]".prop_map(|rule| Route {
             rule,
+            input: None,
             path: Path::Kernel,
             local: LocalDelivery::Auto,
             limit: None,

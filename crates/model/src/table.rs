@@ -46,6 +46,10 @@ pub struct Route {
     /// Name of the rule the route was compiled from. Routes of one rule (several inputs, several
     /// sources) share its counters.
     pub rule: String,
+    /// The input it was compiled from, as the rule writes it, where the rule has several: what they
+    /// receive is counted for each of them too. Routes of one input (several sources, several
+    /// interfaces) share its counter. `None` where the rule's own counters tell.
+    pub input: Option<String>,
     /// Where the route executes.
     pub path: Path,
     /// What becomes of the packet on this host.

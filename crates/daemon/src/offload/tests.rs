@@ -27,6 +27,7 @@ fn route(path: Path, egress: Ifindex) -> Route {
     };
     Route {
         rule: "a".into(),
+        input: None,
         path,
         local: LocalDelivery::Auto,
         inspect: None,

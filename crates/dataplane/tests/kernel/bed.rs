@@ -131,6 +131,7 @@ impl Bed {
 pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
     Route {
         rule: rule.to_owned(),
+        input: None,
         path: Path::Kernel,
         local: LocalDelivery::Auto,
         limit: None,

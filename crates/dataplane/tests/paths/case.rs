@@ -297,6 +297,7 @@ pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
     let numbered = (0..).zip(outputs);
     Route {
         rule: rule.into(),
+        input: None,
         path: Path::Kernel,
         local: LocalDelivery::Auto,
         limit: None,

@@ -102,6 +102,7 @@ impl Bed {
         };
         let route = Route {
             rule: name.to_owned(),
+            input: None,
             path: Path::Userspace,
             local: LocalDelivery::Auto,
             limit: None,

@@ -146,6 +146,21 @@ fn makes_a_route_for_every_source_and_interface() {
 }
 
 #[test]
+fn routes_know_their_input_where_the_rule_has_several() {
+    let inputs_of = |inputs: &[&str]| {
+        let set = rules(&[("a", inputs, &[OUTPUT])]);
+        let compiled = compile(&set, &usual(), &support(), &PathChoices::default());
+        let routes = compiled.table.routes.into_values();
+        routes.map(|route| route.input).collect::<Vec<_>>()
+    };
+    let sources = "10.0.0.5,10.0.0.6@232.1.1.1%eth0:5001";
+    assert_eq!(inputs_of(&[sources]), [None, None]);
+    let [first, second] = [INPUT, sources].map(|at| Some(at.to_owned()));
+    let expected = [second.clone(), second, first];
+    assert_eq!(inputs_of(&[INPUT, sources]), expected);
+}
+
+#[test]
 fn a_wildcard_takes_the_path_of_an_interface_that_it_comes_to_match() {
     let rules = rules(&[("a", &["239.1.1.1%eth?:5001"], &["239.10.1.1%out:6001"])]);
     let mut choices = PathChoices::default();
@@ -439,13 +454,15 @@ fn few_rules() -> impl Strategy<Value = RuleSet> {
         "239.10.1.1%lo:6001",
         "10.9.9.9:7000",
     ]);
-    let rule = ("[a-e]", 1_u8..4, "eth[019]", output, proptest::bool::ANY);
+    let groups = (1_u8..4, proptest::option::of(4_u8..6));
+    let rule = ("[a-e]", groups, "eth[019]", output, proptest::bool::ANY);
     proptest::collection::vec(rule, 0..6).prop_map(|rules| {
         let mut set = RuleSet::default();
-        for (name, group, interface, output, userspace) in rules {
+        for (name, (group, further), interface, output, userspace) in rules {
+            let input = |group| format!("239.1.1.{group}%{interface}:5001");
             let document = RuleDocument {
                 name,
-                inputs: vec![format!("239.1.1.{group}%{interface}:5001")],
+                inputs: [group].into_iter().chain(further).map(input).collect(),
                 outputs: vec![output.into()],
                 path: userspace.then_some(PathChoice::Userspace),
                 ..Default::default()
