@@ -33,6 +33,17 @@ static __always_inline void count(__u32 counter, const struct packet *p)
 		count_in(tally, p);
 }
 
+/* Counts a packet for its input, whose counter gives way to its rule's. */
+static __attribute__((noinline)) int count_input(__u32 *counter, const struct packet *p)
+{
+	struct identity *input = bpf_map_lookup_elem(&identities, counter);
+
+	count(*counter, p);
+	if (input)
+		*counter = input->rule;
+	return 0;
+}
+
 /* Counts a packet of a range once more, for its own group and port. */
 static __attribute__((noinline)) int count_flow(__u32 counter, const struct packet *p)
 {

@@ -55,8 +55,9 @@ struct candidate {
 };
 
 /* Entry of `route_table`. Everything that a packet obeys lies in `word`, so that one store changes
- * it for every packet at once: first output slot (22 bits), number of outputs (16), counter (22),
- * flags (4), from the low end. `lookup` and `health` belong to the key, not to the rule.
+ * it for every packet at once: first output slot (22 bits), number of outputs (16), counter (21),
+ * flags (5), from the low end. The counter is the rule's, or the input's with ROUTE_INPUT. `lookup`
+ * and `health` belong to the key, not to the rule.
  */
 struct route {
 	__u64 word;
@@ -67,18 +68,19 @@ struct route {
 enum word_shift {
 	WORD_COUNT_SHIFT = 22,
 	WORD_COUNTER_SHIFT = 38,
-	WORD_FLAGS_SHIFT = 60,
+	WORD_FLAGS_SHIFT = 59,
 };
 
 #define WORD_FIRST_MASK 0x3fffff
 #define WORD_COUNT_MASK 0xffff
-#define WORD_COUNTER_MASK 0x3fffff
+#define WORD_COUNTER_MASK 0x1fffff
 
 enum route_flags {
 	ROUTE_LOCAL_AUTO = 1,	/* also up the stack if a UDP socket matches */
 	ROUTE_LOCAL_YES = 2,	/* always up the stack too */
 	ROUTE_LIMITED = 4,	/* `limits[counter]` applies */
 	ROUTE_SHADOW = 8,	/* the userspace path relays it: consume here, count nothing */
+	ROUTE_INPUT = 16,	/* the rule has several inputs: count it for its own as well */
 };
 
 enum route_lookup {
@@ -230,13 +232,15 @@ struct found {
 	__u64 sums[FOUND_SUMS];
 };
 
-/* Entry of `identities`, for user space alone: whose counter it is, and what the per-CPU values
- * stood at when it became so.
+/* Entry of `identities`: whose counter it is, and what the per-CPU values stood at when it became
+ * so, for user space alone; of an input's counter, which is its rule's.
  */
 struct identity {
 	__u64 hash[2];
 	__u64 packets;
 	__u64 bytes;
+	__u32 rule;
+	__u32 pad;
 };
 
 /* The one entry of `settings`. */

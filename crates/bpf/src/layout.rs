@@ -150,6 +150,8 @@ pub const ROUTE_LOCAL_YES: u8 = 2;
 pub const ROUTE_LIMITED: u8 = 4;
 /// The userspace path relays the packet: consume it here and count nothing.
 pub const ROUTE_SHADOW: u8 = 8;
+/// The rule has several inputs: the word names this one's counter, whose identity names the rule's.
+pub const ROUTE_INPUT: u8 = 16;
 
 /// What one packet obeys, changed for every packet at once by one store of [`Route::word`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,15 +160,17 @@ pub struct Word {
     pub first: u32,
     /// Number of slots.
     pub count: u16,
-    /// The rule's counter, below 2^22.
+    /// The rule's counter, or the input's with [`ROUTE_INPUT`]; below 2^21.
     pub counter: u32,
     /// `ROUTE_*`.
     pub flags: u8,
 }
 
 impl Word {
-    /// Slots and counters that a word can name.
-    pub const INDEX_LIMIT: u32 = 1 << 22;
+    /// Slots that a word can name.
+    pub const SLOT_LIMIT: u32 = 1 << 22;
+    /// Counters that a word can name.
+    pub const COUNTER_LIMIT: u32 = 1 << 21;
 
     /// Packs the fields as the program reads them.
     #[must_use]
@@ -174,17 +178,17 @@ impl Word {
         self.first as u64
             | (self.count as u64) << 22
             | (self.counter as u64) << 38
-            | (self.flags as u64) << 60
+            | (self.flags as u64) << 59
     }
 
     /// Unpacks what [`Word::pack`] made.
     #[must_use]
     pub const fn unpack(word: u64) -> Self {
         Self {
-            first: word as u32 & (Self::INDEX_LIMIT - 1),
+            first: word as u32 & (Self::SLOT_LIMIT - 1),
             count: (word >> 22) as u16,
-            counter: (word >> 38) as u32 & (Self::INDEX_LIMIT - 1),
-            flags: (word >> 60) as u8,
+            counter: (word >> 38) as u32 & (Self::COUNTER_LIMIT - 1),
+            flags: (word >> 59) as u8,
         }
     }
 }
@@ -408,12 +412,16 @@ pub struct Residence {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Hash of the rule's or the output's identity; zero: nobody's.
+    /// Hash of the rule's, the input's or the output's identity; zero: nobody's.
     pub hash: [u64; 2],
     /// Packets the per-CPU values stood at when the counter was given out.
     pub packets: u64,
     /// Bytes, likewise.
     pub bytes: u64,
+    /// Of an input's counter: its rule's.
+    pub rule: u32,
+    /// Zero.
+    pub pad: u32,
 }
 
 /// The one entry of `settings`.

@@ -14,13 +14,13 @@ struct match {
 	__u32 first;
 	__u16 count;
 	__u16 flags;		/* enum route_flags, enum match_flags */
-	__u32 counter;
+	__u32 counter;		/* the rule's; until `count_input` the input's, with ROUTE_INPUT */
 	__u32 health;
 };
 
 enum match_flags {
-	MATCH_AMBIGUOUS = 1 << 4,	/* a fragment that several rules might take */
-	MATCH_RANGE = 1 << 5,		/* count it for its own group and port as well */
+	MATCH_AMBIGUOUS = 1 << 5,	/* a fragment that several rules might take */
+	MATCH_RANGE = 1 << 6,		/* count it for its own group and port as well */
 };
 
 static __always_inline struct route *route_at(const __u32 *index)

@@ -22,7 +22,8 @@ use crate::{Error, interface, syscall};
 /// The compiled program, an ELF file.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
 
-/// How much the maps hold. Counters number `routes + outputs`: a rule and an output need one each.
+/// How much the maps hold. Counters number `routes + outputs`: a rule and an output need one each,
+/// and so does an input of a rule with several, which has slots of its own for the rule's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Routes, the placeholders of source-specific ones included. Their table has twice as many
@@ -119,10 +120,10 @@ impl Program {
     /// shape.
     pub fn load(pins: Option<&Path>, capacity: Capacity) -> Result<Self, Error> {
         let counters = capacity.routes + capacity.outputs;
-        if counters > Word::INDEX_LIMIT {
+        if counters > Word::COUNTER_LIMIT {
             return Err(Error::Load(format!(
                 "{counters} counters asked for, {} are possible",
-                Word::INDEX_LIMIT
+                Word::COUNTER_LIMIT
             )));
         }
         let sizes: [(&str, u32); Self::MAPS] = [

@@ -25,6 +25,18 @@ struct range_search {
 	struct orphan *orphan;	/* the port is not known: consider all */
 };
 
+/* The counter of the rule that a route belongs to. */
+static __always_inline __u32 rule_counter(__u64 word)
+{
+	__u32 counter = (word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
+	struct identity *input;
+
+	if (likely(!(word >> WORD_FLAGS_SHIFT & ROUTE_INPUT)))
+		return counter;
+	input = bpf_map_lookup_elem(&identities, &counter);
+	return input ? input->rule : counter;
+}
+
 static __always_inline void consider(struct orphan *o, __u32 rank, __u32 index)
 {
 	struct route *route = bpf_map_lookup_elem(&route_table, &index);
@@ -32,7 +44,7 @@ static __always_inline void consider(struct orphan *o, __u32 rank, __u32 index)
 
 	if (!route)
 		return;
-	counter = (route->word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
+	counter = rule_counter(route->word);
 	if (o->found && o->counter != counter)
 		o->several = true;
 	if (o->found && o->rank <= rank)

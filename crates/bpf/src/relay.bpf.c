@@ -15,16 +15,25 @@
 
 enum verdict { ACCEPTED, DROPPED, LEFT, SHADOWED };
 
+static __always_inline bool find_rule(struct fanout *f)
+{
+	f->rule = bpf_map_lookup_elem(&counters, &f->m.counter);
+	return f->rule;
+}
+
 static __always_inline enum verdict judge(struct fanout *f)
 {
 	__u32 reason = NOT_DROPPED;
+	bool sound;
 
-	f->rule = bpf_map_lookup_elem(&counters, &f->m.counter);
-	if (unlikely(!f->rule))
-		return DROPPED;
 	if (unlikely(f->m.flags & ROUTE_SHADOW))
-		return SHADOWED;
-	if (unlikely(!measure(f->skb, &f->p)))
+		return find_rule(f) ? SHADOWED : DROPPED;
+	sound = measure(f->skb, &f->p);
+	if (unlikely(f->m.flags & ROUTE_INPUT))
+		count_input(&f->m.counter, &f->p);
+	if (unlikely(!find_rule(f)))
+		return DROPPED;
+	if (unlikely(!sound))
 		reason = DROP_MALFORMED;
 	else if (unlikely(own_source(&f->p)))
 		reason = DROP_OWN_SOURCE;

@@ -222,7 +222,9 @@ fn every_struct_has_the_same_names_offsets_and_size() {
         layout::Identity {
             hash,
             packets,
-            bytes
+            bytes,
+            rule,
+            pad
         }
     );
     assert_same!(
@@ -326,6 +328,7 @@ fn every_constant_has_the_same_value() {
         ("ROUTE_LOCAL_YES", layout::ROUTE_LOCAL_YES.into()),
         ("ROUTE_LIMITED", layout::ROUTE_LIMITED.into()),
         ("ROUTE_SHADOW", layout::ROUTE_SHADOW.into()),
+        ("ROUTE_INPUT", layout::ROUTE_INPUT.into()),
         ("LOOKUP_PLACEHOLDER", layout::LOOKUP_PLACEHOLDER),
         ("LOOKUP_SOURCES", layout::LOOKUP_SOURCES),
         ("LOOKUP_RANGES", layout::LOOKUP_RANGES),
@@ -411,8 +414,8 @@ fn a_word_unpacks_to_what_was_packed() {
     let word = layout::Word {
         first: 0x3f_fff1,
         count: 0xfff2,
-        counter: 0x3f_fff3,
-        flags: 0xa,
+        counter: 0x1f_fff3,
+        flags: 0x1a,
     };
     assert_eq!(layout::Word::unpack(word.pack()), word);
 }

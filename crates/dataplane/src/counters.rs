@@ -24,6 +24,9 @@ pub struct Counters {
 pub struct RuleCounters {
     /// Packets that took one of the rule's routes.
     pub received: Traffic,
+    /// The same per input, by the endpoint as the rule writes it: of one input since it has been one
+    /// of several, of a rule's only one not at all. Inputs that have gone may be among them.
+    pub inputs: BTreeMap<String, Traffic>,
     /// Packets dropped before the outputs.
     pub dropped: Drops,
     /// Per output, by its index in the rule; most rules have one, and a map has room for eleven.
@@ -38,6 +41,9 @@ impl RuleCounters {
     /// Adds what another path counted for the same rule.
     pub fn add(&mut self, other: &Self) {
         self.received.add(other.received);
+        for (at, theirs) in &other.inputs {
+            self.inputs.entry(at.clone()).or_default().add(*theirs);
+        }
         self.dropped.add(&other.dropped);
         for (index, theirs) in &other.outputs {
             let mine = self.outputs.entry(*index).or_default();

@@ -191,7 +191,8 @@ impl Kernel {
             return;
         };
         let outputs = named.outputs.into_iter().map(|(_, hash)| hash);
-        for owner in outputs.chain([named.hash]) {
+        let inputs = named.inputs.into_values();
+        for owner in inputs.chain(outputs).chain([named.hash]) {
             if let Some(counter) = self.registry.forget(owner) {
                 let identities = &mut self.program.maps.identities;
                 let nobody = Identity {

@@ -45,7 +45,7 @@ use handover::{CountedRoute, TableChange};
 use inheritance::{Inheritance, Label};
 use pool::Pool;
 use shared::FlowOwner;
-use slots::Slots;
+use slots::{Shortage, Slots};
 
 /// How the userspace path is set up.
 #[derive(Clone, Debug)]
@@ -62,16 +62,20 @@ pub enum Error {
     /// AF_PACKET sockets cannot be opened.
     #[error("userspace path: cannot open an AF_PACKET socket: {0} (CAP_NET_RAW is needed)")]
     Unavailable(#[source] io::Error),
-    /// Counters for that many rules or outputs do not fit.
+    /// Counters for that many rules, inputs or outputs do not fit.
     #[error(
-        "userspace path: no room for {rules} more rules and {outputs} more outputs \
-         (it holds {} rules and {} outputs): remove some or use fewer",
+        "userspace path: no room for {rules} more rules, {inputs} more inputs of rules with \
+         several and {outputs} more outputs (it holds {} rules, {} such inputs and {} outputs): \
+         remove some or use fewer",
         shared::MAX_RULES,
+        shared::MAX_INPUTS,
         shared::MAX_OUTPUTS
     )]
     Capacity {
         /// Rules too many.
         rules: u32,
+        /// Inputs too many, of rules with several.
+        inputs: u32,
         /// Outputs too many.
         outputs: u32,
     },
@@ -197,9 +201,9 @@ impl Userspace {
     /// # Errors
     /// [`Error::Capacity`] and [`Error::Start`], with nothing changed.
     pub fn prepare(&mut self, diff: &TableDiff) -> Result<(), Error> {
-        let (rules, outputs) = self.slots.shortage(diff.set.iter().map(|(_, route)| route));
-        if rules + outputs > 0 {
-            return Err(Error::Capacity { rules, outputs });
+        let shortage = self.slots.shortage(diff.set.iter().map(|(_, route)| route));
+        if shortage != Shortage::default() {
+            return Err(shortage.into());
         }
         if !diff.set.is_empty() {
             self.pool.start()?;
@@ -293,16 +297,17 @@ impl Userspace {
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
             let acquired = self.slots.acquire(route, &self.pool);
-            let (rule, outputs) = acquired.ok_or(Error::Capacity {
-                rules: 0,
+            let acquired = acquired.ok_or(Shortage {
                 outputs: 1,
+                ..Shortage::default()
             })?;
             let flows = self.slots.flows(&route.rule);
             let counted = CountedRoute {
                 route: route.clone(),
-                rule,
-                flows: flows.unwrap_or(FlowOwner::new(rule, 0)),
-                outputs,
+                rule: acquired.rule,
+                input: acquired.input,
+                flows: flows.unwrap_or(FlowOwner::new(acquired.rule, 0)),
+                outputs: acquired.outputs,
             };
             let before = self.counted.insert(*key, counted.clone());
             replaced.extend(before.map(|counted| counted.route));
@@ -325,6 +330,16 @@ impl Userspace {
             own_added: diff.own_added.clone(),
             budget: diff.budget,
         })
+    }
+}
+
+impl From<Shortage> for Error {
+    fn from(shortage: Shortage) -> Self {
+        Self::Capacity {
+            rules: shortage.rules,
+            inputs: shortage.inputs,
+            outputs: shortage.outputs,
+        }
     }
 }
 

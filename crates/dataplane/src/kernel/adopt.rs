@@ -75,7 +75,11 @@ impl Kernel {
         for entry in self.entries.values().filter(|entry| !entry.placeholder) {
             let word = entry.word;
             self.blocks.occupy(word.first, u32::from(word.count));
-            referenced.push(word.counter);
+            let rule = self.rule_counter(word);
+            referenced.push(rule);
+            if rule != word.counter {
+                referenced.push(word.counter);
+            }
             for slot in word.first..word.first + u32::from(word.count) {
                 referenced.push(self.program.maps.outputs.read(slot).counter);
             }

@@ -21,6 +21,11 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
         let total = counters.rules.entry(name.to_string()).or_default();
         add(&mut total.received, received);
         add_drops(&mut total.dropped, &dropped);
+        for (at, hash) in &rule.inputs {
+            if let Some((_, received)) = traffic(kernel, &raw, *hash) {
+                add(total.inputs.entry(at.clone()).or_default(), received);
+            }
+        }
         for (index, hash) in &rule.outputs {
             let Some((sent, dropped)) = one(kernel, &raw, *hash) else {
                 continue;

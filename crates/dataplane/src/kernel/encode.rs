@@ -64,16 +64,25 @@ pub(super) fn outputs(route: &Route) -> &[Output] {
     }
 }
 
+/// The input that a route's packets are counted for beside its rule; a shadow counts nothing.
+pub(super) fn input(route: &Route) -> Option<&str> {
+    match route.path {
+        Path::Kernel => route.input.as_deref(),
+        Path::Userspace => None,
+    }
+}
+
 pub(super) fn flags(route: &Route) -> u8 {
     let local = match route.local {
         LocalDelivery::Auto => layout::ROUTE_LOCAL_AUTO,
         LocalDelivery::Yes => layout::ROUTE_LOCAL_YES,
         LocalDelivery::No => 0,
     };
+    let input = input(route).map_or(0, |_| layout::ROUTE_INPUT);
     match (route.path, route.limit) {
         (Path::Userspace, _) => local | layout::ROUTE_SHADOW,
-        (Path::Kernel, Some(_)) => local | layout::ROUTE_LIMITED,
-        (Path::Kernel, None) => local,
+        (Path::Kernel, Some(_)) => local | input | layout::ROUTE_LIMITED,
+        (Path::Kernel, None) => local | input,
     }
 }
 

@@ -92,7 +92,7 @@ impl Kernel {
         if found.sums() == HealthCounters::default().sums() {
             return;
         }
-        let counter = entry.word.counter;
+        let counter = self.rule_counter(entry.word);
         let kept = self.kept.0.entry(counter).or_default();
         kept.add_sums(&found);
         let sums = layout::Found { sums: kept.sums() };
@@ -154,7 +154,7 @@ pub(super) fn found(kernel: &Kernel) -> HashMap<&str, HealthCounters> {
         }
     }
     for entry in watched() {
-        if let Some(name) = names.get(&entry.word.counter) {
+        if let Some(name) = names.get(&kernel.rule_counter(entry.word)) {
             let read = kernel.program.maps.health.read(entry.index);
             found.entry(*name).or_default().add(&health(&read));
         }

@@ -1,7 +1,7 @@
 //! Whose counter is whose, in a way that a restarted daemon, or another version of it, finds again.
 //!
-//! A counter belongs to a rule (by name) or to an output (by rule, position and destination). When
-//! its last route goes, it keeps its owner and its value until the room is needed: an interface that
+//! A counter belongs to a rule (by name), to an input (by rule and endpoint) or to an output (by rule,
+//! position and destination). When its last route goes, it keeps its owner and its value until the room is needed: an interface that
 //! comes back finds its counters where they stood.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -9,11 +9,16 @@ use std::sync::Arc;
 
 use model::table::{Output, Route};
 
-/// 128 bits that stand for a rule or an output.
+/// 128 bits that stand for a rule, an input or an output.
 pub(super) type Hash = [u64; 2];
 
 pub(super) fn of_rule(rule: &str) -> Hash {
     hash(&[b"rule", rule.as_bytes()])
+}
+
+/// Inputs that change places keep their counters.
+pub(super) fn of_input(rule: &str, at: &str) -> Hash {
+    hash(&[b"input", rule.as_bytes(), at.as_bytes()])
 }
 
 pub(super) fn of_output(rule: &str, output: &Output) -> Hash {
@@ -196,6 +201,8 @@ pub(super) struct Named {
 #[derive(Debug)]
 pub(super) struct NamedRule {
     pub(super) hash: Hash,
+    /// Owner of the counter of each input that is or was one of several.
+    pub(super) inputs: BTreeMap<String, Hash>,
     /// Owner of each output's counter beside the output's index in the rule, in their order.
     pub(super) outputs: Vec<(u32, Hash)>,
 }
@@ -205,8 +212,13 @@ impl Named {
         let name = Arc::from(route.rule.as_str());
         let rule = self.rules.entry(name).or_insert_with(|| NamedRule {
             hash: of_rule(&route.rule),
+            inputs: BTreeMap::new(),
             outputs: Vec::new(),
         });
+        if let Some(at) = &route.input {
+            let inputs = &mut rule.inputs;
+            inputs.insert(at.clone(), of_input(&route.rule, at));
+        }
         let outputs = &mut rule.outputs;
         outputs.reserve_exact(route.outputs.len().saturating_sub(outputs.len()));
         for output in &route.outputs {

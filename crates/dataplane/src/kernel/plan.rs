@@ -7,7 +7,7 @@ use model::table::{Output, Route, RouteKey};
 
 use crate::Error;
 use crate::kernel::health::Inspection;
-use crate::kernel::identity::{Hash, of_output, of_rule};
+use crate::kernel::identity::{Hash, of_input, of_output, of_rule};
 use crate::kernel::key::Key;
 use crate::kernel::ranges::Ranges;
 use crate::kernel::{Kernel, encode};
@@ -17,6 +17,8 @@ pub(super) struct Wanted {
     pub(super) key: Key,
     pub(super) flags: u8,
     pub(super) rule: Owner,
+    /// The input, where it has a counter of its own.
+    pub(super) input: Option<Owner>,
     pub(super) outputs: Vec<(Owner, layout::Output)>,
     pub(super) inspection: Option<Inspection>,
 }
@@ -50,6 +52,10 @@ impl Kernel {
                     hash: of_rule(&route.rule),
                     limit: encode::limit(route.limit),
                 },
+                input: encode::input(route).map(|at| Owner {
+                    hash: of_input(&route.rule, at),
+                    limit: encode::limit(None),
+                }),
                 outputs: encode::outputs(route).iter().map(output).collect(),
             };
             if !self.is_installed(&route) {
@@ -77,7 +83,10 @@ impl Kernel {
             && word.flags == wanted.flags
             && entry.inspection == wanted.inspection
             && usize::from(word.count) == wanted.outputs.len()
-            && self.is_owner(wanted.rule, word.counter)
+            && self.is_owner(wanted.rule, self.rule_counter(word))
+            && wanted
+                .input
+                .is_none_or(|input| self.is_owner(input, word.counter))
             && slots.zip(&wanted.outputs).all(same_output)
     }
 
@@ -97,6 +106,7 @@ impl Kernel {
             .iter()
             .flat_map(|route| route.outputs.iter().map(|(owner, _)| owner.hash))
             .chain(wanted.iter().map(|route| route.rule.hash))
+            .chain(wanted.iter().filter_map(|route| Some(route.input?.hash)))
             .filter(|owner| self.registry.find(*owner).is_none())
             .collect();
 

@@ -102,18 +102,22 @@ impl Kernel {
 
     fn write_one(&mut self, route: Wanted, first: u32) -> Result<Written, Error> {
         let is_new = self.registry.find(route.rule.hash).is_none();
+        let rule = self.counter(route.rule)?;
         let word = Word {
             first,
             count: route.outputs.len() as u16,
-            counter: self.counter(route.rule)?,
+            counter: match route.input {
+                Some(input) => self.input_counter(input, rule)?,
+                None => rule,
+            },
             flags: route.flags,
         };
         if is_new {
-            self.forget_found(word.counter);
-            self.begin_residence(word.counter);
+            self.forget_found(rule);
+            self.begin_residence(rule);
         }
         if is_new && route.key.is_range() {
-            self.program.maps.flows.forget(word.counter)?;
+            self.program.maps.flows.forget(rule)?;
         }
         for (slot, (owner, mut output)) in (first..).zip(route.outputs) {
             output.counter = self.counter(owner)?;
@@ -150,9 +154,30 @@ impl Kernel {
             hash: owner.hash,
             packets: base.packets,
             bytes: base.bytes,
+            ..Identity::default()
         };
         maps.identities.write(taken.counter, &identity);
         Ok(taken.counter)
+    }
+
+    /// The same for an input, whose counter leads to its rule's.
+    fn input_counter(&mut self, owner: Owner, rule: u32) -> Result<u32, Error> {
+        let counter = self.counter(owner)?;
+        let identities = &mut self.program.maps.identities;
+        let identity = identities.read(counter);
+        // Packets that come meanwhile count under the same rule.
+        if identity.rule != rule {
+            identities.write(counter, &Identity { rule, ..identity });
+        }
+        Ok(counter)
+    }
+
+    /// The counter of the rule that a word belongs to.
+    pub(super) fn rule_counter(&self, word: Word) -> u32 {
+        if word.flags & layout::ROUTE_INPUT == 0 {
+            return word.counter;
+        }
+        self.program.maps.identities.read(word.counter).rule
     }
 
     /// Points existing entries to their new blocks.
@@ -166,7 +191,8 @@ impl Kernel {
             let was_placeholder = entry.placeholder;
             let released = entry.word;
             let before = entry.inspection;
-            let is_other = before != route.inspection || released.counter != route.word.counter;
+            let is_other = before != route.inspection
+                || self.rule_counter(released) != self.rule_counter(route.word);
             if is_other {
                 self.keep_found(&entry);
             }
@@ -200,7 +226,11 @@ impl Kernel {
             let output = self.program.maps.outputs.read(slot);
             self.registry.release(output.counter);
         }
-        self.registry.release(word.counter);
+        let rule = self.rule_counter(word);
+        self.registry.release(rule);
+        if rule != word.counter {
+            self.registry.release(word.counter);
+        }
         self.blocks.release(word.first, count);
     }
 
@@ -301,8 +331,8 @@ impl Kernel {
     ) -> Result<(), Error> {
         for key in keys {
             let entry = self.entries.get(&key).filter(|entry| !entry.placeholder);
-            self.groups
-                .note(key, entry.map(|entry| (entry.index, entry.word.counter)));
+            let route = entry.map(|entry| (entry.index, self.rule_counter(entry.word)));
+            self.groups.note(key, route);
         }
         self.groups.publish(&mut self.program.maps)
     }

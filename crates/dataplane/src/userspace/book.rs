@@ -13,7 +13,7 @@ use packet::residence;
 use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
-use super::shared::{Counted, MAX_OUTPUTS, MAX_RULES};
+use super::shared::{Counted, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
 
 /// Words of a name. A longer one is not written down: its counters start anew with a crash.
 const NAME: usize = 32;
@@ -21,13 +21,16 @@ const COUNTED: usize = 2 + DropReason::SLOTS;
 /// Words of what was found in a rule's packets before: sums, last arrival, how long they stayed.
 const FOUND: usize = 12 + 1 + residence::WORDS;
 const OUTPUT: usize = 1 + NAME + COUNTED;
+/// Words of an input; its drops are never any.
+const INPUT: usize = OUTPUT;
 const RULE: usize = OUTPUT + FOUND;
 /// The first words hold how many entries of each shelf were ever used, so that reading touches no
 /// others.
 const RULES_AT: usize = 64;
 const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * RULE;
+const INPUTS_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * OUTPUT;
 /// Words of a book; another number is another layout.
-pub(super) const WORDS: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * OUTPUT;
+pub(super) const WORDS: usize = INPUTS_AT + MAX_INPUTS as usize * INPUT;
 
 /// The book, mapped.
 #[derive(Debug)]
@@ -35,7 +38,7 @@ pub(super) struct Book {
     words: Words,
 }
 
-/// One half of the book.
+/// One part of the book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum Shelf {
@@ -43,6 +46,8 @@ pub(super) enum Shelf {
     Rules = 0,
     /// Outputs.
     Outputs = 1,
+    /// Inputs of rules with several.
+    Inputs = 2,
 }
 
 impl Book {
@@ -158,6 +163,7 @@ impl Shelf {
         let (first, size) = match self {
             Self::Rules => (RULES_AT, RULE),
             Self::Outputs => (OUTPUTS_AT, OUTPUT),
+            Self::Inputs => (INPUTS_AT, INPUT),
         };
         first + slot as usize * size
     }
@@ -166,6 +172,7 @@ impl Shelf {
         match self {
             Self::Rules => MAX_RULES,
             Self::Outputs => MAX_OUTPUTS,
+            Self::Inputs => MAX_INPUTS,
         }
     }
 }
@@ -197,12 +204,16 @@ mod tests {
         book.write(Shelf::Rules, 0, "cam1", &base);
         book.write(Shelf::Rules, 2, "a", &Counted::default());
         book.write(Shelf::Outputs, MAX_OUTPUTS - 1, "cam1 0", &output);
+        book.write(Shelf::Inputs, MAX_INPUTS - 1, "cam1 1", &output);
         let successor = Book::map(region.as_fd()).unwrap();
         let read: Vec<_> = successor.read(Shelf::Rules).collect();
         let a = (2, "a".to_owned(), Counted::default());
         assert_eq!(read, [(0, "cam1".to_owned(), base.clone()), a]);
         let read: Vec<_> = successor.read(Shelf::Outputs).collect();
-        assert_eq!(read, [(MAX_OUTPUTS - 1, "cam1 0".to_owned(), output)]);
+        let first = (MAX_OUTPUTS - 1, "cam1 0".to_owned(), output.clone());
+        assert_eq!(read, [first]);
+        let read: Vec<_> = successor.read(Shelf::Inputs).collect();
+        assert_eq!(read, [(MAX_INPUTS - 1, "cam1 1".to_owned(), output)]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use sys::packet_socket::VnetHeader;
 
 use super::handover::TableChange;
 use super::health::Watches;
+use super::ledger::Counts;
 use super::limits::{CompiledLimit, Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
 use super::receive::Place;
@@ -150,7 +151,7 @@ impl ActiveTable {
         match verdict {
             Verdict::Forwarded | Verdict::Passed => {
                 if samples.is_due() {
-                    samples.pick(route.rule, tap.received_ns(packet.frame));
+                    samples.pick(route.counts.rule, tap.received_ns(packet.frame));
                 }
                 sender.stage(
                     &Matched {
@@ -166,7 +167,7 @@ impl ActiveTable {
             }
             Verdict::Dropped(reason) => {
                 let bytes = datagram.payload_bytes() as u64;
-                drop_packet(context.counters, route.rule, reason, (packets, bytes));
+                drop_packet(context.counters, route.counts, reason, (packets, bytes));
             }
         }
     }
@@ -192,8 +193,9 @@ impl ActiveTable {
         self.groups.by_group(interface, addresses, |index| {
             let route = self.routes.get(index.0 as usize).and_then(Option::as_ref);
             let Some(route) = route else { return };
-            let (_, rule) = *first.get_or_insert((index, route.rule));
-            several |= rule != route.rule;
+            let own = route.counts.rule;
+            let (_, rule) = *first.get_or_insert((index, own));
+            several |= rule != own;
         });
         let (index, _) = first?;
         match fragment.attribute(memory, interface, sys::clock::monotonic_ns())? {
@@ -262,7 +264,7 @@ impl CompiledRoute {
         };
         !context
             .limits
-            .admit_to_rule(self.rule, limit, context.now_ns, cost)
+            .admit_to_rule(self.counts.rule, limit, context.now_ns, cost)
     }
 }
 
@@ -281,10 +283,10 @@ fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) 
 
 fn drop_packet(
     counters: &SharedCounters,
-    rule: RuleSlot,
+    counts: Counts,
     reason: DropReason,
     (packets, bytes): (u64, u64),
 ) {
-    counters.rule_received(rule, packets, bytes);
-    counters.rule_dropped(rule, reason, packets);
+    counts.received(counters, packets, bytes);
+    counters.rule_dropped(counts.rule, reason, packets);
 }

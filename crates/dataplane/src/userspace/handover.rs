@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sys::descriptor::{receive_with, send_with};
 use sys::packet_socket::RingSize;
 
-use super::shared::{FlowOwner, OutputSlot, RuleSlot};
+use super::shared::{FlowOwner, InputSlot, OutputSlot, RuleSlot};
 
 /// A message of the supervisor above this size is a mistake: 10,000 routes take about 3 MiB.
 pub(super) const MAX_MESSAGE: usize = 256 << 20;
@@ -94,6 +94,8 @@ pub(super) struct CountedRoute {
     pub route: Route,
     /// Its rule's counters.
     pub rule: RuleSlot,
+    /// Its input's, where the rule has several.
+    pub input: Option<InputSlot>,
     /// Whose flows are counted, of a range.
     pub flows: FlowOwner,
     /// Its outputs' counters, in their order.

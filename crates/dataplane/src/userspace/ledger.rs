@@ -5,16 +5,36 @@
 
 use packet::verdict::DropReason;
 
-use super::shared::{OutputSlot, RuleSlot, SharedCounters, WorkerWord};
+use super::shared::{InputSlot, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
 
 /// What is to be counted once the messages under way have completed.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    received: Vec<(RuleSlot, u32, u32)>,
+    received: Vec<(Counts, u32, u32)>,
     dropped: Vec<(OutputSlot, DropReason, u32)>,
     pending: Vec<Message>,
     /// Error of an earlier piece of the copy whose last piece is still to come.
     failed: Option<i32>,
+}
+
+/// Where what comes is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    /// The rule.
+    pub rule: RuleSlot,
+    /// The input, where the rule has several.
+    pub input: Option<InputSlot>,
+}
+
+impl Counts {
+    /// Counts datagrams that came, and their payload bytes.
+    #[inline]
+    pub(super) fn received(self, counters: &SharedCounters, packets: u64, bytes: u64) {
+        counters.rule_received(self.rule, packets, bytes);
+        if let Some(input) = self.input {
+            counters.input_received(input, packets, bytes);
+        }
+    }
 }
 
 /// A message on its way.
@@ -41,8 +61,8 @@ impl Ledger {
 
     /// Notes datagrams that a rule received, and their payload bytes.
     #[inline]
-    pub(super) fn received(&mut self, rule: RuleSlot, packets: u32, bytes: u32) {
-        self.received.push((rule, packets, bytes));
+    pub(super) fn received(&mut self, counts: Counts, packets: u32, bytes: u32) {
+        self.received.push((counts, packets, bytes));
     }
 
     /// Notes copies that an output drops.
@@ -77,8 +97,8 @@ impl Ledger {
     #[inline]
     pub(super) fn commit(&mut self, results: &[i32], counters: &SharedCounters) {
         let (mut sent, mut failed) = (0, 0);
-        for (rule, packets, bytes) in self.received.drain(..) {
-            counters.rule_received(rule, packets.into(), bytes.into());
+        for (counts, packets, bytes) in self.received.drain(..) {
+            counts.received(counters, packets.into(), bytes.into());
         }
         for (output, reason, packets) in self.dropped.drain(..) {
             counters.output_dropped(output, reason, packets.into());

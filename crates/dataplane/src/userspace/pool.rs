@@ -13,7 +13,7 @@ use super::inheritance::{self, Label, Place, Predecessor, Region};
 use super::life::Worker;
 use super::limits::SharedLimits;
 use super::process::Process;
-use super::shared::{Counted, FlowOwner, OutputSlot, RuleSlot, SharedCounters};
+use super::shared::{Counted, FlowOwner, InputSlot, OutputSlot, RuleSlot, SharedCounters};
 use super::slots::Reading;
 use super::taps::Fanouts;
 use super::{Common, Error, Interfaces, Options};
@@ -288,6 +288,14 @@ impl Reading for Pool {
         let mut sum = Counted::default();
         for region in &self.regions {
             sum.add(&region.counters.rule(slot));
+        }
+        sum
+    }
+
+    fn input(&self, slot: InputSlot) -> Counted {
+        let mut sum = Counted::default();
+        for region in &self.regions {
+            sum.add(&region.counters.input(slot));
         }
         sum
     }

@@ -12,14 +12,15 @@ use packet::rewrite::{LinkChange, Rewrite, TtlChange};
 use packet::verdict::DropReason;
 
 use super::handover::CountedRoute;
+use super::ledger::Counts;
 use super::limits::CompiledLimit;
-use super::shared::{FlowOwner, OutputSlot, RuleSlot};
+use super::shared::{FlowOwner, OutputSlot};
 
 /// A route, ready to execute.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledRoute {
-    /// Its rule's counters.
-    pub rule: RuleSlot,
+    /// Its rule's and its input's counters.
+    pub counts: Counts,
     /// Cap on what the rule accepts.
     pub limit: Option<CompiledLimit>,
     /// Whether packets may leave merged: not where outputs judge each of them.
@@ -90,7 +91,10 @@ impl CompiledRoute {
             action: compile_output(key, output),
         });
         Self {
-            rule: counted.rule,
+            counts: Counts {
+                rule: counted.rule,
+                input: counted.input,
+            },
             limit: route.limit.as_ref().map(CompiledLimit::compile),
             merge: route.outputs.iter().all(takes_merged),
             is_watched: route.inspect.is_some(),

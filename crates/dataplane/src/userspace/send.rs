@@ -121,7 +121,7 @@ impl Sender {
             };
             outgoing
                 .ledger
-                .received(route.rule, run.packets, run.payload_bytes);
+                .received(route.counts, run.packets, run.payload_bytes);
             for output in &route.outputs {
                 match &output.action {
                     Action::Send(sending) => outgoing.send(run, output, sending)?,
@@ -141,7 +141,7 @@ impl Sender {
         };
         let packets = packet.datagram.packets();
         let bytes = packet.datagram.payload_bytes() as u32;
-        self.ledger.received(route.rule, packets, bytes);
+        self.ledger.received(route.counts, packets, bytes);
         for output in &route.outputs {
             self.ledger
                 .dropped(output.slot, DropReason::EgressError, packets);

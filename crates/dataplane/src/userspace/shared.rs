@@ -17,6 +17,8 @@ use crate::counters::{Drops, HealthCounters, Traffic};
 
 /// Rules whose counters fit.
 pub(super) const MAX_RULES: u32 = 16_384;
+/// Inputs, of all rules with several together, whose counters fit.
+pub(super) const MAX_INPUTS: u32 = 131_072;
 /// Outputs, of all rules together, whose counters fit.
 pub(super) const MAX_OUTPUTS: u32 = 131_072;
 
@@ -29,8 +31,11 @@ const HEALTH_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * ENTRY;
 const HEALTH: usize = 18;
 const FLOWS_AT: usize = HEALTH_AT + MAX_RULES as usize * HEALTH;
 const RESIDENCE_AT: usize = FLOWS_AT + FLOWS * FLOW_WORDS;
+const INPUTS_AT: usize = RESIDENCE_AT + MAX_RULES as usize * residence::WORDS;
+/// Words of an input's counters: packets, bytes.
+const INPUT: usize = 2;
 /// Words of a region; another number is another layout.
-pub(super) const WORDS: usize = RESIDENCE_AT + MAX_RULES as usize * residence::WORDS;
+pub(super) const WORDS: usize = INPUTS_AT + MAX_INPUTS as usize * INPUT;
 
 /// Flows of ranges that are kept, a power of two.
 const FLOWS: usize = 4096;
@@ -77,6 +82,12 @@ pub(super) enum WorkerWord {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 pub(super) struct RuleSlot(pub u32);
+
+/// Names the counters of one of a rule's several inputs.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+pub(super) struct InputSlot(pub u32);
 
 /// Names one output's counters.
 #[derive(
@@ -151,6 +162,13 @@ impl SharedCounters {
     pub(super) fn rule_received(&self, rule: RuleSlot, packets: u64, bytes: u64) {
         self.bump(rule_at(rule), packets);
         self.bump(rule_at(rule) + 1, bytes);
+    }
+
+    /// Counts packets that came by one of a rule's several inputs.
+    #[inline]
+    pub(super) fn input_received(&self, input: InputSlot, packets: u64, bytes: u64) {
+        self.bump(input_at(input), packets);
+        self.bump(input_at(input) + 1, bytes);
     }
 
     /// Counts packets a rule dropped.
@@ -235,6 +253,19 @@ impl SharedCounters {
             health: self.health(rule),
             residence: self.residence(rule),
             ..self.counted(rule_at(rule))
+        }
+    }
+
+    /// Reads an input's counters.
+    #[must_use]
+    pub(super) fn input(&self, input: InputSlot) -> Counted {
+        let at = input_at(input);
+        Counted {
+            traffic: Traffic {
+                packets: self.read(at),
+                bytes: self.read(at + 1),
+            },
+            ..Counted::default()
         }
     }
 
@@ -394,6 +425,10 @@ const fn residence_at(rule: RuleSlot) -> usize {
     RESIDENCE_AT + rule.0 as usize * residence::WORDS
 }
 
+const fn input_at(input: InputSlot) -> usize {
+    INPUTS_AT + input.0 as usize * INPUT
+}
+
 const fn output_at(output: OutputSlot) -> usize {
     OUTPUTS_AT + output.0 as usize * ENTRY
 }
@@ -465,10 +500,14 @@ mod tests {
         let (region, counters) = SharedCounters::create().unwrap();
         counters.rule_received(RuleSlot(3), 2, 2048);
         counters.output_dropped(OutputSlot(MAX_OUTPUTS - 1), DropReason::EgressFull, 5);
+        counters.input_received(InputSlot(MAX_INPUTS - 1), 2, 2048);
         let successor = SharedCounters::map(region.as_fd()).unwrap();
         successor.rule_received(RuleSlot(3), 1, 1024);
+        successor.input_received(InputSlot(MAX_INPUTS - 1), 1, 1024);
         let rule = counters.rule(RuleSlot(3));
         assert_eq!((rule.traffic.packets, rule.traffic.bytes), (3, 3072));
+        let input = counters.input(InputSlot(MAX_INPUTS - 1));
+        assert_eq!(input.traffic, rule.traffic);
         let output = counters.output(OutputSlot(MAX_OUTPUTS - 1));
         assert_eq!(output.drops.0[DropReason::EgressFull as usize], 5);
     }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use dataplane::counters::HealthCounters;
-use dataplane::{Capacity, Close};
+use dataplane::{Capacity, Close, Dataplane};
 use lab::link;
 use model::health::Inspect;
 use model::table::{Path, Route};
@@ -52,6 +52,67 @@ fn forwards_and_counts_while_no_process_runs_and_is_adopted() {
     sink.expect_nothing(SILENCE).unwrap();
     sender.send_numbered(IN.into(), 5002, 10, 100).unwrap();
     sink.expect(10, PATIENCE).unwrap();
+}
+
+#[test]
+fn each_input_counts_on_while_no_process_runs_and_others_come_and_go() {
+    let bed = Bed::new();
+    let sender = bed.sender();
+    let sink = bed.sink(OUT, 6001);
+    let relayed = |port, count| {
+        sender.send_numbered(IN.into(), port, count, 100).unwrap();
+        sink.expect(count, PATIENCE).unwrap();
+    };
+    let input = |port: u16, input: Option<&str>| {
+        let route = Route {
+            input: input.map(str::to_owned),
+            ..route("cam1", vec![bed.output(0, OUT, 6001)])
+        };
+        (bed.key(IN, port), route)
+    };
+    let alone = table([input(5001, None)]);
+    let both = table([input(5001, Some("a")), input(5002, Some("b"))]);
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &alone);
+    relayed(5001, 7);
+    assert_eq!(counted(&dataplane), (7, vec![]));
+    bed.sync(&mut dataplane, &both);
+    relayed(5001, 10);
+    relayed(5002, 20);
+    assert_eq!(counted(&dataplane), (37, vec![("a", 10), ("b", 20)]));
+    drop(dataplane);
+
+    relayed(5001, 1);
+    relayed(5002, 2);
+    let mut dataplane = bed.open(Capacity::default());
+    relayed(5002, 3);
+    bed.sync(&mut dataplane, &both);
+    relayed(5001, 4);
+    assert_eq!(counted(&dataplane), (47, vec![("a", 15), ("b", 25)]));
+
+    // One is taken out, and what it had counted waits for it.
+    bed.sync(&mut dataplane, &alone);
+    relayed(5001, 5);
+    bed.sync(&mut dataplane, &both);
+    relayed(5001, 1);
+    relayed(5002, 1);
+    assert_eq!(counted(&dataplane), (54, vec![("a", 16), ("b", 26)]));
+
+    // Not so when the rule was.
+    bed.sync(&mut dataplane, &table([]));
+    dataplane.forget(["cam1"]);
+    bed.sync(&mut dataplane, &both);
+    relayed(5002, 1);
+    assert_eq!(counted(&dataplane), (1, vec![("a", 0), ("b", 1)]));
+}
+
+/// Packets that `cam1` received, and by which input.
+fn counted(dataplane: &Dataplane) -> (u64, Vec<(&'static str, u64)>) {
+    let counters = dataplane.counters().unwrap();
+    let rule = &counters.rules["cam1"];
+    let inputs = ["a", "b"].into_iter();
+    let inputs = inputs.filter_map(|at| Some((at, rule.inputs.get(at)?.packets)));
+    (rule.received.packets, inputs.collect())
 }
 
 #[test]

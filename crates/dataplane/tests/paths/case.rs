@@ -59,6 +59,8 @@ pub(crate) struct Expected {
     pub verdict: Verdict,
     /// The rule whose route it took.
     pub rule: Option<String>,
+    /// The input it came by, of a rule with several.
+    pub input: Option<String>,
     pub passed_up: bool,
     /// Counted as received: datagrams and payload bytes.
     pub packets: u64,
@@ -86,6 +88,7 @@ impl Case {
         let expected = Expected {
             verdict: Verdict::Forwarded,
             rule: Some(RULE.into()),
+            input: None,
             passed_up: false,
             packets: packet.datagrams(),
             bytes: packet.payload_bytes(),
@@ -112,6 +115,7 @@ impl Case {
         case.expected = Expected {
             verdict: Verdict::Passed,
             rule: None,
+            input: None,
             passed_up: true,
             packets: 0,
             bytes: 0,

@@ -67,7 +67,7 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
             let keys_at_most = if limit.is_some() { 1 } else { 2 };
             (
                 btree_set(keys(of, span), 1..=keys_at_most),
-                (locals(), Just(limit)),
+                (locals(), Just(limit), any::<bool>()),
                 vec(outputs(of, span, limit.is_some()), 0..=4),
             )
         },
@@ -76,11 +76,14 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
     let own = btree_set(select(vec![IPV4.sources[2], IPV6.sources[2]]), 0..=2);
     (vec(rule, 1..=6), own, budget).prop_map(|(rules, own, budget)| {
         let mut routes = BTreeMap::new();
-        for (number, (keys, (local, limit), outputs)) in rules.into_iter().enumerate() {
+        for (number, (keys, (local, limit, apart), outputs)) in rules.into_iter().enumerate() {
             let mut route = route(&format!("rule{number}"), outputs);
             route.local = local;
             route.limit = limit;
-            for key in keys {
+            // Two keys are two inputs, or two sources of one.
+            let apart = apart && keys.len() > 1;
+            for (number, key) in keys.into_iter().enumerate() {
+                route.input = apart.then(|| format!("input{number}"));
                 routes.entry(key).or_insert_with(|| route.clone());
             }
         }

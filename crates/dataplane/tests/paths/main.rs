@@ -11,6 +11,7 @@ mod case;
 mod cases_fields;
 mod cases_fragments;
 mod cases_hostile;
+mod cases_inputs;
 mod cases_ipv6;
 mod cases_limits;
 mod cases_routes;
@@ -39,6 +40,7 @@ fn cases() -> Vec<Case> {
         cases_fields::cases(),
         cases_sizes::cases(),
         cases_routes::cases(),
+        cases_inputs::cases(),
         cases_fragments::cases(),
         cases_hostile::cases(),
         cases_ipv6::cases(),

@@ -24,9 +24,17 @@ static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// The reference with the names that its counters stand under.
 pub(crate) struct Reference {
     table: plain::Reference,
-    /// Per route: its rule, and the index of each of its outputs.
-    names: Vec<(String, Vec<u32>)>,
+    /// Per route.
+    names: Vec<Names>,
     started: Instant,
+}
+
+/// Where a route's packets are counted.
+struct Names {
+    rule: String,
+    input: Option<String>,
+    /// The index of each output.
+    outputs: Vec<u32>,
 }
 
 impl Reference {
@@ -48,9 +56,10 @@ impl Reference {
                 budget: table.budget.map(plain_limit),
             },
             names: routes
-                .map(|(_, route)| {
-                    let indexes = route.outputs.iter().map(|output| output.index);
-                    (route.rule.clone(), indexes.collect())
+                .map(|(_, route)| Names {
+                    rule: route.rule.clone(),
+                    input: route.input.clone(),
+                    outputs: route.outputs.iter().map(|output| output.index).collect(),
                 })
                 .collect(),
             started: *STARTED,
@@ -88,12 +97,13 @@ impl Reference {
             }
         });
         let outputs: BTreeMap<u32, Outlet> = match names {
-            Some((_, indexes)) => indexes.iter().copied().zip(outlets).collect(),
+            Some(names) => names.outputs.iter().copied().zip(outlets).collect(),
             None => BTreeMap::new(),
         };
         Expected {
             verdict: outcome.verdict,
-            rule: names.map(|(rule, _)| rule.clone()),
+            rule: names.map(|names| names.rule.clone()),
+            input: names.and_then(|names| names.input.clone()),
             passed_up: outcome.passed_up,
             packets: outcome.packets,
             bytes: outcome.bytes,

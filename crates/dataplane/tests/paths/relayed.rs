@@ -30,7 +30,7 @@ pub(crate) struct Sum {
     pub(crate) copies: BTreeMap<Ifindex, Vec<Packet>>,
     /// Frames the relay's stack got.
     pub(crate) passed_up: Vec<Vec<u8>>,
-    /// What the counters grew by; rules and outputs that did not grow are left out.
+    /// What the counters grew by; rules, inputs and outputs that did not grow are left out.
     pub(crate) counters: BTreeMap<String, RuleCounters>,
 }
 
@@ -226,6 +226,9 @@ fn count(counters: &mut RuleCounters, expected: &Expected) {
     };
     let drop = |drops: &mut Drops, reason: DropReason| drops.0[reason as usize] += packets;
     receive(&mut counters.received);
+    if let Some(at) = &expected.input {
+        receive(counters.inputs.entry(at.clone()).or_default());
+    }
     if let Verdict::Dropped(reason) = expected.verdict {
         drop(&mut counters.dropped, reason);
     }
@@ -261,8 +264,15 @@ fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
         };
         (*index, Box::new(grown))
     });
+    let inputs = after.inputs.iter().map(|(at, after)| {
+        let before = before.inputs.get(at).copied().unwrap_or_default();
+        (at.clone(), traffic_growth(before, *after))
+    });
     RuleCounters {
         received: traffic_growth(before.received, after.received),
+        inputs: inputs
+            .filter(|(_, grown)| *grown != Traffic::default())
+            .collect(),
         dropped: drops_growth(&before.dropped, &after.dropped),
         outputs: outputs
             .filter(|(_, grown)| **grown != OutputCounters::default())

@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use dataplane::counters::Counters;
+use lab::socket::Sender;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -75,5 +77,49 @@ fn a_killed_worker_costs_less_than_300_ms_of_its_share() -> Result<()> {
 fn a_hanging_worker_is_replaced() -> Result<()> {
     let lost = loss_by(Signal::SIGSTOP)?;
     println!("lost {lost} packets");
+    Ok(())
+}
+
+#[test]
+fn inputs_count_on_over_the_death_of_their_worker() -> Result<()> {
+    let mut bed = Bed::new(1)?;
+    let routes = [("a", 5001), ("b", 5002)].map(|(at, port)| {
+        let outputs = vec![bed.output(0, "239.10.1.1", 6001)];
+        let (key, mut route) = bed.rule("cam1", "239.1.1.1", port, outputs);
+        route.input = Some(at.to_owned());
+        (key, route)
+    });
+    let probe = bed.rule("probe", "239.1.1.1", 5003, Vec::new());
+    bed.apply(routes.into_iter().chain([probe]))?;
+    let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
+    let group = bed.address("239.1.1.1");
+    for round in 1..=2 {
+        sender.send_numbered(group, 5001, 10, 100)?;
+        sender.send_numbered(group, 5002, 20, 100)?;
+        let counters = bed.settled("cam1", 30 * round)?;
+        let inputs = counters.inputs.iter();
+        let inputs: Vec<_> = inputs.map(|(at, n)| (at.as_str(), n.packets)).collect();
+        assert_eq!(inputs, [("a", 10 * round), ("b", 20 * round)]);
+        let victim = bed.counters()?.workers[0].pid;
+        anyhow::ensure!(victim > 0, "the worker has died before");
+        kill(Pid::from_raw(victim as i32), Signal::SIGKILL)?;
+        let probed = |counters: &Counters| counters.rules["probe"].received.packets;
+        let before = probed(&bed.counters()?);
+        bed.wait_for("the worker's successor takes packets", |counters| {
+            let sent = sender.send_numbered(group, 5003, 1, 100);
+            sent.is_ok() && probed(counters) > before
+        })?;
+    }
+    // The one that stays, when the other goes, is the rule's only one.
+    let alone: Vec<_> = bed.rules().take(1).collect();
+    let alone = alone.into_iter().map(|(key, mut route)| {
+        route.input = None;
+        (key, route)
+    });
+    bed.apply(alone)?;
+    sender.send_numbered(group, 5001, 5, 100)?;
+    let counters = bed.settled("cam1", 65)?;
+    assert_eq!(counters.received.packets, 65);
+    assert_eq!(counters.inputs["a"].packets, 20);
     Ok(())
 }
