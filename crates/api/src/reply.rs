@@ -104,6 +104,10 @@ pub struct InputStats {
     /// Why it is not joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Packets that matched it: what the rule received, if it is the rule's only input; else what
+    /// came by it since the rule has several.
+    #[serde(default)]
+    pub received: Traffic,
     /// Whether its interface merges packets before they are relayed, and why; only where the
     /// configuration asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

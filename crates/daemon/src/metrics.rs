@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use api::reply::{OutputStats, RuleStats, State, Status, WorkerStats};
+use api::reply::{InputStats, OutputStats, RuleStats, State, Status, WorkerStats};
 
 use crate::process::Process;
 use crate::question::Scrape;
@@ -54,6 +54,7 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> String
     daemon(&mut page, status, process);
     this_process(&mut page, process);
     rules(&mut page, &stats.rules);
+    inputs(&mut page, &stats.rules);
     outputs(&mut page, &stats.rules);
     dropped::families(&mut page, &stats.rules, possible);
     health::streams(&mut page, &stats.rules);
@@ -198,17 +199,6 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
         }
     }
     page.family(
-        "mcr_input_joined",
-        "gauge",
-        "1 if the input's group is joined on its interface.",
-    );
-    for rule in rules {
-        for input in &rule.inputs {
-            let labels = [("rule", rule.name.as_str()), ("input", input.at.as_str())];
-            page.sample("mcr_input_joined", &labels, u8::from(input.joined));
-        }
-    }
-    page.family(
         "mcr_rule_received_packets_total",
         "counter",
         "Datagrams that matched an input of the rule.",
@@ -228,8 +218,38 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
     }
 }
 
+fn inputs(page: &mut Page, rules: &[RuleStats]) {
+    let inputs: Vec<Labelled<'_, InputStats>> = rules.iter().flat_map(inputs_of).collect();
+    page.family(
+        "mcr_input_joined",
+        "gauge",
+        "1 if the input's group is joined on its interface.",
+    );
+    for (labels, input) in &inputs {
+        page.sample("mcr_input_joined", &of(labels), u8::from(input.joined));
+    }
+    page.family(
+        "mcr_input_received_packets_total",
+        "counter",
+        "Datagrams that matched the input.",
+    );
+    for (labels, input) in &inputs {
+        let name = "mcr_input_received_packets_total";
+        page.sample(name, &of(labels), input.received.packets);
+    }
+    page.family(
+        "mcr_input_received_bytes_total",
+        "counter",
+        "UDP payload bytes that matched the input.",
+    );
+    for (labels, input) in &inputs {
+        let name = "mcr_input_received_bytes_total";
+        page.sample(name, &of(labels), input.received.bytes);
+    }
+}
+
 fn outputs(page: &mut Page, rules: &[RuleStats]) {
-    let outputs: Vec<Labelled<'_>> = rules.iter().flat_map(labelled).collect();
+    let outputs: Vec<Labelled<'_, OutputStats>> = rules.iter().flat_map(outputs_of).collect();
     page.family("mcr_output_up", "gauge", "1 if the output can send.");
     for (labels, output) in &outputs {
         let up = u8::from(output.state == State::Up);
@@ -255,23 +275,38 @@ fn outputs(page: &mut Page, rules: &[RuleStats]) {
     }
 }
 
-/// An output, and its rule and itself as labels.
-type Labelled<'a> = ([(&'static str, Cow<'a, str>); 2], &'a OutputStats);
+/// An input or an output, and its rule and itself as labels.
+type Labelled<'a, T> = ([(&'static str, Cow<'a, str>); 2], &'a T);
 
-/// The outputs of a rule. Several may send to one destination, from other addresses or ports: those
-/// behind the first carry their number, counted from 1, because a series may be there but once.
-fn labelled(rule: &RuleStats) -> Vec<Labelled<'_>> {
+fn inputs_of(rule: &RuleStats) -> Vec<Labelled<'_, InputStats>> {
+    labelled(rule, "input", &rule.inputs, |input| &input.at)
+}
+
+fn outputs_of(rule: &RuleStats) -> Vec<Labelled<'_, OutputStats>> {
+    labelled(rule, "output", &rule.outputs, |output| &output.to)
+}
+
+/// The inputs or outputs of a rule. Several outputs may send to one destination, from other addresses
+/// or ports: those behind the first carry their number, counted from 1, because a series may be there
+/// but once.
+fn labelled<'a, T>(
+    rule: &'a RuleStats,
+    kind: &'static str,
+    ends: &'a [T],
+    text: impl Fn(&'a T) -> &'a String,
+) -> Vec<Labelled<'a, T>> {
     let mut known = BTreeSet::new();
-    let mut outputs = Vec::with_capacity(rule.outputs.len());
-    for (number, output) in (1..).zip(&rule.outputs) {
-        let to = match known.insert(&output.to) {
-            true => Cow::Borrowed(output.to.as_str()),
-            false => Cow::Owned(format!("{} #{number}", output.to)),
+    let mut labelled = Vec::with_capacity(ends.len());
+    for (number, end) in (1..).zip(ends) {
+        let text = text(end);
+        let label = match known.insert(text) {
+            true => Cow::Borrowed(text.as_str()),
+            false => Cow::Owned(format!("{text} #{number}")),
         };
         let name = Cow::Borrowed(rule.name.as_str());
-        outputs.push(([("rule", name), ("output", to)], output));
+        labelled.push(([("rule", name), (kind, label)], end));
     }
-    outputs
+    labelled
 }
 
 fn of<'a>(labels: &'a [(&'static str, Cow<'_, str>); 2]) -> [(&'a str, &'a str); 2] {

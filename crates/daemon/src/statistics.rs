@@ -98,7 +98,7 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> 
         state_reason: state.reason.as_deref().map(str::to_owned),
         path: path_name(placement.path).to_owned(),
         path_reason: placement.reason.to_string(),
-        inputs: state.inputs().map(|(at, state)| input(at, state)).collect(),
+        inputs: inputs(state, counted),
         received: traffic(counted.received),
         dropped: dropped(&counted.dropped),
         outputs: outputs.collect(),
@@ -125,11 +125,24 @@ pub(crate) const fn path_name(path: Path) -> &'static str {
     }
 }
 
-fn input(at: &str, state: &InputState) -> InputStats {
+fn inputs(state: &RuleState, counted: &RuleCounters) -> Vec<InputStats> {
+    let inputs = state.inputs();
+    let is_only = inputs.len() == 1;
+    let received = |at: &str| match is_only {
+        true => counted.received,
+        false => counted.inputs.get(at).copied().unwrap_or_default(),
+    };
+    inputs
+        .map(|(at, state)| input(at, state, received(at)))
+        .collect()
+}
+
+fn input(at: &str, state: &InputState, received: counters::Traffic) -> InputStats {
     InputStats {
         at: at.to_owned(),
         joined: state.joined,
         reason: state.reason.as_deref().map(str::to_owned),
+        received: traffic(received),
         merging: state.merging.as_deref().map(str::to_owned),
     }
 }

@@ -113,8 +113,10 @@ fn statistics_have_the_documented_shape() {
     assert_eq!(rule["name"], "cam1");
     assert_eq!(rule["state"], "up");
     assert!(rule["path"].is_string() && rule["path_reason"].is_string());
-    assert_eq!(rule["inputs"], json!([{"at": INPUT, "joined": true}]));
-    assert_eq!(rule["received"], json!({"packets": 0, "bytes": 0}));
+    let received = json!({"packets": 0, "bytes": 0});
+    let input = json!({"at": INPUT, "joined": true, "received": received});
+    assert_eq!(rule["inputs"], json!([input]));
+    assert_eq!(rule["received"], received);
     assert_eq!(rule["dropped"], json!({}));
     let output = &rule["outputs"][0];
     assert_eq!(output["to"], OUTPUT);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use api::reply::RuleStats;
 
-use super::{Page, labelled, of};
+use super::{Page, of, outputs_of};
 use crate::statistics::{Possible, Reasons};
 
 /// Writes the families.
@@ -25,7 +25,7 @@ pub(super) fn families(page: &mut Page, rules: &[RuleStats], possible: &[Possibl
     let name = "mcr_output_dropped_packets_total";
     page.family(name, "counter", "Copies dropped at the output, by reason.");
     for (rule, possible) in rules.iter().zip(possible) {
-        for ((labels, output), possible) in labelled(rule).iter().zip(&possible.outputs) {
+        for ((labels, output), possible) in outputs_of(rule).iter().zip(&possible.outputs) {
             for (reason, count) in all(&output.dropped, *possible) {
                 let [rule, to] = of(labels);
                 page.sample(name, &[rule, to, ("reason", reason)], count);

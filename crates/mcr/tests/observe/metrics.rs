@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::process;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 fn dist() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../dist")
@@ -15,7 +15,11 @@ fn promtool_accepts_the_metrics_of_a_live_daemon() {
     let Some(bed) = Bed::new(&["promtool", "curl"], &["--listen", "127.0.0.1:9190"]) else {
         return;
     };
-    bed.add();
+    let second = ["--input", "239.1.1.2%veth1:5001"];
+    let rule = ["add", INPUT, OUTPUT, "--name", "cam1"];
+    bed.daemon
+        .mcr(&[rule.as_slice(), &second].concat())
+        .unwrap();
     let _stream = bed.send(1000);
     bed.daemon
         .wait_for("cam1", "packets are relayed", |rule| {
@@ -37,6 +41,7 @@ fn promtool_accepts_the_metrics_of_a_live_daemon() {
     assert_eq!(checked.stdout, "", "{}", checked.stderr);
     for part in [
         "mcr_rule_received_packets_total{rule=\"cam1\"}",
+        "mcr_input_received_packets_total{rule=\"cam1\",input=\"239.1.1.2%veth1:5001\"} 0",
         "mcr_residence_seconds_bucket{rule=\"cam1\",path=\"kernel\",le=\"+Inf\"}",
         "mcr_rule_dropped_packets_total{rule=\"cam1\",reason=\"malformed\"} 0",
         "output=\"239.10.1.1%veth2:6001\",reason=\"egress_full\"} 0",
