@@ -75,7 +75,11 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
             (Some(reason), false) => format!("not joined: {reason}"),
             (None, false) => "not joined".to_owned(),
         };
-        line("input", format!("{}  {joined}", input.at));
+        let mut text = format!("{}  {joined}", input.at);
+        if stats.inputs.len() > 1 {
+            text += &format!("  {}", volume(input.received));
+        }
+        line("input", text);
         if let Some(merging) = &input.merging {
             line("  merging", merging.clone());
         }

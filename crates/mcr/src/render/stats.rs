@@ -1,4 +1,5 @@
-//! The table of counters: a line for each rule's inputs, a line for each of its outputs.
+//! The table of counters: a line for each rule, one for each of its inputs where it has several, one for
+//! each of its outputs.
 
 use std::collections::BTreeMap;
 
@@ -93,12 +94,15 @@ struct Columns {
 
 fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: Columns) {
     let Columns { rates, notes, wide } = columns;
-    let inputs: Vec<&str> = rule.inputs.iter().map(|input| input.at.as_str()).collect();
+    let at = match rule.inputs.as_slice() {
+        [only] => only.at.clone(),
+        several => format!("{} inputs", several.len()),
+    };
     let mut row = vec![
         Cell::new(&rule.name),
         render::state_cell(state(rule.worst().0)),
         Cell::new(&rule.path),
-        Cell::new(inputs.join("\n")),
+        Cell::new(at),
     ];
     let previous = earlier.map(|(rule, seconds)| (rule.received, seconds));
     row.extend(traffic(rule.received, previous, rates));
@@ -107,11 +111,33 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: 
         row.push(Cell::new(rule_note(rule)));
     }
     if wide {
-        let joined = rule.inputs.iter().map(|input| word(input.joined));
-        row.push(Cell::new(joined.collect::<Vec<_>>().join("\n")));
+        let joined = match rule.inputs.as_slice() {
+            [only] => word(only.joined),
+            _ => "",
+        };
+        row.push(Cell::new(joined));
         row.push(Cell::new(&rule.path_reason));
     }
     table.add_row(row);
+    let several = Some(&rule.inputs).filter(|inputs| inputs.len() > 1);
+    for input in several.into_iter().flatten() {
+        let mut row = [""; 3].map(Cell::new).to_vec();
+        row.push(Cell::new(format!("← {}", input.at)));
+        let previous = earlier.and_then(|(rule, seconds)| {
+            let mut inputs = rule.inputs.iter();
+            let input = inputs.find(|other| other.at == input.at)?;
+            Some((input.received, seconds))
+        });
+        row.extend(traffic(input.received, previous, rates));
+        row.push(Cell::new(""));
+        if notes {
+            row.push(Cell::new(""));
+        }
+        if wide {
+            row.push(Cell::new(word(input.joined)));
+        }
+        table.add_row(row);
+    }
     for (index, output) in rule.outputs.iter().enumerate() {
         let mut row = vec![
             Cell::new(""),
@@ -275,6 +301,36 @@ mod tests {
                     "no_route"
                 ],
             ]
+        );
+    }
+
+    #[test]
+    fn each_of_several_inputs_has_a_line_too() {
+        let several = |uptime, packets| {
+            let mut stats = stats(uptime, packets);
+            let inputs = &mut stats.rules[0].inputs;
+            inputs.push(inputs[0].clone());
+            inputs[1].at = "239.1.1.2%eth0:5001".to_owned();
+            inputs[1].joined = false;
+            inputs[1].received.packets = packets / 10;
+            stats
+        };
+        let now = several(12.0, 14_000);
+        let table = table(&now, Some(&several(10.0, 12_000)), true);
+        let lines: Vec<Vec<&str>> = table
+            .lines()
+            .skip(1)
+            .take(3)
+            .map(|line| line.split("  ").map(str::trim))
+            .map(|words| words.filter(|word| !word.is_empty()).collect())
+            .collect();
+        assert!(lines[0].contains(&"2 inputs"), "{table}");
+        assert_eq!(lines[1][..2], ["← 239.1.1.1%eth0:5001", "0"], "{table}");
+        assert!(lines[1].contains(&"yes"), "{table}");
+        assert_eq!(lines[2][..2], ["← 239.1.1.2%eth0:5001", "1 400"], "{table}");
+        assert!(
+            lines[2].contains(&"100") && lines[2].contains(&"no"),
+            "{table}"
         );
     }
 

@@ -42,13 +42,22 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     if let Some(reason) = &rule.state_reason {
         add("", reason, of_rule);
     }
-    for input in &rule.inputs {
+    for (index, input) in rule.inputs.iter().enumerate() {
         match (&input.reason, input.joined) {
             (_, true) => add("input", &format!("{}  joined", input.at), plain),
             (reason, false) => {
                 let reason = reason.as_deref().unwrap_or("not joined");
                 add("input", &format!("{}  {reason}", input.at), bad());
             }
+        }
+        if rule.inputs.len() > 1 {
+            add("", &volume(input.received), plain);
+            let came = |seconds| {
+                let came = screen.history.came(&rule.name, index, seconds);
+                rate(came.packets, came.bits)
+            };
+            let rates = format!("1 s: {}   10 s: {}", came(1.0), came(10.0));
+            add("", &rates, plain);
         }
     }
     add("received", &volume(rule.received), plain);

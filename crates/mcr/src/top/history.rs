@@ -1,5 +1,5 @@
-//! Rates out of successive statistics, of what the daemon does not rate itself: outputs, drops, and
-//! the past of what rules receive. A rate is what was counted between two of them, over the daemon's
+//! Rates out of successive statistics, of what the daemon does not rate itself: inputs, outputs, drops,
+//! and the past of what rules receive. A rate is what was counted between two of them, over the daemon's
 //! own time between them, so that a late answer bends nothing.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,6 +34,8 @@ struct Look {
 struct Counted {
     received: Traffic,
     dropped: u64,
+    /// By input, where there are several.
+    came: Vec<Traffic>,
     sent: Vec<Traffic>,
 }
 
@@ -59,6 +61,13 @@ impl History {
     /// The newest statistics.
     pub(crate) const fn last(&self) -> Option<&Stats> {
         self.last.as_ref()
+    }
+
+    /// What comes by one of a rule's several inputs, over about the last `seconds`.
+    pub(crate) fn came(&self, rule: &str, input: usize, seconds: f64) -> Rate {
+        self.rate(seconds, |look| {
+            look.rules.get(rule)?.came.get(input).copied()
+        })
     }
 
     /// What an output of a rule sends, over about the last `seconds`.
@@ -118,7 +127,10 @@ fn between(before: &Look, now: &Look, then: Option<Traffic>, counted: Option<Tra
 }
 
 fn counted(rule: &RuleStats) -> Counted {
+    let several = Some(&rule.inputs).filter(|inputs| inputs.len() > 1);
+    let came = several.into_iter().flatten().map(|input| input.received);
     Counted {
+        came: came.collect(),
         received: rule.received,
         dropped: drops(rule).values().sum(),
         sent: rule.outputs.iter().map(|output| output.sent).collect(),

@@ -107,3 +107,23 @@ fn the_detail_names_inputs_outputs_and_reasons() {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
 }
+
+#[test]
+fn the_detail_counts_each_of_several_inputs() {
+    let mut screen = Screen::default();
+    for (at, packets) in [(1.0, 100), (2.0, 1_100)] {
+        let mut stats = stats(at, &[("a", 5)]);
+        let inputs = &mut stats.rules[0].inputs;
+        inputs.push(inputs[0].clone());
+        inputs[1].at = "239.1.1.2%eth0:5001".to_owned();
+        inputs[1].received.packets = packets;
+        screen.history.add(stats);
+    }
+    screen.view = View::Detail;
+    let text = drawn(&screen);
+    let mut lines = text.lines().skip_while(|line| !line.contains("239.1.1.2%"));
+    for part in ["joined", "1 100 packets", "1 s: 1 000 packets/s"] {
+        let line = lines.next().unwrap_or_default();
+        assert!(line.contains(part), "no {part:?} in {line} of {text}");
+    }
+}
