@@ -1,5 +1,5 @@
-// Rates of successive statistics, of what the daemon does not rate itself: outputs, and the past of
-// what rules receive; over the daemon's own time between them, as `mcr top` makes them.
+// Rates of successive statistics, of what the daemon does not rate itself: inputs, outputs, and the past
+// of what rules receive; over the daemon's own time between them, as `mcr top` makes them.
 
 const KEPT = 121;
 
@@ -16,11 +16,16 @@ export class History {
     for (const rule of stats.rules) {
       all.packets += rule.received.packets;
       all.bytes += rule.received.bytes;
+      const came = rule.inputs.map((input) => input.received);
       const sent = rule.outputs.map((output) => output.sent);
-      rules.set(rule.name, { received: rule.received, sent, dropped: droppedBy(rule).total });
+      rules.set(rule.name, { received: rule.received, came, sent, dropped: droppedBy(rule).total });
     }
     this.looks.push({ at: stats.uptime_seconds, time: Date.now() / 1000, rules, all });
     if (this.looks.length > KEPT) this.looks.shift();
+  }
+
+  came(name, index, seconds) {
+    return this.rate(seconds, (look) => look.rules.get(name)?.came[index]);
   }
 
   sent(name, index, seconds) {

@@ -57,7 +57,11 @@ function linkState(rule, end, kind) {
   if (state === "silent") return "silent";
   if (kind === "input" && rule.health?.state === "degraded") return "degraded";
   if (rule.rates.packets_1s === 0) return "idle";
-  if (kind === "input") return "up";
+  if (kind === "input") {
+    // Of several inputs only some may have a stream.
+    const several = rule.inputs.length > 1;
+    return several && history.came(rule.name, rule.inputs.indexOf(end), 1).packets === 0 ? "idle" : "up";
+  }
   // Something comes but nothing leaves: all of it is dropped.
   return history.sent(rule.name, rule.outputs.indexOf(end), 1).packets > 0 ? "up" : "degraded";
 }
@@ -182,6 +186,10 @@ function showStream(rule) {
   if (rule) {
     const health = rule.health;
     facts.push(["rule", [rule.state, rule.state_reason ?? `${rule.path}: ${rule.path_reason}`]]);
+    if (rule.inputs.length > 1) rule.inputs.forEach((input, index) => {
+      const rate = history.came(rule.name, index, 1).packets;
+      facts.push(["input", [input.at, `${whole.format(input.received.packets)} received`, `${whole.format(rate)}/s`]]);
+    });
     if (health) facts.push(["stream", [health.state, health.reason ?? `longest gap in 10 s: ${time(health.gap_seconds_10s)}`]]);
     const rtp = health?.rtp;
     if (rtp) facts.push(["RTP", [`${whole.format(rtp.lost)} lost`, `${whole.format(rtp.reordered)} reordered`,

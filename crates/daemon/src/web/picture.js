@@ -46,7 +46,7 @@ export function drawPicture(svg, rules, linkState) {
     rule.inputs.forEach((input, index) => {
       const own = at(index, rule.inputs.length);
       parts.push(link(left - part, own, left, middle, linkState(rule, input, "input")));
-      parts.push(box(2, 3 * part, own, input.at, input.reason ?? `${input.at} joined: ${input.joined}`));
+      parts.push(box(2, 3 * part, own, input.at, input.reason ?? `${input.at} joined: ${input.joined}, ${input.received.packets} received`));
     });
     rule.outputs.forEach((output, index) => {
       const own = at(index, rule.outputs.length);
