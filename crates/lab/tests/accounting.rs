@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use api::reply::{RuleStats, Stats};
+use anyhow::{Result, ensure};
+use api::reply::{RuleStats, Stats, Traffic};
 use lab::accounting;
 use lab::daemon::{Daemon, Options};
 use lab::socket::{self, Sender};
@@ -25,7 +26,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// `cam1` with an option that changes, a range beside it, and some rules that come and go.
+/// `cam1` with an option that changes, a range beside it, a rule with two inputs whose order changes,
+/// and some rules that come and go.
 fn rules(round: u32) -> String {
     let ttl = 5 + round % 3;
     let mut rules = format!(
@@ -36,6 +38,13 @@ fn rules(round: u32) -> String {
          outputs = [\"239.9.2.0/24%veth2:6001\"]\nlimit = \"{}kpps\"\n",
         10 + round
     );
+    let mut inputs = ["239.1.3.1%veth1:5001", "10.0.0.1@239.1.3.1%veth1:5002"];
+    inputs.rotate_left(round as usize % 2);
+    rules.push_str(&format!(
+        "[[rule]]\nname = \"pair\"\ninputs = {inputs:?}\n\
+         outputs = [\"239.10.3.1%veth2:6001,ttl={ttl}\"]\nlimit = \"{}kpps\"\n",
+        10 + round
+    ));
     for number in 0..round % 4 * 10 {
         rules.push_str(&format!(
             "[[rule]]\nname = \"more{number}\"\ninput = \"239.2.1.{number}%veth1:5001\"\n\
@@ -62,7 +71,8 @@ fn the_law_holds_under_rule_changes_and_deaths_at_full_load(path: &str) {
     // Traffic has stopped: what is under way ends, and then the law holds.
     let mut broken = None;
     wait::until("the law holds", || {
-        broken = accounting::check(&daemon.stats().unwrap()).err();
+        let stats = daemon.stats().unwrap();
+        broken = accounting::check(&stats).err().or(of_inputs(&stats).err());
         broken.is_none()
     })
     .unwrap_or_else(|error| panic!("{error:#}: {broken:?}"));
@@ -77,6 +87,8 @@ fn the_law_holds_under_rule_changes_and_deaths_at_full_load(path: &str) {
     assert!(cam1.outputs[1].dropped["rate_limited"] > 0, "{cam1:?}");
     assert!(cam1.outputs[2].dropped["interface_missing"] > 0, "{cam1:?}");
     assert!(rule(last, "range").received.packets > 0);
+    let pair = rule(last, "pair");
+    assert!(pair.inputs.iter().all(|input| input.received.packets > 0));
     // No stream, no rate: two readings of the same.
     assert_eq!(counted(last), counted(&daemon.stats().unwrap()));
 }
@@ -103,9 +115,21 @@ fn rule<'a>(stats: &'a Stats, name: &str) -> &'a RuleStats {
     stats.rules.iter().find(|rule| rule.name == name).unwrap()
 }
 
-/// What `cam1` and `range` have counted, every number of it.
+/// The law of inputs that have been several from the start: they add up to their rule.
+fn of_inputs(stats: &Stats) -> Result<()> {
+    let pair = rule(stats, "pair");
+    let mut sum = Traffic::default();
+    for input in &pair.inputs {
+        sum.packets += input.received.packets;
+        sum.bytes += input.received.bytes;
+    }
+    ensure!(sum == pair.received, "{pair:?}");
+    Ok(())
+}
+
+/// What the lasting rules have counted, every number of it.
 fn counted(stats: &Stats) -> Vec<u64> {
-    let rules = ["cam1", "range"].map(|name| rule(stats, name));
+    let rules = ["cam1", "range", "pair"].map(|name| rule(stats, name));
     let outputs = rules.iter().flat_map(|rule| &rule.outputs);
     let sent = outputs
         .clone()
@@ -115,6 +139,13 @@ fn counted(stats: &Stats) -> Vec<u64> {
         .iter()
         .flat_map(|rule| [rule.received.packets, rule.received.bytes]);
     let before = rules.iter().map(|rule| rule.dropped.values().sum());
+    // In the order of their texts, since theirs in the rule changes.
+    let mut inputs: Vec<_> = rules.iter().flat_map(|rule| &rule.inputs).collect();
+    inputs.sort_by_key(|input| &input.at);
+    let inputs = inputs
+        .iter()
+        .flat_map(|input| [input.received.packets, input.received.bytes]);
+    let received = received.chain(inputs);
     received.chain(before).chain(sent).chain(dropped).collect()
 }
 
@@ -146,6 +177,10 @@ fn load_while(chain: &Chain, work: impl FnOnce()) {
                 let _ = sender.send(ip("239.1.1.1"), 5001, &payload);
                 let group = format!("239.1.2.{}", number % 256);
                 let _ = sender.send(ip(&group), 5001, &payload);
+                if number % 16 == 0 {
+                    let port = 5001 + (number / 16 % 2) as u16;
+                    let _ = sender.send(ip("239.1.3.1"), port, &payload);
+                }
                 let _ = sender.send_segmented(ip("239.1.1.1"), 5001, number, SEGMENTS, 500);
                 number += 1;
             }

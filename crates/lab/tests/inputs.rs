@@ -1,0 +1,92 @@
+//! A rule with several inputs tells what came by each of them, whatever happens around it.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::net::IpAddr;
+
+use api::reply::RuleStats;
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::socket::Sender;
+use lab::topology::Chain;
+
+const ASM: &str = "239.1.1.1%veth1:5001";
+const SSM: &str = "10.0.0.5@239.1.1.1%veth1:5001";
+const RANGE: &str = "239.1.2.0/24%veth1:5001-5010";
+const SIZE: u64 = 100;
+
+lab::on_both_paths!(each_of_several_inputs_is_counted);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// The configuration of `cam1` with these inputs.
+fn rule(inputs: &[&str]) -> String {
+    format!(
+        "version = 1\n[[rule]]\nname = \"cam1\"\ninputs = {inputs:?}\n\
+         outputs = [\"239.10.1.1%veth2:6001\"]\n"
+    )
+}
+
+/// Checks what came by each input, and that it adds up to what the rule received.
+fn assert_came(rule: &RuleStats, expected: &[(&str, u64)]) {
+    let inputs = rule.inputs.iter();
+    let came = inputs.map(|input| (input.at.as_str(), input.received));
+    let packets: Vec<(&str, u64)> = came.clone().map(|(at, n)| (at, n.packets)).collect();
+    assert_eq!(packets, expected, "{rule:?}");
+    let bytes: u64 = came.clone().map(|(_, n)| n.bytes).sum();
+    assert_eq!(bytes, rule.received.bytes, "{rule:?}");
+    let packets: u64 = packets.iter().map(|(_, n)| n).sum();
+    assert_eq!(packets, rule.received.packets, "{rule:?}");
+    assert_eq!(packets * SIZE, bytes, "{rule:?}");
+}
+
+fn each_of_several_inputs_is_counted(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let mut daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let end = (&chain.sender, "veth0");
+    link::address(end, "10.0.0.5/32").unwrap();
+    let [any, five] = ["10.0.0.1", "10.0.0.5"].map(|from| Sender::open(end, ip(from)).unwrap());
+    let send = |sender: &Sender, group, port, count| {
+        let size = SIZE as usize;
+        sender.send_numbered(ip(group), port, count, size).unwrap();
+    };
+
+    daemon.apply(&rule(&[ASM, SSM, RANGE])).unwrap();
+    send(&any, "239.1.1.1", 5001, 10);
+    send(&five, "239.1.1.1", 5001, 20);
+    send(&any, "239.1.2.7", 5003, 30);
+    let counted = daemon.settled("cam1", 60).unwrap();
+    assert_came(&counted, &[(ASM, 10), (SSM, 20), (RANGE, 30)]);
+
+    // Neither a daemon that dies nor another order costs a count.
+    daemon.kill().unwrap();
+    send(&five, "239.1.1.1", 5001, 1);
+    daemon.start_again().unwrap();
+    daemon.apply(&rule(&[RANGE, SSM, ASM])).unwrap();
+    send(&any, "239.1.1.1", 5001, 2);
+    send(&any, "239.1.2.200", 5010, 3);
+    let counted = daemon.settled("cam1", 66).unwrap();
+    assert_came(&counted, &[(RANGE, 33), (SSM, 21), (ASM, 12)]);
+
+    // One goes, and the sender that it was for falls to another; the others go on.
+    daemon.apply(&rule(&[ASM, RANGE])).unwrap();
+    send(&five, "239.1.1.1", 5001, 4);
+    let counted = daemon.settled("cam1", 70).unwrap();
+    let came: Vec<u64> = counted.inputs.iter().map(|i| i.received.packets).collect();
+    assert_eq!(came, [16, 33], "{counted:?}");
+
+    // A rule's only input is the rule.
+    daemon.apply(&rule(&[ASM])).unwrap();
+    send(&any, "239.1.1.1", 5001, 5);
+    let counted = daemon.settled("cam1", 75).unwrap();
+    assert_came(&counted, &[(ASM, 75)]);
+
+    // What was counted under a name ends with the rule.
+    daemon.mcr(&["remove", "cam1"]).unwrap();
+    daemon.apply(&rule(&[ASM, RANGE])).unwrap();
+    send(&any, "239.1.2.7", 5001, 6);
+    let counted = daemon.settled("cam1", 6).unwrap();
+    assert_came(&counted, &[(ASM, 0), (RANGE, 6)]);
+}
