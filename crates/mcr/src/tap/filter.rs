@@ -9,6 +9,8 @@ use super::headers::Headers;
 
 /// Parentheses within parentheses.
 const DEPTH_MAX: usize = 32;
+/// Words: each packet is held against all of them, one within the other.
+const WORDS_MAX: usize = 1000;
 
 /// What there is, for who wrote something else.
 const KNOWN: &str = "have: [src|dst] host ADDRESS, [src|dst] net PREFIX, [src|dst] port N, \
@@ -66,6 +68,9 @@ impl Filter {
             left: spaced.split_whitespace().collect(),
             depth: 0,
         };
+        if words.left.len() > WORDS_MAX {
+            return Err(format!("more than {WORDS_MAX} words"));
+        }
         words.left.reverse();
         let filter = words.joined()?;
         match words.left.pop() {
@@ -319,6 +324,10 @@ mod tests {
             assert!(refused.starts_with(told), "{text}: {refused}");
         }
         let deep = format!("{}port 1", "( ".repeat(1000));
+        assert!(Filter::parse(&deep).unwrap_err().contains("more than 1000"));
+        let deep = format!("{}port 1", "( ".repeat(100));
         assert!(Filter::parse(&deep).unwrap_err().contains("more than 32"));
+        let long = format!("udp{}", " or udp".repeat(1_000_000));
+        assert!(Filter::parse(&long).unwrap_err().contains("more than 1000"));
     }
 }
