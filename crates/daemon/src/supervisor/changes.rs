@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-use api::reply::Change;
+use api::reply::{Change, Event};
 use model::config::Config;
 use model::host::Host;
 use model::net::Ifindex;
@@ -63,8 +63,7 @@ impl Supervisor {
             return Err(refused);
         }
         let change = step.change.clone();
-        self.finish(step, &came_back);
-        self.events.tell_all(events::of_change(&change));
+        self.finish(step, &came_back, events::of_change(&change));
         Ok(change)
     }
 
@@ -76,7 +75,7 @@ impl Supervisor {
         let host = Arc::new(seen.host.clone());
         let step = block_in_place(|| self.core.step(rules, settings, host, &seen.renewed));
         match self.apply(&step, &seen.renewed).await {
-            Ok(()) => self.finish(step, &came_back),
+            Ok(()) => self.finish(step, &came_back, Vec::new()),
             Err(error) => {
                 tracing::warn!(%error, "cannot follow the host; trying again");
                 self.pending = Some(seen);
@@ -103,8 +102,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Everything that follows once the dataplane has the table.
-    pub(super) fn finish(&mut self, step: Step, came_back: &[Ifindex]) {
+    /// Everything that follows once the dataplane has the table; `told` is what led to it.
+    pub(super) fn finish(&mut self, step: Step, came_back: &[Ifindex], told: Vec<Event>) {
         let before = self.core.generation();
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
         let Change {
@@ -141,7 +140,7 @@ impl Supervisor {
         let same = complete && !self.joined.is_incomplete() && merging == self.merging;
         let stays = stays.filter(|_| same).unwrap_or_default();
         self.merging = merging;
-        self.publish(&stays);
+        self.publish(&stays, told);
     }
 
     /// Writes all that runs down; for a daemon that hands over with what was configured.
@@ -155,29 +154,30 @@ impl Supervisor {
     }
 
     /// Shows everybody what is; rules that stay do as they did before.
-    fn publish(&mut self, stays: &Stays) {
+    fn publish(&mut self, stays: &Stays, told: Vec<Event>) {
         let before = self.view.borrow().clone();
         let known = (before.states.as_slice(), stays);
         let states = view::states(self.core.views(), &self.joined, &self.merging, known);
-        self.show(states);
+        self.show(states, told);
     }
 
     /// Shows what changed in the memberships.
     pub(super) fn publish_joined(&mut self) {
-        self.publish(&Stays::default());
+        self.publish(&Stays::default(), Vec::new());
     }
 
-    fn show(&self, states: Vec<Arc<view::RuleState>>) {
-        let before = self.view.borrow().clone();
-        let view = View {
+    /// Replaces what is seen; then tells `told`, which led to it, and what is seen to differ.
+    fn show(&self, states: Vec<Arc<view::RuleState>>, mut told: Vec<Event>) {
+        let view = Arc::new(View {
             generation: self.core.generation(),
             rules: self.core.rules().clone(),
             settings: self.core.settings().clone(),
             states,
             host: self.core.host().clone(),
-        };
-        self.events.tell_all(events::between(&before, &view));
-        self.view.send_replace(Arc::new(view));
+        });
+        let before = self.view.send_replace(Arc::clone(&view));
+        told.extend(events::between(&before, &view));
+        self.events.tell_all(told);
     }
 }
 

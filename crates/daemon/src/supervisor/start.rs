@@ -145,7 +145,7 @@ impl Supervisor {
         // Held before they take packets: from then on they may outlive this process.
         self.shelter_all().await;
         self.engine.sync(table).await?;
-        self.finish(step, &[]);
+        self.finish(step, &[], Vec::new());
         block_in_place(|| self.save(None));
         Ok(())
     }
