@@ -48,14 +48,14 @@ pub(super) fn brief(events: &[Event]) -> Vec<Brief> {
     told.collect()
 }
 
-/// One event for `count` of a kind: it says the first and names nobody.
+/// One event for `count` of a kind: it says the first and is nobody's.
 fn together(first: &Event, last: &Event, count: usize) -> Event {
-    let (said, more) = (&first.message, count - 1);
     Event {
         at_ms: last.at_ms,
         kind: last.kind.clone(),
         subject: String::new(),
-        message: format!("{said}; and {more} more events of this kind"),
+        // The number in front: where there is little room the end is cut off.
+        message: format!("first of {count} events: {}", first.message),
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
             told.iter().map(|brief| (brief.count, brief.last)).collect();
         assert_eq!(counts, [(1, 10), (1, 11), (1000, 1001)]);
         assert_eq!(told[1].event, many[11]);
-        let said = "rule_up of cam0; and 999 more events of this kind";
+        let said = "first of 1000 events: rule_up of cam0";
         assert_eq!(told[2].event.message, said);
         assert_eq!(
             (told[2].event.kind.as_str(), told[2].event.subject.as_str()),
