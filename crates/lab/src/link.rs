@@ -88,6 +88,12 @@ pub fn multicast_route((namespace, name): End<'_>) -> Result<()> {
 /// # Errors
 /// When a step fails.
 pub fn snooping_bridge((namespace, name): End<'_>) -> Result<()> {
+    // Where a host filters what its bridges forward, every new namespace does: a switch does not.
+    for family in ["ip", "ip6"] {
+        let key = format!("net/bridge/bridge-nf-call-{family}tables");
+        // The key is there only where br_netfilter is loaded.
+        let _ = namespace.sysctl(&key, "0");
+    }
     // The kernel floods for one query response interval (10 s by default) after the querier
     // comes, br_multicast_querier_exists(): the interval has to be short before that.
     namespace.ip(&format!(

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::Family;
 use super::usage;
-use crate::link;
+use crate::link::{self, End};
 use crate::namespace::Namespace;
 use crate::topology::{Chain, DualBridge, Pipeline};
 use crate::{process, wait};
@@ -86,6 +86,15 @@ pub struct Bed {
     _between: Vec<Namespace>,
 }
 
+/// One wire of a bed.
+#[derive(Debug)]
+pub struct Wire<'a> {
+    /// Its ends in the stream's direction; one where the other is a bridge's port.
+    pub ends: Vec<End<'a>>,
+    /// Whether a relay has made its copies by then.
+    pub behind_relay: bool,
+}
+
 impl Bed {
     /// Makes a bed.
     ///
@@ -126,17 +135,46 @@ impl Bed {
         }
     }
 
-    /// The links a stream passes, in order, each with its namespace.
+    /// The wires a stream passes, in order.
     #[must_use]
-    pub fn links(&self) -> Vec<(&Namespace, &str)> {
-        let mut links = vec![(&self.sender, "veth0")];
-        for relay in &self.relays {
-            links.push((relay, "veth1"));
-            links.extend(self.egresses.iter().map(|link| (relay, link.as_str())));
+    pub fn wires(&self) -> Vec<Wire<'_>> {
+        let mut ends: Vec<(End<'_>, bool)> = vec![((&self.sender, "veth0"), false)];
+        for (relay, number) in self.relays.iter().zip(0..) {
+            ends.push(((relay, "veth1"), number > 0));
+            ends.extend(
+                self.egresses
+                    .iter()
+                    .map(|link| ((relay, link.as_str()), true)),
+            );
         }
         let sinks = self.sinks.iter();
-        links.extend(sinks.map(|(namespace, link)| (namespace, link.as_str())));
-        links
+        ends.extend(sinks.map(|(sink, link)| ((sink, link.as_str()), true)));
+        match self.kind {
+            // What is between is a bridge: each end has a wire of its own.
+            BedKind::DualBridge { .. } | BedKind::ForeignSource => { ends.into_iter() }
+                .map(|(end, behind_relay)| Wire {
+                    ends: vec![end],
+                    behind_relay,
+                })
+                .collect(),
+            BedKind::ManyLinks { links } => {
+                let (out, into) = (2..2 + usize::from(links), 2 + usize::from(links)..);
+                let links = ends[out].iter().zip(&ends[into]);
+                let first = (&ends[0], &ends[1]);
+                std::iter::once(first).chain(links).map(wire).collect()
+            }
+            _ => ends
+                .chunks_exact(2)
+                .map(|ends| wire((&ends[0], &ends[1])))
+                .collect(),
+        }
+    }
+}
+
+fn wire<'a>((from, to): (&(End<'a>, bool), &(End<'a>, bool))) -> Wire<'a> {
+    Wire {
+        ends: vec![from.0, to.0],
+        behind_relay: to.1,
     }
 }
 
@@ -193,7 +231,7 @@ fn other_cores() -> Vec<usize> {
 
 /// Lets what arrives at a link be received on `cores` (RPS), as what comes from a wire is received on
 /// the receiver's: a veth runs its peer's receive side, and all that follows, on the sender's core.
-fn receive_on((namespace, name): link::End<'_>, cores: &[usize]) -> Result<()> {
+fn receive_on((namespace, name): End<'_>, cores: &[usize]) -> Result<()> {
     let words = cores.iter().map(|core| core / 32 + 1).max().unwrap_or(1);
     let mut mask = vec![0_u32; words];
     for core in cores {

@@ -103,10 +103,10 @@ output. A ratio column has two figures, that of mcr-kernel and that of mcr-users
 by the peer's.
 
 *Lost* compares what the generator sent, times the copies of each, with what arrived at the sinks. The \
-details say where the rest went, hop by hop, and what no hop accounts for (*unexplained*). Several hops \
-may count one loss: a packet for which the queue between two cores has no room is counted by that \
-queue, by the link that sent it, by the link it was sent to and, where MCR sent it, by MCR's rule. By \
-how much they count more than is missing is said there, too (*counted beyond what is missing*).
+details say where the rest went, hop by hop, each drop once however many counters saw it, and what no \
+hop accounts for (*unexplained*). *Stolen* is time for which a virtual machine's cores had work and \
+got no processor: at 1,000,000 copies a second a queue of 10,000 between two cores bridges 0.01 \
+seconds of it.
 
 *CPU* is busy time of all cores, generator and sink included, divided by the copies that arrived: a \
 relay that loses much shows a high figure.

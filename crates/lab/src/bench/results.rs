@@ -127,6 +127,9 @@ pub struct Cost {
     pub apply_seconds: Option<f64>,
     /// Busy seconds of each core during the trial.
     pub busy_seconds: Vec<f64>,
+    /// Seconds in which each core had work and the hypervisor ran something else.
+    #[serde(default)]
+    pub stolen_seconds: Vec<f64>,
     /// CPU seconds of the relay's processes during the trial; the kernel's work for them in
     /// softirq is in `busy_seconds` alone.
     pub process_seconds: f64,

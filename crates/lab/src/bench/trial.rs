@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::bed::{Bed, BedKind, GENERATOR_CORE};
-use super::hops::Hops;
+use super::hops::{Hops, Relayed};
 use super::plan::Plan;
 use super::relay::{Relay, Running, Tools};
 use super::results::{Cost, Drops, RelayCount, Trial};
@@ -199,7 +199,6 @@ impl Stage {
             seconds: report.seconds,
             expected,
             delivered,
-            drops: after.hops.drops_since(&before.hops, self.copies()),
             cost: Cost {
                 configure_seconds: configured.map(|time| time.as_secs_f64()),
                 start_seconds: configured
@@ -208,7 +207,8 @@ impl Stage {
                 apply_seconds: configured
                     .and(self.running.apply())
                     .map(|time| time.as_secs_f64()),
-                busy_seconds: difference(&after.busy, &before.busy),
+                busy_seconds: difference(&after.cores.busy, &before.cores.busy),
+                stolen_seconds: difference(&after.cores.stolen, &before.cores.stolen),
                 process_seconds: after.process_seconds - before.process_seconds,
                 memory_kib: usage::memory_kib(&loaded),
                 processes: loaded.len() as u32,
@@ -216,7 +216,7 @@ impl Stage {
             load_average,
             ..Trial::default()
         };
-        self.reconcile(&mut trial, before.relay, after.relay);
+        self.reconcile(&mut trial, &before, &after);
         if let Some(receiver) = receiver {
             receiver::finish(receiver, &mut trial)?;
         }
@@ -291,19 +291,28 @@ impl Stage {
             hops: Hops::read(&self.bed)?,
             relay: self.running.count()?,
             process_seconds: usage::process_seconds(&self.running.processes()),
-            busy: usage::busy_seconds(),
+            cores: usage::core_seconds(),
         })
     }
 
-    /// Adds the relay's own drops, and for a relay that does not count what went in and not out.
-    fn reconcile(&self, trial: &mut Trial, before: Option<RelayCount>, after: Option<RelayCount>) {
-        if let (Some(before), Some(after)) = (before, after) {
-            let count = RelayCount {
+    /// Adds the drops of all hops, the relay's own included, and for a relay that does not count what
+    /// went in and not out.
+    fn reconcile(&self, trial: &mut Trial, before: &Snapshot, after: &Snapshot) {
+        let count = before
+            .relay
+            .zip(after.relay)
+            .map(|(before, after)| RelayCount {
                 received: after.received - before.received,
                 sent: after.sent - before.sent,
                 dropped: after.dropped - before.dropped,
                 ring_full: after.ring_full - before.ring_full,
-            };
+            });
+        let relayed = Relayed {
+            copies: self.copies(),
+            refused: count.map_or(0, |count| count.dropped),
+        };
+        trial.drops = after.hops.drops_since(&before.hops, relayed);
+        if let Some(count) = count {
             trial.relay = Some(count);
             let places = [
                 ("relay, counted by its rules", count.dropped),
@@ -360,7 +369,7 @@ struct Snapshot {
     hops: Hops,
     relay: Option<RelayCount>,
     process_seconds: f64,
-    busy: Vec<f64>,
+    cores: usage::CoreSeconds,
 }
 
 #[derive(Deserialize)]

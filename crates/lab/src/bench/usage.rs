@@ -8,23 +8,35 @@ use std::path::{Path, PathBuf};
 /// architecture that matters.
 const TICKS: f64 = 100.0;
 
-/// Reads the busy seconds of each core since the machine started.
+/// What each core has done since the machine started, seconds.
+#[derive(Clone, Debug, Default)]
+pub struct CoreSeconds {
+    /// At work.
+    pub busy: Vec<f64>,
+    /// Ready to work while the hypervisor ran something else.
+    pub stolen: Vec<f64>,
+}
+
+/// Reads what each core has done.
 #[must_use]
-pub fn busy_seconds() -> Vec<f64> {
+pub fn core_seconds() -> CoreSeconds {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let cores = text.lines().filter(|line| {
         let name = line.split_whitespace().next().unwrap_or_default();
         name.starts_with("cpu") && name != "cpu"
     });
-    cores.map(busy_of).collect()
+    // User, nice, system, irq and softirq; idle, iowait and steal are not busy.
+    let seconds = cores.map(|line| (sum_of(line, &[0, 1, 2, 5, 6]), sum_of(line, &[7])));
+    let (busy, stolen) = seconds.unzip();
+    CoreSeconds { busy, stolen }
 }
 
-/// Adds user, nice, system, irq and softirq of one line; idle, iowait and steal are not busy.
-fn busy_of(line: &str) -> f64 {
+/// Adds columns of one line.
+fn sum_of(line: &str, columns: &[usize]) -> f64 {
     let ticks = line.split_whitespace().skip(1);
     let ticks: Vec<f64> = ticks.map(|tick| tick.parse().unwrap_or(0.0)).collect();
-    let busy = [0, 1, 2, 5, 6].iter().filter_map(|at| ticks.get(*at));
-    busy.sum::<f64>() / TICKS
+    let chosen = columns.iter().filter_map(|at| ticks.get(*at));
+    chosen.sum::<f64>() / TICKS
 }
 
 /// Reads the load average over one minute.
@@ -140,7 +152,7 @@ mod tests {
         let own = std::process::id();
         assert!(family(&[own]).contains(&own));
         assert!(memory_kib(&[own]) > 100);
-        assert!(!busy_seconds().is_empty());
+        assert!(core_seconds().busy.iter().sum::<f64>() > 0.0);
     }
 
     #[test]

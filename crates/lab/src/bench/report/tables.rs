@@ -168,7 +168,8 @@ pub(super) fn details(cases: &[&CaseResult]) -> String {
         "lost, %",
         "CPU, µs per copy",
         "busy seconds of a trial, core 0 + core 1 + …",
-        "of these, the relay's processes",
+        "stolen seconds, all trials",
+        "busy seconds of the relay's processes",
         "memory, MiB",
         "processes",
         "load average before",
@@ -195,6 +196,7 @@ fn detail(case: &CaseResult) -> Vec<String> {
         show(Figure::Loss),
         show(Figure::Cpu),
         busy(case),
+        stolen(case),
         median(process),
         show(Figure::Memory),
         show(Figure::Processes),
@@ -215,6 +217,16 @@ fn busy(case: &CaseResult) -> String {
         spread.map_or("-".into(), |spread| format!("{:.2}", spread.median))
     });
     cores.collect::<Vec<_>>().join(" + ")
+}
+
+/// What the hypervisor took from all cores while there was work.
+fn stolen(case: &CaseResult) -> String {
+    let costs = case.trials.iter().map(|trial| &trial.cost.stolen_seconds);
+    let known: Vec<f64> = costs.flatten().copied().collect();
+    if known.is_empty() {
+        return "-".into();
+    }
+    format!("{:.2}", known.iter().sum::<f64>())
 }
 
 /// Adds up the drops of all trials by place, and says what remains unexplained.
