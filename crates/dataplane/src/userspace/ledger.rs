@@ -48,10 +48,10 @@ struct Message {
 }
 
 impl Ledger {
-    /// Makes room for the messages of one submission.
-    pub(super) fn new(messages: usize) -> Self {
+    /// Makes room for a batch's runs and the messages of one submission.
+    pub(super) fn new(runs: usize, messages: usize) -> Self {
         Self {
-            received: Vec::with_capacity(messages),
+            received: Vec::with_capacity(runs),
             // Grows to the largest fan-out of outputs that are down, and no further.
             dropped: Vec::with_capacity(messages),
             pending: Vec::with_capacity(messages),

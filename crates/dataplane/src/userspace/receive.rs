@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use packet::parse::{ChecksumState, Gso, Link, Meta};
 use sys::packet_socket::{PacketSocket, Ring, RingSize, VNET_HEADER, VnetHeader};
 
+use super::runs::BATCH;
+
 /// Super-packets and jumbo frames that one batch may hold.
 const LARGE_BUFFERS: usize = 8;
 /// The largest IP packet, with room for link header and vnet header.
@@ -20,6 +22,7 @@ pub(super) struct Tap {
     link: Link,
     socket: PacketSocket,
     ring: Ring,
+    batch: u32,
 }
 
 /// Buffers for packets that are larger than a ring frame, shared by all taps.
@@ -69,6 +72,7 @@ impl Tap {
             link,
             socket,
             ring,
+            batch: (size.frames / 4).clamp(1, BATCH) as u32,
         })
     }
 
@@ -76,6 +80,12 @@ impl Tap {
     #[must_use]
     pub(super) const fn link(&self) -> Link {
         self.link
+    }
+
+    /// Most frames that a batch may hold: while it is sent, the kernel has the rest of the ring.
+    #[must_use]
+    pub(super) const fn batch(&self) -> u32 {
+        self.batch
     }
 
     /// The descriptor, to wait on.

@@ -13,22 +13,22 @@ use sys::packet_socket::VnetHeader;
 use super::head::{Head, IP_AT};
 use super::receive::{LargeBuffers, Place, Tap};
 
-/// Packets of one batch.
-pub(super) const BATCH: usize = 256;
+/// Most packets of one batch: enough for many streams to find packets of theirs waiting together.
+pub(super) const BATCH: usize = 1024;
 /// Datagrams of one GSO send.
 const MAX_SEGMENTS: u16 = 128;
 /// The IP length field's limit.
 const MAX_IP_BYTES: usize = 65_535;
 /// Open runs that are found again, by flow; a collision only costs a merge.
-const OPEN_RUNS: usize = 256;
+const OPEN_RUNS: usize = 4 * BATCH;
 
 /// A batch's packets, sorted into runs.
 #[derive(Debug)]
 pub(super) struct Runs {
     entries: Vec<Entry>,
     runs: Vec<Run>,
-    /// Index + 1 of the run that a flow's next packet may join.
-    open: [u16; OPEN_RUNS],
+    /// Index + 1 of the run that a flow's next packet may join, by the flow's hash.
+    open: Box<[u16; OPEN_RUNS]>,
 }
 
 /// Where the batch's packets lie.
@@ -78,6 +78,8 @@ pub(super) struct Run {
     pub(super) packets: u32,
     /// UDP payload bytes.
     pub(super) payload_bytes: u32,
+    /// Where `open` may refer to it.
+    flow: u16,
     first: u32,
     last: u32,
     entries: u16,
@@ -105,7 +107,7 @@ impl Runs {
         Self {
             entries: Vec::with_capacity(BATCH),
             runs: Vec::with_capacity(BATCH),
-            open: [0; OPEN_RUNS],
+            open: Box::new([0; OPEN_RUNS]),
         }
     }
 
@@ -121,19 +123,19 @@ impl Runs {
             payload_end: datagram.end() as u32,
             next: index,
         };
-        let flow = flow_hash(packet.route, datagram) % OPEN_RUNS;
-        let open = usize::from(self.open[flow]).checked_sub(1);
+        let flow = flow_hash(packet.route, datagram);
+        let open = usize::from(self.open[usize::from(flow)]).checked_sub(1);
         if let Some(run) = open.and_then(|open| self.runs.get_mut(open))
             && run.takes(packet, &self.entries, source)
         {
             self.entries[run.last as usize].next = index;
             run.append(index, datagram);
         } else {
-            let Some(run) = Run::start(index, packet) else {
+            let Some(run) = Run::start(index, flow, packet) else {
                 return false;
             };
             self.runs.push(run);
-            self.open[flow] = self.runs.len() as u16;
+            self.open[usize::from(flow)] = self.runs.len() as u16;
         }
         self.entries.push(entry);
         true
@@ -167,8 +169,9 @@ impl Runs {
     /// Forgets everything, for the next batch.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
-        self.runs.clear();
-        self.open = [0; OPEN_RUNS];
+        for run in self.runs.drain(..) {
+            self.open[usize::from(run.flow)] = 0;
+        }
     }
 }
 
@@ -203,7 +206,7 @@ impl ExactSizeIterator for Payloads<'_> {}
 
 impl Run {
     #[inline]
-    fn start(entry: u32, packet: &Matched<'_>) -> Option<Self> {
+    fn start(entry: u32, flow: u16, packet: &Matched<'_>) -> Option<Self> {
         let datagram = packet.datagram;
         let payload = datagram.payload_bytes();
         let mergeable = packet.merge && is_mergeable(datagram);
@@ -213,6 +216,7 @@ impl Run {
             head: Head::of(packet.bytes, datagram)?,
             packets: datagram.packets(),
             payload_bytes: payload as u32,
+            flow,
             first: entry,
             last: entry,
             entries: 1,
@@ -283,11 +287,12 @@ impl Run {
     }
 }
 
+/// A flow's place among the open runs.
 #[inline]
-fn flow_hash(route: u32, datagram: &Datagram) -> usize {
+fn flow_hash(route: u32, datagram: &Datagram) -> u16 {
     let route = route.wrapping_mul(0x9e37_79b1);
     let port = u32::from(datagram.source_port).wrapping_mul(0x85eb_ca6b);
-    ((route ^ port) >> 20) as usize
+    ((route ^ port) >> 16) as u16 % OPEN_RUNS as u16
 }
 
 /// Says whether nothing in the datagram itself speaks against merging.

@@ -13,7 +13,7 @@ use super::head::{CopyHead, Head};
 use super::ledger::Ledger;
 use super::limits::{CompiledLimit, Cost, SharedLimits};
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
-use super::runs::{Matched, Payloads, Run, Runs, Source};
+use super::runs::{BATCH, Matched, Payloads, Run, Runs, Source};
 use super::shared::SharedCounters;
 
 /// Messages of one submission.
@@ -78,7 +78,7 @@ impl Sender {
             uring: Uring::new(MESSAGES)?,
             sockets: Vec::new(),
             runs: Runs::new(),
-            ledger: Ledger::new(MESSAGES),
+            ledger: Ledger::new(BATCH, MESSAGES),
         })
     }
 

@@ -22,7 +22,7 @@ use super::health::Watches;
 use super::limits::SharedLimits;
 use super::receive::{Arrival, LargeBuffers, Tap};
 use super::residence::Samples;
-use super::runs::{BATCH, Source};
+use super::runs::Source;
 use super::send::Sender;
 use super::shared::{SharedCounters, WorkerWord};
 
@@ -194,7 +194,7 @@ impl Worker {
         };
         let mut frames = 0;
         let mut tally = Tally::default();
-        while (frames as usize) < BATCH {
+        while frames < tap.batch() {
             let packet = match tap.arrival(frames, &mut self.large) {
                 Arrival::Packet(place, meta, vnet) => Packet {
                     frame: frames,
