@@ -87,7 +87,9 @@ impl Worker {
         let place = (self.id, self.cpu);
         let command = &options.worker_command;
         let (region, limits) = (&self.region, &self.limits);
-        let mut process = Process::start(command, place, (&region.fd, limits), &region.counters)?;
+        let shared = (&region.fd, limits);
+        let mut process =
+            Process::start(command, place, shared, &region.counters, options.workers)?;
         let tell = |process: &mut Process| {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {

@@ -39,11 +39,14 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::System`] if the usable cores cannot be read.
-    pub(super) fn new(options: Options) -> Result<Self, Error> {
+    pub(super) fn new(mut options: Options) -> Result<Self, Error> {
         let cpus = sys::capability::usable_cpus().map_err(|source| Error::System {
             what: "reading the usable cores",
             source,
         })?;
+        if options.workers == 0 {
+            options.workers = cpus.len().max(1);
+        }
         Ok(Self {
             options,
             cpus,
@@ -146,12 +149,8 @@ impl Pool {
     }
 
     fn start_all(&mut self) -> Result<(), handover::Error> {
-        let count = match self.options.workers {
-            0 => self.cpus.len().max(1),
-            count => count,
-        };
         let cpus = self.cpus.clone();
-        for (id, cpu) in (0..count as u32).zip(cpus.into_iter().cycle()) {
+        for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
             let shared = (self.region(id)?, self.limits.try_clone()?);
             let worker = Worker::start((id, cpu), shared, &self.options, &self.interfaces)?;
             self.workers.push(worker);

@@ -46,7 +46,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a worker and says hello.
+    /// Starts one of `workers` and says hello.
     ///
     /// # Errors
     /// The program cannot be run, or the conversation fails.
@@ -55,6 +55,7 @@ impl Process {
         (worker, cpu): (u32, u32),
         (region, limits): (&OwnedFd, &OwnedFd),
         counters: &Arc<SharedCounters>,
+        workers: usize,
     ) -> Result<Self, handover::Error> {
         let (here, there) = UnixStream::pair()?;
         here.set_write_timeout(Some(PATIENCE))?;
@@ -69,7 +70,7 @@ impl Process {
             .map_err(handover::Error::Socket)?;
         let pid = child.id();
         let handle = ProcessHandle::open(pid)?;
-        let taps = Arc::new(Mutex::new(Taps::new(Arc::clone(counters))));
+        let taps = Arc::new(Mutex::new(Taps::new(Arc::clone(counters), workers)));
         let ended = Arc::new(AtomicBool::new(false));
         let reaper = reap(child, Arc::clone(&taps), Arc::clone(&ended))?;
         let mut process = Self {

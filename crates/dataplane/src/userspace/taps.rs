@@ -17,10 +17,13 @@ use sys::packet_socket::{PacketSocket, RingSize};
 use super::filter::filter;
 use super::shared::{SharedCounters, WorkerWord};
 
-/// Ring memory that one worker's taps may take together, in bytes, before they get small.
-const RING_BUDGET: usize = 32 << 20;
-/// The largest and the smallest ring, in bytes.
-const RING_BYTES: (usize, usize) = (16 << 20, 1 << 20);
+/// Ring memory that the taps of all workers may take together, in bytes, within the bounds of one
+/// worker's.
+const RINGS_TOGETHER: usize = 192 << 20;
+/// The least and the most ring memory of one worker's taps, in bytes, before they get small.
+const RINGS_OF_A_WORKER: (usize, usize) = (32 << 20, 48 << 20);
+/// The smallest ring, in bytes.
+const SMALLEST_RING: usize = 1 << 20;
 /// Bytes of a ring frame: a packet of a 1500-byte MTU and what the kernel puts in front. Larger
 /// packets come through the socket's queue.
 const FRAME_BYTES: usize = 2048;
@@ -32,6 +35,7 @@ const QUEUE_BYTES: usize = 16 << 20;
 pub(super) struct Taps {
     taps: Vec<Tap>,
     counters: Arc<SharedCounters>,
+    ring_budget: usize,
     frames_before: u64,
     packets: u64,
     drops: u64,
@@ -104,11 +108,12 @@ impl Tap {
 }
 
 impl Taps {
-    /// Starts without taps; the worker will count on from what `counters` show.
+    /// Starts without taps for one of `workers`; it will count on from what `counters` show.
     #[must_use]
-    pub(super) fn new(counters: Arc<SharedCounters>) -> Self {
+    pub(super) fn new(counters: Arc<SharedCounters>, workers: usize) -> Self {
         Self {
             taps: Vec::new(),
+            ring_budget: ring_budget(workers),
             frames_before: counters.worker(WorkerWord::Frames),
             hidden: Hidden {
                 before: counters.worker(WorkerWord::Hidden),
@@ -127,13 +132,7 @@ impl Taps {
     /// `ENODEV` if there is no such interface, `EPERM` without `CAP_NET_RAW`.
     pub(super) fn prepare(&mut self, interface: u32) -> io::Result<&Tap> {
         let used: usize = self.taps.iter().map(|tap| ring_bytes(tap.size)).sum();
-        let (most, least) = RING_BYTES;
-        let bytes = (RING_BUDGET.saturating_sub(used) / 2).clamp(least, most);
-        let size = RingSize {
-            // A power of two, as the halves of the budget are.
-            frames: 1 << (bytes / FRAME_BYTES).ilog2(),
-            frame_bytes: FRAME_BYTES,
-        };
+        let size = next_ring(self.ring_budget.saturating_sub(used));
         let socket = PacketSocket::tap(size, QUEUE_BYTES)?;
         socket.bind(interface)?;
         let ethernet = socket.is_ethernet()?;
@@ -249,6 +248,50 @@ impl Taps {
     }
 }
 
+/// Ring memory for the taps of one of `workers`, in bytes.
+fn ring_budget(workers: usize) -> usize {
+    let (least, most) = RINGS_OF_A_WORKER;
+    (RINGS_TOGETHER / workers.max(1)).clamp(least, most)
+}
+
+/// Most of what is left, since most workers have one busy tap; a power of two, since positions in
+/// the ring are masked.
+fn next_ring(left_bytes: usize) -> RingSize {
+    let bytes = (left_bytes / 3 * 2).max(SMALLEST_RING);
+    RingSize {
+        frames: 1 << (bytes / FRAME_BYTES).ilog2(),
+        frame_bytes: FRAME_BYTES,
+    }
+}
+
 const fn ring_bytes(size: RingSize) -> usize {
     size.frames * size.frame_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MiB of the rings of a worker's first taps.
+    fn rings(workers: usize, taps: usize) -> Vec<usize> {
+        let mut left = ring_budget(workers);
+        let mut sizes = Vec::new();
+        for _ in 0..taps {
+            let bytes = ring_bytes(next_ring(left));
+            left = left.saturating_sub(bytes);
+            sizes.push(bytes >> 20);
+        }
+        sizes
+    }
+
+    #[test]
+    fn the_first_tap_gets_most_and_none_gets_nothing() {
+        assert_eq!(rings(1, 6), [32, 8, 4, 2, 1, 1]);
+    }
+
+    #[test]
+    fn many_workers_have_smaller_rings() {
+        assert_eq!(rings(4, 2), [32, 8]);
+        assert_eq!(rings(64, 3), [16, 8, 4]);
+    }
 }

@@ -13,7 +13,7 @@ use crate::bed::Bed;
 /// More than the socket's queue holds, each of 40 datagrams.
 const LARGE: (u64, u64) = (900, 40);
 /// More than a ring has frames.
-const SMALL: (u64, u64) = (9000, 3);
+const SMALL: (u64, u64) = (17_500, 3);
 
 #[test]
 fn super_packets_that_find_no_room_count_as_their_datagrams() -> Result<()> {
