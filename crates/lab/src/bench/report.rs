@@ -105,8 +105,8 @@ by the peer's.
 *Lost* compares what the generator sent, times the copies of each, with what arrived at the sinks. The \
 details say where the rest went, hop by hop, each drop once however many counters saw it, and what no \
 hop accounts for (*unexplained*). *Stolen* is time for which a virtual machine's cores had work and \
-got no processor: at 1,000,000 copies a second a queue of 10,000 between two cores bridges 0.01 \
-seconds of it.
+got no processor: at 1,000,000 copies a second the queue of 30,000 between two cores bridges \
+0.03 seconds of it.
 
 *CPU* is busy time of all cores, generator and sink included, divided by the copies that arrived: a \
 relay that loses much shows a high figure.

@@ -18,7 +18,7 @@ const SETTING: &str = "/proc/sys/net/core/netdev_max_backlog";
 /// Holds what stood there before, while a bench runs. The file stays, empty.
 const LOCK: &str = "/run/mcr-bench.lock";
 /// Packets per core: what 10 ms bring at the highest rate of any case, 1,000,000 a second.
-const PACKETS: u64 = 10_000;
+const PACKETS: u64 = 30_000;
 
 /// Holds the longer queue. Dropping it puts the machine's own setting back, if no other bench holds it.
 #[derive(Debug)]
