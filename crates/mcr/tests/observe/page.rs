@@ -70,9 +70,10 @@ fn a_stream_that_stops_is_red_though_an_output_was_down_before() {
     let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
         return;
     };
-    bed.daemon
-        .add("cam1", INPUT, &[OUTPUT, "239.10.1.2%veth9:6001"])
-        .unwrap();
+    let second = ["--input", "239.1.1.2%veth1:5001"];
+    let outputs = [OUTPUT, "239.10.1.2%veth9:6001"];
+    let rule = [["add", INPUT], outputs, ["--name", "cam1"], second].concat();
+    bed.daemon.mcr(&rule).unwrap();
     let browser = Browser::start(&bed.chain.relay);
     browser.open(PAGE);
     let stream = bed.send(500);
@@ -84,6 +85,15 @@ fn a_stream_that_stops_is_red_though_an_output_was_down_before() {
             && received != "0"
     })
     .unwrap();
+    // The stream comes by the first input.
+    let press = "document.querySelector('tr[data-rule=cam1] button').click(); \
+                 return document.getElementById('facts').textContent";
+    let facts = browser.run(press);
+    let second = "239.1.1.2%veth1:5001 · 0 received · 0/s";
+    assert!(facts.as_str().unwrap().contains(second), "{facts}");
+    let links = "return ['up', 'idle'].map((state) => \
+                 document.querySelectorAll(`#picture path.${state}`).length).join()";
+    wait::until("the second input is idle", || browser.run(links) == "2,1").unwrap();
     drop(stream);
     let stopped = Instant::now();
     wait::until("the row is red", || browser.run(&cell(1)) == "silent").unwrap();
