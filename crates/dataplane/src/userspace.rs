@@ -1,10 +1,11 @@
 //! The userspace path: AF_PACKET in, AF_PACKET out, in worker processes that the supervisor starts,
 //! feeds and replaces.
 //!
-//! Supervisor side: this file, `pool`, `life`, `process`, `taps`, `filter`, `slots`, `book`,
+//! Supervisor side: this file, `pool`, `life`, `process`, `taps`, `filter`, `slots`, `assignment`, `book`,
 //! `inheritance`. Worker side: `worker`, `receive`, `execute`, `lookup`, `rewrite`, `head`, `runs`,
 //! `send`, `cut`, `health`, `ledger`. Between them: `handover`, `shared`.
 
+mod assignment;
 mod book;
 mod cut;
 mod execute;
