@@ -163,7 +163,7 @@ pub(crate) fn print_cost(relay: &mut Relay<'_>) {
         let mut costs = [const { Vec::new() }; 3];
         for round in 0..5_u16 {
             for (costs, content) in costs.iter_mut().zip(looks) {
-                apply_cost(relay, content);
+                apply_cost(relay, content, None);
                 costs.extend((0..400).map(|n| {
                     let packet = packet(&one(payload(round * 400 + n)));
                     relay.test_run_alone(&packet).duration_ns
@@ -183,23 +183,30 @@ pub(crate) fn print_cost(relay: &mut Relay<'_>) {
 /// arrival times are looked at as they would be.
 pub(crate) fn print_mean(relay: &mut Relay<'_>) {
     let packet = packet(&one(vec![0; 1024]));
-    let mut means = [const { Vec::new() }; 2];
+    let mut means = [const { Vec::new() }; 3];
+    let looks = [
+        (None, None),
+        (Some(Content::None), None),
+        (None, Some("one")),
+    ];
     for _ in 0..21 {
-        for (means, content) in means.iter_mut().zip([None, Some(Content::None)]) {
-            apply_cost(relay, content);
+        for (means, (content, input)) in means.iter_mut().zip(looks) {
+            apply_cost(relay, content, input);
             means.push(relay.test_run_often(&packet, 200_000).duration_ns);
         }
     }
-    for (look, means) in ["off", "times alone"].iter().zip(&mut means) {
+    let looks = ["off", "times alone", "one of several inputs"];
+    for (look, means) in looks.iter().zip(&mut means) {
         means.sort_unstable();
         println!("mean of 200,000 runs, {look}: {means:?} ns");
     }
 }
 
 /// A rule of which no copy leaves.
-fn apply_cost(relay: &mut Relay<'_>, content: Option<Content>) {
+fn apply_cost(relay: &mut Relay<'_>, content: Option<Content>, input: Option<&str>) {
     let (down, _) = down(DownReason::NoRoute, DropReason::NoRoute);
     let mut route = route("cost", vec![down]);
+    route.input = input.map(str::to_owned);
     route.inspect = content.map(|content| Inspect {
         content,
         clock_hz: CLOCK,
