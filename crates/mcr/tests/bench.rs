@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
 /// What a bench makes of it.
-const LONG: u64 = 10_000;
+const LONG: u64 = 30_000;
 
 /// A child that is killed on drop.
 struct Killed(Child);
@@ -89,7 +89,9 @@ fn leaves_nothing_behind(end: impl FnOnce(Killed)) {
     });
     assert!(runs.is_ok(), "{programs:?} {processes:?}");
     assert!(!leftovers::of(pid).is_empty());
-    assert!(self::backlog().is_none_or(|now| now >= LONG));
+    if was_alone {
+        assert!(self::backlog().is_none_or(|now| now >= LONG));
+    }
     end(bench);
     leftovers::wait_until_gone(pid, &processes);
     if was_alone {

@@ -15,9 +15,9 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 const SETTING: &str = "/proc/sys/net/core/netdev_max_backlog";
-/// Holds what stood there before, while a bench runs. The file stays, empty.
+/// Holds what stood there before and what a bench made of it, while one runs. The file stays, empty.
 const LOCK: &str = "/run/mcr-bench.lock";
-/// Packets per core: what 10 ms bring at the highest rate of any case, 1,000,000 a second.
+/// Packets per core: what 30 ms bring at the highest rate of any case, 1,000,000 a second.
 const PACKETS: u64 = 30_000;
 
 /// Holds the longer queue. Dropping it puts the machine's own setting back, if no other bench holds it.
@@ -80,7 +80,7 @@ fn change(setting: &Path, lock: &File) -> io::Result<bool> {
     let now = read(setting)?;
     // What is noted was left by guards that were killed with their benches, unless somebody else has
     // changed the setting since.
-    if now == PACKETS && noted(lock)?.is_some() {
+    if noted(lock)?.is_some_and(|noted| noted.made == now) {
         return Ok(true);
     }
     if now >= PACKETS {
@@ -89,7 +89,7 @@ fn change(setting: &Path, lock: &File) -> io::Result<bool> {
     }
     // Before the change: from here on it can be undone whatever happens.
     lock.set_len(0)?;
-    lock.write_all_at(now.to_string().as_bytes(), 0)?;
+    lock.write_all_at(format!("{now} {PACKETS}").as_bytes(), 0)?;
     let changed = fs::write(setting, PACKETS.to_string());
     if changed.is_err() {
         lock.set_len(0)?;
@@ -99,20 +99,30 @@ fn change(setting: &Path, lock: &File) -> io::Result<bool> {
 
 /// Puts back what is noted, unless somebody else has changed the setting since.
 fn put_back(setting: &Path, lock: &File) -> io::Result<()> {
-    if let Some(before) = noted(lock)?
-        && read(setting)? == PACKETS
+    if let Some(noted) = noted(lock)?
+        && read(setting)? == noted.made
     {
-        fs::write(setting, before.to_string())?;
+        fs::write(setting, noted.before.to_string())?;
     }
     lock.set_len(0)
 }
 
-/// What the setting was before the first bench changed it.
-fn noted(lock: &File) -> io::Result<Option<u64>> {
-    let mut bytes = [0; 20];
+/// What the first bench noted of the setting; another version of it may make something else of it.
+struct Noted {
+    before: u64,
+    made: u64,
+}
+
+fn noted(lock: &File) -> io::Result<Option<Noted>> {
+    let mut bytes = [0; 64];
     let length = lock.read_at(&mut bytes, 0)?;
-    let text = str::from_utf8(&bytes[..length]);
-    Ok(text.ok().and_then(|text| text.parse().ok()))
+    let text = String::from_utf8_lossy(&bytes[..length]);
+    let mut numbers = text.split(' ').map_while(|word| word.parse().ok());
+    let before = numbers.next();
+    Ok(before.map(|before| Noted {
+        before,
+        made: numbers.next().unwrap_or(PACKETS),
+    }))
 }
 
 fn read(setting: &Path) -> io::Result<u64> {
@@ -205,9 +215,12 @@ mod tests {
 
     #[test]
     fn what_killed_guards_left_is_put_back_by_the_next() {
-        let machine = Machine::with(PACKETS);
-        fs::write(machine.lock(), "1000").unwrap();
-        drop(machine.lengthen());
+        let machine = Machine::with(9000);
+        fs::write(machine.lock(), "1000 9000").unwrap();
+        let (first, second) = (machine.lengthen(), machine.lengthen());
+        assert_eq!(machine.packets(), 9000);
+        drop(first);
+        drop(second);
         assert_eq!(machine.packets(), 1000);
     }
 
