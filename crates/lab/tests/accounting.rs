@@ -32,7 +32,7 @@ fn rules(round: u32) -> String {
     let ttl = 5 + round % 3;
     let mut rules = format!(
         "version = 1\n[[rule]]\nname = \"cam1\"\ninput = \"239.1.1.1%veth1:5001\"\n\
-         outputs = [\"239.10.1.1%veth2:6001,ttl={ttl}\", \"239.10.1.2%veth2:6002,limit=20kpps\", \
+         outputs = [\"239.10.1.1%veth2:6001,ttl={ttl}\", \"239.10.1.2%veth2:6002,limit=1kpps\", \
          \"239.10.1.3%veth9:6003\"]\n\
          [[rule]]\nname = \"range\"\ninput = \"239.1.2.0/24%veth1:5001\"\n\
          outputs = [\"239.9.2.0/24%veth2:6001\"]\nlimit = \"{}kpps\"\n",
