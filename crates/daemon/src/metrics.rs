@@ -220,58 +220,63 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
 
 fn inputs(page: &mut Page, rules: &[RuleStats]) {
     let inputs: Vec<Labelled<'_, InputStats>> = rules.iter().flat_map(inputs_of).collect();
-    page.family(
-        "mcr_input_joined",
-        "gauge",
-        "1 if the input's group is joined on its interface.",
-    );
-    for (labels, input) in &inputs {
-        page.sample("mcr_input_joined", &of(labels), u8::from(input.joined));
-    }
-    page.family(
-        "mcr_input_received_packets_total",
-        "counter",
-        "Datagrams that matched the input.",
-    );
-    for (labels, input) in &inputs {
-        let name = "mcr_input_received_packets_total";
-        page.sample(name, &of(labels), input.received.packets);
-    }
-    page.family(
-        "mcr_input_received_bytes_total",
-        "counter",
-        "UDP payload bytes that matched the input.",
-    );
-    for (labels, input) in &inputs {
-        let name = "mcr_input_received_bytes_total";
-        page.sample(name, &of(labels), input.received.bytes);
-    }
+    let families: [EndFamily<InputStats>; 3] = [
+        (
+            "mcr_input_joined",
+            "gauge",
+            "1 if the input's group is joined on its interface.",
+            |input| u64::from(input.joined),
+        ),
+        (
+            "mcr_input_received_packets_total",
+            "counter",
+            "Datagrams that matched the input.",
+            |input| input.received.packets,
+        ),
+        (
+            "mcr_input_received_bytes_total",
+            "counter",
+            "UDP payload bytes that matched the input.",
+            |input| input.received.bytes,
+        ),
+    ];
+    ends(page, &inputs, &families);
 }
 
 fn outputs(page: &mut Page, rules: &[RuleStats]) {
     let outputs: Vec<Labelled<'_, OutputStats>> = rules.iter().flat_map(outputs_of).collect();
-    page.family("mcr_output_up", "gauge", "1 if the output can send.");
-    for (labels, output) in &outputs {
-        let up = u8::from(output.state == State::Up);
-        page.sample("mcr_output_up", &of(labels), up);
-    }
-    page.family(
-        "mcr_output_sent_packets_total",
-        "counter",
-        "Copies handed to the egress device.",
-    );
-    for (labels, output) in &outputs {
-        let name = "mcr_output_sent_packets_total";
-        page.sample(name, &of(labels), output.sent.packets);
-    }
-    page.family(
-        "mcr_output_sent_bytes_total",
-        "counter",
-        "UDP payload bytes handed to the egress device.",
-    );
-    for (labels, output) in &outputs {
-        let name = "mcr_output_sent_bytes_total";
-        page.sample(name, &of(labels), output.sent.bytes);
+    let families: [EndFamily<OutputStats>; 3] = [
+        (
+            "mcr_output_up",
+            "gauge",
+            "1 if the output can send.",
+            |output| u64::from(output.state == State::Up),
+        ),
+        (
+            "mcr_output_sent_packets_total",
+            "counter",
+            "Copies handed to the egress device.",
+            |output| output.sent.packets,
+        ),
+        (
+            "mcr_output_sent_bytes_total",
+            "counter",
+            "UDP payload bytes handed to the egress device.",
+            |output| output.sent.bytes,
+        ),
+    ];
+    ends(page, &outputs, &families);
+}
+
+/// Name, kind, help and value of a family with a sample for each input or output.
+type EndFamily<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
+
+fn ends<T>(page: &mut Page, ends: &[Labelled<'_, T>], families: &[EndFamily<T>]) {
+    for (name, kind, help, value) in families {
+        page.family(name, kind, help);
+        for (labels, end) in ends {
+            page.sample(name, &of(labels), value(end));
+        }
     }
 }
 
