@@ -249,6 +249,18 @@ pub(crate) fn input() -> Craft {
     Craft::new(socket("10.0.0.5", 4000), socket(GROUP, PORT), payload)
 }
 
+/// A super-packet of ten datagrams of 1,000 bytes, and what it is made from.
+pub(crate) fn craft_super_packet() -> (Craft, Packet) {
+    let craft = Craft {
+        payload: vec![7; 10_000],
+        checksum: CraftChecksum::Partial,
+        ..input()
+    };
+    let mut packet = Packet::from(craft.clone());
+    packet.meta.gso = Some(Gso { size: 1000 });
+    (craft, packet)
+}
+
 /// The copy that [`output`]`(interface)` makes of `input`.
 pub(crate) fn copy_of(input: &Craft, interface: Ifindex) -> Craft {
     let destination = SocketAddr::new(egress_group(interface), 6001);

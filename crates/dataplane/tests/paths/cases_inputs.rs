@@ -2,12 +2,12 @@
 
 use model::net::{Ports, Prefix};
 use model::table::{DownReason, RateLimit, RateUnit, Route, RouteKey};
-use packet::craft::{Craft, CraftChecksum};
-use packet::parse::Gso;
+use packet::craft::Craft;
 use packet::verdict::{DropReason, Verdict};
 
 use crate::case::{
-    A, B, Case, Outlet, PORT, Packet, address, copy_of, down, input, key, output, plain, socket,
+    A, B, Case, Outlet, PORT, address, copy_of, craft_super_packet, down, input, key, output,
+    plain, socket,
 };
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -193,13 +193,7 @@ fn drops() -> Vec<Case> {
 }
 
 fn sizes() -> Vec<Case> {
-    let craft = Craft {
-        payload: vec![7; 10_000],
-        checksum: CraftChecksum::Partial,
-        ..input()
-    };
-    let mut packet = Packet::from(craft.clone());
-    packet.meta.gso = Some(Gso { size: 1000 });
+    let (craft, packet) = craft_super_packet();
     let case = Case::relayed(
         "a super-packet is as many as its segments of its input",
         packet,

@@ -4,13 +4,12 @@
 
 use model::net::{Mac, Ports, Prefix};
 use model::table::{Egress, LinkHeader, RateLimit, RateUnit};
-use packet::craft::{Craft, CraftChecksum};
-use packet::parse::Gso;
+use packet::craft::Craft;
 use packet::verdict::{DropReason, Verdict};
 
 use crate::case::{
-    A, B, C, Case, Outlet, Packet, address, changed, copy_of, egress_mac, input, output, plain,
-    socket, to, with,
+    A, B, C, Case, Outlet, address, changed, copy_of, craft_super_packet, egress_mac, input,
+    output, plain, socket, to, with,
 };
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -65,14 +64,7 @@ fn on_rule(name: &'static str, limit: RateLimit, passes: bool) -> Case {
 }
 
 fn super_packet(name: &'static str, limit: RateLimit, passes: bool) -> Case {
-    let payload = vec![7; 10_000];
-    let craft = Craft {
-        payload,
-        checksum: CraftChecksum::Partial,
-        ..input()
-    };
-    let mut packet = Packet::from(craft.clone());
-    packet.meta.gso = Some(Gso { size: 1000 });
+    let (craft, packet) = craft_super_packet();
     limited(
         Case::relayed(name, packet, [plain(&craft, A)]),
         limit,
@@ -143,13 +135,7 @@ fn with_budget(name: &'static str, budget: RateLimit, passes: bool) -> Case {
 }
 
 fn against_super_packet(name: &'static str, budget: RateLimit) -> Case {
-    let craft = Craft {
-        payload: vec![7; 10_000],
-        checksum: CraftChecksum::Partial,
-        ..input()
-    };
-    let mut packet = Packet::from(craft.clone());
-    packet.meta.gso = Some(Gso { size: 1000 });
+    let (craft, packet) = craft_super_packet();
     let unicast = with(output(B), to_neighbour);
     let over = (unicast, Outlet::Dropped(DropReason::OverBudget));
     let mut case = Case::relayed(name, packet, [over, plain(&craft, A)]);
