@@ -4,36 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, process};
 
-const HEADERS: [&str; 13] = [
-    "count.h",
-    "fragment.h",
-    "health.h",
-    "helpers.h",
-    "layout.h",
-    "limit.h",
-    "lookup.h",
-    "maps.h",
-    "parse.h",
-    "range.h",
-    "replicate.h",
-    "residence.h",
-    "rewrite.h",
-];
-
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let object = out.join("relay.bpf.o");
-    for file in
-        HEADERS
-            .iter()
-            .chain(&["relay.bpf.c", "floor.bpf.c", "sequence.bpf.c", "sequence.h"])
-    {
+    for file in ["relay", "floor.bpf.c", "sequence.bpf.c", "sequence.h"] {
         println!("cargo::rerun-if-changed=src/{file}");
     }
-    compile(Path::new("src/relay.bpf.c"), &object);
+    compile(Path::new("src/relay/relay.bpf.c"), &object);
     compile(Path::new("src/floor.bpf.c"), &out.join("floor.bpf.o"));
     compile(Path::new("src/sequence.bpf.c"), &out.join("sequence.bpf.o"));
-    let layout = fs::read("src/layout.h").expect("layout.h lies beside the program");
+    let layout = fs::read("src/relay/layout.h").expect("layout.h lies beside the program");
     println!("cargo::rustc-env=MCR_LAYOUT_HASH={:016x}", fnv1a(&layout));
 }
 

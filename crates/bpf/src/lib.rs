@@ -7,23 +7,14 @@
     reason = "bpf(2) and maps shared with the kernel by mmap; each use names its invariant"
 )]
 
-pub mod attached;
-mod clsact;
-pub mod flows;
+mod attach;
 pub mod grace;
-mod interface;
-pub mod layout;
-pub mod link;
-pub mod map;
-pub mod mapped;
-pub mod pin;
-pub mod probe;
-pub mod program;
-mod rtnetlink;
+mod maps;
 pub mod sequence;
 mod syscall;
-pub mod tap;
-pub mod testrun;
+
+pub use attach::{attached, link, pin, probe, program, socket_filter, testrun};
+pub use maps::{flows, layout, map, mapped};
 
 use std::io;
 use std::path::PathBuf;

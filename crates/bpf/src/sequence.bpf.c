@@ -9,7 +9,7 @@
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/udp.h>
-#include "helpers.h"
+#include "relay/helpers.h"
 #include "sequence.h"
 
 /* Sizes are placeholders: user space sets them. */

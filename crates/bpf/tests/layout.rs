@@ -66,8 +66,8 @@ impl Btf {
 /// Every `NAME = VALUE,` of the headers.
 fn constants() -> BTreeMap<String, u32> {
     let text = [
-        include_str!("../src/layout.h"),
-        include_str!("../src/count.h"),
+        include_str!("../src/relay/layout.h"),
+        include_str!("../src/relay/count.h"),
     ]
     .concat();
     let slots = format!("{}", packet::verdict::DropReason::SLOTS);
@@ -392,8 +392,8 @@ fn every_constant_has_the_same_value() {
 fn residence_is_sampled_and_sorted_as_the_reference_says() {
     use packet::residence::{BUCKETS, FIRST_SHIFT, KERNEL_EVERY};
     let headers = [
-        include_str!("../src/layout.h"),
-        include_str!("../src/residence.h"),
+        include_str!("../src/relay/layout.h"),
+        include_str!("../src/relay/residence.h"),
     ]
     .concat();
     let shift = KERNEL_EVERY.trailing_zeros();

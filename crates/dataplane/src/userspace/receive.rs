@@ -143,7 +143,7 @@ impl Tap {
     }
 
     /// Datagrams beyond the first in the packet that the frame `index` places behind the head brings
-    /// or announces, as [`bpf::tap::HiddenDatagrams`] counts them.
+    /// or announces, as [`bpf::socket_filter::HiddenDatagrams`] counts them.
     #[cold]
     pub(super) fn hidden(&self, index: u32) -> u64 {
         let Some(frame) = self.ring.frame(index as usize) else {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bpf::tap::HiddenDatagrams;
+use bpf::socket_filter::HiddenDatagrams;
 use model::net::Prefix;
 use packet::ethernet;
 use sys::packet_socket::{PacketSocket, RingSize};

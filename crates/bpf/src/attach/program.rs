@@ -10,6 +10,7 @@ use aya::programs::SchedClassifier;
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
+use super::interface;
 use crate::flows::Flows;
 use crate::layout::{
     Address, Candidate, Drops, Flow, FlowKey, Found, GroupKey, Health, Identity, Limit, Output,
@@ -17,7 +18,7 @@ use crate::layout::{
 };
 use crate::map::{Counters, HashMap};
 use crate::mapped::Mapped;
-use crate::{Error, interface, syscall};
+use crate::{Error, syscall};
 
 /// The compiled program, an ELF file.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));

@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::clsact::Filter;
+use super::clsact::Filter;
 use crate::link::Link;
 use crate::program::Program;
 use crate::{Error, layout};

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::rtnetlink::{
+use super::rtnetlink::{
     Attribute, CREATE, DUMP, EXCLUSIVE, Message, REPLACE, Request, attribute, nested,
 };
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::clsact::Filter;
+use super::clsact::Filter;
 use crate::pin::{Pins, failed};
 use crate::program::Program;
 use crate::{Error, syscall};

@@ -1,0 +1,12 @@
+//! Programs on their way into the kernel: whether it takes them, loading, attaching, pinning.
+
+pub mod attached;
+mod clsact;
+mod interface;
+pub mod link;
+pub mod pin;
+pub mod probe;
+pub mod program;
+mod rtnetlink;
+pub mod socket_filter;
+pub mod testrun;
