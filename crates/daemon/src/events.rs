@@ -1,22 +1,22 @@
 //! What is worth telling: found by comparing how things are with how they were.
 
-mod board;
-mod brief;
-mod listening;
-mod quota;
+mod coalesce;
+mod event_log;
+mod subscriber;
+mod throttle;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event, Reload, State};
-pub(crate) use board::{Begin, Board, KEPT, Numbered};
-use brief::{Brief, brief};
+use coalesce::{Brief, brief};
 use dataplane::counters::WorkerCounters;
-pub(crate) use listening::{Heard, Listening};
+pub(crate) use event_log::{Begin, Board, KEPT, Numbered};
 use model::host::{Host, Interface, NextHop};
 use model::ruleset::without_shared_ends;
-use quota::{Held, Line, Quota};
+pub(crate) use subscriber::{Heard, Listening};
+use throttle::{Held, Line, Quota};
 use tracing::Level;
 
 use crate::view::{RuleState, View};

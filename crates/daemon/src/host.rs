@@ -6,6 +6,7 @@
 
 mod gro_list;
 mod next_hop;
+pub(crate) mod offload;
 mod snapshot;
 #[cfg(test)]
 mod tests;

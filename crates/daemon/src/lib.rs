@@ -4,39 +4,32 @@
 //! supervisor carries it out through the engine (the dataplane's thread), the memberships and the
 //! state on disk; the server asks the desk, which looks at the view.
 
+mod api;
 pub mod config;
 mod core;
-mod desk;
-mod engine;
+mod dataplane_thread;
+mod descriptor_store;
 mod error;
 mod events;
 mod host;
 mod instance;
-mod journal;
-pub mod keeper;
 mod memberships;
-mod metrics;
-mod notify;
-mod offload;
 mod options;
-mod process;
-mod question;
-mod server;
-mod shelter;
-mod socket;
+mod service_manager;
+mod start;
 mod state;
-mod statistics;
+mod stats;
 mod supervisor;
 mod view;
-mod web;
 
 use std::time::Duration;
 
 use tokio::runtime::Builder;
 
+pub use api::rehearsal::Rehearsal;
+pub use descriptor_store::fd_holder;
 pub use error::DaemonError;
 pub use options::{LogControl, Options};
-pub use server::rehearsal::Rehearsal;
 
 /// Runs the daemon in the network namespace of the calling thread until SIGTERM or SIGINT.
 ///
@@ -46,7 +39,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     sys::heap::keep_little();
     let instance = instance::Instance::claim(&options)?;
     // The control socket is claimed before anything is touched that another daemon may use.
-    let listener = socket::Listener::bind(&options.socket)?;
+    let listener = api::socket::Listener::bind(&options.socket)?;
     instance::mount_bpffs(&options.bpffs);
     // Before the first thread: capabilities belong to threads.
     if let Err(error) = sys::capability::raise_descriptor_limit() {
@@ -61,7 +54,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         .enable_all()
         .build()
         .map_err(DaemonError::Runtime)?;
-    let result = runtime.block_on(supervisor::run(&options, &instance, listener));
+    let result = runtime.block_on(start::run(&options, &instance, listener));
     // A task that hangs must not keep the process from ending.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result

@@ -2,7 +2,6 @@
 //! the core decides. Readers never wait for it: they look at the view.
 
 mod changes;
-mod start;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,22 +18,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::api::question::{Code, Refusal, Reply};
 use crate::config;
 use crate::core::{Core, Request};
-use crate::engine::Engine;
+use crate::dataplane_thread::Engine;
+use crate::descriptor_store::Shelter;
 use crate::error::DaemonError;
 use crate::events::{self, Events};
+use crate::host::offload::Offload;
 use crate::host::{Seen, Watch};
-use crate::instance::Instance;
 use crate::memberships::Joined;
-use crate::notify;
-use crate::offload::Offload;
 use crate::options::Options;
-use crate::question::{Code, Refusal, Reply};
-use crate::shelter::Shelter;
-use crate::socket::Listener;
-use crate::state::Store;
-use crate::statistics::{self, Identity, Pulse};
+use crate::service_manager as notify;
+use crate::state::running::Store;
+use crate::stats::{self, Identity, Pulse};
 use crate::view::View;
 
 /// How often joins that failed are tried again, and workers looked at.
@@ -49,46 +46,34 @@ pub(crate) enum Asked {
     Reload(Reply<Change>),
 }
 
-/// Runs until SIGTERM, SIGINT or SIGUSR1.
-pub(crate) async fn run(
-    options: &Options,
-    instance: &Instance,
-    listener: Listener,
-) -> Result<(), DaemonError> {
-    start::start(options, instance, &listener)
-        .await?
-        .serve()
-        .await
-}
-
-struct Supervisor {
-    options: Options,
-    identity: Identity,
-    core: Core,
-    engine: Engine,
-    joined: Joined,
-    shelter: Shelter,
+pub(crate) struct Supervisor {
+    pub(crate) options: Options,
+    pub(crate) identity: Identity,
+    pub(crate) core: Core,
+    pub(crate) engine: Engine,
+    pub(crate) joined: Joined,
+    pub(crate) shelter: Shelter,
     /// Whether much memory was freed since it was last given back.
-    untidy: bool,
-    offload: Offload,
+    pub(crate) untidy: bool,
+    pub(crate) offload: Offload,
     /// What interfaces that may merge packets do, and why.
-    merging: BTreeMap<Ifindex, String>,
+    pub(crate) merging: BTreeMap<Ifindex, String>,
     /// The configuration as last read.
-    configured: Config,
-    watch: Watch,
-    store: Store,
-    events: Events,
-    view: watch::Sender<Arc<View>>,
-    requests: mpsc::Receiver<Asked>,
-    links: mpsc::Receiver<Seen>,
-    signals: Signals,
+    pub(crate) configured: Config,
+    pub(crate) watch: Watch,
+    pub(crate) store: Store,
+    pub(crate) events: Events,
+    pub(crate) view: watch::Sender<Arc<View>>,
+    pub(crate) requests: mpsc::Receiver<Asked>,
+    pub(crate) links: mpsc::Receiver<Seen>,
+    pub(crate) signals: Signals,
     /// This daemon's restarts of each worker as last seen.
-    restarts: BTreeMap<u32, u64>,
+    pub(crate) restarts: BTreeMap<u32, u64>,
     /// A change of the host that could not be carried out yet.
-    pending: Option<Seen>,
+    pub(crate) pending: Option<Seen>,
 }
 
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
@@ -96,7 +81,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self, DaemonError> {
+    pub(crate) fn new() -> Result<Self, DaemonError> {
         let catch = |kind| signal(kind).map_err(DaemonError::Runtime);
         Ok(Self {
             terminate: catch(SignalKind::terminate())?,
@@ -108,7 +93,7 @@ impl Signals {
 }
 
 impl Supervisor {
-    async fn serve(mut self) -> Result<(), DaemonError> {
+    pub(crate) async fn serve(mut self) -> Result<(), DaemonError> {
         let mut retry = interval(RETRY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let hands_over = loop {
@@ -210,7 +195,7 @@ impl Supervisor {
     }
 
     /// Has memberships and workers held for the next daemon, as they are now.
-    async fn shelter_all(&mut self) {
+    pub(crate) async fn shelter_all(&mut self) {
         match self.engine.heirlooms().await {
             Ok(heirlooms) => self.shelter.take(heirlooms),
             Err(error) => tracing::warn!(%error, "a crash would end the workers"),
@@ -223,7 +208,7 @@ impl Supervisor {
         if let Ok(counters) = self.engine.counters().await {
             let view = self.view.borrow().clone();
             let pulse = Pulse::default();
-            statistics::log(&statistics::stats(&self.identity, &view, &counters, &pulse));
+            stats::log(&stats::stats(&self.identity, &view, &counters, &pulse));
         }
         if hands_over || self.options.keep_forwarding {
             block_in_place(|| self.save(Some(&self.configured.clone())));

@@ -4,7 +4,7 @@ use api::request::{RuleList, Transaction};
 use model::problem::Problems;
 use model::ruleset::ChangeError;
 
-use crate::question::{Code, Refusal};
+use crate::api::question::{Code, Refusal};
 
 /// A change that somebody asks for.
 #[derive(Clone, Debug)]

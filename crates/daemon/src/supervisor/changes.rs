@@ -13,11 +13,11 @@ use tokio::task::block_in_place;
 
 use super::Supervisor;
 use crate::core::{Refused, Request, Step};
-use crate::engine;
+use crate::dataplane_thread as engine;
 use crate::events;
 use crate::host::Seen;
-use crate::offload;
-use crate::state::Running;
+use crate::host::offload;
+use crate::state::running::Running;
 use crate::view::{self, View};
 
 /// Rules in a change whose reading takes memory that is worth giving back.
@@ -103,7 +103,7 @@ impl Supervisor {
     }
 
     /// Everything that follows once the dataplane has the table; `told` is what led to it.
-    pub(super) fn finish(&mut self, step: Step, came_back: &[Ifindex], told: Vec<Event>) {
+    pub(crate) fn finish(&mut self, step: Step, came_back: &[Ifindex], told: Vec<Event>) {
         let before = self.core.generation();
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
         let Change {
@@ -144,7 +144,7 @@ impl Supervisor {
     }
 
     /// Writes all that runs down; for a daemon that hands over with what was configured.
-    pub(super) fn save(&mut self, configured: Option<&Config>) {
+    pub(crate) fn save(&mut self, configured: Option<&Config>) {
         let (rules, settings) = (self.core.rules(), self.core.settings());
         let mut running = Running::new(self.core.generation(), rules, settings);
         if let Some(configured) = configured {

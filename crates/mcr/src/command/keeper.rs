@@ -19,11 +19,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let kept = sys::capability::renounce_all()
-        .and_then(|()| daemon::keeper::listen(&args.socket))
+        .and_then(|()| daemon::fd_holder::listen(&args.socket))
         .and_then(|listener| {
             // A kernel without the means is no reason to let memberships end.
             let _ = sys::fence::close();
-            daemon::keeper::serve(&listener, PATIENCE)
+            daemon::fd_holder::serve(&listener, PATIENCE)
         });
     kept.map(|()| ExitCode::SUCCESS).map_err(|error| {
         let message = format!("{}: {error}", args.socket.display());

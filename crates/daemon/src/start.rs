@@ -11,26 +11,36 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
-use super::{Signals, Supervisor};
+use crate::api::service::Desk;
+use crate::api::socket::Listener;
+use crate::api::{question, server};
 use crate::core::Core;
-use crate::desk::Desk;
+use crate::descriptor_store::Shelter;
 use crate::error::DaemonError;
 use crate::events::Events;
+use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::memberships::Joined;
-use crate::offload::Offload;
 use crate::options::Options;
-use crate::shelter::Shelter;
-use crate::socket::Listener;
-use crate::state::Store;
-use crate::statistics::{Identity, Pulse};
+use crate::state::running::Store;
+use crate::stats::{Identity, Pulse};
+use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
-use crate::{config, engine, host, notify, question, server};
+use crate::{config, dataplane_thread as engine, host, service_manager as notify};
 
 /// Changes that may wait for the supervisor.
 const QUEUE: usize = 64;
 
-pub(super) async fn start(
+/// Runs until SIGTERM, SIGINT or SIGUSR1.
+pub(crate) async fn run(
+    options: &Options,
+    instance: &Instance,
+    listener: Listener,
+) -> Result<(), DaemonError> {
+    start(options, instance, &listener).await?.serve().await
+}
+
+async fn start(
     options: &Options,
     instance: &Instance,
     listener: &Listener,

@@ -1,6 +1,8 @@
 //! Every route of the API, each described where it is written: the OpenAPI document is made of the
 //! router itself.
 
+use std::time::Duration;
+
 use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
 use axum::body::Bytes;
@@ -20,11 +22,14 @@ use utoipa_axum::routes;
 
 use super::body::{Body, IfMatch, Tagged};
 use super::connections::Busy;
-use super::{REQUEST_PATIENCE, events};
-use crate::metrics::{self, Format};
-use crate::process::Process;
-use crate::question::{Answer, Code, Question, Refusal, Supervisor};
-use crate::web;
+use super::event_stream;
+use super::question::{Answer, Code, Question, Refusal, Supervisor};
+use super::web;
+use crate::stats::metrics::{self, Format};
+use crate::stats::process::Process;
+
+/// How long a request may take from its head to its answer.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The whole API.
 pub(super) fn control(supervisor: Supervisor) -> Router {
@@ -54,7 +59,7 @@ fn reading() -> OpenApiRouter<Supervisor> {
         .routes(routes!(export))
         .routes(routes!(interfaces))
         .routes(routes!(log))
-        .routes(routes!(events::events))
+        .routes(routes!(event_stream::events))
         .routes(routes!(metrics_text))
         .routes(routes!(healthz))
         .routes(routes!(readyz))

@@ -1,5 +1,5 @@
-use super::super::brief::brief;
-use super::super::listening::Heard;
+use super::super::coalesce::brief;
+use super::super::subscriber::Heard;
 use super::super::{RULE_DOWN, RULE_UP, event};
 use super::*;
 

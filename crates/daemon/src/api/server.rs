@@ -4,12 +4,6 @@
 //! No client holds up another: each connection is a task of its own, requests are limited in size
 //! and time, and where there are too many connections the oldest idle one goes.
 
-mod body;
-mod connections;
-mod events;
-mod patience;
-pub(crate) mod rehearsal;
-mod routes;
 #[cfg(test)]
 mod tests;
 
@@ -26,24 +20,13 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::question::Supervisor;
-use connections::Connections;
-use patience::Patient;
-
-/// Largest request body in bytes: 10,000 rules with room to spare.
-pub(crate) const BODY_MAX: usize = 16 << 20;
-
-/// Bytes that a body may have without asking for room.
-const BODY_SMALL: usize = 64 << 10;
-
-/// Room for all larger bodies together, in bytes: as much as the largest takes.
-const BODIES_MAX: usize = BODY_MAX;
+use super::connections::{Busy, Connections};
+use super::question::Supervisor;
+use super::routes;
+use super::write_timeout::Patient;
 
 /// How long a client may take over the head of a request, and be silent between two.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long a request may take from its head to its answer.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a client may take nothing of what it is answered.
 const READER_PATIENCE: Duration = Duration::from_secs(10);
@@ -87,7 +70,7 @@ async fn pause(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-async fn converse<S>(stream: S, router: Router, busy: connections::Busy)
+pub(super) async fn converse<S>(stream: S, router: Router, busy: Busy)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

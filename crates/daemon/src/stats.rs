@@ -1,8 +1,10 @@
 //! Counters and states put together into what `mcr stats` shows.
 
-mod possible;
-mod pulse;
-mod residence;
+mod drop_reasons;
+mod latency;
+pub(crate) mod metrics;
+pub(crate) mod process;
+pub(crate) mod sampler;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -15,8 +17,8 @@ use dataplane::counters::{
 };
 use model::table::Path;
 
-pub(crate) use possible::{Possible, Reasons, possible};
-pub(crate) use pulse::Pulse;
+pub(crate) use drop_reasons::{Possible, Reasons, possible};
+pub(crate) use sampler::Pulse;
 
 use crate::view::{InputState, RuleState, View};
 
@@ -104,7 +106,7 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> 
         outputs: outputs.collect(),
         rates,
         health,
-        residence: residence::stats(&counted.residence),
+        residence: latency::stats(&counted.residence),
     }
 }
 

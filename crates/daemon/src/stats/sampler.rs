@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::stream::Stream;
-use crate::engine::Engine;
+use crate::dataplane_thread::Engine;
 use crate::events::{self, Events};
 use crate::view::View;
 

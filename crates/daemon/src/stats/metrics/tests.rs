@@ -2,7 +2,7 @@ use api::reply::{Reload, Stats, Status};
 use dataplane::counters::DropReason;
 
 use super::*;
-use crate::statistics::{Possible, Reasons};
+use crate::stats::{Possible, Reasons};
 
 fn status() -> Status {
     let text = r#"{"instance":"default","version":"1.2.3","pid":7,"uptime_seconds":12.5,

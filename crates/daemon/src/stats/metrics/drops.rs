@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use api::reply::RuleStats;
 
 use super::{Page, of, outputs_of};
-use crate::statistics::{Possible, Reasons};
+use crate::stats::{Possible, Reasons};
 
 /// Writes the families.
 pub(super) fn families(page: &mut Page, rules: &[RuleStats], possible: &[Possible]) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::board::{Burst, Numbered};
+use super::event_log::{Burst, Numbered};
 
 /// What somebody who listens gets.
 #[derive(Debug)]

@@ -9,9 +9,10 @@ use api::request::RuleList;
 use model::document::RuleDocument;
 use tokio::sync::mpsc;
 
+use super::super::body::BODY_MAX;
 use super::*;
+use crate::api::question::{Code, Question, Refusal};
 use crate::events::Board;
-use crate::question::{Code, Question, Refusal};
 
 struct Served {
     _directory: tempfile::TempDir,

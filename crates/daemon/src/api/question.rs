@@ -5,7 +5,7 @@ use api::request::{RuleList, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::events::{Begin, Board, Listening};
-use crate::statistics::Possible;
+use crate::stats::Possible;
 
 /// An answer, or the refusal.
 pub(crate) type Answer<T> = Result<T, Refusal>;

@@ -10,12 +10,12 @@ use model::host::Interface;
 use model::placement::Support;
 use tokio::sync::{mpsc, watch};
 
+use super::question::{Answer, Code, Question, Refusal, Scrape, Supervisor};
 use crate::core::Request;
-use crate::engine::Engine;
+use crate::dataplane_thread::Engine;
 use crate::events::Events;
 use crate::options::LogControl;
-use crate::question::{Answer, Code, Question, Refusal, Scrape, Supervisor};
-use crate::statistics::{self, Identity, Pulse};
+use crate::stats::{self, Identity, Pulse};
 use crate::supervisor::Asked;
 use crate::view::View;
 
@@ -96,7 +96,7 @@ impl Desk {
         let counters = counters.map_err(|error| Refusal::new(Code::Internal, error))?;
         // Looked at after the counters: a rule just removed is not shown with nothing counted.
         let view = self.view.borrow().clone();
-        let stats = statistics::stats(&self.identity, &view, &counters, &self.pulse);
+        let stats = stats::stats(&self.identity, &view, &counters, &self.pulse);
         Ok((stats, view))
     }
 
@@ -105,7 +105,7 @@ impl Desk {
         Ok(Scrape {
             status: self.status(&view),
             stats,
-            possible: statistics::possible(&view),
+            possible: stats::possible(&view),
         })
     }
 
@@ -130,7 +130,7 @@ impl Desk {
         }
         let flows = self.engine.flows(name).await;
         let flows = flows.map_err(|error| Refusal::new(Code::Internal, error))?;
-        Ok(flows.iter().map(statistics::flow).collect())
+        Ok(flows.iter().map(stats::flow).collect())
     }
 
     fn status(&self, view: &View) -> Status {

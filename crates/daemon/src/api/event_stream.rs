@@ -14,8 +14,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::connections::{Busy, Held};
+use super::question::{Answer, Code, Refusal, Supervisor};
 use crate::events::{Begin, Heard, KEPT, Listening, Numbered};
-use crate::question::{Answer, Code, Refusal, Supervisor};
 
 /// How often a comment is sent while nothing happens, so that a vanished client is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

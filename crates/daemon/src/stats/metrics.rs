@@ -1,9 +1,9 @@
 //! The counters as Prometheus text, version 0.0.4: a view of the same reply that `mcr stats` prints,
 //! so the two can never disagree.
 
-mod dropped;
-mod health;
-mod residence;
+mod drops;
+mod latency;
+mod streams;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use std::fmt::Write;
 
 use api::reply::{InputStats, OutputStats, RuleStats, State, Status, WorkerStats};
 
-use crate::process::Process;
-use crate::question::Scrape;
+use crate::api::question::Scrape;
+use crate::stats::process::Process;
 
 /// How the text is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,9 +56,9 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> String
     rules(&mut page, &stats.rules);
     inputs(&mut page, &stats.rules);
     outputs(&mut page, &stats.rules);
-    dropped::families(&mut page, &stats.rules, possible);
-    health::streams(&mut page, &stats.rules);
-    residence::histograms(&mut page, &stats.rules);
+    drops::families(&mut page, &stats.rules, possible);
+    streams::streams(&mut page, &stats.rules);
+    latency::histograms(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
     if format == Format::OpenMetrics {
         page.text += "# EOF\n";

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use api::reply::Event;
 use tokio::sync::broadcast;
 
-use super::brief::Brief;
+use super::coalesce::Brief;
 use super::is_trouble;
-use super::listening::Listening;
+use super::subscriber::Listening;
 
 /// Bursts that a slow reader may lag behind before it misses some.
 const BACKLOG: usize = 1024;

@@ -19,12 +19,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use super::connections::Busy;
-use super::{converse, routes};
+use super::question::{Answer, Code, Question, Refusal, Scrape, Supervisor};
+use super::routes;
+use super::server::converse;
 use crate::core::{Core, Refused, Request};
 use crate::events::Board;
 use crate::memberships::Joined;
-use crate::question::{Answer, Code, Question, Refusal, Scrape, Supervisor};
-use crate::statistics::{self, Identity, Pulse};
+use crate::stats::{self, Identity, Pulse};
 use crate::view::{self, View};
 
 /// A daemon of its own whose host has `eth0` and `eth1`.
@@ -87,7 +88,7 @@ impl Rehearsal {
                 let scrape = Scrape {
                     status: self.status(),
                     stats: self.stats(),
-                    possible: statistics::possible(&self.view),
+                    possible: stats::possible(&self.view),
                 };
                 drop(reply.send(Ok(scrape)));
             }
@@ -148,7 +149,7 @@ impl Rehearsal {
 
     fn stats(&self) -> Stats {
         let (counters, pulse) = (Counters::default(), Pulse::default());
-        statistics::stats(&identity(), &self.view, &counters, &pulse)
+        stats::stats(&identity(), &self.view, &counters, &pulse)
     }
 
     fn status(&self) -> Status {

@@ -10,8 +10,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{BODIES_MAX, BODY_MAX, BODY_SMALL};
-use crate::question::{Code, Refusal};
+use super::question::{Code, Refusal};
+
+/// Largest request body in bytes: 10,000 rules with room to spare.
+pub(super) const BODY_MAX: usize = 16 << 20;
+
+/// Bytes that a body may have without asking for room.
+const BODY_SMALL: usize = 64 << 10;
+
+/// Room for all larger bodies together, in bytes: as much as the largest takes.
+const BODIES_MAX: usize = BODY_MAX;
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {

@@ -3,6 +3,8 @@
 //! the next daemon takes both, so no switch ever sees a leave. With them go the counters of the
 //! userspace path and, at a keeper, the control sockets of its workers, which forward until then.
 
+pub mod fd_holder;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
@@ -18,11 +20,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sys::membership::{Change, Membership};
 
-use crate::engine::Heirlooms;
-use crate::journal::Journal;
-use crate::keeper::Keeper;
+use crate::dataplane_thread::Heirlooms;
+use crate::descriptor_store::fd_holder::Keeper;
 use crate::memberships::Joined;
-use crate::notify;
+use crate::service_manager as notify;
+use crate::state::journal::Journal;
 
 /// How long a keeper may take to answer after it was started.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,0 +1,14 @@
+//! The control API: its socket, its routes, and the service that answers them. It changes nothing
+//! by itself: what only reads is answered here, changes are handed to the supervisor.
+
+mod body;
+mod connections;
+mod event_stream;
+pub(crate) mod question;
+pub(crate) mod rehearsal;
+mod routes;
+pub(crate) mod server;
+pub(crate) mod service;
+pub(crate) mod socket;
+mod web;
+mod write_timeout;

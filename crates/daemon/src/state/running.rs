@@ -1,0 +1,318 @@
+//! The running rules on disk: each change is written down before it is answered, there for the next
+//! start after a crash or a hand-over, gone after a clean stop.
+
+use std::io;
+use std::path::Path;
+
+use model::config::{Config, Settings};
+use model::document::RuleDocument;
+use model::ruleset::RuleSet;
+use serde::{Deserialize, Serialize};
+
+use crate::state::journal::Journal;
+
+/// Version of the file's format.
+const VERSION: u32 = 1;
+
+/// What is remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Running {
+    version: u32,
+    pub(crate) generation: u64,
+    pub(crate) rules: Vec<RuleDocument>,
+    /// What there was beyond rules; earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) settings: Option<Settings>,
+    /// The configuration's rules as they were last read, by a daemon that handed over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    configured: Option<Vec<RuleDocument>>,
+    /// Its settings then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    configured_settings: Option<Settings>,
+}
+
+impl Running {
+    pub(crate) fn new(generation: u64, rules: &RuleSet, settings: &Settings) -> Self {
+        Self {
+            version: VERSION,
+            generation,
+            rules: rules.to_documents(),
+            settings: Some(settings.clone()),
+            configured: None,
+            configured_settings: None,
+        }
+    }
+
+    /// Notes the configuration as it was last read, for a daemon that hands over.
+    pub(crate) fn note(&mut self, configured: &Config) {
+        self.configured = Some(configured.rules.to_documents());
+        self.configured_settings = Some(configured.settings.clone());
+    }
+
+    /// Whether the configuration was edited between the end of the daemon that handed over and
+    /// now: who edits it and restarts wants the edit. After a crash nobody asked for anything.
+    pub(crate) fn is_overtaken_by(&self, now: &Config) -> bool {
+        let rules = self.configured.as_ref();
+        let settings = self.configured_settings.as_ref();
+        rules.is_some_and(|then| *then != now.rules.to_documents())
+            || settings.is_some_and(|then| *then != now.settings)
+    }
+}
+
+/// A change of the rules, a line of the journal: the `gone` rules from place `at` on make way for
+/// `rules`. Generations without a gap say that no line is missing.
+#[derive(Debug, Serialize, Deserialize)]
+struct Edit {
+    generation: u64,
+    at: usize,
+    gone: usize,
+    rules: Vec<RuleDocument>,
+    /// What there is beyond rules, where that changed too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    settings: Option<Settings>,
+}
+
+impl Running {
+    fn edit(&mut self, edit: Edit) -> bool {
+        let place = edit.at..edit.at.saturating_add(edit.gone);
+        let fits = place.end <= self.rules.len()
+            && Some(edit.generation) == self.generation.checked_add(1);
+        if fits {
+            self.rules.splice(place, edit.rules);
+            self.settings = edit.settings.or(self.settings.take());
+            self.generation = edit.generation;
+        }
+        fits
+    }
+}
+
+/// Where they are.
+#[derive(Debug)]
+pub(crate) struct Store {
+    journal: Journal,
+}
+
+impl Store {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self {
+            journal: Journal::new(directory, "running"),
+        }
+    }
+
+    /// Reads what a daemon left that did not stop cleanly. What cannot be understood is reported
+    /// and not used.
+    pub(crate) fn load(&self) -> Option<Running> {
+        let path = self.journal.path().display();
+        let (text, edits) = match self.journal.read() {
+            Ok(read) => read.map(|read| (read.snapshot, read.lines))?,
+            Err(error) => {
+                tracing::warn!(%path, %error, "cannot read running rules");
+                return None;
+            }
+        };
+        let mut running = match serde_json::from_slice::<Running>(&text) {
+            Ok(running) if running.version == VERSION => running,
+            Ok(running) => {
+                let version = running.version;
+                tracing::warn!(version, "running rules are of another version; not used");
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(%path, %error, "running rules are damaged");
+                return None;
+            }
+        };
+        for (line, edit) in edits.iter().enumerate() {
+            let edit = serde_json::from_slice(edit);
+            if !edit.is_ok_and(|edit| running.edit(edit)) {
+                tracing::warn!(%path, line, "the last changes of the running rules are damaged");
+                break;
+            }
+        }
+        Some(running)
+    }
+
+    /// Writes down what runs now, rules and settings, as it became from what ran before: in the
+    /// time that the difference takes.
+    pub(crate) fn save_change(
+        &mut self,
+        generation: u64,
+        before: (&RuleSet, &Settings),
+        (rules, settings): (&RuleSet, &Settings),
+    ) -> io::Result<()> {
+        let (at, gone, come) = rules.difference_to(before.0);
+        let edit = Edit {
+            generation,
+            at,
+            gone,
+            rules: come
+                .iter()
+                .map(|rule| RuleDocument::from(&**rule))
+                .collect(),
+            settings: (settings != before.1).then(|| settings.clone()),
+        };
+        let mut line = serde_json::to_vec(&edit)?;
+        line.push(b'\n');
+        if self.journal.append(&line) {
+            return Ok(());
+        }
+        self.save(&Running::new(generation, rules, settings))
+    }
+
+    /// Writes all of them down, in one step.
+    pub(crate) fn save(&mut self, running: &Running) -> io::Result<()> {
+        self.journal.replace(&serde_json::to_vec(running)?)
+    }
+
+    /// Forgets, after a clean stop.
+    pub(crate) fn remove(&mut self) {
+        self.journal.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use model::ruleset::{ChangeError, Policy};
+
+    use super::*;
+
+    fn rule(name: &str) -> RuleDocument {
+        let port = name
+            .bytes()
+            .fold(0_u16, |sum, byte| sum * 31 + u16::from(byte));
+        RuleDocument {
+            name: name.to_owned(),
+            inputs: vec![format!("239.1.1.1%eth0:{port}")],
+            outputs: vec!["239.10.1.1%eth1:6001".into()],
+            ..RuleDocument::default()
+        }
+    }
+
+    fn set(names: &[&str]) -> RuleSet {
+        let documents: Vec<_> = names.iter().copied().map(rule).collect();
+        RuleSet::from_documents(&documents, Policy::default()).unwrap()
+    }
+
+    /// Sets as they follow from one another: added, removed, replaced in place, all at once; the
+    /// settings change with the second and the last.
+    fn history() -> Vec<(RuleSet, Settings)> {
+        let mut sets = vec![set(&["a", "b", "c"])];
+        let changes: [(&[&str], &[&str]); 5] = [
+            (&[], &["d"]),
+            (&["b"], &[]),
+            (&["c"], &["c", "e"]),
+            (&["a", "e"], &["f", "g"]),
+            (&["c", "d", "f", "g"], &[]),
+        ];
+        for (remove, add) in changes {
+            let remove: Vec<String> = remove.iter().map(ToString::to_string).collect();
+            let add = add.iter().map(|name| rule(name).to_rule(0).unwrap());
+            let changed: Result<_, ChangeError> =
+                sets[sets.len() - 1].changed(&remove, add.collect(), Policy::default());
+            sets.push(changed.unwrap());
+        }
+        let last = sets.len() - 1;
+        let settings = |at| Settings {
+            allow_link_local: (2..last).contains(&at),
+            ..Settings::default()
+        };
+        let all = sets.into_iter().enumerate();
+        all.map(|(at, set)| (set, settings(at))).collect()
+    }
+
+    #[test]
+    fn reads_back_what_it_wrote_until_it_forgets() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::new(directory.path());
+        assert_eq!(store.load(), None);
+        let settings = Settings {
+            allow_link_local: true,
+            ..Settings::default()
+        };
+        let running = Running::new(7, &RuleSet::default(), &settings);
+        store.save(&running).unwrap();
+        assert_eq!(store.load(), Some(running));
+        store.remove();
+        assert_eq!(store.load(), None);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn goes_on_from_the_last_change_that_was_written_down_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::new(directory.path());
+        let sets = history();
+        let expected = |at: usize| Running::new(7 + at as u64, &sets[at].0, &sets[at].1);
+        store.save(&expected(0)).unwrap();
+        let snapshot = fs::read(store.journal.path()).unwrap();
+        for (at, pair) in (1..).zip(sets.windows(2)) {
+            let [(rules, settings), (rules_now, settings_now)] = pair else {
+                unreachable!("two by two")
+            };
+            let now = (rules_now, settings_now);
+            store.save_change(7 + at, (rules, settings), now).unwrap();
+            assert_eq!(store.load(), Some(expected(at as usize)));
+        }
+        assert_eq!(fs::read(store.journal.path()).unwrap(), snapshot);
+
+        let log = directory.path().join("running.log");
+        let whole = fs::read(&log).unwrap();
+        for length in 0..whole.len() {
+            fs::write(&log, &whole[..length]).unwrap();
+            let ends = whole[..length].iter().filter(|byte| **byte == b'\n');
+            let at = ends.count().saturating_sub(1);
+            assert_eq!(store.load(), Some(expected(at)), "cut after {length} bytes");
+        }
+        // A line that is missing or damaged ends it too, whatever follows.
+        let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+        fs::write(&log, [lines[0], lines[1], lines[3]].concat()).unwrap();
+        assert_eq!(store.load(), Some(expected(1)));
+        fs::write(&log, [lines[0], b"\0\0\0\n", lines[1]].concat()).unwrap();
+        assert_eq!(store.load(), Some(expected(0)));
+    }
+
+    #[test]
+    fn a_thousand_changes_do_not_grow_beyond_a_snapshot() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::new(directory.path());
+        let (one, two) = (set(&["a", "b"]), set(&["a"]));
+        let settings = Settings::default();
+        store.save(&Running::new(0, &one, &settings)).unwrap();
+        let mut sets = [&one, &two];
+        for generation in 1..=2000 {
+            let [before, now] = sets.map(|set| (set, &settings));
+            store.save_change(generation, before, now).unwrap();
+            sets.reverse();
+        }
+        let expected = Running::new(2000, sets[0], &settings);
+        assert_eq!(store.load(), Some(expected));
+        let length = |name| fs::metadata(directory.path().join(name)).unwrap().len();
+        assert!(length("running.json") + length("running.log") < 70_000);
+    }
+
+    #[test]
+    fn an_edited_configuration_counts_after_a_hand_over_and_not_after_a_crash() {
+        let same = Config::default();
+        let mut edited = Config::default();
+        edited.settings.allow_link_local = true;
+        let mut running = Running::new(7, &same.rules, &same.settings);
+        assert!(!running.is_overtaken_by(&edited));
+        running.note(&same);
+        assert!(running.is_overtaken_by(&edited));
+        assert!(!running.is_overtaken_by(&same));
+        running.configured = Some(vec![RuleDocument::default()]);
+        assert!(running.is_overtaken_by(&same));
+    }
+
+    #[test]
+    fn does_not_use_what_it_does_not_understand() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path());
+        for text in ["", "{", "{\"version\":9,\"generation\":1,\"rules\":[]}"] {
+            fs::write(store.journal.path(), text).unwrap();
+            assert_eq!(store.load(), None);
+        }
+    }
+}
