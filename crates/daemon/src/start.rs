@@ -23,7 +23,7 @@ use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
 use crate::state::running::Store;
-use crate::stats::{Identity, Pulse};
+use crate::stats::{Identity, Sampler};
 use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
 use crate::{config, dataplane_thread as engine, host, service_manager as notify};
@@ -98,9 +98,12 @@ async fn start(
         pending: None,
     };
     supervisor.first_step(first).await?;
-    let pulse = Pulse::default();
-    let follow = pulse.clone();
-    tokio::spawn(follow.follow(engine.clone(), view.clone(), events.clone()));
+    let sampler = Sampler::default();
+    tokio::spawn(
+        sampler
+            .clone()
+            .run(engine.clone(), view.clone(), events.clone()),
+    );
     let desk = Desk {
         identity,
         asks,
@@ -108,7 +111,7 @@ async fn start(
         view,
         support: Arc::new(support),
         events,
-        pulse,
+        sampler,
         log: options.log,
     };
     open_api(listener, options, desk.open()).await?;

@@ -17,8 +17,8 @@ use dataplane::counters::{
 };
 use model::table::Path;
 
-pub(crate) use drop_reasons::{Possible, Reasons, possible};
-pub(crate) use sampler::Pulse;
+pub(crate) use drop_reasons::{PossibleDrops, Reasons, possible_drops};
+pub(crate) use sampler::Sampler;
 
 use crate::view::{InputState, RuleState, View};
 
@@ -33,11 +33,16 @@ pub(crate) struct Identity {
 }
 
 /// Makes the statistics.
-pub(crate) fn stats(identity: &Identity, view: &View, counters: &Counters, pulse: &Pulse) -> Stats {
+pub(crate) fn stats(
+    identity: &Identity,
+    view: &View,
+    counters: &Counters,
+    sampler: &Sampler,
+) -> Stats {
     let none = RuleCounters::default();
     let of = |state: &RuleState| {
         let counted = counters.rules.get(state.name()).unwrap_or(&none);
-        rule(state, counted, pulse)
+        rule(state, counted, sampler)
     };
     Stats {
         instance: identity.instance.clone(),
@@ -83,8 +88,8 @@ pub(crate) fn log(stats: &Stats) {
 }
 
 /// Makes the statistics of one rule.
-pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> RuleStats {
-    let (rates, health) = pulse.of(state.name(), &counted.health);
+pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, sampler: &Sampler) -> RuleStats {
+    let (rates, health) = sampler.of(state.name(), &counted.health);
     let placement = &state.rule.placement;
     let none = OutputCounters::default();
     let outputs = state.outputs().zip(0..).map(|((to, down), index)| {
@@ -111,11 +116,11 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, pulse: &Pulse) -> 
 }
 
 /// Makes the statistics of one flow.
-pub(crate) fn flow(seen: &Flow) -> FlowStats {
+pub(crate) fn flow(counted: &Flow) -> FlowStats {
     FlowStats {
-        group: seen.group.to_string(),
-        port: seen.port,
-        received: traffic(seen.received),
+        group: counted.group.to_string(),
+        port: counted.port,
+        received: traffic(counted.received),
     }
 }
 

@@ -31,7 +31,7 @@ use crate::memberships::Joined;
 use crate::options::Options;
 use crate::service_manager as notify;
 use crate::state::running::Store;
-use crate::stats::{self, Identity, Pulse};
+use crate::stats::{self, Identity, Sampler};
 use crate::view::View;
 
 /// How often joins that failed are tried again, and workers looked at.
@@ -207,8 +207,8 @@ impl Supervisor {
         notify::stopping();
         if let Ok(counters) = self.engine.counters().await {
             let view = self.view.borrow().clone();
-            let pulse = Pulse::default();
-            stats::log(&stats::stats(&self.identity, &view, &counters, &pulse));
+            let sampler = Sampler::default();
+            stats::log(&stats::stats(&self.identity, &view, &counters, &sampler));
         }
         if hands_over || self.options.keep_forwarding {
             block_in_place(|| self.save(Some(&self.configured.clone())));

@@ -5,7 +5,7 @@ use api::request::{RuleList, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::events::{Begin, Board, Listening};
-use crate::stats::Possible;
+use crate::stats::PossibleDrops;
 
 /// An answer, or the refusal.
 pub(crate) type Answer<T> = Result<T, Refusal>;
@@ -46,7 +46,7 @@ pub(crate) struct Scrape {
     pub(crate) status: Status,
     pub(crate) stats: Stats,
     /// For which reasons each rule can drop packets.
-    pub(crate) possible: Vec<Possible>,
+    pub(crate) possible: Vec<PossibleDrops>,
 }
 
 /// Why a question was refused. The code stands in [`ErrorReply`].

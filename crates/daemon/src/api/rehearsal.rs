@@ -25,7 +25,7 @@ use super::server::converse;
 use crate::core::{Core, Refused, Request};
 use crate::events::Board;
 use crate::memberships::Joined;
-use crate::stats::{self, Identity, Pulse};
+use crate::stats::{self, Identity, Sampler};
 use crate::view::{self, View};
 
 /// A daemon of its own whose host has `eth0` and `eth1`.
@@ -88,7 +88,7 @@ impl Rehearsal {
                 let scrape = Scrape {
                     status: self.status(),
                     stats: self.stats(),
-                    possible: stats::possible(&self.view),
+                    possible: stats::possible_drops(&self.view),
                 };
                 drop(reply.send(Ok(scrape)));
             }
@@ -148,8 +148,8 @@ impl Rehearsal {
     }
 
     fn stats(&self) -> Stats {
-        let (counters, pulse) = (Counters::default(), Pulse::default());
-        stats::stats(&identity(), &self.view, &counters, &pulse)
+        let (counters, sampler) = (Counters::default(), Sampler::default());
+        stats::stats(&identity(), &self.view, &counters, &sampler)
     }
 
     fn status(&self) -> Status {

@@ -15,7 +15,7 @@ use crate::core::Request;
 use crate::dataplane_thread::Engine;
 use crate::events::Events;
 use crate::options::LogControl;
-use crate::stats::{self, Identity, Pulse};
+use crate::stats::{self, Identity, Sampler};
 use crate::supervisor::Asked;
 use crate::view::View;
 
@@ -31,7 +31,7 @@ pub(crate) struct Desk {
     pub(crate) view: watch::Receiver<Arc<View>>,
     pub(crate) support: Arc<Support>,
     pub(crate) events: Events,
-    pub(crate) pulse: Pulse,
+    pub(crate) sampler: Sampler,
     pub(crate) log: Option<LogControl>,
 }
 
@@ -96,7 +96,7 @@ impl Desk {
         let counters = counters.map_err(|error| Refusal::new(Code::Internal, error))?;
         // Looked at after the counters: a rule just removed is not shown with nothing counted.
         let view = self.view.borrow().clone();
-        let stats = stats::stats(&self.identity, &view, &counters, &self.pulse);
+        let stats = stats::stats(&self.identity, &view, &counters, &self.sampler);
         Ok((stats, view))
     }
 
@@ -105,7 +105,7 @@ impl Desk {
         Ok(Scrape {
             status: self.status(&view),
             stats,
-            possible: stats::possible(&view),
+            possible: stats::possible_drops(&view),
         })
     }
 

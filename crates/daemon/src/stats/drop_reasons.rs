@@ -16,7 +16,7 @@ use crate::view::{RuleState, View};
 
 /// Reasons for which a rule and each of its outputs can drop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Possible {
+pub(crate) struct PossibleDrops {
     pub(crate) rule: Reasons,
     pub(crate) outputs: Vec<Reasons>,
 }
@@ -50,7 +50,7 @@ impl Reasons {
 }
 
 /// What is possible, rule by rule in their order.
-pub(crate) fn possible(view: &View) -> Vec<Possible> {
+pub(crate) fn possible_drops(view: &View) -> Vec<PossibleDrops> {
     let shared = Groups::of(&view.rules);
     let has_budget = view.settings.budget.is_some();
     let rules = view.rules.rules().iter().zip(&view.states);
@@ -59,7 +59,7 @@ pub(crate) fn possible(view: &View) -> Vec<Possible> {
     rules.map(of).collect()
 }
 
-fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) -> Possible {
+fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) -> PossibleDrops {
     let can = Reasons::default()
         .with(DropReason::Malformed)
         .with(DropReason::OwnSource)
@@ -74,7 +74,7 @@ fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) ->
         let down = stands.down.as_ref().map(|down| down.reason);
         of_output(spec, down, has_budget)
     });
-    Possible {
+    PossibleDrops {
         rule: can,
         outputs: outputs.collect(),
     }

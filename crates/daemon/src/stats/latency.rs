@@ -1,4 +1,4 @@
-//! How long packets stay, from the paths' buckets to what is shown.
+//! How long packets stay in the relay, from the paths' buckets to what is shown.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,21 @@ use super::path_name;
 pub(super) fn stats(counted: &BTreeMap<Path, Residence>) -> Vec<ResidenceStats> {
     counted
         .iter()
-        .map(|(path, seen)| one(*path, seen))
+        .map(|(path, counted)| one(*path, counted))
         .collect()
 }
 
-fn one(path: Path, seen: &Residence) -> ResidenceStats {
-    let buckets = (0..).zip(seen.buckets).filter(|(_, packets)| *packets > 0);
+fn one(path: Path, counted: &Residence) -> ResidenceStats {
+    let buckets = (0..)
+        .zip(counted.buckets)
+        .filter(|(_, packets)| *packets > 0);
     ResidenceStats {
         path: path_name(path).to_owned(),
-        samples: seen.samples(),
-        stamped: seen.stamped,
-        sum_seconds: seen.sum_ns as f64 / 1e9,
-        p50_seconds: below(seen, 50),
-        p99_seconds: below(seen, 99),
+        samples: counted.samples(),
+        stamped: counted.stamped,
+        sum_seconds: counted.sum_ns as f64 / 1e9,
+        p50_seconds: below(counted, 50),
+        p99_seconds: below(counted, 99),
         buckets: buckets
             .map(|(bucket, packets)| ResidenceBucket {
                 below_seconds: bound(bucket),
@@ -35,9 +37,9 @@ fn one(path: Path, seen: &Residence) -> ResidenceStats {
 }
 
 /// The bound below which so many of a hundred samples lie.
-fn below(seen: &Residence, percent: u64) -> Option<f64> {
-    let wanted = (seen.samples() * percent).div_ceil(100);
-    let sum = seen.buckets.iter().scan(0, |sum, packets| {
+fn below(counted: &Residence, percent: u64) -> Option<f64> {
+    let wanted = (counted.samples() * percent).div_ceil(100);
+    let sum = counted.buckets.iter().scan(0, |sum, packets| {
         *sum += packets;
         Some(*sum)
     });
@@ -56,16 +58,16 @@ mod tests {
 
     #[test]
     fn quantiles_are_the_ends_of_the_buckets_they_lie_in() {
-        let mut seen = Residence::default();
+        let mut counted = Residence::default();
         assert_eq!(
-            stats(&BTreeMap::from([(Path::Kernel, seen)]))[0].p50_seconds,
+            stats(&BTreeMap::from([(Path::Kernel, counted)]))[0].p50_seconds,
             None
         );
-        seen.buckets[0] = 50;
-        seen.buckets[3] = 49;
-        seen.buckets[21] = 1;
-        seen.sum_ns = 1_500_000_000;
-        let shown = &stats(&BTreeMap::from([(Path::Kernel, seen)]))[0];
+        counted.buckets[0] = 50;
+        counted.buckets[3] = 49;
+        counted.buckets[21] = 1;
+        counted.sum_ns = 1_500_000_000;
+        let shown = &stats(&BTreeMap::from([(Path::Kernel, counted)]))[0];
         assert_eq!((shown.path.as_str(), shown.samples), ("kernel", 100));
         assert_eq!(shown.p50_seconds, Some(1.024e-6));
         assert_eq!(shown.p99_seconds, Some(8.192e-6));
@@ -79,7 +81,7 @@ mod tests {
             bounds,
             [(Some(1.024e-6), 50), (Some(8.192e-6), 49), (None, 1)]
         );
-        seen.buckets[21] = 100;
-        assert_eq!(below(&seen, 99), None);
+        counted.buckets[21] = 100;
+        assert_eq!(below(&counted, 99), None);
     }
 }

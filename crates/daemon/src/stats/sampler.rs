@@ -1,5 +1,5 @@
-//! Looks at the counters twice a second: rates of every rule, and the state of each stream that is
-//! watched. Every view shows what is found here.
+//! Samples the counters twice a second: from them come the rates of every rule and the state of each
+//! stream that is watched, the same for every view.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +17,12 @@ use crate::dataplane_thread::Engine;
 use crate::events::{self, Events};
 use crate::view::View;
 
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time between two samples.
+const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The streams of all rules.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pulse {
+pub(crate) struct Sampler {
     streams: Arc<Mutex<Streams>>,
 }
 
@@ -53,52 +53,56 @@ impl Streams {
     }
 }
 
-impl Pulse {
-    /// Looks for as long as the daemon runs.
-    pub(crate) async fn follow(
+impl Sampler {
+    /// Samples for as long as the daemon runs.
+    pub(crate) async fn run(
         self,
         engine: Engine,
         view: watch::Receiver<Arc<View>>,
         events: Events,
     ) {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            looks.tick().await;
+            ticks.tick().await;
             events.tell_held();
             let Ok(arrived) = engine.arrived().await else {
                 // It has its own ways to complain.
                 continue;
             };
             let rules = Arc::clone(&view.borrow().rules);
-            let told = self.look(sys::clock::monotonic_ns(), &rules, &arrived);
-            events.tell_all(told);
+            let news = self.sample(sys::clock::monotonic_ns(), &rules, &arrived);
+            events.tell_all(news);
         }
     }
 
-    /// Takes in one reading and tells what changed.
-    fn look(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> Vec<Event> {
+    /// Takes in one reading; returns the events that follow from it.
+    fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> Vec<Event> {
         let mut streams = self.lock();
         streams.follow(rules);
-        let mut told = Vec::new();
+        let mut news = Vec::new();
         let none = Default::default();
         for (rule, stream) in rules.iter().zip(&mut streams.streams) {
             let counted = arrived.get(rule.name.as_str()).unwrap_or(&none);
-            if let Some((state, reason)) = stream.look(now_ns, rule.health.as_ref(), counted) {
-                told.push(events::stream(&rule.name, state, reason.as_deref()));
+            if let Some((state, reason)) = stream.sample(now_ns, rule.health.as_ref(), counted) {
+                news.push(events::stream(&rule.name, state, reason.as_deref()));
             }
         }
-        told
+        news
     }
 
-    /// What a rule receives, and how its stream does if it is watched; `found` is what was found in
-    /// its packets by now, so that these numbers are as new as the other counters.
-    pub(crate) fn of(&self, rule: &str, found: &HealthCounters) -> (Rates, Option<HealthStats>) {
+    /// The rates of a rule, and the health of its stream if it is watched. `inspected` counts what was
+    /// found in its packets by now, so that these numbers are as new as the other counters.
+    pub(crate) fn of(
+        &self,
+        rule: &str,
+        inspected: &HealthCounters,
+    ) -> (Rates, Option<HealthStats>) {
         let now_ns = sys::clock::monotonic_ns();
         let streams = self.lock();
         let stream = streams.of(rule);
         stream.map_or_else(Default::default, |stream| {
-            (stream.rates(), stream.health(now_ns, found))
+            (stream.rates(), stream.health(now_ns, inspected))
         })
     }
 
@@ -127,10 +131,10 @@ mod tests {
     }
 
     /// What each rule's packets come to, a hundred for each letter since `a`.
-    fn arrived(rules: &RuleSet, looks: u64) -> Arrived {
+    fn arrived(rules: &RuleSet, samples: u64) -> Arrived {
         let received = |name: &str| Received {
             traffic: Traffic {
-                packets: looks * 100 * u64::from(name.as_bytes()[0] - b'a' + 1),
+                packets: samples * 100 * u64::from(name.as_bytes()[0] - b'a' + 1),
                 bytes: 0,
             },
             health: None,
@@ -143,13 +147,13 @@ mod tests {
 
     #[test]
     fn streams_go_on_wherever_their_rules_come_to_stand() {
-        let pulse = Pulse::default();
-        let look = |looks: u64, rules: &Arc<RuleSet>| {
-            pulse.look(looks * 500_000_000, rules, &arrived(rules, looks));
+        let sampler = Sampler::default();
+        let sample = |samples: u64, rules: &Arc<RuleSet>| {
+            sampler.sample(samples * 500_000_000, rules, &arrived(rules, samples));
         };
         let first = rules(&["a", "b", "c", "d"]);
-        look(1, &first);
-        look(2, &first);
+        sample(1, &first);
+        sample(2, &first);
         let orders: [&[&str]; 6] = [
             &["a", "b", "c", "d", "e"],
             &["b", "c", "e", "d"],
@@ -158,17 +162,17 @@ mod tests {
             &[],
             &["b"],
         ];
-        for (looks, names) in (3..).zip(orders) {
-            let before = pulse.lock().rules.clone();
+        for (samples, names) in (3..).zip(orders) {
+            let before = sampler.lock().rules.clone();
             let now = rules(names);
-            look(looks, &now);
-            assert_eq!(pulse.lock().streams.len(), names.len());
+            sample(samples, &now);
+            assert_eq!(sampler.lock().streams.len(), names.len());
             for name in names {
-                let rate = pulse.of(name, &HealthCounters::default()).0.packets_1s;
-                let per_look = 100.0 * f64::from(name.as_bytes()[0] - b'a' + 1);
-                // One that has just come has been looked at once.
+                let rate = sampler.of(name, &HealthCounters::default()).0.packets_1s;
+                let per_sample = 100.0 * f64::from(name.as_bytes()[0] - b'a' + 1);
+                // One that has just come has been sampled once.
                 let expected = if before.get(name).is_some() {
-                    2.0 * per_look
+                    2.0 * per_sample
                 } else {
                     0.0
                 };

@@ -16,22 +16,22 @@ use model::table::RateUnit;
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
 const MEMORY_NS: u64 = 10 * SECOND_NS;
-/// A look may come a little late or early.
+/// A sample may come a little late or early.
 const SLACK_NS: u64 = SECOND_NS / 10;
-/// Looks that are kept of a quiet stream: the first and the last that saw the same.
+/// Samples that are kept of a quiet stream: the first and the last of equal ones.
 const QUIET: usize = 2;
-/// Looks that room is made for at a time of one that is not.
+/// Samples that room is made for at a time where a stream is not quiet.
 const ROOM: usize = 4;
 
 /// What is remembered of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// Of a stream that is not watched, those between looks that saw the same are left out.
-    looks: VecDeque<Look>,
-    /// When packets were last seen to come, and since when they come without a break of a second.
-    moved_ns: Option<u64>,
+    /// Of a stream that is not watched, those between equal samples are left out.
+    samples: VecDeque<Sample>,
+    /// When a packet last came, and since when they come without a break of a second.
+    last_packet_ns: Option<u64>,
     flowing_since_ns: u64,
-    first_look_ns: u64,
+    first_sample_ns: u64,
     watched: Option<Box<Watched>>,
 }
 
@@ -45,43 +45,43 @@ struct Watched {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Look {
+struct Sample {
     at_ns: u64,
     received: Traffic,
     /// Only of a stream that is watched: most are not.
-    found: Option<Box<HealthCounters>>,
+    inspected: Option<Box<HealthCounters>>,
 }
 
 impl Stream {
     /// Takes in a reading; gives the state if it is another one than before.
-    pub(super) fn look(
+    pub(super) fn sample(
         &mut self,
         now_ns: u64,
         health: Option<&Health>,
         counted: &Received,
     ) -> Option<(State, Option<String>)> {
-        let look = Look {
+        let sample = Sample {
             at_ns: now_ns,
             received: counted.traffic,
-            found: health.and_then(|_| counted.health.clone()),
+            inspected: health.and_then(|_| counted.health.clone()),
         };
-        let last = self.looks.back().map(|last| last.received.packets);
-        if last.is_none_or(|last| look.received.packets < last) {
-            // The first look, or another rule of the same name: nothing is known of before.
+        let last = self.samples.back().map(|last| last.received.packets);
+        if last.is_none_or(|last| sample.received.packets < last) {
+            // The first sample, or another rule of the same name: nothing is known of before.
             *self = Self {
-                first_look_ns: now_ns,
+                first_sample_ns: now_ns,
                 ..Self::default()
             };
         }
-        let came = last.unwrap_or(0) != look.received.packets;
+        let came = last.unwrap_or(0) != sample.received.packets;
         let last_ns = counted.health.as_ref();
-        let last_ns = last_ns.map_or(0, |found| found.arrivals.last_ns);
+        let last_ns = last_ns.map_or(0, |inspected| inspected.arrivals.last_ns);
         if came && (last.is_some() || last_ns > 0) {
-            self.moved(now_ns, last_ns);
+            self.note_packet(now_ns, last_ns);
         }
-        self.remember(look, health.is_some());
-        while self.looks.len() > 2 && self.looks[1].at_ns + MEMORY_NS <= now_ns {
-            self.looks.pop_front();
+        self.remember(sample, health.is_some());
+        while self.samples.len() > 2 && self.samples[1].at_ns + MEMORY_NS <= now_ns {
+            self.samples.pop_front();
         }
         let Some(health) = health else {
             self.watched = None;
@@ -110,39 +110,39 @@ impl Stream {
         tell.then_some(judged)
     }
 
-    /// Keeps a look. While nothing comes the first and the last say all; of a stream that is watched
-    /// each counts, for one may have found something.
-    fn remember(&mut self, look: Look, is_watched: bool) {
-        let first = self.looks.front().map(|first| first.received);
-        let is_quiet = first == Some(look.received) && !is_watched;
-        if is_quiet && self.looks.len() >= QUIET {
-            self.looks.drain(1..self.looks.len() - 1);
-            self.looks.shrink_to(QUIET);
-            if let Some(last) = self.looks.back_mut() {
-                *last = look;
+    /// Keeps a sample. While nothing comes the first and the last say all; of a stream that is watched
+    /// each counts, for its packets may have shown something.
+    fn remember(&mut self, sample: Sample, is_watched: bool) {
+        let first = self.samples.front().map(|first| first.received);
+        let is_quiet = first == Some(sample.received) && !is_watched;
+        if is_quiet && self.samples.len() >= QUIET {
+            self.samples.drain(1..self.samples.len() - 1);
+            self.samples.shrink_to(QUIET);
+            if let Some(last) = self.samples.back_mut() {
+                *last = sample;
             }
             return;
         }
-        if self.looks.len() == self.looks.capacity() {
-            let room = if self.looks.is_empty() { QUIET } else { ROOM };
-            self.looks.reserve_exact(room);
+        if self.samples.len() == self.samples.capacity() {
+            let room = if self.samples.is_empty() { QUIET } else { ROOM };
+            self.samples.reserve_exact(room);
         }
-        self.looks.push_back(look);
+        self.samples.push_back(sample);
     }
 
-    fn moved(&mut self, now_ns: u64, last_ns: u64) {
+    fn note_packet(&mut self, now_ns: u64, last_ns: u64) {
         let at = if last_ns > 0 {
             last_ns.min(now_ns)
         } else {
             now_ns
         };
         let gone_on = self
-            .moved_ns
+            .last_packet_ns
             .is_some_and(|moved| at.saturating_sub(moved) < SECOND_NS);
         if !gone_on {
             self.flowing_since_ns = at;
         }
-        self.moved_ns = Some(at);
+        self.last_packet_ns = Some(at);
     }
 
     /// What the rule receives.
@@ -156,8 +156,9 @@ impl Stream {
         }
     }
 
-    /// How the stream does, if it is watched; `found` is what was found in its packets by now.
-    pub(super) fn health(&self, now_ns: u64, found: &HealthCounters) -> Option<HealthStats> {
+    /// The health of the stream if it is watched; `inspected` counts what was found in its packets by
+    /// now.
+    pub(super) fn health(&self, now_ns: u64, inspected: &HealthCounters) -> Option<HealthStats> {
         let health = &self.watched.as_ref()?.health;
         let (state, reason) = self.judge(now_ns, health);
         let seconds = |ns: u64| ns as f64 / 1e9;
@@ -165,27 +166,29 @@ impl Stream {
         Some(HealthStats {
             state,
             reason,
-            silent_seconds: self.moved_ns.map(|at| seconds(now_ns.saturating_sub(at))),
+            silent_seconds: self
+                .last_packet_ns
+                .map(|at| seconds(now_ns.saturating_sub(at))),
             gap_seconds_1s: seconds(gap(SECOND_NS)),
             gap_seconds_10s: seconds(gap(MEMORY_NS)),
-            unrecognised: found.unrecognised,
-            rtp: found.source.map(|source| rtp(found, source)),
-            ts: (found.ts_packets > 0).then(|| ts(found)),
+            unrecognised: inspected.unrecognised,
+            rtp: inspected.source.map(|source| rtp(inspected, source)),
+            ts: (inspected.ts_packets > 0).then(|| ts(inspected)),
         })
     }
 
-    /// Packets and bits per second between the last look and the one so long before it.
+    /// Packets and bits per second between the last sample and the one so long before it.
     fn rate(&self, within_ns: u64) -> (f64, f64) {
-        let Some(now) = self.looks.back() else {
+        let Some(now) = self.samples.back() else {
             return (0.0, 0.0);
         };
-        let is_within = |look: &&Look| now.at_ns - look.at_ns <= within_ns + SLACK_NS;
-        let looks = self.looks.iter().rev();
-        let within = looks.take_while(is_within).count();
-        let then = self.looks.len() - within;
-        let before = then.checked_sub(1).and_then(|at| self.looks.get(at));
-        let then = self.looks.get(then).unwrap_or(now);
-        // Nothing came since a look before, so the time begins where it should.
+        let is_within = |sample: &&Sample| now.at_ns - sample.at_ns <= within_ns + SLACK_NS;
+        let samples = self.samples.iter().rev();
+        let within = samples.take_while(is_within).count();
+        let then = self.samples.len() - within;
+        let before = then.checked_sub(1).and_then(|at| self.samples.get(at));
+        let then = self.samples.get(then).unwrap_or(now);
+        // Nothing came since a sample before, so the time begins where it should.
         let quiet = before.filter(|before| before.received == then.received);
         let time = match quiet {
             Some(before) => (now.at_ns - before.at_ns).min(within_ns),
@@ -200,17 +203,17 @@ impl Stream {
         (packets as f64 / seconds, bytes as f64 * 8.0 / seconds)
     }
 
-    /// The longest gap that looks within the time saw. One look sees two epochs of a second.
+    /// The longest gap within the time. One sample covers two epochs of a second.
     fn gap(&self, within_ns: u64) -> u64 {
-        let Some(now) = self.looks.back() else {
+        let Some(now) = self.samples.back() else {
             return 0;
         };
-        let looks = self.looks.iter().rev();
-        let recent = looks.take_while(|look| now.at_ns - look.at_ns <= within_ns);
+        let samples = self.samples.iter().rev();
+        let recent = samples.take_while(|sample| now.at_ns - sample.at_ns <= within_ns);
         // Before an epoch is over, the one before it belongs to the last second too.
-        let of = |look: &Look| {
-            let arrivals = look
-                .found
+        let of = |sample: &Sample| {
+            let arrivals = sample
+                .inspected
                 .as_ref()
                 .map_or_else(Default::default, |f| f.arrivals);
             let is_recent = now.at_ns.saturating_sub(arrivals.last_ns) <= within_ns;
@@ -222,11 +225,11 @@ impl Stream {
 
     /// How the rate is outside its bounds; that of a stream that only begins or ends never is.
     fn outside(&self, now_ns: u64, health: &Health) -> Option<String> {
-        let is_flowing = self.moved_ns.is_some_and(|moved| {
+        let is_flowing = self.last_packet_ns.is_some_and(|moved| {
             now_ns - moved.min(now_ns) < SECOND_NS
                 && self.flowing_since_ns + SECOND_NS + 2 * SLACK_NS <= now_ns
         });
-        let is_known = self.first_look_ns + SECOND_NS <= now_ns;
+        let is_known = self.first_sample_ns + SECOND_NS <= now_ns;
         if !is_flowing || !is_known {
             return None;
         }
@@ -262,24 +265,24 @@ impl Stream {
 
     fn silence(&self, now_ns: u64, health: &Health) -> Option<String> {
         let longest = health.silence?;
-        let since = self.moved_ns.unwrap_or(self.first_look_ns);
+        let since = self.last_packet_ns.unwrap_or(self.first_sample_ns);
         let silent = now_ns.saturating_sub(since);
         if u128::from(silent) < longest.as_nanos() {
             return None;
         }
         let allowed = duration_text(longest);
         let seconds = silent as f64 / 1e9;
-        Some(match self.moved_ns {
+        Some(match self.last_packet_ns {
             Some(_) => format!("silent for {seconds:.1} s (silence = {allowed})"),
             None => format!("nothing came within {seconds:.1} s (silence = {allowed})"),
         })
     }
 
     fn trouble(&self, now_ns: u64, health: &Health) -> Option<String> {
-        let (first, last) = (self.looks.front()?, self.looks.back()?);
+        let (first, last) = (self.samples.front()?, self.samples.back()?);
         let none = HealthCounters::default();
-        let before = first.found.as_deref().unwrap_or(&none);
-        let news = last.found.as_deref().unwrap_or(&none).since(before);
+        let before = first.inspected.as_deref().unwrap_or(&none);
+        let news = last.inspected.as_deref().unwrap_or(&none).since(before);
         let many =
             |count: u64, what: &str| (count > 0).then(|| format!("{count} {what} within 10 s"));
         let outside = self.watched.as_ref();
@@ -316,26 +319,26 @@ fn roughly(rate: f64, up: bool) -> u64 {
     (units * unit) as u64
 }
 
-fn rtp(found: &HealthCounters, (ssrc, payload_type): (u32, u8)) -> RtpStats {
+fn rtp(inspected: &HealthCounters, (ssrc, payload_type): (u32, u8)) -> RtpStats {
     RtpStats {
-        packets: found.rtp_packets,
-        lost: found.lost,
-        reordered: found.reordered,
-        duplicated: found.duplicated,
-        restarts: found.restarts,
-        ssrc_changes: found.ssrc_changes,
-        jitter_seconds: found.jitter_ns as f64 / 1e9,
+        packets: inspected.rtp_packets,
+        lost: inspected.lost,
+        reordered: inspected.reordered,
+        duplicated: inspected.duplicated,
+        restarts: inspected.restarts,
+        ssrc_changes: inspected.ssrc_changes,
+        jitter_seconds: inspected.jitter_ns as f64 / 1e9,
         ssrc,
         payload_type,
     }
 }
 
-const fn ts(found: &HealthCounters) -> TsStats {
+const fn ts(inspected: &HealthCounters) -> TsStats {
     TsStats {
-        packets: found.ts_packets,
-        continuity_errors: found.continuity_errors,
-        transport_errors: found.transport_errors,
-        sync_errors: found.sync_errors,
-        pids: found.pids,
+        packets: inspected.ts_packets,
+        continuity_errors: inspected.continuity_errors,
+        transport_errors: inspected.transport_errors,
+        sync_errors: inspected.sync_errors,
+        pids: inspected.pids,
     }
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use api::reply::RuleStats;
 
 use super::{Page, of, outputs_of};
-use crate::stats::{Possible, Reasons};
+use crate::stats::{PossibleDrops, Reasons};
 
 /// Writes the families.
-pub(super) fn families(page: &mut Page, rules: &[RuleStats], possible: &[Possible]) {
+pub(super) fn families(page: &mut Page, rules: &[RuleStats], possible: &[PossibleDrops]) {
     let name = "mcr_rule_dropped_packets_total";
     page.family(
         name,

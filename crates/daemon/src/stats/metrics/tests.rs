@@ -2,7 +2,7 @@ use api::reply::{Reload, Stats, Status};
 use dataplane::counters::DropReason;
 
 use super::*;
-use crate::stats::{Possible, Reasons};
+use crate::stats::{PossibleDrops, Reasons};
 
 fn status() -> Status {
     let text = r#"{"instance":"default","version":"1.2.3","pid":7,"uptime_seconds":12.5,
@@ -43,7 +43,7 @@ fn stats() -> Stats {
 
 /// The statistics, and what is possible: nothing beside what occurred.
 fn scrape(stats: Stats) -> Scrape {
-    let none = |rule: &RuleStats| Possible {
+    let none = |rule: &RuleStats| PossibleDrops {
         rule: Reasons::default(),
         outputs: vec![Reasons::default(); rule.outputs.len()],
     };

@@ -1,4 +1,4 @@
-//! The state and the rates of streams, look by look.
+//! The state and the rates of streams, sample by sample.
 
 use model::document::HealthDocument;
 
@@ -11,7 +11,7 @@ struct Bench {
     stream: Stream,
     health: Health,
     traffic: Traffic,
-    found: HealthCounters,
+    inspected: HealthCounters,
     now_ns: u64,
 }
 
@@ -22,26 +22,27 @@ impl Bench {
             stream: Stream::default(),
             health: health.to_health().unwrap(),
             traffic: Traffic::default(),
-            found: HealthCounters::default(),
+            inspected: HealthCounters::default(),
             now_ns: START,
         }
     }
 
-    /// Looks for so many half seconds, at this rate; gives the states that were told.
-    fn run(&mut self, looks: u64, pps: u64) -> Vec<(State, Option<String>)> {
-        let look = |_| {
+    /// Samples for so many half seconds, at this rate; gives the states that were changes.
+    fn run(&mut self, samples: u64, pps: u64) -> Vec<(State, Option<String>)> {
+        let sample = |_| {
             self.now_ns += SECOND_NS / 2;
             self.traffic.packets += pps / 2;
             self.traffic.bytes += pps / 2 * 1000;
             let mut counted = Received::default();
-            counted.add(self.traffic, &self.found);
-            self.stream.look(self.now_ns, Some(&self.health), &counted)
+            counted.add(self.traffic, &self.inspected);
+            self.stream
+                .sample(self.now_ns, Some(&self.health), &counted)
         };
-        (0..looks).filter_map(look).collect()
+        (0..samples).filter_map(sample).collect()
     }
 
-    fn states(&mut self, looks: u64, pps: u64) -> Vec<State> {
-        self.run(looks, pps)
+    fn states(&mut self, samples: u64, pps: u64) -> Vec<State> {
+        self.run(samples, pps)
             .into_iter()
             .map(|(state, _)| state)
             .collect()
@@ -59,7 +60,7 @@ fn rates_are_those_of_the_last_second_and_of_ten() {
     assert!((rates.packets_10s - 1200.0).abs() < 1.0, "{rates:?}");
 }
 
-/// A stream that ends right behind a look is seen half a second later, and that look may be
+/// A stream that ends right behind a sample is seen half a second later, and that sample may be
 /// the first of the last second for as long again.
 #[test]
 fn rates_are_zero_two_seconds_after_the_last_packet() {
@@ -78,20 +79,20 @@ fn rates_are_zero_two_seconds_after_the_last_packet() {
 fn silence_is_told_once_and_ends_with_the_first_packet() {
     let mut bench = Bench::new("silence=2s");
     assert_eq!(bench.states(10, 1000), []);
-    let told = bench.run(10, 0);
+    let changes = bench.run(10, 0);
     let reason = "silent for 2.0 s (silence = 2s)".to_owned();
-    assert_eq!(told, [(State::Down, Some(reason))]);
+    assert_eq!(changes, [(State::Down, Some(reason))]);
     assert_eq!(bench.run(1, 1000), [(State::Up, None)]);
-    let health = bench.stream.health(bench.now_ns, &bench.found).unwrap();
+    let health = bench.stream.health(bench.now_ns, &bench.inspected).unwrap();
     assert_eq!(health.silent_seconds, Some(0.0));
 }
 
 #[test]
 fn a_stream_that_never_came_is_down() {
     let mut bench = Bench::new("silence=2s");
-    let told = bench.run(10, 0);
+    let changes = bench.run(10, 0);
     let reason = "nothing came within 2.0 s (silence = 2s)".to_owned();
-    assert_eq!(told, [(State::Down, Some(reason))]);
+    assert_eq!(changes, [(State::Down, Some(reason))]);
     let mut bench = Bench::new("silence=off");
     assert_eq!(bench.run(10, 0), []);
 }
@@ -100,10 +101,10 @@ fn a_stream_that_never_came_is_down() {
 fn a_rate_outside_its_bounds_degrades_for_ten_seconds() {
     let mut bench = Bench::new("rate_min=900pps,rate_max=1100pps");
     assert_eq!(bench.states(20, 1000), []);
-    let told = bench.run(4, 1200);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].0, State::Degraded);
-    let reason = told[0].1.as_deref().unwrap();
+    let changes = bench.run(4, 1200);
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert_eq!(changes[0].0, State::Degraded);
+    let reason = changes[0].1.as_deref().unwrap();
     assert!(
         reason.ends_with("pps, above rate_max = 1100pps"),
         "{reason}"
@@ -117,26 +118,29 @@ fn a_rate_outside_its_bounds_degrades_for_ten_seconds() {
 fn what_packets_say_degrades_and_is_forgotten_after_ten_seconds() {
     type Trouble = (fn(&mut HealthCounters), &'static str);
     let troubles: [Trouble; 4] = [
-        (|found| found.lost += 3, "3 RTP packets lost within 10 s"),
         (
-            |found| found.ssrc_changes += 1,
+            |inspected| inspected.lost += 3,
+            "3 RTP packets lost within 10 s",
+        ),
+        (
+            |inspected| inspected.ssrc_changes += 1,
             "1 changes of the RTP source within 10 s",
         ),
         (
-            |found| found.continuity_errors += 2,
+            |inspected| inspected.continuity_errors += 2,
             "2 MPEG-TS continuity errors within 10 s",
         ),
         (
-            |found| found.sync_errors += 1,
+            |inspected| inspected.sync_errors += 1,
             "1 MPEG-TS packets without sync byte within 10 s",
         ),
     ];
     for (trouble, reason) in troubles {
         let mut bench = Bench::new("silence=2s");
         assert_eq!(bench.run(4, 1000), []);
-        trouble(&mut bench.found);
-        let told = bench.run(1, 1000);
-        assert_eq!(told, [(State::Degraded, Some(reason.to_owned()))]);
+        trouble(&mut bench.inspected);
+        let changes = bench.run(1, 1000);
+        assert_eq!(changes, [(State::Degraded, Some(reason.to_owned()))]);
         assert_eq!(bench.states(30, 1000), [State::Up]);
     }
 }
@@ -145,17 +149,17 @@ fn what_packets_say_degrades_and_is_forgotten_after_ten_seconds() {
 fn late_and_double_packets_are_counted_but_no_trouble() {
     let mut bench = Bench::new("silence=2s");
     bench.run(4, 1000);
-    bench.found.reordered += 5;
-    bench.found.duplicated += 5;
+    bench.inspected.reordered += 5;
+    bench.inspected.duplicated += 5;
     assert_eq!(bench.run(4, 1000), []);
 }
 
 #[test]
 fn content_that_is_not_the_expected_one_degrades() {
     let mut bench = Bench::new("content=rtp");
-    bench.found.unrecognised = 0;
+    bench.inspected.unrecognised = 0;
     bench.run(2, 1000);
-    bench.found.unrecognised = 10_000;
+    bench.inspected.unrecognised = 10_000;
     assert_eq!(bench.states(2, 1000), [State::Degraded]);
 }
 
@@ -166,7 +170,7 @@ fn a_rule_without_health_has_rates_and_no_state() {
     for at in 0..5 {
         counted.traffic.packets += 500;
         assert_eq!(
-            stream.look(START + at * SECOND_NS / 2, None, &counted),
+            stream.sample(START + at * SECOND_NS / 2, None, &counted),
             None
         );
     }
@@ -175,7 +179,7 @@ fn a_rule_without_health_has_rates_and_no_state() {
 }
 
 #[test]
-fn quiet_looks_that_are_left_out_change_no_rate() {
+fn quiet_samples_that_are_left_out_change_no_rate() {
     let (mut thin, mut whole) = (Stream::default(), Stream::default());
     let health = HealthDocument::from_text("silence=off").unwrap();
     let health = health.to_health().unwrap();
@@ -187,15 +191,15 @@ fn quiet_looks_that_are_left_out_change_no_rate() {
             counted.traffic.bytes += 500_000;
         }
         let now_ns = START + at * SECOND_NS / 2;
-        thin.look(now_ns, None, &counted);
-        whole.look(now_ns, Some(&health), &counted);
-        let looks = (thin.looks.len(), whole.looks.len());
+        thin.sample(now_ns, None, &counted);
+        whole.sample(now_ns, Some(&health), &counted);
+        let samples = (thin.samples.len(), whole.samples.len());
         let (thin, whole) = (thin.rates(), whole.rates());
         assert!((thin.packets_1s - whole.packets_1s).abs() < 1e-6, "{at}");
         assert!((thin.packets_10s - whole.packets_10s).abs() < 1e-6, "{at}");
         assert!((thin.bits_10s - whole.bits_10s).abs() < 1e-3, "{at}");
         if at % 100 == 50 {
-            assert_eq!(looks, (QUIET, 21), "{at}");
+            assert_eq!(samples, (QUIET, 21), "{at}");
         }
     }
 }
