@@ -1,13 +1,14 @@
-//! Follows the host: links, addresses, routes and neighbours of the own network namespace, through
-//! rtnetlink.
+//! Reads and follows the host: links, addresses, routes and neighbours of the own network namespace,
+//! through rtnetlink. The doctor reads through here too, so it judges by what the daemon sees.
 //!
 //! A notification only says that something changed; what is true is read again, so a lost or
 //! reordered notification cannot leave a wrong picture behind.
 
 mod gro_list;
+mod links;
 mod next_hop;
 pub(crate) mod offload;
-mod snapshot;
+mod route;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,9 @@ use rtnetlink::sys::SocketAddr;
 use rtnetlink::{Handle, MulticastGroup};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+pub use links::{Link, read_links};
+pub use route::{Via, query_route};
 
 use next_hop::NextHops;
 
@@ -45,16 +49,16 @@ const GROUPS: [MulticastGroup; 8] = [
     MulticastGroup::Neigh,
 ];
 
-/// Why the host cannot be followed.
+/// Why the host cannot be read or followed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No netlink socket.
     #[error("cannot open a netlink socket: {0}")]
     Open(#[from] io::Error),
-    /// A question the kernel did not answer.
+    /// The kernel refused a list.
     #[error("netlink: cannot list {what}: {source}")]
     Dump {
-        /// What was asked for.
+        /// What was to be listed.
         what: &'static str,
         /// The answer.
         source: rtnetlink::Error,
@@ -64,9 +68,9 @@ pub enum Error {
     Gone,
 }
 
-/// What the host looks like, and which links are not the ones they were.
+/// The host as it was read, and which links are not the ones they were.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Snapshot {
     pub(crate) host: Host,
     /// Links that were deleted since the last report; their number may be in use again.
     pub(crate) renewed: BTreeSet<Ifindex>,
@@ -81,12 +85,12 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 struct Request {
     queries: Vec<NextHopQuery>,
-    reply: oneshot::Sender<Result<Seen, Error>>,
+    reply: oneshot::Sender<Result<Snapshot, Error>>,
 }
 
 impl Watch {
     /// Reads the host now, with the next hops of `queries`, which are followed from here on.
-    pub(crate) async fn look(&self, queries: Vec<NextHopQuery>) -> Result<Seen, Error> {
+    pub(crate) async fn read(&self, queries: Vec<NextHopQuery>) -> Result<Snapshot, Error> {
         let (reply, answer) = oneshot::channel();
         let request = Request { queries, reply };
         self.requests.send(request).await.map_err(|_| Error::Gone)?;
@@ -94,12 +98,21 @@ impl Watch {
     }
 }
 
-/// Begins to follow the network namespace of the calling thread; every change comes through the
-/// receiver.
-pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Seen>), Error> {
-    // Questions have a socket of their own: an overrun of notifications must not hurt them.
+/// Opens a netlink socket; the runtime of the caller serves it.
+///
+/// # Errors
+/// The socket's.
+pub fn connect() -> Result<Handle, Error> {
     let (connection, handle, _) = rtnetlink::new_connection()?;
     tokio::spawn(connection);
+    Ok(handle)
+}
+
+/// Begins to follow the network namespace of the calling thread; every change comes through the
+/// receiver.
+pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
+    // Requests have a socket of their own: an overrun of notifications must not hurt them.
+    let handle = connect()?;
     let (connection, _, notifications) = rtnetlink::new_multicast_connection(&GROUPS)?;
     tokio::spawn(connection);
     let (requests, incoming) = mpsc::channel(16);
@@ -108,7 +121,7 @@ pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Seen>), Error> {
         next_hops: NextHops::new(handle.clone()),
         handle,
         changes,
-        seen: Host::default(),
+        host: Host::default(),
         renewed: BTreeSet::new(),
         due: None,
     };
@@ -119,8 +132,8 @@ pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Seen>), Error> {
 struct Follower {
     handle: Handle,
     next_hops: NextHops,
-    changes: mpsc::Sender<Seen>,
-    seen: Host,
+    changes: mpsc::Sender<Snapshot>,
+    host: Host,
     renewed: BTreeSet<Ifindex>,
     due: Option<Instant>,
 }
@@ -146,7 +159,7 @@ impl Follower {
                     Some(Request { queries, reply }) => {
                         self.next_hops.follow(queries);
                         // Whoever asked and went away loses only the answer.
-                        let _ = reply.send(self.look().await);
+                        let _ = reply.send(self.read().await);
                     }
                     None => return,
                 },
@@ -154,7 +167,7 @@ impl Follower {
                     self.report().await;
                 }
                 _ = probe.tick() => {
-                    if self.next_hops.probe().await || gro_list::differs(&self.seen) {
+                    if self.next_hops.probe().await || gro_list::differs(&self.host) {
                         self.wake();
                     }
                 }
@@ -162,7 +175,7 @@ impl Follower {
         }
     }
 
-    /// Decides whether a notification is worth another look.
+    /// Decides whether a notification is a reason to read the host again.
     fn note(&mut self, payload: &NetlinkPayload<RouteNetlinkMessage>) {
         use RouteNetlinkMessage as Message;
         match payload {
@@ -196,11 +209,11 @@ impl Follower {
     }
 
     async fn report(&mut self) {
-        let before = self.seen.clone();
-        match self.look().await {
-            Ok(seen) if seen.host == before && seen.renewed.is_empty() => {}
+        let before = self.host.clone();
+        match self.read().await {
+            Ok(now) if now.host == before && now.renewed.is_empty() => {}
             // The supervisor is gone only when everything ends.
-            Ok(seen) => drop(self.changes.send(seen).await),
+            Ok(now) => drop(self.changes.send(now).await),
             Err(error) => {
                 tracing::warn!(%error, "cannot read the host's network; trying again");
                 self.due = Some(Instant::now() + PROBE);
@@ -208,16 +221,18 @@ impl Follower {
         }
     }
 
-    async fn look(&mut self) -> Result<Seen, Error> {
+    async fn read(&mut self) -> Result<Snapshot, Error> {
         self.due = None;
-        let interfaces = snapshot::interfaces(&self.handle).await?;
+        let links = read_links(&self.handle).await?.into_iter();
+        let interfaces = links.map(|link| (link.interface.index, link.interface));
+        let interfaces = interfaces.collect();
         let next_hops = self.next_hops.resolve(&interfaces).await?;
-        self.seen = Host {
+        self.host = Host {
             interfaces,
             next_hops,
         };
-        Ok(Seen {
-            host: self.seen.clone(),
+        Ok(Snapshot {
+            host: self.host.clone(),
             renewed: std::mem::take(&mut self.renewed),
         })
     }

@@ -11,7 +11,7 @@ mod dataplane_thread;
 mod descriptor_store;
 mod error;
 mod events;
-mod host;
+pub mod host;
 mod instance;
 mod memberships;
 mod options;

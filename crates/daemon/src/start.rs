@@ -146,7 +146,7 @@ impl Supervisor {
     /// Brings the first rules to the dataplane, which may have others from before.
     async fn first_step(&mut self, first: Config) -> Result<(), DaemonError> {
         let queries = self.core.queries(&first.rules);
-        let seen = self.watch.look(queries).await?;
+        let seen = self.watch.read(queries).await?;
         let (rules, settings) = (Arc::new(first.rules), Arc::new(first.settings));
         let (host, renewed) = (Arc::new(seen.host), BTreeSet::new());
         let step = block_in_place(|| self.core.step(rules, settings, host, &renewed));

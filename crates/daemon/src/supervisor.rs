@@ -26,7 +26,7 @@ use crate::descriptor_store::Shelter;
 use crate::error::DaemonError;
 use crate::events::{self, Events};
 use crate::host::offload::Offload;
-use crate::host::{Seen, Watch};
+use crate::host::{Snapshot, Watch};
 use crate::memberships::Joined;
 use crate::options::Options;
 use crate::service_manager as notify;
@@ -65,12 +65,12 @@ pub(crate) struct Supervisor {
     pub(crate) events: Events,
     pub(crate) view: watch::Sender<Arc<View>>,
     pub(crate) requests: mpsc::Receiver<Asked>,
-    pub(crate) links: mpsc::Receiver<Seen>,
+    pub(crate) links: mpsc::Receiver<Snapshot>,
     pub(crate) signals: Signals,
     /// This daemon's restarts of each worker as last seen.
     pub(crate) restarts: BTreeMap<u32, u64>,
     /// A change of the host that could not be carried out yet.
-    pub(crate) pending: Option<Seen>,
+    pub(crate) pending: Option<Snapshot>,
 }
 
 pub(crate) struct Signals {

@@ -1,5 +1,5 @@
 //! Which interfaces chain received datagrams (`rx-gro-list`). Netlink does not tell, and not every
-//! way to switch it notifies, so it is asked for again with each look and each second.
+//! way to switch it notifies, so it is read again with the host, and each second.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use sys::ethtool::Switch;
 
 const GRO_LIST: &str = "rx-gro-list";
 
-/// Those of `interfaces` that do.
-pub(super) fn among<'a>(interfaces: impl Iterator<Item = &'a Interface>) -> BTreeSet<Ifindex> {
+/// Reads which of `interfaces` do.
+pub(super) fn read_among<'a>(interfaces: impl Iterator<Item = &'a Interface>) -> BTreeSet<Ifindex> {
     // A kernel that does not know the feature chains nothing.
     let Ok(Some(feature)) = Switch::named(GRO_LIST) else {
         return BTreeSet::new();
@@ -19,9 +19,9 @@ pub(super) fn among<'a>(interfaces: impl Iterator<Item = &'a Interface>) -> BTre
     interfaces.filter(chains).map(|link| link.index).collect()
 }
 
-/// Says whether any interface of `host` is not as it was seen.
+/// Says whether any interface of `host` is not as it was read.
 pub(super) fn differs(host: &Host) -> bool {
-    let now = among(host.interfaces.values());
+    let now = read_among(host.interfaces.values());
     let mut links = host.interfaces.values();
     links.any(|link| link.gro_list != now.contains(&link.index))
 }

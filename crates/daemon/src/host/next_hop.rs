@@ -17,13 +17,11 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
-};
-use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
+use rtnetlink::{Handle, MulticastGroup};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use super::route::{Via, query_route};
 use super::{Error, Notification};
 
 /// How long neighbours that were just asked have to answer before the rest goes on without them.
@@ -38,15 +36,6 @@ pub(super) struct NextHops {
     neighbours: Option<BTreeMap<Via, Neighbour>>,
     /// Those that the kernel asked in vain, until they answer.
     silent: BTreeSet<Via>,
-}
-
-/// A neighbour: interface and address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Via {
-    interface: Ifindex,
-    address: IpAddr,
-    /// One of this host's own addresses.
-    local: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -82,7 +71,7 @@ impl NextHops {
     }
 
     /// Says whether a neighbour table entry is that of a next hop, or of one whose route is being
-    /// looked at again: a link that flaps loses its routes first, its neighbours then.
+    /// read again: a link that flaps loses its routes first, its neighbours then.
     pub(super) fn concerns(&self, entry: &NeighbourMessage) -> bool {
         let Some(address) = destination(entry) else {
             return false;
@@ -101,10 +90,10 @@ impl NextHops {
         let missing = self.queries.iter().filter(|q| !self.routes.contains_key(q));
         let missing: Vec<NextHopQuery> = missing.cloned().collect();
         for query in missing {
-            let via = self.route(&query, interfaces).await;
+            let via = query_route(&self.handle, &query, interfaces).await;
             self.routes.insert(query, via);
         }
-        self.look_at_neighbours(interfaces).await?;
+        self.read_neighbours(interfaces).await?;
         let answers = self.routes.iter().map(|(query, via)| {
             let next_hop = via.map_or(NextHop::NoRoute, |via| self.next_hop(via, interfaces));
             (query.clone(), next_hop)
@@ -115,7 +104,7 @@ impl NextHops {
     /// Asks for neighbours that are not known to be reachable. Says whether what is remembered of
     /// them should be read again.
     pub(super) async fn probe(&mut self) -> bool {
-        // Where nothing is known any more the look that is due finds out.
+        // Where nothing is known any more the reading that is due finds out.
         let Some(known) = &self.neighbours else {
             return false;
         };
@@ -128,11 +117,11 @@ impl NextHops {
         }
         // An entry that is asked for is permanent no more (NEIGH_UPDATE_F_USE, __neigh_update in
         // net/core/neighbour.c), so what somebody has set since is left alone.
-        let Ok(table) = self.table().await else {
+        let Ok(table) = self.read_table().await else {
             return false;
         };
         for via in &doubtful {
-            if is_doubtful(table.get(&via.key())) {
+            if is_doubtful(table.get(&key(via))) {
                 self.ask(*via).await;
             }
         }
@@ -163,25 +152,9 @@ impl NextHops {
         }
     }
 
-    async fn route(
-        &self,
-        query: &NextHopQuery,
-        interfaces: &BTreeMap<Ifindex, Interface>,
-    ) -> Option<Via> {
-        let mut message = request(query.destination);
-        if let Some(name) = &query.interface {
-            let link = interfaces.values().find(|link| link.name == *name)?;
-            message.attributes.push(RouteAttribute::Oif(link.index.0));
-        }
-        // An error is the kernel's way to say that there is no route.
-        let mut answers = Box::pin(self.handle.route().get(message).execute());
-        let answer = answers.try_next().await.ok().flatten()?;
-        via(query.destination, &answer)
-    }
-
     /// Reads the neighbour table where it is not known, asks for what it lacks, and gives those
     /// asked a moment to answer: most do within a millisecond, and the first table is right.
-    async fn look_at_neighbours(
+    async fn read_neighbours(
         &mut self,
         interfaces: &BTreeMap<Ifindex, Interface>,
     ) -> Result<(), Error> {
@@ -195,22 +168,22 @@ impl NextHops {
         }
         // Listens before anything is asked, so that no answer is missed.
         let mut answers = Answers::listen()?;
-        let mut table = self.table().await?;
+        let mut table = self.read_table().await?;
         let mut asked = BTreeSet::new();
         for via in &vias {
             let has_header = |link: &Interface| link.mac.is_some();
             let can_ask = !via.local && interfaces.get(&via.interface).is_some_and(has_header);
-            if can_ask && !table.contains_key(&via.key()) && self.ask(*via).await {
-                asked.insert(via.key());
+            if can_ask && !table.contains_key(&key(via)) && self.ask(*via).await {
+                asked.insert(key(via));
             }
         }
         let has_asked = !asked.is_empty();
         let deadline = Instant::now() + PATIENCE;
         while !asked.is_empty() && answers.wait(&mut asked, deadline).await {}
         if has_asked {
-            table = self.table().await?;
+            table = self.read_table().await?;
         }
-        let entry = |via: &Via| table.get(&via.key()).cloned().unwrap_or(Neighbour::UNKNOWN);
+        let entry = |via: &Via| table.get(&key(via)).cloned().unwrap_or(Neighbour::UNKNOWN);
         let entries: BTreeMap<Via, Neighbour> = vias.iter().map(|v| (*v, entry(v))).collect();
         self.silent.retain(|via| {
             let entry = entries.get(via);
@@ -222,7 +195,7 @@ impl NextHops {
         Ok(())
     }
 
-    async fn table(&self) -> Result<BTreeMap<(Ifindex, IpAddr), Neighbour>, Error> {
+    async fn read_table(&self) -> Result<BTreeMap<(Ifindex, IpAddr), Neighbour>, Error> {
         let dump = |source| Error::Dump {
             what: "neighbours",
             source,
@@ -241,18 +214,12 @@ impl NextHops {
             .state(NeighbourState::None)
             .flags(NeighbourFlags::Use)
             .replace();
-        // A link that is down or gone cannot be asked; it is looked at again when that changes.
+        // A link that is down or gone cannot be asked; it is read again when that changes.
         let asked = request.execute().await;
         if let Err(error) = &asked {
             tracing::debug!(%error, address = %via.address, "cannot ask for a neighbour");
         }
         asked.is_ok()
-    }
-}
-
-impl Via {
-    const fn key(&self) -> (Ifindex, IpAddr) {
-        (self.interface, self.address)
     }
 }
 
@@ -329,40 +296,8 @@ impl Drop for Answers {
     }
 }
 
-fn request(destination: IpAddr) -> RouteMessage {
-    match destination {
-        IpAddr::V4(address) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
-            .destination_prefix(address, 32)
-            .build(),
-        IpAddr::V6(address) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
-            .destination_prefix(address, 128)
-            .build(),
-    }
-}
-
-fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
-    let local = match answer.header.kind {
-        RouteType::Local => true,
-        RouteType::Unicast | RouteType::Broadcast | RouteType::Anycast => false,
-        _ => return None,
-    };
-    let mut interface = None;
-    let mut address = destination;
-    for attribute in &answer.attributes {
-        match attribute {
-            RouteAttribute::Oif(index) => interface = Some(Ifindex(*index)),
-            RouteAttribute::Gateway(RouteAddress::Inet(gateway)) => address = (*gateway).into(),
-            RouteAttribute::Gateway(RouteAddress::Inet6(gateway)) => address = (*gateway).into(),
-            RouteAttribute::Via(RouteVia::Inet(gateway)) => address = (*gateway).into(),
-            RouteAttribute::Via(RouteVia::Inet6(gateway)) => address = (*gateway).into(),
-            _ => {}
-        }
-    }
-    Some(Via {
-        interface: interface?,
-        address,
-        local,
-    })
+const fn key(via: &Via) -> (Ifindex, IpAddr) {
+    (via.interface, via.address)
 }
 
 fn destination(entry: &NeighbourMessage) -> Option<IpAddr> {

@@ -39,12 +39,15 @@ fn inside<F: Future<Output = ()>>(namespace: &Namespace, work: impl FnOnce() -> 
 }
 
 /// Waits for a report that is as `condition` wants it.
-async fn until(changes: &mut mpsc::Receiver<Seen>, condition: impl Fn(&Seen) -> bool) -> Seen {
+async fn until(
+    changes: &mut mpsc::Receiver<Snapshot>,
+    condition: impl Fn(&Snapshot) -> bool,
+) -> Snapshot {
     let found = async {
         loop {
-            let seen = changes.recv().await.unwrap();
-            if condition(&seen) {
-                return seen;
+            let snapshot = changes.recv().await.unwrap();
+            if condition(&snapshot) {
+                return snapshot;
             }
         }
     };
@@ -65,33 +68,33 @@ fn links_and_addresses_are_followed() {
     };
     inside(&here, async || {
         let (watch, mut changes) = follow().unwrap();
-        let seen = watch.look(Vec::new()).await.unwrap();
-        assert!(seen.host.by_name("lo").is_some());
-        assert!(seen.host.by_name("eth0").is_none());
+        let snapshot = watch.read(Vec::new()).await.unwrap();
+        assert!(snapshot.host.by_name("lo").is_some());
+        assert!(snapshot.host.by_name("eth0").is_none());
         ip(&here, "link add eth0 type veth peer name peer0");
-        let seen = until(&mut changes, |s| s.host.by_name("eth0").is_some()).await;
-        assert!(!seen.host.by_name("eth0").unwrap().up);
+        let snapshot = until(&mut changes, |s| s.host.by_name("eth0").is_some()).await;
+        assert!(!snapshot.host.by_name("eth0").unwrap().up);
         ip(&here, "addr add 10.0.0.1/24 dev eth0");
         ip(&here, "addr add 10.0.0.2/24 dev eth0");
         ip(&here, "link set eth0 mtu 1400 up");
         // Up without carrier, as its peer is down.
-        let addresses = |s: &Seen| s.host.by_name("eth0").unwrap().addresses.len() >= 2;
-        let seen = until(&mut changes, |s| {
+        let addresses = |s: &Snapshot| s.host.by_name("eth0").unwrap().addresses.len() >= 2;
+        let snapshot = until(&mut changes, |s| {
             addresses(s) && s.host.by_name("eth0").unwrap().mtu == 1400
         })
         .await;
-        assert!(!seen.host.by_name("eth0").unwrap().up);
+        assert!(!snapshot.host.by_name("eth0").unwrap().up);
         ip(&here, "link set peer0 up");
-        let seen = until(&mut changes, |s| s.host.by_name("eth0").unwrap().up).await;
-        let eth0 = seen.host.by_name("eth0").unwrap().clone();
+        let snapshot = until(&mut changes, |s| s.host.by_name("eth0").unwrap().up).await;
+        let eth0 = snapshot.host.by_name("eth0").unwrap().clone();
         assert_eq!(
             eth0.primary_address([10, 9, 9, 9].into()),
             Some([10, 0, 0, 1].into())
         );
         ip(&here, "addr del 10.0.0.1/24 dev eth0");
         ip(&here, "link delete eth0");
-        let seen = until(&mut changes, |s| s.renewed.contains(&eth0.index)).await;
-        assert!(seen.host.by_name("eth0").is_none());
+        let snapshot = until(&mut changes, |s| s.renewed.contains(&eth0.index)).await;
+        assert!(snapshot.host.by_name("eth0").is_none());
     });
 }
 
@@ -116,25 +119,25 @@ fn next_hops_are_resolved_and_followed() {
             query("10.0.0.1", None),
         ];
         let queries = vec![near.clone(), far.clone(), silent.clone(), own.clone()];
-        let mut seen = watch.look(queries).await.unwrap();
-        let eth0 = seen.host.by_name("eth0").unwrap().index;
-        let resolved = |seen: &Seen, query, last| {
+        let mut snapshot = watch.read(queries).await.unwrap();
+        let eth0 = snapshot.host.by_name("eth0").unwrap().index;
+        let resolved = |snapshot: &Snapshot, query, last| {
             let mac = Some(Mac([2, 0, 0, 0, 0, last]));
-            matches!(seen.host.next_hops.get(query),
+            matches!(snapshot.host.next_hops.get(query),
                 Some(NextHop::Resolved { interface, mac: found, .. }) if *interface == eth0 && *found == mac)
         };
-        // A look waits 50 ms for answers. Where the machine is busy, or the kernel's first question
+        // A reading waits 50 ms for answers. Where the machine is busy, or the kernel's first question
         // was lost as the link had only just come up, the answer comes with a later report.
-        if !resolved(&seen, &near, 2) {
-            seen = until(&mut changes, |s| resolved(s, &near, 2)).await;
+        if !resolved(&snapshot, &near, 2) {
+            snapshot = until(&mut changes, |s| resolved(s, &near, 2)).await;
         }
-        assert_eq!(seen.host.next_hops[&far], NextHop::NoRoute);
+        assert_eq!(snapshot.host.next_hops[&far], NextHop::NoRoute);
         assert!(matches!(
-            seen.host.next_hops[&silent],
+            snapshot.host.next_hops[&silent],
             NextHop::Unresolved { .. }
         ));
         assert!(matches!(
-            seen.host.next_hops[&own],
+            snapshot.host.next_hops[&own],
             NextHop::Resolved {
                 interface: Ifindex(1),
                 ..

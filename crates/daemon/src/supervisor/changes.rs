@@ -15,7 +15,7 @@ use super::Supervisor;
 use crate::core::{Refused, Request, Step};
 use crate::dataplane_thread as engine;
 use crate::events;
-use crate::host::Seen;
+use crate::host::Snapshot;
 use crate::host::offload;
 use crate::state::running::Running;
 use crate::view::{self, View};
@@ -39,7 +39,7 @@ impl Supervisor {
         let Config { rules, settings } = asked;
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let queries = self.core.queries(&rules);
-        let seen = self.watch.look(queries).await;
+        let seen = self.watch.read(queries).await;
         let seen = seen.map_err(|error| unavailable(&error))?;
         block_in_place(|| self.joined.renew(&seen.renewed));
         let came_back = came_back(self.core.host(), &seen.host);
@@ -68,7 +68,7 @@ impl Supervisor {
     }
 
     /// Follows the host. What cannot be carried out is tried again.
-    pub(super) async fn host_changed(&mut self, seen: Seen) {
+    pub(super) async fn host_changed(&mut self, seen: Snapshot) {
         block_in_place(|| self.joined.renew(&seen.renewed));
         let came_back = came_back(self.core.host(), &seen.host);
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());

@@ -5,11 +5,11 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
+use daemon::host::connect;
 use rtnetlink::LinkBridge;
 use serde::{Serialize, Serializer};
 
 use super::Finding;
-use super::scene::connect;
 
 /// One safe change.
 #[derive(Clone, Debug, PartialEq, Eq)]

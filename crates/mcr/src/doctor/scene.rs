@@ -6,6 +6,7 @@ mod route;
 mod socket;
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,6 @@ use model::ruleset::RuleSet;
 use model::{net::Ifindex, wildcard};
 
 pub(crate) use link::Link;
-pub(crate) use route::connect;
 pub(crate) use socket::UdpSocket;
 
 use crate::failure::{Failure, Status};
@@ -58,14 +58,10 @@ impl Scene {
             .build()
             .map_err(|error| unavailable("the network", &error))?;
         let queries = next_hop_queries(&rules.set).into_iter().collect();
-        let (links, host) = runtime
-            .block_on(async {
-                let handle = route::connect()?;
-                let links = link::list(&handle).await?;
-                let host = route::host(&handle, &links, queries).await;
-                Ok::<_, route::Error>((links, host))
-            })
-            .map_err(|error| unavailable("links through netlink", &error))?;
+        let (links, host) = runtime.block_on(route::read(queries)).map_err(|error| {
+            let cause = error.source().map(ToString::to_string);
+            unavailable("links through netlink", &cause.unwrap_or_default())
+        })?;
         let support = Support {
             kernel: bpf::probe::probe()
                 .map(drop)
@@ -187,4 +183,56 @@ pub(crate) struct Egress<'a> {
     pub(crate) link: &'a Link,
     /// The router that a unicast copy goes through, if any.
     pub(crate) via: Option<std::net::IpAddr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::namespace::Namespace;
+    use model::config::{Config, ConfigFile};
+    use model::ruleset::Policy;
+    use model::table::OutputState;
+
+    use super::*;
+
+    const RULES: &str = r#"version = 1
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%one:5001"
+outputs = ["239.10.1.1%one:6001"]
+"#;
+
+    /// The daemon ranks addresses: a deprecated one comes behind all others.
+    #[test]
+    fn judges_by_the_source_address_that_the_daemon_uses() {
+        if !lab::demo::may_run() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let here = Namespace::new("addresses").unwrap();
+        for step in [
+            "link add one type veth peer name other",
+            "link set other up",
+            "link set one up",
+            "address add 10.0.0.1/24 dev one preferred_lft 0",
+            "address add 10.0.1.1/24 dev one",
+        ] {
+            here.ip(step).unwrap();
+        }
+        let file = ConfigFile {
+            name: "rules".to_owned(),
+            text: RULES.to_owned(),
+        };
+        let set = Config::load(&[file], Policy::default()).unwrap().rules;
+        let rules = Rules {
+            set,
+            ..Rules::default()
+        };
+        let scene = here.run(|| Ok(Scene::look(rules).unwrap())).unwrap();
+        let mut routes = scene.compiled.table.routes.values();
+        let output = &routes.next().unwrap().outputs[0];
+        let OutputState::Up(egress) = &output.state else {
+            panic!("{output:?}");
+        };
+        assert_eq!(egress.source, Some([10, 0, 1, 1].into()));
+    }
 }

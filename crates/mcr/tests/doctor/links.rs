@@ -31,6 +31,24 @@ fn finds_an_egress_without_address_and_a_destination_without_route() {
 }
 
 #[test]
+fn finds_an_egress_whose_only_address_may_not_be_sent_from_yet() {
+    let rules = RULE.replace("239.1.1.1%veth1:5001", "[ff0e::1%veth1]:5001");
+    let rules = rules.replace("239.10.1.1%veth2:6001", "[ff0e::2%veth2]:6001");
+    let Some(bed) = bed(&rules) else { return };
+    let relay = bed.relay();
+    bed.doctor(&[]).has_no("interface");
+    relay.ip("-6 address flush dev veth2").unwrap();
+    // Duplicate address detection that takes a minute: the address stays tentative.
+    for (setting, value) in [("accept_dad", "1"), ("dad_transmits", "60")] {
+        let key = format!("net/ipv6/conf/veth2/{setting}");
+        relay.sysctl(&key, value).unwrap();
+    }
+    relay.ip("address add fd00:2::9/64 dev veth2").unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("interface", "stops", &["veth2", "address"]);
+}
+
+#[test]
 fn finds_a_link_that_carries_no_multicast() {
     let Some(bed) = bed(RULE) else { return };
     bed.relay().ip("link set veth1 multicast off").unwrap();

@@ -12,38 +12,44 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, Lin
 
 use super::{Error, gro_list};
 
+/// A link of this network namespace.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// What rules need of it.
+    pub interface: Interface,
+    /// All that netlink tells of it.
+    pub message: LinkMessage,
+}
+
 /// Reads all links with their addresses.
-pub(super) async fn interfaces(handle: &Handle) -> Result<BTreeMap<Ifindex, Interface>, Error> {
+///
+/// # Errors
+/// The kernel's answer, if it refuses.
+pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let dump = |what| move |source| Error::Dump { what, source };
     let links = handle.link().get().execute();
     let links: Vec<LinkMessage> = links.try_collect().await.map_err(dump("links"))?;
     let addresses = handle.address().get().execute();
     let addresses: Vec<AddressMessage> =
         addresses.try_collect().await.map_err(dump("addresses"))?;
-    let mut interfaces: BTreeMap<Ifindex, Interface> = links
-        .iter()
-        .map(interface)
-        .map(|interface| (interface.index, interface))
-        .collect();
     let mut ranked: Vec<(u8, Ifindex, IpAddr)> = addresses.iter().filter_map(address).collect();
     // Stable: within a rank the kernel's order stays.
     ranked.sort_by_key(|(rank, ..)| *rank);
-    let gro_list = gro_list::among(interfaces.values());
-    for index in gro_list {
-        if let Some(interface) = interfaces.get_mut(&index) {
-            interface.gro_list = true;
-        }
-    }
+    let mut addresses: BTreeMap<Ifindex, Vec<IpAddr>> = BTreeMap::new();
     for (_, index, address) in ranked {
-        if let Some(interface) = interfaces.get_mut(&index) {
-            interface.addresses.push(address);
-        }
+        addresses.entry(index).or_default().push(address);
     }
-    Ok(interfaces)
+    let mut links: Vec<Link> = links.into_iter().map(link).collect();
+    let gro_list = gro_list::read_among(links.iter().map(|link| &link.interface));
+    for Link { interface, .. } in &mut links {
+        interface.gro_list = gro_list.contains(&interface.index);
+        interface.addresses = addresses.remove(&interface.index).unwrap_or_default();
+    }
+    Ok(links)
 }
 
-fn interface(link: &LinkMessage) -> Interface {
-    let header = &link.header;
+fn link(message: LinkMessage) -> Link {
+    let header = &message.header;
     let mut carrier = true;
     let mut interface = Interface {
         index: Ifindex(header.index),
@@ -58,7 +64,7 @@ fn interface(link: &LinkMessage) -> Interface {
         header.link_layer_type,
         LinkLayerType::Ether | LinkLayerType::Loopback
     );
-    for attribute in &link.attributes {
+    for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => interface.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
@@ -70,7 +76,7 @@ fn interface(link: &LinkMessage) -> Interface {
         }
     }
     interface.up = header.flags.contains(LinkFlags::Up) && carrier;
-    interface
+    Link { interface, message }
 }
 
 /// An address that can be sent from, with its rank: primary ones before secondary and deprecated.

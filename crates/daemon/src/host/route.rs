@@ -1,0 +1,76 @@
+//! What the routing table answers: by which interface a destination is reached, through whom.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use futures::TryStreamExt;
+use model::host::{Interface, NextHopQuery};
+use model::net::Ifindex;
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
+};
+use rtnetlink::{Handle, RouteMessageBuilder};
+
+/// A next hop: interface and address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Via {
+    /// Interface of the route.
+    pub interface: Ifindex,
+    /// The gateway, or the destination itself when on-link.
+    pub address: IpAddr,
+    /// One of this host's own addresses.
+    pub local: bool,
+}
+
+/// Asks the routing table; `None` if no route leads there.
+pub async fn query_route(
+    handle: &Handle,
+    query: &NextHopQuery,
+    interfaces: &BTreeMap<Ifindex, Interface>,
+) -> Option<Via> {
+    let mut message = request(query.destination);
+    if let Some(name) = &query.interface {
+        let link = interfaces.values().find(|link| link.name == *name)?;
+        message.attributes.push(RouteAttribute::Oif(link.index.0));
+    }
+    // An error is the kernel's way to say that there is no route.
+    let mut answers = Box::pin(handle.route().get(message).execute());
+    let answer = answers.try_next().await.ok().flatten()?;
+    via(query.destination, &answer)
+}
+
+fn request(destination: IpAddr) -> RouteMessage {
+    match destination {
+        IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(address, 32)
+            .build(),
+        IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(address, 128)
+            .build(),
+    }
+}
+
+fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
+    let local = match answer.header.kind {
+        RouteType::Local => true,
+        RouteType::Unicast | RouteType::Broadcast | RouteType::Anycast => false,
+        _ => return None,
+    };
+    let mut interface = None;
+    let mut address = destination;
+    for attribute in &answer.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => interface = Some(Ifindex(*index)),
+            RouteAttribute::Gateway(RouteAddress::Inet(gateway))
+            | RouteAttribute::Via(RouteVia::Inet(gateway)) => address = (*gateway).into(),
+            RouteAttribute::Gateway(RouteAddress::Inet6(gateway))
+            | RouteAttribute::Via(RouteVia::Inet6(gateway)) => address = (*gateway).into(),
+            _ => {}
+        }
+    }
+    Some(Via {
+        interface: interface?,
+        address,
+        local,
+    })
+}
