@@ -3,6 +3,7 @@
 //! Strict: an unknown key is an error. Every error of every file is reported with its file and
 //! line. Reads no files itself; whoever does hands the texts over, the main file first.
 
+mod daemon;
 mod error;
 mod file;
 mod settings;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use daemon::{DaemonSettings, LogForm, MAX_RULES};
 pub use error::{ConfigError, ConfigErrors};
 pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, Settings};
 
@@ -51,32 +53,33 @@ impl Config {
         let mut config = Self::default();
         let settings = &mut config.settings;
         let mut set_at = BTreeMap::new();
-        let mut budget_at: Option<(String, usize)> = None;
         for (place, file) in files.iter().enumerate() {
             let mut parsed = file::parse(file, place == 0);
             errors.0.append(&mut parsed.errors);
             settings.allow_link_local |= parsed.allow_link_local;
-            if let Some((budget, line)) = parsed.budget {
+            let mut once = |what: String, line| {
                 let at = (file.name.clone(), line);
-                if let Some((file, line)) = budget_at.replace(at.clone()) {
-                    let message = format!("budget: is set already at {file}:{line}; keep one");
+                if let Some((file, line)) = set_at.insert(what.clone(), at.clone()) {
+                    let message = format!("{what}: is set already at {file}:{line}; keep one");
                     errors.0.push(ConfigError::at(at, message));
                 }
+            };
+            if let Some((budget, line)) = parsed.budget {
+                once("budget".to_owned(), line);
                 settings.budget = Some(budget);
+            }
+            if let Some((daemon, line)) = parsed.daemon {
+                once("daemon".to_owned(), line);
+                settings.daemon = daemon;
             }
             rules.append(&mut parsed.rules);
             for (name, of_interface, line) in parsed.interfaces {
-                let at = (file.name.clone(), line);
-                if let Some((file, line)) = set_at.insert(name.clone(), at.clone()) {
-                    let message =
-                        format!("interface {name}: is set already at {file}:{line}; keep one");
-                    errors.0.push(ConfigError::at(at, message));
-                }
+                once(format!("interface {name}"), line);
                 settings.interface.insert(name, of_interface);
             }
         }
         let policy = Policy {
-            allow_link_local: policy.allow_link_local || settings.allow_link_local,
+            allow_link_local: policy.allow_link_local || settings.permit_link_local(),
         };
         let documents: Vec<RuleDocument> = rules.iter().map(|rule| rule.document.clone()).collect();
         match RuleSet::from_documents(&documents, policy) {

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 pub use health::HealthDocument;
 pub use output::{OutputDocument, OutputTable};
 pub use scalar::Scalar;
-pub(crate) use scalar::path;
+pub(crate) use scalar::{path, some_path};
 
 use crate::endpoint::Endpoint;
 use crate::limit;

@@ -6,13 +6,15 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::{Budget, BudgetTable, ConfigError, ConfigFile, InterfaceSettings, VERSION};
+use super::{
+    Budget, BudgetTable, ConfigError, ConfigFile, DaemonSettings, InterfaceSettings, VERSION,
+};
 use crate::document::RuleDocument;
 use crate::endpoint::check_interface_name;
 use crate::problem::Part;
 
 /// Keys a file may have.
-const KEYS: &str = "version, allow_link_local, [budget], [interface.NAME], [[rule]]";
+const KEYS: &str = "version, allow_link_local, [budget], [daemon], [interface.NAME], [[rule]]";
 
 /// What a file holds, as far as it can be read.
 #[derive(Default)]
@@ -21,6 +23,8 @@ pub(super) struct Parsed {
     pub(super) allow_link_local: bool,
     /// The budget and its line.
     pub(super) budget: Option<(Budget, usize)>,
+    /// How a daemon is started, and the line.
+    pub(super) daemon: Option<(DaemonSettings, usize)>,
     /// Name, settings, line.
     pub(super) interfaces: Vec<(String, InterfaceSettings, usize)>,
     pub(super) rules: Vec<LocatedRule>,
@@ -93,6 +97,7 @@ impl<'a> Reader<'a> {
                 "version" => self.version(value),
                 "allow_link_local" => self.allow_link_local(value),
                 "budget" => self.budget(value),
+                "daemon" => self.daemon(value),
                 "interface" => self.interfaces(value),
                 "rule" => self.rules(value),
                 unknown => {
@@ -136,6 +141,17 @@ impl<'a> Reader<'a> {
         match budget {
             Ok(budget) => self.parsed.budget = Some((budget, line)),
             Err(message) => self.refuse(Some(span), message),
+        }
+    }
+
+    fn daemon(&mut self, value: Value<'a>) {
+        let span = value.span();
+        match DaemonSettings::deserialize(ValueDeserializer::from(value)) {
+            Ok(settings) => self.parsed.daemon = Some((settings, self.line(span.start))),
+            Err(error) => {
+                let at = error.span().unwrap_or(span);
+                self.refuse(Some(at), format!("daemon: {}", error.message()));
+            }
         }
     }
 

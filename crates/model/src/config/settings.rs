@@ -6,6 +6,7 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::DaemonSettings;
 use crate::document::Scalar;
 use crate::endpoint::check_interface_name;
 use crate::limit::{self, LimitProblem};
@@ -23,6 +24,9 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BudgetTable>)]
     pub budget: Option<Budget>,
+    /// How a daemon is started.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub daemon: DaemonSettings,
     /// Settings of interfaces, by name.
     #[serde(
         default,
@@ -79,6 +83,12 @@ pub enum Gro {
 }
 
 impl Settings {
+    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs, by one key or the other.
+    #[must_use]
+    pub fn permit_link_local(&self) -> bool {
+        self.allow_link_local || self.daemon.allow_link_local == Some(true)
+    }
+
     /// The choices of path for [`crate::compile::compile`], with the process's own.
     #[must_use]
     pub fn path_choices(&self, process: PathChoice) -> PathChoices {
@@ -110,6 +120,9 @@ impl Settings {
             }
         };
         compare("budget".into(), budget(before), budget(self));
+        for (name, now, then) in self.daemon.differences(&before.daemon) {
+            compare(format!("daemon {name}"), then, now);
+        }
         let mut names: Vec<&String> = before.interface.keys().collect();
         names.extend(self.interface.keys());
         names.sort();

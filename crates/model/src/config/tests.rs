@@ -154,7 +154,7 @@ limit = "fast"
     assert_eq!(
         errors(text),
         [
-            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [interface.NAME], [[rule]]",
+            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [daemon], [interface.NAME], [[rule]]",
             "mcr.toml:4: interface eth0: unknown field `gor`, expected `gro` or `path`",
             "mcr.toml:5: interface \"a b\": holds white space; write it without",
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
@@ -319,4 +319,78 @@ fn reads_a_budget_and_says_what_is_wrong_with_one() {
     ] {
         assert_eq!(read(text).unwrap_err().to_string(), expected);
     }
+}
+
+#[test]
+fn reads_how_a_daemon_is_started_and_says_what_is_wrong_with_it() {
+    let text = r#"version = 1
+
+[daemon]
+listen = "127.0.0.1:9469"
+path = "userspace"
+workers = 2
+log = "json"
+max_rules = 100
+allow_link_local = true
+keep_forwarding = false
+
+[[rule]]
+name = "mdns"
+input = "224.0.0.251%eth0:5353"
+outputs = ["224.0.0.251%eth1:5353"]
+"#;
+    let config = load(text).unwrap();
+    let expected = DaemonSettings {
+        listen: Some("127.0.0.1:9469".parse().unwrap()),
+        path: Some(PathChoice::Userspace),
+        workers: Some(2),
+        log: Some(LogForm::Json),
+        max_rules: Some(100),
+        allow_link_local: Some(true),
+        keep_forwarding: Some(false),
+    };
+    assert_eq!(config.settings.daemon, expected);
+    assert_eq!(config.export(), text);
+    let changes = config.settings.changes_since(&Settings::default());
+    assert_eq!(changes[1], "daemon path: userspace (was auto)");
+
+    for (line, expected) in [
+        (
+            "listen = 9469",
+            "listen = 9469: give ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
+        ),
+        (
+            "path = \"fast\"",
+            "path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
+        ),
+        ("workers = 0", "workers = 0: give 1 to 1024"),
+        ("workers = 1025", "workers = 1025: give 1 to 1024"),
+        (
+            "log = \"xml\"",
+            "log = \"xml\": give \"auto\", \"text\", \"json\" or \"journal\"",
+        ),
+        ("max_rules = 0", "max_rules = 0: give 1 or more"),
+        (
+            "keep_forwarding = 1",
+            "invalid type: integer `1`, expected a boolean",
+        ),
+        (
+            "instance = \"a\"",
+            "unknown field `instance`, expected one of `listen`, `path`, `workers`, `log`, \
+             `max_rules`, `allow_link_local`, `keep_forwarding`",
+        ),
+    ] {
+        let text = format!("version = 1\n\n[daemon]\n{line}\n");
+        assert_eq!(errors(&text), [format!("mcr.toml:4: daemon: {expected}")]);
+    }
+    assert!(errors("version = 1\ndaemon = 1\n")[0].starts_with("mcr.toml:2: daemon: "));
+
+    let twice = [
+        file("mcr.toml", "version = 1\n[daemon]\nworkers = 1\n"),
+        file("conf.d/b.toml", "[daemon]\npath = \"kernel\"\n"),
+    ];
+    assert_eq!(
+        Config::load(&twice, Policy::default()).unwrap_err().to_string(),
+        "conf.d/b.toml:1: daemon: is set already at mcr.toml:2; keep one"
+    );
 }

@@ -97,7 +97,7 @@ fn path_of<E: serde::de::Error>(value: &Scalar) -> Result<PathChoice, E> {
     }
 }
 
-pub(super) fn some_path<'de, D: Deserializer<'de>>(
+pub(crate) fn some_path<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<PathChoice>, D::Error> {
     let value = Option::<Scalar>::deserialize(deserializer)?;
