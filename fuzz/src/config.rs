@@ -83,7 +83,7 @@ fn survives(config: &Config) {
     );
     assert_eq!(rules.map(|config| config.rules).as_ref(), Ok(&config.rules));
     let policy = Policy {
-        allow_link_local: config.settings.allow_link_local,
+        allow_link_local: config.settings.permit_link_local(),
     };
     let documents = config.rules.to_documents();
     let rebuilt = RuleSet::from_documents(&documents, policy);

@@ -153,7 +153,7 @@ impl Core {
     /// What rules may be where these settings are.
     pub(crate) fn policy(&self, settings: &Settings) -> Policy {
         Policy {
-            allow_link_local: self.policy.allow_link_local || settings.allow_link_local,
+            allow_link_local: self.policy.allow_link_local || settings.permit_link_local(),
         }
     }
 

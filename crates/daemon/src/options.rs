@@ -1,11 +1,10 @@
 //! How a daemon is started.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use api::reply::LogLevel;
-use model::placement::PathChoice;
+use model::config::DaemonSettings;
 
 /// How a daemon is started. The defaults are those of the default instance.
 #[derive(Clone, Debug)]
@@ -16,23 +15,13 @@ pub struct Options {
     pub socket: PathBuf,
     /// The configuration; `None`: `/etc/mcr/mcr.toml` if it is there.
     pub config: Option<PathBuf>,
-    /// Path of rules and interfaces that do not ask for one.
-    pub path: PathChoice,
-    /// Worker processes of the userspace path; 0: one per core this process may use.
-    pub workers: usize,
-    /// Address of the read-only listener for metrics and health; `None`: nothing listens on TCP.
-    pub listen: Option<SocketAddr>,
+    /// What the command line says; the configuration says the rest.
+    pub given: DaemonSettings,
     /// Program and arguments that run a worker; empty: no userspace path.
     pub worker_command: Vec<OsString>,
     /// Program and arguments that run a keeper of membership sockets, which is given the path of
     /// its socket as last argument; empty: memberships end with this process.
     pub keeper_command: Vec<OsString>,
-    /// Whether the kernel path goes on forwarding after SIGTERM.
-    pub keep_forwarding: bool,
-    /// The most rules that clients may bring about; the configuration may hold more.
-    pub max_rules: usize,
-    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
-    pub allow_link_local: bool,
     /// How the level of the log is read and changed; `None`: it is not.
     pub log: Option<LogControl>,
     /// Directory of locks and, one directory per instance, of running rules.
@@ -56,14 +45,9 @@ impl Default for Options {
             instance: "default".to_owned(),
             socket: PathBuf::from("/run/mcr/mcr.sock"),
             config: None,
-            path: PathChoice::Auto,
-            workers: 0,
-            listen: None,
+            given: DaemonSettings::default(),
             worker_command: Vec::new(),
             keeper_command: Vec::new(),
-            keep_forwarding: false,
-            max_rules: api::request::RULES_MAX,
-            allow_link_local: false,
             log: None,
             run_directory: PathBuf::from("/run/mcr"),
             bpffs: PathBuf::from("/sys/fs/bpf"),

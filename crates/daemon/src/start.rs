@@ -1,10 +1,11 @@
 //! From nothing to the first live rules.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::config::Config;
+use model::config::{Config, MAX_RULES};
 use model::placement::{PathChoice, Support};
 use model::ruleset::{Policy, RuleSet};
 use tokio::net::{TcpListener, UnixListener};
@@ -47,21 +48,24 @@ async fn start(
 ) -> Result<Supervisor, DaemonError> {
     let signals = Signals::new()?;
     let policy = Policy {
-        allow_link_local: options.allow_link_local,
+        allow_link_local: options.given.allow_link_local == Some(true),
     };
     let config = config::read(options.config.as_deref(), policy)?;
+    let started_with = options.given.over(&config.settings.daemon);
+    let path = started_with.path.unwrap_or_default();
     let (engine, support) = engine::start(dataplane::Options {
         instance: instance.name().to_owned(),
         bpffs: options.bpffs.clone(),
-        workers: options.workers,
+        workers: started_with.workers.map_or(0, usize::from),
         // On `--path userspace` too: it consumes behind the taps what workers relay, and what an
         // earlier run left pinned must not go on forwarding beside them.
         kernel: true,
         worker_command: options.worker_command.clone(),
         ..dataplane::Options::default()
     })?;
-    require_path(&support, options.path)?;
-    let mut core = Core::new(support.clone(), options.path, policy).at_most(options.max_rules);
+    require_path(&support, path)?;
+    let max_rules = started_with.max_rules.unwrap_or(MAX_RULES) as usize;
+    let mut core = Core::new(support.clone(), path, policy).at_most(max_rules);
     let store = Store::new(instance.directory());
     let first = first_config(&store, &mut core, config.clone());
     let (watch, links) = host::follow()?;
@@ -78,6 +82,7 @@ async fn start(
     });
     let mut supervisor = Supervisor {
         options: options.clone(),
+        started_with,
         identity: identity.clone(),
         core,
         engine: engine.clone(),
@@ -114,7 +119,7 @@ async fn start(
         sampler,
         log: options.log,
     };
-    open_api(listener, options, desk.open()).await?;
+    open_api(listener, supervisor.started_with.listen, desk.open()).await?;
     tracing::info!(
         instance = instance.name(),
         socket = %options.socket.display(),
@@ -128,13 +133,13 @@ async fn start(
 /// Answers on the control socket, and on TCP where that is asked for.
 async fn open_api(
     listener: &Listener,
-    options: &Options,
+    public: Option<SocketAddr>,
     api: question::Supervisor,
 ) -> Result<(), DaemonError> {
     let control = listener.listener().and_then(UnixListener::from_std);
     let control = control.map_err(DaemonError::Runtime)?;
     tokio::spawn(server::serve_control(control, api.clone()));
-    if let Some(address) = options.listen {
+    if let Some(address) = public {
         let public = TcpListener::bind(address).await;
         let public = public.map_err(|source| DaemonError::Listen { address, source })?;
         tokio::spawn(server::serve_read_only(public, api));
@@ -175,9 +180,11 @@ fn first_config(store: &Store, core: &mut Core, configured: Config) -> Config {
         core.continue_from(running.generation);
         return configured;
     }
-    let settings = running
+    let mut settings = running
         .settings
         .unwrap_or_else(|| configured.settings.clone());
+    // How this daemon is started is the configuration's to say, not the one before's.
+    settings.daemon = configured.settings.daemon.clone();
     match RuleSet::from_documents(&running.rules, core.policy(&settings)) {
         Ok(rules) => {
             tracing::info!(

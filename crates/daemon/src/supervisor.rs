@@ -11,7 +11,7 @@ use api::reply::Change;
 use dataplane::Close;
 use dataplane::counters::WorkerCounters;
 use futures::FutureExt;
-use model::config::Config;
+use model::config::{Config, DaemonSettings, Settings};
 use model::net::Ifindex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -48,6 +48,8 @@ pub(crate) enum Asked {
 
 pub(crate) struct Supervisor {
     pub(crate) options: Options,
+    /// What command line and configuration said at the start.
+    pub(crate) started_with: DaemonSettings,
     pub(crate) identity: Identity,
     pub(crate) core: Core,
     pub(crate) engine: Engine,
@@ -135,7 +137,14 @@ impl Supervisor {
         let outcome = match config {
             Ok(config) => {
                 self.configured = config.clone();
-                self.change_to(config).await.map_err(Refusal::from)
+                let awaiting = self.awaiting_restart(&config.settings);
+                for awaiting in &awaiting {
+                    tracing::warn!("{awaiting}");
+                }
+                let outcome = self.change_to(config).await;
+                outcome
+                    .map(|change| with_warnings(change, awaiting))
+                    .map_err(Refusal::from)
             }
             Err(error) => Err(Refusal::new(Code::Invalid, error)),
         };
@@ -162,6 +171,12 @@ impl Supervisor {
             .tell(events::event(kind, "configuration", message));
         notify::ready(self.core.rules().len());
         outcome
+    }
+
+    /// What of these settings a daemon does only from its start on, and this one does not.
+    fn awaiting_restart(&self, settings: &Settings) -> Vec<String> {
+        let asked = self.options.given.over(&settings.daemon);
+        asked.awaiting_restart(&self.started_with)
     }
 
     /// Tries again what could not be done, and notices what nobody reports.
@@ -210,7 +225,7 @@ impl Supervisor {
             let sampler = Sampler::default();
             stats::log(&stats::stats(&self.identity, &view, &counters, &sampler));
         }
-        if hands_over || self.options.keep_forwarding {
+        if hands_over || self.started_with.keep_forwarding == Some(true) {
             block_in_place(|| self.save(Some(&self.configured.clone())));
             self.shelter_all().await;
             let how = match self.shelter.holds_workers() {
@@ -227,4 +242,9 @@ impl Supervisor {
         });
         Ok(closed?)
     }
+}
+
+fn with_warnings(mut change: Change, warnings: Vec<String>) -> Change {
+    change.warnings.extend(warnings);
+    change
 }

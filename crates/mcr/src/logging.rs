@@ -8,16 +8,16 @@ use std::sync::OnceLock;
 
 use api::reply::LogLevel;
 use daemon::LogControl;
+use model::config::LogForm;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 /// Form of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// The journal where standard error goes there, as under systemd; else text
-    #[default]
+    /// The journal where standard error goes there, as under systemd; else text [default]
     Auto,
     /// A line of text for each event, on standard error
     Text,
@@ -27,18 +27,29 @@ pub(crate) enum Format {
     Journal,
 }
 
+impl From<Format> for LogForm {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Auto => Self::Auto,
+            Format::Text => Self::Text,
+            Format::Json => Self::Json,
+            Format::Journal => Self::Journal,
+        }
+    }
+}
+
 /// The level, which can be changed while the daemon runs.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
 /// Starts logging; to be called once.
-pub(crate) fn start(format: Format, verbose: bool) {
+pub(crate) fn start(form: LogForm, verbose: bool) {
     let level = if verbose {
         LevelFilter::DEBUG
     } else {
         LevelFilter::INFO
     };
     let (filter, handle) = reload::Layer::new(level);
-    let layer = layer(format, verbose);
+    let layer = layer(form, verbose);
     tracing_subscriber::registry()
         .with(filter)
         .with(layer)
@@ -56,17 +67,17 @@ pub(crate) const fn control() -> LogControl {
 
 type Filtered = tracing_subscriber::layer::Layered<reload::Layer<LevelFilter, Registry>, Registry>;
 
-fn layer(format: Format, verbose: bool) -> Box<dyn Layer<Filtered> + Send + Sync> {
+fn layer(form: LogForm, verbose: bool) -> Box<dyn Layer<Filtered> + Send + Sync> {
     let lines = fmt::layer().with_writer(io::stderr).with_target(verbose);
-    let to_journal = match format {
-        Format::Auto => goes_to_journal(),
-        Format::Journal => true,
-        Format::Text | Format::Json => false,
+    let to_journal = match form {
+        LogForm::Auto => goes_to_journal(),
+        LogForm::Journal => true,
+        LogForm::Text | LogForm::Json => false,
     };
     let journal = to_journal.then(journal::Journal::open);
-    match (format, journal) {
+    match (form, journal) {
         (_, Some(Ok(journal))) => journal.boxed(),
-        (Format::Json, _) => lines.json().flatten_event(true).boxed(),
+        (LogForm::Json, _) => lines.json().flatten_event(true).boxed(),
         (_, failed) => {
             if let Some(Err(error)) = failed {
                 eprintln!("mcr: no journal to log to ({error}); logging text to standard error");

@@ -50,12 +50,19 @@ impl Running {
     }
 
     /// Whether the configuration was edited between the end of the daemon that handed over and
-    /// now: who edits it and restarts wants the edit. After a crash nobody asked for anything.
+    /// now: who edits it and restarts wants the edit. After a crash nobody asked for anything. How
+    /// a daemon is started is no matter of what runs: an edit of that takes no rules away.
     pub(crate) fn is_overtaken_by(&self, now: &Config) -> bool {
         let rules = self.configured.as_ref();
         let settings = self.configured_settings.as_ref();
         rules.is_some_and(|then| *then != now.rules.to_documents())
-            || settings.is_some_and(|then| *then != now.settings)
+            || settings.is_some_and(|then| {
+                let daemon = now.settings.daemon.clone();
+                Settings {
+                    daemon,
+                    ..then.clone()
+                } != now.settings
+            })
     }
 }
 
@@ -302,6 +309,9 @@ mod tests {
         running.note(&same);
         assert!(running.is_overtaken_by(&edited));
         assert!(!running.is_overtaken_by(&same));
+        let mut restarted = same.clone();
+        restarted.settings.daemon.workers = Some(2);
+        assert!(!running.is_overtaken_by(&restarted));
         running.configured = Some(vec![RuleDocument::default()]);
         assert!(running.is_overtaken_by(&same));
     }

@@ -11,7 +11,7 @@ use model::net::Ifindex;
 use model::ruleset::Stays;
 use tokio::task::block_in_place;
 
-use super::Supervisor;
+use super::{Supervisor, with_warnings};
 use crate::core::{Refused, Request, Step};
 use crate::dataplane_thread as engine;
 use crate::events;
@@ -26,12 +26,24 @@ const MANY: usize = 256;
 impl Supervisor {
     pub(super) async fn change(&mut self, request: &Request) -> Result<Change, Refused> {
         let asked = block_in_place(|| self.core.asked(request))?;
-        self.change_to(asked).await
+        let awaiting = self.awaiting_restart_by(request);
+        let change = self.change_to(asked).await?;
+        Ok(with_warnings(change, awaiting))
     }
 
     pub(super) async fn dry_run(&mut self, request: &Request) -> Result<Change, Refused> {
         let Config { rules, settings } = block_in_place(|| self.core.asked(request))?;
-        Ok(self.core.compare(&rules, &settings))
+        let change = self.core.compare(&rules, &settings);
+        Ok(with_warnings(change, self.awaiting_restart_by(request)))
+    }
+
+    /// What of the settings that a request brings has to wait; a change of rules brings none.
+    fn awaiting_restart_by(&self, request: &Request) -> Vec<String> {
+        match request {
+            Request::Replace(list) => list.settings.as_ref(),
+            Request::Change(_) => None,
+        }
+        .map_or_else(Vec::new, |settings| self.awaiting_restart(settings))
     }
 
     /// Makes these rules and settings the running ones.

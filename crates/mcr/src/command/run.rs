@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use daemon::{DaemonError, Options};
+use model::config::{DaemonSettings, LogForm};
+use model::ruleset::Policy;
 
 use super::PathChoice;
 use crate::cli::Global;
@@ -14,8 +16,11 @@ use crate::logging;
 /// Run the daemon in the foreground.
 ///
 /// It stops on SIGTERM and Ctrl-C, detaches everything and prints final statistics; SIGHUP applies
-/// the configuration anew; SIGUSR1 stops it as --keep-forwarding does, for the next one to take over. Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and
-/// CAP_SYS_ADMIN to mount bpffs where it is not.
+/// the configuration anew; SIGUSR1 stops it as --keep-forwarding does, for the next one to take over.
+/// Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and CAP_SYS_ADMIN to mount bpffs
+/// where it is not. The table [daemon] of the configuration has a key for each of --listen, --path,
+/// --workers, --log, --max-rules, --allow-link-local and --keep-forwarding; what the command line
+/// says comes first.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mcr run\n  mcr run --config my.toml --path userspace --workers 2\n  mcr run --instance studio --log json"
@@ -25,9 +30,9 @@ pub(crate) struct Args {
     /// /etc/mcr/mcr.toml if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Path of rules that do not choose one themselves
-    #[arg(long, value_enum, value_name = "PATH", default_value_t)]
-    path: PathChoice,
+    /// Path of rules that do not choose one themselves [default: auto]
+    #[arg(long, value_enum, value_name = "PATH")]
+    path: Option<PathChoice>,
     /// Workers of the userspace path [default: one per core it may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
@@ -35,25 +40,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
     /// Leave the kernel path forwarding when the daemon stops; the next one takes over
-    #[arg(long)]
-    keep_forwarding: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    keep_forwarding: Option<bool>,
     /// The most rules that clients may bring about, with eight inputs and outputs for each on
-    /// average; the configuration may hold more
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
-    max_rules: u32,
+    /// average; the configuration may hold more [default: 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_rules: Option<u32>,
     /// Permit 224.0.0.0/24 and ff02::/16 as inputs
     #[arg(long)]
     allow_link_local: bool,
-    /// Form of the log
-    #[arg(long, value_enum, value_name = "FORM", default_value_t)]
-    log: logging::Format,
+    /// Form of the log [default: auto]
+    #[arg(long, value_enum, value_name = "FORM")]
+    log: Option<logging::Format>,
     /// Log more
     #[arg(short, long)]
     verbose: bool,
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
-    logging::start(args.log, args.verbose);
+    let given = args.given();
+    logging::start(form_of_log(&args, &given), args.verbose);
     let program = std::env::current_exe().map_err(|error| {
         let message = format!("cannot find the own program, to start workers with: {error}");
         Failure::new(Status::Unavailable, message)
@@ -63,19 +69,41 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         instance: global.instance.clone(),
         socket: global.socket(),
         config: args.config,
-        path: args.path.document(),
-        workers: args.workers.map_or(0, usize::from),
-        listen: args.listen,
+        given,
         worker_command: subcommand("worker"),
         keeper_command: subcommand("keeper"),
-        keep_forwarding: args.keep_forwarding,
-        max_rules: args.max_rules as usize,
-        allow_link_local: args.allow_link_local,
         log: Some(logging::control()),
         ..Options::default()
     };
     daemon::run(options)?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    /// What these say of how the daemon is started.
+    fn given(&self) -> DaemonSettings {
+        DaemonSettings {
+            listen: self.listen,
+            path: self.path.map(PathChoice::document),
+            workers: self.workers,
+            log: self.log.map(Into::into),
+            max_rules: self.max_rules,
+            allow_link_local: self.allow_link_local.then_some(true),
+            keep_forwarding: self.keep_forwarding,
+        }
+    }
+}
+
+/// The log begins before the daemon, which reads the configuration and says what is wrong with it.
+fn form_of_log(args: &Args, given: &DaemonSettings) -> LogForm {
+    let policy = Policy {
+        allow_link_local: args.allow_link_local,
+    };
+    let from_file = || {
+        let config = daemon::config::read(args.config.as_deref(), policy);
+        config.ok().and_then(|config| config.settings.daemon.log)
+    };
+    given.log.or_else(from_file).unwrap_or_default()
 }
 
 impl From<DaemonError> for Failure {

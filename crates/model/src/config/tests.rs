@@ -390,7 +390,9 @@ outputs = ["224.0.0.251%eth1:5353"]
         file("conf.d/b.toml", "[daemon]\npath = \"kernel\"\n"),
     ];
     assert_eq!(
-        Config::load(&twice, Policy::default()).unwrap_err().to_string(),
+        Config::load(&twice, Policy::default())
+            .unwrap_err()
+            .to_string(),
         "conf.d/b.toml:1: daemon: is set already at mcr.toml:2; keep one"
     );
 }

@@ -1,7 +1,7 @@
 //! mcr.toml(5): the keys and what they mean are those of the types that read the file.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use model::config::InterfaceSettings;
+use model::config::{DaemonSettings, InterfaceSettings};
 use model::document::{HealthDocument, OutputTable, RuleDocument};
 use serde_json::Value;
 use utoipa::PartialSchema;
@@ -87,6 +87,13 @@ pub(super) fn page() -> Roff {
     key(&mut page, "unicast", unicast);
     let burst = "What may leave at once, in the unit of the rate; a tenth of a second by default.";
     key(&mut page, "burst", burst);
+    paragraph(
+        &mut page,
+        "[daemon]",
+        "How `mcr run` is started; its options of the same names come first. Takes effect when the \
+         daemon is started: `mcr apply` and a reload warn of what has to wait for that.",
+    );
+    keys(&mut page, &DaemonSettings::schema());
     paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
     keys(&mut page, &InterfaceSettings::schema());
     page.control("SH", ["EXAMPLE"]);
@@ -156,9 +163,32 @@ mod tests {
     fn every_key_is_explained() {
         let text = page().render();
         let keys = [
-            "name", "input", "inputs", "outputs", "path", "local", "limit", "burst", "to", "ttl",
-            "source", "dscp", "sport", "fragment", "unicast", "gro", "health", "silence",
-            "rate_min", "content", "clock",
+            "name",
+            "input",
+            "inputs",
+            "outputs",
+            "path",
+            "local",
+            "limit",
+            "burst",
+            "to",
+            "ttl",
+            "source",
+            "dscp",
+            "sport",
+            "fragment",
+            "unicast",
+            "gro",
+            "health",
+            "silence",
+            "rate_min",
+            "content",
+            "clock",
+            "listen",
+            "workers",
+            "log",
+            "max_rules",
+            "keep_forwarding",
         ];
         for key in keys {
             let (_, after) = text
