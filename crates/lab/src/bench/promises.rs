@@ -4,34 +4,37 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::reliability::{Reliability, Row};
-use super::report::{Figure, Letters, Shown, figure_of, joined, number};
+use super::report::{Cases, Figure, Letters, Measured, Shown, joined, number};
 use super::results::{CaseResult, Trial};
 
 /// A load was offered if the generator reached this share of it.
 const WELL_OFFERED: f64 = 0.97;
 
+/// What a promise is called that is about the same case as the one before it.
+pub const SAME: &str = "the same";
+
 /// One promise and what became of it.
-struct Promise {
-    what: &'static str,
-    must: &'static str,
-    command: &'static str,
+pub struct Promise<'a> {
+    /// The case.
+    pub what: &'static str,
+    /// What is promised of it.
+    pub must: &'static str,
+    /// How to measure it.
+    pub command: &'static str,
     /// `None` if it was not measured.
-    last: Option<Last>,
+    pub last: Option<Last<'a>>,
 }
 
 /// The last figure of a promise.
-struct Last {
-    figure: String,
-    is_met: bool,
+pub struct Last<'a> {
+    /// The figure, in words.
+    pub figure: String,
+    /// Whether it is what was promised.
+    pub is_met: bool,
+    /// The case whose loss it is.
+    pub loss_of: Option<&'a CaseResult>,
     /// The conditions it was measured under, or the build.
     under: String,
-}
-
-/// A figure and the conditions it was measured under.
-#[derive(Clone)]
-struct Measured {
-    value: f64,
-    under: Letters,
 }
 
 const NOTES: &str = "\
@@ -43,7 +46,7 @@ of the load.
 
 /// Draws the table of all promises. Where there are several conditions it tells those of each figure.
 #[must_use]
-pub fn table(cases: &[Shown<'_>], reliability: &Reliability, are_several: bool) -> String {
+pub fn table(promises: &[Promise<'_>], are_several: bool) -> String {
     let (head, rule) = if are_several {
         (" measured under |", "---|")
     } else {
@@ -53,7 +56,7 @@ pub fn table(cases: &[Shown<'_>], reliability: &Reliability, are_several: bool) 
         "## Promises\n\n{NOTES}\n| what | must reach | command | last figure | met |{head}\n\
          |---|---|---|---|---|{rule}\n"
     );
-    for promise in promises(&Cases(cases), reliability) {
+    for promise in promises {
         let (figure, met, under) = match &promise.last {
             Some(last) if last.is_met => (last.figure.as_str(), "yes", last.under.as_str()),
             Some(last) => (last.figure.as_str(), "**no**", last.under.as_str()),
@@ -73,7 +76,9 @@ pub fn table(cases: &[Shown<'_>], reliability: &Reliability, are_several: bool) 
     text
 }
 
-fn promises(cases: &Cases<'_>, reliability: &Reliability) -> Vec<Promise> {
+/// Judges every promise by what was measured.
+#[must_use]
+pub fn all<'a>(cases: Cases<'a>, reliability: &Reliability) -> Vec<Promise<'a>> {
     let mut all = capacity(cases);
     all.extend(no_loss(cases));
     all.extend(latency(cases));
@@ -82,7 +87,7 @@ fn promises(cases: &Cases<'_>, reliability: &Reliability) -> Vec<Promise> {
     all
 }
 
-fn killed(reliability: &Reliability) -> Promise {
+fn killed(reliability: &Reliability) -> Promise<'static> {
     let rows = reliability.reliability.iter();
     let kills: Vec<_> = rows
         .filter(|row| row.relay == "mcr-kernel" && row.fault.contains("kill"))
@@ -103,13 +108,14 @@ fn killed(reliability: &Reliability) -> Promise {
             Last {
                 figure: format!("{text} of {offered} lost in {rounds} kills"),
                 is_met: lost == 0,
+                loss_of: None,
                 under: builds.into_iter().collect::<Vec<_>>().join(", "),
             }
         }),
     }
 }
 
-fn capacity(cases: &Cases<'_>) -> Vec<Promise> {
+fn capacity(cases: Cases<'_>) -> Vec<Promise<'_>> {
     let command = "mcr bench run capacity";
     let best = |relay| cases.best_rate(&[("bytes", "1024"), ("gro", "off")], relay);
     let (kernel, userspace) = (best("mcr-kernel"), best("mcr-userspace"));
@@ -137,6 +143,7 @@ fn capacity(cases: &Cases<'_>) -> Vec<Promise> {
                 Last {
                     figure: format!("{shown} ({own_pps} : {other_pps} packets/s{note})"),
                     is_met: ratio >= least,
+                    loss_of: None,
                     under: joined(&(&own.under | &other.under)),
                 }
             }),
@@ -153,14 +160,8 @@ fn capacity(cases: &Cases<'_>) -> Vec<Promise> {
             &routing,
             1.6,
         ),
-        ratio("the same", "10 times socat", &kernel, &socat, 10.0),
-        ratio(
-            "the same",
-            "85 % of the bare redirect",
-            &kernel,
-            &floor,
-            0.85,
-        ),
+        ratio(SAME, "10 times socat", &kernel, &socat, 10.0),
+        ratio(SAME, "85 % of the bare redirect", &kernel, &floor, 0.85),
         ratio(
             "capacity 1:1, one core, 1024 bytes, userspace path",
             "4.5 times socat",
@@ -169,7 +170,7 @@ fn capacity(cases: &Cases<'_>) -> Vec<Promise> {
             4.5,
         ),
         ratio(
-            "the same",
+            SAME,
             "2.4 times the best known io_uring relay (published: 0.2 Mpps)",
             &userspace,
             &published,
@@ -178,7 +179,7 @@ fn capacity(cases: &Cases<'_>) -> Vec<Promise> {
     ]
 }
 
-fn no_loss(cases: &Cases<'_>) -> Vec<Promise> {
+fn no_loss(cases: Cases<'_>) -> Vec<Promise<'_>> {
     type Row = (
         &'static str,
         &'static str,
@@ -241,7 +242,7 @@ fn no_loss(cases: &Cases<'_>) -> Vec<Promise> {
 }
 
 /// Met only if no trial lost anything, and the generator offered what the promise says.
-fn lost(shown: Shown<'_>) -> Option<Last> {
+fn lost(shown: Shown<'_>) -> Option<Last<'_>> {
     let case = shown.case;
     let offered = case.spread(Trial::offered_pps)?.median;
     let short = wanted_pps(case).filter(|wanted| offered < WELL_OFFERED * wanted);
@@ -262,6 +263,7 @@ fn lost(shown: Shown<'_>) -> Option<Last> {
     Some(Last {
         figure,
         is_met: worst.missing() <= 0 && short.is_none(),
+        loss_of: Some(case),
         under: joined(&Letters::from([shown.under])),
     })
 }
@@ -274,7 +276,7 @@ fn wanted_pps(case: &CaseResult) -> Option<f64> {
     Some(rate * streams)
 }
 
-fn latency(cases: &Cases<'_>) -> Vec<Promise> {
+fn latency(cases: Cases<'_>) -> Vec<Promise<'_>> {
     let command = "mcr bench run latency";
     let at_half = [("pps", "50 % of zero loss")];
     let figure = |relay, figure| cases.figure(8, &at_half, relay, figure);
@@ -292,6 +294,7 @@ fn latency(cases: &Cases<'_>) -> Vec<Promise> {
             Last {
                 figure: format!("{} µs : {} µs{part}", number(own.value), number(limit)),
                 is_met: own.value < limit,
+                loss_of: None,
                 under: joined(&(&own.under | &peer.under)),
             }
         }),
@@ -309,7 +312,7 @@ fn latency(cases: &Cases<'_>) -> Vec<Promise> {
             1.0,
         ));
         all.push(below(
-            "the same",
+            SAME,
             "p99 below a tenth of socat's p99",
             figure(own, Figure::LatencyP99),
             figure("socat", Figure::LatencyP99),
@@ -319,7 +322,7 @@ fn latency(cases: &Cases<'_>) -> Vec<Promise> {
     all
 }
 
-fn scale(cases: &Cases<'_>) -> Vec<Promise> {
+fn scale(cases: Cases<'_>) -> Vec<Promise<'_>> {
     let command = "mcr bench run scale";
     let at = |rules, figure| cases.figure(9, &[("rules", rules)], "mcr-kernel", figure);
     let (one, many) = (at("1", Figure::Delivered), at("10000", Figure::Delivered));
@@ -331,11 +334,12 @@ fn scale(cases: &Cases<'_>) -> Vec<Promise> {
             last: at("10000", Figure::Apply).map(|time| Last {
                 figure: format!("{:.2} s", time.value),
                 is_met: time.value < 2.0,
+                loss_of: None,
                 under: joined(&time.under),
             }),
         },
         Promise {
-            what: "the same",
+            what: SAME,
             must: "capacity at least 95 % of that with one rule",
             command,
             last: one.zip(many).map(|(one, many)| {
@@ -344,49 +348,10 @@ fn scale(cases: &Cases<'_>) -> Vec<Promise> {
                 Last {
                     figure: format!("{:.1} % ({many_pps} : {one_pps} packets/s)", 100.0 * share),
                     is_met: share >= 0.95,
+                    loss_of: None,
                     under: joined(&(&one.under | &many.under)),
                 }
             }),
         },
     ]
-}
-
-struct Cases<'a>(&'a [Shown<'a>]);
-
-impl Cases<'_> {
-    fn find(&self, scenario: u8, parameters: &[(&str, &str)], relay: &str) -> Option<Shown<'_>> {
-        let fits = |shown: &&Shown<'_>| {
-            let case = shown.case;
-            case.scenario == scenario
-                && case.relay == relay
-                && parameters.iter().all(|(name, value)| {
-                    case.parameters.get(*name).is_some_and(|have| have == value)
-                })
-        };
-        self.0.iter().find(fits).copied()
-    }
-
-    /// The median of a figure in one case.
-    fn figure(
-        &self,
-        scenario: u8,
-        parameters: &[(&str, &str)],
-        relay: &str,
-        figure: Figure,
-    ) -> Option<Measured> {
-        let shown = self.find(scenario, parameters, relay)?;
-        Some(Measured {
-            value: figure_of(shown.case, figure)?.median,
-            under: Letters::from([shown.under]),
-        })
-    }
-
-    /// A relay's best: what it delivers under overload, or its zero-loss rate if that is higher, as
-    /// it is for relays that collapse.
-    fn best_rate(&self, parameters: &[(&str, &str)], relay: &str) -> Option<Measured> {
-        let overload = self.figure(7, parameters, relay, Figure::Delivered);
-        let search = self.figure(7, &[("pps", "zero loss")], relay, Figure::ZeroLoss);
-        let both = [overload, search].into_iter().flatten();
-        both.max_by(|one, other| one.value.total_cmp(&other.value))
-    }
 }

@@ -1,8 +1,11 @@
-//! The report: a table per scenario, peers side by side with ratios, plots, the published figures
-//! marked as such, every promise with its command and last figure, and what faults cost.
+//! The report: what a reader can act on, every promise with its command and last figure, a table per
+//! scenario, peers side by side with ratios, plots, the published figures marked as such, and what
+//! faults cost.
 
+mod cases;
 mod figure;
 mod origin;
+mod overview;
 mod tables;
 
 use std::fmt::Write;
@@ -15,6 +18,7 @@ use super::reliability::Reliability;
 use super::results::{CaseResult, Results};
 use super::scenario::SCENARIOS;
 use super::{plot, promises};
+pub use cases::{Cases, Measured};
 pub use figure::{Figure, figure_of, number};
 use origin::Conditions;
 pub use origin::{Letters, Shown, joined};
@@ -38,9 +42,12 @@ pub fn write(
     fs::create_dir_all(plots).with_context(|| plots.display().to_string())?;
     let images = plot::draw_all(&only_cases(&cases), plots)?;
     let (described, warnings) = describe(&conditions);
+    let judged = promises::all(Cases(&cases), reliability);
     let mut text = String::from(HEAD);
+    text.push_str(&overview::overview(Cases(&cases), &judged, &conditions));
+    text.push_str(&promises::table(&judged, are_several));
+    text.push_str(READING);
     text.push_str(&described);
-    text.push_str(&promises::table(&cases, reliability, are_several));
     for scenario in &SCENARIOS {
         let own: Vec<Shown<'_>> = { cases.iter() }
             .filter(|shown| shown.case.scenario == scenario.number)
@@ -91,9 +98,14 @@ const HEAD: &str = "\
 # Benchmarks
 
 Written by `mcr bench report` from results of `mcr bench run`; do not edit. `docs/bench.md` says how \
-to repeat it.
+a trial is made.
 
-**How to read it.** Relays take turns within each round of trials, so that drift of the machine meets \
+";
+
+const READING: &str = "\
+## How to read the tables
+
+Relays take turns within each round of trials, so that drift of the machine meets \
 all of them alike. A cell is the median of the trials, with the lowest and the highest in brackets \
 where they differ; *trials* is their number, and a cell that had fewer says so (n = …). Why something \
 was *not measured* stands in the details below each scenario. Sizes are bytes of UDP payload. *pps* \
@@ -247,7 +259,8 @@ mod tests {
         ];
         let conditions = Conditions::of(&runs);
         let cases = origin::latest(&runs, &conditions);
-        let table = promises::table(&cases, &Reliability::default(), true);
+        let judged = promises::all(Cases(&cases), &Reliability::default());
+        let table = promises::table(&judged, true);
         let line = |path: &str| {
             let own = format!("| 400,000 pps, one stream | 0 lost, {path} path |");
             table.lines().find(|line| line.starts_with(&own)).unwrap()

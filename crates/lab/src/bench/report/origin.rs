@@ -45,6 +45,21 @@ impl<'a> Conditions<'a> {
         all
     }
 
+    /// The letter that stands for these conditions.
+    pub(super) const fn letter(&self) -> char {
+        self.letter
+    }
+
+    /// Names build, day and machine in a line.
+    pub(super) fn in_short(&self) -> String {
+        let machine = self.machine();
+        let revision = machine.revision.as_deref().unwrap_or("unknown revision");
+        format!(
+            "{} ({revision}) on {}: Linux {}, {}, {} cores.",
+            machine.version, machine.date, machine.kernel, machine.cpu, machine.cores
+        )
+    }
+
     fn machine(&self) -> &'a Machine {
         &self.runs[0].machine
     }

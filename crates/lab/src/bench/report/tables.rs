@@ -230,7 +230,7 @@ fn stolen(case: &CaseResult) -> String {
 }
 
 /// Adds up the drops of all trials by place, and says what remains unexplained.
-fn whereabouts(case: &CaseResult) -> String {
+pub(super) fn whereabouts(case: &CaseResult) -> String {
     if let Some(reason) = &case.skipped {
         return reason.replace(['\n', '|'], " ");
     }
@@ -255,7 +255,8 @@ fn whereabouts(case: &CaseResult) -> String {
     parts.join("; ")
 }
 
-fn markdown(head: &[String], lines: &[Vec<String>]) -> String {
+/// A table, Markdown.
+pub(super) fn markdown(head: &[String], lines: &[Vec<String>]) -> String {
     let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let rule: Vec<String> = head.iter().map(|_| "---".to_owned()).collect();
     let rows = lines.iter().map(|line| row(line));

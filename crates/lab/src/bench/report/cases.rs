@@ -1,0 +1,59 @@
+//! Finds a figure among the cases of a report, with the conditions it was measured under.
+
+use super::figure::{Figure, figure_of};
+use super::origin::{Letters, Shown};
+
+/// The cases that a report shows.
+#[derive(Clone, Copy)]
+pub struct Cases<'a>(pub &'a [Shown<'a>]);
+
+/// A figure and the conditions it was measured under.
+#[derive(Clone)]
+pub struct Measured {
+    /// The figure.
+    pub value: f64,
+    /// The conditions.
+    pub under: Letters,
+}
+
+impl<'a> Cases<'a> {
+    /// The first case of a relay that has these parameters, among others.
+    #[must_use]
+    pub fn find(self, scenario: u8, parameters: &[(&str, &str)], relay: &str) -> Option<Shown<'a>> {
+        let fits = |shown: &&Shown<'_>| {
+            let case = shown.case;
+            case.scenario == scenario
+                && case.relay == relay
+                && parameters.iter().all(|(name, value)| {
+                    case.parameters.get(*name).is_some_and(|have| have == value)
+                })
+        };
+        self.0.iter().find(fits).copied()
+    }
+
+    /// The median of a figure in one case.
+    #[must_use]
+    pub fn figure(
+        self,
+        scenario: u8,
+        parameters: &[(&str, &str)],
+        relay: &str,
+        figure: Figure,
+    ) -> Option<Measured> {
+        let shown = self.find(scenario, parameters, relay)?;
+        Some(Measured {
+            value: figure_of(shown.case, figure)?.median,
+            under: Letters::from([shown.under]),
+        })
+    }
+
+    /// A relay's best: what it delivers under overload, or its zero-loss rate if that is higher, as
+    /// it is for relays that collapse.
+    #[must_use]
+    pub fn best_rate(self, parameters: &[(&str, &str)], relay: &str) -> Option<Measured> {
+        let overload = self.figure(7, parameters, relay, Figure::Delivered);
+        let search = self.figure(7, &[("pps", "zero loss")], relay, Figure::ZeroLoss);
+        let both = [overload, search].into_iter().flatten();
+        both.max_by(|one, other| one.value.total_cmp(&other.value))
+    }
+}
