@@ -1,11 +1,10 @@
-//! What keeps multicast from flowing on this host: looks once, then each check judges what was seen.
+//! What keeps multicast from flowing on this host: it is read once, then each check judges it.
 //!
-//! [`scene`] does all the looking, the checks are functions of it, one file each, and [`repair`]
-//! does all the changing. A check that finds nothing says nothing.
+//! [`snapshot`] does all the reading. The checks are functions of it, one file each. [`repair`] does
+//! all the changing. A check that finds nothing says nothing.
 
 mod capability;
 mod daemon;
-mod filter;
 mod firewall;
 mod gro;
 mod hook;
@@ -17,13 +16,13 @@ mod mtu;
 mod querier;
 pub(crate) mod repair;
 mod rpf;
-pub(crate) mod scene;
+pub(crate) mod snapshot;
 mod ttl;
 
 use serde::Serialize;
 
 use repair::Repair;
-use scene::Scene;
+use snapshot::Snapshot;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -37,7 +36,7 @@ pub(crate) enum Severity {
     Note,
 }
 
-/// One thing that was found.
+/// One thing that a check has to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     /// The check that found it.
@@ -45,7 +44,7 @@ pub(crate) struct Finding {
     pub(crate) severity: Severity,
     /// What it is about: an interface, a rule, the host.
     pub(crate) subject: String,
-    /// What was seen, and what follows from it.
+    /// What is so, and what follows from it.
     pub(crate) evidence: String,
     /// What to do.
     pub(crate) remedy: String,
@@ -86,103 +85,103 @@ impl Finding {
     }
 }
 
-/// A check: its name, and what it looks at, for people.
+/// A check: its name, and what it covers, for people.
 struct Check {
     name: &'static str,
-    looks_at: &'static str,
-    run: fn(&Scene) -> Vec<Finding>,
+    covers: &'static str,
+    run: fn(&Snapshot) -> Vec<Finding>,
 }
 
 const CHECKS: [Check; 13] = [
     Check {
         name: "capability",
-        looks_at: "privileges, BPF, bpffs, AF_PACKET",
+        covers: "privileges, BPF, bpffs, AF_PACKET",
         run: capability::check,
     },
     Check {
         name: "daemon",
-        looks_at: "rules and memberships as the daemon has them",
+        covers: "rules and memberships as the daemon has them",
         run: daemon::check,
     },
     Check {
         name: "interface",
-        looks_at: "interfaces and routes that rules need",
+        covers: "interfaces and routes that rules need",
         run: interface::check,
     },
     Check {
         name: "querier",
-        looks_at: "snooping bridges and their queriers",
+        covers: "snooping bridges and their queriers",
         run: querier::check,
     },
     Check {
         name: "igmp-version",
-        looks_at: "forced IGMP and MLD versions",
+        covers: "forced IGMP and MLD versions",
         run: igmp_version::check,
     },
     Check {
         name: "firewall",
-        looks_at: "packet filters that drop IGMP or MLD",
+        covers: "packet filters that drop IGMP or MLD",
         run: firewall::nftables,
     },
     Check {
         name: "mtu",
-        looks_at: "MTU of outputs against that of inputs",
+        covers: "MTU of outputs against that of inputs",
         run: mtu::check,
     },
     Check {
         name: "ttl",
-        looks_at: "TTLs that end at the next router",
+        covers: "TTLs that end at the next router",
         run: ttl::check,
     },
     Check {
         name: "gro",
-        looks_at: "receive offloads of inputs",
+        covers: "receive offloads of inputs",
         run: gro::check,
     },
     Check {
         name: "hook",
-        looks_at: "other programs at ingress: XDP, tcx, clsact",
+        covers: "other programs at ingress: XDP, tcx, clsact",
         run: hook::check,
     },
     Check {
         name: "listener",
-        looks_at: "local sockets that wait for relayed streams",
+        covers: "local sockets that wait for relayed streams",
         run: listener::check,
     },
     Check {
         name: "limit",
-        looks_at: "membership and buffer limits, backlog",
+        covers: "membership and buffer limits, backlog",
         run: limit::check,
     },
     Check {
         name: "rpf",
-        looks_at: "reverse-path filters",
+        covers: "reverse-path filters",
         run: rpf::check,
     },
 ];
 
-/// What one check came to.
+/// What one check has to say.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct CheckResult {
     /// Name of the check.
     pub(crate) check: &'static str,
-    /// What it looks at.
-    pub(crate) looks_at: &'static str,
-    /// What it found, worst first.
+    /// What it covers, for people.
+    pub(crate) covers: &'static str,
+    /// The worst first.
     pub(crate) findings: Vec<Finding>,
 }
 
 /// Runs all checks, in their order.
-pub(crate) fn examine(scene: &Scene) -> Vec<Outcome> {
+pub(crate) fn examine(snapshot: &Snapshot) -> Vec<CheckResult> {
     let outcomes = CHECKS.iter().map(|check| {
-        let mut findings = (check.run)(scene);
+        let mut findings = (check.run)(snapshot);
         findings
             .iter_mut()
             .for_each(|finding| finding.check = check.name);
         findings.sort_by_key(|finding| finding.severity);
-        Outcome {
+        CheckResult {
             check: check.name,
-            looks_at: check.looks_at,
+            covers: check.covers,
             findings,
         }
     });

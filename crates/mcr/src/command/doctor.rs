@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::cli::Global;
 use crate::control::Control;
-use crate::doctor::scene::{Rules, Scene};
-use crate::doctor::{self, Finding, Outcome, Severity, repair};
+use crate::doctor::snapshot::{Rules, Snapshot};
+use crate::doctor::{self, CheckResult, Finding, Severity, repair};
 use crate::failure::{Failure, Status};
 use crate::{configuration, render};
 
@@ -38,15 +38,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let scene = Scene::look(rules(args, global)?)?;
-    let mut outcomes = doctor::examine(&scene);
+    let snapshot = Snapshot::read(rules(args, global)?)?;
+    let mut outcomes = doctor::examine(&snapshot);
     if args.fix {
         let findings = outcomes
             .iter_mut()
             .flat_map(|outcome| &mut outcome.findings);
         findings.for_each(repair::carry_out);
     }
-    let (origin, count) = (&scene.rules.origin, scene.rules.set.len());
+    let (origin, count) = (&snapshot.rules.origin, snapshot.rules.set.len());
     if global.json {
         let findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
         let checks = outcomes.iter().map(|outcome| outcome.check);
@@ -114,7 +114,7 @@ fn of_daemon(global: &Global) -> Result<Rules, Failure> {
     })
 }
 
-fn report(origin: &str, rules: usize, outcomes: &[Outcome]) -> String {
+fn report(origin: &str, rules: usize, outcomes: &[CheckResult]) -> String {
     let plural = if rules == 1 { "" } else { "s" };
     let mut text = format!("{rules} rule{plural} from {origin}\n\n");
     for outcome in outcomes {
@@ -122,7 +122,7 @@ fn report(origin: &str, rules: usize, outcomes: &[Outcome]) -> String {
         let word = worst.map_or("ok", word);
         text.push_str(&format!(
             "{word:<6} {:<13} {}\n",
-            outcome.check, outcome.looks_at
+            outcome.check, outcome.covers
         ));
         for finding in &outcome.findings {
             text.push_str(&paragraph(finding));

@@ -4,16 +4,16 @@ use std::path::Path;
 
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
-use super::scene::Scene;
+use super::snapshot::Snapshot;
 use super::{Finding, Severity};
 
 const BPFFS: &str = "/sys/fs/bpf";
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let (kernel, userspace) = (&scene.support.kernel, &scene.support.userspace);
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (kernel, userspace) = (&snapshot.support.kernel, &snapshot.support.userspace);
     match (kernel, userspace) {
-        (Err(kernel), Err(userspace)) => found.push(
+        (Err(kernel), Err(userspace)) => findings.push(
             Finding::new(
                 Severity::Stops,
                 "host",
@@ -21,7 +21,7 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
             )
             .remedy("run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"),
         ),
-        (Err(reason), Ok(())) => found.push(
+        (Err(reason), Ok(())) => findings.push(
             Finding::new(
                 Severity::Harms,
                 "host",
@@ -29,7 +29,7 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
             )
             .remedy("run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"),
         ),
-        (Ok(()), Err(reason)) => found.push(
+        (Ok(()), Err(reason)) => findings.push(
             Finding::new(
                 Severity::Harms,
                 "host",
@@ -39,15 +39,15 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
         ),
         (Ok(()), Ok(())) => {}
     }
-    found.extend(bpffs(scene));
-    found.extend(unplaced(scene));
-    found
+    findings.extend(bpffs(snapshot));
+    findings.extend(unplaced(snapshot));
+    findings
 }
 
 /// Without bpffs nothing survives a restart; the daemon mounts it, if it may.
-fn bpffs(scene: &Scene) -> Option<Finding> {
+fn bpffs(snapshot: &Snapshot) -> Option<Finding> {
     let mounted = statfs(BPFFS).is_ok_and(|there| there.filesystem_type() == BPF_FS_MAGIC);
-    if mounted || scene.support.kernel.is_err() {
+    if mounted || snapshot.support.kernel.is_err() {
         return None;
     }
     let evidence = if Path::new(BPFFS).exists() {
@@ -62,8 +62,8 @@ fn bpffs(scene: &Scene) -> Option<Finding> {
 }
 
 /// Rules that no path serves here.
-fn unplaced(scene: &Scene) -> Vec<Finding> {
-    let unserved = { scene.compiled.rules.iter() }.filter(|rule| !rule.placement.serves);
+fn unplaced(snapshot: &Snapshot) -> Vec<Finding> {
+    let unserved = { snapshot.compiled.rules.iter() }.filter(|rule| !rule.placement.serves);
     let finding = |rule: &std::sync::Arc<model::compile::RuleView>| {
         let subject = format!("rule {:?}", rule.name);
         let evidence = rule.placement.reason.to_string();

@@ -2,16 +2,16 @@
 
 use api::reply::{OutputStats, RuleStats, State};
 
-use super::scene::Scene;
+use super::snapshot::Snapshot;
 use super::{Finding, Severity};
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let Some(stats) = &scene.rules.stats else {
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let Some(stats) = &snapshot.rules.stats else {
         return Vec::new();
     };
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for rule in &stats.rules {
-        let seen = scene.compiled.rules.iter().find(|r| r.name == rule.name);
+        let seen = snapshot.compiled.rules.iter().find(|r| r.name == rule.name);
         // What is wrong with interfaces and routes is the interface check's to say.
         let pending = |at: &str| {
             let input = seen.and_then(|seen| seen.inputs.iter().find(|input| input.at == at));
@@ -23,17 +23,17 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
         };
         for input in rule.inputs.iter().filter(|input| !input.joined) {
             if !pending(&input.at) {
-                found.push(not_joined(rule, &input.at, input.reason.as_deref()));
+                findings.push(not_joined(rule, &input.at, input.reason.as_deref()));
             }
         }
         for output in rule.outputs.iter() {
             if output.state == State::Down && !down(&output.to) {
-                found.push(output_down(rule, output));
+                findings.push(output_down(rule, output));
             }
         }
-        found.extend(losses(rule));
+        findings.extend(losses(rule));
     }
-    found
+    findings
 }
 
 fn subject(rule: &RuleStats) -> String {
@@ -75,7 +75,7 @@ const REMEDIES: [(&str, &str); 4] = [
 ];
 
 fn losses(rule: &RuleStats) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (reason, remedy) in REMEDIES {
         let own = rule.dropped.get(reason).copied().unwrap_or(0);
         let of_outputs = rule.outputs.iter();
@@ -83,8 +83,8 @@ fn losses(rule: &RuleStats) -> Vec<Finding> {
         let count = own + of_outputs.sum::<u64>();
         if count > 0 {
             let evidence = format!("{count} packets were dropped as {reason} since it was added");
-            found.push(Finding::new(Severity::Harms, subject(rule), evidence).remedy(remedy));
+            findings.push(Finding::new(Severity::Harms, subject(rule), evidence).remedy(remedy));
         }
     }
-    found
+    findings
 }

@@ -1,15 +1,17 @@
-//! Packet filters. What is relayed passes none but those at a device's egress, IGMP and MLD do: a
+//! ProbePacket filters. What is relayed passes none but those at a device's egress, IGMP and MLD do: a
 //! filter that drops queries ends every stream behind a snooping switch after some minutes, one that
 //! drops reports at once.
 
+mod chain;
 mod legacy;
 mod nft;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::filter::{Chain, Fate, Packet, judge};
-use super::scene::{Egress, Link, Scene};
+use chain::{Chain, Fate, ProbePacket, judge};
+
+use super::snapshot::{Egress, Link, Snapshot};
 use super::{Finding, Severity};
 
 const ALL_HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
@@ -19,34 +21,34 @@ const MLDV2_ROUTERS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0,
 
 /// A packet that has to get through, and what its loss means.
 struct Probe {
-    packet: Packet,
+    packet: ProbePacket,
     what: &'static str,
     follows: &'static str,
 }
 
-pub(crate) fn nftables(scene: &Scene) -> Vec<Finding> {
-    if scene.rules.set.is_empty() {
+pub(crate) fn nftables(snapshot: &Snapshot) -> Vec<Finding> {
+    if snapshot.rules.set.is_empty() {
         return Vec::new();
     }
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (subject, package, chains) in [
         ("nftables", "nftables", nft::chains()),
         ("legacy iptables", "iptables", legacy::chains()),
     ] {
         match chains {
             Ok(chains) => {
-                found.extend(verdicts(scene, &chains));
-                found.extend(chains.iter().find_map(forward));
+                findings.extend(verdicts(snapshot, &chains));
+                findings.extend(chains.iter().find_map(forward));
             }
             Err(error) => {
                 let evidence = format!("its rules cannot be read: {error:#}");
                 let finding = Finding::new(Severity::Note, subject, evidence);
                 let remedy = format!("install {package} and run as root to have them checked");
-                found.push(finding.remedy(remedy));
+                findings.push(finding.remedy(remedy));
             }
         }
     }
-    found
+    findings
 }
 
 /// What everybody suspects.
@@ -62,9 +64,9 @@ fn forward(chain: &Chain) -> Option<Finding> {
 }
 
 /// Judges every packet that matters in every chain it comes by.
-fn verdicts(scene: &Scene, chains: &[Chain]) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for probe in probes(scene) {
+fn verdicts(snapshot: &Snapshot, chains: &[Chain]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for probe in probes(snapshot) {
         let bases = chains.iter().filter(|chain| chain.sees(&probe.packet));
         for base in bases {
             let (severity, may, by) = match judge(chains, base, &probe.packet) {
@@ -75,13 +77,13 @@ fn verdicts(scene: &Scene, chains: &[Chain]) -> Vec<Finding> {
             let (hook, what, follows) = (&base.hook, probe.what, probe.follows);
             let evidence = format!("chain {base} (hook {hook}) {may} {what}: {by}; {follows}");
             let finding = Finding::new(severity, &probe.packet.interface, evidence);
-            found.push(finding.remedy(remedy(base, &probe.packet)));
+            findings.push(finding.remedy(remedy(base, &probe.packet)));
         }
     }
-    found
+    findings
 }
 
-fn remedy(base: &Chain, packet: &Packet) -> String {
+fn remedy(base: &Chain, packet: &ProbePacket) -> String {
     let what = match packet.protocol {
         "igmp" => "meta l4proto igmp",
         "icmpv6" => "icmpv6 type { mld-listener-query, mld2-listener-report }",
@@ -97,10 +99,10 @@ fn remedy(base: &Chain, packet: &Packet) -> String {
     format!("nft insert rule {base} {what} accept")
 }
 
-fn probes(scene: &Scene) -> Vec<Probe> {
+fn probes(snapshot: &Snapshot) -> Vec<Probe> {
     let mut probes = Vec::new();
-    let inputs = scene.inputs();
-    for link in scene.input_links() {
+    let inputs = snapshot.inputs();
+    for link in snapshot.input_links() {
         let here = inputs
             .iter()
             .filter(|(_, _, input)| input.index == link.index);
@@ -110,14 +112,14 @@ fn probes(scene: &Scene) -> Vec<Probe> {
             probes.push(report(link, is_ipv4));
         }
     }
-    probes.extend(scene.outputs().iter().map(copy));
+    probes.extend(snapshot.outputs().iter().map(copy));
     probes
 }
 
 fn copy(output: &Egress<'_>) -> Probe {
     let to = &output.spec.to;
     Probe {
-        packet: Packet {
+        packet: ProbePacket {
             protocol: "udp",
             is_ipv4: to.is_ipv4(),
             destination: to.destination.address,
@@ -157,7 +159,7 @@ fn report(link: &Link, is_ipv4: bool) -> Probe {
     }
 }
 
-fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> Packet {
+fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> ProbePacket {
     let destination = match (is_ipv4, comes_in) {
         (true, true) => ALL_HOSTS,
         (true, false) => IGMPV3_ROUTERS,
@@ -169,7 +171,7 @@ fn control(link: &Link, is_ipv4: bool, comes_in: bool) -> Packet {
     } else {
         "mld2-listener-report"
     };
-    Packet {
+    ProbePacket {
         protocol: if is_ipv4 { "igmp" } else { "icmpv6" },
         is_ipv4,
         destination,

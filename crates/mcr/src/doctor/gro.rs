@@ -4,20 +4,20 @@ use model::table::Path;
 use sys::ethtool::{Feature, features};
 
 use super::repair::Repair;
-use super::scene::{Link, Scene};
+use super::snapshot::{Link, Snapshot};
 use super::{Finding, Severity};
 
 const LIST: &str = "rx-gro-list";
 const FORWARDING: &str = "rx-udp-gro-forwarding";
 const SEGMENTATION: &str = "tx-udp-segmentation";
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let links = scene.input_links();
-    let found = links.iter().filter_map(|link| {
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let links = snapshot.input_links();
+    let findings = links.iter().filter_map(|link| {
         let features = features(&link.name).ok()?;
-        list(scene, link, &features).or_else(|| forwarding(scene, link, &features))
+        list(snapshot, link, &features).or_else(|| forwarding(snapshot, link, &features))
     });
-    found.collect()
+    findings.collect()
 }
 
 fn is_on(features: &[Feature], name: &str) -> bool {
@@ -26,11 +26,11 @@ fn is_on(features: &[Feature], name: &str) -> bool {
         .any(|feature| feature.name == name && feature.active)
 }
 
-fn list(scene: &Scene, link: &Link, features: &[Feature]) -> Option<Finding> {
+fn list(snapshot: &Snapshot, link: &Link, features: &[Feature]) -> Option<Finding> {
     if !is_on(features, LIST) {
         return None;
     }
-    let mut placed = scene.compiled.rules.iter();
+    let mut placed = snapshot.compiled.rules.iter();
     let stopped = placed.any(|rule| rule.placement.path == Path::Kernel && !rule.placement.serves);
     let (severity, so) = if stopped {
         (Severity::Stops, "rules that are to run on it are down")
@@ -51,11 +51,11 @@ fn list(scene: &Scene, link: &Link, features: &[Feature]) -> Option<Finding> {
 }
 
 /// Merged packets pay where outputs can segment them again, and cost where they cannot.
-fn forwarding(scene: &Scene, link: &Link, input: &[Feature]) -> Option<Finding> {
+fn forwarding(snapshot: &Snapshot, link: &Link, input: &[Feature]) -> Option<Finding> {
     if !is_on(input, FORWARDING) {
         return None;
     }
-    let outputs = scene.outputs();
+    let outputs = snapshot.outputs();
     let cannot = outputs.iter().find(|output| {
         features(&output.link.name).is_ok_and(|features| !is_on(&features, SEGMENTATION))
     })?;

@@ -3,17 +3,17 @@
 
 use model::table::Path;
 
-use super::scene::{Link, Scene};
+use super::snapshot::{Link, Snapshot};
 use super::{Finding, Severity};
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for link in scene.input_links() {
-        found.extend(xdp(link));
-        found.extend(tcx(link));
-        found.extend(clsact(scene, link));
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for link in snapshot.input_links() {
+        findings.extend(xdp(link));
+        findings.extend(tcx(link));
+        findings.extend(clsact(snapshot, link));
     }
-    found
+    findings
 }
 
 fn xdp(link: &Link) -> Option<Finding> {
@@ -32,7 +32,7 @@ fn tcx(link: &Link) -> Vec<Finding> {
     let relay = attached.iter().position(bpf::attached::Attached::is_relay);
     let others = attached.iter().enumerate();
     let others = others.filter(|(_, program)| !program.is_relay());
-    let found = others.map(|(place, program)| {
+    let findings = others.map(|(place, program)| {
         let (id, name) = (program.id, &program.name);
         let evidence = if relay.is_some_and(|relay| relay < place) {
             format!("tcx program {name} ({id}) comes after MCR's and does not see what is relayed")
@@ -44,11 +44,11 @@ fn tcx(link: &Link) -> Vec<Finding> {
         Finding::new(Severity::Harms, &link.name, evidence)
             .remedy(format!("bpftool net show dev {}; bpftool prog show id {id}", link.name))
     });
-    found.collect()
+    findings.collect()
 }
 
-fn clsact(scene: &Scene, link: &Link) -> Option<Finding> {
-    let mut rules = scene.compiled.rules.iter();
+fn clsact(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
+    let mut rules = snapshot.compiled.rules.iter();
     if !link.clsact || !rules.any(|rule| rule.placement.path == Path::Kernel) {
         return None;
     }

@@ -1,30 +1,30 @@
 //! A forced IGMP or MLD version cannot ask for a source: IGMPv1, v2 and MLDv1 reports name none.
 
 use super::repair::Repair;
-use super::scene::{Link, Scene};
+use super::snapshot::{Link, Snapshot};
 use super::{Finding, Severity};
 
 /// A protocol: its setting, the version that knows sources, its name.
 const IGMP: (&str, &str, u64) = ("IGMP", "net/ipv4/conf/{}/force_igmp_version", 3);
 const MLD: (&str, &str, u64) = ("MLD", "net/ipv6/conf/{}/force_mld_version", 2);
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let links = scene.input_links();
-    let found = links.iter().flat_map(|link| {
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let links = snapshot.input_links();
+    let findings = links.iter().flat_map(|link| {
         [(IGMP, true), (MLD, false)]
             .into_iter()
-            .filter_map(|(protocol, is_ipv4)| forced(scene, link, protocol, is_ipv4))
+            .filter_map(|(protocol, is_ipv4)| forced(snapshot, link, protocol, is_ipv4))
     });
-    found.collect()
+    findings.collect()
 }
 
 fn forced(
-    scene: &Scene,
+    snapshot: &Snapshot,
     link: &Link,
     (protocol, setting, knows_sources): (&str, &str, u64),
     is_ipv4: bool,
 ) -> Option<Finding> {
-    let inputs = scene.inputs();
+    let inputs = snapshot.inputs();
     let mut here = inputs
         .iter()
         .filter(|(_, endpoint, input)| input.index == link.index && endpoint.is_ipv4() == is_ipv4);
@@ -32,10 +32,10 @@ fn forced(
     // The setting of "all" wins where it is set, IGMP_V2_SEEN in net/ipv4/igmp.c.
     let keys = ["all", &link.name].map(|name| setting.replace("{}", name));
     let key = keys.iter().find(|key| {
-        let version = scene.number(key).unwrap_or(0);
+        let version = snapshot.number(key).unwrap_or(0);
         version != 0 && version < knows_sources
     })?;
-    let version = scene.number(key)?;
+    let version = snapshot.number(key)?;
     let name = key.replace('/', ".");
     let with_sources = here.find(|(_, endpoint, _)| !endpoint.sources.is_empty());
     let Some((rule, endpoint, _)) = with_sources else {
@@ -52,7 +52,7 @@ fn forced(
     let finding = Finding::new(Severity::Stops, &link.name, evidence);
     let finding = finding.remedy(format!("sysctl -w {name}=0, and in /etc/sysctl.d"));
     Some(finding.repair(Repair::Setting {
-        file: scene.setting_file(key),
+        file: snapshot.setting_file(key),
         value: "0".to_owned(),
     }))
 }

@@ -3,26 +3,26 @@
 
 use model::compile::RuleView;
 
-use super::scene::{Link, Scene};
+use super::snapshot::{Link, Snapshot};
 use super::{Finding, Severity};
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let mut found: Vec<Finding> = scene
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = snapshot
         .compiled
         .rules
         .iter()
         .flat_map(|rule| troubles(rule))
         .collect();
     let mut seen = Vec::new();
-    for (_, _, link) in scene.inputs() {
+    for (_, _, link) in snapshot.inputs() {
         if seen.contains(&link.index) {
             continue;
         }
         seen.push(link.index);
-        found.extend(no_multicast(link));
-        found.extend(port(scene, link));
+        findings.extend(no_multicast(link));
+        findings.extend(port(snapshot, link));
     }
-    found
+    findings
 }
 
 fn troubles(rule: &RuleView) -> Vec<Finding> {
@@ -53,8 +53,8 @@ fn no_multicast(link: &Link) -> Option<Finding> {
 }
 
 /// A port of a bridge or bond has no IP of its own: what it joins, nobody hears.
-fn port(scene: &Scene, link: &Link) -> Option<Finding> {
-    let master = scene.link_of(link.master?)?;
+fn port(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
+    let master = snapshot.link_of(link.master?)?;
     if !matches!(master.kind.as_str(), "bridge" | "bond" | "team") {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Limits that are blamed for lost multicast, and the one that matters: the backlog behind veth.
 
 use super::repair::Repair;
-use super::scene::Scene;
+use super::snapshot::Snapshot;
 use super::{Finding, Severity};
 
 /// Packets of one NAPI poll, each of which may become a copy per output (net.core.dev_weight).
@@ -9,21 +9,21 @@ const POLL: u64 = 64;
 /// The kernel's default of net.core.netdev_max_backlog.
 const BACKLOG: u64 = 1000;
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let mut found = Vec::new();
-    found.extend(memberships(scene));
-    found.extend(backlog(scene));
-    found.extend(io_uring(scene));
-    found
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(memberships(snapshot));
+    findings.extend(backlog(snapshot));
+    findings.extend(io_uring(snapshot));
+    findings
 }
 
-fn memberships(scene: &Scene) -> Option<Finding> {
-    let joins = scene.compiled.rules.iter().flat_map(|rule| &rule.inputs);
+fn memberships(snapshot: &Snapshot) -> Option<Finding> {
+    let joins = snapshot.compiled.rules.iter().flat_map(|rule| &rule.inputs);
     let joins = joins.flat_map(|input| &input.joins);
     let groups: u64 = joins
         .map(|join| 1_u64 << join.groups.host_bits().min(32))
         .sum();
-    let limit = scene.number("net/ipv4/igmp_max_memberships")?;
+    let limit = snapshot.number("net/ipv4/igmp_max_memberships")?;
     if groups <= limit {
         return None;
     }
@@ -35,14 +35,14 @@ fn memberships(scene: &Scene) -> Option<Finding> {
 }
 
 /// A copy that leaves through a virtual link waits in the receiving CPU's backlog.
-fn backlog(scene: &Scene) -> Option<Finding> {
+fn backlog(snapshot: &Snapshot) -> Option<Finding> {
     // Only the first network namespace shows it, to all of which it applies.
-    let shown = scene.number("net/core/netdev_max_backlog");
+    let shown = snapshot.number("net/core/netdev_max_backlog");
     let limit = shown.unwrap_or(BACKLOG);
-    let rules = scene.rules.set.iter();
+    let rules = snapshot.rules.set.iter();
     let widest = rules.max_by_key(|rule| rule.outputs.len())?;
     let copies = widest.outputs.len() as u64 * POLL;
-    let outputs = scene.outputs();
+    let outputs = snapshot.outputs();
     let is_virtual = |kind: &str| matches!(kind, "veth" | "bridge" | "macvlan");
     let mut own = { outputs.iter() }.filter(|output| output.rule.name == widest.name);
     if copies <= limit || !own.any(|output| is_virtual(&output.link.kind)) {
@@ -66,15 +66,15 @@ fn backlog(scene: &Scene) -> Option<Finding> {
     let finding = finding.remedy(format!("sysctl -w net.core.netdev_max_backlog={value}"));
     Some(match shown {
         Some(_) => finding.repair(Repair::Setting {
-            file: scene.setting_file("net/core/netdev_max_backlog"),
+            file: snapshot.setting_file("net/core/netdev_max_backlog"),
             value: value.to_string(),
         }),
         None => finding,
     })
 }
 
-fn io_uring(scene: &Scene) -> Option<Finding> {
-    let disabled = scene.number("kernel/io_uring_disabled")?;
+fn io_uring(snapshot: &Snapshot) -> Option<Finding> {
+    let disabled = snapshot.number("kernel/io_uring_disabled")?;
     if disabled < 2 {
         return None;
     }

@@ -6,48 +6,49 @@ use model::net::{Ports, Prefix};
 use model::rule::Rule;
 use model::table::LocalDelivery;
 
-use super::scene::{Scene, UdpSocket};
+use super::snapshot::{Snapshot, UdpSocket};
 use super::{Finding, Severity};
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for rule in &scene.rules.set {
-        found.extend(deaf(scene, rule));
-        found.extend(waiting_for_copies(scene, rule));
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rule in &snapshot.rules.set {
+        findings.extend(deaf(snapshot, rule));
+        findings.extend(waiting_for_copies(snapshot, rule));
     }
-    found
+    findings
 }
 
 /// With `local=no` nothing is passed up.
-fn deaf(scene: &Scene, rule: &Rule) -> Vec<Finding> {
+fn deaf(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
     if rule.local != LocalDelivery::No {
         return Vec::new();
     }
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for input in &rule.inputs {
-        for socket in listeners(scene, input.destination, input.ports) {
+        for socket in listeners(snapshot, input.destination, input.ports) {
             let evidence = format!(
                 "local=no, but {} on this host waits for input {input}: it hears nothing any more",
                 owner(socket)
             );
             let subject = format!("rule {:?}", rule.name);
             let finding = Finding::new(Severity::Harms, subject, evidence);
-            found.push(finding.remedy("set local=auto: a socket bound to the port gets its copy"));
+            findings
+                .push(finding.remedy("set local=auto: a socket bound to the port gets its copy"));
         }
     }
-    found
+    findings
 }
 
 /// Copies go to the device; unlike those of a local sender they are not looped back.
-fn waiting_for_copies(scene: &Scene, rule: &Rule) -> Vec<Finding> {
-    let mut found = Vec::new();
+fn waiting_for_copies(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
+    let mut findings = Vec::new();
     for output in rule
         .outputs
         .iter()
         .filter(|output| output.to.is_multicast())
     {
         let to = &output.to;
-        let sockets = listeners(scene, to.destination, to.ports);
+        let sockets = listeners(snapshot, to.destination, to.ports);
         for socket in sockets.filter(|socket| !socket.address.is_unspecified()) {
             let evidence = format!(
                 "{} on this host waits for output {to}: copies leave the host and are not looped back",
@@ -55,20 +56,24 @@ fn waiting_for_copies(scene: &Scene, rule: &Rule) -> Vec<Finding> {
             );
             let subject = format!("rule {:?}", rule.name);
             let finding = Finding::new(Severity::Harms, subject, evidence);
-            found.push(finding.remedy(
+            findings.push(finding.remedy(
                 "have it listen to the input's group, or run it on another host or namespace",
             ));
         }
     }
-    found
+    findings
 }
 
-fn listeners(scene: &Scene, groups: Prefix, ports: Ports) -> impl Iterator<Item = &UdpSocket> {
+fn listeners(
+    snapshot: &Snapshot,
+    groups: Prefix,
+    ports: Ports,
+) -> impl Iterator<Item = &UdpSocket> {
     let hears = move |address: IpAddr| {
         let any = address.is_unspecified() && (address.is_ipv6() || groups.address.is_ipv4());
         any || groups.contains(address)
     };
-    let sockets = scene.sockets.iter();
+    let sockets = snapshot.sockets.iter();
     sockets.filter(move |socket| {
         (ports.first..=ports.last).contains(&socket.port) && hears(socket.address)
     })

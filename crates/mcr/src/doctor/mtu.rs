@@ -1,11 +1,11 @@
 //! Outputs that cannot take what an input brings.
 
-use super::scene::Scene;
+use super::snapshot::Snapshot;
 use super::{Finding, Severity};
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let inputs = scene.inputs();
-    let found = scene.outputs().into_iter().filter_map(|output| {
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let inputs = snapshot.inputs();
+    let findings = snapshot.outputs().into_iter().filter_map(|output| {
         if output.spec.fragment {
             return None;
         }
@@ -28,5 +28,5 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
             output.link.name
         )))
     });
-    found.collect()
+    findings.collect()
 }

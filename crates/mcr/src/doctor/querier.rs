@@ -3,11 +3,11 @@
 //! querier_exists()` in net/bridge), which loads every port.
 
 use super::repair::Repair;
-use super::scene::{Link, Scene};
+use super::snapshot::{Link, Snapshot};
 use super::{Finding, Severity};
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    scene.links.iter().filter_map(bridge).collect()
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    snapshot.links.iter().filter_map(bridge).collect()
 }
 
 fn bridge(link: &Link) -> Option<Finding> {

@@ -1,15 +1,15 @@
 //! Reverse-path filters: what kernel multicast routing fails on, and MCR does not. Said, because
 //! everybody asks.
 
-use super::scene::Scene;
+use super::snapshot::Snapshot;
 use super::{Finding, Severity};
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let all = scene.number("net/ipv4/conf/all/rp_filter").unwrap_or(0);
-    let found = scene.input_links().into_iter().filter_map(|link| {
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let all = snapshot.number("net/ipv4/conf/all/rp_filter").unwrap_or(0);
+    let findings = snapshot.input_links().into_iter().filter_map(|link| {
         let key = format!("net/ipv4/conf/{}/rp_filter", link.name);
         // The kernel takes the larger of the two, IN_DEV_RPFILTER.
-        let value = scene.number(&key)?.max(all);
+        let value = snapshot.number(&key)?.max(all);
         let mode = match value {
             0 => return None,
             1 => "strict",
@@ -21,5 +21,5 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
         );
         Some(Finding::new(Severity::Note, &link.name, evidence).remedy("leave it as it is"))
     });
-    found.collect()
+    findings.collect()
 }

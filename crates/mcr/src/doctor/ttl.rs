@@ -3,12 +3,12 @@
 
 use model::table::Ttl;
 
-use super::scene::Scene;
+use super::snapshot::Snapshot;
 use super::{Finding, Severity};
 
-pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for output in scene.outputs() {
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for output in snapshot.outputs() {
         let subject = format!("rule {:?}", output.rule.name);
         let to = &output.spec.to;
         match (output.spec.ttl, output.via) {
@@ -18,24 +18,24 @@ pub(crate) fn check(scene: &Scene) -> Vec<Finding> {
                      senders of multicast use 1 unless told otherwise: the router drops it"
                 );
                 let finding = Finding::new(Severity::Harms, subject, evidence);
-                found.push(finding.remedy("set ttl=64 at the output"));
+                findings.push(finding.remedy("set ttl=64 at the output"));
             }
             (Ttl::Set(1), Some(router)) => {
                 let evidence =
                     format!("output {to} goes through router {router} with ttl=1, which drops it");
                 let finding = Finding::new(Severity::Stops, subject, evidence);
-                found.push(finding.remedy("set ttl=64 at the output"));
+                findings.push(finding.remedy("set ttl=64 at the output"));
             }
             _ => {}
         }
     }
-    found.extend(expired(scene));
-    found
+    findings.extend(expired(snapshot));
+    findings
 }
 
 /// Packets that `ttl=dec` dropped already.
-fn expired(scene: &Scene) -> Vec<Finding> {
-    let rules = scene.rules.stats.iter().flat_map(|stats| &stats.rules);
+fn expired(snapshot: &Snapshot) -> Vec<Finding> {
+    let rules = snapshot.rules.stats.iter().flat_map(|stats| &stats.rules);
     let outputs = rules.flat_map(|rule| rule.outputs.iter().map(move |output| (rule, output)));
     let expired = outputs.filter_map(|(rule, output)| {
         let count = output

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use model::net::Prefix;
 
-use crate::doctor::filter::{Chain, Field, FilterRule, Target, Test, Value};
+use super::chain::{Chain, Field, FilterRule, Target, Test, Value};
 
 /// Reads the filter tables of both families, where they are loaded in this network namespace.
 pub(super) fn chains() -> Result<Vec<Chain>> {

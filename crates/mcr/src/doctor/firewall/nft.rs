@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use model::net::Prefix;
 use serde_json::Value as Json;
 
-use crate::doctor::filter::{Chain, Field, FilterRule, Target, Test, Value};
+use super::chain::{Chain, Field, FilterRule, Target, Test, Value};
 
 /// Reads all chains with their rules.
 pub(super) fn chains() -> Result<Vec<Chain>> {

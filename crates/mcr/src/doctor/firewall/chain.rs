@@ -8,7 +8,7 @@ use model::net::Prefix;
 
 /// The packet to judge.
 #[derive(Clone, Debug)]
-pub(crate) struct Packet {
+pub(crate) struct ProbePacket {
     /// `igmp`, `icmpv6` or `udp`.
     pub(crate) protocol: &'static str,
     pub(crate) is_ipv4: bool,
@@ -103,7 +103,7 @@ impl fmt::Display for Chain {
 
 impl Chain {
     /// Says whether packets of this family, device and direction come by.
-    pub(crate) fn sees(&self, packet: &Packet) -> bool {
+    pub(crate) fn sees(&self, packet: &ProbePacket) -> bool {
         let hook = match (packet.is_copy, packet.comes_in) {
             (true, _) => self.hook == "egress",
             (_, true) => matches!(self.hook.as_str(), "ingress" | "prerouting" | "input"),
@@ -137,7 +137,7 @@ enum End {
 }
 
 /// Sends a packet through a base chain.
-pub(crate) fn judge(chains: &[Chain], base: &Chain, packet: &Packet) -> Fate {
+pub(crate) fn judge(chains: &[Chain], base: &Chain, packet: &ProbePacket) -> Fate {
     let mut doubtful = false;
     let dropped = match walk(chains, base, packet, &mut doubtful, 0) {
         End::Accepted => return Fate::Passes,
@@ -152,7 +152,13 @@ pub(crate) fn judge(chains: &[Chain], base: &Chain, packet: &Packet) -> Fate {
     }
 }
 
-fn walk(chains: &[Chain], chain: &Chain, packet: &Packet, doubtful: &mut bool, depth: u8) -> End {
+fn walk(
+    chains: &[Chain],
+    chain: &Chain,
+    packet: &ProbePacket,
+    doubtful: &mut bool,
+    depth: u8,
+) -> End {
     const DEEPEST: u8 = 16;
     for rule in &chain.rules {
         let outcome = all(rule.tests.iter().map(|test| passes(test, packet)));
@@ -196,7 +202,7 @@ fn all(outcomes: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 /// True, false, or not to be known.
-fn passes(test: &Test, packet: &Packet) -> Option<bool> {
+fn passes(test: &Test, packet: &ProbePacket) -> Option<bool> {
     let Test::Is {
         field,
         values,
@@ -212,7 +218,7 @@ fn passes(test: &Test, packet: &Packet) -> Option<bool> {
                 .any(|value| matches!(value, Value::Word(w) if word_matches(w, have))),
         )
     };
-    let found = match field {
+    let is_one = match field {
         Field::InInterface if packet.comes_in => word(&packet.interface),
         Field::OutInterface if !packet.comes_in => word(&packet.interface),
         Field::InInterface | Field::OutInterface => Some(false),
@@ -241,7 +247,7 @@ fn passes(test: &Test, packet: &Packet) -> Option<bool> {
         ),
         Field::Source => None,
     };
-    found.map(|found| found != *negated)
+    is_one.map(|is_one| is_one != *negated)
 }
 
 /// Interface names may end in a wildcard: `*` for nft, `+` for iptables.

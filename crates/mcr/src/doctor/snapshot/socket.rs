@@ -15,17 +15,17 @@ pub(crate) struct UdpSocket {
 
 /// Lists them; what cannot be read is left out.
 pub(super) fn list() -> Vec<UdpSocket> {
-    let mut found = Vec::new();
+    let mut sockets = Vec::new();
     for table in ["udp", "udp6"] {
         let text = fs::read_to_string(format!("/proc/thread-self/net/{table}"));
         let text = text.unwrap_or_default();
-        found.extend(text.lines().skip(1).filter_map(parse));
+        sockets.extend(text.lines().skip(1).filter_map(parse));
     }
-    if found.is_empty() {
+    if sockets.is_empty() {
         return Vec::new();
     }
     let owners = owners();
-    let named = found.into_iter().map(|(address, port, inode)| UdpSocket {
+    let named = sockets.into_iter().map(|(address, port, inode)| UdpSocket {
         address,
         port,
         owner: owners.get(&inode).cloned(),

@@ -2,7 +2,7 @@
 //! nothing.
 
 mod link;
-mod route;
+mod network;
 mod socket;
 
 use std::collections::BTreeSet;
@@ -35,21 +35,21 @@ pub(crate) struct Rules {
     pub(crate) stats: Option<Stats>,
 }
 
-/// The host as it was seen.
+/// The host as it was read.
 #[derive(Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Snapshot {
     pub(crate) rules: Rules,
     pub(crate) links: Vec<Link>,
     pub(crate) compiled: Compiled,
     pub(crate) support: Support,
     pub(crate) sockets: Vec<UdpSocket>,
-    next_hops: Host,
+    host: Host,
     settings: PathBuf,
 }
 
-impl Scene {
-    /// Looks at the network namespace of the calling thread.
-    pub(crate) fn look(rules: Rules) -> Result<Self, Failure> {
+impl Snapshot {
+    /// Reads the network namespace of the calling thread.
+    pub(crate) fn read(rules: Rules) -> Result<Self, Failure> {
         let unavailable = |what: &str, error: &dyn std::fmt::Display| {
             Failure::new(Status::Unavailable, format!("cannot read {what}: {error}"))
         };
@@ -58,7 +58,7 @@ impl Scene {
             .build()
             .map_err(|error| unavailable("the network", &error))?;
         let queries = next_hop_queries(&rules.set).into_iter().collect();
-        let (links, host) = runtime.block_on(route::read(queries)).map_err(|error| {
+        let (links, host) = runtime.block_on(network::read(queries)).map_err(|error| {
             let cause = error.source().map(ToString::to_string);
             unavailable("links through netlink", &cause.unwrap_or_default())
         })?;
@@ -75,7 +75,7 @@ impl Scene {
             compiled,
             support,
             sockets: socket::list(),
-            next_hops: host,
+            host,
             settings: PathBuf::from("/proc/sys"),
         })
     }
@@ -132,7 +132,7 @@ impl Scene {
             destination: spec.to.destination.address,
             interface: named.map(str::to_owned),
         };
-        let (Ifindex(index), via) = match self.next_hops.next_hops.get(&query)? {
+        let (Ifindex(index), via) = match self.host.next_hops.get(&query)? {
             NextHop::NoRoute => return None,
             NextHop::Unresolved { interface, via, .. }
             | NextHop::Resolved { interface, via, .. } => (*interface, *via),
@@ -227,8 +227,8 @@ outputs = ["239.10.1.1%one:6001"]
             set,
             ..Rules::default()
         };
-        let scene = here.run(|| Ok(Scene::look(rules).unwrap())).unwrap();
-        let mut routes = scene.compiled.table.routes.values();
+        let snapshot = here.run(|| Ok(Snapshot::read(rules).unwrap())).unwrap();
+        let mut routes = snapshot.compiled.table.routes.values();
         let output = &routes.next().unwrap().outputs[0];
         let OutputState::Up(egress) = &output.state else {
             panic!("{output:?}");
