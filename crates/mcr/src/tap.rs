@@ -1,15 +1,15 @@
-//! What `mcr tap` is made of: where to look, who looks and follows the rule, what is wanted, and the file
-//! that is written.
+//! What `mcr tap` is made of: capture points and their sockets, the filter, the thread that follows the
+//! rule, and the file that is written.
 
-mod eye;
+mod capture_point;
+mod capture_socket;
 mod filter;
 mod follow;
 mod headers;
 mod pcapng;
-mod point;
 
-pub(crate) use eye::Eye;
+pub(crate) use capture_point::{CapturePoints, query_points};
+pub(crate) use capture_socket::CaptureSocket;
 pub(crate) use filter::Filter;
-pub(crate) use follow::{Follower, Seen};
-pub(crate) use pcapng::{Pcapng, Written};
-pub(crate) use point::{Points, points};
+pub(crate) use follow::{Follower, RuleState};
+pub(crate) use pcapng::{Captured, Pcapng};

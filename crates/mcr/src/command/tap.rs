@@ -1,6 +1,6 @@
 //! `mcr tap`: a rule's packets as they arrive and as they leave, as pcapng.
 //!
-//! It looks on with sockets of its own and takes no part in relaying; packets it is too slow for are
+//! It captures with sockets of its own and takes no part in relaying. Packets it is too slow for are
 //! lost to the capture alone, and counted in it. It follows the rule: what is changed or comes later
 //! is captured from then on, and when the rule is removed the capture ends.
 
@@ -19,11 +19,13 @@ use sys::sniffer::Direction;
 use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
-use crate::tap::{Eye, Filter, Follower, Pcapng, Points, Seen, Written, points};
+use crate::tap::{
+    CapturePoints, CaptureSocket, Captured, Filter, Follower, Pcapng, RuleState, query_points,
+};
 
 /// Longest packet: a whole GSO super-packet and its link header.
 const LONGEST: usize = 1 << 18;
-/// How often the writer looks up when nothing comes.
+/// How long the writer waits when nothing comes.
 const TURN_MS: u16 = 100;
 
 /// Capture a rule's packets, arriving and leaving, as pcapng.
@@ -70,8 +72,8 @@ struct Capture<'a> {
     follower: Follower,
     filter: Option<Filter>,
     /// In the order of their interface blocks.
-    eyes: Vec<Eye>,
-    /// What could not be looked at when it was last tried.
+    sockets: Vec<CaptureSocket>,
+    /// Where nothing could be captured when it was last tried.
     missing: Vec<String>,
     file: Pcapng<BufWriter<Box<dyn Write>>>,
     buffer: Vec<u8>,
@@ -88,8 +90,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let (text, filter) = filter.map_err(wrong)?;
     let control = Control::open(global)?;
     let rule = control.rule(&args.name)?;
-    let first = points(&control, &rule, args.output)?;
-    if first.there.is_empty() {
+    let first = query_points(&control, &rule, args.output)?;
+    if first.present.is_empty() {
         return Err(Failure::new(Status::Unavailable, first.missing.join("\n")));
     }
     let comment = format!("mcr tap {} {text}", args.name);
@@ -99,12 +101,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         args,
         follower: Follower::start(control, args.name.clone(), args.output),
         filter,
-        eyes: Vec::new(),
+        sockets: Vec::new(),
         missing: Vec::new(),
         buffer: vec![0; LONGEST],
         left: args.count.unwrap_or(u64::MAX),
     };
-    capture.look_at(first, true)?;
+    capture.capture_at(first, true)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let caught = signal_hook::flag::register(signal, Arc::clone(&ended));
@@ -147,9 +149,9 @@ impl Capture<'_> {
             if limit.is_some_and(|limit| start.elapsed() >= limit) {
                 break;
             }
-            match self.follower.seen() {
-                Some(Seen::There(points)) => self.look_at(points, false)?,
-                Some(Seen::Removed) => {
+            match self.follower.next() {
+                Some(RuleState::Present(points)) => self.capture_at(points, false)?,
+                Some(RuleState::Removed) => {
                     self.take_all()?;
                     let message =
                         format!("rule {:?} was removed; the capture ends", self.args.name);
@@ -165,35 +167,35 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// Takes some packets of every eye; `false`: there was none.
+    /// Takes some packets of every socket; `false`: there was none.
     fn take_all(&mut self) -> Result<bool, Failure> {
         let mut any = false;
-        for number in 0..self.eyes.len() {
+        for number in 0..self.sockets.len() {
             any |= self.take(number)?;
         }
         Ok(any)
     }
 
-    /// Takes some packets of an eye; `false`: there was none. In turns, so that a fast output does
+    /// Takes some packets of a socket; `false`: there was none. In turns, so that a fast output does
     /// not keep the others from being written.
     fn take(&mut self, number: usize) -> Result<bool, Failure> {
-        let eye = &mut self.eyes[number];
+        let socket = &mut self.sockets[number];
         for turn in 0..64 {
-            let Some(sniffed) = eye.receive(&mut self.buffer)? else {
+            let Some(sniffed) = socket.receive(&mut self.buffer)? else {
                 return Ok(turn > 0);
             };
             let bytes = &self.buffer[..sniffed.captured];
-            if self.left == 0 || !eye.wants(bytes, sniffed.length, self.filter.as_ref()) {
+            if self.left == 0 || !socket.wants(bytes, sniffed.length, self.filter.as_ref()) {
                 continue;
             }
-            eye.taken += 1;
+            socket.taken += 1;
             self.left -= 1;
-            let written = self.file.packet(Written {
+            let written = self.file.packet(Captured {
                 interface: number as u32,
                 at_ns: sniffed.at_ns,
                 bytes: &bytes[..bytes.len().min(self.args.snaplen as usize)],
                 length: sniffed.length,
-                outbound: eye.point.direction == Direction::Out,
+                outbound: socket.point.direction == Direction::Out,
             });
             written.map_err(|error| cannot_write(self.args, error))?;
         }
@@ -201,35 +203,37 @@ impl Capture<'_> {
     }
 
     fn wait(&self) {
-        let fds = self.eyes.iter().filter_map(Eye::fd);
+        let fds = self.sockets.iter().filter_map(CaptureSocket::fd);
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // A signal ends the wait; the loop's condition sees to the rest.
         let _ = poll(&mut fds, PollTimeout::from(TURN_MS));
     }
 
-    /// Looks at these points, no others. What cannot be looked at is an error only in the beginning.
-    fn look_at(&mut self, mut points: Points, begins: bool) -> Result<(), Failure> {
-        for eye in &mut self.eyes {
-            if !points.there.contains(&eye.point) {
-                eye.close();
+    /// Captures at these points, no others. Where it cannot, that is an error only in the beginning.
+    fn capture_at(&mut self, mut points: CapturePoints, begins: bool) -> Result<(), Failure> {
+        for socket in &mut self.sockets {
+            if !points.present.contains(&socket.point) {
+                socket.close();
             }
         }
-        for point in points.there {
-            if self.eyes.iter().any(|eye| eye.is_at(&point)) {
+        for point in points.present {
+            if self.sockets.iter().any(|socket| socket.is_at(&point)) {
                 continue;
             }
             let snaplen = self.args.snaplen;
-            let eye = match Eye::open(point, snaplen) {
+            let socket = match CaptureSocket::open(point, snaplen) {
                 Err(failure) if !begins => {
                     points.missing.push(failure.to_string());
                     continue;
                 }
                 outcome => outcome?,
             };
-            let (name, what) = (&eye.point.interface, &eye.point.what);
-            let written = self.file.interface(name, what, eye.is_ethernet(), snaplen);
+            let (name, what) = (&socket.point.interface, &socket.point.what);
+            let written = self
+                .file
+                .interface(name, what, socket.is_ethernet(), snaplen);
             written.map_err(|error| cannot_write(self.args, error))?;
-            self.eyes.push(eye);
+            self.sockets.push(socket);
         }
         for missing in &points.missing {
             if !self.missing.contains(missing) {
@@ -249,14 +253,14 @@ impl Capture<'_> {
     fn finish(&mut self) -> Result<(), Failure> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_nanos() as u64);
-        for eye in &mut self.eyes {
-            eye.close();
-            let (what, name) = (&eye.point.what, &eye.point.interface);
-            let (taken, dropped) = (eye.taken, eye.dropped);
+        for socket in &mut self.sockets {
+            socket.close();
+            let (what, name) = (&socket.point.what, &socket.point.interface);
+            let (taken, dropped) = (socket.taken, socket.dropped);
             eprintln!("mcr tap: {what} on {name}: {taken} packets, {dropped} lost to the tap");
         }
-        for (number, eye) in (0..).zip(&self.eyes) {
-            let (taken, dropped) = (eye.taken, eye.dropped);
+        for (number, socket) in (0..).zip(&self.sockets) {
+            let (taken, dropped) = (socket.taken, socket.dropped);
             let written = self.file.statistics(number, now, taken + dropped, dropped);
             written.map_err(|error| cannot_write(self.args, error))?;
         }

@@ -1,52 +1,54 @@
-//! What becomes of a rule while it is captured. Asked on a thread of its own: a daemon that does not
+//! What becomes of a rule while it is captured. A thread of its own asks the daemon: a daemon that does not
 //! answer changes nothing, for the kernel path goes on without it, and holds nothing up.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use super::point::{Points, points};
+use super::capture_point::{CapturePoints, query_points};
 use crate::control::Control;
 use crate::failure::Status;
 
-/// How often is asked.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the daemon is asked.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a rule has become.
-pub(crate) enum Seen {
-    There(Points),
+pub(crate) enum RuleState {
+    Present(CapturePoints),
     Removed,
 }
 
-/// Who asks.
-pub(crate) struct Follower(Receiver<Seen>);
+/// The thread that asks, from the outside.
+pub(crate) struct Follower(Receiver<RuleState>);
 
 impl Follower {
     /// Begins to ask for a rule; of its outputs with `output` for that one alone.
     pub(crate) fn start(control: Control, name: String, output: Option<usize>) -> Self {
-        let (told, seen) = sync_channel(1);
-        thread::spawn(move || while ask(&control, &name, output, &told).is_some() {});
-        Self(seen)
+        let (sender, states) = sync_channel(1);
+        thread::spawn(move || while query(&control, &name, output, &sender).is_some() {});
+        Self(states)
     }
 
-    /// What was seen since the last time, if anything was.
-    pub(crate) fn seen(&self) -> Option<Seen> {
+    /// Takes the next state of the rule that the thread learnt, if there is one.
+    pub(crate) fn next(&self) -> Option<RuleState> {
         self.0.try_recv().ok()
     }
 }
 
 /// Asks once; `None` when nobody wants to know any more.
-fn ask(
+fn query(
     control: &Control,
     name: &str,
     output: Option<usize>,
-    told: &SyncSender<Seen>,
+    sender: &SyncSender<RuleState>,
 ) -> Option<()> {
-    thread::sleep(LOOK);
-    let seen = match control.rule(name) {
-        Ok(rule) => points(control, &rule, output).map(Seen::There).ok(),
-        Err(failure) if failure.is(Status::Rule) => Some(Seen::Removed),
+    thread::sleep(INTERVAL);
+    let state = match control.rule(name) {
+        Ok(rule) => query_points(control, &rule, output)
+            .map(RuleState::Present)
+            .ok(),
+        Err(failure) if failure.is(Status::Rule) => Some(RuleState::Removed),
         Err(_) => None,
     };
-    seen.map_or(Some(()), |seen| told.send(seen).ok())
+    state.map_or(Some(()), |state| sender.send(state).ok())
 }

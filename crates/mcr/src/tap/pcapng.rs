@@ -19,7 +19,7 @@ pub(crate) struct Pcapng<W> {
 
 /// One packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Written<'a> {
+pub(crate) struct Captured<'a> {
     /// Number of its interface block.
     pub(crate) interface: u32,
     pub(crate) at_ns: u64,
@@ -70,7 +70,7 @@ impl<W: Write> Pcapng<W> {
     }
 
     /// Adds a packet.
-    pub(crate) fn packet(&mut self, packet: Written<'_>) -> io::Result<()> {
+    pub(crate) fn packet(&mut self, packet: Captured<'_>) -> io::Result<()> {
         self.put(&packet.interface.to_le_bytes());
         self.put(&((packet.at_ns >> 32) as u32).to_le_bytes());
         self.put(&(packet.at_ns as u32).to_le_bytes());
@@ -146,7 +146,7 @@ mod tests {
         let mut bytes = Vec::new();
         let mut file = Pcapng::begin(&mut bytes, "abc").unwrap();
         file.interface("eth0", "input", true, 0).unwrap();
-        file.packet(Written {
+        file.packet(Captured {
             interface: 0,
             at_ns: 1,
             bytes: &[1, 2, 3],

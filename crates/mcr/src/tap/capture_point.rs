@@ -13,9 +13,9 @@ use sys::sniffer::Direction;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 
-/// One place to look at.
+/// One place to capture at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Point {
+pub(crate) struct CapturePoint {
     /// What it is, for people: `rule cam1, output 1: 239.10.1.1%eth1:6001`.
     pub(crate) what: String,
     pub(crate) interface: String,
@@ -27,20 +27,20 @@ pub(crate) struct Point {
     pub(crate) source_port: Option<u16>,
 }
 
-/// The places of a rule.
+/// The capture points of a rule.
 #[derive(Debug, Default)]
-pub(crate) struct Points {
-    pub(crate) there: Vec<Point>,
-    /// What cannot be looked at now, and why.
+pub(crate) struct CapturePoints {
+    pub(crate) present: Vec<CapturePoint>,
+    /// Where nothing can be captured now, and why.
     pub(crate) missing: Vec<String>,
 }
 
-/// The places of a rule; with `output` that output's alone, counted from 1.
-pub(crate) fn points(
+/// Queries the capture points of a rule; with `output` that output's alone, counted from 1.
+pub(crate) fn query_points(
     control: &Control,
     document: &RuleDocument,
     output: Option<usize>,
-) -> Result<Points, Failure> {
+) -> Result<CapturePoints, Failure> {
     let rule = document.to_rule(0);
     let rule = rule.map_err(|problems| Failure::new(Status::Refused, problems))?;
     if let Some(number) = output.filter(|number| !(1..=rule.outputs.len()).contains(number)) {
@@ -52,7 +52,7 @@ pub(crate) fn points(
         return Err(Failure::new(Status::Usage, message));
     }
     let all = control.interfaces()?;
-    let mut points = Points::default();
+    let mut points = CapturePoints::default();
     if output.is_none() {
         for input in &rule.inputs {
             let what = format!("rule {}, input: {input}", rule.name);
@@ -69,24 +69,24 @@ pub(crate) fn points(
         if let SourceChoice::Address(source) = spec.source {
             to.sources = vec![source];
         }
-        let before = points.there.len();
+        let before = points.present.len();
         if to.interface.is_some() {
             points.add(&what, &to, Direction::Out, &all);
         } else {
             // A unicast output goes where the route says: ask the kernel, as the daemon does.
             match route_to(&all, to.destination.address) {
-                Some(link) => points.there.push(point(&what, &to, Direction::Out, link)),
+                Some(link) => points.present.push(point(&what, &to, Direction::Out, link)),
                 None => points.missing.push(format!("{what}: no route to it")),
             }
         }
-        for point in &mut points.there[before..] {
+        for point in &mut points.present[before..] {
             point.source_port = spec.source_port;
         }
     }
     Ok(points)
 }
 
-impl Points {
+impl CapturePoints {
     /// Adds an endpoint on each of the interfaces that it names.
     fn add(
         &mut self,
@@ -96,13 +96,13 @@ impl Points {
         all: &[InterfaceStatus],
     ) {
         let pattern = endpoint.interface.as_deref().unwrap_or("*");
-        let before = self.there.len();
+        let before = self.present.len();
         let matching = all
             .iter()
             .filter(|link| wildcard::matches(pattern, &link.name));
-        self.there
+        self.present
             .extend(matching.map(|link| point(what, endpoint, direction, link)));
-        if self.there.len() == before {
+        if self.present.len() == before {
             let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
             let have = names.join(", ");
             self.missing
@@ -111,8 +111,13 @@ impl Points {
     }
 }
 
-fn point(what: &str, endpoint: &Endpoint, direction: Direction, link: &InterfaceStatus) -> Point {
-    Point {
+fn point(
+    what: &str,
+    endpoint: &Endpoint,
+    direction: Direction,
+    link: &InterfaceStatus,
+) -> CapturePoint {
+    CapturePoint {
         what: what.to_owned(),
         interface: link.name.clone(),
         index: link.index,

@@ -1,4 +1,4 @@
-//! One point of a rule being looked at. Whatever it is too slow for is lost to it alone.
+//! A socket that captures at one point of a rule. What it is too slow for is lost to the capture alone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,17 +7,17 @@ use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use sys::sniffer::{Direction, Sniffed, Sniffer};
 
+use super::capture_point::CapturePoint;
 use super::filter::{Filter, Packet};
 use super::headers::Headers;
-use super::point::Point;
 use crate::failure::{Failure, Status};
 
 /// Bytes that wait in each socket while the capture is written.
 const BUFFER: usize = 16 << 20;
 
-/// An onlooker.
-pub(crate) struct Eye {
-    pub(crate) point: Point,
+/// A socket, what it captured and what it lost.
+pub(crate) struct CaptureSocket {
+    pub(crate) point: CapturePoint,
     /// None when the rule does not have the point any more.
     sniffer: Option<Sniffer>,
     ethernet: bool,
@@ -25,9 +25,9 @@ pub(crate) struct Eye {
     pub(crate) dropped: u64,
 }
 
-impl Eye {
-    /// Begins to look.
-    pub(crate) fn open(point: Point, snap_length: u32) -> Result<Self, Failure> {
+impl CaptureSocket {
+    /// Begins to capture.
+    pub(crate) fn open(point: CapturePoint, snap_length: u32) -> Result<Self, Failure> {
         let here = if_nametoindex(point.interface.as_str());
         if here != Ok(point.index) {
             let (what, name) = (&point.what, &point.interface);
@@ -43,11 +43,11 @@ impl Eye {
             point.direction,
             destination.address,
             destination.length,
-            // Headers are looked at, however short what is kept of them.
+            // Headers are read, however short what is kept of them.
             snap_length.max(Headers::LONGEST),
             BUFFER,
         );
-        let sniffer = sniffer.map_err(|error| cannot_look(&point, &error))?;
+        let sniffer = sniffer.map_err(|error| cannot_capture(&point, &error))?;
         Ok(Self {
             ethernet: sniffer.is_ethernet(),
             point,
@@ -62,7 +62,7 @@ impl Eye {
         self.ethernet
     }
 
-    /// Where to wait for packets, while it looks.
+    /// Where to wait for packets, while it captures.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.sniffer.as_ref().map(AsFd::as_fd)
     }
@@ -73,9 +73,9 @@ impl Eye {
             return Ok(None);
         };
         match sniffer.receive(buffer) {
-            // Told once; the socket goes on when the interface is up again.
+            // Reported once; the socket goes on when the interface is up again.
             Err(error) if error.raw_os_error() == Some(Errno::ENETDOWN as i32) => Ok(None),
-            outcome => outcome.map_err(|error| cannot_look(&self.point, &error)),
+            outcome => outcome.map_err(|error| cannot_capture(&self.point, &error)),
         }
     }
 
@@ -100,12 +100,12 @@ impl Eye {
         is_own && filter.is_none_or(|filter| filter.wants(&packet))
     }
 
-    /// Says whether it looks at that point.
-    pub(crate) fn is_at(&self, point: &Point) -> bool {
+    /// Says whether it captures at that point.
+    pub(crate) fn is_at(&self, point: &CapturePoint) -> bool {
         self.sniffer.is_some() && self.point == *point
     }
 
-    /// Looks no more; what it was too slow for is known then.
+    /// Ends the capture; what it was too slow for is known then.
     pub(crate) fn close(&mut self) {
         let Some(sniffer) = self.sniffer.take() else {
             return;
@@ -116,7 +116,7 @@ impl Eye {
     }
 }
 
-fn cannot_look(point: &Point, error: &io::Error) -> Failure {
+fn cannot_capture(point: &CapturePoint, error: &io::Error) -> Failure {
     let (what, name) = (&point.what, &point.interface);
     if error.raw_os_error() == Some(Errno::EPERM as i32) {
         let message = format!("{what}: cannot look at {name}: needs CAP_NET_RAW; use sudo");
