@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Which daemon the command line that is being completed means.
 static MEANT: OnceLock<Global> = OnceLock::new();
 
-/// Takes `--socket` and `--instance` from the words typed so far.
-pub(crate) fn look_at(words: &[OsString]) {
+/// Remembers the daemon that the words typed so far name by `--socket` and `--instance`.
+pub(crate) fn remember_daemon(words: &[OsString]) {
     let after = |option: &str| {
         let mut words = words.iter().filter_map(|word| word.to_str());
         words.by_ref().find(|word| *word == option)?;
@@ -38,7 +38,7 @@ pub(crate) fn look_at(words: &[OsString]) {
 /// Completes the name of a rule.
 pub(crate) fn rule() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let rules = ask(|control| control.rules()).map_or_else(Vec::new, |list| list.rules);
+        let rules = query(|control| control.rules()).map_or_else(Vec::new, |list| list.rules);
         let names = rules.into_iter().map(|rule| rule.name);
         starting_with(current, names)
     })
@@ -47,7 +47,7 @@ pub(crate) fn rule() -> ArgValueCompleter {
 /// Completes the name of a rule, an interface or a worker.
 pub(crate) fn subject() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let rules = ask(|control| control.rules()).map_or_else(Vec::new, |list| list.rules);
+        let rules = query(|control| control.rules()).map_or_else(Vec::new, |list| list.rules);
         let names = rules.into_iter().map(|rule| rule.name);
         starting_with(current, names.chain(interfaces()))
     })
@@ -79,7 +79,7 @@ fn starting_with(
 
 /// As the daemon sees them, which may live in another network namespace; else as this process does.
 fn interfaces() -> Vec<String> {
-    if let Some(list) = ask(|control| control.interfaces()) {
+    if let Some(list) = query(|control| control.interfaces()) {
         return list.into_iter().map(|interface| interface.name).collect();
     }
     let own = nix::net::if_::if_nameindex();
@@ -88,13 +88,13 @@ fn interfaces() -> Vec<String> {
         .collect()
 }
 
-fn ask<T: Send + 'static>(question: fn(&Control) -> Result<T, Failure>) -> Option<T> {
+fn query<T: Send + 'static>(request: fn(&Control) -> Result<T, Failure>) -> Option<T> {
     let global = MEANT.get()?.clone();
-    let (answer, answered) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        if let Ok(value) = Control::open(&global).and_then(|control| question(&control)) {
-            let _ = answer.send(value);
+        if let Ok(value) = Control::open(&global).and_then(|control| request(&control)) {
+            let _ = sender.send(value);
         }
     });
-    answered.recv_timeout(PATIENCE).ok()
+    receiver.recv_timeout(PATIENCE).ok()
 }

@@ -1,4 +1,5 @@
-//! The running daemon, as subcommands talk to it: asks, waits, turns refusals into exit statuses.
+//! The running daemon as subcommands talk to it: sends requests, waits, turns refusals into exit
+//! statuses.
 
 use std::future::Future;
 use std::io;
@@ -20,7 +21,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Prepares the conversation; the daemon is first reached by a question.
+    /// Prepares the conversation; the daemon is first reached by a request.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| {
@@ -52,7 +53,7 @@ impl Control {
     }
 
     /// Waits for the next event; `None` when the daemon ended.
-    pub(crate) fn told(&self, events: &mut Events) -> Result<Option<Told>, Failure> {
+    pub(crate) fn next_event(&self, events: &mut Events) -> Result<Option<Told>, Failure> {
         self.wait(events.next())
     }
 
@@ -108,8 +109,8 @@ impl Control {
         self.wait(self.client.replace(&rules, dry_run))
     }
 
-    fn wait<T>(&self, question: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
-        self.runtime.block_on(question).map_err(Failure::from)
+    fn wait<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+        self.runtime.block_on(request).map_err(Failure::from)
     }
 }
 

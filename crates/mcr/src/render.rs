@@ -1,9 +1,8 @@
 //! What goes to standard output: tables that fit the terminal, JSON, colours where they are wanted.
 
-pub(crate) mod health;
-pub(crate) mod residence;
 pub(crate) mod rule;
 pub(crate) mod stats;
+pub(crate) mod stream;
 
 use std::env;
 use std::io::{self, IsTerminal, Write};

@@ -1,11 +1,11 @@
 //! The terminal interface of `mcr top`. History makes rates of successive statistics, the screen's
-//! state answers keys, drawing only looks: so each can be tested without a terminal.
+//! state answers keys, drawing changes nothing: so each can be tested without a terminal.
 
 mod columns;
 mod detail;
 mod draw;
 mod feed;
-mod head;
+mod header;
 mod history;
 mod rules;
 mod screen;

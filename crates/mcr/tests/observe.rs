@@ -13,6 +13,8 @@ mod browser;
 mod events;
 #[path = "observe/health.rs"]
 mod health;
+#[path = "observe/latency.rs"]
+mod latency;
 #[path = "observe/log.rs"]
 mod log;
 #[path = "observe/metrics.rs"]
@@ -25,8 +27,6 @@ mod pictures;
 mod prometheus;
 #[path = "observe/rates.rs"]
 mod rates;
-#[path = "observe/residence.rs"]
-mod residence;
 #[path = "observe/tap.rs"]
 mod tap;
 #[path = "observe/top.rs"]

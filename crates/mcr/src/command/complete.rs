@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    completion::look_at(&args.words);
+    completion::remember_daemon(&args.words);
     let mut words = args.words;
     words.insert(0, "mcr".into());
     let last = words.len() - 1;

@@ -55,13 +55,13 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         size: args.size,
         path: args.path.to_string(),
     };
-    let mut screen = Screen::new(json);
-    let report = lab::demo::run(&options, &stop, |event| Ok(screen.show(&event)?));
+    let mut progress = Progress::new(json);
+    let report = lab::demo::run(&options, &stop, |event| Ok(progress.show(&event)?));
     let report = report.map_err(|error| failure(&error, &stop))?;
     if json {
         render::json(&report)?;
     } else {
-        screen.clear_table()?;
+        progress.clear_table()?;
         render::text(&summary(&report))?;
     }
     Ok(if report.is_success() {
@@ -85,14 +85,14 @@ fn failure(error: &anyhow::Error, stop: &AtomicBool) -> Failure {
 }
 
 /// What is shown while it runs: steps, and a table that is drawn over itself on a terminal.
-struct Screen {
+struct Progress {
     quiet: bool,
     redraws: bool,
     drawn_lines: usize,
     earlier: Option<Stats>,
 }
 
-impl Screen {
+impl Progress {
     fn new(quiet: bool) -> Self {
         Self {
             quiet,

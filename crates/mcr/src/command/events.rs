@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let mut following = control.events(args.recent, args.brief)?;
     let mut left = args.count;
     while left != Some(0) {
-        let event = match control.told(&mut following)? {
+        let event = match control.next_event(&mut following)? {
             Some(Told::Event(event)) => event,
             Some(Told::Missed(missed)) => {
                 eprintln!("mcr events: {missed} events were missed");

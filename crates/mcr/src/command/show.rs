@@ -35,14 +35,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
-    args.watch.print(|| look(&control, args, global.json))
+    args.watch.print(|| report(&control, args, global.json))
 }
 
-fn look(control: &Control, args: &Args, json: bool) -> Result<String, Failure> {
+fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure> {
     let rule = control.rule(&args.name)?;
     let stats = control.stats()?.rules.into_iter();
     let stats = stats.into_iter().find(|stats| stats.name == args.name);
-    // Removed between the two questions.
+    // Removed between the two requests.
     let stats = stats.ok_or_else(|| {
         let message = format!("rule {:?}: no such rule any more", args.name);
         Failure::new(Status::Rule, message)
@@ -87,11 +87,11 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
     line("received", volume(stats.received));
     line("", rates(&stats.rates));
     if let Some(health) = &stats.health {
-        render::health::lines(health)
+        render::stream::health(health)
             .into_iter()
             .for_each(|(title, text)| line(title, text));
     }
-    render::residence::lines(&stats.residence)
+    render::stream::latency(&stats.residence)
         .into_iter()
         .for_each(|(title, text)| line(title, text));
     for (reason, count) in stats.dropped.iter().filter(|(_, count)| **count > 0) {

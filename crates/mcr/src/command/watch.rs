@@ -1,4 +1,4 @@
-//! `--watch`: the same look again and again.
+//! `--watch`: the same text again and again.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::render;
 
-/// Shortest time between two looks: a daemon has other work.
+/// Shortest interval: a daemon has other work.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// How often to look.
+/// Whether to go on, and how often.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Watch {
     /// Show it again and again until interrupted
@@ -22,7 +22,7 @@ pub(crate) struct Watch {
     interval: Duration,
 }
 
-/// Reads a time between two looks.
+/// Reads an interval.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let interval = super::send::seconds(text)?;
     match interval < LEAST {
@@ -32,15 +32,15 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
 }
 
 impl Watch {
-    /// Prints what `look` sees, on a terminal each time on a clear screen.
+    /// Prints what `text` returns, on a terminal each time on a clear screen.
     pub(crate) fn print(
         self,
-        mut look: impl FnMut() -> Result<String, Failure>,
+        mut text: impl FnMut() -> Result<String, Failure>,
     ) -> Result<ExitCode, Failure> {
         let clear = self.watch && std::io::stdout().is_terminal();
         let home = if clear { "\x1b[H\x1b[2J" } else { "" };
         loop {
-            render::text(&format!("{home}{}", look()?))?;
+            render::text(&format!("{home}{}", text()?))?;
             if !self.watch {
                 return Ok(ExitCode::SUCCESS);
             }

@@ -72,14 +72,14 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     if let Some(text) = dropped(&rule.dropped) {
         add("  dropped", &text, plain);
     }
-    for (title, text) in rule.health.iter().flat_map(render::health::lines) {
+    for (title, text) in rule.health.iter().flat_map(render::stream::health) {
         let style = match (title, &rule.health) {
             ("stream", Some(health)) => of_state(health.state),
             _ => plain,
         };
         add(title, &text, style);
     }
-    for (title, text) in render::residence::lines(&rule.residence) {
+    for (title, text) in render::stream::latency(&rule.residence) {
         add(title, &text, plain);
     }
     for (index, output) in rule.outputs.iter().enumerate() {

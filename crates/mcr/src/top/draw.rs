@@ -1,4 +1,4 @@
-//! The picture: a head line, the rules with their rates and sparklines, the newest events, keys.
+//! The picture: a header, the rules with their rates and sparklines, the newest events, keys.
 //! Everything fits 80 columns and 24 lines; colours never carry what is not also written.
 
 #[cfg(test)]
@@ -13,7 +13,7 @@ use ratatui::widgets::{Block, Borders, Paragraph, Wrap};
 
 use super::screen::{Screen, View};
 use super::scroll::{self, wrapped};
-use super::{detail, head, rules};
+use super::{detail, header, rules};
 use crate::render;
 
 const EVENT_LINES: u16 = 5;
@@ -26,7 +26,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    head::draw(frame, screen, top);
+    header::draw(frame, screen, top);
     match screen.view {
         View::Rules => {
             let [table, events] =

@@ -1,4 +1,4 @@
-//! Where news comes from: two threads ask the daemon, and go on asking after it was gone.
+//! Where news comes from: two threads that ask the daemon, and go on asking after it was gone.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -35,7 +35,7 @@ impl Feed {
         let (sender, news) = channel();
         let (for_stats, for_events) = (global.clone(), global.clone());
         let stats = sender.clone();
-        thread::spawn(move || while ask_stats(&for_stats, interval, &stats).is_some() {});
+        thread::spawn(move || while query_stats(&for_stats, interval, &stats).is_some() {});
         let mut seen_ms = 0;
         thread::spawn(move || while follow_events(&for_events, &sender, &mut seen_ms).is_some() {});
         Self(news)
@@ -48,7 +48,7 @@ impl Feed {
 }
 
 /// Asks once a turn; `None` when nobody wants to know any more.
-fn ask_stats(global: &Global, interval: Duration, news: &Sender<News>) -> Option<()> {
+fn query_stats(global: &Global, interval: Duration, news: &Sender<News>) -> Option<()> {
     let control = Control::open(global).ok()?;
     loop {
         let told = match control.stats().and_then(|s| Ok((s, control.status()?))) {
@@ -65,7 +65,7 @@ fn follow_events(global: &Global, news: &Sender<News>, seen_ms: &mut u64) -> Opt
     let control = Control::open(global).ok()?;
     let told_before = *seen_ms;
     if let Ok(mut events) = control.events(RECENT, true) {
-        while let Ok(Some(told)) = control.told(&mut events) {
+        while let Ok(Some(told)) = control.next_event(&mut events) {
             let told = match told {
                 Told::Event(event) if event.at_ms <= told_before => continue,
                 Told::Event(event) => {

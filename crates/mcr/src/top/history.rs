@@ -1,12 +1,12 @@
-//! Rates out of successive statistics, of what the daemon does not rate itself: inputs, outputs, drops,
-//! and the past of what rules receive. A rate is what was counted between two of them, over the daemon's
-//! own time between them, so that a late answer bends nothing.
+//! Rates of what the daemon does not rate itself: inputs, outputs, drops, and the past of what rules
+//! receive. A rate is what was counted between two samples of the statistics, over the daemon's own time
+//! between them, so a late answer changes nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use api::reply::{RuleStats, Stats, Traffic};
 
-/// Looks that are remembered.
+/// Samples that are remembered.
 const KEPT: usize = 121;
 
 /// Packets and bits per second.
@@ -19,13 +19,13 @@ pub(crate) struct Rate {
 /// Successive statistics, the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    looks: VecDeque<Look>,
+    samples: VecDeque<Sample>,
     last: Option<Stats>,
 }
 
 /// What one answer counted.
 #[derive(Debug)]
-struct Look {
+struct Sample {
     at: f64,
     rules: BTreeMap<String, Counted>,
 }
@@ -43,17 +43,17 @@ impl History {
     /// Takes in one answer. One of another daemon, or of the same after a restart, starts anew.
     pub(crate) fn add(&mut self, stats: Stats) {
         let at = stats.uptime_seconds;
-        if self.looks.back().is_some_and(|last| at < last.at) {
-            self.looks.clear();
+        if self.samples.back().is_some_and(|last| at < last.at) {
+            self.samples.clear();
         }
         let rules = stats.rules.iter();
         let rules = rules.map(|rule| (rule.name.clone(), counted(rule)));
-        self.looks.push_back(Look {
+        self.samples.push_back(Sample {
             at,
             rules: rules.collect(),
         });
-        if self.looks.len() > KEPT {
-            self.looks.pop_front();
+        if self.samples.len() > KEPT {
+            self.samples.pop_front();
         }
         self.last = Some(stats);
     }
@@ -65,33 +65,33 @@ impl History {
 
     /// What comes by one of a rule's several inputs, over about the last `seconds`.
     pub(crate) fn came(&self, rule: &str, input: usize, seconds: f64) -> Rate {
-        self.rate(seconds, |look| {
-            look.rules.get(rule)?.came.get(input).copied()
+        self.rate(seconds, |sample| {
+            sample.rules.get(rule)?.came.get(input).copied()
         })
     }
 
     /// What an output of a rule sends, over about the last `seconds`.
     pub(crate) fn sent(&self, rule: &str, output: usize, seconds: f64) -> Rate {
-        self.rate(seconds, |look| {
-            look.rules.get(rule)?.sent.get(output).copied()
+        self.rate(seconds, |sample| {
+            sample.rules.get(rule)?.sent.get(output).copied()
         })
     }
 
     /// Drops of a rule and its outputs per second, over about the last `seconds`.
     pub(crate) fn dropped(&self, rule: &str, seconds: f64) -> f64 {
-        let of = |look: &Look| {
-            let packets = look.rules.get(rule)?.dropped;
+        let of = |sample: &Sample| {
+            let packets = sample.rules.get(rule)?.dropped;
             Some(Traffic { packets, bytes: 0 })
         };
         self.rate(seconds, of).packets
     }
 
-    /// Packets per second that a rule received between each two looks, the newest last.
+    /// Packets per second that a rule received between each two samples, the newest last.
     pub(crate) fn trail(&self, rule: &str, length: usize) -> Vec<u64> {
-        let looks: Vec<_> = self.looks.iter().rev().take(length + 1).collect();
-        let of = |look: &Look| look.rules.get(rule).map(|counted| counted.received);
-        let rate = |pair: &[&Look]| between(pair[1], pair[0], of(pair[1]), of(pair[0]));
-        let mut rates: Vec<u64> = looks
+        let samples: Vec<_> = self.samples.iter().rev().take(length + 1).collect();
+        let of = |sample: &Sample| sample.rules.get(rule).map(|counted| counted.received);
+        let rate = |pair: &[&Sample]| between(pair[1], pair[0], of(pair[1]), of(pair[0]));
+        let mut rates: Vec<u64> = samples
             .windows(2)
             .map(|pair| rate(pair).packets as u64)
             .collect();
@@ -99,21 +99,21 @@ impl History {
         rates
     }
 
-    fn rate(&self, seconds: f64, of: impl Fn(&Look) -> Option<Traffic>) -> Rate {
-        let Some(now) = self.looks.back() else {
+    fn rate(&self, seconds: f64, of: impl Fn(&Sample) -> Option<Traffic>) -> Rate {
+        let Some(now) = self.samples.back() else {
             return Rate::default();
         };
-        // The youngest look that is old enough, a little early allowed; else the oldest there is.
-        let old_enough = |look: &&Look| now.at - look.at >= seconds * 0.9;
-        let before = self.looks.iter().rev().find(old_enough);
-        let Some(before) = before.or(self.looks.front()) else {
+        // The youngest sample that is old enough, a little early allowed; else the oldest there is.
+        let old_enough = |sample: &&Sample| now.at - sample.at >= seconds * 0.9;
+        let before = self.samples.iter().rev().find(old_enough);
+        let Some(before) = before.or(self.samples.front()) else {
             return Rate::default();
         };
         between(before, now, of(before), of(now))
     }
 }
 
-fn between(before: &Look, now: &Look, then: Option<Traffic>, counted: Option<Traffic>) -> Rate {
+fn between(before: &Sample, now: &Sample, then: Option<Traffic>, counted: Option<Traffic>) -> Rate {
     let seconds = now.at - before.at;
     let (Some(then), Some(counted), true) = (then, counted, seconds > 0.0) else {
         return Rate::default();

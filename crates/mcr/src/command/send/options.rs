@@ -34,7 +34,7 @@ pub(crate) struct Args {
     destinations: Vec<Endpoint>,
     /// Packets per second of each stream; "max" for as fast as possible
     #[arg(short, long, value_name = "PPS", default_value = "1000", value_parser = rate)]
-    rate: Rate,
+    rate: SendRate,
     /// Bits of UDP payload per second of each stream, such as 20M, in place of a packet rate
     #[arg(short, long, value_name = "BITS", value_parser = number, conflicts_with = "rate")]
     bitrate: Option<f64>,
@@ -133,7 +133,7 @@ enum FramingArg {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Rate {
+enum SendRate {
     Pps(f64),
     Max,
 }
@@ -189,8 +189,8 @@ pub(super) fn options(args: &Args) -> Result<Options, Failure> {
 fn rate_pps(args: &Args, sizes: &Sizes) -> Option<f64> {
     match (args.bitrate, args.rate) {
         (Some(bits), _) => Some(bits / 8.0 / sizes.mean()),
-        (None, Rate::Pps(rate)) => Some(rate),
-        (None, Rate::Max) => None,
+        (None, SendRate::Pps(rate)) => Some(rate),
+        (None, SendRate::Max) => None,
     }
 }
 
@@ -208,10 +208,10 @@ fn read_capture(path: &Path) -> Result<Capture, Failure> {
     Ok(capture)
 }
 
-fn rate(text: &str) -> Result<Rate, String> {
+fn rate(text: &str) -> Result<SendRate, String> {
     match text {
-        "max" => Ok(Rate::Max),
-        _ => number(text).map(Rate::Pps),
+        "max" => Ok(SendRate::Max),
+        _ => number(text).map(SendRate::Pps),
     }
 }
 

@@ -1,11 +1,11 @@
-//! How a stream does, as titles and texts.
+//! How a stream does, and how long its packets stay in the relay, as titles and texts.
 
-use api::reply::HealthStats;
+use api::reply::{HealthStats, ResidenceStats};
 
 use super::{count, stats};
 
-/// The lines that tell it.
-pub(crate) fn lines(health: &HealthStats) -> Vec<(&'static str, String)> {
+/// The lines on a stream's health.
+pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
     let state = stats::state(health.state);
     let reason = health.reason.as_ref().map(|reason| format!(": {reason}"));
     let mut lines = vec![("stream", format!("{state}{}", reason.unwrap_or_default()))];
@@ -50,8 +50,31 @@ pub(crate) fn lines(health: &HealthStats) -> Vec<(&'static str, String)> {
     lines
 }
 
+/// The lines on the time that packets stay in the relay.
+pub(crate) fn latency(residence: &[ResidenceStats]) -> Vec<(&'static str, String)> {
+    let titles = std::iter::once("stay").chain(std::iter::repeat(""));
+    let line = |(title, stats)| (title, quantiles(stats));
+    titles.zip(residence).map(line).collect()
+}
+
+fn quantiles(stats: &ResidenceStats) -> String {
+    let below = |bound: Option<f64>| {
+        bound.map_or_else(
+            || "above all bounds".to_owned(),
+            |bound| format!("below {}", time(bound)),
+        )
+    };
+    format!(
+        "{}: half {}, 99 % {} (of {} looked at)",
+        stats.path,
+        below(stats.p50_seconds),
+        below(stats.p99_seconds),
+        count(stats.samples)
+    )
+}
+
 /// A time in the unit that suits it.
-pub(crate) fn time(seconds: f64) -> String {
+fn time(seconds: f64) -> String {
     if seconds >= 1.0 {
         format!("{seconds:.2} s")
     } else if seconds > 0.0 && seconds < 1e-3 {
