@@ -4,7 +4,7 @@
 use bpf::program::{Capacity, Program};
 
 /// The kernel's own limit is a million.
-const INSTRUCTIONS_MAX: u32 = 300_000;
+const INSTRUCTIONS_MAX: u32 = 60_000;
 
 #[test]
 fn the_verifier_has_room_to_spare_whatever_the_number_of_outputs() {

@@ -34,8 +34,11 @@ static __always_inline void count(__u32 counter, const struct packet *p)
 }
 
 /* Counts a packet for its input, whose counter gives way to its rule's. */
-static __attribute__((noinline)) int count_input(__u32 *counter, const struct packet *p)
+VERIFIED_ONCE int count_input(__u32 *counter, const struct packet *p)
 {
+	if (!counter || !p)
+		return 0;
+
 	struct identity *input = bpf_map_lookup_elem(&identities, counter);
 
 	count(*counter, p);
@@ -45,8 +48,11 @@ static __attribute__((noinline)) int count_input(__u32 *counter, const struct pa
 }
 
 /* Counts a packet of a range once more, for its own group and port. */
-static __attribute__((noinline)) int count_flow(__u32 counter, const struct packet *p)
+VERIFIED_ONCE int count_flow(__u32 counter, const struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	struct flow_key key = { .counter = counter, .port = p->dport };
 	struct flow first = { .packets = p->segments, .bytes = p->payload };
 	struct flow *flow;

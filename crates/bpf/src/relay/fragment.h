@@ -24,8 +24,11 @@ static __always_inline void fragment_key(struct __sk_buff *skb, const struct pac
 	}
 }
 
-static __attribute__((noinline)) int remember(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE int remember(struct __sk_buff *skb, const struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	struct fragment_key key = {};
 	struct fragment_ports ports = {
 		.seen_ns = bpf_ktime_get_ns(),
@@ -39,8 +42,11 @@ static __attribute__((noinline)) int remember(struct __sk_buff *skb, const struc
 }
 
 /* Gives a later fragment its datagram's ports; says whether they are known. */
-static __attribute__((noinline)) int recall(struct __sk_buff *skb, struct packet *p)
+VERIFIED_ONCE int recall(struct __sk_buff *skb, struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	struct fragment_key key = {};
 	struct fragment_ports *ports;
 
@@ -78,8 +84,11 @@ static __always_inline void consider_group(struct __sk_buff *skb, const struct p
 /* The most specific route that takes the packet's group, whatever its port: its index in
  * `route_table` plus one, with GROUP_OF_SEVERAL if another rule might take it as well.
  */
-static __attribute__((noinline)) __u32 find_by_group(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE __u32 find_by_group(struct __sk_buff *skb, const struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	struct orphan o = {};
 
 	consider_group(skb, p, true, &o);

@@ -287,9 +287,12 @@ static long ts_next(__u32 i, struct ts_packets *t)
 	return 0;
 }
 
-static __attribute__((noinline)) int ts_all(struct __sk_buff *skb, struct health *h, __u32 route,
-					    __u32 offset, __u32 packets)
+VERIFIED_ONCE int ts_all(struct __sk_buff *skb, struct health *h, __u32 route, __u32 offset,
+			 __u32 packets)
 {
+	if (!h)
+		return 0;
+
 	struct ts_packets t = { .skb = skb, .h = h, .route = route, .offset = offset };
 
 	bpf_loop(packets, ts_next, &t, 0);
@@ -380,9 +383,12 @@ unrecognised:
 }
 
 /* Looks at whatever it may be: of a super-packet, at every segment. */
-static __attribute__((noinline)) int inspect_any(struct __sk_buff *skb, const struct packet *p,
-						 struct health *h, __u32 route, __u64 now)
+VERIFIED_ONCE int inspect_any(struct __sk_buff *skb, const struct packet *p, struct health *h,
+			      __u32 route, __u64 now)
 {
+	if (!p || !h)
+		return 0;
+
 	struct payload y = { .skb = skb, .h = h, .now = now, .route = route };
 
 	y.offset = (p->l4 & L4_MASK) + sizeof(struct udphdr);
@@ -398,9 +404,12 @@ static __attribute__((noinline)) int inspect_any(struct __sk_buff *skb, const st
  * one call, for kernels that guard returns make them dear; and a call it is, for the frame of the whole
  * program has no room. Says no before it has counted anything.
  */
-static __attribute__((noinline)) int inspect_usual(struct __sk_buff *skb, const struct packet *p,
-						   struct health *h, __u32 route, __u64 now)
+VERIFIED_ONCE int inspect_usual(struct __sk_buff *skb, const struct packet *p, struct health *h,
+				__u32 route, __u64 now)
 {
+	if (!p || !h)
+		return 0;
+
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 at = (p->l4 & L4_MASK) + sizeof(struct udphdr), first;
 	const __be32 *header = data + (at & L4_MASK);

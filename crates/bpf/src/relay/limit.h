@@ -35,16 +35,22 @@ static __always_inline bool admit(struct limit *limit, const struct packet *p)
 	return false;
 }
 
-static __attribute__((noinline)) int admitted(__u32 counter, const struct packet *p)
+VERIFIED_ONCE int admitted(__u32 counter, const struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	struct limit *limit = bpf_map_lookup_elem(&limits, &counter);
 
 	return !limit || admit(limit, p);
 }
 
 /* The same for the budget that all unicast outputs share. */
-static __attribute__((noinline)) int within_budget(const struct packet *p)
+VERIFIED_ONCE int within_budget(const struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	__u32 zero = 0;
 	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
 

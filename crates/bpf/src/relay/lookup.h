@@ -153,8 +153,11 @@ static __always_inline bool own_source(const struct packet *p)
 }
 
 /* Asks the host's socket table whether a UDP socket would take the packet. */
-static __attribute__((noinline)) int find_socket(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE int find_socket(struct __sk_buff *skb, const struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *sock;
 

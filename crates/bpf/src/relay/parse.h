@@ -112,8 +112,7 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, 
  * later fragment's data; 0 if they lead elsewhere. Of a fragment, its part stands in the bits from
  * 16 on and its datagram's identification in those from 32 on.
  */
-static __attribute__((noinline)) __u64 udp_behind_extensions(struct __sk_buff *skb, __u32 next,
-							      __u32 ip_offset)
+VERIFIED_ONCE __u64 udp_behind_extensions(struct __sk_buff *skb, __u32 next, __u32 ip_offset)
 {
 	__u32 offset = ip_offset + sizeof(struct ipv6hdr), fragments = 0;
 	__u64 fragment = 0;
@@ -282,8 +281,11 @@ static __always_inline bool header_is_sound(struct __sk_buff *skb, const struct 
 }
 
 /* The same for a fragment: its payload ends where the IP packet does. */
-static __attribute__((noinline)) int measure_fragment(struct __sk_buff *skb, struct packet *p)
+VERIFIED_ONCE int measure_fragment(struct __sk_buff *skb, struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	__u32 header = (p->l4 & L4_MASK) - IP_OFFSET;
 	__u32 present = skb->len - IP_OFFSET;
 	bool whole = p->length <= present;

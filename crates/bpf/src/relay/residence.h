@@ -41,8 +41,7 @@ static __always_inline __u32 residence_bucket(__u64 ns)
  * there of a sender's own, as over veth, reads as 0 (bpf_convert_tstamp_read). One that a step of the
  * clock has put behind `began` is not believed.
  */
-static __attribute__((noinline)) int note_residence(struct __sk_buff *skb, __u32 counter,
-						    __u32 began)
+VERIFIED_ONCE int note_residence(struct __sk_buff *skb, __u32 counter, __u32 began)
 {
 	__u64 now = bpf_ktime_get_ns(), stamp = skb->tstamp, stayed = (__u32)now - began;
 	struct residence *found = bpf_map_lookup_elem(&residence, &counter);

@@ -234,9 +234,12 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 	return true;
 }
 
-static __attribute__((noinline)) int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p,
-						  const struct output *o)
+VERIFIED_ONCE int rewrite_ipv6(struct __sk_buff *skb, const struct packet *p,
+			       const struct output *o)
 {
+	if (!p || !o)
+		return 0;
+
 	struct header h;
 
 	plan_ipv6(p, o, &h);
@@ -251,8 +254,11 @@ static __always_inline bool rewrite(struct __sk_buff *skb, const struct packet *
 }
 
 /* Puts the packet back as it came, for the host's own stack. */
-static __attribute__((noinline)) int restore(struct __sk_buff *skb, const struct packet *p)
+VERIFIED_ONCE int restore(struct __sk_buff *skb, const struct packet *p)
 {
+	if (!p)
+		return 0;
+
 	struct header h = {
 		.sport = p->sport,
 		.dport = p->dport,
