@@ -24,6 +24,22 @@ pub fn mcr() -> Result<&'static Path> {
     }
 }
 
+/// Copies a program to where it is to be executed.
+///
+/// A process of its own does: what this one holds open for writing, a child that another thread forks
+/// holds open too until it executes something, and for so long the copy cannot be executed (ETXTBSY).
+///
+/// # Errors
+/// When `cp` cannot be started or fails.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    let output = Command::new("cp").arg("--").args([from, to]).output();
+    let output = output.context("cp")?;
+    if !output.status.success() {
+        bail!("cp: {}", String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    Ok(())
+}
+
 fn find() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("MCR_TEST_BINARY") {
         let given = PathBuf::from(given);
@@ -69,4 +85,37 @@ fn build(directory: &Path) -> Result<()> {
 
 fn cargo_is_missing(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_can_be_executed_while_other_threads_start_programs() {
+        let directory = tempfile::tempdir().unwrap();
+        let copied = directory.path().join("true");
+        let done = AtomicBool::new(false);
+        let start_programs = || {
+            while !done.load(Ordering::Relaxed) {
+                Command::new("true").status().unwrap();
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(start_programs);
+            }
+            for _ in 0..200 {
+                copy(Path::new("/bin/true"), &copied).unwrap();
+                let status = Command::new(&copied).status();
+                done.store(status.is_err(), Ordering::Relaxed);
+                assert!(status.unwrap().success());
+                std::fs::remove_file(&copied).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
 }

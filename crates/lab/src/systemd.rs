@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use crate::binary;
 use crate::namespace::Namespace;
 use crate::process::{self, Finished, Process};
 use crate::wait;
@@ -96,7 +97,7 @@ impl Systemd {
     pub fn install(&self, from: &Path, inside: &str, mode: u32) -> Result<()> {
         let path = self.path(inside);
         fs::create_dir_all(path.parent().context("no directory")?)?;
-        fs::copy(from, &path).with_context(|| format!("cannot install {inside}"))?;
+        binary::copy(from, &path).with_context(|| format!("cannot install {inside}"))?;
         Ok(fs::set_permissions(
             &path,
             fs::Permissions::from_mode(mode),

@@ -173,7 +173,7 @@ impl Ordinary {
     fn start(relay: &Namespace, path: &str, privileges: &[&str], file: Option<&str>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("mcr");
-        fs::copy(binary::mcr().unwrap(), &binary).unwrap();
+        binary::copy(binary::mcr().unwrap(), &binary).unwrap();
         if let Some(capabilities) = file {
             let mut setcap = Command::new("setcap");
             let set = setcap.arg(capabilities).arg(&binary).status().unwrap();

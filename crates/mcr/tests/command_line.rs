@@ -241,7 +241,7 @@ fn run_and_demo_without_privilege_are_status_77() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let binary = directory.path().join("mcr");
-    fs::copy(env!("CARGO_BIN_EXE_mcr"), &binary).unwrap();
+    lab::binary::copy(env!("CARGO_BIN_EXE_mcr").as_ref(), &binary).unwrap();
     let socket = directory.path().join("mcr.sock");
     for arguments in [&["run"][..], &["demo"]] {
         let output = Command::new("setpriv")
