@@ -1,5 +1,7 @@
 //! A relay with one rule and traffic through it.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use lab::daemon::{Daemon, Options};
@@ -24,8 +26,8 @@ impl Bed {
             return None;
         }
         for tool in tools {
-            if !is_there(tool) {
-                eprintln!("skipped: {tool} is not installed (dist/bootstrap test installs it)");
+            if let Err(reason) = can_run(tool) {
+                eprintln!("skipped: {reason}");
                 return None;
             }
         }
@@ -58,8 +60,50 @@ impl Bed {
     }
 }
 
-fn is_there(tool: &str) -> bool {
+/// Whether a tool is installed and can enter the network namespaces of the tests.
+fn can_run(tool: &str) -> Result<(), String> {
+    let missing = || format!("{tool} is not installed (dist/bootstrap test installs it)");
     let script = format!("command -v {tool}");
     let found = Command::new("sh").args(["-c", &script]).output();
-    found.is_ok_and(|output| output.status.success())
+    let found = found.ok().filter(|output| output.status.success());
+    let path = found.ok_or_else(missing)?.stdout;
+    let path = String::from_utf8_lossy(&path).trim().to_owned();
+    if is_snap(Path::new(&path)) {
+        return Err(format!(
+            "{tool} is a snap here, which cannot enter a network namespace"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a program is one of snapd's, or Ubuntu's script that starts one.
+fn is_snap(program: &Path) -> bool {
+    const LONGEST_SCRIPT: u64 = 64 << 10;
+    let real = program.canonicalize().unwrap_or_default();
+    if program.starts_with("/snap") || real.ends_with("bin/snap") {
+        return true;
+    }
+    let small = fs::metadata(&real).is_ok_and(|file| file.len() < LONGEST_SCRIPT);
+    small && fs::read_to_string(&real).is_ok_and(|text| text.contains("/snap/bin/"))
+}
+
+#[test]
+fn a_snap_is_known_by_its_place_its_link_and_its_script() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    };
+    assert!(is_snap(Path::new("/snap/bin/chromium")));
+    let link = directory.path().join("chromium");
+    std::os::unix::fs::symlink(file("usr/bin/snap", "\x7fELF"), &link).unwrap();
+    assert!(is_snap(&link));
+    let stub = "#!/bin/sh\nif ! [ -x /snap/bin/chromium ]; then exit 1; fi\n";
+    assert!(is_snap(&file("chromium-browser", stub)));
+    assert!(!is_snap(&file(
+        "wrapper",
+        "#!/bin/sh\nexec /usr/lib/chromium/chromium\n"
+    )));
 }
