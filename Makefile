@@ -1,7 +1,7 @@
 # make demo      relay real multicast in namespaces of its own
 # make test      everything that CI runs
 # make fuzz      DURATION=600, seconds for each target
-# make install   PREFIX=/usr/local, DESTDIR=
+# make install   PREFIX=/usr/local, DESTDIR=; make uninstall takes it away
 # make deb       a Debian package, target/mcr.deb, tested
 # make static    one file without shared libraries, target/static/mcr
 #
@@ -163,16 +163,14 @@ bench-full:
 	$(SUDO) $(BINARY) bench run --output target/bench/full.json
 	$(SUDO) $(BINARY) bench report target/bench/full.json
 
+# Binary, units, group, directories, configuration, manual pages, completions: dist/install says where.
 .PHONY: install
 install: build
-	install -D --strip --mode=0755 $(BINARY) "$(DESTDIR)$(PREFIX)/bin/mcr"
-	$(BINARY) man --directory "$(DESTDIR)$(PREFIX)/share/man"
-	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
-	$(BINARY) completions bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mcr"
-	install -d "$(DESTDIR)$(PREFIX)/share/zsh/site-functions"
-	$(BINARY) completions zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_mcr"
-	install -d "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
-	$(BINARY) completions fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/mcr.fish"
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" dist/install $(BINARY)
+
+.PHONY: uninstall
+uninstall:
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" dist/install --uninstall
 
 # A Debian package, installed into a directory, run and removed before it counts as built.
 .PHONY: deb

@@ -189,6 +189,58 @@ fn a_restart_loses_nothing_and_a_stop_stops() {
     assert!(seen > 0, "stopped, or the capture is blind to leaves");
 }
 
+/// The scripts of the packages, run as dpkg and rpm run them.
+#[test]
+fn packages_restart_and_stop_every_instance() {
+    let Some(host) = Host::boot("") else { return };
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist");
+    let template = "mcr@.service";
+    let there = format!("/usr/lib/systemd/system/{template}");
+    let from = dist.join("systemd").join(template);
+    host.systemd.install(&from, &there, 0o644).unwrap();
+    let studio = "version = 1\n[[rule]]\nname = \"studio\"\ninput = \"239.1.2.1%veth1:5001\"\n\
+                  outputs = [\"239.10.2.1%veth2:6001\"]\n";
+    host.write("/etc/mcr/studio.toml", studio);
+    host.systemctl("daemon-reload");
+    let units = [UNIT, "mcr@studio.service"];
+    let run = |script: &str, argument: &str| {
+        let inside = "/tmp/script";
+        host.systemd
+            .install(&dist.join(script), inside, 0o755)
+            .unwrap();
+        host.runs(inside, &[argument]);
+    };
+    let each = |property: &str| units.map(|unit| host.systemd.property(unit, property).unwrap());
+    for [configure, upgraded, remove, removed, gone] in [
+        [
+            "deb/postinst",
+            "configure",
+            "deb/prerm",
+            "remove",
+            "deb/postrm",
+        ],
+        ["rpm/post", "2", "rpm/preun", "0", "rpm/postun"],
+    ] {
+        for unit in units {
+            host.systemctl(&format!("enable --now {unit}"));
+        }
+        host.wait_until_forwarded();
+        let before = each("MainPID");
+        host.loses_nothing(|| run(configure, upgraded));
+        let after = each("MainPID");
+        assert!(before[0] != after[0] && before[1] != after[1], "{after:?}");
+        assert_eq!(each("ActiveState"), ["active", "active"]);
+        run(remove, removed);
+        run(gone, removed);
+        assert_eq!(each("ActiveState"), ["inactive", "inactive"]);
+        assert_eq!(each("UnitFileState"), ["disabled", "disabled"]);
+    }
+    // Where nothing runs, nothing is started.
+    run("deb/postinst", "configure");
+    run("rpm/post", "2");
+    assert_eq!(each("ActiveState"), ["inactive", "inactive"]);
+}
+
 #[test]
 fn a_reload_applies_a_good_file_and_refuses_a_bad_one() {
     let Some(host) = Host::boot("") else { return };

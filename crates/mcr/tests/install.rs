@@ -1,0 +1,208 @@
+//! What is installed where: by `make install` for every prefix, and by the packages, which bring the
+//! same. Nothing of it touches the running system.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use toml::{Table, Value};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_mcr");
+const CONFIGURATION: &str = "etc/mcr/mcr.toml";
+
+/// A file of the repository.
+fn repository(file: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join(file)
+}
+
+fn install(stage: &Path, variables: &[(&str, &str)], argument: &str) -> Output {
+    let mut command = Command::new(repository("dist/install"));
+    command.arg(argument).env("DESTDIR", stage);
+    command.env("INIT", "systemd");
+    command.envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output
+}
+
+/// Every file below, by its path from there.
+fn files(stage: &Path) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    let mut directories = vec![stage.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                let path = path.strip_prefix(stage).unwrap();
+                files.insert(path.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn what_is_installed_names_its_own_place_and_goes_again() {
+    for (prefix, units) in [
+        ("/usr", "usr/lib"),
+        ("/usr/local", "usr/local/lib"),
+        ("/opt/mcr", "etc"),
+    ] {
+        let stage = tempfile::tempdir().unwrap();
+        let variables = [("PREFIX", prefix)];
+        install(stage.path(), &variables, BINARY);
+        let there = files(stage.path());
+        let below = prefix.trim_start_matches('/');
+        let expected = [
+            format!("{below}/bin/mcr"),
+            format!("{below}/share/man/man1/mcr.1"),
+            format!("{below}/share/man/man1/mcr-add.1"),
+            format!("{below}/share/man/man5/mcr.toml.5"),
+            format!("{below}/share/bash-completion/completions/mcr"),
+            format!("{below}/share/zsh/site-functions/_mcr"),
+            format!("{below}/share/fish/vendor_completions.d/mcr.fish"),
+            format!("{units}/systemd/system/mcr.service"),
+            format!("{units}/systemd/system/mcr@.service"),
+            format!("{units}/sysusers.d/mcr.conf"),
+            format!("{units}/tmpfiles.d/mcr.conf"),
+            CONFIGURATION.to_owned(),
+        ];
+        for file in expected {
+            assert!(there.contains(&file), "{prefix}: no {file} in {there:?}");
+        }
+        for unit in ["mcr.service", "mcr@.service"] {
+            let unit = stage.path().join(units).join("systemd/system").join(unit);
+            let text = fs::read_to_string(unit).unwrap();
+            let programs = text.lines().filter(|line| line.starts_with("Exec"));
+            let programs = programs.filter_map(|line| line.split_once("/mcr "));
+            let programs: BTreeSet<&str> = programs.map(|(before, _)| before).collect();
+            let [starts, checks] =
+                ["ExecStart=", "ExecReload="].map(|key| format!("{key}{prefix}/bin"));
+            assert_eq!(programs, BTreeSet::from([&*starts, &*checks]));
+        }
+        systemd_accepts(stage.path());
+        // Once more, with a configuration that is somebody's by now.
+        fs::write(stage.path().join(CONFIGURATION), "version = 1\n# mine\n").unwrap();
+        install(stage.path(), &variables, BINARY);
+        assert_eq!(files(stage.path()), there);
+        let said = install(stage.path(), &variables, "--uninstall");
+        assert!(String::from_utf8_lossy(&said.stdout).contains("was changed and stays"));
+        assert_eq!(
+            files(stage.path()),
+            BTreeSet::from([CONFIGURATION.to_owned()])
+        );
+
+        fs::remove_file(stage.path().join(CONFIGURATION)).unwrap();
+        install(stage.path(), &variables, BINARY);
+        install(stage.path(), &variables, "--uninstall");
+        assert_eq!(files(stage.path()), BTreeSet::new());
+    }
+}
+
+fn systemd_accepts(stage: &Path) {
+    let mut command = Command::new("systemd-analyze");
+    command.arg(format!("--root={}", stage.display()));
+    command.args(["--man=no", "--recursive-errors=no", "verify"]);
+    let Ok(output) = command.args(["mcr.service", "mcr@studio.service"]).output() else {
+        eprintln!("skipped: needs systemd-analyze");
+        return;
+    };
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && !complaint.contains("mcr"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn without_systemd_there_is_a_script_for_its_place() {
+    for init in ["openrc", "procd"] {
+        let stage = tempfile::tempdir().unwrap();
+        let variables = [("INIT", init), ("PREFIX", "/opt/mcr")];
+        install(stage.path(), &variables, BINARY);
+        let there = files(stage.path());
+        assert!(
+            !there.iter().any(|file| file.contains("systemd")),
+            "{there:?}"
+        );
+        let text = fs::read_to_string(stage.path().join("etc/init.d/mcr")).unwrap();
+        assert!(
+            text.contains("=/opt/mcr/bin/mcr\n") && !text.contains("/usr/bin"),
+            "{text}"
+        );
+        install(stage.path(), &variables, "--uninstall");
+        assert_eq!(files(stage.path()), BTreeSet::new());
+    }
+}
+
+fn manifest() -> Table {
+    let text = fs::read_to_string(repository("crates/mcr/Cargo.toml")).unwrap();
+    let manifest: Table = text.parse().unwrap();
+    manifest["package"]["metadata"].as_table().unwrap().clone()
+}
+
+/// Where an asset goes, without a leading `/`; a directory stands for the files it is made of.
+fn destination(source: &Value, to: &Value) -> String {
+    let (source, to) = (source.as_str().unwrap(), to.as_str().unwrap());
+    let to = to.trim_start_matches('/');
+    let name = source.rsplit('/').next().unwrap();
+    match to.ends_with('/') {
+        true => format!("{to}{name}"),
+        false => to.to_owned(),
+    }
+}
+
+#[test]
+fn packages_and_make_install_bring_the_same() {
+    let stage = tempfile::tempdir().unwrap();
+    install(stage.path(), &[("PREFIX", "/usr")], BINARY);
+    let is_page = |file: &String| file.contains("/man/");
+    let installed: BTreeSet<String> = files(stage.path())
+        .into_iter()
+        .filter(|file| !is_page(file) && !file.ends_with("share/mcr/installed"))
+        .collect();
+
+    let metadata = manifest();
+    let assets = metadata["deb"]["assets"].as_array().unwrap().iter();
+    let deb: BTreeSet<String> = assets
+        .map(|asset| destination(&asset[0], &asset[1]))
+        .map(|file| file.replace("zsh/vendor-completions", "zsh/site-functions"))
+        .filter(|file| !is_page(file))
+        .collect();
+    assert_eq!(deb, installed);
+
+    let assets = metadata["generate-rpm"]["assets"]
+        .as_array()
+        .unwrap()
+        .iter();
+    let rpm: BTreeSet<String> = assets
+        .map(|asset| destination(&asset["source"], &asset["dest"]))
+        .filter(|file| !is_page(file) && !file.contains("/licenses/"))
+        .collect();
+    assert_eq!(rpm, installed);
+}
+
+/// Whether every shell script can be read by the plainest of shells.
+#[test]
+fn every_script_is_a_script() {
+    let dist = repository("dist");
+    let mut seen = 0;
+    for file in files(&dist) {
+        let path = dist.join(&file);
+        let text = String::from_utf8(fs::read(&path).unwrap()).unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default();
+        if !first.starts_with("#!") {
+            continue;
+        }
+        let output = Command::new("sh").arg("-n").arg(&path).output().unwrap();
+        assert!(output.status.success(), "{file}: {output:?}");
+        seen += 1;
+    }
+    assert!(seen >= 10, "{seen}");
+}
