@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::bench::machine;
-use crate::bench::reliability::Reliability;
-pub use crate::bench::reliability::Row;
+use crate::bench::results::machine;
+use crate::bench::results::reliability::Reliability;
+pub use crate::bench::results::reliability::Row;
 
 /// Adds a row, in place of an earlier one of the same fault and relay, with the revision it is of.
 ///

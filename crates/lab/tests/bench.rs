@@ -2,10 +2,10 @@
 //! never speed.
 
 use anyhow::Result;
-use lab::bench::engine;
-use lab::bench::relay::Relay;
 use lab::bench::results::{Results, Trial};
-use lab::bench::scenario::Options;
+use lab::bench::run::engine;
+use lab::bench::run::relay::Relay;
+use lab::bench::run::scenario::Options;
 
 #[test]
 fn two_small_scenarios_deliver_everything_and_add_up() {

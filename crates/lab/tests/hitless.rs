@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::bed::{Bed, GROUP};
-use lab::bench::relay::Relay;
+use lab::bench::run::relay::Relay;
 use lab::capture::Capture;
 use lab::daemon::{Daemon, Options};
 use lab::link;

@@ -3,9 +3,13 @@
 //! faults cost.
 
 mod cases;
+pub mod compare;
 mod figure;
 mod origin;
 mod overview;
+mod plot;
+mod promises;
+mod published;
 mod tables;
 
 use std::fmt::Write;
@@ -14,14 +18,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::reliability::Reliability;
+use super::results::reliability::Reliability;
 use super::results::{CaseResult, Results};
-use super::scenario::SCENARIOS;
-use super::{plot, promises};
-pub use cases::{Cases, Measured};
-pub use figure::{Figure, figure_of, number};
-use origin::Conditions;
-pub use origin::{Letters, Shown, joined};
+use super::run::scenario::SCENARIOS;
+use cases::Cases;
+use origin::{Conditions, Shown};
 use tables::{details, figures, heading};
 
 /// Writes the report and its plots. Hands back what a reader has to be warned of, which the report
@@ -58,7 +59,7 @@ pub fn write(
         }
         text.push_str(&heading(scenario));
         if are_several {
-            text.push_str(&origin::told(&own));
+            text.push_str(&origin::measured_under(&own));
         }
         let own = only_cases(&own);
         text.push_str(&figures(scenario.number, &own));
@@ -175,8 +176,8 @@ fn relative(output: &Path, plot: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Machine;
     use super::super::results::Trial;
+    use super::super::results::machine::Machine;
     use super::*;
 
     fn case(relay: &str, delivered: u64) -> CaseResult {

@@ -1,5 +1,9 @@
 //! What a run leaves behind: every trial of every case, with the machine it ran on. JSON.
 
+pub mod machine;
+pub mod number;
+pub mod reliability;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -7,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::machine::Machine;
+use machine::Machine;
 
 /// One run of the bench.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -220,6 +224,23 @@ impl CaseResult {
     #[must_use]
     pub fn spread(&self, figure: impl Fn(&Trial) -> f64) -> Option<Spread> {
         Spread::of(self.trials.iter().map(figure))
+    }
+
+    /// Says whether another run measured the same case of the same relay.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.scenario, &self.parameters, &self.relay)
+            == (other.scenario, &other.parameters, &other.relay)
+    }
+
+    /// The parameters as text, in a fixed order.
+    #[must_use]
+    pub fn parameters_text(&self) -> String {
+        let shown = self.parameters.iter();
+        let shown: Vec<String> = shown
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        shown.join(", ")
     }
 }
 

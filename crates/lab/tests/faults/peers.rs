@@ -1,9 +1,9 @@
 //! The same fault for the peers: their process is killed and started again at once.
 
 use anyhow::Result;
-use lab::bench::bed::{Bed, BedKind};
-use lab::bench::plan;
-use lab::bench::relay::{Relay, Tools};
+use lab::bench::run::bed::{Bed, BedKind};
+use lab::bench::run::plan;
+use lab::bench::run::relay::{Relay, Tools};
 use lab::load::{Load, Plan};
 use lab::reliability::{Row, record};
 use nix::sys::signal::{Signal, kill};

@@ -5,13 +5,13 @@ mod terminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lab::bench::engine;
-use lab::bench::estimate::Estimate;
-use lab::bench::relay::{Relay, Tools};
-use lab::bench::reliability::Reliability;
+use lab::bench::report::{self, compare};
 use lab::bench::results::Results;
-use lab::bench::scenario::{Options, SCENARIOS, Scenario};
-use lab::bench::{compare, report};
+use lab::bench::results::reliability::Reliability;
+use lab::bench::run::engine;
+use lab::bench::run::estimate::Estimate;
+use lab::bench::run::relay::{Relay, Tools};
+use lab::bench::run::scenario::{Options, SCENARIOS, Scenario};
 
 use self::terminal::{Terminal, minutes};
 use crate::failure::{Failure, Status};
@@ -152,7 +152,7 @@ fn measure(args: &RunArgs, json: bool) -> Result<ExitCode, Failure> {
         return Err(Failure::new(Status::Privilege, message));
     }
     let options = options(args);
-    lab::bench::needs::check(&options.relays).map_err(unavailable)?;
+    lab::bench::run::needs::check(&options.relays).map_err(unavailable)?;
     let command: Vec<String> = std::env::args().skip(1).collect();
     let command = format!("mcr {}", command.join(" "));
     announce(&options);

@@ -5,21 +5,26 @@ use super::origin::{Letters, Shown};
 
 /// The cases that a report shows.
 #[derive(Clone, Copy)]
-pub struct Cases<'a>(pub &'a [Shown<'a>]);
+pub(super) struct Cases<'a>(pub(super) &'a [Shown<'a>]);
 
 /// A figure and the conditions it was measured under.
 #[derive(Clone)]
-pub struct Measured {
+pub(super) struct Measured {
     /// The figure.
-    pub value: f64,
+    pub(super) value: f64,
     /// The conditions.
-    pub under: Letters,
+    pub(super) under: Letters,
 }
 
 impl<'a> Cases<'a> {
     /// The first case of a relay that has these parameters, among others.
     #[must_use]
-    pub fn find(self, scenario: u8, parameters: &[(&str, &str)], relay: &str) -> Option<Shown<'a>> {
+    pub(super) fn find(
+        self,
+        scenario: u8,
+        parameters: &[(&str, &str)],
+        relay: &str,
+    ) -> Option<Shown<'a>> {
         let fits = |shown: &&Shown<'_>| {
             let case = shown.case;
             case.scenario == scenario
@@ -33,7 +38,7 @@ impl<'a> Cases<'a> {
 
     /// The median of a figure in one case.
     #[must_use]
-    pub fn figure(
+    pub(super) fn figure(
         self,
         scenario: u8,
         parameters: &[(&str, &str)],
@@ -50,7 +55,7 @@ impl<'a> Cases<'a> {
     /// A relay's best: what it delivers under overload, or its zero-loss rate if that is higher, as
     /// it is for relays that collapse.
     #[must_use]
-    pub fn best_rate(self, parameters: &[(&str, &str)], relay: &str) -> Option<Measured> {
+    pub(super) fn best_rate(self, parameters: &[(&str, &str)], relay: &str) -> Option<Measured> {
         let overload = self.figure(7, parameters, relay, Figure::Delivered);
         let search = self.figure(7, &[("pps", "zero loss")], relay, Figure::ZeroLoss);
         let both = [overload, search].into_iter().flatten();

@@ -1,11 +1,11 @@
-//! The figures a report shows, and how numbers are written.
+//! The figures a report shows.
 
-use crate::bench::bed::RELAY_CORE;
 use crate::bench::results::{CaseResult, Spread, Trial};
+use crate::bench::run::bed::RELAY_CORE;
 
 /// A figure that can be taken from a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
+pub(super) enum Figure {
     /// Copies delivered per second.
     Delivered,
     /// Loss in percent.
@@ -41,7 +41,7 @@ pub enum Figure {
 impl Figure {
     /// Name with unit, as a heading.
     #[must_use]
-    pub const fn title(self) -> &'static str {
+    pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Delivered => "delivered, copies/s",
             Self::Loss => "lost, %",
@@ -104,61 +104,6 @@ impl Figure {
 
 /// Summarises a figure over a case's trials; `None` where no trial has it.
 #[must_use]
-pub fn figure_of(case: &CaseResult, figure: Figure) -> Option<Spread> {
+pub(super) fn figure_of(case: &CaseResult, figure: Figure) -> Option<Spread> {
     Spread::of(case.trials.iter().filter_map(|trial| figure.of(trial)))
-}
-
-/// Writes a number as people read it: thousands apart, few digits behind the point.
-#[must_use]
-pub fn number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".into();
-    }
-    if value.abs() < 0.001 {
-        return format!("{value:.1e}");
-    }
-    if value.abs() < 10.0 {
-        return format!("{value:.3}")
-            .trim_end_matches('0')
-            .trim_end_matches('.')
-            .to_owned();
-    }
-    if value.abs() < 100.0 {
-        return format!("{value:.1}").trim_end_matches(".0").to_owned();
-    }
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if value < 0.0 {
-        format!("-{text}")
-    } else {
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_written_for_people() {
-        let cases = [
-            (0.0, "0"),
-            (0.123_456, "0.123"),
-            (7.0, "7"),
-            (42.25, "42.2"),
-            (31.0, "31"),
-            (1234.4, "1,234"),
-            (1_234_567.0, "1,234,567"),
-            (-1500.0, "-1,500"),
-        ];
-        for (value, text) in cases {
-            assert_eq!(number(value), text);
-        }
-    }
 }

@@ -4,21 +4,20 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::figure::number;
-use crate::bench::compare::parameters;
-use crate::bench::machine::Machine;
+use crate::bench::results::machine::Machine;
+use crate::bench::results::number::number;
 use crate::bench::results::{CaseResult, Results};
 
 /// Letters of conditions.
-pub type Letters = BTreeSet<char>;
+pub(super) type Letters = BTreeSet<char>;
 
 /// A case that the report shows, and the letter of the conditions that it was measured under.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a> {
+pub(super) struct Shown<'a> {
     /// The case.
-    pub case: &'a CaseResult,
+    pub(super) case: &'a CaseResult,
     /// The letter.
-    pub under: char,
+    pub(super) under: char,
 }
 
 /// The runs of one machine and one build.
@@ -113,7 +112,7 @@ pub(super) fn latest<'a>(runs: &'a [Results], conditions: &[Conditions<'_>]) -> 
         let under = own.map_or('?', |conditions| conditions.letter);
         for case in &run.cases {
             let shown = Shown { case, under };
-            match cases.iter_mut().find(|have| is_same(have.case, case)) {
+            match cases.iter_mut().find(|have| have.case.is_same(case)) {
                 Some(have) => *have = shown,
                 None => cases.push(shown),
             }
@@ -122,19 +121,15 @@ pub(super) fn latest<'a>(runs: &'a [Results], conditions: &[Conditions<'_>]) -> 
     cases
 }
 
-fn is_same(one: &CaseResult, other: &CaseResult) -> bool {
-    (one.scenario, &one.parameters, &one.relay) == (other.scenario, &other.parameters, &other.relay)
-}
-
 /// Says under which conditions the cases of a scenario were measured.
-pub(super) fn told(cases: &[Shown<'_>]) -> String {
+pub(super) fn measured_under(cases: &[Shown<'_>]) -> String {
     let letters: Letters = cases.iter().map(|shown| shown.under).collect();
     if letters.len() == 1 {
         return format!("Measured under {}.\n\n", joined(&letters));
     }
     let each = letters.iter().map(|letter| {
         let own = cases.iter().filter(|shown| shown.under == *letter);
-        let mut rows: Vec<String> = own.map(|shown| parameters(shown.case)).collect();
+        let mut rows: Vec<String> = own.map(|shown| shown.case.parameters_text()).collect();
         rows.dedup();
         format!("under {letter}: {}", rows.join("; "))
     });
@@ -144,7 +139,7 @@ pub(super) fn told(cases: &[Shown<'_>]) -> String {
 
 /// Letters as a reader sees them.
 #[must_use]
-pub fn joined(letters: &Letters) -> String {
+pub(super) fn joined(letters: &Letters) -> String {
     let letters: Vec<String> = letters.iter().map(char::to_string).collect();
     letters.join(", ")
 }

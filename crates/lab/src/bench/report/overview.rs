@@ -4,11 +4,12 @@
 use std::fmt::Write;
 
 use super::cases::{Cases, Measured};
-use super::figure::{Figure, figure_of, number};
+use super::figure::{Figure, figure_of};
 use super::origin::{Conditions, Letters, joined};
+use super::promises::{Promise, SAME};
 use super::tables::{markdown, whereabouts};
-use crate::bench::promises::{Promise, SAME};
 use crate::bench::results::Trial;
+use crate::bench::results::number::number;
 
 const RELAYS: [&str; 5] = [
     "mcr-kernel",
@@ -190,10 +191,10 @@ fn failures(promises: &[Promise<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::origin;
+    use super::super::promises;
     use super::*;
-    use crate::bench::machine::Machine;
-    use crate::bench::promises;
-    use crate::bench::reliability::Reliability;
+    use crate::bench::results::machine::Machine;
+    use crate::bench::results::reliability::Reliability;
     use crate::bench::results::{CaseResult, Drops, Results};
 
     fn run(revision: &str, relay: &str, lost: u64) -> Results {

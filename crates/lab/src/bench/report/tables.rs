@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::figure::{Figure, figure_of, number};
-use crate::bench::compare::parameters;
-use crate::bench::published;
+use super::figure::{Figure, figure_of};
+use super::published;
+use crate::bench::results::number::number;
 use crate::bench::results::{CaseResult, Spread, Trial};
-use crate::bench::scenario::Scenario;
+use crate::bench::run::scenario::Scenario;
 
 /// Writes a scenario's heading and what it does, Markdown.
 pub(super) fn heading(scenario: &Scenario) -> String {
@@ -71,10 +71,10 @@ const fn main_figures(scenario: u8) -> &'static [Figure] {
 /// figures.
 fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
     let relays = in_order(cases.iter().map(|case| case.relay.clone()));
-    let rows = in_order(cases.iter().map(|case| parameters(case)));
+    let rows = in_order(cases.iter().map(|case| case.parameters_text()));
     let find = |row: &str, relay: &str| {
         let mut all = cases.iter().copied();
-        all.find(|case| parameters(case) == row && case.relay == relay)
+        all.find(|case| case.parameters_text() == row && case.relay == relay)
     };
     let spread = |row: &str, relay: &str| figure_of(find(row, relay)?, figure);
     let peers: Vec<&String> = { relays.iter() }
@@ -111,7 +111,7 @@ fn matrix(cases: &[&CaseResult], figure: Figure, quotes: bool) -> String {
             let [kernel, userspace] = both.map(|ratio| ratio.unwrap_or("-".into()));
             format!("{kernel} / {userspace}")
         }));
-        let case = cases.iter().find(|case| parameters(case) == *row);
+        let case = cases.iter().find(|case| case.parameters_text() == *row);
         let quote = case.and_then(|case| published::find(case.scenario, &case.parameters));
         let quote = quote.filter(|_| quotes);
         quoted |= quote.is_some();
@@ -189,7 +189,7 @@ fn detail(case: &CaseResult) -> Vec<String> {
     let process = case.spread(|trial| trial.cost.process_seconds);
     let median = |spread: Option<Spread>| spread.map_or("-".into(), |spread| number(spread.median));
     vec![
-        parameters(case),
+        case.parameters_text(),
         case.relay.clone(),
         case.trials.len().to_string(),
         median(offered),

@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::report::{Figure, figure_of, number};
-use super::results::{CaseResult, Results, Spread};
+use super::figure::{Figure, figure_of};
+use crate::bench::results::number::number;
+use crate::bench::results::{CaseResult, Results, Spread};
 
 /// One figure of one relay in one case, in both runs.
 #[derive(Clone, Debug, Serialize)]
@@ -33,14 +34,10 @@ pub struct Line {
 #[must_use]
 pub fn compare(a: &Results, b: &Results) -> Vec<Line> {
     let lines = a.cases.iter().flat_map(|one| {
-        let other = b.cases.iter().find(|other| is_same(one, other));
+        let other = b.cases.iter().find(|other| one.is_same(other));
         other.map(|other| lines(one, other)).unwrap_or_default()
     });
     lines.collect()
-}
-
-fn is_same(one: &CaseResult, other: &CaseResult) -> bool {
-    (one.scenario, &one.parameters, &one.relay) == (other.scenario, &other.parameters, &other.relay)
 }
 
 fn lines(one: &CaseResult, other: &CaseResult) -> Vec<Line> {
@@ -58,7 +55,7 @@ fn lines(one: &CaseResult, other: &CaseResult) -> Vec<Line> {
         let (a, b) = (figure_of(one, figure)?, figure_of(other, figure)?);
         Some(Line {
             scenario: one.scenario,
-            case: parameters(one),
+            case: one.parameters_text(),
             relay: one.relay.clone(),
             figure: figure.title(),
             a: a.median,
@@ -72,16 +69,6 @@ fn lines(one: &CaseResult, other: &CaseResult) -> Vec<Line> {
 
 fn are_apart(a: Spread, b: Spread) -> bool {
     a.max < b.min || b.max < a.min
-}
-
-/// The parameters of a case as text, in a fixed order.
-#[must_use]
-pub fn parameters(case: &CaseResult) -> String {
-    let shown = case.parameters.iter();
-    let shown: Vec<String> = shown
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
-    shown.join(", ")
 }
 
 /// Draws the comparison as a table; a star marks spreads that do not overlap.
@@ -126,7 +113,7 @@ fn row(name: &str, a: &str, b: &str, ratio: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::machine::Machine;
+    use crate::bench::results::machine::Machine;
 
     #[test]
     fn the_table_says_what_its_columns_are_and_where_the_runs_differ() {

@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 
 /// A quoted figure.
 #[derive(Clone, Copy, Debug)]
-pub struct Published {
+pub(super) struct Published {
     /// Scenario it belongs to.
-    pub scenario: u8,
+    pub(super) scenario: u8,
     /// Parameters of the case, as the bench names them; empty for the whole scenario.
-    pub parameters: &'static [(&'static str, &'static str)],
+    pub(super) parameters: &'static [(&'static str, &'static str)],
     /// What the reference did.
-    pub reference: &'static str,
+    pub(super) reference: &'static str,
     /// What socat did there.
-    pub socat: &'static str,
+    pub(super) socat: &'static str,
 }
 
 /// Every quoted figure.
-pub const PUBLISHED: [Published; 19] = [
+pub(super) const PUBLISHED: [Published; 19] = [
     one(1, &[("pps", "50000")], "0 % lost", "0 % lost"),
     one(1, &[("pps", "200000")], "0 % lost", "0 % lost"),
     one(1, &[("pps", "400000")], "0.20 % lost", "15.33 % lost"),
@@ -106,7 +106,10 @@ const fn one(
 
 /// Finds the quoted figure for a case.
 #[must_use]
-pub fn find(scenario: u8, parameters: &BTreeMap<String, String>) -> Option<&'static Published> {
+pub(super) fn find(
+    scenario: u8,
+    parameters: &BTreeMap<String, String>,
+) -> Option<&'static Published> {
     let fits = |published: &&Published| {
         let mut wanted = published.parameters.iter();
         published.scenario == scenario

@@ -11,9 +11,12 @@ use super::bed::{Bed, BedKind, GENERATOR_CORE};
 use super::hops::{Hops, Relayed};
 use super::plan::Plan;
 use super::relay::{Relay, Running, Tools};
-use super::results::{Cost, Drops, RelayCount, Trial};
 use super::sink::{After, Arrived, SinkCounters};
 use super::usage;
+use crate::bench::results::{Cost, Drops, RelayCount, Trial};
+
+pub use super::shape::{Load, Measure, Shape};
+
 use crate::binary;
 use crate::link;
 use crate::process::Process;
@@ -31,52 +34,6 @@ const START: Duration = Duration::from_secs(60);
 const START_FOREIGN: Duration = Duration::from_secs(3);
 /// Bytes of payload of the datagrams that try whether a stream passes.
 const PROBE_SIZE: usize = 64;
-
-/// What is offered.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
-    /// Datagrams per second of each stream; `None` for as fast as the generator can.
-    pub rate_pps: Option<f64>,
-    /// Datagrams of each stream; without it the trial lasts `seconds`.
-    pub count: Option<u64>,
-    /// Seconds to send.
-    pub seconds: f64,
-    /// Bytes of UDP payload.
-    pub size: usize,
-}
-
-impl Load {
-    /// Seconds that it takes to offer.
-    #[must_use]
-    pub fn length(&self) -> f64 {
-        match (self.count, self.rate_pps) {
-            (Some(count), Some(rate)) => count as f64 / rate,
-            _ => self.seconds,
-        }
-    }
-}
-
-/// What is looked at beside the counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Nothing: datagrams are dropped as soon as they are counted.
-    Count,
-    /// Sequence numbers, latency and skew, by `mcr receive` at the first sink.
-    Receive,
-}
-
-/// What a stage is built for. Trials of one shape can share it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// The bed.
-    pub bed: BedKind,
-    /// Streams and copies that the relay is set up for.
-    pub plan: Plan,
-    /// Streams that get load, the first ones; at most as many as the plan has.
-    pub streams: u16,
-    /// What is looked at.
-    pub measure: Measure,
-}
 
 /// A bed with a relay that relays; load can be offered to it any number of times.
 #[derive(Debug)]

@@ -3,18 +3,18 @@
 
 mod mcr;
 mod peers;
+mod running;
 mod script;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use super::bed::{Bed, BedKind};
 use super::plan::{Family, Plan};
-use super::results::RelayCount;
-use super::usage;
+
+pub use running::{Running, Tools};
 
 /// A relay that can be put on a bed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,78 +139,6 @@ impl fmt::Display for Relay {
             Self::Floor => "floor",
             Self::Script { name, .. } => name,
         })
-    }
-}
-
-/// What relays need from outside the lab.
-#[derive(Clone, Debug, Default)]
-pub struct Tools {
-    /// The BPF object of the floor, program section `classifier`; without it there is no floor.
-    pub floor_object: Option<&'static [u8]>,
-    /// Workers of MCR's userspace path; `None` for its default.
-    pub workers: Option<usize>,
-}
-
-/// A relay at work. Dropping it stops it.
-pub struct Running {
-    roots: Vec<u32>,
-    start: Option<Duration>,
-    apply: Option<Duration>,
-    count: Box<dyn Fn() -> Result<Option<RelayCount>> + Send>,
-    stop: Vec<Box<dyn FnOnce() + Send>>,
-}
-
-impl Running {
-    fn new(roots: Vec<u32>, stop: impl FnOnce() + Send + 'static) -> Self {
-        Self {
-            roots,
-            start: None,
-            apply: None,
-            count: Box::new(|| Ok(None)),
-            stop: vec![Box::new(stop)],
-        }
-    }
-
-    /// How long the relay took to start, before it had any rule, where the two are apart.
-    #[must_use]
-    pub const fn start(&self) -> Option<Duration> {
-        self.start
-    }
-
-    /// How long the relay took to accept its whole rule set, where that is one command.
-    #[must_use]
-    pub const fn apply(&self) -> Option<Duration> {
-        self.apply
-    }
-
-    /// The relay's processes at this moment.
-    #[must_use]
-    pub fn processes(&self) -> Vec<u32> {
-        usage::family(&self.roots)
-    }
-
-    /// What the relay counted so far, if it counts.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn count(&self) -> Result<Option<RelayCount>> {
-        (self.count)()
-    }
-}
-
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running")
-            .field("roots", &self.roots)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for stop in self.stop.drain(..) {
-            stop();
-        }
     }
 }
 

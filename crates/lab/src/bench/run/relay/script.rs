@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::Running;
-use crate::bench::bed::Bed;
-use crate::bench::plan::Plan;
+use super::running::Running;
+use crate::bench::run::bed::Bed;
+use crate::bench::run::plan::Plan;
 use crate::{mark, process};
 
 const PATIENCE: Duration = Duration::from_secs(60);

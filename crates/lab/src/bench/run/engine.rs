@@ -11,12 +11,12 @@ use anyhow::{Context, Result};
 
 use self::pool::Pool;
 use super::estimate::{self, Estimate};
-use super::machine::Machine;
 use super::relay::Relay;
-use super::results::{CaseResult, Results, Trial};
 use super::scenario::{self, Case, Offer, Options, SCENARIOS};
 use super::search;
 use super::trial::{Load, Stage};
+use crate::bench::results::machine::Machine;
+use crate::bench::results::{CaseResult, Results, Trial};
 use crate::guard::Guard;
 
 /// Seconds of full load that nobody counts, before the first one that counts.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Running, Tools};
-use crate::bench::bed::Bed;
-use crate::bench::plan::{Address, Family, Plan};
+use super::running::{Running, Tools};
+use crate::bench::run::bed::Bed;
+use crate::bench::run::plan::{Address, Family, Plan};
 use crate::link;
 use crate::mark;
 use crate::namespace::Namespace;

@@ -5,8 +5,8 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 
-use crate::bench::relay::{Relay, Tools};
-use crate::bench::trial::{Shape, Stage};
+use crate::bench::run::relay::{Relay, Tools};
+use crate::bench::run::trial::{Shape, Stage};
 
 /// Stages of one shape.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
-use super::report::{Figure, figure_of};
-use super::results::{CaseResult, Spread, Trial};
+use super::figure::{Figure, figure_of};
+use crate::bench::results::{CaseResult, Spread, Trial};
 
 const LOAD: &str = "offered, thousand packets per second";
 const SIZE: (u32, u32) = (860, 420);
@@ -40,7 +40,7 @@ struct Plot {
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn draw_all(
+pub(super) fn draw_all(
     cases: &[&CaseResult],
     directory: &Path,
 ) -> Result<Vec<(u8, &'static str, &'static str)>> {

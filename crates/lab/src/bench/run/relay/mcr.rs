@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::{Running, Tools};
-use crate::bench::bed::Bed;
-use crate::bench::plan::Plan;
+use super::running::{Running, Tools};
 use crate::bench::results::RelayCount;
+use crate::bench::run::bed::Bed;
+use crate::bench::run::plan::Plan;
 use crate::daemon::{Daemon, Options};
 
 pub(super) fn start(bed: &Bed, plan: Plan, path: &str, tools: &Tools) -> Result<Running> {

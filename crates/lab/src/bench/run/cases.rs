@@ -2,11 +2,11 @@
 //! of trials are such that what a promise stands on is seen often and all ten scenarios fit into
 //! half an hour. Cases that share a bed stand together.
 
-use super::{Case, Offer, Options, TRIALS};
-use crate::bench::bed::BedKind;
-use crate::bench::plan::{Family, Plan};
-use crate::bench::relay::Relay;
-use crate::bench::trial::{Load, Measure, Shape};
+use super::bed::BedKind;
+use super::case::{Case, Offer, Options, TRIALS};
+use super::plan::{Family, Plan};
+use super::relay::Relay;
+use super::shape::{Load, Measure, Shape};
 
 const SIZE: usize = 1024;
 /// Above what any relay here forwards: the generator then goes as fast as it can.

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::Result;
 
 use super::bed::{Bed, Wire};
-use super::results::Drops;
+use crate::bench::results::Drops;
 use crate::link::{self, Statistics};
 
 /// Counters of every wire of a bed and of the kernel's per-core queues.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::report::number;
+use super::number::number;
 use crate::binary;
 
 const SETTINGS: [&str; 6] = [

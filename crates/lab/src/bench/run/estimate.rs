@@ -1,8 +1,8 @@
 //! How long a run will take, before it starts: what its loads last, and what goes with each trial.
 
-use super::scenario::{Case, Offer, Options};
+use super::case::{Case, Offer, Options};
 use super::search;
-use super::trial::Measure;
+use super::shape::Measure;
 
 /// Seconds to make and take down the stages of one shape, all relays side by side.
 const STAGES: f64 = 5.0;
@@ -104,8 +104,8 @@ pub fn seconds_of_trial(case: &Case) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::engine;
-    use crate::bench::relay::{Relay, Tools};
+    use crate::bench::run::engine;
+    use crate::bench::run::relay::{Relay, Tools};
 
     fn minutes(options: Options) -> f64 {
         let mut options = options;

@@ -4,10 +4,10 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
-use super::{Measure, Shape};
-use crate::bench::bed::Bed;
-use crate::bench::relay::Relay;
 use crate::bench::results::{Latency, Sequence, Trial};
+use crate::bench::run::bed::Bed;
+use crate::bench::run::relay::Relay;
+use crate::bench::run::shape::{Measure, Shape};
 use crate::namespace::Namespace;
 use crate::process::Process;
 use crate::{binary, wait};

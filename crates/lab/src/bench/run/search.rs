@@ -8,7 +8,7 @@
 
 use anyhow::Result;
 
-use super::results::{Probe, Trial};
+use crate::bench::results::{Probe, Trial};
 
 /// The search ends when the bounds are this close to each other.
 const PRECISION: f64 = 0.03;

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::report::number;
+use super::number::number;
 
 /// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct Row {
 
 impl Row {
     /// What was measured, as far as it was recorded.
-    pub(super) fn build(&self) -> &str {
+    pub fn build(&self) -> &str {
         self.revision.as_deref().unwrap_or("not recorded")
     }
 }

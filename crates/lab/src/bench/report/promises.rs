@@ -3,36 +3,39 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::reliability::{Reliability, Row};
-use super::report::{Cases, Figure, Letters, Measured, Shown, joined, number};
-use super::results::{CaseResult, Trial};
+use super::cases::{Cases, Measured};
+use super::figure::Figure;
+use super::origin::{Letters, Shown, joined};
+use crate::bench::results::number::number;
+use crate::bench::results::reliability::{Reliability, Row};
+use crate::bench::results::{CaseResult, Trial};
 
 /// A load was offered if the generator reached this share of it.
 const WELL_OFFERED: f64 = 0.97;
 
 /// What a promise is called that is about the same case as the one before it.
-pub const SAME: &str = "the same";
+pub(super) const SAME: &str = "the same";
 
 /// One promise and what became of it.
-pub struct Promise<'a> {
+pub(super) struct Promise<'a> {
     /// The case.
-    pub what: &'static str,
+    pub(super) what: &'static str,
     /// What is promised of it.
-    pub must: &'static str,
+    pub(super) must: &'static str,
     /// How to measure it.
-    pub command: &'static str,
+    pub(super) command: &'static str,
     /// `None` if it was not measured.
-    pub last: Option<Last<'a>>,
+    pub(super) last: Option<Last<'a>>,
 }
 
 /// The last figure of a promise.
-pub struct Last<'a> {
+pub(super) struct Last<'a> {
     /// The figure, in words.
-    pub figure: String,
+    pub(super) figure: String,
     /// Whether it is what was promised.
-    pub is_met: bool,
+    pub(super) is_met: bool,
     /// The case whose loss it is.
-    pub loss_of: Option<&'a CaseResult>,
+    pub(super) loss_of: Option<&'a CaseResult>,
     /// The conditions it was measured under, or the build.
     under: String,
 }
@@ -46,7 +49,7 @@ of the load.
 
 /// Draws the table of all promises. Where there are several conditions it tells those of each figure.
 #[must_use]
-pub fn table(promises: &[Promise<'_>], are_several: bool) -> String {
+pub(super) fn table(promises: &[Promise<'_>], are_several: bool) -> String {
     let (head, rule) = if are_several {
         (" measured under |", "---|")
     } else {
@@ -78,7 +81,7 @@ pub fn table(promises: &[Promise<'_>], are_several: bool) -> String {
 
 /// Judges every promise by what was measured.
 #[must_use]
-pub fn all<'a>(cases: Cases<'a>, reliability: &Reliability) -> Vec<Promise<'a>> {
+pub(super) fn all<'a>(cases: Cases<'a>, reliability: &Reliability) -> Vec<Promise<'a>> {
     let mut all = capacity(cases);
     all.extend(no_loss(cases));
     all.extend(latency(cases));

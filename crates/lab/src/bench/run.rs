@@ -1,0 +1,17 @@
+//! A run: cases of scenarios, each relay on its bed under load, and what was counted there.
+
+pub mod bed;
+mod case;
+mod cases;
+pub mod engine;
+pub mod estimate;
+pub mod hops;
+pub mod needs;
+pub mod plan;
+pub mod relay;
+pub mod scenario;
+pub mod search;
+mod shape;
+pub mod sink;
+pub mod trial;
+pub mod usage;
