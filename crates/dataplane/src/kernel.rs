@@ -11,10 +11,11 @@ mod groups;
 mod health;
 mod identity;
 mod key;
+mod latency;
 mod links;
 mod plan;
 mod ranges;
-mod residence;
+pub(crate) mod shadow;
 mod slots;
 mod transaction;
 

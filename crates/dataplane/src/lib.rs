@@ -5,7 +5,6 @@
 
 pub mod counters;
 mod kernel;
-mod shadow;
 pub mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +19,7 @@ use model::diff::TableDiff;
 use model::table::{Path, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, Flow, Traffic, WorkerCounters};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, shadow};
 use crate::userspace::Userspace;
 
 pub use bpf::program::Capacity;

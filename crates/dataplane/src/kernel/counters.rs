@@ -9,7 +9,7 @@ use packet::verdict::DropReason;
 use crate::Error;
 use crate::counters::{Arrived, Counters, Drops, Flow, OutputCounters, Traffic};
 use crate::kernel::identity::{Hash, of_rule};
-use crate::kernel::{Kernel, health, residence};
+use crate::kernel::{Kernel, health, latency};
 
 /// Adds what the kernel path counted to `counters`.
 pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
@@ -39,7 +39,7 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
         let rule = counters.rules.entry(name.to_owned()).or_default();
         rule.health.add(&found);
     }
-    residence::read(kernel, counters)
+    latency::read(kernel, counters)
 }
 
 /// Adds what the kernel path received to `arrived`, and nothing else of what it counted.

@@ -5,6 +5,18 @@
 //! slow egress slows the taking: what piles up then piles up in the rings, where the kernel counts
 //! what does not fit.
 
+mod coalesce;
+mod execute;
+mod fragment;
+mod headers;
+mod health;
+mod latency;
+mod ledger;
+mod lookup;
+mod receive;
+mod rewrite;
+mod send;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,15 +28,15 @@ use packet::parse::Link;
 use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
 
-use super::execute::{ActiveTable, Packet, Tally};
-use super::handover::{self, Channel, FromWorker, ToWorker, ring_size};
-use super::health::Watches;
-use super::limits::SharedLimits;
-use super::receive::{Arrival, LargeBuffers, Tap};
-use super::residence::Samples;
-use super::runs::Source;
-use super::send::Sender;
-use super::shared::{SharedCounters, WorkerWord};
+use crate::userspace::shared::counters::{SharedCounters, WorkerWord};
+use crate::userspace::shared::limits::SharedLimits;
+use crate::userspace::shared::messages::{self, Channel, FromWorker, ToWorker, ring_size};
+use coalesce::Source;
+use execute::{ActiveTable, Packet, Tally};
+use health::Watches;
+use latency::Samples;
+use receive::{Arrival, LargeBuffers, Tap};
+use send::Sender;
 
 /// Longest sleep, so that the heartbeat goes on.
 const IDLE: Duration = Duration::from_millis(100);
@@ -36,7 +48,7 @@ const LISTEN_EVERY: u32 = 16;
 enum Error {
     /// The conversation with the supervisor failed.
     #[error(transparent)]
-    Control(#[from] handover::Error),
+    Control(#[from] messages::Error),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
@@ -54,7 +66,7 @@ enum Error {
 #[must_use]
 pub fn main() -> ExitCode {
     match run() {
-        Ok(()) | Err(Error::Control(handover::Error::Closed)) => ExitCode::SUCCESS,
+        Ok(()) | Err(Error::Control(messages::Error::Closed)) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("worker: {error}");
             ExitCode::FAILURE
@@ -65,7 +77,7 @@ pub fn main() -> ExitCode {
 fn run() -> Result<(), Error> {
     sys::capability::ignore_termination().map_err(system("ignoring signals"))?;
     let control = sys::descriptor::inherited(0).map_err(system("the control socket"))?;
-    let mut channel = Channel::new(UnixStream::from(control), handover::MAX_MESSAGE);
+    let mut channel = Channel::new(UnixStream::from(control), messages::MAX_MESSAGE);
     let (cpu, counters) = expect(&mut channel, |message| match message {
         ToWorker::Hello { cpu, .. } => Some(cpu),
         _ => None,
@@ -94,7 +106,7 @@ fn run() -> Result<(), Error> {
         tracing::warn!("worker: cannot be fenced in: {error}");
     }
     worker.turn().inspect_err(|error| {
-        if matches!(error, Error::Control(handover::Error::Closed)) {
+        if matches!(error, Error::Control(messages::Error::Closed)) {
             worker.stand_down();
         }
     })

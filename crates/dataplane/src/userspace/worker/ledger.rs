@@ -5,7 +5,9 @@
 
 use packet::verdict::DropReason;
 
-use super::shared::{InputSlot, OutputSlot, RuleSlot, SharedCounters, WorkerWord};
+use crate::userspace::shared::counters::{
+    InputSlot, OutputSlot, RuleSlot, SharedCounters, WorkerWord,
+};
 
 /// What is to be counted once the messages under way have completed.
 #[derive(Debug)]

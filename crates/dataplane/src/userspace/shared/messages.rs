@@ -17,18 +17,18 @@ use serde::{Deserialize, Serialize};
 use sys::descriptor::{receive_with, send_with};
 use sys::packet_socket::RingSize;
 
-use super::shared::{FlowOwner, InputSlot, OutputSlot, RuleSlot};
+use super::counters::{FlowOwner, InputSlot, OutputSlot, RuleSlot};
 
 /// A message of the supervisor above this size is a mistake: 10,000 routes take about 3 MiB.
-pub(super) const MAX_MESSAGE: usize = 256 << 20;
+pub(crate) const MAX_MESSAGE: usize = 256 << 20;
 /// What a worker says is short, and a worker that has been taken over may say anything.
-pub(super) const MAX_CONFIRMATION: usize = 64;
+pub(crate) const MAX_CONFIRMATION: usize = 64;
 /// Bytes of the length in front of each message.
 const PREFIX: usize = 4;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ToWorker {
+pub(crate) enum ToWorker {
     /// First of all; the regions of the counters and of the limits come with it and with the
     /// [`ToWorker::Limits`] that follows.
     Hello {
@@ -74,7 +74,7 @@ pub(super) enum ToWorker {
 
 /// What changes in the worker's table.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct TableChange {
+pub(crate) struct TableChange {
     /// Keys to take out.
     pub removed: Vec<RouteKey>,
     /// Routes to put in or to replace.
@@ -89,7 +89,7 @@ pub(super) struct TableChange {
 
 /// A route with the names of its counters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct CountedRoute {
+pub(crate) struct CountedRoute {
     /// The route.
     pub route: Route,
     /// Its rule's counters.
@@ -104,14 +104,14 @@ pub(super) struct CountedRoute {
 
 /// What the worker says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum FromWorker {
+pub(crate) enum FromWorker {
     /// Everything said before [`ToWorker::Confirm`] with this number has been done.
     Done(u64),
 }
 
 /// What went wrong between supervisor and worker.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// The socket failed, or did not take or give a message in time.
     #[error("control socket: {0}")]
     Socket(#[from] io::Error),
@@ -128,7 +128,7 @@ pub(super) enum Error {
 
 /// Size of a tap's ring, as a message carries it.
 #[must_use]
-pub(super) const fn ring_size(frames: usize, frame_bytes: usize) -> RingSize {
+pub(crate) const fn ring_size(frames: usize, frame_bytes: usize) -> RingSize {
     RingSize {
         frames,
         frame_bytes,
@@ -137,7 +137,7 @@ pub(super) const fn ring_size(frames: usize, frame_bytes: usize) -> RingSize {
 
 /// One end of the conversation.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(crate) struct Channel {
     stream: UnixStream,
     longest: usize,
     incoming: Vec<u8>,
@@ -149,7 +149,7 @@ impl Channel {
     /// Speaks over `stream`, whose own blocking mode and time limits hold, and takes messages of up to
     /// `longest` bytes.
     #[must_use]
-    pub(super) const fn new(stream: UnixStream, longest: usize) -> Self {
+    pub(crate) const fn new(stream: UnixStream, longest: usize) -> Self {
         Self {
             stream,
             longest,
@@ -161,7 +161,7 @@ impl Channel {
 
     /// The stream, to wait on.
     #[must_use]
-    pub(super) const fn stream(&self) -> &UnixStream {
+    pub(crate) const fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
@@ -169,7 +169,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::Socket`], also where the other side does not read within the stream's time limit.
-    pub(super) fn say(
+    pub(crate) fn say(
         &mut self,
         message: &impl Serialize,
         descriptor: Option<BorrowedFd<'_>>,
@@ -195,7 +195,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::Closed`] at the end of the stream.
-    pub(super) fn fill(&mut self) -> Result<bool, Error> {
+    pub(crate) fn fill(&mut self) -> Result<bool, Error> {
         let mut chunk = [0; 1 << 16];
         match receive_with(&self.stream, &mut chunk, &mut self.descriptors) {
             Ok(0) => Err(Error::Closed),
@@ -217,7 +217,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::Encoding`]; the conversation is over then.
-    pub(super) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, Error> {
+    pub(crate) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, Error> {
         let Some(prefix) = self.incoming.first_chunk::<PREFIX>() else {
             return Ok(None);
         };
@@ -237,7 +237,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::DescriptorMissing`].
-    pub(super) fn claim(&mut self) -> Result<OwnedFd, Error> {
+    pub(crate) fn claim(&mut self) -> Result<OwnedFd, Error> {
         self.unclaimed.pop_front().ok_or(Error::DescriptorMissing)
     }
 }

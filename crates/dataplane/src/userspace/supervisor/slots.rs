@@ -10,10 +10,10 @@ use packet::residence::Residence;
 
 use super::assignment::Assignment;
 use super::book::{Book, Shelf};
-use super::shared::{
+use crate::counters::{OutputCounters, RuleCounters};
+use crate::userspace::shared::counters::{
     Counted, FlowOwner, InputSlot, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot,
 };
-use crate::counters::{OutputCounters, RuleCounters};
 
 /// The assignment.
 #[derive(Debug)]

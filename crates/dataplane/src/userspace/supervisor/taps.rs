@@ -15,7 +15,7 @@ use packet::ethernet;
 use sys::packet_socket::{PacketSocket, RingSize};
 
 use super::filter::filter;
-use super::shared::{SharedCounters, WorkerWord};
+use crate::userspace::shared::counters::{SharedCounters, WorkerWord};
 
 /// Ring memory that the taps of all workers may take together, in bytes, within the bounds of one
 /// worker's.

@@ -9,7 +9,7 @@ use model::table::{RateLimit, RateUnit};
 use packet::limit::Limit;
 use sys::shared_memory::{self, Words};
 
-use super::shared::{MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
+use super::counters::{MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
 
 const BUDGET_AT: usize = (MAX_RULES + MAX_OUTPUTS) as usize;
 const WORDS: usize = BUDGET_AT + 1;
@@ -19,29 +19,29 @@ const TRIES: u32 = 8;
 
 /// The limits' words, mapped.
 #[derive(Debug)]
-pub(super) struct SharedLimits {
+pub(crate) struct SharedLimits {
     words: Words,
 }
 
 /// A limit, ready to be asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CompiledLimit {
+pub(crate) struct CompiledLimit {
     limit: Limit,
     unit: RateUnit,
 }
 
 /// What a packet costs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     /// Datagrams.
-    pub(super) packets: u32,
+    pub(crate) packets: u32,
     /// UDP payload bytes.
-    pub(super) bytes: u32,
+    pub(crate) bytes: u32,
 }
 
 impl CompiledLimit {
     /// Works out the limit's times.
-    pub(super) const fn compile(limit: &RateLimit) -> Self {
+    pub(crate) const fn compile(limit: &RateLimit) -> Self {
         Self {
             limit: Limit::new(limit.rate, limit.burst),
             unit: limit.unit,
@@ -54,7 +54,7 @@ impl SharedLimits {
     ///
     /// # Errors
     /// The system call's.
-    pub(super) fn create() -> io::Result<OwnedFd> {
+    pub(crate) fn create() -> io::Result<OwnedFd> {
         shared_memory::create(c"mcr-limits", WORDS * size_of::<AtomicU64>())
     }
 
@@ -62,14 +62,14 @@ impl SharedLimits {
     ///
     /// # Errors
     /// The system call's.
-    pub(super) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
         let words = Words::map(region.as_fd(), WORDS * size_of::<AtomicU64>())?;
         Ok(Self { words })
     }
 
     /// Says whether a rule may accept a packet, and books it if so.
     #[inline]
-    pub(super) fn admit_to_rule(
+    pub(crate) fn admit_to_rule(
         &self,
         rule: RuleSlot,
         limit: &CompiledLimit,
@@ -81,7 +81,7 @@ impl SharedLimits {
 
     /// Says whether an output may send a packet, and books it if so.
     #[inline]
-    pub(super) fn admit_to_output(
+    pub(crate) fn admit_to_output(
         &self,
         output: OutputSlot,
         limit: &CompiledLimit,
@@ -93,7 +93,7 @@ impl SharedLimits {
 
     /// Says whether the budget of all unicast outputs has room for a packet, and books it if so.
     #[inline]
-    pub(super) fn admit_to_budget(&self, budget: &CompiledLimit, now_ns: u64, cost: Cost) -> bool {
+    pub(crate) fn admit_to_budget(&self, budget: &CompiledLimit, now_ns: u64, cost: Cost) -> bool {
         self.admit(BUDGET_AT, budget, now_ns, cost)
     }
 

@@ -13,7 +13,7 @@ use packet::residence;
 use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
-use super::shared::{Counted, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
+use crate::userspace::shared::counters::{Counted, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
 
 /// Words of a name. A longer one is not written down: its counters start anew with a crash.
 const NAME: usize = 32;

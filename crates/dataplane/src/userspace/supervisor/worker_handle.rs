@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use model::diff::BudgetChange;
 use model::table::RouteKey;
 
-use super::handover::{self, CountedRoute, TableChange};
 use super::inheritance::Region;
 use super::process::Process;
-use super::shared::WorkerWord;
-use super::{Common, Interfaces, Options};
+use super::wanted::{Common, Interfaces, Options};
 use crate::counters::WorkerCounters;
+use crate::userspace::shared::counters::WorkerWord;
+use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 
 /// First pause before a worker is started again; doubled with each failure.
 const BACKOFF: Duration = Duration::from_millis(250);
@@ -59,7 +59,7 @@ impl Worker {
         (region, limits): (Arc<Region>, OwnedFd),
         options: &Options,
         interfaces: &Interfaces,
-    ) -> Result<Self, handover::Error> {
+    ) -> Result<Self, messages::Error> {
         let mut worker = Self {
             id,
             cpu,
@@ -83,7 +83,7 @@ impl Worker {
         interfaces: &Interfaces,
         counted: &BTreeMap<RouteKey, CountedRoute>,
         common: &Common,
-    ) -> Result<Process, handover::Error> {
+    ) -> Result<Process, messages::Error> {
         let place = (self.id, self.cpu);
         let command = &options.worker_command;
         let (region, limits) = (&self.region, &self.limits);
@@ -174,7 +174,7 @@ impl Worker {
     /// Does something with a worker that is there; kills it if that fails.
     pub(super) fn try_or_kill(
         &mut self,
-        act: impl FnOnce(&mut Process) -> Result<(), handover::Error>,
+        act: impl FnOnce(&mut Process) -> Result<(), messages::Error>,
     ) {
         let (State::Starting(process) | State::Running(process)) = &mut self.state else {
             return;
@@ -247,7 +247,7 @@ impl Worker {
     ///
     /// # Errors
     /// The conversation's.
-    pub(super) fn await_confirmation(&mut self) -> Result<(), handover::Error> {
+    pub(super) fn await_confirmation(&mut self) -> Result<(), messages::Error> {
         match &mut self.state {
             State::Starting(process) | State::Running(process) => process.await_confirmation(),
             State::Waiting(_) => Ok(()),

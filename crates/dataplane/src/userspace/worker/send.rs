@@ -8,13 +8,14 @@ use packet::verdict::DropReason;
 use sys::packet_socket::PacketSocket;
 use sys::uring::{Batch, Destination, Uring};
 
-use super::cut;
-use super::head::{CopyHead, Head};
+use super::coalesce::{Matched, Payloads, Run, Runs, Source};
+use super::fragment;
+use super::headers::{CopyHead, Head};
 use super::ledger::Ledger;
-use super::limits::{CompiledLimit, Cost, SharedLimits};
+use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
-use super::runs::{BATCH, Matched, Payloads, Run, Runs, Source};
-use super::shared::SharedCounters;
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::limits::{CompiledLimit, Cost, SharedLimits};
 
 /// Messages of one submission.
 const MESSAGES: usize = 256;
@@ -187,7 +188,7 @@ impl<'p> Outgoing<'_, 'p> {
         whole: Copies<'_, 'p>,
         sending: &Sending,
     ) -> io::Result<()> {
-        if sending.fragment && cut::is_allowed(&run.head.datagram) {
+        if sending.fragment && fragment::is_allowed(&run.head.datagram) {
             return self.send_pieces(whole, sending);
         }
         let Some(last) = run.last_that_fits(sending.mtu) else {
@@ -228,7 +229,7 @@ impl<'p> Outgoing<'_, 'p> {
     /// Sends each datagram of a copy in pieces.
     fn send_pieces(&mut self, mut copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
         let payload = copies.payloads.next().unwrap_or_default();
-        for (head, payload) in cut::datagrams(copies.head, payload) {
+        for (head, payload) in fragment::datagrams(copies.head, payload) {
             let (copy, destination) = match self.prepare(&copies, &head, sending) {
                 Ok(prepared) => prepared,
                 Err(reason) => {
@@ -236,7 +237,7 @@ impl<'p> Outgoing<'_, 'p> {
                     continue;
                 }
             };
-            for piece in cut::pieces(&copy, &head.datagram, payload, sending.mtu) {
+            for piece in fragment::pieces(&copy, &head.datagram, payload, sending.mtu) {
                 self.make_room(2)?;
                 let part = std::iter::once(piece.payload);
                 if self.batch.push(destination, piece.head(), part).is_err() {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use sys::descriptor::ProcessHandle;
 
 use super::book::{self, Book};
-use super::shared::{self, SharedCounters, WorkerWord};
+use crate::userspace::shared::counters::{self, SharedCounters, WorkerWord};
 
 /// Longest a worker may take to forward what is in its rings.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -92,7 +92,7 @@ impl Inheritance {
     fn take(&mut self, label: Label, fd: OwnedFd) -> io::Result<()> {
         match label {
             Label::Region(place) => {
-                let fd = of_size(fd, shared::WORDS)?;
+                let fd = of_size(fd, counters::WORDS)?;
                 let counters = Arc::new(SharedCounters::map(fd.as_fd())?);
                 self.regions.push(Arc::new(Region {
                     place,
@@ -206,7 +206,7 @@ impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Region(Place { worker, region }) => {
-                write!(f, "region-{}-{worker}-{region}", shared::WORDS)
+                write!(f, "region-{}-{worker}-{region}", counters::WORDS)
             }
             Self::Book => write!(f, "book-{}", book::WORDS),
             Self::Control(Place { worker, region }, pid) => {
@@ -234,7 +234,7 @@ impl FromStr for Label {
             .collect::<Result<_, _>>()?;
         let place = |worker, region| Place { worker, region };
         match (kind, numbers.as_slice()) {
-            ("region", &[words, worker, region]) if words as usize == shared::WORDS => {
+            ("region", &[words, worker, region]) if words as usize == counters::WORDS => {
                 Ok(Self::Region(place(worker, region)))
             }
             ("book", &[words]) if words as usize == book::WORDS => Ok(Self::Book),

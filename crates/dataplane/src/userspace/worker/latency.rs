@@ -3,7 +3,7 @@
 //! Their time began with the kernel's receive timestamp, which the ring holds anyway; it ends with
 //! one look at the clock for all that were picked.
 
-use super::shared::{RuleSlot, SharedCounters};
+use crate::userspace::shared::counters::{RuleSlot, SharedCounters};
 
 /// The most that are picked from one batch.
 const MOST: usize = 16;

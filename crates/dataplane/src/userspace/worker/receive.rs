@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use packet::parse::{ChecksumState, Gso, Link, Meta};
 use sys::packet_socket::{PacketSocket, Ring, RingSize, VNET_HEADER, VnetHeader};
 
-use super::runs::BATCH;
-
+/// Most packets of one batch: enough for many streams to find packets of theirs waiting together.
+pub(super) const BATCH: usize = 1024;
 /// Super-packets and jumbo frames that one batch may hold.
 const LARGE_BUFFERS: usize = 8;
 /// The largest IP packet, with room for link header and vnet header.

@@ -11,10 +11,10 @@ use packet::ethernet;
 use packet::rewrite::{LinkChange, Rewrite, TtlChange};
 use packet::verdict::DropReason;
 
-use super::handover::CountedRoute;
 use super::ledger::Counts;
-use super::limits::CompiledLimit;
-use super::shared::{FlowOwner, OutputSlot};
+use crate::userspace::shared::counters::{FlowOwner, OutputSlot};
+use crate::userspace::shared::limits::CompiledLimit;
+use crate::userspace::shared::messages::CountedRoute;
 
 /// A route, ready to execute.
 #[derive(Clone, Debug)]

@@ -8,16 +8,19 @@ use std::sync::Arc;
 use bpf::grace;
 use model::table::RouteKey;
 
-use super::handover::{self, CountedRoute, TableChange};
+use super::error::Error;
 use super::inheritance::{self, Label, Place, Predecessor, Region};
-use super::life::Worker;
-use super::limits::SharedLimits;
 use super::process::Process;
-use super::shared::{Counted, FlowOwner, InputSlot, OutputSlot, RuleSlot, SharedCounters};
 use super::slots::Reading;
 use super::taps::Fanouts;
-use super::{Common, Error, Interfaces, Options};
+use super::wanted::{Common, Interfaces, Options};
+use super::worker_handle::Worker;
 use crate::counters::{Flow, WorkerCounters};
+use crate::userspace::shared::counters::{
+    Counted, FlowOwner, InputSlot, OutputSlot, RuleSlot, SharedCounters,
+};
+use crate::userspace::shared::limits::SharedLimits;
+use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 
 /// The workers.
 #[derive(Debug)]
@@ -148,7 +151,7 @@ impl Pool {
         Ok(())
     }
 
-    fn start_all(&mut self) -> Result<(), handover::Error> {
+    fn start_all(&mut self) -> Result<(), messages::Error> {
         let cpus = self.cpus.clone();
         for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
             let shared = (self.region(id)?, self.limits.try_clone()?);

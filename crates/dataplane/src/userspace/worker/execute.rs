@@ -13,18 +13,18 @@ use packet::parse::{Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
 use sys::packet_socket::VnetHeader;
 
-use super::handover::TableChange;
+use super::coalesce::{Matched, Source};
 use super::health::Watches;
+use super::latency::Samples;
 use super::ledger::Counts;
-use super::limits::{CompiledLimit, Cost, SharedLimits};
 use super::lookup::{Lookup, RouteIndex};
 use super::receive::Place;
-use super::residence::Samples;
 use super::rewrite::CompiledRoute;
-use super::runs::{Matched, Source};
 use super::send::{Context, Sender};
-use super::shared::{FlowOwner, RuleSlot, SharedCounters};
 use crate::counters::Traffic;
+use crate::userspace::shared::counters::{FlowOwner, RuleSlot, SharedCounters};
+use crate::userspace::shared::limits::{CompiledLimit, Cost, SharedLimits};
+use crate::userspace::shared::messages::TableChange;
 
 /// The table as it is executed.
 #[derive(Default)]

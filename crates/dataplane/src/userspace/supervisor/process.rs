@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use sys::descriptor::ProcessHandle;
 use sys::packet_socket::PacketSocket;
 
-use super::handover::{self, Channel, FromWorker, TableChange, ToWorker};
-use super::shared::{SharedCounters, WorkerWord};
 use super::taps::Taps;
+use crate::userspace::shared::counters::{SharedCounters, WorkerWord};
+use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange, ToWorker};
 
 /// Bytes of an egress socket's send buffer: one submission of full super-packets.
 const SEND_BUFFER: usize = 16 << 20;
@@ -56,7 +56,7 @@ impl Process {
         (region, limits): (&OwnedFd, &OwnedFd),
         counters: &Arc<SharedCounters>,
         workers: usize,
-    ) -> Result<Self, handover::Error> {
+    ) -> Result<Self, messages::Error> {
         let (here, there) = UnixStream::pair()?;
         here.set_write_timeout(Some(PATIENCE))?;
         let (program, arguments) = command
@@ -67,7 +67,7 @@ impl Process {
             .stdin(Stdio::from(OwnedFd::from(there)))
             .stdout(Stdio::null())
             .spawn()
-            .map_err(handover::Error::Socket)?;
+            .map_err(messages::Error::Socket)?;
         let pid = child.id();
         let handle = ProcessHandle::open(pid)?;
         let taps = Arc::new(Mutex::new(Taps::new(Arc::clone(counters), workers)));
@@ -77,7 +77,7 @@ impl Process {
             pid,
             started: Instant::now(),
             handle,
-            channel: Channel::new(here, handover::MAX_CONFIRMATION),
+            channel: Channel::new(here, messages::MAX_CONFIRMATION),
             taps,
             egress: Vec::new(),
             ended,
@@ -126,7 +126,7 @@ impl Process {
     pub(super) fn add_egress(
         &mut self,
         wanted: impl Iterator<Item = u32>,
-    ) -> Result<(), handover::Error> {
+    ) -> Result<(), messages::Error> {
         for interface in wanted {
             if !self.egress.contains(&interface) {
                 let socket = PacketSocket::egress(SEND_BUFFER)?;
@@ -145,7 +145,7 @@ impl Process {
     pub(super) fn drop_egress(
         &mut self,
         wanted: impl Fn(u32) -> bool,
-    ) -> Result<(), handover::Error> {
+    ) -> Result<(), messages::Error> {
         let gone: Vec<_> = self
             .egress
             .iter()
@@ -164,7 +164,7 @@ impl Process {
     ///
     /// # Errors
     /// The conversation's.
-    pub(super) fn change(&mut self, change: TableChange) -> Result<(), handover::Error> {
+    pub(super) fn change(&mut self, change: TableChange) -> Result<(), messages::Error> {
         self.channel.say(&ToWorker::Change(change), None)
     }
 
@@ -176,7 +176,7 @@ impl Process {
     pub(super) fn add_taps(
         &mut self,
         wanted: impl Iterator<Item = u32>,
-    ) -> Result<(), handover::Error> {
+    ) -> Result<(), messages::Error> {
         let taps = Arc::clone(&self.taps);
         let mut taps = lock(&taps);
         for interface in wanted {
@@ -207,7 +207,7 @@ impl Process {
     pub(super) fn drop_taps(
         &mut self,
         wanted: impl Fn(u32) -> bool,
-    ) -> Result<(), handover::Error> {
+    ) -> Result<(), messages::Error> {
         let taps = Arc::clone(&self.taps);
         let mut taps = lock(&taps);
         let gone: Vec<_> = taps.interfaces().filter(|i| !wanted(*i)).collect();
@@ -227,7 +227,7 @@ impl Process {
     ///
     /// # Errors
     /// The conversation's.
-    pub(super) fn ask(&mut self) -> Result<(), handover::Error> {
+    pub(super) fn ask(&mut self) -> Result<(), messages::Error> {
         self.said += 1;
         self.channel.say(&ToWorker::Confirm(self.said), None)
     }
@@ -236,7 +236,7 @@ impl Process {
     ///
     /// # Errors
     /// The conversation's.
-    pub(super) fn is_confirmed(&mut self, time: Duration) -> Result<bool, handover::Error> {
+    pub(super) fn is_confirmed(&mut self, time: Duration) -> Result<bool, messages::Error> {
         let deadline = Instant::now() + time;
         loop {
             while let Some(FromWorker::Done(number)) = self.channel.next()? {
@@ -259,7 +259,7 @@ impl Process {
     ///
     /// # Errors
     /// The conversation's; `TimedOut` from a worker that hangs.
-    pub(super) fn await_confirmation(&mut self) -> Result<(), handover::Error> {
+    pub(super) fn await_confirmation(&mut self) -> Result<(), messages::Error> {
         if self.is_confirmed(PATIENCE)? {
             return Ok(());
         }

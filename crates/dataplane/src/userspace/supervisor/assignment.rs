@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::shared::Counted;
+use crate::userspace::shared::counters::Counted;
 
 /// Slots of one kind.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use packet::fragment;
 use packet::parse::ChecksumState;
 use packet::udp;
 
-use super::head::{CopyHead, HEAD, Head};
+use super::headers::{CopyHead, HEAD, Head};
 
 /// One piece of a copy, ready to send.
 #[derive(Debug)]

@@ -10,11 +10,9 @@ use packet::parse::ChecksumState;
 use packet::udp;
 use sys::packet_socket::VnetHeader;
 
-use super::head::{Head, IP_AT};
-use super::receive::{LargeBuffers, Place, Tap};
+use super::headers::{Head, IP_AT};
+use super::receive::{BATCH, LargeBuffers, Place, Tap};
 
-/// Most packets of one batch: enough for many streams to find packets of theirs waiting together.
-pub(super) const BATCH: usize = 1024;
 /// Datagrams of one GSO send.
 const MAX_SEGMENTS: u16 = 128;
 /// The IP length field's limit.

@@ -8,9 +8,9 @@ use packet::datagram::{Datagram, Part};
 use packet::health::{Content, Watch};
 use packet::verdict::{DropReason, Verdict};
 
-use super::handover::CountedRoute;
-use super::shared::{RuleSlot, SharedCounters};
 use crate::counters::HealthCounters;
+use crate::userspace::shared::counters::{RuleSlot, SharedCounters};
+use crate::userspace::shared::messages::CountedRoute;
 
 /// The watched routes, by their index in the table.
 #[derive(Default)]

@@ -1,0 +1,254 @@
+//! The supervisor's side of the userspace path: names the counters, and starts, feeds and replaces
+//! the workers. It touches no packet.
+
+mod assignment;
+mod book;
+mod error;
+mod filter;
+mod inheritance;
+mod pool;
+mod process;
+mod slots;
+mod taps;
+mod wanted;
+mod worker_handle;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use model::diff::{BudgetChange, TableDiff};
+use model::table::{Path, Route, RouteKey, Table};
+
+use crate::counters::{Arrived, Counters, Flow, WorkerCounters};
+use crate::userspace::shared::counters::FlowOwner;
+use crate::userspace::shared::messages::{CountedRoute, TableChange};
+use book::Book;
+use inheritance::{Inheritance, Label};
+use pool::Pool;
+use slots::{Shortage, Slots};
+use wanted::{Common, Interfaces};
+
+pub use error::Error;
+pub use wanted::Options;
+
+/// The userspace path, as the supervisor holds it.
+#[derive(Debug)]
+pub(crate) struct Userspace {
+    pool: Pool,
+    slots: Slots,
+    /// Its routes, which may be ten thousand.
+    counted: BTreeMap<RouteKey, CountedRoute>,
+    common: Common,
+    /// The book's memory, once there is one.
+    book: Option<OwnedFd>,
+}
+
+/// Says why the path is not available in this process, `Ok` if it is.
+///
+/// # Errors
+/// [`Error::Unavailable`].
+pub fn support() -> Result<(), Error> {
+    sys::packet_socket::PacketSocket::egress(1 << 16)
+        .map(drop)
+        .map_err(Error::Unavailable)
+}
+
+impl Userspace {
+    /// Prepares the path. Workers are started when the first route needs them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub(crate) fn open(options: Options) -> Result<Self, Error> {
+        support()?;
+        Ok(Self {
+            pool: Pool::new(options)?,
+            slots: Slots::default(),
+            counted: BTreeMap::new(),
+            common: Common::default(),
+            book: None,
+        })
+    }
+
+    /// Takes over from an earlier supervisor, before the first change: counters go on, and workers
+    /// that outlived it forward until the first change or [`Userspace::sync`] is done.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no memory to write names down in; the path works without.
+    pub(crate) fn inherit(&mut self, held: Vec<(String, OwnedFd)>) -> Result<(), Error> {
+        let inherited = Inheritance::sort(held);
+        self.pool.inherit(inherited.regions, inherited.predecessors);
+        let (fd, book) = match inherited.book {
+            Some(book) => book,
+            None => Book::create().map_err(|source| Error::System {
+                what: "making shared memory",
+                source,
+            })?,
+        };
+        self.slots.keep(book);
+        self.book = Some(fd);
+        Ok(())
+    }
+
+    /// Descriptors that somebody is to hold, under these labels, for [`Userspace::inherit`].
+    pub(crate) fn heirlooms(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+        let book = self.book.iter().map(|fd| (Label::Book, fd.as_fd()));
+        let all = book.chain(self.pool.heirlooms());
+        all.map(|(label, fd)| (label.to_string(), fd))
+    }
+
+    /// Makes the path execute exactly its own routes of `table`.
+    ///
+    /// # Errors
+    /// As [`Userspace::apply`].
+    pub(crate) fn sync(&mut self, table: &Table) -> Result<(), Error> {
+        let mut own = table.clone();
+        own.routes.retain(|_, route| route.path == Path::Userspace);
+        self.apply(&TableDiff::between(&self.table(), &own))?;
+        self.pool.end_predecessors();
+        Ok(())
+    }
+
+    /// Starts the workers unless they run.
+    ///
+    /// # Errors
+    /// [`Error::Start`].
+    pub(crate) fn start(&mut self) -> Result<(), Error> {
+        self.pool.start()
+    }
+
+    /// Makes sure that a change can be applied: that its counters fit and its workers run.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`] and [`Error::Start`], with nothing changed.
+    pub(crate) fn prepare(&mut self, diff: &TableDiff) -> Result<(), Error> {
+        let shortage = self.slots.shortage(diff.set.iter().map(|(_, route)| route));
+        if shortage != Shortage::default() {
+            return Err(shortage.into());
+        }
+        if !diff.set.is_empty() {
+            self.pool.start()?;
+        }
+        Ok(())
+    }
+
+    /// Applies a change, all of whose routes are of this path. When this returns, every worker
+    /// that runs executes the new table.
+    ///
+    /// # Errors
+    /// As [`Userspace::prepare`], with nothing changed.
+    pub(crate) fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
+        if diff.is_empty() {
+            return Ok(());
+        }
+        self.prepare(diff)?;
+        let change = self.assign(diff)?;
+        let interfaces = Interfaces::of(self.counted.iter());
+        self.pool
+            .change(&change, &interfaces, &self.counted, &self.common);
+        Ok(())
+    }
+
+    /// What the path executes.
+    fn table(&self) -> Table {
+        let routes = self.counted.iter();
+        Table {
+            routes: routes
+                .map(|(k, counted)| (*k, counted.route.clone()))
+                .collect(),
+            own_addresses: self.common.own_addresses.clone(),
+            budget: self.common.budget,
+        }
+    }
+
+    /// Adds everything counted to `counters`.
+    pub(crate) fn read_counters(&self, counters: &mut Counters) {
+        for (name, rule) in self.slots.read(&self.pool) {
+            counters.rules.entry(name).or_default().add(&rule);
+        }
+        counters.workers = self.worker_counters();
+    }
+
+    /// Adds what each rule received.
+    pub(crate) fn read_arrived(&self, arrived: &mut Arrived) {
+        for (name, rule) in self.slots.received(&self.pool) {
+            let total = arrived.entry(name.into()).or_default();
+            total.add(rule.traffic, &rule.health);
+        }
+    }
+
+    /// Reads what each worker counted.
+    pub(crate) fn worker_counters(&self) -> Vec<WorkerCounters> {
+        self.pool.worker_counters()
+    }
+
+    /// Reads the flows of a rule, of each worker by itself.
+    pub(crate) fn flows(&self, rule: &str) -> Vec<Flow> {
+        let owner = self.slots.flows(rule);
+        let flows = owner.map(|owner| self.pool.flows(owner));
+        flows.unwrap_or_default()
+    }
+
+    /// Ends the counters of a rule that has no route any more.
+    pub(crate) fn forget(&mut self, rule: &str) {
+        self.slots.forget(rule);
+    }
+
+    /// Replaces workers that died or hang. To be called about every 50 ms.
+    pub(crate) fn tick(&mut self) {
+        self.pool.tick(&self.counted, &self.common);
+    }
+
+    /// Forwards what has arrived and ends the workers.
+    pub(crate) fn close(self) {
+        self.pool.end();
+    }
+
+    /// Leaves the workers to the next supervisor; whoever holds the heirlooms keeps them going.
+    pub(crate) fn leave(self) {
+        self.pool.leave();
+    }
+
+    /// Takes the change over into the supervisor's own table and names the counters.
+    fn assign(&mut self, diff: &TableDiff) -> Result<TableChange, Error> {
+        let mut replaced: Vec<Route> = Vec::new();
+        for key in &diff.removed {
+            replaced.extend(self.counted.remove(key).map(|counted| counted.route));
+        }
+        let mut set = Vec::with_capacity(diff.set.len());
+        for (key, route) in &diff.set {
+            let acquired = self.slots.acquire(route, &self.pool);
+            let acquired = acquired.ok_or(Shortage {
+                outputs: 1,
+                ..Shortage::default()
+            })?;
+            let flows = self.slots.flows(&route.rule);
+            let counted = CountedRoute {
+                route: route.clone(),
+                rule: acquired.rule,
+                input: acquired.input,
+                flows: flows.unwrap_or(FlowOwner::new(acquired.rule, 0)),
+                outputs: acquired.outputs,
+            };
+            let before = self.counted.insert(*key, counted.clone());
+            replaced.extend(before.map(|counted| counted.route));
+            set.push((*key, counted));
+        }
+        for route in &replaced {
+            self.slots.release(route);
+        }
+        for address in &diff.own_removed {
+            self.common.own_addresses.remove(address);
+        }
+        self.common.own_addresses.extend(&diff.own_added);
+        if let Some(BudgetChange(budget)) = diff.budget {
+            self.common.budget = budget;
+        }
+        Ok(TableChange {
+            removed: diff.removed.clone(),
+            set,
+            own_removed: diff.own_removed.clone(),
+            own_added: diff.own_added.clone(),
+            budget: diff.budget,
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! What goes wrong on the userspace path, in words an operator can act on.
+
+use std::io;
+
+use super::slots::Shortage;
+use crate::userspace::shared::counters::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
+
+/// What went wrong on the userspace path.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// AF_PACKET sockets cannot be opened.
+    #[error("userspace path: cannot open an AF_PACKET socket: {0} (CAP_NET_RAW is needed)")]
+    Unavailable(#[source] io::Error),
+    /// Counters for that many rules, inputs or outputs do not fit.
+    #[error(
+        "userspace path: no room for {rules} more rules, {inputs} more inputs of rules with \
+         several and {outputs} more outputs (it holds {} rules, {} such inputs and {} outputs): \
+         remove some or use fewer",
+        MAX_RULES,
+        MAX_INPUTS,
+        MAX_OUTPUTS
+    )]
+    Capacity {
+        /// Rules too many.
+        rules: u32,
+        /// Inputs too many, of rules with several.
+        inputs: u32,
+        /// Outputs too many.
+        outputs: u32,
+    },
+    /// No worker could be started.
+    #[error("userspace path: cannot start a worker ({}): {source}", command.join(" "))]
+    Start {
+        /// The command that was run.
+        command: Vec<String>,
+        /// The kernel's answer, or the conversation's failure.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A system call failed.
+    #[error("userspace path: {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl From<Shortage> for Error {
+    fn from(shortage: Shortage) -> Self {
+        Self::Capacity {
+            rules: shortage.rules,
+            inputs: shortage.inputs,
+            outputs: shortage.outputs,
+        }
+    }
+}

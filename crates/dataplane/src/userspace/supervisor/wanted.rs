@@ -1,0 +1,50 @@
+//! What every worker is told, beside its routes: how many there are, the interfaces they listen on
+//! and send by, and what all routes have in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::net::IpAddr;
+
+use model::net::Prefix;
+use model::table::{OutputState, RateLimit, RouteKey};
+
+use crate::userspace::shared::messages::CountedRoute;
+
+/// How the userspace path is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of workers, 0 for one per usable core.
+    pub workers: usize,
+    /// Program and arguments that run [`crate::userspace::worker::main`].
+    pub worker_command: Vec<OsString>,
+}
+
+/// What all routes have in common.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Common {
+    pub own_addresses: BTreeSet<IpAddr>,
+    pub budget: Option<RateLimit>,
+}
+
+/// The interfaces the path listens on, with the groups wanted there, and those it sends by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Interfaces {
+    pub ingress: BTreeMap<u32, BTreeSet<Prefix>>,
+    pub egress: BTreeSet<u32>,
+}
+
+impl Interfaces {
+    pub(super) fn of<'a>(routes: impl Iterator<Item = (&'a RouteKey, &'a CountedRoute)>) -> Self {
+        let mut interfaces = Self::default();
+        for (key, CountedRoute { route, .. }) in routes {
+            let groups = interfaces.ingress.entry(key.ingress.0).or_default();
+            groups.insert(key.groups);
+            for output in &route.outputs {
+                if let OutputState::Up(egress) = &output.state {
+                    interfaces.egress.insert(egress.interface.0);
+                }
+            }
+        }
+        interfaces
+    }
+}
