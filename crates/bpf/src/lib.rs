@@ -10,11 +10,12 @@
 mod attach;
 pub mod grace;
 mod maps;
+pub mod object;
 pub mod sequence;
 mod syscall;
 
 pub use attach::{attached, link, pin, probe, program, socket_filter, testrun};
-pub use maps::{flows, layout, map, mapped};
+pub use maps::{Capacity, Maps, flows, layout, map, mapped};
 
 use std::io;
 use std::path::PathBuf;

@@ -4,3 +4,138 @@ pub mod flows;
 pub mod layout;
 pub mod map;
 pub mod mapped;
+
+use self::flows::Flows;
+use self::layout::{
+    Address, Candidate, Drops, Found, GroupKey, Health, Identity, Limit, Output, Pids, Range,
+    RangeKey, Residence, Route, RouteKey, RouteKey6, Settings,
+};
+use self::map::{Counters, HashMap};
+use self::mapped::Mapped;
+use crate::Error;
+use crate::object::Object;
+
+/// Flows of ranges that are kept.
+const FLOWS: u32 = 4096;
+
+/// How much the maps hold. Counters number `routes + outputs`: a rule and an output need one each,
+/// and so does an input of a rule with several, which has slots of its own for the rule's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Routes, the placeholders of source-specific ones included. Their table has twice as many
+    /// entries, so that all of them can be exchanged in one transaction.
+    pub routes: u32,
+    /// Outputs of all routes; a change needs room for old and new.
+    pub outputs: u32,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self {
+            routes: 16_384,
+            outputs: 65_536,
+        }
+    }
+}
+
+impl Capacity {
+    /// Counters, drop counters and limits, which are indexed alike.
+    pub(crate) fn counters(self) -> u32 {
+        self.routes + self.outputs
+    }
+}
+
+/// Everything the program and user space share.
+#[derive(Debug)]
+pub struct Maps {
+    /// Key to index in `route_table`.
+    pub routes: HashMap<RouteKey, u32>,
+    /// The same for IPv6.
+    pub routes6: HashMap<RouteKey6, u32>,
+    /// What each route's packets obey.
+    pub route_table: Mapped<Route>,
+    /// Blocks of outputs.
+    pub outputs: Mapped<Output>,
+    /// Packets and bytes of rules and outputs.
+    pub counters: Counters,
+    /// Drops of rules and outputs, indexed alike.
+    pub drops: Mapped<Drops>,
+    /// Rate limits of rules and outputs, indexed alike.
+    pub limits: Mapped<Limit>,
+    /// What is known of the streams of routes, by index in `route_table`.
+    pub health: Mapped<Health>,
+    /// The continuity counters of those whose payload is looked at, by the same index.
+    pub pids: HashMap<u32, Pids>,
+    /// What was found in packets of rules' former routes, by the rule's counter.
+    pub found: HashMap<u32, Found>,
+    /// How long packets of rules stay, by the rule's counter.
+    pub residence: HashMap<u32, Residence>,
+    /// Whose each counter is, indexed alike.
+    pub identities: Mapped<Identity>,
+    /// What concerns all packets.
+    pub settings: Mapped<Settings>,
+    /// Group prefix to its block in `candidates`.
+    pub ranges: HashMap<RangeKey, Range>,
+    /// Blocks of routes for ranges.
+    pub candidates: Mapped<Candidate>,
+    /// Exact keys without ports to index in `route_table`, for fragments whose ports are not known.
+    pub group_routes: HashMap<GroupKey, u32>,
+    /// What was seen of ranges.
+    pub flows: Flows,
+    /// This host's addresses.
+    pub own_sources: HashMap<Address, u32>,
+}
+
+impl Maps {
+    /// How many maps the object has.
+    pub(crate) const COUNT: usize = 19;
+
+    /// The number of entries of each.
+    pub(crate) fn sizes(capacity: Capacity) -> [(&'static str, u32); Self::COUNT] {
+        let counters = capacity.counters();
+        [
+            ("routes", capacity.routes),
+            ("routes6", capacity.routes),
+            ("route_table", capacity.routes * 2),
+            ("outputs", capacity.outputs),
+            ("counters", counters),
+            ("drops", counters),
+            ("limits", counters),
+            ("health", capacity.routes * 2),
+            ("pids", capacity.routes * 2),
+            ("found", capacity.routes),
+            ("residence", capacity.routes),
+            ("identities", counters),
+            ("settings", 1),
+            ("ranges", capacity.routes),
+            ("candidates", capacity.routes * 4),
+            ("group_routes", capacity.routes),
+            ("own_sources", 4096),
+            ("flows", FLOWS),
+            ("fragments", packet::memory::DATAGRAMS as u32),
+        ]
+    }
+
+    pub(crate) fn take(object: &mut Object) -> Result<Self, Error> {
+        Ok(Self {
+            routes: object.hash_map("routes")?,
+            routes6: object.hash_map("routes6")?,
+            route_table: object.array("route_table")?,
+            outputs: object.array("outputs")?,
+            counters: object.counters("counters")?,
+            drops: object.array("drops")?,
+            limits: object.array("limits")?,
+            health: object.array("health")?,
+            pids: object.hash_map("pids")?,
+            found: object.hash_map("found")?,
+            residence: object.hash_map("residence")?,
+            identities: object.array("identities")?,
+            settings: object.array("settings")?,
+            ranges: object.hash_map("ranges")?,
+            candidates: object.array("candidates")?,
+            group_routes: object.hash_map("group_routes")?,
+            own_sources: object.hash_map("own_sources")?,
+            flows: object.flows("flows")?,
+        })
+    }
+}

@@ -6,13 +6,10 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use aya::EbpfLoader;
-use aya::programs::SchedClassifier;
-
 use crate::layout::Plain;
 use crate::map::HashMap;
 use crate::mapped::Mapped;
-use crate::program::{load_error, take};
+use crate::object::Object;
 use crate::{Error, syscall};
 
 /// The compiled program, an ELF file.
@@ -195,28 +192,21 @@ impl SequenceCounter {
     pub fn load(endpoints: u32, watched: &[(WatchKey, u32)]) -> Result<Self, Error> {
         let places = watched.len() as u32;
         let streams = (places * STREAMS_EACH).max(FEWEST_STREAMS);
-        let mut loader = EbpfLoader::new();
-        loader
-            .map_max_entries("watched", places.max(1))
-            .map_max_entries("streams", streams)
-            .map_max_entries("latencies", endpoints.max(1))
-            .map_max_entries("foreigns", endpoints.max(1));
-        let mut ebpf = loader.load(OBJECT).map_err(load_error)?;
-        let program = ebpf.program_mut("sequence").expect("the object defines it");
-        let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
-        program.load().map_err(load_error)?;
-        let fd = program.fd().map_err(load_error)?.as_fd();
-        let program = fd.try_clone_to_owned().map_err(load_error)?;
-        let (map, capacity) = take::<WatchKey, u32>(&mut ebpf, "watched")?;
+        let sizes = [
+            ("watched", places.max(1)),
+            ("streams", streams),
+            ("latencies", endpoints.max(1)),
+            ("foreigns", endpoints.max(1)),
+        ];
+        let mut object = Object::load(OBJECT, &sizes, None)?;
         let (keys, values): (Vec<_>, Vec<_>) = watched.iter().copied().unzip();
-        HashMap::new("watched", map, capacity).insert(&keys, &values)?;
-        let (map, capacity) = take::<StreamKey, StreamState>(&mut ebpf, "streams")?;
+        object.hash_map("watched")?.insert(&keys, &values)?;
         Ok(Self {
-            program,
-            streams: HashMap::new("streams", map, capacity),
-            latencies: crate::program::array(&mut ebpf, "latencies")?,
-            foreigns: crate::program::array(&mut ebpf, "foreigns")?,
-            clocks: crate::program::array(&mut ebpf, "clocks")?,
+            program: object.program("sequence")?,
+            streams: object.hash_map("streams")?,
+            latencies: object.array("latencies")?,
+            foreigns: object.array("foreigns")?,
+            clocks: object.array("clocks")?,
             links: Vec::new(),
         })
     }

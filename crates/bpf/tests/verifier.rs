@@ -1,7 +1,8 @@
 //! The program passes this kernel's verifier with room to spare, whatever the tables hold: routes and
 //! outputs are data, so the verifier's effort does not depend on their number.
 
-use bpf::program::{Capacity, Program};
+use bpf::Capacity;
+use bpf::program::Program;
 
 /// The kernel's own limit is a million.
 const INSTRUCTIONS_MAX: u32 = 60_000;

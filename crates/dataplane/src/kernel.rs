@@ -24,7 +24,7 @@ use std::mem::offset_of;
 use std::net::IpAddr;
 
 use bpf::layout::{Address, Identity, Settings};
-use bpf::link::Hook;
+use bpf::link::{Hook, Link};
 use bpf::pin::Pins;
 use bpf::program::Program;
 use bpf::testrun::{Input, Outcome};
@@ -220,7 +220,7 @@ impl Kernel {
 
     /// Detaches and removes every pin.
     pub(crate) fn detach(self) -> Result<(), Error> {
-        self.pins.remove_all()?;
+        Link::remove_all(&self.pins)?;
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use crate::counters::{Arrived, Counters, Flow, Traffic, WorkerCounters};
 use crate::kernel::{Kernel, shadow};
 use crate::userspace::Userspace;
 
-pub use bpf::program::Capacity;
+pub use bpf::Capacity;
 pub use bpf::testrun::{Action, Input, Outcome};
 pub use model::placement::Support;
 

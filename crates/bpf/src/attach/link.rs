@@ -118,6 +118,18 @@ impl Link {
         }
         Ok(())
     }
+
+    /// Removes everything of the instance: its links detach, its maps go with the last user.
+    ///
+    /// # Errors
+    ///
+    /// When a pin cannot be removed.
+    pub fn remove_all(pins: &Pins) -> Result<(), Error> {
+        for ifindex in pins.links()? {
+            Self::remove(ifindex, pins)?;
+        }
+        pins.remove_rest()
+    }
 }
 
 fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {

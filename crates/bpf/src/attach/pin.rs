@@ -11,8 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::clsact::Filter;
-use crate::link::Link;
-use crate::program::Program;
+use crate::maps::Maps;
 use crate::{Error, layout};
 
 /// What names of directories with maps begin with.
@@ -107,7 +106,7 @@ impl Pins {
     ///
     /// When the directory cannot be read.
     pub fn is_incomplete(&self) -> Result<bool, Error> {
-        Ok((1..Program::MAPS).contains(&self.pinned()?))
+        Ok((1..Maps::COUNT).contains(&self.pinned()?))
     }
 
     fn pinned(&self) -> Result<usize, Error> {
@@ -178,15 +177,12 @@ impl Pins {
         self.directory.join(format!("{kind}-{ifindex}"))
     }
 
-    /// Removes everything of the instance: its links detach, its maps go with the last user.
+    /// Removes the maps, whatever else is pinned, and the directory; maps go with their last user.
     ///
     /// # Errors
     ///
     /// When a pin cannot be removed.
-    pub fn remove_all(&self) -> Result<(), Error> {
-        for ifindex in self.links()? {
-            Link::remove(ifindex, self)?;
-        }
+    pub(crate) fn remove_rest(&self) -> Result<(), Error> {
         for name in self.names()? {
             let path = self.directory.join(name);
             if path.is_dir() {

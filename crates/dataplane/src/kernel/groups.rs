@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use bpf::Maps;
 use bpf::layout::{GROUP_OF_SEVERAL, GroupKey};
-use bpf::program::Maps;
 
 use crate::Error;
 use crate::kernel::key::Key;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use bpf::Error;
+use bpf::Maps;
 use bpf::layout::{RouteKey, RouteKey6};
-use bpf::program::Maps;
 use model::net::{Ports, Prefix};
 
 /// Key of `routes` or `routes6`.

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
+use bpf::Maps;
 use bpf::layout::{Candidate, Range, RangeKey, Settings};
-use bpf::program::Maps;
 use model::net::Prefix;
 
 use crate::Error;

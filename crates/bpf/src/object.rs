@@ -1,0 +1,160 @@
+//! A compiled object in the kernel: its programs verified, its maps made or taken from pins.
+//!
+//! Whatever it holds is taken out by name, maps only with entries of the size that they have: every
+//! later access relies on that.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+
+use aya::maps::Map;
+use aya::programs::{ProgramInfo, SchedClassifier};
+use aya::util::nr_cpus;
+use aya::{Ebpf, EbpfLoader};
+
+use crate::flows::Flows;
+use crate::layout::{Flow, FlowKey, Plain, Tally};
+use crate::map::{Counters, HashMap};
+use crate::mapped::Mapped;
+use crate::{Error, syscall};
+
+/// An object whose programs are tc classifiers.
+#[derive(Debug)]
+pub struct Object {
+    ebpf: Ebpf,
+}
+
+impl Object {
+    /// Loads an ELF file, with maps of the given numbers of entries. With `pins`, those maps are
+    /// taken from that directory where they are there, and pinned in it where they are not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] with the verifier's last words.
+    pub fn load(elf: &[u8], sizes: &[(&str, u32)], pins: Option<&Path>) -> Result<Self, Error> {
+        let mut loader = EbpfLoader::new();
+        for (name, size) in sizes {
+            loader.map_max_entries(name, *size);
+            if let Some(directory) = pins {
+                loader.map_pin_path(name, directory.join(name));
+            }
+        }
+        let mut ebpf = loader.load(elf).map_err(load_error)?;
+        verify_all(&mut ebpf)?;
+        Ok(Self { ebpf })
+    }
+
+    /// The program of that name, which the object must define.
+    ///
+    /// # Errors
+    ///
+    /// When its descriptor cannot be duplicated.
+    pub fn program(&mut self, name: &str) -> Result<OwnedFd, Error> {
+        let fd = self.classifier(name)?.fd().map_err(load_error)?.as_fd();
+        fd.try_clone_to_owned().map_err(load_error)
+    }
+
+    /// What the kernel says of a program.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub(crate) fn info(&mut self, name: &str) -> Result<ProgramInfo, Error> {
+        self.classifier(name)?.info().map_err(load_error)
+    }
+
+    /// Takes out a hash map or prefix trie.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if there is none of that name and entry size.
+    pub fn hash_map<K: Plain, V: Plain>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<HashMap<K, V>, Error> {
+        let (map, capacity) = self.take::<K, V>(name)?;
+        Ok(HashMap::new(name, map, capacity))
+    }
+
+    /// Takes out an array and maps it into memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if there is none of that name and entry size.
+    pub fn array<T: Plain>(&mut self, name: &'static str) -> Result<Mapped<T>, Error> {
+        let (map, length) = self.take::<u32, T>(name)?;
+        Mapped::new(name, map.as_fd(), length)
+    }
+
+    pub(crate) fn counters(&mut self, name: &'static str) -> Result<Counters, Error> {
+        let (map, length) = self.take::<u32, Tally>(name)?;
+        Ok(Counters::new(map, length, cpus()?))
+    }
+
+    pub(crate) fn flows(&mut self, name: &'static str) -> Result<Flows, Error> {
+        let (map, capacity) = self.take::<FlowKey, Flow>(name)?;
+        Ok(Flows::new(map, capacity, cpus()?))
+    }
+
+    fn classifier(&mut self, name: &str) -> Result<&mut SchedClassifier, Error> {
+        let program = self.ebpf.program_mut(name).expect("the object defines it");
+        program.try_into().map_err(load_error)
+    }
+
+    fn take<K, V>(&mut self, name: &'static str) -> Result<(OwnedFd, u32), Error> {
+        let problem = |problem| Error::Map { name, problem };
+        let data = match self.ebpf.take_map(name) {
+            Some(
+                Map::Array(data)
+                | Map::HashMap(data)
+                | Map::LpmTrie(data)
+                | Map::PerCpuArray(data)
+                | Map::PerCpuLruHashMap(data),
+            ) => data,
+            Some(_) => return Err(problem("has another type")),
+            None => return Err(problem("is missing")),
+        };
+        let failed = |operation| {
+            move |error: io::Error| Error::MapOperation {
+                name,
+                operation,
+                error,
+            }
+        };
+        let map = data.fd().as_fd().try_clone_to_owned();
+        let map = map.map_err(failed("duplicate"))?;
+        let info = syscall::map_info(map.as_fd()).map_err(failed("info"))?;
+        if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
+            return Err(problem("has entries of another size"));
+        }
+        Ok((map, info.max_entries))
+    }
+}
+
+/// Hands the programs to the kernel side by side: its verifier takes some tenths of a second for each.
+fn verify_all(ebpf: &mut Ebpf) -> Result<(), Error> {
+    thread::scope(|scope| {
+        let mut verifying = Vec::new();
+        for (_, program) in ebpf.programs_mut() {
+            let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
+            verifying.push(scope.spawn(|| program.load().map_err(load_error)));
+        }
+        let mut verified = verifying.into_iter().map(|one| one.join());
+        verified.try_for_each(|one| one.expect("the load of a program does not panic"))
+    })
+}
+
+fn cpus() -> Result<usize, Error> {
+    nr_cpus().map_err(|(path, error)| Error::Load(format!("{path}: {error}")))
+}
+
+fn load_error(error: impl std::error::Error) -> Error {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    Error::Load(text)
+}
