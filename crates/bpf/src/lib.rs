@@ -14,7 +14,9 @@ pub mod object;
 pub mod sequence;
 mod syscall;
 
-pub use attach::{attached, link, pin, probe, program, socket_filter, testrun};
+#[cfg(feature = "test-run")]
+pub use attach::testrun;
+pub use attach::{attached, link, pin, probe, program, socket_filter};
 pub use maps::{Capacity, Maps, flows, layout, map, mapped};
 
 use std::io;
@@ -66,6 +68,7 @@ pub enum Error {
         error: io::Error,
     },
     /// A test run failed.
+    #[cfg(feature = "test-run")]
     #[error("BPF_PROG_TEST_RUN failed: {0}")]
     TestRun(io::Error),
 }

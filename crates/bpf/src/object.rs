@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 
 use aya::maps::Map;
-use aya::programs::{ProgramInfo, SchedClassifier};
+use aya::programs::SchedClassifier;
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
@@ -51,17 +51,10 @@ impl Object {
     ///
     /// When its descriptor cannot be duplicated.
     pub fn program(&mut self, name: &str) -> Result<OwnedFd, Error> {
-        let fd = self.classifier(name)?.fd().map_err(load_error)?.as_fd();
+        let program = self.ebpf.program_mut(name).expect("the object defines it");
+        let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
+        let fd = program.fd().map_err(load_error)?.as_fd();
         fd.try_clone_to_owned().map_err(load_error)
-    }
-
-    /// What the kernel says of a program.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel does not tell.
-    pub(crate) fn info(&mut self, name: &str) -> Result<ProgramInfo, Error> {
-        self.classifier(name)?.info().map_err(load_error)
     }
 
     /// Takes out a hash map or prefix trie.
@@ -95,11 +88,6 @@ impl Object {
     pub(crate) fn flows(&mut self, name: &'static str) -> Result<Flows, Error> {
         let (map, capacity) = self.take::<FlowKey, Flow>(name)?;
         Ok(Flows::new(map, capacity, cpus()?))
-    }
-
-    fn classifier(&mut self, name: &str) -> Result<&mut SchedClassifier, Error> {
-        let program = self.ebpf.program_mut(name).expect("the object defines it");
-        program.try_into().map_err(load_error)
     }
 
     fn take<K, V>(&mut self, name: &'static str) -> Result<(OwnedFd, u32), Error> {

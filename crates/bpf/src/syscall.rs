@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+#[cfg(feature = "test-run")]
+use aya_obj::generated::bpf_prog_info;
 use aya_obj::generated::{
     bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_info, bpf_map_type,
     bpf_prog_type,
@@ -140,6 +142,14 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
     // SAFETY: bpf_map_info is a plain C struct; all-zero is a value of it.
     let mut info: bpf_map_info = unsafe { mem::zeroed() };
     object_info(map, &mut info)?;
+    Ok(info)
+}
+
+#[cfg(feature = "test-run")]
+pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info> {
+    // SAFETY: bpf_prog_info is a plain C struct; all-zero is a value of it, and asks for no arrays.
+    let mut info: bpf_prog_info = unsafe { mem::zeroed() };
+    object_info(program, &mut info)?;
     Ok(info)
 }
 

@@ -18,7 +18,7 @@ fn the_verifier_has_room_to_spare_whatever_the_number_of_outputs() {
             routes: 64,
             outputs,
         };
-        let mut program = Program::load(None, capacity).expect("the program loads");
+        let program = Program::load(None, capacity).expect("the program loads");
         let facts = program.facts().expect("the kernel tells");
         facts.verified_instructions
     };

@@ -27,6 +27,7 @@ use bpf::layout::{Address, Identity, Settings};
 use bpf::link::{Hook, Link};
 use bpf::pin::Pins;
 use bpf::program::Program;
+#[cfg(feature = "test-run")]
 use bpf::testrun::{Input, Outcome};
 use model::diff::{BudgetChange, TableDiff};
 use model::table::{RateLimit, Table};
@@ -214,6 +215,7 @@ impl Kernel {
     }
 
     /// Runs one packet through the program.
+    #[cfg(feature = "test-run")]
     pub(crate) fn test_run(&self, input: Input<'_>) -> Result<Outcome, Error> {
         Ok(self.program.test_run(input)?)
     }

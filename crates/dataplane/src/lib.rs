@@ -23,6 +23,7 @@ use crate::kernel::{Kernel, shadow};
 use crate::userspace::Userspace;
 
 pub use bpf::Capacity;
+#[cfg(feature = "test-run")]
 pub use bpf::testrun::{Action, Input, Outcome};
 pub use model::placement::Support;
 
@@ -344,11 +345,12 @@ impl Dataplane {
     }
 
     /// Runs one packet through the kernel path as if it arrived on an interface: clones leave, the
-    /// packet itself comes back. For tests and diagnosis; it counts like any other packet.
+    /// packet itself comes back. It counts like any other packet.
     ///
     /// # Errors
     ///
     /// When the kernel path is not available or refuses the packet.
+    #[cfg(feature = "test-run")]
     pub fn test_run(&self, input: Input<'_>) -> Result<Outcome, Error> {
         let Some(kernel) = &self.kernel else {
             let reason = self.support.kernel.clone().err().unwrap_or_default();

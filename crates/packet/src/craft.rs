@@ -167,6 +167,7 @@ pub fn group_mac(group: IpAddr) -> [u8; 6] {
 
 /// Recomputes the IPv4 header checksum of the packet at `ip_offset` after a test has changed the
 /// header. Does nothing if the header is cut off.
+#[cfg(any(test, feature = "test-support"))]
 pub fn fix_ipv4_checksum(frame: &mut [u8], ip_offset: usize) {
     let Some(packet) = frame.get_mut(ip_offset..) else {
         return;

@@ -1,7 +1,7 @@
 //! Headers, checksums, the rewrite and the verdict: the reference for both paths.
 //!
-//! Pure: no I/O and no unsafe. Everything but [`mod@reference`], [`fragment`]'s split and [`craft`] is
-//! hot path: no allocation per packet, no panic, every access bounds-checked.
+//! Pure: no I/O and no unsafe. Everything but the reference executor, [`fragment`]'s split and
+//! [`craft`] is hot path: no allocation per packet, no panic, every access bounds-checked.
 
 mod bytes;
 pub mod checksum;
@@ -15,6 +15,7 @@ pub mod ipv6;
 pub mod limit;
 pub mod memory;
 pub mod parse;
+#[cfg(any(test, feature = "test-support"))]
 pub mod reference;
 pub mod residence;
 pub mod rewrite;

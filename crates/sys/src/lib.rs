@@ -5,6 +5,8 @@ pub mod clock;
 pub mod descriptor;
 pub mod ethtool;
 pub mod fence;
+#[cfg(feature = "test-support")]
+pub mod frame_socket;
 pub mod heap;
 pub mod membership;
 pub mod netns;
@@ -14,4 +16,3 @@ pub mod sniffer;
 pub mod udp;
 pub mod uring;
 pub mod wait;
-pub mod wire;

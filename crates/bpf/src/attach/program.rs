@@ -15,22 +15,10 @@ pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), 
 /// The program, loaded, with its maps.
 #[derive(Debug)]
 pub struct Program {
-    object: Object,
     ethernet: OwnedFd,
     bare: OwnedFd,
     /// Its maps.
     pub maps: Maps,
-}
-
-/// What the kernel says of the loaded program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// Instructions the verifier walked; its limit is a million.
-    pub verified_instructions: u32,
-    /// Bytes of the program after verification.
-    pub translated_bytes: u32,
-    /// Bytes of machine code.
-    pub native_bytes: u32,
 }
 
 impl Program {
@@ -54,7 +42,6 @@ impl Program {
             ethernet: object.program("relay")?,
             bare: object.program("relay_bare")?,
             maps: Maps::take(&mut object)?,
-            object,
         })
     }
 
@@ -67,21 +54,8 @@ impl Program {
         }
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    #[cfg(feature = "test-run")]
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.ethernet.as_fd()
-    }
-
-    /// Asks the kernel for the program's size and the verifier's effort.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel does not tell.
-    pub fn facts(&mut self) -> Result<Facts, Error> {
-        let info = self.object.info("relay")?;
-        Ok(Facts {
-            verified_instructions: info.verified_instruction_count().unwrap_or(0),
-            translated_bytes: info.size_translated().unwrap_or(0),
-            native_bytes: info.size_jitted(),
-        })
     }
 }

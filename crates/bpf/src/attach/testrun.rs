@@ -9,7 +9,7 @@ use aya_obj::generated::bpf_cmd;
 
 use crate::Error;
 use crate::program::Program;
-use crate::syscall::{attr, bpf};
+use crate::syscall::{attr, bpf, program_info};
 
 /// `struct __sk_buff` of linux/bpf.h, whose layout the kernel keeps for ever, in 4-byte words.
 const CONTEXT_WORDS: usize = 48;
@@ -59,7 +59,32 @@ pub struct Input<'a> {
     pub repeat: u32,
 }
 
+/// What the kernel says of the loaded program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Instructions the verifier walked; its limit is a million.
+    pub verified_instructions: u32,
+    /// Bytes of the program after verification.
+    pub translated_bytes: u32,
+    /// Bytes of machine code.
+    pub native_bytes: u32,
+}
+
 impl Program {
+    /// Asks the kernel for the program's size and the verifier's effort.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn facts(&self) -> Result<Facts, Error> {
+        let info = program_info(self.fd()).map_err(Error::TestRun)?;
+        Ok(Facts {
+            verified_instructions: info.verified_insns,
+            translated_bytes: info.xlated_prog_len,
+            native_bytes: info.jited_prog_len,
+        })
+    }
+
     /// Runs the program on a packet.
     ///
     /// # Errors

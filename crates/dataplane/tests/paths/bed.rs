@@ -17,8 +17,9 @@ use model::net::{Ifindex, Ports, Prefix};
 use model::table::{LocalDelivery, OutputState, Path, Route, RouteKey, Table};
 use packet::craft::Craft;
 use packet::parse::{ChecksumState, Gso, Meta};
+use sys::frame_socket::{Capture, FrameSocket};
 use sys::netns::Namespace;
-use sys::wire::{Capture, VNET_HEADER, Wire};
+use sys::packet_socket::VNET_HEADER;
 
 use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, socket, trim};
 use crate::relayed::Sum;
@@ -38,10 +39,10 @@ const GSO_UDP: u8 = 5;
 pub(crate) struct Bed {
     pub(crate) relay: Namespace,
     indexes: BTreeMap<Ifindex, Ifindex>,
-    sender: Wire,
-    receivers: Vec<(Ifindex, Wire)>,
+    sender: FrameSocket,
+    receivers: Vec<(Ifindex, FrameSocket)>,
     /// What the relay's stack gets to see: IPv4 and IPv6.
-    stack: [Wire; 2],
+    stack: [FrameSocket; 2],
     sentinels: AtomicU64,
     _far: Namespace,
 }
@@ -67,7 +68,7 @@ impl Bed {
         };
         let open = |namespace: &Namespace, name: &str, capture| {
             let index = index_in(namespace, name);
-            let wire = namespace.run(|| Wire::open(index, capture));
+            let wire = namespace.run(|| FrameSocket::open(index, capture));
             wire.expect("the namespace").expect("a raw socket")
         };
         let behind = |capture| open(&relay, "in0", capture);
@@ -165,7 +166,7 @@ pub(crate) fn bind(port: u16) -> UdpSocket {
 }
 
 /// Reads up to and without the frame that ends in `mark`.
-fn read_until(wire: &Wire, mark: &[u8]) -> Vec<([u8; VNET_HEADER], Vec<u8>)> {
+fn read_until(wire: &FrameSocket, mark: &[u8]) -> Vec<([u8; VNET_HEADER], Vec<u8>)> {
     let deadline = Instant::now() + PATIENCE;
     let mut frames = Vec::new();
     loop {

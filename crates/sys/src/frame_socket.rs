@@ -1,6 +1,5 @@
-//! One end of a link as raw frames: puts a frame on an interface with its vnet header, and reads
-//! what arrives there with its own. One system call per frame, so for tests, probes and `tap`, not
-//! for relaying.
+//! Whole frames in and out of one interface, each with its virtio-net header, for tests: one system
+//! call per frame.
 
 #![expect(unsafe_code, reason = "socket options and bind need raw system calls")]
 
@@ -14,10 +13,9 @@ use nix::sys::socket::sockopt::RcvBufForce;
 use nix::sys::socket::{MsgFlags, recv, send, setsockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Bytes of the virtio-net header in front of every frame, in host byte order.
-pub const VNET_HEADER: usize = 10;
+use crate::packet_socket::{VNET_HEADER, link_address};
 
-/// Which frames a [`Wire`] reads.
+/// Which frames a [`FrameSocket`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture {
     /// Everything that arrives, before tc ingress sees it.
@@ -32,11 +30,11 @@ pub enum Capture {
 
 /// A raw socket on one interface. It never reads what is sent from its own side of the link.
 #[derive(Debug)]
-pub struct Wire {
+pub struct FrameSocket {
     socket: Socket,
 }
 
-impl Wire {
+impl FrameSocket {
     /// Opens the interface with that index in the calling thread's network namespace. Needs
     /// `CAP_NET_RAW` and `CAP_NET_ADMIN`.
     ///
@@ -49,16 +47,16 @@ impl Wire {
             Capture::Ipv6BehindIngress => libc::ETH_P_IPV6,
             Capture::None => 0,
         } as u16;
-        let wire = Self {
+        let opened = Self {
             socket: Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?,
         };
-        wire.set(libc::PACKET_VNET_HDR)?;
-        wire.set(libc::PACKET_IGNORE_OUTGOING)?;
+        opened.set(libc::PACKET_VNET_HDR)?;
+        opened.set(libc::PACKET_IGNORE_OUTGOING)?;
         // 8 MiB hold some thousand small frames or a hundred super-packets.
-        setsockopt(&wire.socket, RcvBufForce, &(8 << 20))?;
-        wire.socket.set_nonblocking(true)?;
-        wire.bind(interface, protocol)?;
-        Ok(wire)
+        setsockopt(&opened.socket, RcvBufForce, &(8 << 20))?;
+        opened.socket.set_nonblocking(true)?;
+        opened.bind(interface, protocol)?;
+        Ok(opened)
     }
 
     /// Sends `frame` (link header first) with the vnet header `vnet`.
@@ -120,15 +118,7 @@ impl Wire {
     }
 
     fn bind(&self, interface: u32, protocol: u16) -> io::Result<()> {
-        let address = libc::sockaddr_ll {
-            sll_family: libc::AF_PACKET as u16,
-            sll_protocol: protocol.to_be(),
-            sll_ifindex: interface as i32,
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 0,
-            sll_addr: [0; 8],
-        };
+        let address = link_address(interface, protocol);
         // SAFETY: `address` is a sockaddr_ll that lives during the call; the length is its size.
         let result = unsafe {
             libc::bind(
@@ -142,7 +132,7 @@ impl Wire {
     }
 }
 
-impl AsFd for Wire {
+impl AsFd for FrameSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
