@@ -7,9 +7,9 @@
 pub mod rtp;
 pub mod ts;
 
-use crate::bytes::read_u16;
-use crate::health::rtp::{Header, Rtp};
+use crate::health::rtp::Rtp;
 use crate::health::ts::Ts;
+use crate::rtp::{Header, media};
 
 /// Arrival times are compared within epochs of 2 to this power nanoseconds, about a second.
 pub const EPOCH_SHIFT: u32 = 30;
@@ -123,20 +123,10 @@ impl Arrivals {
     }
 }
 
-/// What stands behind the RTP header, its list of contributors and its extension.
-fn media(payload: &[u8]) -> Option<&[u8]> {
-    let first = *payload.first()?;
-    let mut at = rtp::HEADER + usize::from(first & 0x0f) * 4;
-    if first & 0x10 != 0 {
-        let words = read_u16(payload, at + 2)?;
-        at += 4 + usize::from(words) * 4;
-    }
-    payload.get(at..)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mpeg_ts;
 
     #[test]
     fn gaps_are_kept_for_the_epoch_they_end_in_and_the_next() {
@@ -162,7 +152,7 @@ mod tests {
         let mut payload = vec![0x91, 33];
         payload.resize(12 + 4, 0);
         payload.extend([0xbe, 0xde, 0, 1, 1, 2, 3, 4]);
-        payload.extend(ts::packet(0x100, 0, ts::PAYLOAD));
+        payload.extend(mpeg_ts::packet(0x100, 0, mpeg_ts::PAYLOAD));
         let mut watch = Watch::new(Content::Auto, 90_000);
         watch.look(&payload, 1);
         assert_eq!((watch.ts.packets, watch.unrecognised), (1, 0));

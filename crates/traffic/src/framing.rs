@@ -3,22 +3,13 @@
 //! The generator writes it, the receiver finds its way through it and reads the sequence numbers
 //! of other tools' streams. RTP: RFC 3550; MPEG-TS in RTP: RFC 2250; TS packets: ISO/IEC 13818-1.
 
+use packet::{mpeg_ts, rtp};
+
 use crate::payload::{HEADER_BYTES, Stamp};
 
-/// Size of an RTP header without contributing sources or extension.
-pub const RTP_BYTES: usize = 12;
-/// Size of an MPEG-TS packet.
-pub const TS_BYTES: usize = 188;
-
-const TS_HEADER_BYTES: usize = 4;
-const TS_SYNC: u8 = 0x47;
 /// The generator's elementary stream.
 const TS_PID: u16 = 0x100;
-const RTP_VERSION: u8 = 2 << 6;
-/// First payload type of the dynamic range (RFC 3551).
-const RTP_DYNAMIC: u8 = 96;
-/// MP2T (RFC 3551).
-const RTP_MP2T: u8 = 33;
+const TS_HEADER_BYTES: usize = 4;
 
 /// How a payload is framed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +31,8 @@ impl Framing {
     pub fn usual_size(self) -> usize {
         match self {
             Self::Own | Self::Rtp => 1024,
-            Self::Ts => 7 * TS_BYTES,
-            Self::RtpTs => RTP_BYTES + 7 * TS_BYTES,
+            Self::Ts => 7 * mpeg_ts::PACKET,
+            Self::RtpTs => rtp::HEADER + 7 * mpeg_ts::PACKET,
         }
     }
 
@@ -61,7 +52,7 @@ impl Framing {
         let framed = size.saturating_sub(self.ts_offset());
         match self {
             Self::Own | Self::Rtp => size >= self.own_offset() + HEADER_BYTES,
-            Self::Ts | Self::RtpTs => framed > 0 && framed.is_multiple_of(TS_BYTES),
+            Self::Ts | Self::RtpTs => framed > 0 && framed.is_multiple_of(mpeg_ts::PACKET),
         }
     }
 
@@ -70,9 +61,9 @@ impl Framing {
     pub const fn own_offset(self) -> usize {
         match self {
             Self::Own => 0,
-            Self::Rtp => RTP_BYTES,
+            Self::Rtp => rtp::HEADER,
             Self::Ts => TS_HEADER_BYTES,
-            Self::RtpTs => RTP_BYTES + TS_HEADER_BYTES,
+            Self::RtpTs => rtp::HEADER + TS_HEADER_BYTES,
         }
     }
 
@@ -85,11 +76,11 @@ impl Framing {
     pub(crate) fn write(self, payload: &mut [u8], stamp: &Stamp) {
         if matches!(self, Self::Rtp | Self::RtpTs) {
             let kind = if self == Self::Rtp {
-                RTP_DYNAMIC
+                rtp::DYNAMIC
             } else {
-                RTP_MP2T
+                rtp::MP2T
             };
-            write_rtp(&mut payload[..RTP_BYTES], kind, stamp);
+            write_rtp(&mut payload[..rtp::HEADER], kind, stamp);
         }
         if matches!(self, Self::Ts | Self::RtpTs) {
             write_ts(&mut payload[self.ts_offset()..], stamp.sequence);
@@ -99,13 +90,13 @@ impl Framing {
     const fn ts_offset(self) -> usize {
         match self {
             Self::Own | Self::Rtp | Self::Ts => 0,
-            Self::RtpTs => RTP_BYTES,
+            Self::RtpTs => rtp::HEADER,
         }
     }
 }
 
 fn write_rtp(header: &mut [u8], kind: u8, stamp: &Stamp) {
-    header[0] = RTP_VERSION;
+    header[0] = rtp::VERSION;
     header[1] = kind;
     header[2..4].copy_from_slice(&(stamp.sequence as u16).to_be_bytes());
     // A 90 kHz clock, as every video payload format has: 9 ticks in 100,000 ns.
@@ -116,13 +107,13 @@ fn write_rtp(header: &mut [u8], kind: u8, stamp: &Stamp) {
 }
 
 fn write_ts(packets: &mut [u8], sequence: u64) {
-    let count = packets.len() / TS_BYTES;
+    let count = packets.len() / mpeg_ts::PACKET;
     let first = sequence.wrapping_mul(count as u64);
-    for (index, packet) in packets.chunks_exact_mut(TS_BYTES).enumerate() {
-        packet[0] = TS_SYNC;
+    for (index, packet) in packets.chunks_exact_mut(mpeg_ts::PACKET).enumerate() {
+        packet[0] = mpeg_ts::SYNC;
         packet[1..3].copy_from_slice(&TS_PID.to_be_bytes());
         // Payload only, no adaptation field.
-        packet[3] = 0x10 | (first.wrapping_add(index as u64) & 0x0f) as u8;
+        packet[3] = mpeg_ts::PAYLOAD << 4 | (first.wrapping_add(index as u64) & 0x0f) as u8;
     }
 }
 
@@ -132,31 +123,9 @@ pub struct Framed<'a> {
     /// How it is framed.
     pub framing: Framing,
     /// The RTP header, if there is one.
-    pub rtp: Option<Rtp>,
+    pub rtp: Option<rtp::Header>,
     /// The TS packets, if there are any.
     pub ts: Option<&'a [u8]>,
-}
-
-/// The fields of an RTP header that a sequence check needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rtp {
-    /// Synchronisation source.
-    pub source: u32,
-    /// Sequence number.
-    pub sequence: u16,
-}
-
-/// One TS packet's place in the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ts {
-    /// Packet identifier, 13 bits.
-    pub pid: u16,
-    /// Continuity counter, 4 bits.
-    pub counter: u8,
-    /// Whether it carries payload; only then does the counter count.
-    pub has_payload: bool,
-    /// Whether the counter may jump here (discontinuity indicator).
-    pub may_jump: bool,
 }
 
 /// Says how `payload` is framed, going by what stands in it.
@@ -177,46 +146,23 @@ pub fn recognise(payload: &[u8]) -> Framed<'_> {
 }
 
 /// Reads the headers of the TS packets.
-pub fn ts_packets(packets: &[u8]) -> impl Iterator<Item = Ts> + '_ {
-    packets.chunks_exact(TS_BYTES).map(|packet| {
-        let has_adaptation = packet[3] & 0x20 != 0 && packet[4] > 0;
-        Ts {
-            pid: u16::from_be_bytes([packet[1] & 0x1f, packet[2]]),
-            counter: packet[3] & 0x0f,
-            has_payload: packet[3] & 0x10 != 0,
-            may_jump: has_adaptation && packet[5] & 0x80 != 0,
-        }
-    })
+pub fn ts_packets(packets: &[u8]) -> impl Iterator<Item = mpeg_ts::Header> + '_ {
+    packets
+        .chunks_exact(mpeg_ts::PACKET)
+        .filter_map(mpeg_ts::Header::read)
 }
 
 fn is_ts(bytes: &[u8]) -> bool {
     !bytes.is_empty()
-        && bytes.len().is_multiple_of(TS_BYTES)
+        && bytes.len().is_multiple_of(mpeg_ts::PACKET)
         && bytes
-            .chunks_exact(TS_BYTES)
-            .all(|packet| packet[0] == TS_SYNC)
+            .chunks_exact(mpeg_ts::PACKET)
+            .all(|packet| packet[0] == mpeg_ts::SYNC)
 }
 
-/// Reads an RTP header and hands back what follows its sources and extension. Version 2 and a
-/// payload type outside RTCP's (RFC 5761 section 4) are all there is to know it by.
-fn read_rtp(payload: &[u8]) -> Option<(Rtp, &[u8])> {
-    let header = payload.first_chunk::<RTP_BYTES>()?;
-    let kind = header[1] & 0x7f;
-    if header[0] & 0xc0 != RTP_VERSION || (64..=95).contains(&kind) {
-        return None;
-    }
-    let sources = usize::from(header[0] & 0x0f) * 4;
-    let mut rest = payload.get(RTP_BYTES + sources..)?;
-    if header[0] & 0x10 != 0 {
-        let extension = rest.first_chunk::<4>()?;
-        let words = usize::from(u16::from_be_bytes([extension[2], extension[3]]));
-        rest = rest.get(4 + words * 4..)?;
-    }
-    let rtp = Rtp {
-        source: u32::from_be_bytes([header[8], header[9], header[10], header[11]]),
-        sequence: u16::from_be_bytes([header[2], header[3]]),
-    };
-    Some((rtp, rest))
+/// Reads an RTP header and hands back what follows its contributors and extension.
+fn read_rtp(payload: &[u8]) -> Option<(rtp::Header, &[u8])> {
+    rtp::Header::read(payload).zip(rtp::media(payload))
 }
 
 #[cfg(test)]
@@ -242,13 +188,8 @@ mod tests {
             let framed = recognise(&payload);
             assert_eq!(framed.framing, framing);
             if let Some(rtp) = framed.rtp {
-                assert_eq!(
-                    rtp,
-                    Rtp {
-                        source: 0x1_0002,
-                        sequence: (70_000 % 65_536) as u16
-                    }
-                );
+                assert_eq!(rtp.ssrc, 0x1_0002);
+                assert_eq!(rtp.sequence, (70_000 % 65_536) as u16);
             }
         }
     }
@@ -257,7 +198,7 @@ mod tests {
     fn continuity_counters_go_on_from_payload_to_payload() {
         let counters: Vec<u8> = (0..5)
             .flat_map(|sequence| {
-                let mut payload = vec![0; 7 * TS_BYTES];
+                let mut payload = vec![0; 7 * mpeg_ts::PACKET];
                 Framing::Ts.write(&mut payload, &stamp(sequence));
                 ts_packets(&payload)
                     .map(|ts| ts.counter)
@@ -277,11 +218,11 @@ mod tests {
 
     #[test]
     fn rtp_with_sources_and_extension_is_skipped_whole() {
-        let mut payload = vec![0; RTP_BYTES + 8 + 4 + 4];
-        payload[0] = RTP_VERSION | 0x10 | 2;
-        payload[1] = RTP_MP2T;
-        payload[RTP_BYTES + 8 + 3] = 1;
-        let mut packets = vec![0; 2 * TS_BYTES];
+        let mut payload = vec![0; rtp::HEADER + 8 + 4 + 4];
+        payload[0] = rtp::VERSION | 0x10 | 2;
+        payload[1] = rtp::MP2T;
+        payload[rtp::HEADER + 8 + 3] = 1;
+        let mut packets = vec![0; 2 * mpeg_ts::PACKET];
         write_ts(&mut packets, 0);
         payload.extend(packets);
         assert_eq!(recognise(&payload).framing, Framing::RtpTs);

@@ -12,6 +12,8 @@
 #define RTP_MAX_DROPOUT 3000	/* packet::health::rtp::MAX_DROPOUT */
 #define RTP_WINDOW 64		/* packet::health::rtp::WINDOW */
 #define RTP_TICK_SHIFT 16
+#define RTCP_FIRST 64		/* packet::rtp::RTCP_PAYLOAD_TYPES */
+#define RTCP_LAST 95
 #define TS_PACKET 188
 #define TS_SYNC 0x47
 #define TS_NULL_PID 0x1fff
@@ -353,7 +355,7 @@ static __always_inline bool is_rtp(__u32 first)
 {
 	__u32 type = first >> 16 & 0x7f;
 
-	return first >> 30 == 2 && !(type >= 72 && type <= 76);
+	return first >> 30 == 2 && !(type >= RTCP_FIRST && type <= RTCP_LAST);
 }
 
 static long inspect_segment(__u32 i, struct payload *y)

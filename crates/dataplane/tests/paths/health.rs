@@ -7,8 +7,8 @@ use dataplane::counters::HealthCounters;
 use model::health::{Content, Inspect};
 use model::table::Table;
 use packet::craft::{Craft, CraftChecksum};
-use packet::health::ts::{ADAPTATION, NULL_PID, PAYLOAD, SYNC, packet as ts_packet};
 use packet::health::{self, Watch};
+use packet::mpeg_ts::{ADAPTATION, NULL_PID, PAYLOAD, SYNC, packet as ts_packet};
 use packet::parse::Gso;
 
 use model::table::DownReason;
@@ -416,15 +416,23 @@ fn super_packets() -> Vec<(Vec<u8>, Option<u16>)> {
 }
 
 fn odd() -> Vec<(Vec<u8>, Option<u16>)> {
-    let mut control = media(7, 1);
-    control[1] = 200;
+    // A sender report, feedback and an extended report; and the media types on either side.
+    let [report, feedback, extended, below, above] = [200, 205, 207, 0x80 | 63, 96].map(|second| {
+        let mut packet = media(7, 1);
+        packet[1] = second;
+        packet
+    });
     [
         vec![],
         vec![0x80; 11],
         vec![SYNC; 187],
         vec![0; 188],
         vec![0x40; 100],
-        control,
+        report,
+        feedback,
+        extended,
+        below,
+        above,
         media(7, 1),
     ]
     .map(one)

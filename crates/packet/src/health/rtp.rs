@@ -4,29 +4,14 @@
 //! that came late within them was only reordered, and one that came again is double. So every
 //! counter only grows, and a loss is counted when 64 later packets have come.
 
-use crate::bytes::{read, read_u16};
+use crate::rtp::{Header, clock_hz};
 
-/// Bytes of the fixed header.
-pub const HEADER: usize = 12;
 /// A step forward from which on the sender is taken to have started anew (RFC 3550 A.1).
 pub const MAX_DROPOUT: u16 = 3000;
 /// Sequence numbers that are remembered.
 pub const WINDOW: u16 = 64;
 /// Ticks are counted in nanoseconds times 2 to this power.
 const TICK_SHIFT: u32 = 16;
-
-/// The fields of an RTP header that are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Payload type, without the marker bit.
-    pub payload_type: u8,
-    /// Sequence number.
-    pub sequence: u16,
-    /// Timestamp.
-    pub timestamp: u32,
-    /// Synchronisation source.
-    pub ssrc: u32,
-}
 
 /// Follows the source that sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,24 +51,6 @@ pub struct Rtp {
 #[must_use]
 pub fn per_tick(clock_hz: u32) -> u64 {
     (1_000_000_000 << TICK_SHIFT) / u64::from(clock_hz.max(1))
-}
-
-impl Header {
-    /// Reads the header; `None` if there is none, or that of an RTCP packet (RFC 5761).
-    #[must_use]
-    pub fn read(payload: &[u8]) -> Option<Self> {
-        let header = payload.get(..HEADER)?;
-        let payload_type = header[1] & 0x7f;
-        if header[0] >> 6 != 2 || (72..=76).contains(&payload_type) {
-            return None;
-        }
-        Some(Self {
-            payload_type,
-            sequence: read_u16(header, 2)?,
-            timestamp: u32::from_be_bytes(read(header, 4)?),
-            ssrc: u32::from_be_bytes(read(header, 8)?),
-        })
-    }
 }
 
 impl Rtp {
@@ -170,20 +137,6 @@ impl Rtp {
         self.jitter_ns_16 = (self.jitter_ns_16 + deviation).saturating_sub(smoothed);
         self.timestamp = header.timestamp;
         self.arrival_ns = now_ns;
-    }
-}
-
-/// The clocks of static payload types (RFC 3551, table 4 and 5).
-#[must_use]
-pub const fn clock_hz(payload_type: u8) -> Option<u32> {
-    match payload_type {
-        0 | 3 | 4 | 5 | 7 | 8 | 9 | 12 | 13 | 15 | 18 => Some(8_000),
-        6 => Some(16_000),
-        10 | 11 => Some(44_100),
-        16 => Some(11_025),
-        17 => Some(22_050),
-        14 | 25 | 26 | 28 | 31..=34 => Some(90_000),
-        _ => None,
     }
 }
 
@@ -283,15 +236,5 @@ mod tests {
         }
         let counted = rtp.jitter_ns_16 as f64 / 16.0;
         assert!((counted - jitter).abs() < 100.0, "{counted} {jitter}");
-    }
-
-    #[test]
-    fn control_packets_are_not_media() {
-        let mut packet = [0_u8; 12];
-        packet[0] = 0x80;
-        for (second, is_media) in [(200, false), (204, false), (96, true), (0xe0, true)] {
-            packet[1] = second;
-            assert_eq!(Header::read(&packet).is_some(), is_media, "{second}");
-        }
     }
 }

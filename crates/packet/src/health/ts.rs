@@ -4,16 +4,7 @@
 //! The counter goes on with every packet that has payload, stays in one that has only an adaptation
 //! field, may jump where the discontinuity flag stands, and one packet may come twice in a row.
 
-/// Bytes of a packet.
-pub const PACKET: usize = 188;
-/// First byte of each.
-pub const SYNC: u8 = 0x47;
-/// Packets of stuffing, whose counters mean nothing.
-pub const NULL_PID: u16 = 0x1fff;
-/// Adaptation field control: payload.
-pub const PAYLOAD: u8 = 1;
-/// Adaptation field control: adaptation field.
-pub const ADAPTATION: u8 = 2;
+use crate::mpeg_ts::{Header, NULL_PID, PACKET, PAYLOAD, SYNC};
 
 const PIDS: usize = 8192;
 /// The PID was seen; its last counter stands in the lower four bits.
@@ -61,26 +52,25 @@ impl Ts {
     }
 
     fn packet(&mut self, packet: &[u8]) {
-        let [sync, high, low, control, length, flags, ..] = *packet else {
-            return;
-        };
         self.packets += 1;
-        if sync != SYNC {
+        let Some(header) = Header::read(packet) else {
             self.sync_errors += 1;
             return;
-        }
-        if high & 0x80 != 0 {
+        };
+        if header.transport_error {
             self.transport_errors += 1;
             return;
         }
-        let pid = u16::from_be_bytes([high & 0x1f, low]);
-        let adaptation = control >> 4 & 3;
+        let Header {
+            pid,
+            adaptation,
+            counter,
+            ..
+        } = header;
         // No payload and no adaptation field is reserved: decoders discard the packet.
         if pid == NULL_PID || adaptation == 0 {
             return;
         }
-        let counter = control & 0x0f;
-        let jumps = adaptation & ADAPTATION != 0 && length > 0 && flags & 0x80 != 0;
         let Some(state) = self.table.get_mut(usize::from(pid)) else {
             return;
         };
@@ -88,7 +78,7 @@ impl Ts {
         let mut next = SEEN | counter;
         if *state & SEEN == 0 {
             self.pids += 1;
-        } else if jumps {
+        } else if header.may_jump {
             // Whatever it is, it is the new beginning.
         } else if adaptation & PAYLOAD == 0 {
             self.continuity_errors += u64::from(counter != last);
@@ -101,22 +91,10 @@ impl Ts {
     }
 }
 
-/// Makes a packet, for tests.
-#[must_use]
-pub fn packet(pid: u16, counter: u8, adaptation: u8) -> [u8; PACKET] {
-    let mut packet = [0xff; PACKET];
-    let [high, low] = pid.to_be_bytes();
-    packet[..4].copy_from_slice(&[SYNC, high, low, adaptation << 4 | counter & 0x0f]);
-    if adaptation & ADAPTATION != 0 {
-        packet[4] = if adaptation & PAYLOAD == 0 { 183 } else { 7 };
-        packet[5] = 0;
-    }
-    packet
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mpeg_ts::{ADAPTATION, packet};
 
     fn run(packets: &[[u8; PACKET]]) -> Ts {
         let mut ts = Ts::new();

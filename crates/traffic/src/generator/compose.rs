@@ -75,7 +75,7 @@ impl Composer {
         let limit = if self.framing.has_constant_body() {
             body
         } else {
-            body.min(crate::framing::TS_BYTES - 4 - HEADER_BYTES)
+            body.min(packet::mpeg_ts::PACKET - 4 - HEADER_BYTES)
         };
         let place = if limit == 0 {
             HEADER_BYTES - 5

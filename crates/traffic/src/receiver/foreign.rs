@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use self::continuity::Continuity;
-use crate::framing::{Framed, Rtp};
+use packet::rtp;
+
+use crate::framing::Framed;
 use crate::sequence::Sequence;
 
 /// Streams remembered at one endpoint: any sender can make up new ones. Those that have shown no
@@ -69,7 +71,7 @@ impl Foreign {
             self.unchecked += 1;
             return;
         }
-        let rtp = framed.rtp.map(|rtp| rtp.source);
+        let rtp = framed.rtp.map(|rtp| rtp.ssrc);
         let Some(stream) = self.stream(Key { origin, rtp }) else {
             self.unchecked += 1;
             return;
@@ -175,7 +177,7 @@ struct RtpSource {
 }
 
 impl RtpSource {
-    fn take(&mut self, rtp: Rtp) -> Position {
+    fn take(&mut self, rtp: rtp::Header) -> Position {
         if let Some(sequence) = &mut self.sequence {
             let highest = sequence.highest();
             let number = extend(highest, rtp.sequence);

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
-use super::Gaps;
-use crate::framing::{self, Ts};
+use packet::mpeg_ts::{Header, NULL_PID, PAYLOAD};
 
-/// Stuffing; its counter means nothing.
-const NULL_PID: u16 = 0x1fff;
+use super::Gaps;
+use crate::framing;
+
 /// PIDs followed in one stream: any sender can use all 8,191.
 const MAX_PIDS: usize = 1024;
 /// Datagrams back that a copy is known.
@@ -95,7 +95,7 @@ impl Continuity {
         gap
     }
 
-    fn follow(&mut self, ts: Ts) -> bool {
+    fn follow(&mut self, ts: Header) -> bool {
         let is_known = self.counters.contains_key(&ts.pid);
         if !is_known && self.counters.len() >= MAX_PIDS {
             return false;
@@ -105,7 +105,7 @@ impl Continuity {
         // A packet may be sent twice in a row, and without payload the counter stands still.
         before.filter(|_| !ts.may_jump).is_some_and(|before| {
             let next = before.wrapping_add(1) & 0x0f;
-            ts.counter != before && !(ts.has_payload && ts.counter == next)
+            ts.counter != before && !(ts.adaptation & PAYLOAD != 0 && ts.counter == next)
         })
     }
 

@@ -46,7 +46,12 @@ fn gaps(lost: u64, duplicated: u64, reordered: u64) -> Gaps {
 fn rtp(source: u32, sequence: u16) -> Framed<'static> {
     Framed {
         framing: Framing::Rtp,
-        rtp: Some(Rtp { source, sequence }),
+        rtp: Some(rtp::Header {
+            payload_type: rtp::DYNAMIC,
+            sequence,
+            timestamp: 0,
+            ssrc: source,
+        }),
         ts: None,
     }
 }
