@@ -1,10 +1,12 @@
-//! The command line: global options and the list of subcommands.
+//! The command line: the list of subcommands, and how each is run. No subcommand imports it.
 
-use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command;
+use crate::failure::Failure;
+use crate::global::Global;
 
 /// Relay UDP multicast between networks that multicast routing cannot join.
 #[derive(Debug, Parser)]
@@ -32,39 +34,6 @@ Examples:
 Exit status: 0 done, 1 refused by the daemon, 2 usage, 3 no such rule or already there,
 4 daemon unreachable, 5 loss or error found, 69 interface or service unavailable,
 77 missing privilege, 78 bad configuration.";
-
-/// Options that may stand before or after the subcommand.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
-    /// Control socket of the daemon [default: /run/mcr/mcr.sock, or /run/mcr/NAME.sock for an
-    /// instance]
-    #[arg(
-        long,
-        global = true,
-        env = "MCR_SOCKET",
-        hide_env_values = true,
-        value_name = "PATH"
-    )]
-    pub(crate) socket: Option<PathBuf>,
-    /// Name of the daemon, where several run side by side
-    #[arg(long, global = true, value_name = "NAME", default_value = "default", value_parser = instance)]
-    pub(crate) instance: String,
-    /// Print JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-}
-
-impl Global {
-    /// The control socket that these options come to.
-    pub(crate) fn socket(&self) -> PathBuf {
-        match &self.socket {
-            Some(path) => path.clone(),
-            None if self.instance == "default" => PathBuf::from("/run/mcr/mcr.sock"),
-            None => PathBuf::from(format!("/run/mcr/{}.sock", self.instance)),
-        }
-    }
-}
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -133,18 +102,41 @@ impl Command {
     }
 }
 
-/// The whole command line as clap sees it, for completions and manual pages.
-pub(crate) fn definition() -> clap::Command {
-    Cli::command()
+/// Runs the subcommand that the command line names.
+pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let global = cli.global;
+    match cli.command {
+        Command::Run(args) => command::run::run(args, &global),
+        Command::Add(args) => command::add::run(args, &global),
+        Command::Remove(args) => command::remove::run(args, &global),
+        Command::List(args) => command::list::run(&args, &global),
+        Command::Show(args) => command::show::run(&args, &global),
+        Command::Stats(args) => command::stats::run(&args, &global),
+        Command::Top(args) => command::top::run(&args, &global),
+        Command::Tap(args) => command::tap::run(&args, &global),
+        Command::Events(args) => command::events::run(&args, &global),
+        Command::Log(args) => command::log::run(&args, &global),
+        Command::Check(args) => command::check::run(&args, &global),
+        Command::Diff(args) => command::apply::diff(&args, &global),
+        Command::Apply(args) => command::apply::run(&args, &global),
+        Command::Export(args) => command::export::run(&args, &global),
+        Command::Send(args) => command::send::run(&args, global.json),
+        Command::Receive(args) => command::receive::run(&args, global.json),
+        Command::Doctor(args) => command::doctor::run(&args, &global),
+        Command::Demo(args) => command::demo::run(&args, global.json),
+        Command::Bench(args) => command::bench::run(&args, global.json),
+        Command::Completions(args) => command::completions::run(&args),
+        Command::Man(args) => command::man::run(&args, definition()),
+        Command::Complete(args) => command::complete::run(args, definition()),
+        Command::Guard(args) => command::guard::run(&args),
+        Command::Keeper(args) => command::keeper::run(&args),
+        Command::Worker(args) => Ok(command::worker::run(&args)),
+    }
 }
 
-/// An instance's name becomes part of file names.
-fn instance(text: &str) -> Result<String, String> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if text.is_empty() || text.len() > 32 || !text.chars().all(allowed) {
-        return Err("an instance name has 1 to 32 letters, digits, - or _".to_owned());
-    }
-    Ok(text.to_owned())
+/// The whole command line as clap sees it, for completions and manual pages.
+fn definition() -> clap::Command {
+    Cli::command()
 }
 
 #[cfg(test)]

@@ -24,48 +24,13 @@ pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod tap;
 pub(crate) mod top;
+mod traffic_run;
 pub(crate) mod watch;
 pub(crate) mod worker;
 
 use std::fmt;
-use std::process::ExitCode;
 
 use api::reply::Change;
-
-use crate::cli::{Cli, Command};
-use crate::failure::Failure;
-
-/// Runs the subcommand that the command line names.
-pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let global = cli.global;
-    match cli.command {
-        Command::Run(args) => run::run(args, &global),
-        Command::Add(args) => add::run(args, &global),
-        Command::Remove(args) => remove::run(args, &global),
-        Command::List(args) => list::run(&args, &global),
-        Command::Show(args) => show::run(&args, &global),
-        Command::Stats(args) => stats::run(&args, &global),
-        Command::Top(args) => top::run(&args, &global),
-        Command::Tap(args) => tap::run(&args, &global),
-        Command::Events(args) => events::run(&args, &global),
-        Command::Log(args) => log::run(&args, &global),
-        Command::Check(args) => check::run(&args, &global),
-        Command::Diff(args) => apply::diff(&args, &global),
-        Command::Apply(args) => apply::run(&args, &global),
-        Command::Export(args) => export::run(&args, &global),
-        Command::Send(args) => send::run(&args, global.json),
-        Command::Receive(args) => receive::run(&args, global.json),
-        Command::Doctor(args) => doctor::run(&args, &global),
-        Command::Demo(args) => demo::run(&args, global.json),
-        Command::Bench(args) => bench::run(&args, global.json),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
-        Command::Complete(args) => complete::run(args),
-        Command::Guard(args) => guard::run(&args),
-        Command::Keeper(args) => keeper::run(&args),
-        Command::Worker(args) => Ok(worker::run(&args)),
-    }
-}
 
 /// Says what keeps accepted rules from relaying all they should.
 fn warn(command: &str, change: &Change) {

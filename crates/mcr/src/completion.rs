@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 
-use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::global::Global;
 
 /// What a person waits for after pressing the key.
 const PATIENCE: Duration = Duration::from_secs(1);

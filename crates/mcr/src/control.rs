@@ -11,8 +11,8 @@ use model::config::Config;
 use model::document::RuleDocument;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::cli::Global;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 
 /// A conversation with the daemon that the global options name.
 pub(crate) struct Control {

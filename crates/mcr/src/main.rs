@@ -7,6 +7,7 @@ mod configuration;
 mod control;
 mod doctor;
 mod failure;
+mod global;
 mod logging;
 mod render;
 mod tap;
@@ -19,7 +20,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let name = cli.command.name();
-    match command::run(cli) {
+    match cli::run(cli) {
         Ok(code) => code,
         Err(failure) => failure.report(name),
     }

@@ -10,8 +10,8 @@ mod history;
 mod rules;
 mod screen;
 mod scroll;
+mod style;
 
 pub(crate) use draw::draw;
-pub(crate) use feed::{Feed, News};
-pub(crate) use history::History;
+pub(crate) use feed::Feed;
 pub(crate) use screen::Screen;

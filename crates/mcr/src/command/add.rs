@@ -9,10 +9,10 @@ use model::rule;
 use model::ruleset::{Policy, RuleSet};
 
 use super::PathChoice;
-use crate::cli::Global;
 use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::render;
 
 /// Add a rule: relay what arrives at INPUT to every OUTPUT.

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use api::reply::Change;
 use model::ruleset::Policy;
 
-use crate::cli::Global;
 use crate::configuration;
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::render;
 
 /// Make the running rules and settings those of a configuration file: all of it or nothing.

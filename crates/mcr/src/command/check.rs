@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use model::ruleset::Policy;
 use serde_json::json;
 
-use crate::cli::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::{configuration, render};
 
 /// Check a configuration file, and conf.d/*.toml beside it, without a daemon.

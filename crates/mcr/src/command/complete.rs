@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::failure::Failure;
-use crate::{cli, completion, render};
+use crate::{completion, render};
 
 /// Print what the last word may become, a line each.
 #[derive(Debug, clap::Args)]
@@ -17,17 +17,17 @@ pub(crate) struct Args {
     words: Vec<OsString>,
 }
 
-pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: Args, mut definition: clap::Command) -> Result<ExitCode, Failure> {
     completion::remember_daemon(&args.words);
     let mut words = args.words;
     words.insert(0, "mcr".into());
     let last = words.len() - 1;
     let directory = std::env::current_dir().ok();
-    let mut definition = cli::definition();
     definition.build();
     // What cannot be completed is no failure: nothing is offered.
-    let found = clap_complete::engine::complete(&mut definition, words, last, directory.as_deref());
-    let lines = found.unwrap_or_default().into_iter().map(|candidate| {
+    let candidates =
+        clap_complete::engine::complete(&mut definition, words, last, directory.as_deref());
+    let lines = candidates.unwrap_or_default().into_iter().map(|candidate| {
         let value = candidate.get_value().to_string_lossy();
         match candidate.get_help().filter(|_| args.described) {
             Some(help) => format!("{value}\t{}\n", first_line(&help.to_string())),

@@ -7,11 +7,11 @@ use model::placement::PathChoice;
 use model::ruleset::{Policy, RuleSet};
 use serde_json::json;
 
-use crate::cli::Global;
 use crate::control::Control;
 use crate::doctor::snapshot::{Rules, Snapshot};
-use crate::doctor::{self, CheckResult, Finding, Severity, repair};
+use crate::doctor::{self, CheckResult, Finding, Severity};
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::{configuration, render};
 
 const CONFIGURATION: &str = "/etc/mcr/mcr.toml";
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         let findings = outcomes
             .iter_mut()
             .flat_map(|outcome| &mut outcome.findings);
-        findings.for_each(repair::carry_out);
+        findings.for_each(Finding::mend);
     }
     let (origin, count) = (&snapshot.rules.origin, snapshot.rules.set.len());
     if global.json {

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use api::client::Told;
 use api::reply::Event;
 
-use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::render;
 
 /// Follow what happens: rules, outputs, joins, workers and links that change

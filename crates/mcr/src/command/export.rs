@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::render;
 
 /// Print the running rules and settings as a configuration file that mcr apply takes back unchanged.

@@ -1,6 +1,6 @@
 //! `-o`: the form of what is listed.
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::render::Form;
 
 /// Which form.

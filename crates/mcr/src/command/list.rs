@@ -8,9 +8,9 @@ use model::document::RuleDocument;
 
 use super::form::Output;
 use super::watch::Watch;
-use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::render::{self, Form};
 
 /// List the rules as configured; mcr stats shows what they do.

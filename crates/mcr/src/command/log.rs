@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use api::reply::{Log, LogLevel};
 
-use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::Failure;
+use crate::global::Global;
 use crate::render;
 
 /// Show or change how much the daemon logs, while it runs.

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 
 use clap_mangen::Man;
 
-use crate::cli;
 use crate::failure::{Failure, Status};
 use crate::render;
 
@@ -24,24 +23,24 @@ pub(crate) struct Args {
     directory: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, definition: clap::Command) -> Result<ExitCode, Failure> {
     match &args.directory {
-        Some(directory) => write_all(directory)?,
+        Some(directory) => write_all(directory, definition)?,
         None => {
             let mut page = Vec::new();
-            Man::new(cli::definition()).render(&mut page)?;
+            Man::new(definition).render(&mut page)?;
             render::text(&String::from_utf8_lossy(&page))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_all(directory: &Path) -> Result<(), Failure> {
+fn write_all(directory: &Path, definition: clap::Command) -> Result<(), Failure> {
     let (commands, formats) = (directory.join("man1"), directory.join("man5"));
     let write = || {
         fs::create_dir_all(&commands)?;
         fs::create_dir_all(&formats)?;
-        clap_mangen::generate_to(cli::definition(), &commands)?;
+        clap_mangen::generate_to(definition, &commands)?;
         fs::write(formats.join("mcr.toml.5"), configuration::page().render())
     };
     write().map_err(|error| {

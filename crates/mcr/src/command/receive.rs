@@ -10,10 +10,10 @@ use clap::ValueEnum;
 use model::endpoint::Endpoint;
 use traffic::endpoint::{self, Listen};
 use traffic::latency::Summary;
-use traffic::receiver::{self, Control, Error, Options};
+use traffic::receiver::{self, Control, Options};
 use traffic::report::{ReceiveReport, Tally};
 
-use super::send::{packets, status_of, stop_on_signals, usage, watch_packets};
+use super::traffic_run::{packets, refusal, stop_on_signals, usage, watch_packets};
 use crate::failure::{Failure, Status};
 use crate::render;
 
@@ -39,10 +39,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
     /// End after this many seconds
-    #[arg(short, long, value_name = "S", value_parser = super::send::seconds)]
+    #[arg(short, long, value_name = "S", value_parser = super::traffic_run::seconds)]
     duration: Option<Duration>,
     /// End when nothing has arrived for this many seconds [default: 10 with --expect alone]
-    #[arg(long, value_name = "S", value_parser = super::send::seconds)]
+    #[arg(long, value_name = "S", value_parser = super::traffic_run::seconds)]
     idle: Option<Duration>,
     /// Exit with status 5 unless exactly this many packets arrive in all, each once; ends the run
     /// when they have
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     let control = Control::default();
     stop_on_signals(&control.stop)?;
     let receive = || match args.method {
-        Method::Sockets => receiver::run(&options, &control).map_err(failure),
+        Method::Sockets => receiver::run(&options, &control).map_err(refusal),
         Method::Bpf => counter::run(&options, &control),
     };
     let report = std::thread::scope(|scope| {
@@ -156,15 +156,6 @@ fn is_complete(args: &Args, report: &ReceiveReport) -> bool {
     let total = &report.total;
     let is_expected = |expect| total.packets == expect && total.duplicated == 0;
     !total.has_loss() && args.expect.is_none_or(is_expected)
-}
-
-fn failure(error: Error) -> Failure {
-    let status = match &error {
-        Error::NoEndpoint | Error::InterfaceNeeded { .. } => Status::Usage,
-        Error::NoInterface { .. } | Error::Wait(_) | Error::Cpu(_) => Status::Unavailable,
-        Error::Socket { source, .. } => status_of(source),
-    };
-    Failure::new(status, error)
 }
 
 fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {

@@ -3,10 +3,10 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::cli::Global;
 use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::render;
 
 /// Remove rules, all of those named or none.

@@ -9,8 +9,8 @@ use model::config::{DaemonSettings, LogForm};
 use model::ruleset::Policy;
 
 use super::PathChoice;
-use crate::cli::Global;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::logging;
 
 /// Run the daemon in the foreground.

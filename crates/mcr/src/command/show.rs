@@ -7,10 +7,10 @@ use model::document::RuleDocument;
 use serde_json::json;
 
 use super::watch::Watch;
-use crate::cli::Global;
 use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::render;
 
 /// Flows that the text shows.

@@ -6,10 +6,10 @@ use api::reply::Stats;
 
 use super::form::Output;
 use super::watch::Watch;
-use crate::cli::Global;
 use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::render::{self, Form};
 
 /// Show what every rule and output counted.

@@ -16,9 +16,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use sys::sniffer::Direction;
 
-use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::tap::{
     CapturePoints, CaptureSocket, Captured, Filter, Follower, Pcapng, RuleState, query_points,
 };
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
     /// End after this many seconds
-    #[arg(long, value_name = "S", value_parser = super::send::seconds)]
+    #[arg(long, value_name = "S", value_parser = super::traffic_run::seconds)]
     duration: Option<Duration>,
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use crate::cli::Global;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
+use crate::global::Global;
 use crate::top::{Feed, Screen, draw};
 
 /// How long a key waits at most for news to be drawn first.

@@ -24,7 +24,7 @@ pub(crate) struct Watch {
 
 /// Reads an interval.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
-    let interval = super::send::seconds(text)?;
+    let interval = super::traffic_run::seconds(text)?;
     match interval < LEAST {
         true => Err(format!("at least {} s", LEAST.as_secs_f64())),
         false => Ok(interval),

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
+use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
-use super::{Finding, Severity};
 
 const BPFFS: &str = "/sys/fs/bpf";
 

@@ -2,8 +2,8 @@
 
 use api::reply::{OutputStats, RuleStats, State};
 
+use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
-use super::{Finding, Severity};
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(stats) = &snapshot.rules.stats else {

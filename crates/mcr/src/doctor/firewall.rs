@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use chain::{Chain, Fate, ProbePacket, judge};
 
+use super::finding::{Finding, Severity};
 use super::snapshot::{Egress, Link, Snapshot};
-use super::{Finding, Severity};
 
 const ALL_HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
 const IGMPV3_ROUTERS: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 22));

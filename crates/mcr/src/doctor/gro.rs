@@ -3,9 +3,9 @@
 use model::table::Path;
 use sys::ethtool::{Feature, features};
 
+use super::finding::{Finding, Severity};
 use super::repair::Repair;
 use super::snapshot::{Link, Snapshot};
-use super::{Finding, Severity};
 
 const LIST: &str = "rx-gro-list";
 const FORWARDING: &str = "rx-udp-gro-forwarding";

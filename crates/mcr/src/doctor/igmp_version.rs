@@ -1,8 +1,8 @@
 //! A forced IGMP or MLD version cannot ask for a source: IGMPv1, v2 and MLDv1 reports name none.
 
+use super::finding::{Finding, Severity};
 use super::repair::Repair;
 use super::snapshot::{Link, Snapshot};
-use super::{Finding, Severity};
 
 /// A protocol: its setting, the version that knows sources, its name.
 const IGMP: (&str, &str, u64) = ("IGMP", "net/ipv4/conf/{}/force_igmp_version", 3);

@@ -3,8 +3,8 @@
 
 use model::compile::RuleView;
 
+use super::finding::{Finding, Severity};
 use super::snapshot::{Link, Snapshot};
-use super::{Finding, Severity};
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings: Vec<Finding> = snapshot

@@ -1,8 +1,8 @@
 //! Limits that are blamed for lost multicast, and the one that matters: the backlog behind veth.
 
+use super::finding::{Finding, Severity};
 use super::repair::Repair;
 use super::snapshot::Snapshot;
-use super::{Finding, Severity};
 
 /// Packets of one NAPI poll, each of which may become a copy per output (net.core.dev_weight).
 const POLL: u64 = 64;

@@ -6,8 +6,8 @@ use model::net::{Ports, Prefix};
 use model::rule::Rule;
 use model::table::LocalDelivery;
 
+use super::finding::{Finding, Severity};
 use super::snapshot::{Snapshot, UdpSocket};
-use super::{Finding, Severity};
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -1,7 +1,7 @@
 //! Outputs that cannot take what an input brings.
 
+use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
-use super::{Finding, Severity};
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let inputs = snapshot.inputs();

@@ -2,9 +2,9 @@
 //! stream starts and stops some minutes later. Linux's own bridge floods instead (`br_multicast_
 //! querier_exists()` in net/bridge), which loads every port.
 
+use super::finding::{Finding, Severity};
 use super::repair::Repair;
 use super::snapshot::{Link, Snapshot};
-use super::{Finding, Severity};
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     snapshot.links.iter().filter_map(bridge).collect()

@@ -9,8 +9,6 @@ use daemon::host::connect;
 use rtnetlink::LinkBridge;
 use serde::{Serialize, Serializer};
 
-use super::Finding;
-
 /// One safe change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Repair {
@@ -42,20 +40,9 @@ impl Serialize for Repair {
     }
 }
 
-/// Carries out the repair of a finding that has one, and notes what it came to.
-pub(crate) fn carry_out(finding: &mut Finding) {
-    let Some(repair) = &finding.fix else { return };
-    match repair.run() {
-        Ok(()) => finding.fixed = Some(true),
-        Err(error) => {
-            finding.fixed = Some(false);
-            finding.remedy = format!("{} (tried: {error})", finding.remedy);
-        }
-    }
-}
-
 impl Repair {
-    fn run(&self) -> anyhow::Result<()> {
+    /// Carries it out.
+    pub(super) fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Setting { file, value } => Ok(fs::write(file, value)?),
             Self::Feature { interface, feature } => {

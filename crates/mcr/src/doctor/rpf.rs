@@ -1,8 +1,8 @@
 //! Reverse-path filters: what kernel multicast routing fails on, and MCR does not. Said, because
 //! everybody asks.
 
+use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
-use super::{Finding, Severity};
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let all = snapshot.number("net/ipv4/conf/all/rp_filter").unwrap_or(0);

@@ -3,8 +3,8 @@
 
 use model::table::Ttl;
 
+use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
-use super::{Finding, Severity};
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();

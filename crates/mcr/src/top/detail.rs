@@ -9,10 +9,10 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
-use super::draw::{bad, of_state};
 use super::rules::sparkline;
 use super::screen::Screen;
 use super::scroll::{self, wrapped};
+use super::style::{bad, of_state};
 use crate::render;
 
 /// Draws the selected rule.

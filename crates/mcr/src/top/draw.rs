@@ -4,15 +4,16 @@
 #[cfg(test)]
 mod tests;
 
-use api::reply::{Event, State};
+use api::reply::Event;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Wrap};
 
 use super::screen::{Screen, View};
 use super::scroll::{self, wrapped};
+use super::style::{bad, half_good};
 use super::{detail, header, rules};
 use crate::render;
 
@@ -116,28 +117,4 @@ A narrow terminal, or long names, leave columns out.";
     let block = Block::new().borders(Borders::TOP).title(" help ");
     let help = Paragraph::new(text).block(block).wrap(Wrap { trim: false });
     frame.render_widget(help, area);
-}
-
-pub(super) const fn of_state(state: State) -> Style {
-    match state {
-        State::Up => good(),
-        State::Degraded => half_good(),
-        State::Down => bad(),
-    }
-}
-
-pub(super) const fn unless_zero(count: usize, style: Style) -> Style {
-    if count == 0 { Style::new() } else { style }
-}
-
-pub(super) const fn good() -> Style {
-    Style::new().fg(Color::Green)
-}
-
-pub(super) const fn half_good() -> Style {
-    Style::new().fg(Color::Yellow)
-}
-
-pub(super) const fn bad() -> Style {
-    Style::new().fg(Color::Red)
 }

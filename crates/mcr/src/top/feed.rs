@@ -7,8 +7,8 @@ use std::time::Duration;
 use api::client::Told;
 use api::reply::{Event, Stats, Status};
 
-use crate::cli::Global;
 use crate::control::Control;
+use crate::global::Global;
 
 /// How long to wait before asking a daemon again that did not answer.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -8,9 +8,9 @@ use ratatui::text::Span;
 use ratatui::widgets::{Cell, Row, Table, TableState};
 
 use super::columns::{self, Column, LAST_MAX};
-use super::draw::{bad, of_state};
 use super::history::drops;
 use super::screen::Screen;
+use super::style::{bad, of_state};
 use crate::render;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

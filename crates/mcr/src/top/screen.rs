@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use api::reply::{Event, RuleStats, Status};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::{History, News};
+use super::feed::News;
+use super::history::History;
 
 /// Events that are remembered.
 const EVENTS_KEPT: usize = 500;

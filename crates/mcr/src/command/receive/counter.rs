@@ -12,9 +12,10 @@ use traffic::latency::Latency;
 use traffic::receiver::{Control, Membership, Options};
 use traffic::report::{EndpointReport, ReceiveReport, Tally};
 
+use crate::command::traffic_run::refusal;
 use crate::failure::{Failure, Status};
 
-/// How often the end of the run is looked for, and the clock told.
+/// How often it is seen to whether the run ends, and the clock is set.
 const TICK: Duration = Duration::from_millis(20);
 
 pub(super) fn run(options: &Options, control: &Control) -> Result<ReceiveReport, Failure> {
@@ -25,7 +26,7 @@ pub(super) fn run(options: &Options, control: &Control) -> Result<ReceiveReport,
     for ifindex in interfaces {
         counter.attach(ifindex).map_err(failure)?;
     }
-    let membership = Membership::join(&options.endpoints).map_err(super::failure)?;
+    let membership = Membership::join(&options.endpoints).map_err(refusal)?;
     control.ready.store(true, Ordering::Release);
     wait(options, control, &mut counter)?;
     drop(membership);
@@ -50,7 +51,7 @@ fn watch(endpoints: &[Listen]) -> Result<(Vec<Watched>, Vec<u32>), Failure> {
             ));
         }
         let needed = "--method bpf needs the interface, as in GROUP%eth0:PORT";
-        let ifindex = endpoint.ifindex().map_err(super::failure)?;
+        let ifindex = endpoint.ifindex().map_err(refusal)?;
         let ifindex = ifindex.ok_or_else(|| refuse(needed))?;
         if !interfaces.contains(&ifindex) {
             interfaces.push(ifindex);

@@ -11,7 +11,7 @@ use traffic::endpoint::{self, Destination};
 use traffic::framing::Framing;
 use traffic::generator::{Faults, Method, Options, Sizes};
 
-use super::{seconds, usage};
+use crate::command::traffic_run::{seconds, usage};
 use crate::failure::Failure;
 
 /// Send test traffic that `mcr receive` can check.

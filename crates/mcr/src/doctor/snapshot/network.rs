@@ -6,7 +6,7 @@ use model::host::{Host, NextHop, NextHopQuery};
 use rtnetlink::Handle;
 use rtnetlink::packet_route::tc::{TcAttribute, TcMessage};
 
-use super::Link;
+use super::link::Link;
 
 /// Reads the links, and the host with the next hops of `queries`. Whether a neighbour answers is
 /// not asked: the daemon does that.

@@ -1,0 +1,96 @@
+//! What `mcr send` and `mcr receive` share: times, exit statuses, signals, progress.
+
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use traffic::receiver::Error;
+
+use crate::failure::{Failure, Status};
+
+/// Whole from 100 on, with a decimal below: 0.5 packets a second is a rate, too.
+pub(super) fn rate_text(pps: f64) -> String {
+    let decimals = if pps < 100.0 { 1 } else { 0 };
+    format!("{pps:.decimals$}")
+}
+
+/// A count of packets in words.
+pub(super) fn packets(count: u64) -> String {
+    format!("{count} packet{}", if count == 1 { "" } else { "s" })
+}
+
+/// Draws a bar on a terminal until the run is over, a counter where no total is known.
+pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: impl Fn() -> bool) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let template = match total {
+        Some(_) => "{wide_bar} {human_pos}/{human_len} packets {msg} {elapsed}",
+        None => "{spinner} {human_pos} packets {msg} {elapsed}",
+    };
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    let bar = ProgressBar::new(total.unwrap_or(0)).with_style(style);
+    // Of the last second: an average would take in the time before the first packet.
+    let mut second = VecDeque::new();
+    while !is_over() {
+        let now = done.load(Ordering::Relaxed);
+        second.push_back((Instant::now(), now));
+        if second.len() > 11 {
+            second.pop_front();
+        }
+        if let Some(&(then, before)) = second.front() {
+            let seconds = then.elapsed().as_secs_f64().max(0.1);
+            bar.set_message(format!("{}/s", rate_text((now - before) as f64 / seconds)));
+        }
+        bar.set_position(now);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    bar.finish_and_clear();
+}
+
+/// Reads a length of time in seconds.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+pub(super) fn usage(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Status::Usage, error)
+}
+
+/// Has SIGINT and SIGTERM set `stop`; a second one then ends the process at once.
+pub(super) fn stop_on_signals(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+    let register = |signal| {
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(stop))?;
+        flag::register(signal, Arc::clone(stop))
+    };
+    for signal in [SIGINT, SIGTERM] {
+        register(signal).map_err(Failure::of_signals)?;
+    }
+    Ok(())
+}
+
+/// The exit status for the kernel's refusal to set up a socket.
+pub(super) fn status_of(error: &std::io::Error) -> Status {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Status::Privilege,
+        _ => Status::Unavailable,
+    }
+}
+
+/// Why `mcr receive` cannot receive.
+pub(super) fn refusal(error: Error) -> Failure {
+    let status = match &error {
+        Error::NoEndpoint | Error::InterfaceNeeded { .. } => Status::Usage,
+        Error::NoInterface { .. } | Error::Wait(_) | Error::Cpu(_) => Status::Unavailable,
+        Error::Socket { source, .. } => status_of(source),
+    };
+    Failure::new(status, error)
+}

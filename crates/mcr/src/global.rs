@@ -1,0 +1,47 @@
+//! The global options, which every subcommand reads.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Options that may stand before or after the subcommand.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Control socket of the daemon [default: /run/mcr/mcr.sock, or /run/mcr/NAME.sock for an
+    /// instance]
+    #[arg(
+        long,
+        global = true,
+        env = "MCR_SOCKET",
+        hide_env_values = true,
+        value_name = "PATH"
+    )]
+    pub(crate) socket: Option<PathBuf>,
+    /// Name of the daemon, where several run side by side
+    #[arg(long, global = true, value_name = "NAME", default_value = "default", value_parser = instance)]
+    pub(crate) instance: String,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+impl Global {
+    /// The control socket that these options come to.
+    pub(crate) fn socket(&self) -> PathBuf {
+        match &self.socket {
+            Some(path) => path.clone(),
+            None if self.instance == "default" => PathBuf::from("/run/mcr/mcr.sock"),
+            None => PathBuf::from(format!("/run/mcr/{}.sock", self.instance)),
+        }
+    }
+}
+
+/// An instance's name becomes part of file names.
+fn instance(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if text.is_empty() || text.len() > 32 || !text.chars().all(allowed) {
+        return Err("an instance name has 1 to 32 letters, digits, - or _".to_owned());
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,28 @@
+//! What colours mean: green is well, yellow half, red not. None is a text's only sign.
+
+use api::reply::State;
+use ratatui::style::{Color, Style};
+
+pub(super) const fn of_state(state: State) -> Style {
+    match state {
+        State::Up => good(),
+        State::Degraded => half_good(),
+        State::Down => bad(),
+    }
+}
+
+pub(super) const fn unless_zero(count: usize, style: Style) -> Style {
+    if count == 0 { Style::new() } else { style }
+}
+
+pub(super) const fn good() -> Style {
+    Style::new().fg(Color::Green)
+}
+
+pub(super) const fn half_good() -> Style {
+    Style::new().fg(Color::Yellow)
+}
+
+pub(super) const fn bad() -> Style {
+    Style::new().fg(Color::Red)
+}
