@@ -106,7 +106,10 @@ fn compiles(config: &Config) {
     assert!(nowhere.table.routes.is_empty());
     for compiled in [&here, &nowhere] {
         assert_eq!(compiled.rules.len(), config.rules.len());
-        compiled.rules.iter().for_each(|rule| drop(rule.troubles()));
+        compiled
+            .rules
+            .values()
+            .for_each(|rule| drop(rule.troubles()));
     }
     let diff = TableDiff::between(&nowhere.table, &here.table);
     assert_eq!(diff.set.len(), here.table.routes.len());

@@ -15,18 +15,18 @@ use std::sync::Arc;
 use api::reply::Change;
 use api::request::{RULES_MAX, Transaction};
 use model::budget::Spenders;
-use model::compile::{Before, RuleView, amend, compile};
+use model::compile::{Amendment, Compiled, RuleView};
 use model::config::{Config, Settings};
 use model::diff::{BudgetChange, TableDiff};
 use model::document::RuleDocument;
-use model::endpoint::Endpoint;
 use model::host::{Host, NextHopQuery};
 use model::net::Ifindex;
-use model::placement::{PathChoice, PathChoices, Support};
+use model::placement::{PathChoice, Support};
 use model::problem::Problems;
 use model::rule::Rule;
-use model::ruleset::{Indexed, Policy, RuleSet, Stays, diff};
-use model::table::{RateLimit, Table};
+use model::ruleset::{Place, Policy, RuleChanges, RuleSet, diff};
+use model::shared_map::SharedMap;
+use model::table::Table;
 use sys::membership::Membership;
 
 use crate::memberships::{Wanted, WantedDiff};
@@ -42,57 +42,53 @@ pub(crate) struct Step {
     rules: Arc<RuleSet>,
     settings: Arc<Settings>,
     host: Arc<Host>,
-    views: Vec<Arc<RuleView>>,
-    pub(crate) parts: Parts,
+    /// The rules that are compiled, and those that make way for them.
+    pub(crate) recompiled: Recompiled,
+    /// What the dataplane has to do first: routes on links that are not the ones they were.
+    pub(crate) cleared: TableDiff,
+    amendment: Amendment,
+    /// Who draws on the budget then.
+    spenders: Spenders,
+    wanted: WantedDiff,
     /// Rules whose counters end.
     pub(crate) gone: Vec<String>,
     pub(crate) change: Change,
 }
 
-/// What of everything changes.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    /// What the dataplane has to do first: routes on links that are not the ones they were.
-    pub(crate) cleared: TableDiff,
-    /// What the dataplane has to do then.
-    pub(crate) diff: TableDiff,
-    /// The table whole, where all of it was compiled.
-    table: Option<Table>,
-    /// Who draws on the budget then.
-    spenders: Spenders,
-    /// What has to be joined.
-    pub(crate) wanted: Wanting,
-    /// Which rules stay, if only what differs was compiled.
-    stays: Option<Stays>,
+/// Which rules are compiled.
+#[derive(Clone, Debug)]
+pub(crate) enum Recompiled {
+    /// Those that differ: nothing changed that the others depend on.
+    Some(RuleChanges),
+    /// All of them.
+    All(RuleChanges),
 }
 
-/// What has to be joined: everything, or what changes.
-#[derive(Debug)]
-pub(crate) enum Wanting {
-    Whole(Wanted),
-    Part(WantedDiff),
+impl Recompiled {
+    const fn changes(&self) -> &RuleChanges {
+        match self {
+            Self::Some(changes) | Self::All(changes) => changes,
+        }
+    }
+
+    /// The changes, where rules that are not among them are as they were.
+    pub(crate) const fn some(&self) -> Option<&RuleChanges> {
+        match self {
+            Self::Some(changes) => Some(changes),
+            Self::All(_) => None,
+        }
+    }
 }
 
 impl Step {
-    /// What has to be joined before the step: at least what is not joined yet.
-    pub(crate) fn joins(&self) -> Cow<'_, BTreeSet<Membership>> {
-        match &self.parts.wanted {
-            Wanting::Whole(wanted) => Cow::Owned(wanted.memberships()),
-            Wanting::Part(diff) => Cow::Borrowed(&diff.join),
-        }
+    /// What the dataplane has to do, after it has cleared what is to be cleared.
+    pub(crate) const fn diff(&self) -> &TableDiff {
+        &self.amendment.diff
     }
 
-    /// What has to be left after it, if that is known without a look at everything.
+    /// What has to be left after it, where nothing else may have to be left or joined.
     pub(crate) fn leaves(&self) -> Option<&BTreeSet<Membership>> {
-        match &self.parts.wanted {
-            Wanting::Whole(_) => None,
-            Wanting::Part(diff) => Some(&diff.leave),
-        }
-    }
-
-    /// The table that it leads to, where all of it was compiled.
-    pub(crate) const fn table(&self) -> Option<&Table> {
-        self.parts.table.as_ref()
+        self.recompiled.some().map(|_| &self.wanted.leave)
     }
 }
 
@@ -107,12 +103,11 @@ pub(crate) struct Core {
     process_choice: PathChoice,
     settings: Arc<Settings>,
     generation: u64,
-    rules: Indexed,
+    rules: Arc<RuleSet>,
     destinations: Destinations,
     host: Arc<Host>,
-    /// What can be said about each rule.
-    views: Vec<Arc<RuleView>>,
-    table: Table,
+    /// What the rules come to.
+    compiled: Compiled,
     spenders: Spenders,
     wanted: Wanted,
     /// Whether something changed that all rules depend on.
@@ -128,11 +123,10 @@ impl Core {
             process_choice,
             settings: Arc::default(),
             generation: 0,
-            rules: Indexed::default(),
+            rules: Arc::default(),
             destinations: Destinations::default(),
             host: Arc::default(),
-            views: Vec::new(),
-            table: Table::default(),
+            compiled: Compiled::default(),
             spenders: Spenders::default(),
             wanted: Wanted::default(),
             stale: true,
@@ -167,7 +161,7 @@ impl Core {
     }
 
     pub(crate) const fn rules(&self) -> &Arc<RuleSet> {
-        self.rules.rules()
+        &self.rules
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
@@ -176,7 +170,7 @@ impl Core {
 
     /// What the dataplane executes.
     pub(crate) const fn table(&self) -> &Table {
-        &self.table
+        &self.compiled.table
     }
 
     /// What the configuration says beyond rules.
@@ -189,9 +183,22 @@ impl Core {
         self.wanted.memberships()
     }
 
+    /// What has to be joined before a step: at least what is not joined yet.
+    pub(crate) fn joins(&self, step: &Step) -> BTreeSet<Membership> {
+        match step.recompiled {
+            Recompiled::Some(_) => step.wanted.join.clone(),
+            // What was joined may have been lost with its link.
+            Recompiled::All(_) => {
+                let mut wanted = self.wanted.clone();
+                wanted.apply(step.wanted.clone());
+                wanted.memberships()
+            }
+        }
+    }
+
     /// What can be said about each rule, in their order.
-    pub(crate) fn views(&self) -> &[Arc<RuleView>] {
-        &self.views
+    pub(crate) const fn views(&self) -> &SharedMap<Place, Arc<RuleView>> {
+        &self.compiled.rules
     }
 
     /// The rules and settings that a request comes to.
@@ -214,7 +221,7 @@ impl Core {
         let most = self.max_rules;
         check("rules", RuleSet::len, most)?;
         let most = most.saturating_mul(ENDPOINTS_PER_RULE);
-        check("inputs and outputs", endpoints, most)
+        check("inputs and outputs", RuleSet::endpoints, most)
     }
 
     fn asked_unbounded(&self, request: &Request) -> Result<Config, Refused> {
@@ -273,163 +280,109 @@ impl Core {
         renewed: &BTreeSet<Ifindex>,
     ) -> Step {
         let mut change = self.compare(&rules, &settings);
-        if rules != *self.rules() || settings != self.settings {
+        // Where no rule differs, their order may.
+        let differ = has_changes(&change) || rules != self.rules;
+        if differ || settings != self.settings {
             change.generation += 1;
         }
         let choices = settings.path_choices(self.process_choice);
-        let budget = settings.budget.map(|budget| budget.0);
-        let stays = self.may_amend(&settings, &host, renewed);
-        let stays = stays.then(|| rules.stays_of(self.rules()));
-        // A wildcard takes what no other rule names, so what it gets depends on all of them.
-        let stays = stays.filter(|stays| !brings_wildcard(&rules, stays));
-        let (views, parts) = match stays {
-            Some(stays) => self.amend(&rules, &choices, budget, stays),
-            None => self.compile(&rules, &choices, budget, &host, renewed),
+        let recompiled = match self.still_holds(&rules, &settings, &host, renewed) {
+            true => Recompiled::Some(RuleChanges::between(&self.rules, &rules)),
+            false => Recompiled::All(RuleChanges::of_all(&self.rules, &rules)),
         };
-        change.warnings = warnings(&change, &views, parts.stays.as_ref());
+        let changes = recompiled.changes();
+        let (cleared, standing) = self.without_links(renewed);
+        let mut amendment = standing.amended(changes, &host, &self.support, &choices);
+        let spenders = self.spenders.after(self.table(), &cleared);
+        let spenders = spenders.after(&standing.table, &amendment.diff);
+        let budget = settings.budget.map(|budget| spenders.share(budget.0));
+        amendment.diff.budget = (budget != self.table().budget).then_some(BudgetChange(budget));
+        let views = |map: &SharedMap<_, _>, rules: &[(Place, _)]| -> Vec<Arc<RuleView>> {
+            let views = rules.iter().filter_map(|(place, _)| map.get(place));
+            views.cloned().collect()
+        };
+        let removed = views(self.views(), &changes.removed);
+        let added = views(&amendment.rules, &changes.added);
+        change.warnings = warnings(&change, &added);
         Step {
             gone: change.removed.clone(),
+            wanted: self.wanted.diff(&removed, &added),
             rules,
             settings,
             host,
-            views,
-            parts,
+            recompiled,
+            cleared,
+            amendment,
+            spenders,
             change,
         }
     }
 
-    /// Says whether what was compiled last still holds.
-    fn may_amend(
+    /// Says whether what was compiled last still holds for every rule that does not differ.
+    fn still_holds(
         &self,
+        rules: &RuleSet,
         settings: &Settings,
         host: &Arc<Host>,
         renewed: &BTreeSet<Ifindex>,
     ) -> bool {
         // The budget is no matter of single rules; every other setting may be one of all.
         let same = settings.interface == self.settings.interface;
-        !self.stale
-            && same
-            && renewed.is_empty()
-            && Arc::ptr_eq(host, &self.host)
-            && !self.rules.has_wildcards()
+        // A wildcard takes what no other rule names, so what it gets depends on all of them.
+        let has_wildcards = self.rules.has_wildcards() || rules.has_wildcards();
+        !self.stale && same && renewed.is_empty() && Arc::ptr_eq(host, &self.host) && !has_wildcards
     }
 
-    fn compile(
-        &self,
-        rules: &RuleSet,
-        choices: &PathChoices,
-        budget: Option<RateLimit>,
-        host: &Host,
-        renewed: &BTreeSet<Ifindex>,
-    ) -> (Vec<Arc<RuleView>>, Parts) {
-        let mut compiled = compile(rules, host, &self.support, choices);
-        let spenders = Spenders::of(&compiled.table);
-        compiled.table.budget = budget.map(|whole| spenders.share(whole));
-        let (cleared, diff) = if renewed.is_empty() {
-            let diff = TableDiff::between(&self.table, &compiled.table);
-            (TableDiff::default(), diff)
-        } else {
-            let mut base = self.table.clone();
-            base.routes.retain(|key, _| !renewed.contains(&key.ingress));
-            let cleared = TableDiff::between(&self.table, &base);
-            (cleared, TableDiff::between(&base, &compiled.table))
+    /// What was compiled last without the routes on renewed links, and what has to be cleared to
+    /// get there.
+    fn without_links(&self, renewed: &BTreeSet<Ifindex>) -> (TableDiff, Cow<'_, Compiled>) {
+        if renewed.is_empty() {
+            return (TableDiff::default(), Cow::Borrowed(&self.compiled));
+        }
+        let keys = self.table().routes.keys();
+        let cleared = TableDiff {
+            removed: keys
+                .filter(|key| renewed.contains(&key.ingress))
+                .copied()
+                .collect(),
+            ..TableDiff::default()
         };
-        let parts = Parts {
-            cleared,
-            diff,
-            table: Some(compiled.table),
-            spenders,
-            wanted: Wanting::Whole(Wanted::of(&compiled.rules)),
-            stays: None,
-        };
-        (compiled.rules, parts)
+        let mut standing = self.compiled.clone();
+        cleared.clone().apply_to(&mut standing.table);
+        (cleared, Cow::Owned(standing))
     }
 
-    fn amend(
-        &self,
-        rules: &RuleSet,
-        choices: &PathChoices,
-        budget: Option<RateLimit>,
-        stays: Stays,
-    ) -> (Vec<Arc<RuleView>>, Parts) {
-        let before = Before {
-            rules: self.rules(),
-            views: &self.views,
-            table: &self.table,
-        };
-        let mut amended = amend(before, rules, &stays, &self.host, &self.support, choices);
-        let spenders = self.spenders.after(&self.table, &amended.diff);
-        let budget = budget.map(|whole| spenders.share(whole));
-        amended.diff.budget = (budget != self.table.budget).then_some(BudgetChange(budget));
-        let gone = stays.gone().flatten().map(|there| &*self.views[there]);
-        let come = stays.come().flatten().map(|here| &*amended.rules[here]);
-        let wanted = self.wanted.diff(gone, come);
-        let parts = Parts {
-            cleared: TableDiff::default(),
-            diff: amended.diff,
-            table: None,
-            spenders,
-            wanted: Wanting::Part(wanted),
-            stays: Some(stays),
-        };
-        (amended.rules, parts)
-    }
-
-    /// Records that a step was carried out; says which rules stay, if only what differs was compiled.
-    pub(crate) fn accept(&mut self, step: Step) -> Option<Stays> {
-        self.destinations.follow(self.rules.rules(), &step.rules);
-        self.rules.accept(step.rules);
+    /// Records that a step was carried out; hands back which rules were compiled.
+    pub(crate) fn accept(&mut self, step: Step) -> Recompiled {
+        self.destinations.follow(&self.rules, &step.rules);
+        self.rules = step.rules;
         self.settings = step.settings;
-        self.spenders = step.parts.spenders;
+        self.spenders = step.spenders;
         self.host = step.host;
-        self.views = step.views;
-        match step.parts.table {
-            Some(table) => self.table = table,
-            None => step.parts.diff.apply_to(&mut self.table),
-        }
-        match step.parts.wanted {
-            Wanting::Whole(wanted) => self.wanted = wanted,
-            Wanting::Part(diff) => self.wanted.apply(diff),
-        }
+        self.compiled.apply(step.amendment);
+        self.wanted.apply(step.wanted);
         self.generation = step.change.generation;
         self.stale = false;
-        step.parts.stays
+        step.recompiled
     }
 
-    /// Records that the routes on renewed links were taken out, whatever becomes of the rest.
-    pub(crate) fn accept_cleared(&mut self, renewed: &BTreeSet<Ifindex>) {
-        self.table
-            .routes
-            .retain(|key, _| !renewed.contains(&key.ingress));
+    /// Records that routes were cleared, whatever becomes of the rest of a step.
+    pub(crate) fn accept_cleared(&mut self, cleared: &TableDiff) {
+        self.spenders = self.spenders.after(self.table(), cleared);
+        cleared.clone().apply_to(&mut self.compiled.table);
         self.stale = true;
     }
 }
 
-fn endpoints(rules: &RuleSet) -> usize {
-    let each = rules.iter();
-    each.map(|rule| rule.inputs.len() + rule.outputs.len())
-        .sum()
-}
-
-/// Says whether a rule that comes names an interface by a wildcard.
-fn brings_wildcard(rules: &RuleSet, stays: &Stays) -> bool {
-    let come = stays.come().flatten().map(|here| &rules.rules()[here]);
-    let mut inputs = come.flat_map(|rule| &rule.inputs);
-    inputs.any(Endpoint::has_wildcard)
+const fn has_changes(change: &Change) -> bool {
+    !(change.added.is_empty() && change.removed.is_empty() && change.changed.is_empty())
 }
 
 /// What keeps rules that came or changed from relaying all they should.
-fn warnings(change: &Change, views: &[Arc<RuleView>], stays: Option<&Stays>) -> Vec<String> {
+fn warnings(change: &Change, compiled: &[Arc<RuleView>]) -> Vec<String> {
     let new: BTreeSet<&String> = change.added.iter().chain(&change.changed).collect();
-    let come: Vec<usize> = match stays {
-        Some(stays) => stays.come().flatten().collect(),
-        None => (0..views.len()).collect(),
-    };
-    let views = come.into_iter().map(|here| &views[here]);
-    views
-        .filter(|view| new.contains(&view.name))
-        .flat_map(|view| view.troubles())
-        .collect()
+    let views = compiled.iter().filter(|view| new.contains(&view.name));
+    views.flat_map(|view| view.troubles()).collect()
 }
 
 /// Reads rules; everything that is wrong with any of them is reported.

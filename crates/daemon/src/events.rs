@@ -14,7 +14,7 @@ use coalesce::{Brief, brief};
 use dataplane::counters::WorkerCounters;
 pub(crate) use event_log::{Begin, Board, KEPT, Numbered};
 use model::host::{Host, Interface, NextHop};
-use model::ruleset::without_shared_ends;
+use model::shared_map::SharedMap;
 pub(crate) use subscriber::{Heard, Listening};
 use throttle::{Held, Line, Quota};
 use tracing::Level;
@@ -239,10 +239,11 @@ pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
     let mut events = of_links(&old.host, &new.host);
     events.extend(of_next_hops(&old.host, &new.host));
     // States are shared between views, so most need no look at their names.
-    let (_, a, b) = without_shared_ends(&old.states, &new.states);
+    let difference = SharedMap::difference(&old.states, &new.states);
+    let before = difference.removed.into_iter();
     let before: BTreeMap<&str, &Arc<RuleState>> =
-        a.iter().map(|state| (state.name(), state)).collect();
-    for state in b {
+        before.map(|(_, state)| (state.name(), state)).collect();
+    for (_, state) in difference.added {
         let before = before.get(state.name()).copied();
         if before != Some(state) {
             of_state(before.map(AsRef::as_ref), state, &mut events);

@@ -26,18 +26,6 @@ pub(crate) struct WantedDiff {
 }
 
 impl Wanted {
-    /// Everything that rules want.
-    pub(crate) fn of(rules: &[Arc<RuleView>]) -> Self {
-        let mut asked: BTreeMap<Membership, isize> = BTreeMap::new();
-        for membership in rules.iter().flat_map(|rule| asked_by(rule)) {
-            *asked.entry(membership).or_default() += 1;
-        }
-        // Made anew from a sorted list, its nodes are full.
-        Self {
-            asked: asked.into_iter().collect(),
-        }
-    }
-
     /// What is to be joined.
     pub(crate) fn memberships(&self) -> BTreeSet<Membership> {
         let asked = self.asked.keys();
@@ -50,18 +38,15 @@ impl Wanted {
     }
 
     /// What changes when rules go and others come. Only the groups they name are looked at.
-    pub(crate) fn diff<'a>(
-        &self,
-        gone: impl Iterator<Item = &'a RuleView>,
-        come: impl Iterator<Item = &'a RuleView>,
-    ) -> WantedDiff {
+    pub(crate) fn diff(&self, gone: &[Arc<RuleView>], come: &[Arc<RuleView>]) -> WantedDiff {
         let mut diff = WantedDiff::default();
-        for membership in gone.flat_map(asked_by) {
+        for membership in gone.iter().flat_map(|rule| asked_by(rule)) {
             *diff.asked.entry(membership).or_default() -= 1;
         }
-        for membership in come.flat_map(asked_by) {
+        for membership in come.iter().flat_map(|rule| asked_by(rule)) {
             *diff.asked.entry(membership).or_default() += 1;
         }
+        diff.asked.retain(|_, count| *count != 0);
         let groups: BTreeSet<Membership> = diff.asked.keys().map(of_any).collect();
         for any in groups {
             let all = any..=Membership {
@@ -293,7 +278,7 @@ mod tests {
             None => m.group.to_string(),
             Some(source) => format!("{source}@{}", m.group),
         };
-        let wanted = Wanted::of(&[rule(joins)]);
+        let wanted = of(&[rule(joins)]);
         wanted.memberships().iter().map(shown).collect()
     }
 
@@ -321,6 +306,13 @@ mod tests {
         );
     }
 
+    /// What rules want where nothing was wanted before.
+    fn of(rules: &[Arc<RuleView>]) -> Wanted {
+        let mut wanted = Wanted::default();
+        wanted.apply(wanted.diff(&[], rules));
+        wanted
+    }
+
     /// Rules of few groups and sources, so that they meet.
     fn few() -> impl Strategy<Value = Vec<Arc<RuleView>>> {
         let sources = proptest::sample::subsequence(vec!["10.0.0.5", "10.0.0.6"], 0..=2);
@@ -333,10 +325,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_change_comes_to_the_same_as_all_anew(stay in few(), go in few(), come in few()) {
-            let all = |a: &[Arc<RuleView>], b: &[Arc<RuleView>]| Wanted::of(&[a, b].concat());
+            let all = |a: &[Arc<RuleView>], b: &[Arc<RuleView>]| of(&[a, b].concat());
             let mut wanted = all(&stay, &go);
             let expected = all(&stay, &come);
-            let diff = wanted.diff(go.iter().map(|r| &**r), come.iter().map(|r| &**r));
+            let diff = wanted.diff(&go, &come);
             prop_assert!(diff.join.is_disjoint(&wanted.memberships()));
             prop_assert!(diff.leave.is_subset(&wanted.memberships()));
             wanted.apply(diff);

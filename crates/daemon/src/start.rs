@@ -8,6 +8,7 @@ use std::time::Instant;
 use model::config::{Config, MAX_RULES};
 use model::placement::{PathChoice, Support};
 use model::ruleset::{Policy, RuleSet};
+use model::table::Table;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
@@ -156,8 +157,9 @@ impl Supervisor {
         let (host, renewed) = (Arc::new(seen.host), BTreeSet::new());
         let step = block_in_place(|| self.core.step(rules, settings, host, &renewed));
         // Joined before anything is forwarded and before anything of an earlier run is left.
-        block_in_place(|| self.joined.settle(&step.joins()));
-        let table = step.table().cloned().unwrap_or_default();
+        block_in_place(|| self.joined.settle(&self.core.joins(&step)));
+        let mut table = Table::default();
+        step.diff().clone().apply_to(&mut table);
         self.engine.inherit(self.shelter.inherited()).await?;
         self.engine.prepare(table.clone()).await?;
         // Held before they take packets: from then on they may outlive this process.

@@ -48,7 +48,7 @@ pub(crate) fn stats(
         instance: identity.instance.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: identity.started.elapsed().as_secs_f64(),
-        rules: view.states.iter().map(AsRef::as_ref).map(of).collect(),
+        rules: view.states.values().map(AsRef::as_ref).map(of).collect(),
         workers: counters.workers.iter().map(worker).collect(),
     }
 }

@@ -9,7 +9,8 @@ use model::compile::{InputView, RuleView};
 use model::config::Settings;
 use model::host::Host;
 use model::net::Ifindex;
-use model::ruleset::{Piece, RuleSet, Stays};
+use model::ruleset::{Place, RuleChanges, RuleSet};
+use model::shared_map::SharedMap;
 
 use crate::memberships::{Joined, of_join};
 
@@ -20,7 +21,7 @@ pub(crate) struct View {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) settings: Arc<Settings>,
     /// In the order of the rules.
-    pub(crate) states: Vec<Arc<RuleState>>,
+    pub(crate) states: SharedMap<Place, Arc<RuleState>>,
     pub(crate) host: Arc<Host>,
 }
 
@@ -67,23 +68,28 @@ impl RuleState {
     }
 }
 
-/// Says how each rule does. Those that stay do as they did before; all that nothing is said of are
-/// looked at.
+/// Says how each rule does. Those that are not among the changes since the states `known` do as they
+/// did then; where nothing is known all are looked at.
 pub(crate) fn states(
-    rules: &[Arc<RuleView>],
+    rules: &SharedMap<Place, Arc<RuleView>>,
     joined: &Joined,
     merging: &BTreeMap<Ifindex, String>,
-    (before, stays): (&[Arc<RuleState>], &Stays),
-) -> Vec<Arc<RuleState>> {
+    known: Option<(&SharedMap<Place, Arc<RuleState>>, &RuleChanges)>,
+) -> SharedMap<Place, Arc<RuleState>> {
     let state = |rule: &Arc<RuleView>| Arc::new(rule_state(rule, joined, merging));
-    let mut states = Vec::with_capacity(rules.len());
-    for piece in stays.pieces() {
-        match piece {
-            Piece::Stays(there) => states.extend_from_slice(&before[there]),
-            Piece::Comes(here) => states.extend(rules[here].iter().map(state)),
+    let Some((before, changes)) = known else {
+        let states = rules.iter().map(|(place, rule)| (*place, state(rule)));
+        return states.collect();
+    };
+    let mut states = before.clone();
+    for (place, _) in &changes.removed {
+        states.remove(place);
+    }
+    for (place, _) in &changes.added {
+        if let Some(rule) = rules.get(place) {
+            states.insert(*place, state(rule));
         }
     }
-    states.extend(rules[states.len()..].iter().map(state));
     states
 }
 

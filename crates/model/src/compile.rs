@@ -4,7 +4,6 @@
 //! A rule whose input interface is missing has no routes and waits; an output that cannot send is
 //! down in its routes, and neither disturbs anything else.
 
-mod amend;
 mod egress;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +11,14 @@ use std::iter::repeat_n;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use amend::{Amended, Before, amend};
-
+use crate::diff::TableDiff;
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, NextHopQuery};
 use crate::net::{Ifindex, Prefix};
 use crate::placement::{Listening, PathChoices, Placement, Support, place};
 use crate::rule::Rule;
-use crate::ruleset::{RuleSet, listed};
+use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
+use crate::shared_map::SharedMap;
 use crate::table::{DownReason, Output, Route, RouteKey, Table};
 use crate::wildcard;
 
@@ -36,7 +35,20 @@ pub struct Compiled {
     /// What the paths execute.
     pub table: Table,
     /// What can be said about each rule, in the order of the rules.
-    pub rules: Vec<Arc<RuleView>>,
+    pub rules: SharedMap<Place, Arc<RuleView>>,
+    /// How many outputs use each interface.
+    egress: BTreeMap<Ifindex, usize>,
+}
+
+/// What changes in what rules come to.
+#[derive(Clone, Debug, Default)]
+pub struct Amendment {
+    /// What can be said about each rule then, in the order of the rules.
+    pub rules: SharedMap<Place, Arc<RuleView>>,
+    /// From the table of before to the one of then.
+    pub diff: TableDiff,
+    /// How many outputs then use each interface that one of the rules uses or used.
+    egress: BTreeMap<Ifindex, usize>,
 }
 
 /// A rule as it stands on this host.
@@ -118,13 +130,39 @@ pub struct Down {
 /// Compiles `rules` for `host`.
 #[must_use]
 pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathChoices) -> Compiled {
-    let links = Links::new(host);
     let mut compiled = Compiled::default();
-    let (mut routes, mut behind_wildcards) = (Vec::new(), Vec::new());
-    for rule in rules {
-        let own = &mut compiled.table.own_addresses;
-        let (view, route) = compile_one(rule, host, &links, support, choices, own);
-        if let Some(route) = route {
+    let changes = RuleChanges::of_all(&RuleSet::default(), rules);
+    let amendment = compiled.amended(&changes, host, support, choices);
+    compiled.apply(amendment);
+    compiled
+}
+
+impl Compiled {
+    /// Compiles the rules that `changes` brings, and works out what follows from it and from those
+    /// that go. The other rules are not looked at: for them host, support and choices must be what
+    /// they were compiled with. Where a rule names an input's interface by a wildcard, which takes
+    /// what no other rule names, all rules must be among the changes.
+    #[must_use]
+    pub fn amended(
+        &self,
+        changes: &RuleChanges,
+        host: &Host,
+        support: &Support,
+        choices: &PathChoices,
+    ) -> Amendment {
+        let links = Links::new(host);
+        let mut rules = self.rules.clone();
+        let mut egress = BTreeMap::new();
+        let mut removed = BTreeSet::new();
+        for (place, rule) in &changes.removed {
+            if let Some(view) = rules.remove(place) {
+                removed.extend(route_keys(rule, &view));
+                self.count(&mut egress, &view, |count| count - 1);
+            }
+        }
+        let (mut routes, mut behind_wildcards) = (Vec::new(), Vec::new());
+        for (place, rule) in &changes.added {
+            let (view, route) = compile_one(rule, host, &links, support, choices);
             for (key, route, is_wild) in under_keys(rule, &view, route) {
                 if is_wild {
                     behind_wildcards.push((key, route));
@@ -132,27 +170,91 @@ pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathCh
                     routes.push((key, route));
                 }
             }
+            self.count(&mut egress, &view, |count| count + 1);
+            rules.insert(*place, Arc::new(view));
         }
-        compiled.rules.push(Arc::new(view));
+        let mut routes: BTreeMap<RouteKey, Route> = routes.into_iter().collect();
+        // An interface that a rule names outright is not taken from it by a wildcard.
+        for (key, route) in behind_wildcards {
+            routes.entry(key).or_insert(route);
+        }
+        let known = &self.table.routes;
+        removed.retain(|key| known.contains_key(key) && !routes.contains_key(key));
+        routes.retain(|key, route| known.get(key) != Some(route));
+        let (own_removed, own_added) = self.own_addresses_changed(&egress, changes, host);
+        let diff = TableDiff {
+            removed: removed.into_iter().collect(),
+            set: routes.into_iter().collect(),
+            own_removed,
+            own_added,
+            budget: None,
+        };
+        Amendment {
+            rules,
+            diff,
+            egress,
+        }
     }
-    compiled.table.routes = routes.into_iter().collect();
-    // An interface that a rule names outright is not taken from it by a wildcard.
-    for (key, route) in behind_wildcards {
-        compiled.table.routes.entry(key).or_insert(route);
+
+    /// Takes an amendment over.
+    pub fn apply(&mut self, amendment: Amendment) {
+        self.rules = amendment.rules;
+        amendment.diff.apply_to(&mut self.table);
+        self.egress.extend(amendment.egress);
+        self.egress.retain(|_, count| *count > 0);
     }
-    compiled
+
+    /// Counts the interfaces that a rule's outputs use, up or down.
+    fn count(
+        &self,
+        egress: &mut BTreeMap<Ifindex, usize>,
+        view: &RuleView,
+        change: fn(usize) -> usize,
+    ) {
+        for link in view.outputs.iter().filter_map(|output| output.link) {
+            let before = self.egress.get(&link).copied().unwrap_or_default();
+            let count = egress.entry(link).or_insert(before);
+            *count = change(*count);
+        }
+    }
+
+    /// The addresses of the interfaces that outputs use, whether they are up or down: a packet on
+    /// its way round may still arrive. Those that go, and those that come.
+    fn own_addresses_changed(
+        &self,
+        egress: &BTreeMap<Ifindex, usize>,
+        changes: &RuleChanges,
+        host: &Host,
+    ) -> (Vec<IpAddr>, Vec<IpAddr>) {
+        let is_used = |link: &Ifindex| match egress.get(link) {
+            Some(count) => *count > 0,
+            None => self.egress.contains_key(link),
+        };
+        let same = |link: &Ifindex| self.egress.contains_key(link) == is_used(link);
+        if changes.removed.len() < self.rules.len() && egress.keys().all(same) {
+            return (Vec::new(), Vec::new());
+        }
+        let links = self.egress.keys().chain(egress.keys());
+        let links = links.filter(|link| is_used(link));
+        let links = links.filter_map(|link| host.interfaces.get(link));
+        let own: BTreeSet<IpAddr> = links.flat_map(|link| &link.addresses).copied().collect();
+        let before = &self.table.own_addresses;
+        (
+            before.difference(&own).copied().collect(),
+            own.difference(before).copied().collect(),
+        )
+    }
 }
 
-/// Compiles one rule; its route stands under every key of its inputs.
+/// Compiles one rule; its route, if it has one, stands under every key of its inputs.
 fn compile_one(
     rule: &Rule,
     host: &Host,
     links: &Links<'_>,
     support: &Support,
     choices: &PathChoices,
-    own_addresses: &mut BTreeSet<IpAddr>,
 ) -> (RuleView, Option<Route>) {
-    let (outputs, views) = egress::outputs(rule, host, links, own_addresses);
+    let (outputs, views) = egress::outputs(rule, host, links);
     let mut view = RuleView {
         name: rule.name.clone(),
         inputs: rule.inputs.iter().map(|i| input(i, links)).collect(),
@@ -305,7 +407,7 @@ fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
 fn under_keys(
     rule: &Rule,
     view: &RuleView,
-    route: Route,
+    route: Option<Route>,
 ) -> impl Iterator<Item = (RouteKey, Route, bool)> {
     let inputs = rule.inputs.iter().zip(&view.inputs);
     let several = rule.inputs.len() > 1;
@@ -315,12 +417,19 @@ fn under_keys(
         keys.map(move |key| (key, endpoint.has_wildcard(), at))
     });
     let keys: Vec<(RouteKey, bool, Option<&str>)> = keys.collect();
-    let routes = repeat_n(route, keys.len());
-    let under = keys.into_iter().zip(routes);
+    let routes = route.map(|route| repeat_n(route, keys.len()));
+    let under = keys.into_iter().zip(routes.into_iter().flatten());
     under.map(|((key, is_wild, at), mut route)| {
         route.input = at.map(str::to_owned);
         (key, route, is_wild)
     })
+}
+
+/// The keys that a rule's routes were put under.
+fn route_keys(rule: &Rule, view: &RuleView) -> impl Iterator<Item = RouteKey> {
+    let inputs = rule.inputs.iter().zip(&view.inputs);
+    let inputs = inputs.filter(|_| view.placement.serves);
+    inputs.flat_map(|(endpoint, input)| keys(endpoint, &input.interfaces))
 }
 
 /// One key for each interface and source.

@@ -40,7 +40,7 @@
 //! let compiled = compile(&config.rules, &Host::default(), &support, &choices);
 //! assert!(compiled.table.routes.is_empty());
 //! assert_eq!(
-//!     compiled.rules[0].troubles()[0],
+//!     compiled.rules.values().next().unwrap().troubles()[0],
 //!     "rule \"cam1\": input 239.1.1.1%eth0:5001: no interface eth0 (there is none but lo); waits for it"
 //! );
 //! # Ok::<(), model::config::ConfigErrors>(())
@@ -61,6 +61,7 @@ pub mod placement;
 pub mod problem;
 pub mod rule;
 pub mod ruleset;
+pub mod shared_map;
 pub mod table;
 pub mod wildcard;
 

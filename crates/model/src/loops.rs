@@ -5,36 +5,36 @@
 //! Loops through the network beyond are caught by `own_source` and `ttl=dec` at run time; `ttl=dec`
 //! is no licence for a circle here.
 
-use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::net::IpAddr;
 
 use crate::problem::{Circle, Feed, Part, Problem, What};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
-use crate::ruleset::InputIndex;
+use crate::ruleset::{Place, RuleSet};
 
 /// One output that arrives at an input.
 #[derive(Clone, Copy)]
 struct Edge {
     output: usize,
-    to: usize,
+    to: Place,
     input: usize,
 }
 
-/// Finds the outputs that feed their own rule, and of circles of several rules one each.
-pub(crate) fn find<R: Borrow<Rule>>(rules: &[R], index: &InputIndex) -> Vec<Problem> {
-    let rules: Vec<&Rule> = rules.iter().map(Borrow::borrow).collect();
-    let rules = rules.as_slice();
-    let edges: Vec<Vec<Edge>> = rules.iter().map(|rule| edges(rules, rule, index)).collect();
+/// Finds the outputs that feed their own rule, and of circles of several rules one each. Only what
+/// the packets of the rules at `starts` get to is looked at.
+pub(crate) fn find(rules: &RuleSet, starts: &[Place]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (from, edges) in edges.iter().enumerate() {
+    let mut walk = Walk::new(rules);
+    for from in starts {
         let mut reported = None;
-        for edge in edges.iter().filter(|edge| edge.to == from) {
+        for edge in walk.edges(*from).iter().filter(|edge| edge.to == *from) {
             if reported.replace(edge.output) != Some(edge.output) {
-                let input = rules[from].inputs[edge.input].to_string();
-                problems.push(problem(rules, from, edge.output, What::FeedsItself(input)));
+                let input = rules[*from].inputs[edge.input].to_string();
+                problems.push(problem(rules, *from, edge.output, What::FeedsItself(input)));
             }
         }
     }
-    for circle in circles(&edges) {
+    for circle in walk.circles(starts) {
         let Some((from, edge)) = circle.first().copied() else {
             continue;
         };
@@ -45,10 +45,10 @@ pub(crate) fn find<R: Borrow<Rule>>(rules: &[R], index: &InputIndex) -> Vec<Prob
     problems
 }
 
-fn edges(rules: &[&Rule], rule: &Rule, index: &InputIndex) -> Vec<Edge> {
+fn edges(rules: &RuleSet, rule: &Rule) -> Vec<Edge> {
     let mut edges = Vec::new();
     for (output, spec) in rule.outputs.iter().enumerate() {
-        for place in index.reached_by(&spec.to) {
+        for place in rules.index().reached_by(&spec.to) {
             if may_be_sender(spec, &rules[place.rule].inputs[place.input].sources) {
                 edges.push(Edge {
                     output,
@@ -62,64 +62,105 @@ fn edges(rules: &[&Rule], rule: &Rule, index: &InputIndex) -> Vec<Edge> {
 }
 
 /// A copy with a fixed source address does not reach an input that listens to others only.
-pub(crate) fn may_be_sender(output: &OutputSpec, sources: &[std::net::IpAddr]) -> bool {
+fn may_be_sender(output: &OutputSpec, sources: &[IpAddr]) -> bool {
     match output.source {
         SourceChoice::Address(address) => sources.is_empty() || sources.contains(&address),
         SourceChoice::Auto | SourceChoice::Keep => true,
     }
 }
 
-/// Walks the graph depth first; an edge back into the walk closes a circle. Circles whose rules
-/// were all in an earlier one are left out, so that one mistake is told once.
-fn circles(edges: &[Vec<Edge>]) -> Vec<Vec<(usize, Edge)>> {
-    let mut circles = Vec::new();
-    let mut told = vec![false; edges.len()];
-    let mut done = vec![false; edges.len()];
-    let mut depth = vec![None; edges.len()];
-    for start in 0..edges.len() {
-        if done[start] {
-            continue;
-        }
-        // The rules being walked, each with the number of its edges that were taken.
-        let mut walk = vec![(start, 0)];
-        depth[start] = Some(0);
-        while let Some((rule, taken)) = walk.last_mut() {
-            let rule = *rule;
-            let Some(edge) = edges[rule].get(*taken).copied() else {
-                done[rule] = true;
-                depth[rule] = None;
-                walk.pop();
-                continue;
-            };
-            *taken += 1;
-            if edge.to == rule || done[edge.to] {
-                continue;
-            }
-            if let Some(back_to) = depth[edge.to] {
-                let members = &walk[back_to..];
-                if !members.iter().all(|(rule, _)| told[*rule]) {
-                    members.iter().for_each(|(rule, _)| told[*rule] = true);
-                    circles.push(from_walk(edges, members));
-                }
-            } else {
-                depth[edge.to] = Some(walk.len());
-                walk.push((edge.to, 0));
-            }
+/// A walk through the rules along their edges, depth first.
+struct Walk<'a> {
+    rules: &'a RuleSet,
+    seen: HashMap<Place, Node>,
+}
+
+/// A rule that the walk has come to.
+struct Node {
+    edges: Vec<Edge>,
+    /// Where it is in the walk, as long as it is there.
+    depth: Option<usize>,
+    /// Whether everything behind it was walked.
+    is_done: bool,
+    /// Whether it was in a circle.
+    is_told: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn new(rules: &'a RuleSet) -> Self {
+        Self {
+            rules,
+            seen: HashMap::new(),
         }
     }
-    circles
+
+    fn node(&mut self, place: Place) -> &mut Node {
+        let rules = self.rules;
+        self.seen.entry(place).or_insert_with(|| Node {
+            edges: edges(rules, &rules[place]),
+            depth: None,
+            is_done: false,
+            is_told: false,
+        })
+    }
+
+    fn edges(&mut self, place: Place) -> &[Edge] {
+        &self.node(place).edges
+    }
+
+    /// An edge back into the walk closes a circle. Circles whose rules were all in an earlier one
+    /// are left out, so that one mistake is told once.
+    fn circles(&mut self, starts: &[Place]) -> Vec<Vec<(Place, Edge)>> {
+        let mut circles = Vec::new();
+        for start in starts {
+            if self.node(*start).is_done {
+                continue;
+            }
+            // The rules being walked, each with the number of its edges that were taken.
+            let mut walk = vec![(*start, 0)];
+            self.node(*start).depth = Some(0);
+            while let Some((rule, taken)) = walk.last_mut() {
+                let rule = *rule;
+                let Some(edge) = self.edges(rule).get(*taken).copied() else {
+                    let node = self.node(rule);
+                    (node.is_done, node.depth) = (true, None);
+                    walk.pop();
+                    continue;
+                };
+                *taken += 1;
+                let next_depth = walk.len();
+                let next = self.node(edge.to);
+                if edge.to == rule || next.is_done {
+                    continue;
+                }
+                let Some(back_to) = next.depth else {
+                    next.depth = Some(next_depth);
+                    walk.push((edge.to, 0));
+                    continue;
+                };
+                let members = &walk[back_to..];
+                if !members.iter().all(|(rule, _)| self.node(*rule).is_told) {
+                    for (rule, _) in members {
+                        self.node(*rule).is_told = true;
+                    }
+                    circles.push(self.circle(members));
+                }
+            }
+        }
+        circles
+    }
+
+    /// Makes the circle of the walked rules, beginning with the first of the configuration.
+    fn circle(&mut self, members: &[(Place, usize)]) -> Vec<(Place, Edge)> {
+        let step = |(rule, taken): &(Place, usize)| (*rule, self.edges(*rule)[taken - 1]);
+        let mut circle: Vec<(Place, Edge)> = members.iter().map(step).collect();
+        let first = (0..circle.len()).min_by_key(|place| circle[*place].0);
+        circle.rotate_left(first.unwrap_or_default());
+        circle
+    }
 }
 
-/// Makes the circle of the walked rules, beginning with the first of the configuration.
-fn from_walk(edges: &[Vec<Edge>], members: &[(usize, usize)]) -> Vec<(usize, Edge)> {
-    let step = |(rule, taken): &(usize, usize)| (*rule, edges[*rule][taken - 1]);
-    let mut circle: Vec<(usize, Edge)> = members.iter().map(step).collect();
-    let first = (0..circle.len()).min_by_key(|place| circle[*place].0);
-    circle.rotate_left(first.unwrap_or_default());
-    circle
-}
-
-fn feed(rules: &[&Rule], from: usize, edge: Edge) -> Feed {
+fn feed(rules: &RuleSet, from: Place, edge: Edge) -> Feed {
     Feed {
         from: rules[from].name.clone(),
         output: edge.output,
@@ -129,12 +170,12 @@ fn feed(rules: &[&Rule], from: usize, edge: Edge) -> Feed {
     }
 }
 
-fn problem(rules: &[&Rule], position: usize, output: usize, what: What) -> Problem {
+fn problem(rules: &RuleSet, from: Place, output: usize, what: What) -> Problem {
     Problem {
-        position,
-        rule: rules[position].name.clone(),
+        position: rules.position(from),
+        rule: rules[from].name.clone(),
         part: Part::Output(output),
-        text: rules[position].outputs[output].to.to_string(),
+        text: rules[from].outputs[output].to.to_string(),
         what,
     }
 }
@@ -142,6 +183,8 @@ fn problem(rules: &[&Rule], position: usize, output: usize, what: What) -> Probl
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use std::sync::Arc;
 
     use super::*;
 
@@ -158,8 +201,9 @@ mod tests {
     }
 
     fn problems(rules: &[Rule]) -> Vec<String> {
-        let found = find(rules, &InputIndex::new(rules));
-        found.iter().map(ToString::to_string).collect()
+        let set = RuleSet::unchecked(rules.iter().cloned().map(Arc::new));
+        let problems = find(&set, &set.places().collect::<Vec<_>>());
+        problems.iter().map(ToString::to_string).collect()
     }
 
     #[test]

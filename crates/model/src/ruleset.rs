@@ -4,23 +4,21 @@
 mod change;
 pub(crate) mod check;
 mod index;
-mod indexed;
-mod stays;
 
 use std::borrow::Borrow;
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{Hash, Hasher};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Index;
 use std::sync::Arc;
 
 use crate::document::RuleDocument;
 use crate::problem::{Problems, What};
 use crate::rule::Rule;
+use crate::shared_map::{Entries, SharedMap};
 
-pub use change::ChangeError;
 pub(crate) use change::listed;
-pub(crate) use index::InputIndex;
-pub use indexed::Indexed;
-pub use stays::{Piece, Stays};
+pub use change::{ChangeError, RuleChanges, RuleSetDiff, diff};
+use index::InputIndex;
 
 /// What is permitted beyond the ordinary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,17 +27,29 @@ pub struct Policy {
     pub allow_link_local: bool,
 }
 
-/// Rules in the order of the operator, valid together. Sets share the rules they have in common, so
-/// that one of ten thousand is changed without a copy of the others.
+/// Rules in the order of the operator, valid together. Sets share what they have in common, so that
+/// one of ten thousand rules is changed without a copy of the others.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    rules: Vec<Arc<Rule>>,
-    positions: HashMap<ByName, usize>,
+    rules: SharedMap<Place, Arc<Rule>>,
+    places: SharedMap<ByName, Place>,
+    index: InputIndex,
+    endpoints: usize,
+}
+
+/// Where a rule stands in the order of its set. Rules that stay keep their places when others go or
+/// come, so places are no positions: those have no gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(u64);
+
+impl Place {
+    const FIRST: Self = Self(0);
+    const LAST: Self = Self(u64::MAX);
 }
 
 impl PartialEq for RuleSet {
     fn eq(&self, other: &Self) -> bool {
-        self.rules == other.rules
+        self.len() == other.len() && self.rules.values().eq(other.rules.values())
     }
 }
 
@@ -55,9 +65,15 @@ impl Borrow<str> for ByName {
     }
 }
 
-impl Hash for ByName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.name.hash(state);
+impl Ord for ByName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.name.cmp(&other.0.name)
+    }
+}
+
+impl PartialOrd for ByName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -76,18 +92,32 @@ impl RuleSet {
     ///
     /// Everything that is wrong with them, at once.
     pub fn new(rules: Vec<Rule>, policy: Policy) -> Result<Self, Problems> {
-        Self::checked(rules.into_iter().map(Arc::new).collect(), policy)
+        let set = Self::unchecked(rules.into_iter().map(Arc::new));
+        let problems = set.problems(policy);
+        problems.or(set)
     }
 
-    fn checked(rules: Vec<Arc<Rule>>, policy: Policy) -> Result<Self, Problems> {
-        let problems = check::problems(&rules, policy);
-        problems.or(Self::of_valid(rules))
+    /// Makes a set of rules that may not be valid.
+    pub(crate) fn unchecked(rules: impl IntoIterator<Item = Arc<Rule>>) -> Self {
+        let places = (0..).map(Place);
+        let rules: SharedMap<Place, Arc<Rule>> = places.zip(rules).collect();
+        let by_name = |(place, rule): &(Place, Arc<Rule>)| (ByName(Arc::clone(rule)), *place);
+        let mut set = Self {
+            places: rules.iter().map(by_name).collect(),
+            ..Self::default()
+        };
+        for (place, rule) in rules.iter() {
+            set.index.insert(*place, rule);
+            set.endpoints += endpoints(rule);
+        }
+        set.rules = rules;
+        set
     }
 
-    fn of_valid(rules: Vec<Arc<Rule>>) -> Self {
-        let names = rules.iter().map(|rule| ByName(Arc::clone(rule)));
-        let positions = names.zip(0..).collect();
-        Self { rules, positions }
+    /// Everything that is wrong with its rules.
+    fn problems(&self, policy: Policy) -> Problems {
+        let places: Vec<Place> = self.places().collect();
+        check::problems(self, &places, policy)
     }
 
     /// Makes a set of what was written.
@@ -106,7 +136,8 @@ impl RuleSet {
             }
         }
         let (positions, rules): (Vec<usize>, Vec<Arc<Rule>>) = rules.into_iter().unzip();
-        let mut more = check::problems(&rules, policy);
+        let set = Self::unchecked(rules);
+        let mut more = set.problems(policy);
         for problem in &mut more.0 {
             problem.position = positions[problem.position];
             if let What::NameTaken { first } = &mut problem.what {
@@ -117,11 +148,13 @@ impl RuleSet {
         problems
             .0
             .sort_by_key(|problem| (problem.position, problem.part));
-        problems.or(Self::of_valid(rules))
+        problems.or(set)
     }
 
     /// Takes the rules named in `remove` out and puts `add` behind the rest, as one step. A name
-    /// may be in both: the rule is replaced and keeps its place.
+    /// may be in both: the rule is replaced and keeps its place. Only the rules that come are
+    /// checked, for the others are valid together; where something is wrong with them everything
+    /// is checked again, so that it is reported as it would be of the whole.
     ///
     /// # Errors
     ///
@@ -132,103 +165,113 @@ impl RuleSet {
         add: Vec<Rule>,
         policy: Policy,
     ) -> Result<Self, ChangeError> {
-        let add = add.into_iter().map(Arc::new).collect();
-        let rules = self.rearranged(remove, add)?;
-        Ok(Self::checked(rules, policy)?)
+        let (set, added) = self.rearranged(remove, add)?;
+        if check::problems(&set, &added, policy).0.is_empty() {
+            return Ok(set);
+        }
+        let problems = set.problems(policy);
+        Ok(problems.or(set)?)
     }
 
-    /// The rules as they would be after a change, unchecked.
+    /// The rules as they would be after a change, unchecked, and the places of those that come.
     fn rearranged(
         &self,
         remove: &[String],
-        add: Vec<Arc<Rule>>,
-    ) -> Result<Vec<Arc<Rule>>, ChangeError> {
+        add: Vec<Rule>,
+    ) -> Result<(Self, Vec<Place>), ChangeError> {
         self.require(remove)?;
-        let remove: BTreeSet<&str> = remove.iter().map(String::as_str).collect();
-        let taken =
-            |rule: &&Arc<Rule>| self.get(&rule.name).is_some() && !remove.contains(&*rule.name);
-        let taken: Vec<String> = add.iter().filter(taken).map(|r| r.name.clone()).collect();
+        let places = remove.iter().filter_map(|name| {
+            let place = self.places.get(name.as_str())?;
+            Some((name.as_str(), *place))
+        });
+        let mut vacant: BTreeMap<&str, Place> = places.collect();
+        let is_taken = |rule: &&Rule| {
+            self.get(&rule.name).is_some() && !vacant.contains_key(rule.name.as_str())
+        };
+        let taken: Vec<String> = add
+            .iter()
+            .filter(is_taken)
+            .map(|r| r.name.clone())
+            .collect();
         if !taken.is_empty() {
             return Err(ChangeError::AlreadyThere(taken));
         }
-        let mut rules = self.rules.clone();
-        let mut appended = Vec::new();
-        let mut gone: BTreeSet<usize> = remove.iter().map(|name| self.positions[*name]).collect();
+        let mut set = self.clone();
+        for place in vacant.values() {
+            set.take(*place);
+        }
+        let last = self.rules.keys().next_back();
+        let mut behind = last.map_or(0, |last| last.0 + 1);
+        let mut added = Vec::new();
         for rule in add {
-            match self.positions.get(rule.name.as_str()) {
-                Some(position) if gone.remove(position) => rules[*position] = rule,
-                _ => appended.push(rule),
-            }
+            let place = vacant.remove(rule.name.as_str()).unwrap_or_else(|| {
+                behind += 1;
+                Place(behind - 1)
+            });
+            set.put(place, Arc::new(rule));
+            added.push(place);
         }
-        if !gone.is_empty() {
-            let mut position = 0..;
-            rules.retain(|_| !gone.contains(&position.next().unwrap_or_default()));
+        added.sort();
+        Ok((set, added))
+    }
+
+    fn take(&mut self, place: Place) {
+        if let Some(rule) = self.rules.remove(&place) {
+            self.places.remove(rule.name.as_str());
+            self.index.remove(place, &rule);
+            self.endpoints -= endpoints(&rule);
         }
-        rules.append(&mut appended);
-        Ok(rules)
     }
 
-    /// Puts one rule behind the rest.
-    ///
-    /// # Errors
-    ///
-    /// As [`RuleSet::changed`]; the set stays as it was.
-    pub fn add(&mut self, rule: Rule, policy: Policy) -> Result<(), ChangeError> {
-        *self = self.changed(&[], vec![rule], policy)?;
-        Ok(())
+    fn put(&mut self, place: Place, rule: Arc<Rule>) {
+        self.index.insert(place, &rule);
+        self.endpoints += endpoints(&rule);
+        self.places.insert(ByName(Arc::clone(&rule)), place);
+        self.rules.insert(place, rule);
     }
 
-    /// Takes one rule out.
-    ///
-    /// # Errors
-    ///
-    /// [`ChangeError::NotFound`] if there is none of that name.
-    pub fn remove(&mut self, name: &str) -> Result<Rule, ChangeError> {
-        self.require(&[name.to_owned()])?;
-        let position = self.positions[name];
-        let rule = self.rules.remove(position);
-        *self = Self::of_valid(std::mem::take(&mut self.rules));
-        Ok(Arc::unwrap_or_clone(rule))
-    }
-
-    /// Puts `rule` in the place of the one that has its name.
-    ///
-    /// # Errors
-    ///
-    /// As [`RuleSet::changed`]; the set stays as it was.
-    pub fn replace(&mut self, rule: Rule, policy: Policy) -> Result<(), ChangeError> {
-        let name = [rule.name.clone()];
-        *self = self.changed(&name, vec![rule], policy)?;
-        Ok(())
-    }
-
-    /// The rules in their order.
+    /// The rules in their order, each with its place.
     #[must_use]
-    pub fn rules(&self) -> &[Arc<Rule>] {
+    pub const fn rules(&self) -> &SharedMap<Place, Arc<Rule>> {
         &self.rules
+    }
+
+    pub(crate) const fn index(&self) -> &InputIndex {
+        &self.index
     }
 
     /// The rules in their order.
     pub fn iter(&self) -> Iter<'_> {
-        self.rules.iter().map(AsRef::as_ref)
+        self.rules.iter().map(|(_, rule)| rule)
+    }
+
+    /// The places in their order.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        self.rules.keys().copied()
     }
 
     /// The names in the order of the rules.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.rules.iter().map(|rule| rule.name.as_str())
+        self.rules.values().map(|rule| rule.name.as_str())
     }
 
     /// Where the rule of that name stands.
     #[must_use]
-    pub fn position(&self, name: &str) -> Option<usize> {
-        self.positions.get(name).copied()
+    pub fn place(&self, name: &str) -> Option<Place> {
+        self.places.get(name).copied()
+    }
+
+    /// Counts the rules before a place.
+    #[must_use]
+    pub fn position(&self, place: Place) -> usize {
+        self.rules.rank(&place)
     }
 
     /// The rule of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Rule> {
-        let position = *self.positions.get(name)?;
-        self.rules.get(position).map(AsRef::as_ref)
+        let place = self.places.get(name)?;
+        self.rules.get(place).map(AsRef::as_ref)
     }
 
     /// Counts the rules.
@@ -237,10 +280,22 @@ impl RuleSet {
         self.rules.len()
     }
 
+    /// Counts the inputs and outputs of all rules.
+    #[must_use]
+    pub const fn endpoints(&self) -> usize {
+        self.endpoints
+    }
+
     /// Says whether there are no rules.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// Says whether some input names its interface by a wildcard.
+    #[must_use]
+    pub fn has_wildcards(&self) -> bool {
+        self.index.has_wildcards()
     }
 
     /// Writes the rules as documents.
@@ -267,8 +322,17 @@ impl RuleSet {
     }
 }
 
+impl Index<Place> for RuleSet {
+    type Output = Rule;
+
+    fn index(&self, place: Place) -> &Rule {
+        &self.rules[&place]
+    }
+}
+
 /// The rules of a set in their order.
-pub type Iter<'a> = std::iter::Map<std::slice::Iter<'a, Arc<Rule>>, fn(&Arc<Rule>) -> &Rule>;
+pub type Iter<'a> =
+    std::iter::Map<Entries<'a, Place, Arc<Rule>>, fn(&'a (Place, Arc<Rule>)) -> &'a Rule>;
 
 impl<'a> IntoIterator for &'a RuleSet {
     type Item = &'a Rule;
@@ -279,98 +343,8 @@ impl<'a> IntoIterator for &'a RuleSet {
     }
 }
 
-/// What a change of rules comes to, by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuleSetDiff {
-    /// Rules only in the new set, in its order.
-    pub added: Vec<String>,
-    /// Rules only in the old set, in its order.
-    pub removed: Vec<String>,
-    /// Rules in both that are not the same, in the order of the new set.
-    pub changed: Vec<String>,
-}
-
-impl RuleSetDiff {
-    /// Says whether no rule differs. The order of the rules does not count.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
-    }
-}
-
-/// Compares two sets, rule by rule.
-#[must_use]
-pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
-    let mut diff = RuleSetDiff::default();
-    let (_, from_old, from_new) = old.without_ends_shared_with(new);
-    for rule in from_new {
-        match old.get(&rule.name) {
-            None => diff.added.push(rule.name.clone()),
-            Some(before) if before != &**rule => diff.changed.push(rule.name.clone()),
-            Some(_) => {}
-        }
-    }
-    let gone = from_old.iter().filter(|rule| new.get(&rule.name).is_none());
-    diff.removed = gone.map(|rule| rule.name.clone()).collect();
-    diff
-}
-
-impl RuleSet {
-    fn without_ends_shared_with<'a, 'b>(
-        &'a self,
-        other: &'b Self,
-    ) -> (usize, &'a [Arc<Rule>], &'b [Arc<Rule>]) {
-        without_shared_ends(&self.rules, &other.rules)
-    }
-
-    /// Makes a set of rules that are valid together and most of which are this set's: only what
-    /// lies in between is looked up by name.
-    fn followed_by(&self, rules: Vec<Arc<Rule>>) -> Self {
-        let (start, gone, come) = without_shared_ends(&self.rules, &rules);
-        let mut positions = self.positions.clone();
-        for rule in gone {
-            positions.remove(rule.name.as_str());
-        }
-        let (from, to) = (start + gone.len(), start + come.len());
-        if from != to {
-            let behind = positions.values_mut().filter(|place| **place >= from);
-            behind.for_each(|place| *place = *place - from + to);
-        }
-        positions.reserve(come.len());
-        let come = come.iter().map(|rule| ByName(Arc::clone(rule)));
-        positions.extend(come.zip(start..));
-        // Of many rules that went no room is left behind, and none made for each that comes again.
-        positions.shrink_to(2 * rules.len());
-        Self { rules, positions }
-    }
-
-    /// How this set differs from `old`: the place from which on, how many rules of `old` are not here
-    /// any more, and which are here instead. Rules in between that stay may be among both.
-    #[must_use]
-    pub fn difference_to<'a>(&'a self, old: &Self) -> (usize, usize, &'a [Arc<Rule>]) {
-        let (start, from_old, from_new) = old.without_ends_shared_with(self);
-        (start, from_old.len(), from_new)
-    }
-
-    /// Which of its rules are the very ones of `old`.
-    #[must_use]
-    pub fn stays_of(&self, old: &Self) -> Stays {
-        Stays::between(old, self)
-    }
-}
-
-/// What of two lists lies between the elements that both begin with, which are counted, and those that
-/// both end with. They are told apart by where they lie in memory, so elements in between may still
-/// be the same.
-pub fn without_shared_ends<'a, 'b, T>(
-    a: &'a [Arc<T>],
-    b: &'b [Arc<T>],
-) -> (usize, &'a [Arc<T>], &'b [Arc<T>]) {
-    let same = |(a, b): &(&Arc<T>, &Arc<T>)| Arc::ptr_eq(a, b);
-    let start = a.iter().zip(b).take_while(same).count();
-    let (a, b) = (&a[start..], &b[start..]);
-    let end = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
-    (start, &a[..a.len() - end], &b[..b.len() - end])
+const fn endpoints(rule: &Rule) -> usize {
+    rule.inputs.len() + rule.outputs.len()
 }
 
 #[cfg(test)]

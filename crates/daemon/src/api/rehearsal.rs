@@ -14,7 +14,7 @@ use model::config::{Config, Settings};
 use model::host::{Host, Interface};
 use model::net::{Ifindex, Mac};
 use model::placement::{PathChoice, Support};
-use model::ruleset::{Policy, Stays};
+use model::ruleset::Policy;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
@@ -140,7 +140,7 @@ impl Rehearsal {
                 self.core.views(),
                 &Joined::default(),
                 &BTreeMap::new(),
-                (&[], &Stays::default()),
+                None,
             ),
             host: Arc::clone(self.core.host()),
         };

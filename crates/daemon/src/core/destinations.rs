@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use model::compile::next_hop_queries;
 use model::host::NextHopQuery;
-use model::ruleset::RuleSet;
+use model::ruleset::{RuleChanges, RuleSet};
 
 /// Each with the number of rules that name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Destinations(BTreeMap<NextHopQuery, usize>);
 
 impl Destinations {
-    /// Makes them those of `new`, where they are those of `old`: by a look at the rules in between
-    /// alone.
+    /// Makes them those of `new`, where they are those of `old`: only rules that differ are looked
+    /// at.
     pub(super) fn follow(&mut self, old: &RuleSet, new: &RuleSet) {
-        let (at, gone, come) = new.difference_to(old);
-        for rule in come {
+        let RuleChanges { removed, added } = RuleChanges::between(old, new);
+        for (_, rule) in &added {
             for query in next_hop_queries([&**rule]) {
                 *self.0.entry(query).or_default() += 1;
             }
         }
-        for rule in old.iter().skip(at).take(gone) {
-            for query in next_hop_queries([rule]) {
+        for (_, rule) in &removed {
+            for query in next_hop_queries([&**rule]) {
                 let count = self.0.entry(query.clone()).or_default();
                 *count -= 1;
                 if *count == 0 {

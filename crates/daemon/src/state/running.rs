@@ -152,10 +152,7 @@ impl Store {
             generation,
             at,
             gone,
-            rules: come
-                .iter()
-                .map(|rule| RuleDocument::from(&**rule))
-                .collect(),
+            rules: come.into_iter().map(RuleDocument::from).collect(),
             settings: (settings != before.1).then(|| settings.clone()),
         };
         let mut line = serde_json::to_vec(&edit)?;

@@ -53,9 +53,8 @@ impl Reasons {
 pub(crate) fn possible_drops(view: &View) -> Vec<PossibleDrops> {
     let shared = Groups::of(&view.rules);
     let has_budget = view.settings.budget.is_some();
-    let rules = view.rules.rules().iter().zip(&view.states);
-    let of =
-        |(rule, state): (&Arc<Rule>, &Arc<RuleState>)| of_rule(rule, state, &shared, has_budget);
+    let rules = view.rules.iter().zip(view.states.values());
+    let of = |(rule, state): (&Rule, &Arc<RuleState>)| of_rule(rule, state, &shared, has_budget);
     rules.map(of).collect()
 }
 

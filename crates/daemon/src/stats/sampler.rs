@@ -42,14 +42,15 @@ impl Streams {
         let (at, gone, come) = rules.difference_to(&self.rules);
         let old = self.rules.names().skip(at).take(gone);
         let mut known: HashMap<&str, Stream> = old.zip(self.streams.drain(at..at + gone)).collect();
-        let mut stream = |rule: &Arc<Rule>| known.remove(rule.name.as_str()).unwrap_or_default();
+        let mut stream = |rule: &&Rule| known.remove(rule.name.as_str()).unwrap_or_default();
         let new: Vec<Stream> = come.iter().map(&mut stream).collect();
         self.streams.splice(at..at, new);
         self.rules = Arc::clone(rules);
     }
 
     fn of(&self, rule: &str) -> Option<&Stream> {
-        self.streams.get(self.rules.position(rule)?)
+        let place = self.rules.place(rule)?;
+        self.streams.get(self.rules.position(place))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Changes of rules and of the host, carried out whole or not at all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use api::reply::{Change, Event};
 use model::config::Config;
 use model::host::Host;
 use model::net::Ifindex;
-use model::ruleset::Stays;
+use model::ruleset::{Place, RuleChanges};
+use model::shared_map::SharedMap;
 use tokio::task::block_in_place;
 
 use super::{Supervisor, with_warnings};
@@ -62,10 +63,10 @@ impl Supervisor {
         };
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &seen.renewed));
-        let required = block_in_place(|| self.joined.require(&step.joins()));
+        let required = block_in_place(|| self.joined.require(&self.core.joins(&step)));
         let carried = match required {
             Ok(()) => {
-                let applied = self.apply(&step, &seen.renewed).await;
+                let applied = self.apply(&step).await;
                 applied.map_err(|error| unavailable(&error))
             }
             Err(error) => Err(unavailable(&error)),
@@ -86,7 +87,7 @@ impl Supervisor {
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
         let host = Arc::new(seen.host.clone());
         let step = block_in_place(|| self.core.step(rules, settings, host, &seen.renewed));
-        match self.apply(&step, &seen.renewed).await {
+        match self.apply(&step).await {
             Ok(()) => self.finish(step, &came_back, Vec::new()),
             Err(error) => {
                 tracing::warn!(%error, "cannot follow the host; trying again");
@@ -95,17 +96,13 @@ impl Supervisor {
         }
     }
 
-    async fn apply(
-        &mut self,
-        step: &Step,
-        renewed: &BTreeSet<Ifindex>,
-    ) -> Result<(), engine::Error> {
-        if !step.parts.cleared.is_empty() {
-            let cleared = step.parts.cleared.clone();
+    async fn apply(&mut self, step: &Step) -> Result<(), engine::Error> {
+        if !step.cleared.is_empty() {
+            let cleared = step.cleared.clone();
             self.engine.apply(cleared, Vec::new()).await?;
-            self.core.accept_cleared(renewed);
+            self.core.accept_cleared(&step.cleared);
         }
-        let (diff, gone) = (step.parts.diff.clone(), step.gone.clone());
+        let (diff, gone) = (step.diff().clone(), step.gone.clone());
         self.engine.apply(diff, gone).await?;
         // The first route of the userspace path has started workers.
         if let Ok(heirlooms) = self.engine.heirlooms().await {
@@ -127,8 +124,8 @@ impl Supervisor {
         self.untidy |= added.len() + removed.len() + changed.len() >= MANY;
         let complete = !self.joined.is_incomplete();
         let leaves = step.leaves().filter(|_| complete).cloned();
-        let stays = self.core.accept(step);
-        self.untidy |= stays.is_none();
+        let recompiled = self.core.accept(step);
+        self.untidy |= recompiled.some().is_none();
         self.pending = None;
         let mut merging = BTreeMap::new();
         block_in_place(|| {
@@ -150,9 +147,8 @@ impl Supervisor {
             }
         });
         let same = complete && !self.joined.is_incomplete() && merging == self.merging;
-        let stays = stays.filter(|_| same).unwrap_or_default();
         self.merging = merging;
-        self.publish(&stays, told);
+        self.publish(recompiled.some().filter(|_| same), told);
     }
 
     /// Writes all that runs down; for a daemon that hands over with what was configured.
@@ -165,21 +161,21 @@ impl Supervisor {
         report(self.store.save(&running));
     }
 
-    /// Shows everybody what is; rules that stay do as they did before.
-    fn publish(&mut self, stays: &Stays, told: Vec<Event>) {
+    /// Shows everybody what is; where it is known what changed, the other rules do as they did before.
+    fn publish(&mut self, changes: Option<&RuleChanges>, told: Vec<Event>) {
         let before = self.view.borrow().clone();
-        let known = (before.states.as_slice(), stays);
+        let known = changes.map(|changes| (&before.states, changes));
         let states = view::states(self.core.views(), &self.joined, &self.merging, known);
         self.show(states, told);
     }
 
     /// Shows what changed in the memberships.
     pub(super) fn publish_joined(&mut self) {
-        self.publish(&Stays::default(), Vec::new());
+        self.publish(None, Vec::new());
     }
 
     /// Replaces what is seen; then tells `told`, which led to it, and what is seen to differ.
-    fn show(&self, states: Vec<Arc<view::RuleState>>, mut told: Vec<Event>) {
+    fn show(&self, states: SharedMap<Place, Arc<view::RuleState>>, mut told: Vec<Event>) {
         let view = Arc::new(View {
             generation: self.core.generation(),
             rules: self.core.rules().clone(),

@@ -11,7 +11,11 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for rule in &stats.rules {
-        let seen = snapshot.compiled.rules.iter().find(|r| r.name == rule.name);
+        let seen = snapshot
+            .compiled
+            .rules
+            .values()
+            .find(|r| r.name == rule.name);
         // What is wrong with interfaces and routes is the interface check's to say.
         let pending = |at: &str| {
             let input = seen.and_then(|seen| seen.inputs.iter().find(|input| input.at == at));

@@ -30,7 +30,7 @@ fn list(snapshot: &Snapshot, link: &Link, features: &[Feature]) -> Option<Findin
     if !is_on(features, LIST) {
         return None;
     }
-    let mut placed = snapshot.compiled.rules.iter();
+    let mut placed = snapshot.compiled.rules.values();
     let stopped = placed.any(|rule| rule.placement.path == Path::Kernel && !rule.placement.serves);
     let (severity, so) = if stopped {
         (Severity::Stops, "rules that are to run on it are down")

@@ -48,7 +48,7 @@ fn tcx(link: &Link) -> Vec<Finding> {
 }
 
 fn clsact(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
-    let mut rules = snapshot.compiled.rules.iter();
+    let mut rules = snapshot.compiled.rules.values();
     if !link.clsact || !rules.any(|rule| rule.placement.path == Path::Kernel) {
         return None;
     }

@@ -10,7 +10,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings: Vec<Finding> = snapshot
         .compiled
         .rules
-        .iter()
+        .values()
         .flat_map(|rule| troubles(rule))
         .collect();
     let mut seen = Vec::new();

@@ -18,7 +18,11 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 }
 
 fn memberships(snapshot: &Snapshot) -> Option<Finding> {
-    let joins = snapshot.compiled.rules.iter().flat_map(|rule| &rule.inputs);
+    let joins = snapshot
+        .compiled
+        .rules
+        .values()
+        .flat_map(|rule| &rule.inputs);
     let joins = joins.flat_map(|input| &input.joins);
     let groups: u64 = joins
         .map(|join| 1_u64 << join.groups.host_bits().min(32))

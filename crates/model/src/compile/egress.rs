@@ -1,6 +1,5 @@
 //! How each output of a rule leaves this host, or why it cannot.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::{Down, LOOPBACK, Links, OutputView, link_down, next_hop_query};
@@ -9,21 +8,17 @@ use crate::net::Mac;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
 
-/// The outputs of `rule` in its order, and what can be said about each. Adds the addresses of the
-/// interfaces they use to `own_addresses`, whether they are up or down: a packet on its way round
-/// may still arrive.
+/// The outputs of `rule` in its order, and what can be said about each.
 pub(super) fn outputs(
     rule: &Rule,
     host: &Host,
     links: &Links<'_>,
-    own_addresses: &mut BTreeSet<IpAddr>,
 ) -> (Vec<Output>, Vec<OutputView>) {
     let outputs = rule.outputs.iter().zip(0..);
     let outputs = outputs.map(|(spec, index)| {
         let mut leaves_by = None;
         let ready = next_hop(spec, host, links).and_then(|(link, header)| {
             if link.name != LOOPBACK {
-                own_addresses.extend(&link.addresses);
                 leaves_by = Some(link.index);
             }
             egress(spec, link, header)

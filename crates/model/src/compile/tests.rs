@@ -46,6 +46,11 @@ fn support() -> Support {
     }
 }
 
+/// What can be said about the first rule.
+fn first(compiled: &Compiled) -> &RuleView {
+    compiled.rules.values().next().unwrap()
+}
+
 fn rules(rules: &[(&str, &[&str], &[&str])]) -> RuleSet {
     let documents = rules.iter().map(|(name, inputs, outputs)| RuleDocument {
         name: (*name).to_owned(),
@@ -70,7 +75,7 @@ fn egress(compiled: &Compiled) -> &Egress {
 }
 
 fn down(compiled: &Compiled) -> (DownReason, String) {
-    let down = compiled.rules[0].outputs[0].down.clone().unwrap();
+    let down = first(compiled).outputs[0].down.clone().unwrap();
     let route = compiled.table.routes.values().next().unwrap();
     assert_eq!(route.outputs[0].state, OutputState::Down(down.reason));
     (down.reason, down.text)
@@ -112,7 +117,7 @@ fn compiles_a_multicast_output_with_all_it_needs() {
             fragment: false,
         }
     );
-    let view = &compiled.rules[0];
+    let view = first(&compiled);
     assert_eq!(view.outputs[0].down, None);
     assert_eq!(view.inputs[0].pending, None);
     let join = &view.inputs[0].joins[0];
@@ -139,7 +144,7 @@ fn makes_a_route_for_every_source_and_interface() {
         keys,
         expected.map(|(link, source)| (link, source.to_owned()))
     );
-    let input = &compiled.rules[0].inputs[0];
+    let input = &first(&compiled).inputs[0];
     assert_eq!(input.interfaces, [Ifindex(2), Ifindex(3)]);
     assert_eq!(input.joins.len(), 2);
     assert_eq!(input.joins[0].sources.len(), 2);
@@ -168,7 +173,7 @@ fn a_wildcard_takes_the_path_of_an_interface_that_it_comes_to_match() {
     choices.interfaces.extend(userspace);
     let placed = |links: &[Interface]| {
         let compiled = compile(&rules, &host(links), &support(), &choices);
-        let placement = &compiled.rules[0].placement;
+        let placement = &first(&compiled).placement;
         (placement.path, placement.reason.to_string())
     };
     let (first, out) = (link(2, "eth0", "10.0.0.1"), link(4, "out", "10.0.2.1"));
@@ -181,9 +186,9 @@ fn a_wildcard_takes_the_path_of_an_interface_that_it_comes_to_match() {
 #[test]
 fn never_takes_loopback_for_a_wildcard_but_by_its_name() {
     let any = one("239.1.1.1%*:5001", OUTPUT, &usual());
-    assert_eq!(any.rules[0].inputs[0].interfaces, [Ifindex(2), Ifindex(3)]);
+    assert_eq!(first(&any).inputs[0].interfaces, [Ifindex(2), Ifindex(3)]);
     let loopback = one("239.1.1.1%lo:5001", OUTPUT, &usual());
-    assert_eq!(loopback.rules[0].inputs[0].interfaces, [Ifindex(1)]);
+    assert_eq!(first(&loopback).inputs[0].interfaces, [Ifindex(1)]);
 }
 
 #[test]
@@ -206,7 +211,7 @@ fn leaves_an_interface_to_the_rule_that_names_it() {
 fn lets_a_rule_wait_for_its_input_interface() {
     let compiled = one("239.1.1.1%eth9:5001", OUTPUT, &usual());
     assert!(compiled.table.routes.is_empty());
-    let input = &compiled.rules[0].inputs[0];
+    let input = &first(&compiled).inputs[0];
     assert!(input.interfaces.is_empty() && input.joins.is_empty());
     assert_eq!(
         input.pending.as_deref(),
@@ -220,7 +225,7 @@ fn keeps_the_route_of_an_input_interface_that_is_down_and_says_so() {
     host.interfaces.get_mut(&Ifindex(2)).unwrap().up = false;
     let compiled = one(INPUT, OUTPUT, &host);
     assert_eq!(compiled.table.routes.len(), 1);
-    let input = &compiled.rules[0].inputs[0];
+    let input = &first(&compiled).inputs[0];
     assert_eq!(input.joins.len(), 1);
     assert!(
         input
@@ -251,11 +256,7 @@ fn says_why_an_output_is_down() {
     );
     for choice in ["keep", "10.7.7.7"] {
         let output = format!("{OUTPUT},source={choice}");
-        assert!(
-            one(INPUT, &output, &host).rules[0].outputs[0]
-                .down
-                .is_none()
-        );
+        assert!(first(&one(INPUT, &output, &host)).outputs[0].down.is_none());
     }
 
     host.interfaces.get_mut(&Ifindex(3)).unwrap().up = false;
@@ -268,20 +269,20 @@ fn says_why_an_output_is_down() {
 fn lists_the_troubles_of_a_rule_in_full() {
     let compiled = one("239.1.1.1%wan*:5001", "239.10.1.1%eth9:6001", &usual());
     assert_eq!(
-        compiled.rules[0].troubles(),
+        first(&compiled).troubles(),
         [
             "rule \"a\": input 239.1.1.1%wan*:5001: no interface matches wan* (have: eth0, eth1); waits for it",
             "rule \"a\": output 239.10.1.1%eth9:6001: no interface eth9 (have: eth0, eth1)",
         ]
     );
-    assert_eq!(one(INPUT, OUTPUT, &usual()).rules[0].troubles(), [""; 0]);
+    assert_eq!(first(&one(INPUT, OUTPUT, &usual())).troubles(), [""; 0]);
 }
 
 #[test]
 fn keeps_other_outputs_up_when_one_is_down() {
     let set = rules(&[("a", &[INPUT], &["239.10.1.1%eth9:6001", OUTPUT])]);
     let compiled = compile(&set, &usual(), &support(), &PathChoices::default());
-    let view = &compiled.rules[0];
+    let view = first(&compiled);
     assert!(view.outputs[0].down.is_some() && view.outputs[1].down.is_none());
     let route = compiled.table.routes.values().next().unwrap();
     assert_eq!((route.outputs[0].index, route.outputs[1].index), (0, 1));
@@ -380,7 +381,7 @@ fn gives_a_rule_that_no_path_serves_neither_routes_nor_joins() {
     let set = rules(&[("a", &[INPUT], &["239.10.1.1%eth1:6001,fragment=yes"])]);
     let compiled = compile(&set, &usual(), &support(), &choices);
     assert!(compiled.table.routes.is_empty());
-    let view = &compiled.rules[0];
+    let view = first(&compiled);
     assert!(!view.placement.serves);
     assert!(view.inputs[0].joins.is_empty());
 }
@@ -390,7 +391,7 @@ fn joins_ranges_up_to_a_limit() {
     let joins = |input: &str| {
         let compiled = one(input, OUTPUT, &usual());
         assert_eq!(compiled.table.routes.len(), 1);
-        let input = compiled.rules[0].inputs[0].clone();
+        let input = first(&compiled).inputs[0].clone();
         (input.joins.len(), input.pending.is_some())
     };
     assert_eq!(joins("239.1.0.0/20%eth0:5001"), (1, false));
@@ -467,8 +468,7 @@ fn few_rules() -> impl Strategy<Value = RuleSet> {
                 path: userspace.then_some(PathChoice::Userspace),
                 ..Default::default()
             };
-            // Those that do not fit are left out.
-            let _ = set.add(document.to_rule(0).unwrap(), Policy::default());
+            set = with(&set, document.to_rule(0).unwrap());
         }
         set
     })
@@ -480,21 +480,51 @@ proptest! {
         let (host, choices) = (usual(), PathChoices::default());
         let support = Support { userspace: Err("no".to_owned()), ..support() };
         // Some of the old rules stay, the very same ones, in between others.
-        let mut new = old.clone();
-        for name in old.names().skip(keep) {
-            new.remove(name).unwrap();
-        }
+        let gone: Vec<String> = old.names().skip(keep).map(str::to_owned).collect();
+        let mut new = old.changed(&gone, Vec::new(), Policy::default()).unwrap();
         for rule in &other {
-            let _ = new.add(rule.clone(), Policy::default());
+            new = with(&new, rule.clone());
         }
-        let before = compile(&old, &host, &support, &choices);
+        let mut compiled = compile(&old, &host, &support, &choices);
+        let before = compiled.clone();
         let whole = compile(&new, &host, &support, &choices);
-        let stays = new.stays_of(&old);
-        let come: usize = stays.come().map(|places| places.len()).sum();
-        prop_assert!(new.len() - come >= keep.min(old.len()));
-        let standing = Before { rules: &old, views: &before.rules, table: &before.table };
-        let amended = amend(standing, &new, &stays, &host, &support, &choices);
-        prop_assert_eq!(&amended.rules, &whole.rules);
-        prop_assert_eq!(&amended.diff, &TableDiff::between(&before.table, &whole.table));
+        let changes = RuleChanges::between(&old, &new);
+        prop_assert!(new.len() - changes.added.len() >= keep.min(old.len()));
+        for changes in [changes, RuleChanges::of_all(&old, &new)] {
+            let amended = before.amended(&changes, &host, &support, &choices);
+            prop_assert_eq!(&amended.rules, &whole.rules);
+            prop_assert_eq!(&amended.diff, &TableDiff::between(&before.table, &whole.table));
+            compiled = before.clone();
+            compiled.apply(amended);
+            prop_assert_eq!(&compiled.table, &whole.table);
+            prop_assert_eq!(&compiled.egress, &whole.egress);
+        }
     }
+
+    /// Another host and wildcards: all rules are amended, and it is as if nothing had been before.
+    #[test]
+    fn amends_all_rules_on_another_host(old in few_rules(), new in few_rules(), down: bool) {
+        let (support, choices) = (support(), PathChoices::default());
+        let wild = rules(&[("w", &["239.1.1.1%eth*:5001"], &["239.10.1.1%eth1:6001"])]);
+        let new = with(&new, wild.iter().next().unwrap().clone());
+        let mut other = usual();
+        other.interfaces.remove(&Ifindex(2));
+        other.interfaces.get_mut(&Ifindex(3)).unwrap().up = !down;
+        let before = compile(&old, &usual(), &support, &choices);
+        for host in [usual(), other] {
+            let whole = compile(&new, &host, &support, &choices);
+            let changes = RuleChanges::of_all(&old, &new);
+            let amended = before.amended(&changes, &host, &support, &choices);
+            prop_assert_eq!(&amended.diff, &TableDiff::between(&before.table, &whole.table));
+            let mut compiled = before.clone();
+            compiled.apply(amended);
+            prop_assert_eq!(&compiled, &whole);
+        }
+    }
+}
+
+/// The set with one more rule, if that fits.
+fn with(set: &RuleSet, rule: Rule) -> RuleSet {
+    let more = set.changed(&[], vec![rule], Policy::default());
+    more.unwrap_or_else(|_| set.clone())
 }

@@ -45,7 +45,7 @@ limit = "20Mbit"
 fn reads_rules_and_settings() {
     let config = load(USUAL).unwrap();
     assert_eq!(config.rules.names().collect::<Vec<_>>(), ["cam1", "cam2"]);
-    let outputs = &config.rules.rules()[0].outputs;
+    let outputs = &config.rules.iter().next().unwrap().outputs;
     assert_eq!(outputs[1].to_string(), "10.9.9.9:7000,ttl=32");
     let settings = config.settings.interface["eth0"];
     assert_eq!(

@@ -1,8 +1,103 @@
-//! Why a change of a set was refused.
+//! What differs between two sets, and why a change of a set was refused.
+
+use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::{Place, RuleSet};
 use crate::problem::Problems;
+use crate::rule::Rule;
+use crate::shared_map::SharedMap;
+
+/// The rules that differ between two sets, in the order of the sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleChanges {
+    /// Rules of the old set that are not in the new one, or not at the same place.
+    pub removed: Vec<(Place, Arc<Rule>)>,
+    /// Rules of the new set that were not in the old one, or not at the same place.
+    pub added: Vec<(Place, Arc<Rule>)>,
+}
+
+impl RuleChanges {
+    /// Compares two sets by where their rules lie in memory, in a time that depends on what differs
+    /// more than on their size. A rule that was read again differs, however it reads.
+    #[must_use]
+    pub fn between(old: &RuleSet, new: &RuleSet) -> Self {
+        let own = |(place, rule): (&Place, &Arc<Rule>)| (*place, Arc::clone(rule));
+        let difference = SharedMap::difference(old.rules(), new.rules());
+        Self {
+            removed: difference.removed.into_iter().map(own).collect(),
+            added: difference.added.into_iter().map(own).collect(),
+        }
+    }
+
+    /// All rules of the old set make way for all of the new one.
+    #[must_use]
+    pub fn of_all(old: &RuleSet, new: &RuleSet) -> Self {
+        let all = |set: &RuleSet| set.rules().iter().cloned().collect();
+        Self {
+            removed: all(old),
+            added: all(new),
+        }
+    }
+}
+
+impl RuleSet {
+    /// How this set differs from `old`: the position from which on, how many rules of `old` are not
+    /// there any more, and which are there instead. Rules in between that stay may be among both.
+    #[must_use]
+    pub fn difference_to(&self, old: &Self) -> (usize, usize, Vec<&Rule>) {
+        let difference = SharedMap::difference(old.rules(), self.rules());
+        let places = difference.removed.iter().chain(&difference.added);
+        let places = places.map(|(place, _)| **place);
+        let (Some(first), Some(last)) = (places.clone().min(), places.max()) else {
+            return (0, 0, Vec::new());
+        };
+        let at = self.position(first);
+        let behind = Place(last.0.saturating_add(1));
+        let added = self.rules().iter_from(&first);
+        let added = added.take(self.position(behind) - at);
+        let added = added.map(|(_, rule)| &**rule).collect();
+        (at, old.position(behind) - at, added)
+    }
+}
+
+/// What a change of rules comes to, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleSetDiff {
+    /// Rules only in the new set, in its order.
+    pub added: Vec<String>,
+    /// Rules only in the old set, in its order.
+    pub removed: Vec<String>,
+    /// Rules in both that are not the same, in the order of the new set.
+    pub changed: Vec<String>,
+}
+
+impl RuleSetDiff {
+    /// Says whether no rule differs. The order of the rules does not count.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+/// Compares two sets, rule by rule.
+#[must_use]
+pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
+    let mut diff = RuleSetDiff::default();
+    let changes = RuleChanges::between(old, new);
+    for (_, rule) in &changes.added {
+        match old.get(&rule.name) {
+            None => diff.added.push(rule.name.clone()),
+            Some(before) if before != &**rule => diff.changed.push(rule.name.clone()),
+            Some(_) => {}
+        }
+    }
+    let removed = changes.removed.iter().map(|(_, rule)| &rule.name);
+    let removed = removed.filter(|name| new.get(name).is_none());
+    diff.removed = removed.cloned().collect();
+    diff
+}
 
 /// Why a change was refused. The set stays as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -2,54 +2,43 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use super::Policy;
-use super::index::{InputIndex, InputPlace};
+use super::index::InputPlace;
+use super::{Place, Policy, RuleSet};
 use crate::endpoint::Endpoint;
 use crate::loops;
 use crate::net::{Ports, Prefix};
 use crate::problem::{Owner, Part, Problem, Problems, What};
 use crate::rule::{OutputSpec, Rule, is_name};
 
-/// Everything that is wrong with `rules`.
-pub(super) fn problems(rules: &[Arc<Rule>], policy: Policy) -> Problems {
-    let index = InputIndex::new(rules);
-    let mut problems = Problems(loops::find(rules, &index));
-    problems.0.extend(alone(rules, policy).0);
-    for (position, rule) in rules.iter().enumerate() {
-        let mut check = Check {
-            position,
-            rule,
-            problems: &mut problems.0,
-        };
-        check.rivals(rules, &index);
-    }
-    problems
-        .0
-        .sort_by_key(|problem| (problem.position, problem.part));
-    problems
-}
-
-/// What is wrong with each of `rules` by itself, and names that two of them have.
-pub(super) fn alone(rules: &[Arc<Rule>], policy: Policy) -> Problems {
-    let mut problems = Problems::default();
+/// What is wrong with the rules at `places`, alone and with any other of the set: everything, where
+/// these are all of its rules in their order; at least something, where there is something and the
+/// others are valid together.
+pub(super) fn problems(rules: &RuleSet, places: &[Place], policy: Policy) -> Problems {
+    let mut problems = loops::find(rules, places);
     let mut names = HashMap::new();
-    for (position, rule) in rules.iter().enumerate() {
+    let mut rivals = Vec::new();
+    for place in places {
         let mut check = Check {
-            position,
-            rule,
-            problems: &mut problems.0,
+            rules,
+            place: *place,
+            rule: &rules[*place],
+            problems: &mut problems,
         };
         check.name(&mut names);
         check.inputs(policy);
         check.outputs();
+        check.problems = &mut rivals;
+        check.rivals(places);
     }
-    problems
+    problems.append(&mut rivals);
+    problems.sort_by_key(|problem| (problem.position, problem.part));
+    Problems(problems)
 }
 
 struct Check<'r, 'p> {
-    position: usize,
+    rules: &'r RuleSet,
+    place: Place,
     rule: &'r Rule,
     problems: &'p mut Vec<Problem>,
 }
@@ -62,7 +51,7 @@ impl<'r> Check<'r, '_> {
             Part::Rule | Part::Name | Part::Limit | Part::Health => String::new(),
         };
         self.problems.push(Problem {
-            position: self.position,
+            position: self.rules.position(self.place),
             rule: self.rule.name.clone(),
             part,
             text,
@@ -70,16 +59,17 @@ impl<'r> Check<'r, '_> {
         });
     }
 
-    fn name(&mut self, names: &mut HashMap<&'r str, usize>) {
+    fn name(&mut self, names: &mut HashMap<&'r str, Place>) {
         let name = &self.rule.name;
         if name.is_empty() {
             self.report(Part::Name, What::NameEmpty);
         } else if !is_name(name) {
             self.report(Part::Name, What::NameInvalid);
         } else if let Some(first) = names.get(name.as_str()).copied() {
+            let first = self.rules.position(first);
             self.report(Part::Name, What::NameTaken { first });
         } else {
-            names.insert(name, self.position);
+            names.insert(name, self.place);
         }
     }
 
@@ -171,18 +161,23 @@ impl<'r> Check<'r, '_> {
         }
     }
 
-    /// Finds inputs that claim the same packets as one before them, with equal right.
-    fn rivals(&mut self, rules: &[Arc<Rule>], index: &InputIndex) {
-        for (place, input) in self.rule.inputs.iter().enumerate() {
+    /// Finds inputs that claim the same packets with equal right as one before them, or as one of a
+    /// rule that is not checked itself.
+    fn rivals(&mut self, checked: &[Place]) {
+        for (index, input) in self.rule.inputs.iter().enumerate() {
             let own = InputPlace {
-                rule: self.position,
-                input: place,
+                rule: self.place,
+                input: index,
             };
-            let rivals = index.rivals(input).into_iter();
-            let mut earlier: Vec<InputPlace> = rivals.filter(|rival| *rival < own).collect();
-            earlier.sort();
-            for rival in earlier {
-                let owner = &rules[rival.rule];
+            let is_checked = |place: &Place| checked.binary_search(place).is_ok();
+            let counts = |rival: &InputPlace| {
+                *rival < own || rival.rule != own.rule && !is_checked(&rival.rule)
+            };
+            let rivals = self.rules.index().rivals(input).into_iter();
+            let mut rivals: Vec<InputPlace> = rivals.filter(counts).collect();
+            rivals.sort();
+            for rival in rivals {
+                let owner = &self.rules[rival.rule];
                 let other = &owner.inputs[rival.input];
                 if !claim_the_same(input, other) {
                     continue;
@@ -199,16 +194,16 @@ impl<'r> Check<'r, '_> {
                     let input = other.to_string();
                     What::InputAmbiguous { input, owner }
                 };
-                self.report(Part::Input(place), what);
+                self.report(Part::Input(index), what);
                 break;
             }
         }
     }
 }
 
-/// Says whether two inputs that [`InputIndex::rivals`] brings together claim the same packets with
-/// equal right.
-pub(super) fn claim_the_same(a: &Endpoint, b: &Endpoint) -> bool {
+/// Says whether two inputs that [`InputIndex::rivals`](super::InputIndex::rivals) brings together
+/// claim the same packets with equal right.
+fn claim_the_same(a: &Endpoint, b: &Endpoint) -> bool {
     same_senders(a, b) && a.ports.count() == b.ports.count()
 }
 

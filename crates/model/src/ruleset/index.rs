@@ -1,76 +1,75 @@
 //! Inputs by interface, groups and ports, so that checks of 10,000 rules need no comparison of each
-//! with each.
+//! with each. Copies share what they have in common.
 
-use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::iter::successors;
-use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::net::{Ports, Prefix};
 use crate::rule::Rule;
+use crate::shared_map::SharedMap;
 use crate::wildcard;
 
-/// An input's place: the rule's number and, within it, the input's.
+use super::Place;
+
+/// An input's place: the rule's and, within it, the input's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct InputPlace {
-    pub(crate) rule: usize,
+    pub(crate) rule: Place,
     pub(crate) input: usize,
 }
 
 impl InputPlace {
-    const FIRST: Self = Self { rule: 0, input: 0 };
+    const FIRST: Self = Self {
+        rule: Place::FIRST,
+        input: 0,
+    };
 }
 
 /// Every input of some rules. Inputs without an interface are not in it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InputIndex {
-    interfaces: BTreeMap<String, Groups>,
+    interfaces: SharedMap<String, Arc<Groups>>,
 }
 
 type Input = (Prefix, Ports, InputPlace);
 
 /// Inputs of one interface, by prefix and first port. One flat list: there may be ten thousand
 /// prefixes of one input each.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Groups {
-    inputs: BTreeSet<Input>,
+    inputs: SharedMap<Input, ()>,
     /// How many inputs there are of each length of prefix.
     lengths: BTreeMap<u8, usize>,
     /// Ports of each prefix's widest range, so that a search knows how far back to begin; where
     /// nothing is said all are single.
-    widest: BTreeMap<Prefix, u32>,
+    widest: SharedMap<Prefix, u32>,
 }
 
 impl InputIndex {
-    /// Indexes `rules`, each under its position.
-    pub(crate) fn new<R: Borrow<Rule>>(rules: &[R]) -> Self {
-        let mut index = Self::default();
-        for (number, rule) in rules.iter().enumerate() {
-            index.insert(number, rule.borrow());
-        }
-        index
-    }
-
-    /// Puts one more rule in, under a number of its own.
-    pub(crate) fn insert(&mut self, number: usize, rule: &Rule) {
-        for (interface, input) in inputs(number, rule) {
+    /// Puts one more rule in.
+    pub(crate) fn insert(&mut self, place: Place, rule: &Rule) {
+        for (interface, input) in inputs(place, rule) {
             match self.interfaces.get_mut(interface) {
-                Some(groups) => groups.insert(input),
+                Some(groups) => Arc::make_mut(groups).insert(input),
                 None => {
-                    let groups = self.interfaces.entry(interface.to_owned());
-                    groups.or_default().insert(input);
+                    let mut groups = Groups::default();
+                    groups.insert(input);
+                    let interface = interface.to_owned();
+                    self.interfaces.insert(interface, Arc::new(groups));
                 }
             }
         }
     }
 
-    /// Takes a rule out that was put in under `number`.
-    pub(crate) fn remove(&mut self, number: usize, rule: &Rule) {
-        for (interface, input) in inputs(number, rule) {
+    /// Takes out the rule that was put in at `place`.
+    pub(crate) fn remove(&mut self, place: Place, rule: &Rule) {
+        for (interface, input) in inputs(place, rule) {
             let Some(groups) = self.interfaces.get_mut(interface) else {
                 continue;
             };
+            let groups = Arc::make_mut(groups);
             groups.remove(input);
             if groups.inputs.is_empty() {
                 self.interfaces.remove(interface);
@@ -107,10 +106,11 @@ impl InputIndex {
             let known = self.interfaces.iter();
             known
                 .filter(|(known, _)| is_wildcard(known) && wildcard::overlap(known, interface))
-                .map(|(_, groups)| groups)
+                .map(|(_, groups)| &**groups)
                 .collect()
         } else {
-            self.interfaces.get(interface).into_iter().collect()
+            let groups = self.interfaces.get(interface).map(AsRef::as_ref);
+            groups.into_iter().collect()
         };
         let groups = same_kind.into_iter();
         groups
@@ -121,18 +121,19 @@ impl InputIndex {
     fn of_interface(&self, interface: &str) -> impl Iterator<Item = &Groups> {
         let exact = self.interfaces.get(interface);
         let patterns = self.interfaces.iter().filter(move |(known, _)| {
-            *known != interface && is_wildcard(known) && wildcard::matches(known, interface)
+            known != interface && is_wildcard(known) && wildcard::matches(known, interface)
         });
-        exact.into_iter().chain(patterns.map(|(_, groups)| groups))
+        let groups = exact.into_iter().chain(patterns.map(|(_, groups)| groups));
+        groups.map(AsRef::as_ref)
     }
 }
 
 /// A rule's inputs as they are indexed, each with its interface.
-fn inputs(number: usize, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
+fn inputs(rule_at: Place, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
     let inputs = rule.inputs.iter().enumerate();
     inputs.filter_map(move |(input, endpoint)| {
         let place = InputPlace {
-            rule: number,
+            rule: rule_at,
             input,
         };
         let interface = endpoint.interface.as_deref()?;
@@ -143,19 +144,19 @@ fn inputs(number: usize, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
 impl Groups {
     fn insert(&mut self, input: Input) {
         let (prefix, ports, _) = input;
-        if !self.inputs.insert(input) {
+        if self.inputs.insert(input, ()).is_some() {
             return;
         }
         *self.lengths.entry(prefix.length).or_default() += 1;
-        if !ports.is_single() {
-            let widest = self.widest.entry(prefix).or_default();
-            *widest = ports.count().max(*widest);
+        let widest = self.widest.get(&prefix).copied().unwrap_or(1);
+        if ports.count() > widest {
+            self.widest.insert(prefix, ports.count());
         }
     }
 
     fn remove(&mut self, input: Input) {
         let (prefix, ports, _) = input;
-        if !self.inputs.remove(&input) {
+        if self.inputs.remove(&input).is_none() {
             return;
         }
         if let Some(count) = self.lengths.get_mut(&prefix.length) {
@@ -167,7 +168,7 @@ impl Groups {
         if self.widest.get(&prefix) != Some(&ports.count()) {
             return;
         }
-        let left = self.inputs.range(from(prefix, 0)..);
+        let left = self.inputs_from(from(prefix, 0));
         let left = left.take_while(|(other, ..)| *other == prefix);
         let left = left.map(|(_, ports, _)| ports.count()).max();
         match left.filter(|ports| *ports > 1) {
@@ -176,17 +177,19 @@ impl Groups {
         };
     }
 
+    fn inputs_from(&self, first: Input) -> impl Iterator<Item = &Input> {
+        self.inputs.iter_from(&first).map(|(input, ())| input)
+    }
+
     /// The prefixes that overlap `range`. Prefixes nest, so they begin in it or contain it.
     fn overlapping(&self, range: Prefix) -> impl Iterator<Item = Prefix> {
         let last = range.last();
-        let next = move |from: Bound<Input>| {
-            let mut rest = self.inputs.range((from, Bound::Unbounded));
-            let (prefix, ..) = rest.next()?;
+        let next = move |from: Input| {
+            let (prefix, ..) = self.inputs_from(from).next()?;
             (prefix.address <= last).then_some(*prefix)
         };
-        let first = Prefix { length: 0, ..range };
-        let first = next(Bound::Included(from(first, 0)));
-        let within = successors(first, move |prefix| next(Bound::Excluded(behind(*prefix))));
+        let first = next(from(Prefix { length: 0, ..range }, 0));
+        let within = successors(first, move |prefix| next(behind(*prefix)));
         let shorter = self.lengths.range(..range.length);
         let containing = shorter
             .map(move |(length, _)| Prefix::new(range.address, *length))
@@ -198,7 +201,7 @@ impl Groups {
     fn on(&self, prefix: Prefix, ports: Ports) -> impl Iterator<Item = InputPlace> {
         let widest = self.widest.get(&prefix).copied().unwrap_or(1);
         let earliest = u32::from(ports.first).saturating_sub(widest - 1);
-        let inputs = self.inputs.range(from(prefix, earliest as u16)..);
+        let inputs = self.inputs_from(from(prefix, earliest as u16));
         inputs
             .take_while(move |(other, known, _)| *other == prefix && known.first <= ports.last)
             .filter(move |(_, known, _)| known.overlaps(ports))
@@ -218,7 +221,7 @@ const fn behind(prefix: Prefix) -> Input {
         last: u16::MAX,
     };
     let place = InputPlace {
-        rule: usize::MAX,
+        rule: Place::LAST,
         input: usize::MAX,
     };
     (prefix, ports, place)

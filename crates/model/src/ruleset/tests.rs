@@ -259,16 +259,30 @@ fn finds_mistyped_names() {
 
 #[test]
 fn adds_removes_and_replaces_single_rules() {
-    let mut set = set(&[1, 2]);
-    set.add(numbered(3), Policy::default()).unwrap();
-    assert_eq!(set.remove("r1").unwrap(), numbered(1));
+    let change = |set: &RuleSet, remove: &[&str], add| {
+        let remove: Vec<String> = remove.iter().map(ToString::to_string).collect();
+        set.changed(&remove, add, Policy::default())
+    };
+    let set = change(&set(&[1, 2]), &[], vec![numbered(3)]).unwrap();
+    let set = change(&set, &["r1"], vec![]).unwrap();
     assert_eq!(names(&set), ["r2", "r3"]);
     assert_eq!(set.get("r3"), Some(&numbered(3)));
     let mut other = numbered(3);
     other.outputs = numbered(7).outputs;
-    set.replace(other.clone(), Policy::default()).unwrap();
-    assert_eq!(*set.rules()[1], other);
-    assert!(set.remove("r1").is_err());
+    let set = change(&set, &["r3"], vec![other.clone()]).unwrap();
+    assert_eq!(set.iter().nth(1), Some(&other));
+    assert!(change(&set, &["r1"], vec![]).is_err());
+}
+
+/// A place that is vacant is not given to another rule that comes with the one that returns to it.
+#[test]
+fn puts_new_rules_behind_all_that_stood() {
+    let before = set(&[1, 2]);
+    let mut other = numbered(2);
+    other.outputs = numbered(7).outputs;
+    let add = vec![numbered(3), other];
+    let after = before.changed(&["r2".to_owned()], add, Policy::default());
+    assert_eq!(names(&after.unwrap()), ["r1", "r2", "r3"]);
 }
 
 #[test]
@@ -318,46 +332,60 @@ proptest! {
     }
 
     #[test]
-    fn judges_changes_of_an_indexed_set_as_it_would_the_whole(
+    fn judges_a_change_as_it_would_the_whole(
         changes in proptest::collection::vec(small_change(), 1..12)
     ) {
-        let mut indexed = Indexed::default();
+        let mut before = RuleSet::default();
         for (remove, add) in changes {
-            let before = Arc::clone(indexed.rules());
             let there = |name: &String| before.get(name).is_some();
             let remove: Vec<String> = remove.into_iter().filter(there).collect();
-            let whole = before.changed(&remove, add.clone(), Policy::default());
-            let single = indexed.changed(&remove, add, Policy::default());
-            prop_assert_eq!(&single, &whole);
-            let Ok(rules) = single else { continue };
-            for (rule, place) in rules.iter().zip(0..) {
-                prop_assert_eq!(rules.get(&rule.name), Some(rule));
-                prop_assert_eq!(rules.positions[rule.name.as_str()], place);
+            let changed = before.changed(&remove, add.clone(), Policy::default());
+            if let Err(ChangeError::AlreadyThere(_)) = &changed {
+                continue;
             }
-            let stays = rules.stays_of(&before);
-            let mut places = 0..;
-            for piece in stays.pieces() {
-                let (old, new) = match piece {
-                    Piece::Stays(there) => (there.map(Some).collect(), 0..0),
-                    Piece::Comes(here) => (vec![None; here.len()], here),
-                };
-                for old in old {
-                    let place = places.next().unwrap();
-                    let rule = &rules.rules()[place];
-                    let known = before.rules().iter().position(|known| Arc::ptr_eq(known, rule));
-                    prop_assert_eq!(known, old);
-                    prop_assert!(old.is_some() || new.contains(&place));
-                }
-            }
-            prop_assert_eq!(places.start, rules.len());
-            let is_gone = |place: &usize| {
-                !rules.rules().iter().any(|rule| Arc::ptr_eq(rule, &before.rules()[*place]))
-            };
-            let gone: Vec<usize> = (0..before.len()).filter(is_gone).collect();
-            prop_assert_eq!(stays.gone().flatten().collect::<Vec<_>>(), gone);
-            indexed.accept(Arc::new(rules));
+            let (rearranged, _) = before.rearranged(&remove, add).unwrap();
+            let rules: Vec<Rule> = rearranged.iter().cloned().collect();
+            let whole = RuleSet::new(rules, Policy::default());
+            prop_assert_eq!(&changed, &whole.map_err(ChangeError::from));
+            let Ok(after) = changed else { continue };
+            check(&after);
+            check_changes(&before, &after);
+            before = after;
         }
     }
+}
+
+/// Everything that a set knows of its rules is as if they had been put together anew.
+fn check(set: &RuleSet) {
+    let places = set
+        .rules()
+        .iter()
+        .map(|(place, rule)| (rule.name.as_str(), *place));
+    for (position, (name, place)) in places.enumerate() {
+        assert_eq!(set.place(name), Some(place));
+        assert_eq!(set.position(place), position);
+    }
+    assert_eq!(set.places.len(), set.len());
+    assert_eq!(set.endpoints(), set.iter().map(endpoints).sum::<usize>());
+    let mut index = InputIndex::default();
+    for (place, rule) in set.rules().iter() {
+        index.insert(*place, rule);
+    }
+    assert_eq!(set.index, index);
+}
+
+fn check_changes(old: &RuleSet, new: &RuleSet) {
+    let is_in = |set: &RuleSet, (place, rule): &(Place, Arc<Rule>)| {
+        let known = set.rules().get(place);
+        known.is_some_and(|known| Arc::ptr_eq(known, rule))
+    };
+    let lacking = |from: &RuleSet, other: &RuleSet| {
+        let all = from.rules().iter().cloned();
+        all.filter(|entry| !is_in(other, entry)).collect::<Vec<_>>()
+    };
+    let changes = RuleChanges::between(old, new);
+    assert_eq!(changes.removed, lacking(old, new));
+    assert_eq!(changes.added, lacking(new, old));
 }
 
 /// Removals and additions among few names, groups and ports, so that they meet.
@@ -394,19 +422,13 @@ fn looks_at_few_rules_to_judge_one_more() {
         )
     });
     let set = RuleSet::new(rules.collect(), Policy::default()).unwrap();
-    let mut indexed = Indexed::default();
-    indexed.accept(Arc::new(set));
     let add = rule("new", "239.1.1.1%eth0:9000", "239.2.1.1%eth1:9000");
-    let changed = indexed.changed(&["r7".to_owned()], vec![add], Policy::default());
+    let changed = set.changed(&["r7".to_owned()], vec![add], Policy::default());
     let changed = changed.unwrap();
-    let stays = changed.stays_of(indexed.rules());
-    let pieces = [
-        Piece::Stays(0..7),
-        Piece::Stays(8..2000),
-        Piece::Comes(1999..2000),
-    ];
-    assert!(stays.pieces().eq(pieces));
-    assert!(stays.gone().eq(std::iter::once(7..8)));
+    let changes = RuleChanges::between(&set, &changed);
+    let places = |rules: &[(Place, Arc<Rule>)]| rules.iter().map(|(p, _)| p.0).collect::<Vec<_>>();
+    assert_eq!(places(&changes.removed), [7]);
+    assert_eq!(places(&changes.added), [2000]);
     assert_eq!(changed.get("r7"), None);
-    assert_eq!(diff(indexed.rules(), &changed).added, ["new"]);
+    assert_eq!(diff(&set, &changed).added, ["new"]);
 }
