@@ -7,6 +7,10 @@ use crate::parse::NotOurs;
 
 /// Bytes of a header without options.
 pub const HEADER: usize = 20;
+/// Offset of the payload's protocol number.
+pub const PROTOCOL: usize = 9;
+/// Offset of the destination address.
+pub const DESTINATION: usize = 16;
 
 /// Offsets of the fields that a rewrite touches.
 pub(crate) mod field {
@@ -16,7 +20,7 @@ pub(crate) mod field {
     pub(crate) const TTL: usize = 8;
     pub(crate) const CHECKSUM: usize = 10;
     pub(crate) const SOURCE: usize = 12;
-    pub(crate) const DESTINATION: usize = 16;
+    pub(crate) const DESTINATION: usize = super::DESTINATION;
 }
 
 /// A header, options included, that lies wholly in the packet.

@@ -8,6 +8,8 @@ use crate::udp;
 
 /// Bytes of the fixed header.
 pub const HEADER: usize = 40;
+/// Offset of the destination address.
+pub const DESTINATION: usize = 24;
 /// Extension headers that are followed before UDP; a packet with more is left to the stack. The
 /// kernel path's loop has the same bound.
 pub const MAX_EXTENSIONS: usize = 8;
@@ -21,7 +23,7 @@ const DESTINATION_OPTIONS: u8 = 60;
 pub(crate) mod field {
     pub(crate) const HOP_LIMIT: usize = 7;
     pub(crate) const SOURCE: usize = 8;
-    pub(crate) const DESTINATION: usize = 24;
+    pub(crate) const DESTINATION: usize = super::DESTINATION;
 }
 
 /// A fixed header that lies wholly in the packet.

@@ -1,7 +1,7 @@
 //! Whole frames in and out of one interface, each with its virtio-net header, for tests: one system
 //! call per frame.
 
-#![expect(unsafe_code, reason = "socket options and bind need raw system calls")]
+#![expect(unsafe_code, reason = "socket options need raw system calls")]
 
 use std::io;
 use std::mem::size_of;
@@ -13,7 +13,7 @@ use nix::sys::socket::sockopt::RcvBufForce;
 use nix::sys::socket::{MsgFlags, recv, send, setsockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::packet_socket::{VNET_HEADER, link_address};
+use crate::packet_socket::{VNET_HEADER, bind};
 
 /// Which frames a [`FrameSocket`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl FrameSocket {
         // 8 MiB hold some thousand small frames or a hundred super-packets.
         setsockopt(&opened.socket, RcvBufForce, &(8 << 20))?;
         opened.socket.set_nonblocking(true)?;
-        opened.bind(interface, protocol)?;
+        bind(opened.as_fd(), interface, protocol)?;
         Ok(opened)
     }
 
@@ -111,20 +111,6 @@ impl FrameSocket {
                 option,
                 (&raw const on).cast(),
                 size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        nix::Error::result(result)?;
-        Ok(())
-    }
-
-    fn bind(&self, interface: u32, protocol: u16) -> io::Result<()> {
-        let address = link_address(interface, protocol);
-        // SAFETY: `address` is a sockaddr_ll that lives during the call; the length is its size.
-        let result = unsafe {
-            libc::bind(
-                self.socket.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
             )
         };
         nix::Error::result(result)?;

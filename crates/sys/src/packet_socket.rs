@@ -14,7 +14,7 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub use ring::{FRAME_OVERHEAD, Frame, Ring, RingSize};
-pub use tap::{Filter, TapStatistics, instruction};
+pub use tap::TapStatistics;
 pub use vnet::{VNET_HEADER, VnetHeader};
 
 /// An AF_PACKET socket with virtio-net headers.
@@ -52,7 +52,7 @@ impl PacketSocket {
         Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
     }
 
-    fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: plain system call without pointers.
         let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
@@ -68,11 +68,11 @@ impl PacketSocket {
             .or_else(|_| self.set_at(libc::SOL_SOCKET, limited, &bytes))
     }
 
-    fn set<T>(&self, name: i32, value: &T) -> io::Result<()> {
+    pub(crate) fn set<T>(&self, name: i32, value: &T) -> io::Result<()> {
         self.set_at(libc::SOL_PACKET, name, value)
     }
 
-    fn set_at<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
+    pub(crate) fn set_at<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
         // SAFETY: `value` lives during the call and the length is its size; the kernel only reads.
         let result = unsafe {
             libc::setsockopt(
@@ -119,6 +119,20 @@ impl From<PacketSocket> for OwnedFd {
     fn from(socket: PacketSocket) -> Self {
         socket.fd
     }
+}
+
+/// Binds a packet socket to one interface and protocol; 0 for none, to receive nothing.
+pub(crate) fn bind(socket: BorrowedFd<'_>, interface: u32, protocol: u16) -> io::Result<()> {
+    let address = link_address(interface, protocol);
+    // SAFETY: `address` is a sockaddr_ll that lives during the call; the length is its size.
+    let result = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    check(result).map(drop)
 }
 
 /// A link-layer address that names only an interface and a protocol.

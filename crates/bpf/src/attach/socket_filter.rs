@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use aya_obj::generated::{
     BPF_F_MMAPABLE, BPF_PSEUDO_MAP_VALUE, bpf_insn, bpf_map_type, bpf_prog_type,
 };
-use libc::sock_filter;
+use packet::classic_bpf::{AND, Instruction, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, RETURN, WHOLE};
+
+use packet::{ipv6, udp};
 
 use crate::Error;
 use crate::mapped::Mapped;
@@ -19,19 +21,9 @@ use crate::syscall::{create_array, instruction, load};
 
 const NAME: &str = "tap_hidden";
 
-const RETURN: u16 = 0x06;
-const LOAD_WORD: u16 = 0x20;
-const LOAD_BYTE: u16 = 0x30;
-const AND: u16 = 0x54;
-const JUMP_EQUAL: u16 = 0x15;
-
 /// Offsets in `struct __sk_buff`.
 const LENGTH: i16 = 0;
 const GSO_SIZE: i16 = 176;
-/// What an accepting filter returns: more than any packet has.
-const WHOLE: i32 = 0x4_0000;
-const UDP_HEADER: i32 = 8;
-const IPV6_HEADER: i32 = 40;
 
 /// Counts the datagrams of super-packets beyond the first of each.
 #[derive(Debug)]
@@ -70,12 +62,12 @@ impl HiddenDatagrams {
     /// # Errors
     ///
     /// `InvalidInput` for another instruction, else the kernel's.
-    pub fn program(&self, filter: &[sock_filter], ip_offset: u32) -> io::Result<OwnedFd> {
+    pub fn program(&self, filter: &[Instruction], ip_offset: u32) -> io::Result<OwnedFd> {
         let program = self.translate(filter, ip_offset as i32)?;
         load(bpf_prog_type::BPF_PROG_TYPE_SOCKET_FILTER, &program)
     }
 
-    fn translate(&self, filter: &[sock_filter], ip_offset: i32) -> io::Result<Vec<bpf_insn>> {
+    fn translate(&self, filter: &[Instruction], ip_offset: i32) -> io::Result<Vec<bpf_insn>> {
         let accept = filter.len();
         let counting = self.counting(ip_offset);
         let refuse = accept + counting.len();
@@ -115,9 +107,9 @@ impl HiddenDatagrams {
             instruction(0x55, (1, 0), 4, 4),
             instruction(0x57, (0, 0), 0, 0xf),
             instruction(0x67, (0, 0), 0, 2),
-            instruction(0x07, (0, 0), 0, UDP_HEADER),
+            instruction(0x07, (0, 0), 0, udp::HEADER as i32),
             instruction(0x05, (0, 0), 1, 0),
-            instruction(0xb7, (0, 0), 0, IPV6_HEADER + UDP_HEADER),
+            instruction(0xb7, (0, 0), 0, ipv6::HEADER as i32 + udp::HEADER as i32),
             instruction(0x07, (0, 0), 0, ip_offset),
             // r1 = bytes of the payload but one; none: accept
             instruction(0x61, (1, 6), LENGTH, 0),
@@ -131,7 +123,7 @@ impl HiddenDatagrams {
             // lock *r2 += r1
             instruction(0xdb, (2, 1), 0, 0),
             // accept
-            instruction(0xb7, (0, 0), 0, WHOLE),
+            instruction(0xb7, (0, 0), 0, WHOLE as i32),
             instruction(0x95, (0, 0), 0, 0),
         ]
     }
@@ -141,8 +133,8 @@ impl HiddenDatagrams {
 mod tests {
     use super::*;
 
-    const fn classic(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
-        sock_filter { code, jt, jf, k }
+    const fn classic(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
+        Instruction { code, jt, jf, k }
     }
 
     #[test]
@@ -158,7 +150,7 @@ mod tests {
             classic(LOAD_WORD, 0, 0, 30),
             classic(AND, 0, 0, 0xf000_0000),
             classic(JUMP_EQUAL, 0, 1, 0xe000_0000),
-            classic(RETURN, 0, 0, WHOLE as u32),
+            classic(RETURN, 0, 0, WHOLE),
             classic(RETURN, 0, 0, 0),
         ];
         let counter = HiddenDatagrams::new().unwrap();

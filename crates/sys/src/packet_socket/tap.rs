@@ -8,7 +8,9 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use packet::classic_bpf::{Instruction, Program};
 
 use super::ring::{RING_BLOCK, RingSize};
 use super::{PacketSocket, check, link_address};
@@ -26,9 +28,6 @@ pub struct TapStatistics {
     /// Packets dropped because ring or queue were full.
     pub drops: u64,
 }
-
-/// Instructions of a classic BPF filter.
-pub type Filter = Vec<libc::sock_filter>;
 
 impl PacketSocket {
     /// Opens a tap that receives nothing yet: not bound, and closed by a filter. Needs
@@ -64,16 +63,7 @@ impl PacketSocket {
     /// # Errors
     /// `ENODEV` if there is no such interface.
     pub fn bind(&self, interface: u32) -> io::Result<()> {
-        let address = link_address(interface, ETH_P_ALL);
-        // SAFETY: `address` is a sockaddr_ll that lives during the call; the length is its size.
-        let result = unsafe {
-            libc::bind(
-                self.fd.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        check(result).map(drop)
+        super::bind(self.as_fd(), interface, ETH_P_ALL)
     }
 
     /// Says whether packets of the interface the tap is bound to carry an Ethernet header.
@@ -123,17 +113,24 @@ impl PacketSocket {
     /// # Errors
     /// The system call's.
     pub fn close_filter(&self) -> io::Result<()> {
-        self.attach_filter(&[instruction(0x06, 0, 0, 0)])
+        self.attach_filter(&Program::new().finish())
     }
 
     /// Replaces the filter; `ret 0` drops a packet, any other value takes it whole.
     ///
     /// # Errors
     /// `EINVAL` for a program the kernel does not accept.
-    pub fn attach_filter(&self, filter: &[libc::sock_filter]) -> io::Result<()> {
+    pub fn attach_filter(&self, filter: &[Instruction]) -> io::Result<()> {
+        let instructions = filter.iter().map(|one| libc::sock_filter {
+            code: one.code,
+            jt: one.jt,
+            jf: one.jf,
+            k: one.k,
+        });
+        let mut instructions: Vec<_> = instructions.collect();
         let program = libc::sock_fprog {
-            len: filter.len() as u16,
-            filter: filter.as_ptr().cast_mut(),
+            len: instructions.len() as u16,
+            filter: instructions.as_mut_ptr(),
         };
         // The kernel copies the program and does not write to it.
         self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
@@ -178,10 +175,4 @@ impl PacketSocket {
         };
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
-}
-
-/// Makes one filter instruction.
-#[must_use]
-pub const fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code, jt, jf, k }
 }
