@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
+use packet::ethernet;
 use sys::sniffer::{Direction, Sniffed, Sniffer};
 
 use super::capture_point::CapturePoint;
@@ -81,7 +82,7 @@ impl CaptureSocket {
 
     /// Says whether a packet is of this point, and wanted: what the kernel's filter left open.
     pub(crate) fn wants(&self, bytes: &[u8], length: usize, filter: Option<&Filter>) -> bool {
-        let link = if self.ethernet { 14 } else { 0 };
+        let link = if self.ethernet { ethernet::HEADER } else { 0 };
         let Some(headers) = bytes.get(link..).and_then(Headers::read) else {
             return false;
         };

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use packet::{ipv4, ipv6, udp};
+
 /// The headers of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headers {
@@ -18,47 +20,27 @@ impl Headers {
 
     /// Reads them from where the IP header begins; none of what is not UDP.
     pub(crate) fn read(ip: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u16::from_be_bytes(ip.get(at..at + 2)?.try_into().ok()?));
-        let ports = |at: usize| Some((word(at)?, word(at + 2)?));
-        if ip.first()? >> 4 == 6 {
-            let address = |at: usize| <[u8; 16]>::try_from(ip.get(at..at + 16)?).ok();
-            return Some(Self {
-                source: address(8)?.into(),
-                destination: address(24)?.into(),
-                ports: match behind_extensions(ip)? {
-                    (true, udp) => ports(udp),
-                    (false, _) => None,
-                },
-            });
-        }
-        let address = |at: usize| <[u8; 4]>::try_from(ip.get(at..at + 4)?).ok();
-        let is_first = word(6)? & 0x1fff == 0;
-        let header = usize::from(ip[0] & 0xf) * 4;
+        let (source, destination, udp) = match ip.first()? >> 4 {
+            6 => {
+                let header = ipv6::Header::parse(ip).ok()?;
+                let upper = ipv6::upper(ip, header.next_header()).ok()?;
+                let is_first = upper.fragment.is_none_or(|fragment| fragment.offset == 0);
+                let udp = is_first.then_some(upper.offset);
+                (header.source().into(), header.destination().into(), udp)
+            }
+            _ => {
+                let header = ipv4::Header::parse(ip).ok()?;
+                let udp = (header.fragment_offset() == 0).then_some(header.length());
+                (header.source().into(), header.destination().into(), udp)
+            }
+        };
+        let udp = udp.and_then(|at| udp::Header::parse(ip, at));
         Some(Self {
-            source: address(12)?.into(),
-            destination: address(16)?.into(),
-            ports: is_first.then(|| ports(header)).flatten(),
+            source,
+            destination,
+            ports: udp.map(|udp| (udp.source_port, udp.destination_port)),
         })
     }
-}
-
-/// Where the UDP header of an IPv6 packet begins, and whether it does in this fragment.
-fn behind_extensions(ip: &[u8]) -> Option<(bool, usize)> {
-    let (mut next, mut at, mut is_first) = (*ip.get(6)?, 40, true);
-    // Hop-by-hop options, routing, destination options, fragment; RFC 8200 section 4.1.
-    while matches!(next, 0 | 43 | 44 | 60) {
-        let header = ip.get(at..at + 4)?;
-        let words = if next == 44 { 0 } else { header[1] };
-        if next == 44 {
-            is_first = u16::from_be_bytes([header[2], header[3]]) & 0xfff8 == 0;
-        }
-        next = header[0];
-        at += (usize::from(words) + 1) * 8;
-        if !is_first {
-            break;
-        }
-    }
-    (next == 17).then_some((is_first, at))
 }
 
 #[cfg(test)]

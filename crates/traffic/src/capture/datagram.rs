@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use packet::parse::NotOurs;
-use packet::{ipv4, ipv6, udp};
+use packet::{ethernet, ipv4, ipv6, udp};
 use pcap_parser::Linktype;
 
 /// Why there is none to send.
@@ -37,18 +37,20 @@ pub(super) fn find(link: Linktype, frame: &[u8]) -> Result<(SocketAddr, &[u8]), 
 
 /// Finds the IP packet behind the link-layer header (and VLAN tags).
 fn ip_packet(link: Linktype, frame: &[u8]) -> Option<&[u8]> {
-    let (mut protocol, mut rest) = match link {
-        Linktype::ETHERNET => (frame.get(12..14)?, frame.get(14..)?),
-        Linktype::LINUX_SLL => (frame.get(14..16)?, frame.get(16..)?),
-        Linktype::LINUX_SLL2 => (frame.get(..2)?, frame.get(20..)?),
+    let (at, header) = match link {
+        Linktype::ETHERNET => (12, ethernet::HEADER),
+        Linktype::LINUX_SLL => (14, 16),
+        Linktype::LINUX_SLL2 => (0, 20),
         Linktype::NULL | Linktype::LOOP => return frame.get(4..),
         Linktype::RAW | Linktype::IPV4 | Linktype::IPV6 => return Some(frame),
         _ => return None,
     };
-    while matches!(protocol, [0x81, 0x00] | [0x88, 0xa8]) {
-        (protocol, rest) = (rest.get(2..4)?, rest.get(4..)?);
+    let ethertype = |bytes: &[u8]| bytes.first_chunk().copied().map(u16::from_be_bytes);
+    let (mut protocol, mut rest) = (ethertype(frame.get(at..)?)?, frame.get(header..)?);
+    while matches!(protocol, ethernet::VLAN | ethernet::VLAN_SERVICE) {
+        (protocol, rest) = (ethertype(rest.get(2..)?)?, rest.get(4..)?);
     }
-    matches!(protocol, [0x08, 0x00] | [0x86, 0xdd]).then_some(rest)
+    matches!(protocol, ethernet::IPV4 | ethernet::IPV6).then_some(rest)
 }
 
 fn v4(packet: &[u8]) -> Result<(IpAddr, usize), NotUsable> {

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-use packet::checksum;
 use packet::craft::Craft;
+use packet::{checksum, ethernet, ipv6, udp};
 use sys::udp::frame;
 use sys::udp::send::{Message, SendBatch};
 
@@ -16,10 +16,8 @@ use super::outcome::Outcome;
 use crate::endpoint::Destination;
 use crate::host;
 
-const ETHERNET: usize = 14;
-const UDP: usize = 8;
 /// Room in front of each payload: Ethernet, IPv6, UDP.
-pub(super) const HEADROOM: usize = ETHERNET + 40 + UDP;
+pub(super) const HEADROOM: usize = ethernet::HEADER + ipv6::HEADER + udp::HEADER;
 /// First of the source ports where none is asked for.
 const FIRST_PORT: u16 = 40_000;
 
@@ -135,21 +133,21 @@ impl Raw {
         let length = stream.header.len();
         let frame = &mut slot[HEADROOM - length..];
         frame[..length].copy_from_slice(&stream.header);
-        let ip = &mut frame[ETHERNET..];
-        let udp = length - ETHERNET - UDP;
+        let ip = &mut frame[ethernet::HEADER..];
+        let ip_header = length - ethernet::HEADER - udp::HEADER;
         if stream.source.is_ipv4() {
             let whole = ip.len() as u16;
             ip[2..4].copy_from_slice(&whole.to_be_bytes());
             ip[4..6].copy_from_slice(&self.id.to_be_bytes());
             ip[10..12].fill(0);
-            let sum = !checksum::sum(&ip[..udp]);
+            let sum = !checksum::sum(&ip[..ip_header]);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
             self.id = self.id.wrapping_add(1);
         } else {
-            let behind = (ip.len() - 40) as u16;
+            let behind = (ip.len() - ipv6::HEADER) as u16;
             ip[4..6].copy_from_slice(&behind.to_be_bytes());
         }
-        let datagram = &mut ip[udp..];
+        let datagram = &mut ip[ip_header..];
         let udp_length = datagram.len() as u16;
         datagram[4..6].copy_from_slice(&udp_length.to_be_bytes());
         let sum = checksum::udp(stream.source, stream.destination.ip(), datagram);
