@@ -6,14 +6,14 @@
 //! which a worker makes one or two for a batch of up to 256 packets. A kernel without one of the
 //! two leaves the other standing.
 
-#![expect(
-    unsafe_code,
-    reason = "neither fence has a safe interface in the libraries used here"
-)]
-
 use std::io;
 
-use libc::{c_long, sock_filter};
+use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, Scope};
+use libc::c_long;
+use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+
+/// The newest Landlock whose rights are known here; of an older one all it has is closed.
+const LANDLOCK: ABI = ABI::V6;
 
 /// What workers and keepers do once they are set up: move bytes between descriptors they hold,
 /// wait, manage memory, and end.
@@ -63,18 +63,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_poll,
 ];
 
-#[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 0xc000_00b7;
-
-const LOAD: u16 = 0x20;
-const JUMP_EQUAL: u16 = 0x15;
-const RETURN: u16 = 0x06;
-/// Offsets in `struct seccomp_data`.
-const NUMBER_AT: u32 = 0;
-const ARCHITECTURE_AT: u32 = 4;
-
 /// Closes the fence around the calling thread, and what it starts, for good. For a process of one
 /// thread that has given up its capabilities: it also forbids new privileges, and keeps the
 /// process from being traced or dumped by anybody but root.
@@ -84,115 +72,35 @@ const ARCHITECTURE_AT: u32 = 4;
 pub fn close() -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
     let dumpable = nix::sys::prctl::set_dumpable(false).map_err(io::Error::from);
-    let files = close_file_system();
+    let files = close_file_system().map_err(io::Error::other);
     let calls = close_calls();
     dumpable.and(files).and(calls)
 }
 
-/// `struct landlock_ruleset_attr` of ABI 6.
-#[repr(C)]
-struct Ruleset {
-    files: u64,
-    network: u64,
-    scoped: u64,
+/// Handles every right that the kernel's Landlock knows and allows none of them: files, TCP, abstract
+/// Unix sockets and signals of others. Does nothing where there is no Landlock.
+fn close_file_system() -> Result<(), RulesetError> {
+    Ruleset::default()
+        .handle_access(AccessFs::from_all(LANDLOCK))?
+        .handle_access(AccessNet::from_all(LANDLOCK))?
+        .scope(Scope::from_all(LANDLOCK))?
+        .create()?
+        .restrict_self()
+        .map(drop)
 }
 
-/// Handles every right that the kernel's Landlock knows and allows none of them.
-fn close_file_system() -> io::Result<()> {
-    const VERSION: u32 = 1;
-    // SAFETY: with this flag the call takes no ruleset and returns a number.
-    let abi = unsafe {
-        libc::syscall(
-            libc::SYS_landlock_create_ruleset,
-            std::ptr::null::<Ruleset>(),
-            0_usize,
-            VERSION,
-        )
-    };
-    let (files, bytes): (u64, usize) = match abi {
-        // Not built in, or not turned on.
-        ..=0 => return Ok(()),
-        1 => ((1 << 13) - 1, 8),
-        2 => ((1 << 14) - 1, 8),
-        3 => ((1 << 15) - 1, 8),
-        4 => ((1 << 15) - 1, 16),
-        5 => ((1 << 16) - 1, 16),
-        _ => ((1 << 16) - 1, 24),
-    };
-    let ruleset = Ruleset {
-        files,
-        // Binding and connecting TCP.
-        network: 0b11,
-        // Abstract Unix sockets and signals of others.
-        scoped: 0b11,
-    };
-    // SAFETY: `ruleset` lives during the call and has at least `bytes` bytes, all initialised; the
-    // kernel copies it.
-    let made = unsafe {
-        libc::syscall(
-            libc::SYS_landlock_create_ruleset,
-            &raw const ruleset,
-            bytes,
-            0_u32,
-        )
-    };
-    if made < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel made this descriptor for this process with the call above; nobody else
-    // owns it, and it is closed at the end of this function.
-    let made =
-        unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(made as i32) };
-    // SAFETY: both arguments are numbers, and the descriptor is open.
-    let result = unsafe {
-        let number = std::os::fd::AsRawFd::as_raw_fd(&made);
-        libc::syscall(libc::SYS_landlock_restrict_self, number, 0_u32)
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
+/// Allows the calls of the list, and those alone, of this architecture alone: one of another ends the
+/// process. The numbers of x32 have a bit set that none of the list has.
 fn close_calls() -> io::Result<()> {
-    let mut filter = filter();
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: `program` and the instructions it points at live during the call, and its length is
-    // theirs; the kernel copies and checks them.
-    let result = unsafe {
-        libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::c_ulong::from(libc::SECCOMP_MODE_FILTER),
-            &raw const program,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let program = filter().map_err(io::Error::other)?;
+    apply_filter(&program).map_err(io::Error::other)
 }
 
-/// Allows the calls of the list, and those alone, of this architecture alone. The numbers of x32
-/// have a bit set that none of the list has.
-fn filter() -> Vec<sock_filter> {
-    let instruction = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    let give_back = |action| instruction(RETURN, 0, 0, action);
-    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-    let mut filter = vec![
-        instruction(LOAD, 0, 0, ARCHITECTURE_AT),
-        instruction(JUMP_EQUAL, 1, 0, ARCHITECTURE),
-        give_back(refuse),
-        instruction(LOAD, 0, 0, NUMBER_AT),
-    ];
-    for call in ALLOWED {
-        filter.push(instruction(JUMP_EQUAL, 0, 1, *call as u32));
-        filter.push(give_back(libc::SECCOMP_RET_ALLOW));
-    }
-    filter.push(give_back(refuse));
-    filter
+fn filter() -> Result<BpfProgram, BackendError> {
+    let allowed = ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let architecture = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(allowed, refuse, SeccompAction::Allow, architecture)?.try_into()
 }
 
 #[cfg(test)]
