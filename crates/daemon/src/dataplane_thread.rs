@@ -33,7 +33,7 @@ pub enum Error {
 
 type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// Labelled descriptors, see [`Dataplane::heirlooms`].
+/// Labelled descriptors, see [`Dataplane::descriptors`].
 pub(crate) type Heirlooms = Vec<(String, OwnedFd)>;
 
 enum Command {
@@ -153,7 +153,7 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
                 let _ = reply.send(dataplane.prepare(&table).map_err(Error::from));
             }
             Ok(Command::Heirlooms(reply)) => {
-                let _ = reply.send(dataplane.heirlooms().map_err(Error::Descriptors));
+                let _ = reply.send(dataplane.descriptors().map_err(Error::Descriptors));
             }
             Ok(Command::Sync(table, reply)) => {
                 let _ = reply.send(dataplane.sync(&table).map_err(Error::from));

@@ -37,26 +37,6 @@ pub struct RuleCounters {
     pub residence: BTreeMap<Path, Residence>,
 }
 
-impl RuleCounters {
-    /// Adds what another path counted for the same rule.
-    pub fn add(&mut self, other: &Self) {
-        self.received.add(other.received);
-        for (at, theirs) in &other.inputs {
-            self.inputs.entry(at.clone()).or_default().add(*theirs);
-        }
-        self.dropped.add(&other.dropped);
-        for (index, theirs) in &other.outputs {
-            let mine = self.outputs.entry(*index).or_default();
-            mine.sent.add(theirs.sent);
-            mine.dropped.add(&theirs.dropped);
-        }
-        self.health.add(&other.health);
-        for (path, theirs) in &other.residence {
-            self.residence.entry(*path).or_default().add(theirs);
-        }
-    }
-}
-
 /// What the arrivals of one rule come to: the part of [`RuleCounters`] that is looked at all the
 /// time, however many rules there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

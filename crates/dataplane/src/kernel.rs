@@ -9,10 +9,10 @@ mod counters;
 mod encode;
 mod groups;
 mod health;
-mod identity;
 mod key;
 mod latency;
 mod links;
+mod owners;
 mod plan;
 mod ranges;
 pub(crate) mod shadow;
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 use std::net::IpAddr;
 
-use bpf::layout::{Address, Identity, Settings};
+use bpf::layout::{Address, Settings};
 use bpf::link::{Hook, Link};
 use bpf::pin::Pins;
 use bpf::program::Program;
@@ -32,13 +32,16 @@ use bpf::testrun::{Input, Outcome};
 use model::diff::{BudgetChange, TableDiff};
 use model::table::{RateLimit, Table};
 
+use crate::counters::Traffic;
 use crate::kernel::groups::Groups;
 use crate::kernel::health::{Inspection, Kept};
-use crate::kernel::identity::{Named, Registry};
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
 use crate::kernel::ranges::Ranges;
 use crate::kernel::slots::{Blocks, Indices};
+use crate::owners::known::KnownRules;
+use crate::owners::name::Hash;
+use crate::owners::{First, Owners};
 use crate::{Error, Options};
 
 pub(crate) use counters::{read as read_counters, read_arrived};
@@ -59,8 +62,8 @@ pub(crate) struct Kernel {
     blocks: Blocks,
     ranges: Ranges,
     groups: Groups,
-    registry: Registry,
-    named: Named,
+    owners: Owners<Hash, Traffic>,
+    known: KnownRules,
     kept: Kept,
     own: HashSet<IpAddr>,
     take_over: TakeOver,
@@ -110,12 +113,12 @@ impl Kernel {
             indices: Indices::new(program.maps.route_table.len()),
             blocks: Blocks::new(program.maps.outputs.len()),
             ranges: Ranges::new(program.maps.candidates.len()),
-            registry: Registry::new(program.maps.identities.len()),
+            owners: Owners::new(program.maps.identities.len(), First::Fresh),
             groups: Groups::default(),
             entries: HashMap::new(),
             entries_on: BTreeMap::new(),
             sources: HashMap::new(),
-            named: Named::default(),
+            known: KnownRules::default(),
             kept: Kept::default(),
             own: HashSet::new(),
             take_over,
@@ -185,27 +188,6 @@ impl Kernel {
         own.retain(|address| !diff.own_removed.contains(address));
         own.extend(&diff.own_added);
         self.own_addresses(own)
-    }
-
-    /// Ends the counters of a rule that no longer exists: one of that name starts from zero.
-    pub(crate) fn forget(&mut self, rule: &str) {
-        let Some(named) = self.named.forget(rule) else {
-            return;
-        };
-        let outputs = named.outputs.into_iter().map(|(_, hash)| hash);
-        let inputs = named.inputs.into_values();
-        for owner in inputs.chain(outputs).chain([named.hash]) {
-            if let Some(counter) = self.registry.forget(owner) {
-                let identities = &mut self.program.maps.identities;
-                let nobody = Identity {
-                    hash: [0; 2],
-                    ..identities.read(counter)
-                };
-                identities.write(counter, &nobody);
-                self.end_residence(counter);
-                self.forget_found(counter);
-            }
-        }
     }
 
     /// Looks for interfaces that went away behind the table's back.

@@ -5,6 +5,7 @@
 
 pub mod counters;
 mod kernel;
+mod owners;
 pub mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +69,7 @@ pub enum Close {
     Detach,
     /// The kernel path goes on without a process; the userspace path's workers end.
     KeepForwarding,
-    /// Both paths go on: somebody holds [`Dataplane::heirlooms`].
+    /// Both paths go on: somebody holds [`Dataplane::descriptors`].
     HandOver,
 }
 
@@ -151,7 +152,7 @@ impl Dataplane {
         })
     }
 
-    /// Takes over from an earlier process what [`Dataplane::heirlooms`] gave it, before the first
+    /// Takes over from an earlier process what [`Dataplane::descriptors`] gave it, before the first
     /// [`Dataplane::sync`]: counters of the userspace path go on, and workers that outlived it
     /// forward until then.
     ///
@@ -165,7 +166,7 @@ impl Dataplane {
         }
     }
 
-    /// Starts what `table` needs but opens nothing yet, so that the heirlooms of what will forward
+    /// Starts what `table` needs but opens nothing yet, so that the descriptors of what will forward
     /// can be held before it does.
     ///
     /// # Errors
@@ -186,8 +187,8 @@ impl Dataplane {
     /// # Errors
     ///
     /// When there are no descriptors left to duplicate them.
-    pub fn heirlooms(&self) -> io::Result<Vec<(String, OwnedFd)>> {
-        let held = self.userspace.iter().flat_map(Userspace::heirlooms);
+    pub fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let held = self.userspace.iter().flat_map(Userspace::descriptors);
         held.map(|(label, fd)| Ok((label, fd.try_clone_to_owned()?)))
             .collect()
     }

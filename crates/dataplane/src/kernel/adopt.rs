@@ -1,6 +1,6 @@
 //! Takes over what a former process left in the pinned maps.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use bpf::layout::{LOOKUP_PLACEHOLDER, Word};
 
@@ -84,17 +84,6 @@ impl Kernel {
                 referenced.push(self.program.maps.outputs.read(slot).counter);
             }
         }
-        let identities = &self.program.maps.identities;
-        let mut owners: Vec<_> = (0..identities.len())
-            .map(|counter| identities.read(counter).hash)
-            .collect();
-        let used = owners.iter().rposition(|hash| *hash != [0; 2]);
-        owners.truncate(used.map_or(0, |last| last + 1));
-        owners.shrink_to_fit();
-        let in_use: HashSet<u32> = referenced.iter().copied().collect();
-        let is_loose =
-            |(counter, hash): &(u32, &[u64; 2])| **hash != [0; 2] && !in_use.contains(counter);
-        self.loose = (0..).zip(&owners).filter(is_loose).count();
-        self.registry.adopt(owners, referenced.into_iter());
+        self.adopt_owners(&referenced);
     }
 }

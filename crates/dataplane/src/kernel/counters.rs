@@ -4,26 +4,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bpf::layout::{self, FlowKey, Tally};
-use packet::verdict::DropReason;
 
 use crate::Error;
 use crate::counters::{Arrived, Counters, Drops, Flow, OutputCounters, Traffic};
-use crate::kernel::identity::{Hash, of_rule};
 use crate::kernel::{Kernel, health, latency};
+use crate::owners::name::{Hash, Name};
 
 /// Adds what the kernel path counted to `counters`.
 pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
-    let raw = kernel.program.maps.counters.read(kernel.registry.used())?;
-    for (name, rule) in kernel.named.iter() {
+    let raw = kernel.program.maps.counters.read(kernel.owners.used())?;
+    for (name, rule) in kernel.known.iter() {
         let Some((received, dropped)) = one(kernel, &raw, rule.hash) else {
             continue;
         };
         let total = counters.rules.entry(name.to_string()).or_default();
-        add(&mut total.received, received);
-        add_drops(&mut total.dropped, &dropped);
+        total.received.add(received);
+        total.dropped.add(&dropped);
         for (at, hash) in &rule.inputs {
             if let Some((_, received)) = traffic(kernel, &raw, *hash) {
-                add(total.inputs.entry(at.clone()).or_default(), received);
+                total.inputs.entry(at.clone()).or_default().add(received);
             }
         }
         for (index, hash) in &rule.outputs {
@@ -31,8 +30,8 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
                 continue;
             };
             let output: &mut OutputCounters = total.outputs.entry(*index).or_default();
-            add(&mut output.sent, sent);
-            add_drops(&mut output.dropped, &dropped);
+            output.sent.add(sent);
+            output.dropped.add(&dropped);
         }
     }
     for (name, found) in health::found(kernel) {
@@ -44,8 +43,8 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
 
 /// Adds what the kernel path received to `arrived`, and nothing else of what it counted.
 pub(crate) fn read_arrived(kernel: &Kernel, arrived: &mut Arrived) -> Result<(), Error> {
-    let raw = kernel.program.maps.counters.read(kernel.registry.used())?;
-    for (name, rule) in kernel.named.iter() {
+    let raw = kernel.program.maps.counters.read(kernel.owners.used())?;
+    for (name, rule) in kernel.known.iter() {
         if let Some((_, traffic)) = traffic(kernel, &raw, rule.hash) {
             let total = arrived.entry(Arc::clone(name)).or_default();
             total.traffic.add(traffic);
@@ -61,9 +60,10 @@ pub(crate) fn read_arrived(kernel: &Kernel, arrived: &mut Arrived) -> Result<(),
 impl Kernel {
     /// Reads the flows of a rule.
     pub(crate) fn flows(&self, rule: &str) -> Result<Vec<Flow>, Error> {
-        let Some(counter) = self.registry.find(of_rule(rule)) else {
+        let Some(owner) = self.owners.find(&Name::Rule(rule).hash()) else {
             return Ok(Vec::new());
         };
+        let counter = owner.slot;
         let flows = self.program.maps.flows.read()?.into_iter();
         let own = flows.filter(|(key, _)| key.counter == counter);
         let flow = |(key, counted): (FlowKey, layout::Flow)| Flow {
@@ -96,23 +96,12 @@ fn one(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(Traffic, Drops)> 
 
 /// Which counter is `owner`'s, and what it counted.
 fn traffic(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(u32, Traffic)> {
-    let counter = kernel.registry.find(owner)?;
-    let raw = raw.get(counter as usize)?;
-    let base = kernel.program.maps.identities.read(counter);
+    let owner = kernel.owners.find(&owner)?;
+    let raw = raw.get(owner.slot as usize)?;
+    let base = owner.base.as_deref().copied().unwrap_or_default();
     let traffic = Traffic {
         packets: raw.packets.wrapping_sub(base.packets),
         bytes: raw.bytes.wrapping_sub(base.bytes),
     };
-    Some((counter, traffic))
-}
-
-fn add(total: &mut Traffic, more: Traffic) {
-    total.packets += more.packets;
-    total.bytes += more.bytes;
-}
-
-fn add_drops(total: &mut Drops, more: &Drops) {
-    for reason in 0..DropReason::SLOTS {
-        total.0[reason] += more.0[reason];
-    }
+    Some((owner.slot, traffic))
 }

@@ -142,9 +142,9 @@ pub(super) fn found(kernel: &Kernel) -> HashMap<&str, HealthCounters> {
     if watched().next().is_none() && kernel.kept.0.is_empty() {
         return found;
     }
-    let rules = kernel.named.iter().filter_map(|(name, rule)| {
-        let counter = kernel.registry.find(rule.hash)?;
-        Some((counter, &**name))
+    let rules = kernel.known.iter().filter_map(|(name, rule)| {
+        let owner = kernel.owners.find(&rule.hash)?;
+        Some((owner.slot, &**name))
     });
     let names: HashMap<u32, &str> = rules.collect();
     for (counter, kept) in &kernel.kept.0 {

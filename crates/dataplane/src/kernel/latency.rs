@@ -48,9 +48,9 @@ pub(super) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
     if seen.is_empty() {
         return Ok(());
     }
-    for (name, rule) in kernel.named.iter() {
-        let found = kernel.registry.find(rule.hash);
-        if let Some(found) = found.and_then(|counter| seen.get(&counter)) {
+    for (name, rule) in kernel.known.iter() {
+        let owner = kernel.owners.find(&rule.hash);
+        if let Some(found) = owner.and_then(|owner| seen.get(&owner.slot)) {
             let rule = counters.rules.entry(name.to_string()).or_default();
             let sum = rule.residence.entry(Path::Kernel).or_default();
             sum.add(&residence(found));

@@ -7,10 +7,10 @@ use model::table::{Output, Route, RouteKey};
 
 use crate::Error;
 use crate::kernel::health::Inspection;
-use crate::kernel::identity::{Hash, of_input, of_output, of_rule};
 use crate::kernel::key::Key;
 use crate::kernel::ranges::Ranges;
 use crate::kernel::{Kernel, encode};
+use crate::owners::name::{Hash, Name};
 
 /// A route that has to be written: its slots still lack their counters.
 pub(super) struct Wanted {
@@ -38,7 +38,7 @@ impl Kernel {
             encode::check(key, route)?;
             let output = |output: &Output| {
                 let owner = Owner {
-                    hash: of_output(&route.rule, output),
+                    hash: Name::output(&route.rule, output).hash(),
                     limit: encode::limit(output.limit),
                 };
                 (owner, encode::output(key, output, 0))
@@ -49,11 +49,11 @@ impl Kernel {
                 inspection: Inspection::of(&key_here, route),
                 flags: encode::flags(route),
                 rule: Owner {
-                    hash: of_rule(&route.rule),
+                    hash: Name::Rule(&route.rule).hash(),
                     limit: encode::limit(route.limit),
                 },
                 input: encode::input(route).map(|at| Owner {
-                    hash: of_input(&route.rule, at),
+                    hash: Name::Input(&route.rule, at).hash(),
                     limit: encode::limit(None),
                 }),
                 outputs: encode::outputs(route).iter().map(output).collect(),
@@ -95,7 +95,8 @@ impl Kernel {
             due_ns: 0,
             ..self.program.maps.limits.read(counter)
         };
-        self.registry.owns(owner.hash, counter) && limit == owner.limit
+        let holder = self.owners.find(&owner.hash);
+        holder.is_some_and(|holder| holder.slot == counter) && limit == owner.limit
     }
 
     /// Makes sure that everything fits, waiting for a grace period if that makes the room.
@@ -107,7 +108,6 @@ impl Kernel {
             .flat_map(|route| route.outputs.iter().map(|(owner, _)| owner.hash))
             .chain(wanted.iter().map(|route| route.rule.hash))
             .chain(wanted.iter().filter_map(|route| Some(route.input?.hash)))
-            .filter(|owner| self.registry.find(*owner).is_none())
             .collect();
 
         let limit = self.program.maps.routes.capacity() as usize;
@@ -115,14 +115,15 @@ impl Kernel {
         refuse_above("routes", routes, limit)?;
         refuse_above("route entries", entries, self.indices.room())?;
         refuse_above("free output slots", slots, self.blocks.room())?;
-        refuse_above("free counters", owners.len(), self.registry.room())?;
+        let counters = self.owners.demand(&owners);
+        refuse_above("free counters", counters.slots, counters.room)?;
         let candidates = self.new_candidates(wanted, removed);
         refuse_above("range candidates", candidates, self.ranges.room())?;
         let largest = wanted.iter().map(|route| route.outputs.len()).max();
         refuse_above("outputs of one rule", largest.unwrap_or(0), u16::MAX.into())?;
         if self.indices.ready() < entries
             || self.blocks.ready() < slots
-            || self.registry.untouched() < owners.len()
+            || self.owners.fresh() < counters.slots
         {
             self.wait()?;
         }

@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 
 use bpf::grace;
-use bpf::layout::{self, Identity, Word};
+use bpf::layout::{self, Word};
 use model::table::{Route, RouteKey};
 
 use crate::Error;
 use crate::kernel::health::Inspection;
-use crate::kernel::identity::Origin;
 use crate::kernel::key::{self, Key};
-use crate::kernel::plan::{Owner, Wanted};
-use crate::kernel::{Entry, Kernel, encode};
+use crate::kernel::plan::Wanted;
+use crate::kernel::{Entry, Kernel};
+use crate::owners::name::Name;
 
 /// A route whose block is written but which no packet sees yet.
 struct Written {
@@ -43,7 +43,7 @@ impl Kernel {
         let ingress = ingress.into_iter();
         self.links.attach(ingress, &self.pins, &self.program)?;
         for (_, route) in set {
-            self.named.learn(route);
+            self.known.learn(&route.rule, Name::all_of(route));
         }
 
         let written = self.write(wanted)?;
@@ -101,13 +101,13 @@ impl Kernel {
     }
 
     fn write_one(&mut self, route: Wanted, first: u32) -> Result<Written, Error> {
-        let is_new = self.registry.find(route.rule.hash).is_none();
-        let rule = self.counter(route.rule)?;
+        let is_new = self.owners.find(&route.rule.hash).is_none();
+        let rule = self.acquire_counter(route.rule)?;
         let word = Word {
             first,
             count: route.outputs.len() as u16,
             counter: match route.input {
-                Some(input) => self.input_counter(input, rule)?,
+                Some(input) => self.acquire_input_counter(input, rule)?,
                 None => rule,
             },
             flags: route.flags,
@@ -120,7 +120,7 @@ impl Kernel {
             self.program.maps.flows.forget(rule)?;
         }
         for (slot, (owner, mut output)) in (first..).zip(route.outputs) {
-            output.counter = self.counter(owner)?;
+            output.counter = self.acquire_counter(owner)?;
             self.program.maps.outputs.write(slot, &output);
         }
         Ok(Written {
@@ -128,56 +128,6 @@ impl Kernel {
             word,
             inspection: route.inspection,
         })
-    }
-
-    /// Takes one more reference to the owner's counter and writes down whose it is.
-    fn counter(&mut self, owner: Owner) -> Result<u32, Error> {
-        let taken = self.registry.take(owner.hash).ok_or(Error::Capacity {
-            what: "counters",
-            wanted: 1,
-            limit: 0,
-        })?;
-        let maps = &mut self.program.maps;
-        encode::store_limit(&mut maps.limits, taken.counter, 0, owner.limit);
-        let base = match taken.origin {
-            Origin::Kept => return Ok(taken.counter),
-            Origin::New => layout::Tally::default(),
-            Origin::Recycled => {
-                let raw = maps.counters.read_one(taken.counter)?;
-                maps.drops.write(taken.counter, &layout::Drops::default());
-                let state = offset_of!(layout::Limit, due_ns);
-                maps.limits.store(taken.counter, state, 0);
-                raw
-            }
-        };
-        let identity = Identity {
-            hash: owner.hash,
-            packets: base.packets,
-            bytes: base.bytes,
-            ..Identity::default()
-        };
-        maps.identities.write(taken.counter, &identity);
-        Ok(taken.counter)
-    }
-
-    /// The same for an input, whose counter leads to its rule's.
-    fn input_counter(&mut self, owner: Owner, rule: u32) -> Result<u32, Error> {
-        let counter = self.counter(owner)?;
-        let identities = &mut self.program.maps.identities;
-        let identity = identities.read(counter);
-        // Packets that come meanwhile count under the same rule.
-        if identity.rule != rule {
-            identities.write(counter, &Identity { rule, ..identity });
-        }
-        Ok(counter)
-    }
-
-    /// The counter of the rule that a word belongs to.
-    pub(super) fn rule_counter(&self, word: Word) -> u32 {
-        if word.flags & layout::ROUTE_INPUT == 0 {
-            return word.counter;
-        }
-        self.program.maps.identities.read(word.counter).rule
     }
 
     /// Points existing entries to their new blocks.
@@ -224,12 +174,12 @@ impl Kernel {
         let count = u32::from(word.count);
         for slot in word.first..word.first + count {
             let output = self.program.maps.outputs.read(slot);
-            self.registry.release(output.counter);
+            self.release_counter(output.counter);
         }
         let rule = self.rule_counter(word);
-        self.registry.release(rule);
+        self.release_counter(rule);
         if rule != word.counter {
-            self.registry.release(word.counter);
+            self.release_counter(word.counter);
         }
         self.blocks.release(word.first, count);
     }

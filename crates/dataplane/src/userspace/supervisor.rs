@@ -1,14 +1,13 @@
 //! The supervisor's side of the userspace path: names the counters, and starts, feeds and replaces
 //! the workers. It touches no packet.
 
-mod assignment;
-mod book;
+mod counter_owners;
 mod error;
 mod filter;
 mod inheritance;
+mod owner_file;
 mod pool;
 mod process;
-mod slots;
 mod taps;
 mod wanted;
 mod worker_handle;
@@ -20,12 +19,11 @@ use model::diff::{BudgetChange, TableDiff};
 use model::table::{Path, Route, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, Flow, WorkerCounters};
-use crate::userspace::shared::counters::FlowOwner;
 use crate::userspace::shared::messages::{CountedRoute, TableChange};
-use book::Book;
+use counter_owners::{CounterOwners, Shortage};
 use inheritance::{Inheritance, Label};
+use owner_file::OwnerFile;
 use pool::Pool;
-use slots::{Shortage, Slots};
 use wanted::{Common, Interfaces};
 
 pub use error::Error;
@@ -35,12 +33,12 @@ pub use wanted::Options;
 #[derive(Debug)]
 pub(crate) struct Userspace {
     pool: Pool,
-    slots: Slots,
+    owners: CounterOwners,
     /// Its routes, which may be ten thousand.
     counted: BTreeMap<RouteKey, CountedRoute>,
     common: Common,
-    /// The book's memory, once there is one.
-    book: Option<OwnedFd>,
+    /// The memory in which the owners are written down, once there is one.
+    owner_file: Option<OwnedFd>,
 }
 
 /// Says why the path is not available in this process, `Ok` if it is.
@@ -62,10 +60,10 @@ impl Userspace {
         support()?;
         Ok(Self {
             pool: Pool::new(options)?,
-            slots: Slots::default(),
+            owners: CounterOwners::default(),
             counted: BTreeMap::new(),
             common: Common::default(),
-            book: None,
+            owner_file: None,
         })
     }
 
@@ -77,22 +75,23 @@ impl Userspace {
     pub(crate) fn inherit(&mut self, held: Vec<(String, OwnedFd)>) -> Result<(), Error> {
         let inherited = Inheritance::sort(held);
         self.pool.inherit(inherited.regions, inherited.predecessors);
-        let (fd, book) = match inherited.book {
-            Some(book) => book,
-            None => Book::create().map_err(|source| Error::System {
+        let (fd, file) = match inherited.owners {
+            Some(owners) => owners,
+            None => OwnerFile::create().map_err(|source| Error::System {
                 what: "making shared memory",
                 source,
             })?,
         };
-        self.slots.keep(book);
-        self.book = Some(fd);
+        self.owners.keep(file);
+        self.owner_file = Some(fd);
         Ok(())
     }
 
     /// Descriptors that somebody is to hold, under these labels, for [`Userspace::inherit`].
-    pub(crate) fn heirlooms(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
-        let book = self.book.iter().map(|fd| (Label::Book, fd.as_fd()));
-        let all = book.chain(self.pool.heirlooms());
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+        let owners = self.owner_file.iter();
+        let owners = owners.map(|fd| (Label::Owners, fd.as_fd()));
+        let all = owners.chain(self.pool.descriptors());
         all.map(|(label, fd)| (label.to_string(), fd))
     }
 
@@ -121,7 +120,9 @@ impl Userspace {
     /// # Errors
     /// [`Error::Capacity`] and [`Error::Start`], with nothing changed.
     pub(crate) fn prepare(&mut self, diff: &TableDiff) -> Result<(), Error> {
-        let shortage = self.slots.shortage(diff.set.iter().map(|(_, route)| route));
+        let shortage = self
+            .owners
+            .shortage(diff.set.iter().map(|(_, route)| route));
         if shortage != Shortage::default() {
             return Err(shortage.into());
         }
@@ -162,15 +163,13 @@ impl Userspace {
 
     /// Adds everything counted to `counters`.
     pub(crate) fn read_counters(&self, counters: &mut Counters) {
-        for (name, rule) in self.slots.read(&self.pool) {
-            counters.rules.entry(name).or_default().add(&rule);
-        }
+        self.owners.read(&self.pool, counters);
         counters.workers = self.worker_counters();
     }
 
     /// Adds what each rule received.
     pub(crate) fn read_arrived(&self, arrived: &mut Arrived) {
-        for (name, rule) in self.slots.received(&self.pool) {
+        for (name, rule) in self.owners.received(&self.pool) {
             let total = arrived.entry(name.into()).or_default();
             total.add(rule.traffic, &rule.health);
         }
@@ -183,14 +182,14 @@ impl Userspace {
 
     /// Reads the flows of a rule, of each worker by itself.
     pub(crate) fn flows(&self, rule: &str) -> Vec<Flow> {
-        let owner = self.slots.flows(rule);
+        let owner = self.owners.flows(rule);
         let flows = owner.map(|owner| self.pool.flows(owner));
         flows.unwrap_or_default()
     }
 
     /// Ends the counters of a rule that has no route any more.
     pub(crate) fn forget(&mut self, rule: &str) {
-        self.slots.forget(rule);
+        self.owners.forget(rule);
     }
 
     /// Replaces workers that died or hang. To be called about every 50 ms.
@@ -203,7 +202,7 @@ impl Userspace {
         self.pool.end();
     }
 
-    /// Leaves the workers to the next supervisor; whoever holds the heirlooms keeps them going.
+    /// Leaves the workers to the next supervisor; whoever holds their descriptors keeps them going.
     pub(crate) fn leave(self) {
         self.pool.leave();
     }
@@ -216,17 +215,16 @@ impl Userspace {
         }
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
-            let acquired = self.slots.acquire(route, &self.pool);
+            let acquired = self.owners.acquire(route, &self.pool);
             let acquired = acquired.ok_or(Shortage {
                 outputs: 1,
                 ..Shortage::default()
             })?;
-            let flows = self.slots.flows(&route.rule);
             let counted = CountedRoute {
                 route: route.clone(),
                 rule: acquired.rule,
                 input: acquired.input,
-                flows: flows.unwrap_or(FlowOwner::new(acquired.rule, 0)),
+                flows: acquired.flows,
                 outputs: acquired.outputs,
             };
             let before = self.counted.insert(*key, counted.clone());
@@ -234,7 +232,7 @@ impl Userspace {
             set.push((*key, counted));
         }
         for route in &replaced {
-            self.slots.release(route);
+            self.owners.release(route);
         }
         for address in &diff.own_removed {
             self.common.own_addresses.remove(address);

@@ -152,6 +152,34 @@ fn what_was_found_in_a_rules_packets_outlives_its_route_and_the_process() {
 }
 
 #[test]
+fn a_rule_that_comes_after_a_forgotten_one_and_a_restart_starts_from_zero() {
+    let bed = Bed::new();
+    let sender = bed.sender();
+    let sink = bed.sink(OUT, 6001);
+    let of = |rule| {
+        table([(
+            bed.key(IN, 5001),
+            route(rule, vec![bed.output(0, OUT, 6001)]),
+        )])
+    };
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &of("cam1"));
+    sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
+    sink.expect(10, PATIENCE).unwrap();
+    bed.sync(&mut dataplane, &table([]));
+    dataplane.forget(["cam1"]);
+    drop(dataplane);
+
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &of("cam2"));
+    sender.send_numbered(IN.into(), 5001, 3, 100).unwrap();
+    sink.expect(3, PATIENCE).unwrap();
+    let counters = dataplane.counters().unwrap();
+    assert_eq!(counters.rules["cam2"].received.packets, 3);
+    assert_eq!(counters.rules["cam2"].outputs[&0].sent.packets, 3);
+}
+
+#[test]
 fn detaches_on_request_and_leaves_nothing_behind() {
     let bed = Bed::new();
     let mut dataplane = bed.open(Capacity::default());

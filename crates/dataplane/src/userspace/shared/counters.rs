@@ -14,6 +14,7 @@ use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
 use crate::counters::{Drops, HealthCounters, Traffic};
+use crate::owners::name::Kind;
 
 /// Rules whose counters fit.
 pub(crate) const MAX_RULES: u32 = 16_384;
@@ -21,6 +22,15 @@ pub(crate) const MAX_RULES: u32 = 16_384;
 pub(crate) const MAX_INPUTS: u32 = 131_072;
 /// Outputs, of all rules together, whose counters fit.
 pub(crate) const MAX_OUTPUTS: u32 = 131_072;
+
+/// How many names of a kind find a slot.
+pub(crate) const fn limit(kind: Kind) -> u32 {
+    match kind {
+        Kind::Rule => MAX_RULES,
+        Kind::Output => MAX_OUTPUTS,
+        Kind::Input => MAX_INPUTS,
+    }
+}
 
 /// Words of one rule's or output's counters: packets, bytes, drops.
 const ENTRY: usize = 2 + DropReason::SLOTS;
@@ -246,13 +256,23 @@ impl SharedCounters {
         own.collect()
     }
 
+    /// Reads what a slot counts.
+    #[must_use]
+    pub(crate) fn counted(&self, kind: Kind, slot: u32) -> Counted {
+        match kind {
+            Kind::Rule => self.rule(RuleSlot(slot)),
+            Kind::Output => self.output(OutputSlot(slot)),
+            Kind::Input => self.input(InputSlot(slot)),
+        }
+    }
+
     /// Reads a rule's counters.
     #[must_use]
     pub(crate) fn rule(&self, rule: RuleSlot) -> Counted {
         Counted {
             health: self.health(rule),
             residence: self.residence(rule),
-            ..self.counted(rule_at(rule))
+            ..self.entry(rule_at(rule))
         }
     }
 
@@ -272,10 +292,10 @@ impl SharedCounters {
     /// Reads an output's counters.
     #[must_use]
     pub(crate) fn output(&self, output: OutputSlot) -> Counted {
-        self.counted(output_at(output))
+        self.entry(output_at(output))
     }
 
-    fn counted(&self, at: usize) -> Counted {
+    fn entry(&self, at: usize) -> Counted {
         let traffic = Traffic {
             packets: self.read(at),
             bytes: self.read(at + 1),

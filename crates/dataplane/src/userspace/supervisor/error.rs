@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::slots::Shortage;
+use super::counter_owners::Shortage;
 use crate::userspace::shared::counters::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
 
 /// What went wrong on the userspace path.

@@ -1,4 +1,4 @@
-//! What one supervisor leaves to the next: the counters, the book of their names, and workers that
+//! What one supervisor leaves to the next: the counters, the file of their owners, and workers that
 //! go on forwarding although whoever started them was killed.
 //!
 //! A keeper holds duplicates of the descriptors, the workers' control sockets among them, so that
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use sys::descriptor::ProcessHandle;
 
-use super::book::{self, Book};
+use super::owner_file::{self, OwnerFile};
 use crate::userspace::shared::counters::{self, SharedCounters, WorkerWord};
 
 /// Longest a worker may take to forward what is in its rings.
@@ -32,8 +32,8 @@ const STEP: Duration = Duration::from_micros(50);
 pub(super) enum Label {
     /// A worker's counters.
     Region(Place),
-    /// The book of names.
-    Book,
+    /// Who owns which counters.
+    Owners,
     /// The supervisor's end of a worker's control socket.
     Control(Place, u32),
     /// A worker's process, by its pidfd.
@@ -69,7 +69,7 @@ pub(super) struct Predecessor {
 #[derive(Debug, Default)]
 pub(super) struct Inheritance {
     pub regions: Vec<Arc<Region>>,
-    pub book: Option<(OwnedFd, Book)>,
+    pub owners: Option<(OwnedFd, OwnerFile)>,
     pub predecessors: Vec<Predecessor>,
 }
 
@@ -100,10 +100,10 @@ impl Inheritance {
                     counters,
                 }));
             }
-            Label::Book => {
-                let fd = of_size(fd, book::WORDS)?;
-                let book = Book::map(fd.as_fd())?;
-                self.book = Some((fd, book));
+            Label::Owners => {
+                let fd = of_size(fd, owner_file::WORDS)?;
+                let file = OwnerFile::map(fd.as_fd())?;
+                self.owners = Some((fd, file));
             }
             Label::Control(place, pid) => {
                 self.predecessor(place, pid).control = Some(UnixStream::from(fd));
@@ -178,7 +178,7 @@ impl Predecessor {
     }
 
     /// What it was known by.
-    pub(super) fn heirlooms(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
         let control = self.control.iter();
         let control = control.map(|fd| (Label::Control(self.place, self.pid), fd.as_fd()));
         let process = self.process.iter();
@@ -208,7 +208,7 @@ impl fmt::Display for Label {
             Self::Region(Place { worker, region }) => {
                 write!(f, "region-{}-{worker}-{region}", counters::WORDS)
             }
-            Self::Book => write!(f, "book-{}", book::WORDS),
+            Self::Owners => write!(f, "book-{}", owner_file::WORDS),
             Self::Control(Place { worker, region }, pid) => {
                 write!(f, "control-{worker}-{region}-{pid}")
             }
@@ -237,7 +237,7 @@ impl FromStr for Label {
             ("region", &[words, worker, region]) if words as usize == counters::WORDS => {
                 Ok(Self::Region(place(worker, region)))
             }
-            ("book", &[words]) if words as usize == book::WORDS => Ok(Self::Book),
+            ("book", &[words]) if words as usize == owner_file::WORDS => Ok(Self::Owners),
             ("control", &[worker, region, pid]) => Ok(Self::Control(place(worker, region), pid)),
             ("process", &[worker, region, pid]) => Ok(Self::Process(place(worker, region), pid)),
             _ => Err(Unknown),
@@ -268,7 +268,7 @@ mod tests {
     fn labels_are_read_as_they_were_written() {
         for label in [
             Label::Region(PLACE),
-            Label::Book,
+            Label::Owners,
             Label::Control(PLACE, 4711),
             Label::Process(PLACE, 4711),
         ] {
@@ -286,19 +286,19 @@ mod tests {
     }
 
     #[test]
-    fn counters_and_book_come_back() {
+    fn counters_and_their_owners_come_back() {
         let (region, counters) = SharedCounters::create().unwrap();
         counters.add(WorkerWord::Received, 5);
-        let (book, _) = Book::create().unwrap();
+        let (owners, _) = OwnerFile::create().unwrap();
         let held = vec![
             (Label::Region(PLACE).to_string(), region),
-            (Label::Book.to_string(), book),
+            (Label::Owners.to_string(), owners),
         ];
         let sorted = Inheritance::sort(held);
         let region = &sorted.regions[0];
         assert_eq!(region.place, PLACE);
         assert_eq!(region.counters.worker(WorkerWord::Received), 5);
-        assert!(sorted.book.is_some());
+        assert!(sorted.owners.is_some());
     }
 
     #[test]

@@ -8,17 +8,16 @@ use std::sync::Arc;
 use bpf::grace;
 use model::table::RouteKey;
 
+use super::counter_owners::ReadSlot;
 use super::error::Error;
 use super::inheritance::{self, Label, Place, Predecessor, Region};
 use super::process::Process;
-use super::slots::Reading;
 use super::taps::Fanouts;
 use super::wanted::{Common, Interfaces, Options};
 use super::worker_handle::Worker;
 use crate::counters::{Flow, WorkerCounters};
-use crate::userspace::shared::counters::{
-    Counted, FlowOwner, InputSlot, OutputSlot, RuleSlot, SharedCounters,
-};
+use crate::owners::name::Kind;
+use crate::userspace::shared::counters::{Counted, FlowOwner, SharedCounters};
 use crate::userspace::shared::limits::SharedLimits;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 
@@ -80,7 +79,7 @@ impl Pool {
     }
 
     /// Descriptors to be held for the next supervisor.
-    pub(super) fn heirlooms(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
         let regions = self.regions.iter();
         let regions = regions.map(|region| (Label::Region(region.place), region.fd.as_fd()));
         let running = self.workers.iter().filter_map(|worker| {
@@ -94,11 +93,11 @@ impl Pool {
             ]
         });
         // A supervisor that is killed before it takes over has not inherited: the next one does.
-        let earlier = self.predecessors.iter().flat_map(Predecessor::heirlooms);
+        let earlier = self.predecessors.iter().flat_map(Predecessor::descriptors);
         regions.chain(running).chain(earlier)
     }
 
-    /// Leaves the workers running for the next supervisor, who is given the heirlooms.
+    /// Leaves the workers running for the next supervisor, who is given their descriptors.
     pub(super) fn leave(self) {
         self.workers.into_iter().for_each(Worker::leave);
     }
@@ -285,27 +284,11 @@ impl Pool {
     }
 }
 
-impl Reading for Pool {
-    fn rule(&self, slot: RuleSlot) -> Counted {
+impl ReadSlot for Pool {
+    fn read(&self, kind: Kind, slot: u32) -> Counted {
         let mut sum = Counted::default();
         for region in &self.regions {
-            sum.add(&region.counters.rule(slot));
-        }
-        sum
-    }
-
-    fn input(&self, slot: InputSlot) -> Counted {
-        let mut sum = Counted::default();
-        for region in &self.regions {
-            sum.add(&region.counters.input(slot));
-        }
-        sum
-    }
-
-    fn output(&self, slot: OutputSlot) -> Counted {
-        let mut sum = Counted::default();
-        for region in &self.regions {
-            sum.add(&region.counters.output(slot));
+            sum.add(&region.counters.counted(kind, slot));
         }
         sum
     }

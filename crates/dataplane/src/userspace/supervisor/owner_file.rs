@@ -1,5 +1,5 @@
-//! Whose counters are where, written down in shared memory that outlives the supervisor, so that
-//! the next one counts on under the same names.
+//! Who owns which of the workers' counters, written down in shared memory that outlives the
+//! supervisor, so that the next one counts on under the same names.
 //!
 //! One entry per slot: the length of the owner's name, 0 for none, the name, and what had been
 //! counted before the owner came. The length is written last and cleared first, so an entry that a
@@ -13,7 +13,8 @@ use packet::residence;
 use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
-use crate::userspace::shared::counters::{Counted, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
+use crate::owners::name::Kind;
+use crate::userspace::shared::counters::{Counted, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, limit};
 
 /// Words of a name. A longer one is not written down: its counters start anew with a crash.
 const NAME: usize = 32;
@@ -24,44 +25,32 @@ const OUTPUT: usize = 1 + NAME + COUNTED;
 /// Words of an input; its drops are never any.
 const INPUT: usize = OUTPUT;
 const RULE: usize = OUTPUT + FOUND;
-/// The first words hold how many entries of each shelf were ever used, so that reading touches no
+/// The first words hold how many entries of each kind were ever used, so that reading touches no
 /// others.
 const RULES_AT: usize = 64;
 const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * RULE;
 const INPUTS_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * OUTPUT;
-/// Words of a book; another number is another layout.
+/// Words of the file; another number is another layout.
 pub(super) const WORDS: usize = INPUTS_AT + MAX_INPUTS as usize * INPUT;
 
-/// The book, mapped.
+/// The file, mapped.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct OwnerFile {
     words: Words,
 }
 
-/// One part of the book.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(super) enum Shelf {
-    /// Rules.
-    Rules = 0,
-    /// Outputs.
-    Outputs = 1,
-    /// Inputs of rules with several.
-    Inputs = 2,
-}
-
-impl Book {
-    /// Makes an empty book. It is sparse: only what is written takes memory.
+impl OwnerFile {
+    /// Makes an empty file. It is sparse: only what is written takes memory.
     ///
     /// # Errors
     /// The system call's.
     pub(super) fn create() -> io::Result<(OwnedFd, Self)> {
         let region = shared_memory::create(c"mcr-book", WORDS * size_of::<AtomicU64>())?;
-        let book = Self::map(region.as_fd())?;
-        Ok((region, book))
+        let file = Self::map(region.as_fd())?;
+        Ok((region, file))
     }
 
-    /// Maps a book of an earlier supervisor.
+    /// Maps the file of an earlier supervisor.
     ///
     /// # Errors
     /// The system call's.
@@ -71,12 +60,12 @@ impl Book {
     }
 
     /// Writes down who owns a slot and what had been counted there before.
-    pub(super) fn write(&self, shelf: Shelf, slot: u32, name: &str, base: &Counted) {
-        self.erase(shelf, slot);
+    pub(super) fn write(&self, kind: Kind, slot: u32, name: &str, base: &Counted) {
+        self.erase(kind, slot);
         if name.len() > NAME * size_of::<u64>() {
             return;
         }
-        let at = shelf.entry(slot);
+        let at = entry_at(kind, slot);
         for (index, chunk) in name.as_bytes().chunks(size_of::<u64>()).enumerate() {
             let mut bytes = [0; size_of::<u64>()];
             bytes[..chunk.len()].copy_from_slice(chunk);
@@ -84,32 +73,32 @@ impl Book {
         }
         let counted = [base.traffic.packets, base.traffic.bytes];
         let counted = counted.into_iter().chain(base.drops.0);
-        let found = found(base).filter(|_| shelf == Shelf::Rules);
+        let found = found(base).filter(|_| kind == Kind::Rule);
         for (index, value) in counted.chain(found).enumerate() {
             self.store(at + 1 + NAME + index, value);
         }
         let used = u64::from(slot) + 1;
-        if self.load(shelf as usize) < used {
-            self.store(shelf as usize, used);
+        if self.load(kind as usize) < used {
+            self.store(kind as usize, used);
         }
         self.store(at, name.len() as u64);
     }
 
     /// Notes that nobody owns a slot.
-    pub(super) fn erase(&self, shelf: Shelf, slot: u32) {
-        let is_used = u64::from(slot) < self.load(shelf as usize);
+    pub(super) fn erase(&self, kind: Kind, slot: u32) {
+        let is_used = u64::from(slot) < self.load(kind as usize);
         if is_used {
-            self.store(shelf.entry(slot), 0);
+            self.store(entry_at(kind, slot), 0);
         }
     }
 
     /// Everything written down: slot, name, what had been counted before.
-    pub(super) fn read(&self, shelf: Shelf) -> impl Iterator<Item = (u32, String, Counted)> + '_ {
-        let used = self.load(shelf as usize).min(u64::from(shelf.limit())) as u32;
+    pub(super) fn read(&self, kind: Kind) -> impl Iterator<Item = (u32, String, Counted)> + '_ {
+        let used = self.load(kind as usize).min(u64::from(limit(kind))) as u32;
         (0..used).filter_map(move |slot| {
-            let at = shelf.entry(slot);
+            let at = entry_at(kind, slot);
             let (name, mut counted) = self.entry(at)?;
-            if shelf == Shelf::Rules {
+            if kind == Kind::Rule {
                 self.read_found(at + OUTPUT, &mut counted);
             }
             Some((slot, name, counted))
@@ -158,23 +147,13 @@ impl Book {
     }
 }
 
-impl Shelf {
-    const fn entry(self, slot: u32) -> usize {
-        let (first, size) = match self {
-            Self::Rules => (RULES_AT, RULE),
-            Self::Outputs => (OUTPUTS_AT, OUTPUT),
-            Self::Inputs => (INPUTS_AT, INPUT),
-        };
-        first + slot as usize * size
-    }
-
-    const fn limit(self) -> u32 {
-        match self {
-            Self::Rules => MAX_RULES,
-            Self::Outputs => MAX_OUTPUTS,
-            Self::Inputs => MAX_INPUTS,
-        }
-    }
+const fn entry_at(kind: Kind, slot: u32) -> usize {
+    let (first, size) = match kind {
+        Kind::Rule => (RULES_AT, RULE),
+        Kind::Output => (OUTPUTS_AT, OUTPUT),
+        Kind::Input => (INPUTS_AT, INPUT),
+    };
+    first + slot as usize * size
 }
 
 /// What is written down of what was found in a rule's packets.
@@ -191,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_in_another_process() {
-        let (region, book) = Book::create().unwrap();
+        let (region, file) = OwnerFile::create().unwrap();
         let mut base = Counted::default();
         base.traffic.packets = 7;
         base.drops.0[DropReason::SLOTS - 1] = 3;
@@ -201,35 +180,35 @@ mod tests {
         base.health.arrivals.last_ns = 9;
         base.residence.buckets[4] = 6;
         base.residence.stamped = 8;
-        book.write(Shelf::Rules, 0, "cam1", &base);
-        book.write(Shelf::Rules, 2, "a", &Counted::default());
-        book.write(Shelf::Outputs, MAX_OUTPUTS - 1, "cam1 0", &output);
-        book.write(Shelf::Inputs, MAX_INPUTS - 1, "cam1 1", &output);
-        let successor = Book::map(region.as_fd()).unwrap();
-        let read: Vec<_> = successor.read(Shelf::Rules).collect();
+        file.write(Kind::Rule, 0, "cam1", &base);
+        file.write(Kind::Rule, 2, "a", &Counted::default());
+        file.write(Kind::Output, MAX_OUTPUTS - 1, "cam1 0", &output);
+        file.write(Kind::Input, MAX_INPUTS - 1, "cam1 1", &output);
+        let successor = OwnerFile::map(region.as_fd()).unwrap();
+        let read: Vec<_> = successor.read(Kind::Rule).collect();
         let a = (2, "a".to_owned(), Counted::default());
         assert_eq!(read, [(0, "cam1".to_owned(), base.clone()), a]);
-        let read: Vec<_> = successor.read(Shelf::Outputs).collect();
+        let read: Vec<_> = successor.read(Kind::Output).collect();
         let first = (MAX_OUTPUTS - 1, "cam1 0".to_owned(), output.clone());
         assert_eq!(read, [first]);
-        let read: Vec<_> = successor.read(Shelf::Inputs).collect();
+        let read: Vec<_> = successor.read(Kind::Input).collect();
         assert_eq!(read, [(MAX_INPUTS - 1, "cam1 1".to_owned(), output)]);
     }
 
     #[test]
     fn an_erased_slot_has_no_owner() {
-        let (_region, book) = Book::create().unwrap();
-        book.write(Shelf::Rules, 1, "cam1", &Counted::default());
-        book.erase(Shelf::Rules, 1);
-        book.erase(Shelf::Rules, 9);
-        assert_eq!(book.read(Shelf::Rules).count(), 0);
+        let (_region, file) = OwnerFile::create().unwrap();
+        file.write(Kind::Rule, 1, "cam1", &Counted::default());
+        file.erase(Kind::Rule, 1);
+        file.erase(Kind::Rule, 9);
+        assert_eq!(file.read(Kind::Rule).count(), 0);
     }
 
     #[test]
     fn a_name_that_is_too_long_is_left_out() {
-        let (_region, book) = Book::create().unwrap();
+        let (_region, file) = OwnerFile::create().unwrap();
         let name = "x".repeat(NAME * 8 + 1);
-        book.write(Shelf::Outputs, 0, &name, &Counted::default());
-        assert_eq!(book.read(Shelf::Outputs).count(), 0);
+        file.write(Kind::Output, 0, &name, &Counted::default());
+        assert_eq!(file.read(Kind::Output).count(), 0);
     }
 }

@@ -1,0 +1,125 @@
+//! Who owns the program's counters, written down in the pinned map `identities`.
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+
+use bpf::Maps;
+use bpf::layout::{self, Identity, Word};
+
+use crate::Error;
+use crate::counters::Traffic;
+use crate::kernel::plan::Owner;
+use crate::kernel::{Kernel, encode};
+use crate::owners::name::Hash;
+
+/// What stands beside a counter that has never had an owner.
+const NOBODY: Hash = [0; 2];
+/// What stands beside one whose owner has gone: it does not start from zero.
+const NOBODY_ANY_MORE: Hash = [u64::MAX; 2];
+
+impl Kernel {
+    /// Takes over what is written down; routes count in `referenced`, once for each time.
+    pub(super) fn adopt_owners(&mut self, referenced: &[u32]) {
+        let identities = &self.program.maps.identities;
+        let is_used = |counter: &u32| identities.read(*counter).hash != NOBODY;
+        let last = (0..identities.len()).rev().find(is_used);
+        let used = last.map_or(0, |last| last + 1);
+        for counter in 0..used {
+            let Identity {
+                hash,
+                packets,
+                bytes,
+                ..
+            } = identities.read(counter);
+            if hash != NOBODY && hash != NOBODY_ANY_MORE {
+                let base = Traffic { packets, bytes };
+                self.owners.restore(hash, counter, base);
+            }
+        }
+        let counting: HashSet<u32> = referenced.iter().copied().collect();
+        self.owners
+            .free_others(used, |counter| counting.contains(&counter));
+        for counter in referenced {
+            self.owners.use_again(&identities.read(*counter).hash);
+        }
+        self.loose = self.owners.unused();
+    }
+
+    /// Takes one more reference to the owner's counter and writes down whose it is.
+    pub(super) fn acquire_counter(&mut self, owner: Owner) -> Result<u32, Error> {
+        let maps = &mut self.program.maps;
+        let counter = self.owners.acquire(owner.hash, |counter, is_fresh| {
+            begin(maps, counter, owner.hash, is_fresh)
+        })?;
+        let counter = counter.ok_or(Error::Capacity {
+            what: "counters",
+            wanted: 1,
+            limit: 0,
+        })?;
+        encode::store_limit(&mut maps.limits, counter, 0, owner.limit);
+        Ok(counter)
+    }
+
+    /// The same for an input, whose counter leads to its rule's.
+    pub(super) fn acquire_input_counter(&mut self, owner: Owner, rule: u32) -> Result<u32, Error> {
+        let counter = self.acquire_counter(owner)?;
+        let identities = &mut self.program.maps.identities;
+        let identity = identities.read(counter);
+        // Packets that come meanwhile count under the same rule.
+        if identity.rule != rule {
+            identities.write(counter, &Identity { rule, ..identity });
+        }
+        Ok(counter)
+    }
+
+    /// Drops one reference.
+    pub(super) fn release_counter(&mut self, counter: u32) {
+        let identity = self.program.maps.identities.read(counter);
+        self.owners.release(&identity.hash);
+    }
+
+    /// The counter of the rule that a word belongs to.
+    pub(super) fn rule_counter(&self, word: Word) -> u32 {
+        if word.flags & layout::ROUTE_INPUT == 0 {
+            return word.counter;
+        }
+        self.program.maps.identities.read(word.counter).rule
+    }
+
+    /// Ends the counters of a rule that no longer exists: one of that name starts from zero.
+    pub(crate) fn forget(&mut self, rule: &str) {
+        for (_, owner) in self.known.forget(rule) {
+            if let Some(counter) = self.owners.forget(&owner) {
+                let identities = &mut self.program.maps.identities;
+                let nobody = Identity {
+                    hash: NOBODY_ANY_MORE,
+                    ..identities.read(counter)
+                };
+                identities.write(counter, &nobody);
+                self.end_residence(counter);
+                self.forget_found(counter);
+            }
+        }
+    }
+}
+
+/// Writes down that a counter is `owner`'s and returns what it has counted for others; their drops
+/// and the state of their limit go.
+fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<Traffic, Error> {
+    let mut base = Traffic::default();
+    if !is_fresh {
+        let layout::Tally { packets, bytes, .. } = maps.counters.read_one(counter)?;
+        base = Traffic { packets, bytes };
+        maps.drops.write(counter, &layout::Drops::default());
+        let state = offset_of!(layout::Limit, due_ns);
+        maps.limits.store(counter, state, 0);
+    }
+    let identity = Identity {
+        hash: owner,
+        packets: base.packets,
+        bytes: base.bytes,
+        ..Identity::default()
+    };
+    maps.identities.write(counter, &identity);
+    Ok(base)
+}

@@ -1,0 +1,70 @@
+//! The rules that this process knows by name, with their inputs and outputs: what it can report on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::name::{Hash, Kind, Name};
+
+/// Who owns the counters of each rule, by the rule's name.
+#[derive(Debug, Default)]
+pub(crate) struct KnownRules(BTreeMap<Arc<str>, KnownRule>);
+
+/// The owners of one rule's counters.
+#[derive(Debug)]
+pub(crate) struct KnownRule {
+    /// The rule itself.
+    pub(crate) hash: Hash,
+    /// Each input that is or was one of several.
+    pub(crate) inputs: BTreeMap<String, Hash>,
+    /// Each output beside its index in the rule, in their order; the latest of an index.
+    pub(crate) outputs: Vec<(u32, Hash)>,
+}
+
+impl KnownRules {
+    /// Remembers names of a rule.
+    pub(crate) fn learn<'a>(&mut self, rule: &str, names: impl Iterator<Item = Name<'a>>) {
+        let known = self.0.entry(Arc::from(rule)).or_insert_with(|| KnownRule {
+            hash: Name::Rule(rule).hash(),
+            inputs: BTreeMap::new(),
+            outputs: Vec::new(),
+        });
+        // Most rules have one output, and there may be ten thousand rules.
+        let (outputs, others) = (known.outputs.len(), 1);
+        let missing = names.size_hint().0.saturating_sub(others + outputs);
+        known.outputs.reserve_exact(missing);
+        for name in names {
+            match name {
+                Name::Rule(_) => {}
+                Name::Input(_, at) => {
+                    known.inputs.insert(at.to_owned(), name.hash());
+                }
+                Name::Output(_, index, _) => known.learn_output(index, name.hash()),
+            }
+        }
+    }
+
+    /// Forgets a rule and says who owned its counters.
+    pub(crate) fn forget(&mut self, rule: &str) -> impl Iterator<Item = (Kind, Hash)> + use<> {
+        self.0.remove(rule).into_iter().flat_map(|known| {
+            let outputs = known.outputs.into_iter();
+            let outputs = outputs.map(|(_, hash)| (Kind::Output, hash));
+            let inputs = known.inputs.into_values().map(|hash| (Kind::Input, hash));
+            inputs.chain(outputs).chain([(Kind::Rule, known.hash)])
+        })
+    }
+
+    /// The rules, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &KnownRule)> {
+        self.0.iter()
+    }
+}
+
+impl KnownRule {
+    fn learn_output(&mut self, index: u32, hash: Hash) {
+        let outputs = &mut self.outputs;
+        match outputs.binary_search_by_key(&index, |(index, _)| *index) {
+            Ok(at) => outputs[at].1 = hash,
+            Err(at) => outputs.insert(at, (index, hash)),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The names under which a path counts: a rule's, those of its inputs and of its outputs.
+//!
+//! They are found again by a restarted daemon, or another version of it.
+
+use std::fmt;
+
+use model::table::{Output, Route};
+
+/// 128 bits that stand for a name.
+pub(crate) type Hash = [u64; 2];
+
+/// What a counter is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Kind {
+    /// A rule.
+    Rule = 0,
+    /// An output of a rule.
+    Output = 1,
+    /// One of a rule's several inputs.
+    Input = 2,
+}
+
+/// Whoever counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name<'a> {
+    /// A rule.
+    Rule(&'a str),
+    /// An input of a rule, by its endpoint as written: inputs that change places keep their counters.
+    Input(&'a str, &'a str),
+    /// An output of a rule, by its index and its destination as written.
+    Output(&'a str, u32, &'a str),
+}
+
+impl Kind {
+    /// All kinds.
+    pub(crate) const ALL: [Self; 3] = [Self::Rule, Self::Output, Self::Input];
+}
+
+impl<'a> Name<'a> {
+    /// The names under which a route counts: its rule's, its input's where the rule has several, and
+    /// its outputs' in their order.
+    pub(crate) fn all_of(route: &'a Route) -> impl Iterator<Item = Self> {
+        let input = route.input.as_deref();
+        let outputs = route.outputs.iter();
+        [Self::Rule(&route.rule)]
+            .into_iter()
+            .chain(input.map(|at| Self::Input(&route.rule, at)))
+            .chain(outputs.map(|output| Self::output(&route.rule, output)))
+    }
+
+    /// The name of a rule's output.
+    pub(crate) fn output(rule: &'a str, output: &'a Output) -> Self {
+        Self::Output(rule, output.index, &output.to)
+    }
+
+    /// The rule whose name it is, or belongs to.
+    pub(crate) const fn rule(self) -> &'a str {
+        match self {
+            Self::Rule(rule) | Self::Input(rule, _) | Self::Output(rule, ..) => rule,
+        }
+    }
+
+    /// What the name is of.
+    pub(crate) const fn kind(self) -> Kind {
+        match self {
+            Self::Rule(_) => Kind::Rule,
+            Self::Input(..) => Kind::Input,
+            Self::Output(..) => Kind::Output,
+        }
+    }
+
+    /// Reads what was written with `Display`.
+    pub(crate) fn parse(kind: Kind, text: &'a str) -> Option<Self> {
+        match kind {
+            Kind::Rule => Some(Self::Rule(text)),
+            Kind::Input => {
+                let (rule, at) = text.split_once(' ')?;
+                Some(Self::Input(rule, at))
+            }
+            Kind::Output => {
+                let mut words = text.splitn(3, ' ');
+                let (rule, index, to) = (words.next()?, words.next()?, words.next()?);
+                Some(Self::Output(rule, index.parse().ok()?, to))
+            }
+        }
+    }
+
+    /// The bits that stand for it.
+    pub(crate) fn hash(self) -> Hash {
+        match self {
+            Self::Rule(rule) => hash(&[b"rule", rule.as_bytes()]),
+            Self::Input(rule, at) => hash(&[b"input", rule.as_bytes(), at.as_bytes()]),
+            Self::Output(rule, index, to) => {
+                let index = index.to_le_bytes();
+                hash(&[b"output", rule.as_bytes(), &index, to.as_bytes()])
+            }
+        }
+    }
+}
+
+/// The name in one line; spaces are not part of a rule's name.
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(rule) => write!(f, "{rule}"),
+            Self::Input(rule, at) => write!(f, "{rule} {at}"),
+            Self::Output(rule, index, to) => write!(f, "{rule} {index} {to}"),
+        }
+    }
+}
+
+/// FNV-1a, 128 bits: stable across versions and machines, which the standard hasher is not.
+fn hash(parts: &[&[u8]]) -> Hash {
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let mix = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    let hash = parts.iter().fold(OFFSET, |hash, part| {
+        let hash = (part.len() as u64)
+            .to_le_bytes()
+            .into_iter()
+            .fold(hash, mix);
+        part.iter().copied().fold(hash, mix)
+    });
+    [hash as u64, (hash >> 64) as u64]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_do_not_run_parts_together() {
+        assert_ne!(hash(&[b"ab", b"c"]), hash(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn names_are_read_as_they_were_written() {
+        let names = [
+            Name::Rule("cam1"),
+            Name::Input("cam1", "10.0.0.5@232.1.1.1%eth0:5001"),
+            Name::Output("cam1", 3, "239.10.1.1%eth1:6001"),
+        ];
+        for name in names {
+            assert_eq!(Name::parse(name.kind(), &name.to_string()), Some(name));
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Who owns the workers' counters, and what each owner has counted.
+//!
+//! A rule keeps its counters while it has no route, as when its interface is gone for a while.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+
+use model::table::{Path, Route};
+use packet::residence::Residence;
+
+use super::owner_file::OwnerFile;
+use crate::counters::Counters;
+use crate::owners::known::KnownRules;
+use crate::owners::name::{Hash, Kind, Name};
+use crate::owners::{First, Owners};
+use crate::userspace::shared::counters::{
+    Counted, FlowOwner, InputSlot, OutputSlot, RuleSlot, limit,
+};
+
+/// The owners of all counters.
+#[derive(Debug)]
+pub(super) struct CounterOwners {
+    /// By [`Kind`].
+    owners: [Owners<Hash, Counted>; 3],
+    known: KnownRules,
+    file: Option<OwnerFile>,
+}
+
+/// The counters of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Acquired {
+    /// Its rule's.
+    pub rule: RuleSlot,
+    /// Its input's, where the rule has several.
+    pub input: Option<InputSlot>,
+    /// Its outputs', in their order.
+    pub outputs: Vec<OutputSlot>,
+    /// Whose its flows are.
+    pub flows: FlowOwner,
+}
+
+/// What does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shortage {
+    /// Rules too many.
+    pub rules: u32,
+    /// Inputs too many.
+    pub inputs: u32,
+    /// Outputs too many.
+    pub outputs: u32,
+}
+
+/// Reads what a slot counts, whoever owns it, summed over the workers.
+pub(super) trait ReadSlot {
+    /// Reads it.
+    fn read(&self, kind: Kind, slot: u32) -> Counted;
+}
+
+impl Default for CounterOwners {
+    fn default() -> Self {
+        Self {
+            owners: Kind::ALL.map(|kind| Owners::new(limit(kind), First::Freed)),
+            known: KnownRules::default(),
+            file: None,
+        }
+    }
+}
+
+impl CounterOwners {
+    /// Takes over what `file` says, and writes every change into it from now on.
+    pub(super) fn keep(&mut self, file: OwnerFile) {
+        for kind in Kind::ALL {
+            let owners = &mut self.owners[kind as usize];
+            for (slot, text, base) in file.read(kind) {
+                if let Some(name) = Name::parse(kind, &text) {
+                    self.known.learn(name.rule(), [name].into_iter());
+                    owners.restore(name.hash(), slot, base);
+                }
+            }
+            owners.free_others(0, |_| false);
+        }
+        self.file = Some(file);
+    }
+
+    /// Says how much would lack room if `added` came and nothing left.
+    #[must_use]
+    pub(super) fn shortage<'a>(&self, added: impl Iterator<Item = &'a Route>) -> Shortage {
+        let mut names = [const { Vec::new() }; 3].map(HashSet::<Hash>::from_iter);
+        for name in added.flat_map(Name::all_of) {
+            names[name.kind() as usize].insert(name.hash());
+        }
+        let lacking = |kind: Kind| {
+            let demand = self.owners[kind as usize].demand(&names[kind as usize]);
+            let lacking = demand.slots.saturating_sub(demand.room);
+            u32::try_from(lacking).unwrap_or(u32::MAX)
+        };
+        Shortage {
+            rules: lacking(Kind::Rule),
+            inputs: lacking(Kind::Input),
+            outputs: lacking(Kind::Output),
+        }
+    }
+
+    /// Finds or assigns the counters of a route that comes into use. Before a worker counts under a
+    /// name, the name is written down.
+    pub(super) fn acquire(&mut self, route: &Route, slots: &impl ReadSlot) -> Option<Acquired> {
+        let rule = RuleSlot(self.acquire_one(Name::Rule(&route.rule), slots)?);
+        let epoch = self.owner(Name::Rule(&route.rule))?.epoch;
+        let mut acquired = Acquired {
+            rule,
+            input: None,
+            outputs: Vec::with_capacity(route.outputs.len()),
+            flows: FlowOwner::new(rule, epoch),
+        };
+        for name in Name::all_of(route).skip(1) {
+            let slot = self.acquire_one(name, slots)?;
+            match name.kind() {
+                Kind::Input => acquired.input = Some(InputSlot(slot)),
+                _ => acquired.outputs.push(OutputSlot(slot)),
+            }
+        }
+        self.known.learn(&route.rule, Name::all_of(route));
+        Some(acquired)
+    }
+
+    fn acquire_one(&mut self, name: Name<'_>, slots: &impl ReadSlot) -> Option<u32> {
+        let kind = name.kind();
+        let Ok(slot) = self.owners[kind as usize].acquire(name.hash(), |slot, _| {
+            let base = slots.read(kind, slot);
+            if let Some(file) = &self.file {
+                file.write(kind, slot, &name.to_string(), &base);
+            }
+            Ok::<_, Infallible>(base)
+        });
+        slot
+    }
+
+    /// Whose a rule's flows are.
+    pub(super) fn flows(&self, rule: &str) -> Option<FlowOwner> {
+        let owner = self.owner(Name::Rule(rule))?;
+        Some(FlowOwner::new(RuleSlot(owner.slot), owner.epoch))
+    }
+
+    /// Gives up the counters of a route that is no longer used.
+    pub(super) fn release(&mut self, route: &Route) {
+        for name in Name::all_of(route) {
+            self.owners[name.kind() as usize].release(&name.hash());
+        }
+    }
+
+    /// Ends the counters of a rule that no route uses.
+    pub(super) fn forget(&mut self, rule: &str) {
+        for (kind, hash) in self.known.forget(rule) {
+            let freed = self.owners[kind as usize].forget(&hash);
+            if let (Some(file), Some(slot)) = (&self.file, freed) {
+                file.erase(kind, slot);
+            }
+        }
+    }
+
+    /// Adds everything counted, per rule.
+    pub(super) fn read(&self, slots: &impl ReadSlot, counters: &mut Counters) {
+        for (name, known) in self.known.iter() {
+            let Some(counted) = self.counted(slots, Kind::Rule, known.hash) else {
+                continue;
+            };
+            let rule = counters.rules.entry(name.to_string()).or_default();
+            rule.received.add(counted.traffic);
+            rule.dropped.add(&counted.drops);
+            rule.health.add(&counted.health);
+            if counted.residence != Residence::default() {
+                let sum = rule.residence.entry(Path::Userspace).or_default();
+                sum.add(&counted.residence);
+            }
+            for (at, hash) in &known.inputs {
+                if let Some(counted) = self.counted(slots, Kind::Input, *hash) {
+                    let input = rule.inputs.entry(at.clone()).or_default();
+                    input.add(counted.traffic);
+                }
+            }
+            for (index, hash) in &known.outputs {
+                if let Some(counted) = self.counted(slots, Kind::Output, *hash) {
+                    let output = rule.outputs.entry(*index).or_default();
+                    output.sent.add(counted.traffic);
+                    output.dropped.add(&counted.drops);
+                }
+            }
+        }
+    }
+
+    /// Reads what came, per rule.
+    pub(super) fn received(&self, slots: &impl ReadSlot) -> impl Iterator<Item = (&str, Counted)> {
+        self.known.iter().filter_map(|(name, known)| {
+            let counted = self.counted(slots, Kind::Rule, known.hash)?;
+            Some((&**name, counted))
+        })
+    }
+
+    /// Reads what an owner has counted since it came.
+    fn counted(&self, slots: &impl ReadSlot, kind: Kind, owner: Hash) -> Option<Counted> {
+        let owner = self.owners[kind as usize].find(&owner)?;
+        let counted = slots.read(kind, owner.slot);
+        Some(match &owner.base {
+            Some(base) => counted.since(base),
+            None => counted,
+        })
+    }
+
+    fn owner(&self, name: Name<'_>) -> Option<&crate::owners::Owner<Counted>> {
+        self.owners[name.kind() as usize].find(&name.hash())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slots that count nothing.
+    struct Nothing;
+
+    impl ReadSlot for Nothing {
+        fn read(&self, _: Kind, _: u32) -> Counted {
+            Counted::default()
+        }
+    }
+
+    #[test]
+    fn a_successor_finds_the_inputs_of_a_rule_by_their_text() {
+        let route = |input: Option<&str>| Route {
+            rule: "cam1".to_owned(),
+            input: input.map(str::to_owned),
+            path: Path::Userspace,
+            local: model::table::LocalDelivery::Auto,
+            limit: None,
+            inspect: None,
+            outputs: Vec::new(),
+        };
+        let inputs = ["239.1.1.1%eth0:5001", "10.0.0.5@232.1.1.1%eth0:5001"].map(Some);
+        let (region, file) = OwnerFile::create().unwrap();
+        let mut first = CounterOwners::default();
+        first.keep(file);
+        let slots = inputs.map(|at| first.acquire(&route(at), &Nothing).unwrap().input);
+        assert_eq!(slots, [Some(InputSlot(0)), Some(InputSlot(1))]);
+        let alone = first.acquire(&route(None), &Nothing).unwrap();
+        assert_eq!(alone.input, None);
+
+        let mut second = CounterOwners::default();
+        second.keep(OwnerFile::map(std::os::fd::AsFd::as_fd(&region)).unwrap());
+        let again = second.acquire(&route(inputs[1]), &Nothing).unwrap();
+        assert_eq!(again.input, slots[1]);
+        let mut read = Counters::default();
+        second.read(&Nothing, &mut read);
+        let known = read.rules["cam1"].inputs.keys();
+        let known: Vec<_> = known.map(|at| Some(&**at)).collect();
+        assert_eq!(known, [inputs[1], inputs[0]]);
+        // Unused ones go with the rule.
+        second.forget("cam1");
+        let owned = |at: Option<&str>| second.owner(Name::Input("cam1", at.unwrap()));
+        assert_eq!(inputs.iter().filter_map(|at| owned(*at)).count(), 1);
+    }
+}
