@@ -5,6 +5,7 @@
 //! known to fit.
 
 mod adopt;
+mod allocator;
 mod counters;
 mod encode;
 mod groups;
@@ -16,7 +17,6 @@ mod owners;
 mod plan;
 mod ranges;
 pub(crate) mod shadow;
-mod slots;
 mod transaction;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -33,12 +33,12 @@ use model::diff::{BudgetChange, TableDiff};
 use model::table::{RateLimit, Table};
 
 use crate::counters::Traffic;
+use crate::kernel::allocator::{Blocks, Indices};
 use crate::kernel::groups::Groups;
 use crate::kernel::health::{Inspection, Kept};
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
 use crate::kernel::ranges::Ranges;
-use crate::kernel::slots::{Blocks, Indices};
 use crate::owners::known::KnownRules;
 use crate::owners::name::Hash;
 use crate::owners::{First, Owners};

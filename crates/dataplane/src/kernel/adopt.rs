@@ -31,7 +31,7 @@ impl Kernel {
         }
         self.adopt_sources()?;
         self.adopt_slots();
-        self.adopt_found()?;
+        self.adopt_health()?;
         self.publish_ranges()?;
         let keys: Vec<Key> = self.entries.keys().copied().collect();
         self.groups.adopt(&mut self.program.maps)?;

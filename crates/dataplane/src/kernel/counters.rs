@@ -34,9 +34,9 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
             output.dropped.add(&dropped);
         }
     }
-    for (name, found) in health::found(kernel) {
+    for (name, health) in health::read(kernel) {
         let rule = counters.rules.entry(name.to_owned()).or_default();
-        rule.health.add(&found);
+        rule.health.add(&health);
     }
     latency::read(kernel, counters)
 }
@@ -50,9 +50,9 @@ pub(crate) fn read_arrived(kernel: &Kernel, arrived: &mut Arrived) -> Result<(),
             total.traffic.add(traffic);
         }
     }
-    for (name, found) in health::found(kernel) {
+    for (name, health) in health::read(kernel) {
         let total = arrived.entry(name.into()).or_default();
-        total.add(Traffic::default(), &found);
+        total.add(Traffic::default(), &health);
     }
     Ok(())
 }

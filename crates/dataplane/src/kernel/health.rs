@@ -1,4 +1,4 @@
-//! Which routes' packets are looked at, and what was found.
+//! Which routes' packets are inspected, and what their health is.
 
 use std::collections::HashMap;
 
@@ -83,18 +83,18 @@ impl Kernel {
     /// Adds what was found in packets of a route to what its rule keeps, before the route goes or is
     /// looked at for something else: the rule counts on. The number of PIDs is not kept, for they
     /// would be counted again.
-    pub(super) fn keep_found(&mut self, entry: &Entry) {
+    pub(super) fn keep_health(&mut self, entry: &Entry) {
         if entry.inspection.is_none() {
             return;
         }
-        let mut found = health(&self.program.maps.health.read(entry.index));
-        found.pids = 0;
-        if found.sums() == HealthCounters::default().sums() {
+        let mut health = health(&self.program.maps.health.read(entry.index));
+        health.pids = 0;
+        if health.sums() == HealthCounters::default().sums() {
             return;
         }
         let counter = self.rule_counter(entry.word);
         let kept = self.kept.0.entry(counter).or_default();
-        kept.add_sums(&found);
+        kept.add_sums(&health);
         let sums = layout::Found { sums: kept.sums() };
         if let Err(error) = self.program.maps.found.insert(&[counter], &[sums]) {
             tracing::debug!("what a former route's packets told ends with this run: {error}");
@@ -102,7 +102,7 @@ impl Kernel {
     }
 
     /// Reads what an earlier process kept.
-    pub(super) fn adopt_found(&mut self) -> Result<(), Error> {
+    pub(super) fn adopt_health(&mut self) -> Result<(), Error> {
         for (counter, found) in self.program.maps.found.entries()? {
             let kept = self.kept.0.entry(counter).or_default();
             for (mine, theirs) in kept.sums_mut().into_iter().zip(found.sums) {
@@ -113,7 +113,7 @@ impl Kernel {
     }
 
     /// Gives up what was kept under a counter, which has or gets another owner.
-    pub(super) fn forget_found(&mut self, counter: u32) {
+    pub(super) fn forget_health(&mut self, counter: u32) {
         if self.kept.0.remove(&counter).is_none() {
             return;
         }
@@ -135,54 +135,54 @@ impl Kernel {
     }
 }
 
-/// What was found in the packets of each rule that is or was watched, by its name.
-pub(super) fn found(kernel: &Kernel) -> HashMap<&str, HealthCounters> {
-    let mut found = HashMap::new();
+/// Reads the health of each rule that is or was watched, by its name.
+pub(super) fn read(kernel: &Kernel) -> HashMap<&str, HealthCounters> {
+    let mut rules = HashMap::new();
     let watched = || kernel.entries.values().filter(|e| e.inspection.is_some());
     if watched().next().is_none() && kernel.kept.0.is_empty() {
-        return found;
+        return rules;
     }
-    let rules = kernel.known.iter().filter_map(|(name, rule)| {
+    let named = kernel.known.iter().filter_map(|(name, rule)| {
         let owner = kernel.owners.find(&rule.hash)?;
         Some((owner.slot, &**name))
     });
-    let names: HashMap<u32, &str> = rules.collect();
+    let names: HashMap<u32, &str> = named.collect();
     for (counter, kept) in &kernel.kept.0 {
         if let Some(name) = names.get(counter) {
-            let rule: &mut HealthCounters = found.entry(*name).or_default();
+            let rule: &mut HealthCounters = rules.entry(*name).or_default();
             rule.add_sums(kept);
         }
     }
     for entry in watched() {
         if let Some(name) = names.get(&kernel.rule_counter(entry.word)) {
             let read = kernel.program.maps.health.read(entry.index);
-            found.entry(*name).or_default().add(&health(&read));
+            rules.entry(*name).or_default().add(&health(&read));
         }
     }
-    found
+    rules
 }
 
-fn health(found: &layout::Health) -> HealthCounters {
+fn health(counted: &layout::Health) -> HealthCounters {
     HealthCounters {
         arrivals: Arrivals {
-            last_ns: found.last_ns,
-            epoch: found.epoch,
-            gap_ns: found.gap_ns,
-            gap_before_ns: found.gap_before_ns,
+            last_ns: counted.last_ns,
+            epoch: counted.epoch,
+            gap_ns: counted.gap_ns,
+            gap_before_ns: counted.gap_before_ns,
         },
-        rtp_packets: found.rtp_packets,
-        lost: found.lost,
-        reordered: found.reordered,
-        duplicated: found.duplicated,
-        restarts: found.restarts,
-        ssrc_changes: found.ssrc_changes,
-        jitter_ns: found.jitter_ns_16 >> 4,
-        source: (found.followed != 0).then_some((found.ssrc, found.payload_type as u8)),
-        ts_packets: found.ts_packets,
-        continuity_errors: found.continuity_errors,
-        transport_errors: found.transport_errors,
-        sync_errors: found.sync_errors,
-        pids: found.pids,
-        unrecognised: found.unrecognised,
+        rtp_packets: counted.rtp_packets,
+        lost: counted.lost,
+        reordered: counted.reordered,
+        duplicated: counted.duplicated,
+        restarts: counted.restarts,
+        ssrc_changes: counted.ssrc_changes,
+        jitter_ns: counted.jitter_ns_16 >> 4,
+        source: (counted.followed != 0).then_some((counted.ssrc, counted.payload_type as u8)),
+        ts_packets: counted.ts_packets,
+        continuity_errors: counted.continuity_errors,
+        transport_errors: counted.transport_errors,
+        sync_errors: counted.sync_errors,
+        pids: counted.pids,
+        unrecognised: counted.unrecognised,
     }
 }

@@ -24,7 +24,7 @@ impl Kernel {
     }
 
     /// Makes room for how long packets of a new rule stay. Without it they are relayed all the same.
-    pub(super) fn begin_residence(&mut self, counter: u32) {
+    pub(super) fn begin_latency(&mut self, counter: u32) {
         let none = layout::Residence::default();
         if let Err(error) = self.program.maps.residence.insert(&[counter], &[none]) {
             tracing::debug!("how long packets of a new rule stay is not counted: {error}");
@@ -32,7 +32,7 @@ impl Kernel {
     }
 
     /// Gives up that of a rule that no longer exists.
-    pub(super) fn end_residence(&mut self, counter: u32) {
+    pub(super) fn end_latency(&mut self, counter: u32) {
         if let Err(error) = self.program.maps.residence.remove(&[counter]) {
             tracing::debug!("how long packets of an old rule stayed is not forgotten: {error}");
         }
@@ -43,26 +43,26 @@ impl Kernel {
 pub(super) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
     // A sample of a quiet rule's packets is empty, and most rules may be quiet.
     let seen = kernel.program.maps.residence.entries()?.into_iter();
-    let seen = seen.filter(|(_, found)| *found != layout::Residence::default());
+    let seen = seen.filter(|(_, counted)| *counted != layout::Residence::default());
     let seen: HashMap<u32, _> = seen.collect();
     if seen.is_empty() {
         return Ok(());
     }
     for (name, rule) in kernel.known.iter() {
         let owner = kernel.owners.find(&rule.hash);
-        if let Some(found) = owner.and_then(|owner| seen.get(&owner.slot)) {
+        if let Some(counted) = owner.and_then(|owner| seen.get(&owner.slot)) {
             let rule = counters.rules.entry(name.to_string()).or_default();
             let sum = rule.residence.entry(Path::Kernel).or_default();
-            sum.add(&residence(found));
+            sum.add(&latency(counted));
         }
     }
     Ok(())
 }
 
-const fn residence(found: &layout::Residence) -> Residence {
+const fn latency(counted: &layout::Residence) -> Residence {
     Residence {
-        buckets: found.buckets,
-        sum_ns: found.sum_ns,
-        stamped: found.stamped,
+        buckets: counted.buckets,
+        sum_ns: counted.sum_ns,
+        stamped: counted.stamped,
     }
 }

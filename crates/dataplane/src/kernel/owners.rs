@@ -8,7 +8,7 @@ use bpf::layout::{self, Identity, Word};
 
 use crate::Error;
 use crate::counters::Traffic;
-use crate::kernel::plan::Owner;
+use crate::kernel::plan::CounterFor;
 use crate::kernel::{Kernel, encode};
 use crate::owners::name::Hash;
 
@@ -46,7 +46,7 @@ impl Kernel {
     }
 
     /// Takes one more reference to the owner's counter and writes down whose it is.
-    pub(super) fn acquire_counter(&mut self, owner: Owner) -> Result<u32, Error> {
+    pub(super) fn acquire_counter(&mut self, owner: CounterFor) -> Result<u32, Error> {
         let maps = &mut self.program.maps;
         let counter = self.owners.acquire(owner.hash, |counter, is_fresh| {
             begin(maps, counter, owner.hash, is_fresh)
@@ -61,7 +61,11 @@ impl Kernel {
     }
 
     /// The same for an input, whose counter leads to its rule's.
-    pub(super) fn acquire_input_counter(&mut self, owner: Owner, rule: u32) -> Result<u32, Error> {
+    pub(super) fn acquire_input_counter(
+        &mut self,
+        owner: CounterFor,
+        rule: u32,
+    ) -> Result<u32, Error> {
         let counter = self.acquire_counter(owner)?;
         let identities = &mut self.program.maps.identities;
         let identity = identities.read(counter);
@@ -96,8 +100,8 @@ impl Kernel {
                     ..identities.read(counter)
                 };
                 identities.write(counter, &nobody);
-                self.end_residence(counter);
-                self.forget_found(counter);
+                self.end_latency(counter);
+                self.forget_health(counter);
             }
         }
     }

@@ -16,16 +16,16 @@ use crate::owners::name::{Hash, Name};
 pub(super) struct Wanted {
     pub(super) key: Key,
     pub(super) flags: u8,
-    pub(super) rule: Owner,
+    pub(super) rule: CounterFor,
     /// The input, where it has a counter of its own.
-    pub(super) input: Option<Owner>,
-    pub(super) outputs: Vec<(Owner, layout::Output)>,
+    pub(super) input: Option<CounterFor>,
+    pub(super) outputs: Vec<(CounterFor, layout::Output)>,
     pub(super) inspection: Option<Inspection>,
 }
 
 /// Who a counter is for, and the limit that goes with it.
 #[derive(Clone, Copy)]
-pub(super) struct Owner {
+pub(super) struct CounterFor {
     pub(super) hash: Hash,
     pub(super) limit: layout::Limit,
 }
@@ -37,7 +37,7 @@ impl Kernel {
         for (key, route) in set {
             encode::check(key, route)?;
             let output = |output: &Output| {
-                let owner = Owner {
+                let owner = CounterFor {
                     hash: Name::output(&route.rule, output).hash(),
                     limit: encode::limit(output.limit),
                 };
@@ -48,11 +48,11 @@ impl Kernel {
                 key: key_here,
                 inspection: Inspection::of(&key_here, route),
                 flags: encode::flags(route),
-                rule: Owner {
+                rule: CounterFor {
                     hash: Name::Rule(&route.rule).hash(),
                     limit: encode::limit(route.limit),
                 },
-                input: encode::input(route).map(|at| Owner {
+                input: encode::input(route).map(|at| CounterFor {
                     hash: Name::Input(&route.rule, at).hash(),
                     limit: encode::limit(None),
                 }),
@@ -71,7 +71,7 @@ impl Kernel {
         };
         let word = entry.word;
         let slots = word.first..word.first + u32::from(word.count);
-        let same_output = |(slot, (owner, output)): (u32, &(Owner, layout::Output))| {
+        let same_output = |(slot, (owner, output)): (u32, &(CounterFor, layout::Output))| {
             let installed = self.program.maps.outputs.read(slot);
             let expected = layout::Output {
                 counter: installed.counter,
@@ -90,7 +90,7 @@ impl Kernel {
             && slots.zip(&wanted.outputs).all(same_output)
     }
 
-    fn is_owner(&self, owner: Owner, counter: u32) -> bool {
+    fn is_owner(&self, owner: CounterFor, counter: u32) -> bool {
         let limit = layout::Limit {
             due_ns: 0,
             ..self.program.maps.limits.read(counter)

@@ -11,8 +11,8 @@ use model::net::Prefix;
 
 use crate::Error;
 use crate::kernel::Entry;
+use crate::kernel::allocator::Blocks;
 use crate::kernel::key::{Key, RangeRoute};
-use crate::kernel::slots::Blocks;
 
 /// Interface and group prefix.
 type Node = (u32, Prefix);

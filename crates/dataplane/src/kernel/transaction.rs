@@ -113,8 +113,8 @@ impl Kernel {
             flags: route.flags,
         };
         if is_new {
-            self.forget_found(rule);
-            self.begin_residence(rule);
+            self.forget_health(rule);
+            self.begin_latency(rule);
         }
         if is_new && route.key.is_range() {
             self.program.maps.flows.forget(rule)?;
@@ -144,7 +144,7 @@ impl Kernel {
             let is_other = before != route.inspection
                 || self.rule_counter(released) != self.rule_counter(route.word);
             if is_other {
-                self.keep_found(&entry);
+                self.keep_health(&entry);
             }
             let entry = Entry {
                 word: route.word,
@@ -204,7 +204,7 @@ impl Kernel {
         key::remove(&mut self.program.maps, &deleted)?;
         for key in &deleted {
             if let Some(entry) = self.take_entry(key) {
-                self.keep_found(&entry);
+                self.keep_health(&entry);
                 self.end_inspection(entry.index, entry.inspection)?;
                 self.indices.release(entry.index);
             }
@@ -230,7 +230,7 @@ impl Kernel {
     /// Leaves of a (*,G) entry only the word that (S,G) entries exist.
     fn make_placeholder(&mut self, key: Key) -> Result<(), Error> {
         if let Some(entry) = self.entries.get(&key).copied() {
-            self.keep_found(&entry);
+            self.keep_health(&entry);
         }
         let Some(entry) = self.entries.get_mut(&key) else {
             return Ok(());

@@ -1,6 +1,9 @@
 //! What supervisor and workers share: messages on a socket pair, and memory with counters and rate
 //! limits.
 
+pub(crate) mod counted;
 pub(crate) mod counters;
+pub(crate) mod flows;
+pub(crate) mod layout;
 pub(crate) mod limits;
 pub(crate) mod messages;

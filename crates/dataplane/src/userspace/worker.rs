@@ -28,11 +28,12 @@ use packet::parse::Link;
 use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
 
-use crate::userspace::shared::counters::{SharedCounters, WorkerWord};
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::limits::SharedLimits;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, ToWorker, ring_size};
 use coalesce::Source;
-use execute::{ActiveTable, Packet, Tally};
+use execute::{ActiveTable, BatchCounts, Packet};
 use health::Watches;
 use latency::Samples;
 use receive::{Arrival, LargeBuffers, Tap};
@@ -105,7 +106,7 @@ fn run() -> Result<(), Error> {
     if let Err(error) = sys::fence::close() {
         tracing::warn!("worker: cannot be fenced in: {error}");
     }
-    worker.turn().inspect_err(|error| {
+    worker.relay().inspect_err(|error| {
         if matches!(error, Error::Control(messages::Error::Closed)) {
             worker.stand_down();
         }
@@ -167,7 +168,7 @@ impl Worker {
         })
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
+    fn relay(&mut self) -> Result<(), Error> {
         loop {
             self.listen()?;
             for _ in 0..LISTEN_EVERY {
@@ -205,7 +206,7 @@ impl Worker {
             0
         };
         let mut frames = 0;
-        let mut tally = Tally::default();
+        let mut counts = BatchCounts::default();
         while frames < tap.batch() {
             let packet = match tap.arrival(frames, &mut self.large) {
                 Arrival::Packet(place, meta, vnet) => Packet {
@@ -213,14 +214,14 @@ impl Worker {
                     place,
                     meta,
                     vnet,
-                    cut_of: None,
+                    whole_length: None,
                 },
-                Arrival::Cut(place, meta, length) => Packet {
+                Arrival::Truncated(place, meta, length) => Packet {
                     frame: frames,
                     place,
                     meta,
                     vnet: VnetHeader::default(),
-                    cut_of: Some(length),
+                    whole_length: Some(length),
                 },
                 Arrival::Full | Arrival::Nothing => break,
             };
@@ -230,14 +231,14 @@ impl Worker {
             };
             let context = self.table.context(source, (counters, limits), now_ns);
             if packet.meta.gso.is_some() {
-                tally.hidden += tap.hidden(frames);
+                counts.hidden += tap.hidden(frames);
             }
             self.table.execute(
                 &mut self.sender,
                 context,
                 packet,
                 (&mut self.fragments, &mut self.watches, &mut self.samples),
-                &mut tally,
+                &mut counts,
             );
             frames += 1;
         }
@@ -250,25 +251,27 @@ impl Worker {
         };
         let context = self.table.context(source, (counters, limits), now_ns);
         self.sender.flush(context)?;
-        self.samples.tell(counters);
+        self.samples.record(counters);
         tap.release(frames, &mut self.large);
-        self.watches.tell(counters);
+        self.watches.record(counters);
         // Before the frames: who has seen all frames taken has seen all that lay in them.
-        self.shared.counters.add(WorkerWord::Hidden, tally.hidden);
+        self.shared.counters.add(WorkerWord::Hidden, counts.hidden);
         self.shared
             .counters
             .add(WorkerWord::Frames, u64::from(frames));
         self.shared
             .counters
-            .add(WorkerWord::Received, tally.received);
-        self.shared.counters.add(WorkerWord::Matched, tally.matched);
-        let not_matched = tally.received - tally.matched;
+            .add(WorkerWord::Received, counts.received);
+        self.shared
+            .counters
+            .add(WorkerWord::Matched, counts.matched);
+        let not_matched = counts.received - counts.matched;
         self.shared
             .counters
             .add(WorkerWord::NotMatched, not_matched);
         self.shared
             .counters
-            .add(WorkerWord::BufferExhausted, tally.lost);
+            .add(WorkerWord::BufferExhausted, counts.lost);
         Ok(frames)
     }
 
@@ -292,13 +295,13 @@ impl Worker {
     fn listen(&mut self) -> Result<(), Error> {
         while self.channel.fill()? {
             while let Some(message) = self.channel.next()? {
-                self.obey(message)?;
+                self.carry_out(message)?;
             }
         }
         Ok(())
     }
 
-    fn obey(&mut self, message: ToWorker) -> Result<(), Error> {
+    fn carry_out(&mut self, message: ToWorker) -> Result<(), Error> {
         match message {
             ToWorker::Hello { .. } | ToWorker::Limits => return Err(Error::NoHello),
             ToWorker::Change(change) => {

@@ -9,7 +9,7 @@ use model::table::{RateLimit, RateUnit};
 use packet::limit::Limit;
 use sys::shared_memory::{self, Words};
 
-use super::counters::{MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
+use super::layout::{MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
 
 const BUDGET_AT: usize = (MAX_RULES + MAX_OUTPUTS) as usize;
 const WORDS: usize = BUDGET_AT + 1;

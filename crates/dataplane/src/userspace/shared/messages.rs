@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use sys::descriptor::{receive_with, send_with};
 use sys::packet_socket::RingSize;
 
-use super::counters::{FlowOwner, InputSlot, OutputSlot, RuleSlot};
+use super::flows::FlowOwner;
+use super::layout::{InputSlot, OutputSlot, RuleSlot};
 
 /// A message of the supervisor above this size is a mistake: 10,000 routes take about 3 MiB.
 pub(crate) const MAX_MESSAGE: usize = 256 << 20;

@@ -13,9 +13,9 @@ use crate::counters::Counters;
 use crate::owners::known::KnownRules;
 use crate::owners::name::{Hash, Kind, Name};
 use crate::owners::{First, Owners};
-use crate::userspace::shared::counters::{
-    Counted, FlowOwner, InputSlot, OutputSlot, RuleSlot, limit,
-};
+use crate::userspace::shared::counted::Counted;
+use crate::userspace::shared::flows::FlowOwner;
+use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot, limit};
 
 /// The owners of all counters.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::counter_owners::Shortage;
-use crate::userspace::shared::counters::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
+use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
 
 /// What went wrong on the userspace path.
 #[derive(Debug, thiserror::Error)]

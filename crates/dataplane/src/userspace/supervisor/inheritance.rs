@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use sys::descriptor::ProcessHandle;
 
 use super::owner_file::{self, OwnerFile};
-use crate::userspace::shared::counters::{self, SharedCounters, WorkerWord};
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::layout::{self, WorkerWord};
 
 /// Longest a worker may take to forward what is in its rings.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -31,27 +32,27 @@ const STEP: Duration = Duration::from_micros(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Label {
     /// A worker's counters.
-    Region(Place),
+    Region(RegionId),
     /// Who owns which counters.
     Owners,
     /// The supervisor's end of a worker's control socket.
-    Control(Place, u32),
+    Control(RegionId, u32),
     /// A worker's process, by its pidfd.
-    Process(Place, u32),
+    Process(RegionId, u32),
 }
 
 /// A worker's number, and which of its regions it counts in: workers of two supervisors that run
 /// at the same time do not write to the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RegionId {
     pub worker: u32,
     pub region: u32,
 }
 
-/// The counters of a worker and those before it in the same place.
+/// The counters of a worker and those before it in the same region.
 #[derive(Debug)]
 pub(super) struct Region {
-    pub place: Place,
+    pub id: RegionId,
     pub fd: OwnedFd,
     pub counters: Arc<SharedCounters>,
 }
@@ -59,7 +60,7 @@ pub(super) struct Region {
 /// A worker of an earlier supervisor.
 #[derive(Debug)]
 pub(super) struct Predecessor {
-    place: Place,
+    id: RegionId,
     pid: u32,
     control: Option<UnixStream>,
     process: Option<ProcessHandle>,
@@ -91,36 +92,32 @@ impl Inheritance {
 
     fn take(&mut self, label: Label, fd: OwnedFd) -> io::Result<()> {
         match label {
-            Label::Region(place) => {
-                let fd = of_size(fd, counters::WORDS)?;
+            Label::Region(id) => {
+                let fd = of_size(fd, layout::WORDS)?;
                 let counters = Arc::new(SharedCounters::map(fd.as_fd())?);
-                self.regions.push(Arc::new(Region {
-                    place,
-                    fd,
-                    counters,
-                }));
+                self.regions.push(Arc::new(Region { id, fd, counters }));
             }
             Label::Owners => {
                 let fd = of_size(fd, owner_file::WORDS)?;
                 let file = OwnerFile::map(fd.as_fd())?;
                 self.owners = Some((fd, file));
             }
-            Label::Control(place, pid) => {
-                self.predecessor(place, pid).control = Some(UnixStream::from(fd));
+            Label::Control(id, pid) => {
+                self.predecessor(id, pid).control = Some(UnixStream::from(fd));
             }
-            Label::Process(place, pid) => {
-                self.predecessor(place, pid).process = Some(ProcessHandle::from(fd));
+            Label::Process(id, pid) => {
+                self.predecessor(id, pid).process = Some(ProcessHandle::from(fd));
             }
         }
         Ok(())
     }
 
-    fn predecessor(&mut self, place: Place, pid: u32) -> &mut Predecessor {
+    fn predecessor(&mut self, id: RegionId, pid: u32) -> &mut Predecessor {
         let known = self.predecessors.iter().position(|other| other.pid == pid);
         let index = known.unwrap_or(self.predecessors.len());
         if known.is_none() {
             self.predecessors.push(Predecessor {
-                place,
+                id,
                 pid,
                 control: None,
                 process: None,
@@ -136,7 +133,7 @@ pub(super) fn stand_down(predecessors: Vec<Predecessor>, regions: &[Arc<Region>]
     let asked: Vec<_> = predecessors
         .into_iter()
         .map(|worker| {
-            let region = regions.iter().find(|region| region.place == worker.place);
+            let region = regions.iter().find(|region| region.id == worker.id);
             let stood = region.map(|region| {
                 let counters = &region.counters;
                 (counters, counters.worker(WorkerWord::StoodDown))
@@ -173,16 +170,16 @@ pub(super) fn stand_down(predecessors: Vec<Predecessor>, regions: &[Arc<Region>]
 
 impl Predecessor {
     /// Where it counts.
-    pub(super) const fn place(&self) -> Place {
-        self.place
+    pub(super) const fn id(&self) -> RegionId {
+        self.id
     }
 
     /// What it was known by.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
         let control = self.control.iter();
-        let control = control.map(|fd| (Label::Control(self.place, self.pid), fd.as_fd()));
+        let control = control.map(|fd| (Label::Control(self.id, self.pid), fd.as_fd()));
         let process = self.process.iter();
-        let process = process.map(|fd| (Label::Process(self.place, self.pid), fd.as_fd()));
+        let process = process.map(|fd| (Label::Process(self.id, self.pid), fd.as_fd()));
         control.chain(process)
     }
 
@@ -205,14 +202,14 @@ impl Predecessor {
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Region(Place { worker, region }) => {
-                write!(f, "region-{}-{worker}-{region}", counters::WORDS)
+            Self::Region(RegionId { worker, region }) => {
+                write!(f, "region-{}-{worker}-{region}", layout::WORDS)
             }
             Self::Owners => write!(f, "book-{}", owner_file::WORDS),
-            Self::Control(Place { worker, region }, pid) => {
+            Self::Control(RegionId { worker, region }, pid) => {
                 write!(f, "control-{worker}-{region}-{pid}")
             }
-            Self::Process(Place { worker, region }, pid) => {
+            Self::Process(RegionId { worker, region }, pid) => {
                 write!(f, "process-{worker}-{region}-{pid}")
             }
         }
@@ -232,14 +229,14 @@ impl FromStr for Label {
         let numbers: Vec<u32> = words
             .map(|word| word.parse().map_err(|_| Unknown))
             .collect::<Result<_, _>>()?;
-        let place = |worker, region| Place { worker, region };
+        let id = |worker, region| RegionId { worker, region };
         match (kind, numbers.as_slice()) {
-            ("region", &[words, worker, region]) if words as usize == counters::WORDS => {
-                Ok(Self::Region(place(worker, region)))
+            ("region", &[words, worker, region]) if words as usize == layout::WORDS => {
+                Ok(Self::Region(id(worker, region)))
             }
             ("book", &[words]) if words as usize == owner_file::WORDS => Ok(Self::Owners),
-            ("control", &[worker, region, pid]) => Ok(Self::Control(place(worker, region), pid)),
-            ("process", &[worker, region, pid]) => Ok(Self::Process(place(worker, region), pid)),
+            ("control", &[worker, region, pid]) => Ok(Self::Control(id(worker, region), pid)),
+            ("process", &[worker, region, pid]) => Ok(Self::Process(id(worker, region), pid)),
             _ => Err(Unknown),
         }
     }
@@ -259,7 +256,7 @@ fn of_size(fd: OwnedFd, words: usize) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place {
+    const REGION: RegionId = RegionId {
         worker: 3,
         region: 1,
     };
@@ -267,10 +264,10 @@ mod tests {
     #[test]
     fn labels_are_read_as_they_were_written() {
         for label in [
-            Label::Region(PLACE),
+            Label::Region(REGION),
             Label::Owners,
-            Label::Control(PLACE, 4711),
-            Label::Process(PLACE, 4711),
+            Label::Control(REGION, 4711),
+            Label::Process(REGION, 4711),
         ] {
             assert_eq!(label.to_string().parse(), Ok(label));
         }
@@ -281,7 +278,7 @@ mod tests {
         assert_eq!("region-17-0-0".parse::<Label>(), Err(Unknown));
         assert_eq!("book".parse::<Label>(), Err(Unknown));
         let short = sys::shared_memory::create(c"mcr-test", 4096).unwrap();
-        let held = vec![(Label::Region(PLACE).to_string(), short)];
+        let held = vec![(Label::Region(REGION).to_string(), short)];
         assert!(Inheritance::sort(held).regions.is_empty());
     }
 
@@ -291,12 +288,12 @@ mod tests {
         counters.add(WorkerWord::Received, 5);
         let (owners, _) = OwnerFile::create().unwrap();
         let held = vec![
-            (Label::Region(PLACE).to_string(), region),
+            (Label::Region(REGION).to_string(), region),
             (Label::Owners.to_string(), owners),
         ];
         let sorted = Inheritance::sort(held);
         let region = &sorted.regions[0];
-        assert_eq!(region.place, PLACE);
+        assert_eq!(region.id, REGION);
         assert_eq!(region.counters.worker(WorkerWord::Received), 5);
         assert!(sorted.owners.is_some());
     }
@@ -306,8 +303,8 @@ mod tests {
         let (region, counters) = SharedCounters::create().unwrap();
         let (here, there) = UnixStream::pair().unwrap();
         let held = vec![
-            (Label::Region(PLACE).to_string(), region),
-            (Label::Control(PLACE, 1).to_string(), here.into()),
+            (Label::Region(REGION).to_string(), region),
+            (Label::Control(REGION, 1).to_string(), here.into()),
         ];
         let worker = std::thread::spawn(move || {
             let mut byte = [0];

@@ -9,29 +9,33 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packet::residence;
-use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
 use crate::owners::name::Kind;
-use crate::userspace::shared::counters::{Counted, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, limit};
+use crate::userspace::shared::counted::{self, Counted};
+use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, limit};
 
 /// Words of a name. A longer one is not written down: its counters start anew with a crash.
 const NAME: usize = 32;
-const COUNTED: usize = 2 + DropReason::SLOTS;
-/// Words of what was found in a rule's packets before: sums, last arrival, how long they stayed.
-const FOUND: usize = 12 + 1 + residence::WORDS;
-const OUTPUT: usize = 1 + NAME + COUNTED;
-/// Words of an input; its drops are never any.
-const INPUT: usize = OUTPUT;
-const RULE: usize = OUTPUT + FOUND;
+/// Words of an entry: the name's length, the name, and what was counted before.
+const fn entry_words(kind: Kind) -> usize {
+    1 + NAME + base_words(kind)
+}
+
+const fn base_words(kind: Kind) -> usize {
+    match kind {
+        Kind::Rule => counted::WORDS_OF_A_RULE,
+        Kind::Output | Kind::Input => counted::WORDS,
+    }
+}
+
 /// The first words hold how many entries of each kind were ever used, so that reading touches no
 /// others.
 const RULES_AT: usize = 64;
-const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * RULE;
-const INPUTS_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * OUTPUT;
+const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * entry_words(Kind::Rule);
+const INPUTS_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * entry_words(Kind::Output);
 /// Words of the file; another number is another layout.
-pub(super) const WORDS: usize = INPUTS_AT + MAX_INPUTS as usize * INPUT;
+pub(super) const WORDS: usize = INPUTS_AT + MAX_INPUTS as usize * entry_words(Kind::Input);
 
 /// The file, mapped.
 #[derive(Debug)]
@@ -71,10 +75,8 @@ impl OwnerFile {
             bytes[..chunk.len()].copy_from_slice(chunk);
             self.store(at + 1 + index, u64::from_le_bytes(bytes));
         }
-        let counted = [base.traffic.packets, base.traffic.bytes];
-        let counted = counted.into_iter().chain(base.drops.0);
-        let found = found(base).filter(|_| kind == Kind::Rule);
-        for (index, value) in counted.chain(found).enumerate() {
+        let base = base.words().take(base_words(kind));
+        for (index, value) in base.enumerate() {
             self.store(at + 1 + NAME + index, value);
         }
         let used = u64::from(slot) + 1;
@@ -97,15 +99,14 @@ impl OwnerFile {
         let used = self.load(kind as usize).min(u64::from(limit(kind))) as u32;
         (0..used).filter_map(move |slot| {
             let at = entry_at(kind, slot);
-            let (name, mut counted) = self.entry(at)?;
-            if kind == Kind::Rule {
-                self.read_found(at + OUTPUT, &mut counted);
-            }
-            Some((slot, name, counted))
+            let name = self.name(at)?;
+            let base = (at + 1 + NAME..).take(base_words(kind));
+            let base = Counted::from_words(base.map(|at| self.load(at)));
+            Some((slot, name, base))
         })
     }
 
-    fn entry(&self, at: usize) -> Option<(String, Counted)> {
+    fn name(&self, at: usize) -> Option<String> {
         let length = usize::try_from(self.load(at)).ok()?;
         if length == 0 || length > NAME * size_of::<u64>() {
             return None;
@@ -114,25 +115,7 @@ impl OwnerFile {
         let words = (at + 1..).take(words);
         let mut bytes: Vec<u8> = words.flat_map(|at| self.load(at).to_le_bytes()).collect();
         bytes.truncate(length);
-        let mut counted = Counted::default();
-        let at = at + 1 + NAME;
-        counted.traffic.packets = self.load(at);
-        counted.traffic.bytes = self.load(at + 1);
-        for (drop, at) in counted.drops.0.iter_mut().zip(at + 2..) {
-            *drop = self.load(at);
-        }
-        Some((String::from_utf8(bytes).ok()?, counted))
-    }
-
-    fn read_found(&self, at: usize, counted: &mut Counted) {
-        let health = &mut counted.health;
-        for (sum, at) in health.sums_mut().into_iter().zip(at..) {
-            *sum = self.load(at);
-        }
-        health.arrivals.last_ns = self.load(at + 12);
-        for (count, at) in counted.residence.words_mut().zip(at + 13..) {
-            *count = self.load(at);
-        }
+        String::from_utf8(bytes).ok()
     }
 
     fn load(&self, at: usize) -> u64 {
@@ -148,24 +131,18 @@ impl OwnerFile {
 }
 
 const fn entry_at(kind: Kind, slot: u32) -> usize {
-    let (first, size) = match kind {
-        Kind::Rule => (RULES_AT, RULE),
-        Kind::Output => (OUTPUTS_AT, OUTPUT),
-        Kind::Input => (INPUTS_AT, INPUT),
+    let first = match kind {
+        Kind::Rule => RULES_AT,
+        Kind::Output => OUTPUTS_AT,
+        Kind::Input => INPUTS_AT,
     };
-    first + slot as usize * size
-}
-
-/// What is written down of what was found in a rule's packets.
-fn found(base: &Counted) -> impl Iterator<Item = u64> {
-    let health = &base.health;
-    let sums = health.sums().into_iter();
-    sums.chain([health.arrivals.last_ns])
-        .chain(base.residence.words())
+    first + slot as usize * entry_words(kind)
 }
 
 #[cfg(test)]
 mod tests {
+    use packet::verdict::DropReason;
+
     use super::*;
 
     #[test]

@@ -10,14 +10,16 @@ use model::table::RouteKey;
 
 use super::counter_owners::ReadSlot;
 use super::error::Error;
-use super::inheritance::{self, Label, Place, Predecessor, Region};
+use super::inheritance::{self, Label, Predecessor, Region, RegionId};
 use super::process::Process;
 use super::taps::Fanouts;
 use super::wanted::{Common, Interfaces, Options};
-use super::worker_handle::Worker;
+use super::worker_handle::WorkerHandle;
 use crate::counters::{Flow, WorkerCounters};
 use crate::owners::name::Kind;
-use crate::userspace::shared::counters::{Counted, FlowOwner, SharedCounters};
+use crate::userspace::shared::counted::Counted;
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::limits::SharedLimits;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 
@@ -26,7 +28,7 @@ use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 pub(super) struct Pool {
     options: Options,
     cpus: Vec<u32>,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerHandle>,
     fanouts: Fanouts,
     interfaces: Interfaces,
     limits: OwnedFd,
@@ -81,15 +83,15 @@ impl Pool {
     /// Descriptors to be held for the next supervisor.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
         let regions = self.regions.iter();
-        let regions = regions.map(|region| (Label::Region(region.place), region.fd.as_fd()));
+        let regions = regions.map(|region| (Label::Region(region.id), region.fd.as_fd()));
         let running = self.workers.iter().filter_map(|worker| {
             let process = worker.process()?;
-            Some((worker.region.place, process))
+            Some((worker.region.id, process))
         });
-        let running = running.flat_map(|(place, process)| {
+        let running = running.flat_map(|(id, process)| {
             [
-                (Label::Control(place, process.pid), process.control()),
-                (Label::Process(place, process.pid), process.handle()),
+                (Label::Control(id, process.pid), process.control()),
+                (Label::Process(id, process.pid), process.handle()),
             ]
         });
         // A supervisor that is killed before it takes over has not inherited: the next one does.
@@ -99,27 +101,27 @@ impl Pool {
 
     /// Leaves the workers running for the next supervisor, who is given their descriptors.
     pub(super) fn leave(self) {
-        self.workers.into_iter().for_each(Worker::leave);
+        self.workers.into_iter().for_each(WorkerHandle::leave);
     }
 
     /// A region that no running worker counts in.
     fn region(&mut self, worker: u32) -> io::Result<Arc<Region>> {
-        let is_used = |place: Place| self.predecessors.iter().any(|other| other.place() == place);
+        let is_used = |id: RegionId| self.predecessors.iter().any(|other| other.id() == id);
         let mut own = self
             .regions
             .iter()
-            .filter(|region| region.place.worker == worker);
-        if let Some(free) = own.find(|region| !is_used(region.place)) {
+            .filter(|region| region.id.worker == worker);
+        if let Some(free) = own.find(|region| !is_used(region.id)) {
             return Ok(Arc::clone(free));
         }
         let own = self
             .regions
             .iter()
-            .filter(|region| region.place.worker == worker);
-        let region = own.map(|region| region.place.region + 1).max().unwrap_or(0);
+            .filter(|region| region.id.worker == worker);
+        let region = own.map(|region| region.id.region + 1).max().unwrap_or(0);
         let (fd, counters) = SharedCounters::create()?;
         let made = Arc::new(Region {
-            place: Place { worker, region },
+            id: RegionId { worker, region },
             fd,
             counters: Arc::new(counters),
         });
@@ -141,7 +143,7 @@ impl Pool {
             let command = command.map(|word| word.to_string_lossy().into_owned());
             std::mem::take(&mut self.workers)
                 .into_iter()
-                .for_each(Worker::end);
+                .for_each(WorkerHandle::end);
             return Err(Error::Start {
                 command: command.collect(),
                 source: Box::new(source),
@@ -154,7 +156,7 @@ impl Pool {
         let cpus = self.cpus.clone();
         for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
             let shared = (self.region(id)?, self.limits.try_clone()?);
-            let worker = Worker::start((id, cpu), shared, &self.options, &self.interfaces)?;
+            let worker = WorkerHandle::start((id, cpu), shared, &self.options, &self.interfaces)?;
             self.workers.push(worker);
         }
         for worker in &mut self.workers {
@@ -280,7 +282,7 @@ impl Pool {
 
     /// Ends all workers.
     pub(super) fn end(self) {
-        self.workers.into_iter().for_each(Worker::end);
+        self.workers.into_iter().for_each(WorkerHandle::end);
     }
 }
 

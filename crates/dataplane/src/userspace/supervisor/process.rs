@@ -14,7 +14,8 @@ use sys::descriptor::ProcessHandle;
 use sys::packet_socket::PacketSocket;
 
 use super::taps::Taps;
-use crate::userspace::shared::counters::{SharedCounters, WorkerWord};
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange, ToWorker};
 
 /// Bytes of an egress socket's send buffer: one submission of full super-packets.

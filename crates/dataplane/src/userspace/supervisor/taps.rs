@@ -15,7 +15,8 @@ use packet::ethernet;
 use sys::packet_socket::{PacketSocket, RingSize};
 
 use super::filter::filter;
-use crate::userspace::shared::counters::{SharedCounters, WorkerWord};
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::layout::WorkerWord;
 
 /// Ring memory that the taps of all workers may take together, in bytes, within the bounds of one
 /// worker's.
@@ -33,7 +34,7 @@ const QUEUE_BYTES: usize = 16 << 20;
 /// A worker's taps.
 #[derive(Debug)]
 pub(super) struct Taps {
-    taps: Vec<Tap>,
+    taps: Vec<TapHandle>,
     counters: Arc<SharedCounters>,
     ring_budget: usize,
     frames_before: u64,
@@ -50,8 +51,8 @@ struct Hidden {
     before: u64,
     /// What taps let in that are gone.
     gone: u64,
-    /// Lost, as found when last nothing was under way.
-    found: Option<u64>,
+    /// Lost, as it stood when last nothing was under way.
+    unaccounted: Option<u64>,
     /// Lost and counted.
     lost: u64,
 }
@@ -61,7 +62,7 @@ pub(super) type Fanouts = BTreeMap<u32, Option<u16>>;
 
 /// One tap.
 #[derive(Debug)]
-pub(super) struct Tap {
+pub(super) struct TapHandle {
     /// The interface it listens on.
     pub interface: u32,
     /// Its socket, shared with the worker.
@@ -75,7 +76,7 @@ pub(super) struct Tap {
     hidden: Option<HiddenDatagrams>,
 }
 
-impl Tap {
+impl TapHandle {
     /// Joins the tap to its interface's `packet_fanout` group in `groups`, where `None` becomes a new
     /// one; to none at all if the worker has no peers to share with. It stays closed.
     ///
@@ -130,13 +131,13 @@ impl Taps {
     ///
     /// # Errors
     /// `ENODEV` if there is no such interface, `EPERM` without `CAP_NET_RAW`.
-    pub(super) fn prepare(&mut self, interface: u32) -> io::Result<&Tap> {
+    pub(super) fn prepare(&mut self, interface: u32) -> io::Result<&TapHandle> {
         let used: usize = self.taps.iter().map(|tap| ring_bytes(tap.size)).sum();
         let size = next_ring(self.ring_budget.saturating_sub(used));
         let socket = PacketSocket::tap(size, QUEUE_BYTES)?;
         socket.bind(interface)?;
         let ethernet = socket.is_ethernet()?;
-        self.taps.push(Tap {
+        self.taps.push(TapHandle {
             interface,
             socket,
             size,
@@ -148,7 +149,7 @@ impl Taps {
     }
 
     /// Taps that have not joined yet.
-    pub(super) fn fresh(&mut self) -> impl Iterator<Item = &mut Tap> {
+    pub(super) fn fresh(&mut self) -> impl Iterator<Item = &mut TapHandle> {
         self.taps.iter_mut().filter(|tap| !tap.joined)
     }
 
@@ -179,7 +180,7 @@ impl Taps {
         }
         self.read_statistics();
         let gone = self.taps.iter().filter(|tap| tap.interface == interface);
-        self.hidden.gone += gone.map(Tap::hidden).sum::<u64>();
+        self.hidden.gone += gone.map(TapHandle::hidden).sum::<u64>();
         self.taps.retain(|tap| tap.interface != interface);
     }
 
@@ -195,7 +196,7 @@ impl Taps {
             return;
         }
         // Twice the same: else a packet between filter and ring would count as lost.
-        if self.hidden.found.replace(lost) == Some(lost) {
+        if self.hidden.unaccounted.replace(lost) == Some(lost) {
             self.counters.add(WorkerWord::Lost, lost - self.hidden.lost);
             self.hidden.lost = lost;
         }
@@ -209,7 +210,7 @@ impl Taps {
     }
 
     fn hidden_let_in(&self) -> u64 {
-        self.hidden.gone + self.taps.iter().map(Tap::hidden).sum::<u64>()
+        self.hidden.gone + self.taps.iter().map(TapHandle::hidden).sum::<u64>()
     }
 
     /// Hidden datagrams let in that the worker has not taken, or those counted as lost if they are

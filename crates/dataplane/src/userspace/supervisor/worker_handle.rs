@@ -13,7 +13,7 @@ use super::inheritance::Region;
 use super::process::Process;
 use super::wanted::{Common, Interfaces, Options};
 use crate::counters::WorkerCounters;
-use crate::userspace::shared::counters::WorkerWord;
+use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 
 /// First pause before a worker is started again; doubled with each failure.
@@ -27,7 +27,7 @@ const START: Duration = Duration::from_secs(5);
 
 /// One worker, whichever process it is at the time.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct WorkerHandle {
     /// Number, from 0.
     pub id: u32,
     cpu: u32,
@@ -49,7 +49,7 @@ enum State {
     Waiting(Instant),
 }
 
-impl Worker {
+impl WorkerHandle {
     /// Starts a worker on the core `cpu`; it is not confirmed yet.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Worker {
                 }
             }
             State::Starting(process) | State::Running(process) if process.has_ended() => {
-                (self.buried(&process), false)
+                (self.after_end(&process), false)
             }
             State::Starting(mut process) => match process.is_confirmed(Duration::ZERO) {
                 Ok(true) => (State::Running(process), true),
@@ -153,7 +153,7 @@ impl Worker {
         ready
     }
 
-    fn buried(&mut self, process: &Process) -> State {
+    fn after_end(&mut self, process: &Process) -> State {
         if process.started.elapsed() > STABLE {
             self.backoff = BACKOFF;
         }
@@ -191,9 +191,7 @@ impl Worker {
             process.taps().read_statistics();
         }
         let read = |word| {
-            let own = regions
-                .iter()
-                .filter(|region| region.place.worker == self.id);
+            let own = regions.iter().filter(|region| region.id.worker == self.id);
             own.map(|region| region.counters.worker(word)).sum::<u64>()
         };
         WorkerCounters {

@@ -10,7 +10,7 @@ use packet::parse::ChecksumState;
 use packet::udp;
 use sys::packet_socket::VnetHeader;
 
-use super::headers::{Head, IP_AT};
+use super::headers::{Headers, IP_AT};
 use super::receive::{BATCH, LargeBuffers, Place, Tap};
 
 /// Datagrams of one GSO send.
@@ -71,7 +71,7 @@ pub(super) struct Run {
     /// Index of their route.
     pub(super) route: u32,
     /// Their headers.
-    pub(super) head: Head,
+    pub(super) head: Headers,
     /// Datagrams in it.
     pub(super) packets: u32,
     /// UDP payload bytes.
@@ -92,7 +92,7 @@ pub(super) struct Run {
 /// A run's last datagram, without the others.
 pub(super) struct LastAlone {
     /// Its headers.
-    pub(super) head: Head,
+    pub(super) head: Headers,
     /// Payloads to leave out.
     pub(super) skip: u16,
     /// Its UDP payload bytes.
@@ -110,7 +110,7 @@ impl Runs {
     }
 
     /// Adds a packet to the run of its flow, or starts one; `false` if its headers are longer than
-    /// a [`Head`], so that it can be sent nowhere. At most [`BATCH`] packets fit.
+    /// a [`Headers`], so that it can be sent nowhere. At most [`BATCH`] packets fit.
     #[inline]
     pub(super) fn add(&mut self, packet: &Matched<'_>, source: Source<'_>) -> bool {
         let datagram = packet.datagram;
@@ -211,7 +211,7 @@ impl Run {
         let size = if mergeable { payload } else { 0 };
         Some(Self {
             route: packet.route,
-            head: Head::of(packet.bytes, datagram)?,
+            head: Headers::of(packet.bytes, datagram)?,
             packets: datagram.packets(),
             payload_bytes: payload as u32,
             flow,
@@ -319,7 +319,7 @@ fn checksum_holds(datagram: &Datagram, packet: &[u8]) -> bool {
 /// Says whether the headers differ only in what segmentation restores: lengths, checksums, and an
 /// IPv4 ID that counts up by one.
 #[inline]
-fn same_flow(head: &Head, packet: &Matched<'_>, position: u16) -> bool {
+fn same_flow(head: &Headers, packet: &Matched<'_>, position: u16) -> bool {
     let datagram = packet.datagram;
     let length = head.datagram.payload_offset() - IP_AT;
     let Some(first) = head.bytes.get(IP_AT..IP_AT + length) else {

@@ -22,7 +22,9 @@ use super::receive::Place;
 use super::rewrite::CompiledRoute;
 use super::send::{Context, Sender};
 use crate::counters::Traffic;
-use crate::userspace::shared::counters::{FlowOwner, RuleSlot, SharedCounters};
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::flows::FlowOwner;
+use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::limits::{CompiledLimit, Cost, SharedLimits};
 use crate::userspace::shared::messages::TableChange;
 
@@ -54,12 +56,12 @@ pub(super) struct Packet {
     /// The same, as it says it.
     pub(super) vnet: VnetHeader,
     /// Bytes of the packet of which only the beginning is there.
-    pub(super) cut_of: Option<usize>,
+    pub(super) whole_length: Option<usize>,
 }
 
 /// What a batch came to, beside what its rules count.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct BatchCounts {
     /// Datagrams seen.
     pub(super) received: u64,
     /// Datagrams that took a route.
@@ -97,7 +99,7 @@ impl ActiveTable {
         context: Context<'_>,
         packet: Packet,
         (fragments, watches, samples): (&mut Memory, &mut Watches, &mut Samples),
-        tally: &mut Tally,
+        counts: &mut BatchCounts,
     ) {
         let Source { tap, large } = context.source;
         let bytes = tap.bytes(large, packet.place);
@@ -106,28 +108,28 @@ impl ActiveTable {
             Parsed::Fragment(fragment) => {
                 let attributed = self.attribute(&fragment, tap.interface, fragments);
                 let Some((datagram, found, several)) = attributed else {
-                    tally.received += 1;
+                    counts.received += 1;
                     return;
                 };
                 (datagram, found, several)
             }
             Parsed::NotOurs(_) => {
-                tally.received += 1;
+                counts.received += 1;
                 return;
             }
         };
-        if let Some(length) = packet.cut_of {
+        if let Some(length) = packet.whole_length {
             datagram.present = length;
         }
         let packets = u64::from(datagram.packets());
-        tally.received += packets;
+        counts.received += packets;
         let Some((index, route)) = found.and_then(|index| {
             let route = self.routes.get(index.0 as usize)?.as_ref()?;
             Some((index, route))
         }) else {
             return;
         };
-        tally.matched += packets;
+        counts.matched += packets;
         if let Some(owner) = route.flows {
             count_flow(context.counters, owner, &datagram);
         }
@@ -137,8 +139,8 @@ impl ActiveTable {
             Verdict::Dropped(DropReason::OwnSource)
         } else if several {
             Verdict::Dropped(DropReason::FragmentUnknown)
-        } else if packet.cut_of.is_some() {
-            tally.lost += packets;
+        } else if packet.whole_length.is_some() {
+            counts.lost += packets;
             Verdict::Dropped(DropReason::BufferExhausted)
         } else if route.is_over_limit(&datagram, context) {
             Verdict::Dropped(DropReason::RateLimited)
@@ -146,7 +148,7 @@ impl ActiveTable {
             Verdict::Forwarded
         };
         if route.is_watched {
-            watches.look(index.0, (&datagram, bytes), verdict, context.now_ns);
+            watches.observe(index.0, (&datagram, bytes), verdict, context.now_ns);
         }
         match verdict {
             Verdict::Forwarded | Verdict::Passed => {
@@ -277,7 +279,7 @@ fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) 
             packets: datagram.packets().into(),
             bytes: datagram.payload_bytes() as u64,
         };
-        counters.flow(owner, (group, port), received);
+        counters.record_flow(owner, (group, port), received);
     }
 }
 

@@ -8,7 +8,7 @@ use packet::fragment;
 use packet::parse::ChecksumState;
 use packet::udp;
 
-use super::headers::{CopyHead, HEAD, Head};
+use super::headers::{CopyHeaders, HEADERS_ROOM, Headers};
 
 /// One piece of a copy, ready to send.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct PieceOf<'p> {
     pub(super) payload: &'p [u8],
     /// More pieces of the copy follow.
     pub(super) more: bool,
-    bytes: [u8; HEAD],
+    bytes: [u8; HEADERS_ROOM],
     length: usize,
 }
 
@@ -35,9 +35,9 @@ pub(super) fn is_allowed(datagram: &Datagram) -> bool {
 
 /// The datagrams of a packet, one unless it is a super-packet, each with its own headers.
 pub(super) fn datagrams<'p>(
-    head: &Head,
+    head: &Headers,
     payload: &'p [u8],
-) -> impl Iterator<Item = (Head, &'p [u8])> {
+) -> impl Iterator<Item = (Headers, &'p [u8])> {
     let size = head
         .datagram
         .gso
@@ -58,7 +58,7 @@ pub(super) fn datagrams<'p>(
 
 /// Cuts one datagram's copy into pieces for `mtu`.
 pub(super) fn pieces<'p>(
-    copy: &CopyHead,
+    copy: &CopyHeaders,
     datagram: &Datagram,
     payload: &'p [u8],
     mtu: usize,

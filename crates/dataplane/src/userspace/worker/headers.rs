@@ -12,36 +12,36 @@ use sys::packet_socket::{VNET_HEADER, VnetHeader};
 
 use super::rewrite::Sending;
 
-/// Where the IP header lies in a [`Head`]: behind room for vnet header and link header.
+/// Where the IP header lies in a [`Headers`]: behind room for vnet header and link header.
 pub(super) const IP_AT: usize = VNET_HEADER + ethernet::HEADER;
 /// Room for the largest headers: 60 bytes of IPv4 or 40 of IPv6 with extensions, 8 of UDP.
-pub(super) const HEAD: usize = sys::uring::HEAD;
+pub(super) const HEADERS_ROOM: usize = sys::uring::HEAD;
 
 /// The headers of a packet or a run of packets, as they came, with room in front.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(super) struct Headers {
     /// The headers, IP at [`IP_AT`].
-    pub bytes: [u8; HEAD],
+    pub bytes: [u8; HEADERS_ROOM],
     /// The datagram, its offsets within `bytes`.
     pub datagram: Datagram,
 }
 
 /// One copy's headers: vnet header, link header, IP and UDP.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CopyHead {
-    bytes: [u8; HEAD],
+pub(super) struct CopyHeaders {
+    bytes: [u8; HEADERS_ROOM],
     start: usize,
     end: usize,
 }
 
-impl Head {
+impl Headers {
     /// Takes the headers out of `packet`; `None` if they are longer than any UDP packet's should
     /// be (IPv6 extension headers).
     #[inline]
     #[must_use]
     pub(super) fn of(packet: &[u8], datagram: &Datagram) -> Option<Self> {
         let headers = packet.get(datagram.ip_offset..datagram.payload_offset())?;
-        let mut bytes = [0; HEAD];
+        let mut bytes = [0; HEADERS_ROOM];
         bytes
             .get_mut(IP_AT..IP_AT + headers.len())?
             .copy_from_slice(headers);
@@ -112,7 +112,7 @@ impl Head {
     /// # Errors
     /// The reason why it cannot be sent.
     #[inline]
-    pub(super) fn copy_for(&self, to: &Sending) -> Result<CopyHead, DropReason> {
+    pub(super) fn copy_for(&self, to: &Sending) -> Result<CopyHeaders, DropReason> {
         let mut bytes = self.bytes;
         let datagram = &self.datagram;
         let start = rewrite(&mut bytes, datagram, &to.change_for(datagram))?;
@@ -120,7 +120,7 @@ impl Head {
         let vnet = self.vnet(start).encode();
         let at = start - VNET_HEADER;
         bytes[at..start].copy_from_slice(&vnet);
-        Ok(CopyHead {
+        Ok(CopyHeaders {
             bytes,
             start: at,
             end,
@@ -144,7 +144,7 @@ impl Head {
     }
 }
 
-impl CopyHead {
+impl CopyHeaders {
     /// Takes the vnet header's content off: nothing is left to the device.
     pub(super) fn forget_offload(&mut self) {
         self.bytes[self.start..self.start + VNET_HEADER].fill(0);
@@ -155,19 +155,19 @@ impl CopyHead {
         &mut self.bytes[self.end - udp::HEADER..self.end]
     }
 
-    /// Where the IP header lies in [`CopyHead::with_udp`]'s bytes.
+    /// Where the IP header lies in [`CopyHeaders::with_udp`]'s bytes.
     pub(super) const fn ip_at(&self) -> usize {
         IP_AT - self.start
     }
 
     /// The bytes to send before the payload, from their start, with the UDP header or without.
-    pub(super) fn with_udp(&self, udp: bool) -> ([u8; HEAD], usize) {
+    pub(super) fn with_udp(&self, udp: bool) -> ([u8; HEADERS_ROOM], usize) {
         let end = if udp {
             self.end
         } else {
             self.end - udp::HEADER
         };
-        let mut bytes = [0; HEAD];
+        let mut bytes = [0; HEADERS_ROOM];
         let length = end - self.start;
         bytes[..length].copy_from_slice(&self.bytes[self.start..end]);
         (bytes, length)

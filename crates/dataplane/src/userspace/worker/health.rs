@@ -1,4 +1,4 @@
-//! What the packets of watched routes say about their streams, told to the supervisor once a batch.
+//! What the packets of watched routes say about their streams, recorded to the supervisor once a batch.
 //!
 //! Times are those of the batch a packet came in. Nothing here changes what becomes of a packet.
 
@@ -9,7 +9,8 @@ use packet::health::{Content, Watch};
 use packet::verdict::{DropReason, Verdict};
 
 use crate::counters::HealthCounters;
-use crate::userspace::shared::counters::{RuleSlot, SharedCounters};
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::messages::CountedRoute;
 
 /// The watched routes, by their index in the table.
@@ -25,7 +26,7 @@ struct Watched {
     rule: RuleSlot,
     inspect: Inspect,
     watch: Watch,
-    told: HealthCounters,
+    recorded: HealthCounters,
     is_touched: bool,
 }
 
@@ -63,7 +64,7 @@ impl Watches {
             rule: counted.rule,
             inspect,
             watch: Watch::new(content, inspect.clock_hz),
-            told: HealthCounters::default(),
+            recorded: HealthCounters::default(),
             is_touched: false,
         });
         self.recount();
@@ -79,7 +80,7 @@ impl Watches {
 
     /// Looks at a packet of a watched route; every segment of a super-packet is looked at.
     #[inline]
-    pub(super) fn look(
+    pub(super) fn observe(
         &mut self,
         index: u32,
         (datagram, bytes): (&Datagram, &[u8]),
@@ -118,15 +119,15 @@ impl Watches {
 
     /// Tells what the batch brought.
     #[inline]
-    pub(super) fn tell(&mut self, counters: &SharedCounters) {
+    pub(super) fn record(&mut self, counters: &SharedCounters) {
         for index in self.touched.drain(..) {
             let Some(Some(watched)) = self.watched.get_mut(index as usize) else {
                 continue;
             };
             watched.is_touched = false;
-            let found = found(&watched.watch);
-            counters.found(watched.rule, &found.since(&watched.told));
-            watched.told = found;
+            let seen = counters_of(&watched.watch);
+            counters.record_health(watched.rule, &seen.since(&watched.recorded));
+            watched.recorded = seen;
         }
     }
 
@@ -137,7 +138,7 @@ impl Watches {
     }
 }
 
-fn found(watch: &Watch) -> HealthCounters {
+fn counters_of(watch: &Watch) -> HealthCounters {
     let (rtp, ts) = (&watch.rtp, &watch.ts);
     HealthCounters {
         arrivals: watch.arrivals,

@@ -3,7 +3,8 @@
 //! Their time began with the kernel's receive timestamp, which the ring holds anyway; it ends with
 //! one look at the clock for all that were picked.
 
-use crate::userspace::shared::counters::{RuleSlot, SharedCounters};
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::layout::RuleSlot;
 
 /// The most that are picked from one batch.
 const MOST: usize = 16;
@@ -58,7 +59,7 @@ impl Samples {
     /// Counts what was picked, now that its copies have left. What a step of the host's clock has
     /// put into the future is left out.
     #[inline]
-    pub(super) fn tell(&mut self, counters: &SharedCounters) {
+    pub(super) fn record(&mut self, counters: &SharedCounters) {
         let picked = self.picked.get(..self.count).unwrap_or_default();
         if picked.is_empty() {
             return;
@@ -66,7 +67,7 @@ impl Samples {
         let now = sys::clock::realtime_ns();
         for (rule, received_ns) in picked {
             if let Some(stayed) = now.checked_sub(*received_ns).filter(|_| *received_ns > 0) {
-                counters.stayed(*rule, stayed);
+                counters.record_latency(*rule, stayed);
             }
         }
         self.count = 0;
@@ -95,15 +96,15 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_was_picked_once() {
+    fn records_what_was_picked_once() {
         let (_region, counters) = SharedCounters::create().unwrap();
         let mut samples = Samples::default();
         let now = sys::clock::realtime_ns();
         samples.pick(RuleSlot(2), now - 200_000_000);
         samples.pick(RuleSlot(2), now + 1_000_000_000_000);
         samples.pick(RuleSlot(3), 0);
-        samples.tell(&counters);
-        samples.tell(&counters);
+        samples.record(&counters);
+        samples.record(&counters);
         let seen = counters.rule(RuleSlot(2)).residence;
         assert_eq!((seen.samples(), seen.stamped), (1, 1));
         assert!(seen.sum_ns >= 200_000_000);

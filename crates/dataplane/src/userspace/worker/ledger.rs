@@ -5,9 +5,8 @@
 
 use packet::verdict::DropReason;
 
-use crate::userspace::shared::counters::{
-    InputSlot, OutputSlot, RuleSlot, SharedCounters, WorkerWord,
-};
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot, WorkerWord};
 
 /// What is to be counted once the messages under way have completed.
 #[derive(Debug)]

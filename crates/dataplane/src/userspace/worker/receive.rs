@@ -47,7 +47,7 @@ pub(super) enum Arrival {
     /// A packet, and what the kernel says of it.
     Packet(Place, Meta, VnetHeader),
     /// The beginning of a packet of so many bytes: there was no room for the rest.
-    Cut(Place, Meta, usize),
+    Truncated(Place, Meta, usize),
     /// All large buffers are in use: send the batch first.
     Full,
     /// Nothing has arrived.
@@ -115,10 +115,10 @@ impl Tap {
         let place = Place::Frame(index);
         if frame.queued {
             let large = self.large_arrival(frame.vlan, large);
-            return large.unwrap_or(Arrival::Cut(place, meta, frame.length));
+            return large.unwrap_or(Arrival::Truncated(place, meta, frame.length));
         }
         if frame.truncated {
-            return Arrival::Cut(place, meta, frame.length);
+            return Arrival::Truncated(place, meta, frame.length);
         }
         Arrival::Packet(place, meta, frame.vnet)
     }

@@ -12,7 +12,8 @@ use packet::rewrite::{LinkChange, Rewrite, TtlChange};
 use packet::verdict::DropReason;
 
 use super::ledger::Counts;
-use crate::userspace::shared::counters::{FlowOwner, OutputSlot};
+use crate::userspace::shared::flows::FlowOwner;
+use crate::userspace::shared::layout::OutputSlot;
 use crate::userspace::shared::limits::CompiledLimit;
 use crate::userspace::shared::messages::CountedRoute;
 

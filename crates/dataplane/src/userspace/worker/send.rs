@@ -10,7 +10,7 @@ use sys::uring::{Batch, Destination, Uring};
 
 use super::coalesce::{Matched, Payloads, Run, Runs, Source};
 use super::fragment;
-use super::headers::{CopyHead, Head};
+use super::headers::{CopyHeaders, Headers};
 use super::ledger::Ledger;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
@@ -49,7 +49,7 @@ pub(super) struct Context<'a> {
 /// The part of a run that one output sends.
 struct Copies<'h, 'p> {
     output: &'h CompiledOutput,
-    head: &'h Head,
+    head: &'h Headers,
     payloads: Payloads<'p>,
     packets: u32,
     bytes: u32,
@@ -57,7 +57,7 @@ struct Copies<'h, 'p> {
 
 impl Copies<'_, '_> {
     /// What the datagrams of `head` cost.
-    fn cost(&self, head: &Head) -> Cost {
+    fn cost(&self, head: &Headers) -> Cost {
         let datagram = &head.datagram;
         Cost {
             packets: datagram.packets(),
@@ -135,7 +135,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Counts a packet whose headers are longer than a [`Head`]: no output can send it.
+    /// Counts a packet whose headers are longer than a [`Headers`]: no output can send it.
     fn refuse(&mut self, packet: &Matched<'_>, context: Context<'_>) {
         let Some(route) = route(context.routes, packet.route) else {
             return;
@@ -258,9 +258,9 @@ impl<'p> Outgoing<'_, 'p> {
     fn prepare(
         &self,
         copies: &Copies<'_, 'p>,
-        head: &Head,
+        head: &Headers,
         sending: &Sending,
-    ) -> Result<(CopyHead, Destination<'p>), DropReason> {
+    ) -> Result<(CopyHeaders, Destination<'p>), DropReason> {
         if let Some(limit) = &copies.output.limit {
             let Context { limits, now_ns, .. } = self.context;
             let slot = copies.output.slot;
