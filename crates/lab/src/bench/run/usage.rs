@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Clock ticks per second of `/proc/stat` and `/proc/PID/stat`, `USER_HZ`: 100 on every
-/// architecture that matters.
-const TICKS: f64 = 100.0;
+use procfs::process::{Process, all_processes};
+use procfs::{Current, CurrentSI, KernelStats, LoadAverage};
 
 /// What each core has done since the machine started, seconds.
 #[derive(Clone, Debug, Default)]
@@ -20,41 +19,33 @@ pub struct CoreSeconds {
 /// Reads what each core has done.
 #[must_use]
 pub fn core_seconds() -> CoreSeconds {
-    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let cores = text.lines().filter(|line| {
-        let name = line.split_whitespace().next().unwrap_or_default();
-        name.starts_with("cpu") && name != "cpu"
+    let cores = KernelStats::current().map_or_else(|_| Vec::new(), |kernel| kernel.cpu_time);
+    let seconds = cores.iter().map(|core| {
+        // Idle, iowait and steal are not busy.
+        let interrupts = core.irq.unwrap_or(0) + core.softirq.unwrap_or(0);
+        let busy = core.user + core.nice + core.system + interrupts;
+        (in_seconds(busy), in_seconds(core.steal.unwrap_or(0)))
     });
-    // User, nice, system, irq and softirq; idle, iowait and steal are not busy.
-    let seconds = cores.map(|line| (sum_of(line, &[0, 1, 2, 5, 6]), sum_of(line, &[7])));
     let (busy, stolen) = seconds.unzip();
     CoreSeconds { busy, stolen }
 }
 
-/// Adds columns of one line.
-fn sum_of(line: &str, columns: &[usize]) -> f64 {
-    let ticks = line.split_whitespace().skip(1);
-    let ticks: Vec<f64> = ticks.map(|tick| tick.parse().unwrap_or(0.0)).collect();
-    let chosen = columns.iter().filter_map(|at| ticks.get(*at));
-    chosen.sum::<f64>() / TICKS
+fn in_seconds(ticks: u64) -> f64 {
+    ticks as f64 / procfs::ticks_per_second() as f64
 }
 
 /// Reads the load average over one minute.
 #[must_use]
 pub fn load_average() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let first = text.split_whitespace().next();
-    first.and_then(|load| load.parse().ok()).unwrap_or(0.0)
+    // Two digits are all that the kernel writes.
+    LoadAverage::current().map_or(0.0, |load| f64::from((load.one * 100.0).round()) / 100.0)
 }
 
 /// The niceness of this process, -20 to 19.
 #[must_use]
 pub fn niceness() -> i64 {
-    // Field 19 of proc(5); the parent, field 4, comes first here.
-    let fields = stat(Path::new("/proc/self"));
-    fields
-        .and_then(|fields| fields.get(15).copied())
-        .unwrap_or(0)
+    let own = Process::myself().and_then(|own| own.stat());
+    own.map_or(0, |stat| stat.nice)
 }
 
 /// Lists processes and their descendants.
@@ -74,44 +65,41 @@ pub fn family(roots: &[u32]) -> Vec<u32> {
     family
 }
 
+/// All processes, each with its parent.
 fn processes() -> Vec<(u32, u32)> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pairs = entries.flatten().filter_map(|entry| {
-        let process = entry.file_name().to_str()?.parse().ok()?;
-        let parent = *stat(&entry.path())?.first()?;
-        Some((process, parent as u32))
-    });
-    pairs.collect()
+    let all = all_processes().into_iter().flatten().flatten();
+    let stats = all.filter_map(|process| process.stat().ok());
+    stats
+        .map(|stat| (stat.pid as u32, stat.ppid as u32))
+        .collect()
 }
 
 /// Adds the CPU seconds of processes, their dead children not included.
 #[must_use]
 pub fn process_seconds(processes: &[u32]) -> f64 {
-    let ticks = processes.iter().filter_map(|process| {
-        let fields = stat(&directory(*process))?;
-        // utime and stime are fields 14 and 15 of proc(5), the parent is field 4.
-        Some(fields.get(10)? + fields.get(11)?)
-    });
-    ticks.sum::<i64>() as f64 / TICKS
+    let stats = processes.iter().filter_map(|id| process(*id)?.stat().ok());
+    in_seconds(stats.map(|stat| stat.utime + stat.stime).sum())
 }
 
 /// Adds the proportional memory of processes and the memory of the BPF maps they hold, KiB.
 #[must_use]
 pub fn memory_kib(processes: &[u32]) -> u64 {
-    let own = processes.iter().map(|process| {
-        let file = directory(*process).join("smaps_rollup");
-        field(&file, "Pss:").unwrap_or(0)
+    let own = processes.iter().filter_map(|id| {
+        let memory = process(*id)?.smaps_rollup().ok()?.memory_map_rollup;
+        memory.0.first()?.extension.map.get("Pss").copied()
     });
-    own.sum::<u64>() + map_bytes(processes) / 1024
+    own.sum::<u64>() / 1024 + map_bytes(processes) / 1024
+}
+
+fn process(id: u32) -> Option<Process> {
+    Process::new(i32::try_from(id).ok()?).ok()
 }
 
 /// Adds what BPF maps take; a map that several descriptors name counts once.
 fn map_bytes(processes: &[u32]) -> u64 {
     let mut maps = BTreeMap::new();
     for process in processes {
-        let Ok(entries) = fs::read_dir(directory(*process).join("fdinfo")) else {
+        let Ok(entries) = fs::read_dir(format!("/proc/{process}/fdinfo")) else {
             continue;
         };
         for entry in entries.flatten() {
@@ -122,19 +110,6 @@ fn map_bytes(processes: &[u32]) -> u64 {
         }
     }
     maps.values().sum()
-}
-
-fn directory(process: u32) -> PathBuf {
-    Path::new("/proc").join(process.to_string())
-}
-
-/// The numbers of `/proc/PID/stat` from the parent's id on. The name before them is in brackets
-/// and may hold anything.
-fn stat(directory: &Path) -> Option<Vec<i64>> {
-    let text = fs::read_to_string(directory.join("stat")).ok()?;
-    let (_, after) = text.rsplit_once(") ")?;
-    let numbers = after.split_whitespace().skip(1);
-    Some(numbers.map(|number| number.parse().unwrap_or(0)).collect())
 }
 
 fn field(file: &Path, name: &str) -> Option<u64> {
