@@ -33,16 +33,17 @@ use model::diff::{BudgetChange, TableDiff};
 use model::table::{RateLimit, Table};
 
 use crate::counters::Traffic;
+use crate::error::Error;
 use crate::kernel::allocator::{Blocks, Indices};
 use crate::kernel::groups::Groups;
 use crate::kernel::health::{Inspection, Kept};
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
 use crate::kernel::ranges::Ranges;
+use crate::options::Options;
 use crate::owners::known::KnownRules;
 use crate::owners::name::Hash;
 use crate::owners::{First, Owners};
-use crate::{Error, Options};
 
 pub(crate) use counters::{read as read_counters, read_arrived};
 

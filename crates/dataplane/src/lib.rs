@@ -4,16 +4,16 @@
 //! owns it calls from one thread, in the network namespace it was opened in.
 
 pub mod counters;
+mod error;
 mod kernel;
+mod options;
 mod owners;
 pub mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
 use bpf::link::Hook;
 use model::diff::TableDiff;
@@ -23,103 +23,12 @@ use crate::counters::{Arrived, Counters, Flow, Traffic, WorkerCounters};
 use crate::kernel::{Kernel, shadow};
 use crate::userspace::Userspace;
 
+pub use crate::error::Error;
+pub use crate::options::{Close, Options};
 pub use bpf::Capacity;
 #[cfg(feature = "test-run")]
 pub use bpf::testrun::{Action, Input, Outcome};
 pub use model::placement::Support;
-
-/// How to open the dataplane.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Name of the instance: its pins lie under it.
-    pub instance: String,
-    /// Where bpffs is mounted.
-    pub bpffs: PathBuf,
-    /// Worker processes of the userspace path; 0: one per core this process may use.
-    pub workers: usize,
-    /// Whether to use the kernel path at all.
-    pub kernel: bool,
-    /// Whether to attach with tcx links where the kernel has them; a test of what older kernels get
-    /// says no.
-    pub tcx: bool,
-    /// Program and arguments that run [`userspace::worker::main`]; empty: no userspace path.
-    pub worker_command: Vec<OsString>,
-    /// Sizes of the kernel path's maps, unless pinned ones are adopted.
-    pub capacity: Capacity,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            instance: "default".to_owned(),
-            bpffs: PathBuf::from("/sys/fs/bpf"),
-            workers: 0,
-            kernel: true,
-            tcx: true,
-            worker_command: Vec::new(),
-            capacity: Capacity::default(),
-        }
-    }
-}
-
-/// How to leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Close {
-    /// Everything is detached and removed.
-    Detach,
-    /// The kernel path goes on without a process; the userspace path's workers end.
-    KeepForwarding,
-    /// Both paths go on: somebody holds [`Dataplane::descriptors`].
-    HandOver,
-}
-
-/// Why the dataplane cannot do what it is asked to.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The kernel path failed.
-    #[error(transparent)]
-    Bpf(#[from] bpf::Error),
-    /// The userspace path failed.
-    #[error(transparent)]
-    Userspace(#[from] userspace::Error),
-    /// More than fits; nothing was changed.
-    #[error("{wanted} {what} needed, room for {limit}; nothing was changed")]
-    Capacity {
-        /// What there is too little of.
-        what: &'static str,
-        /// How much the change needs.
-        wanted: usize,
-        /// How much there is.
-        limit: usize,
-    },
-    /// The path cannot execute a route; placement should not have put it there.
-    #[error("route {key:?}: the kernel path does not support {what}")]
-    Unsupported {
-        /// The route's key.
-        key: RouteKey,
-        /// What it asks for.
-        what: &'static str,
-    },
-    /// The path that a route is placed on is not available.
-    #[error("route {key:?} of rule {rule:?}: its path is not available: {reason}")]
-    Unavailable {
-        /// The route's key.
-        key: RouteKey,
-        /// The route's rule.
-        rule: String,
-        /// Why there is no such path.
-        reason: String,
-    },
-    /// A packet cannot be tried.
-    #[error("the kernel path is not available: {reason}")]
-    NoKernelPath {
-        /// Why not.
-        reason: String,
-    },
-    /// Waiting for packets in flight failed.
-    #[error("cannot wait for packets in flight (membarrier): {0}")]
-    Grace(io::Error),
-}
 
 /// Both paths, as one.
 #[derive(Debug)]

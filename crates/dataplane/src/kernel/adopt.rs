@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bpf::layout::{LOOKUP_PLACEHOLDER, Word};
 
-use crate::Error;
+use crate::error::Error;
 use crate::kernel::key::{self, Key};
 use crate::kernel::{Entry, Kernel};
 

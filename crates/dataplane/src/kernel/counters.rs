@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bpf::layout::{self, FlowKey, Tally};
 
-use crate::Error;
 use crate::counters::{Arrived, Counters, Drops, Flow, OutputCounters, Traffic};
+use crate::error::Error;
 use crate::kernel::{Kernel, health, latency};
 use crate::owners::name::{Hash, Name};
 

@@ -13,7 +13,7 @@ use model::table::{
 use packet::limit::Limit;
 use packet::verdict::DropReason;
 
-use crate::Error;
+use crate::error::Error;
 use crate::kernel::key::{Key, RangeRoute};
 
 /// The map key of a route.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bpf::Maps;
 use bpf::layout::{GROUP_OF_SEVERAL, GroupKey};
 
-use crate::Error;
+use crate::error::Error;
 use crate::kernel::key::Key;
 
 /// What the map is made from. There may be ten thousand groups, most of one port.

@@ -7,8 +7,8 @@ use model::health::Content;
 use model::table::{Path, Route};
 use packet::health::{Arrivals, rtp};
 
-use crate::Error;
 use crate::counters::HealthCounters;
+use crate::error::Error;
 use crate::kernel::key::Key;
 use crate::kernel::{Entry, Kernel};
 

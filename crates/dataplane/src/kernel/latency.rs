@@ -7,8 +7,8 @@ use bpf::layout::{self, Settings};
 use model::table::Path;
 use packet::residence::Residence;
 
-use crate::Error;
 use crate::counters::Counters;
+use crate::error::Error;
 use crate::kernel::Kernel;
 
 impl Kernel {

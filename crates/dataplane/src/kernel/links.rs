@@ -6,7 +6,7 @@ use bpf::link::{Hook, Link};
 use bpf::pin::Pins;
 use bpf::program::Program;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Links by interface index; `None` where the interface did not exist when it was asked for.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use std::mem::offset_of;
 use bpf::Maps;
 use bpf::layout::{self, Identity, Word};
 
-use crate::Error;
 use crate::counters::Traffic;
+use crate::error::Error;
 use crate::kernel::plan::CounterFor;
 use crate::kernel::{Kernel, encode};
 use crate::owners::name::Hash;

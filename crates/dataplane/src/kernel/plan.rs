@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bpf::layout;
 use model::table::{Output, Route, RouteKey};
 
-use crate::Error;
+use crate::error::Error;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::Key;
 use crate::kernel::ranges::Ranges;

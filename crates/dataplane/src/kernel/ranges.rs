@@ -9,7 +9,7 @@ use bpf::Maps;
 use bpf::layout::{Candidate, Range, RangeKey, Settings};
 use model::net::Prefix;
 
-use crate::Error;
+use crate::error::Error;
 use crate::kernel::Entry;
 use crate::kernel::allocator::Blocks;
 use crate::kernel::key::{Key, RangeRoute};

@@ -11,7 +11,7 @@ use bpf::grace;
 use bpf::layout::{self, Word};
 use model::table::{Route, RouteKey};
 
-use crate::Error;
+use crate::error::Error;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::{self, Key};
 use crate::kernel::plan::Wanted;

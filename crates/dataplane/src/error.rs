@@ -1,0 +1,55 @@
+//! What goes wrong in the dataplane as a whole.
+
+use std::io;
+
+use model::table::RouteKey;
+
+use crate::userspace;
+
+/// Why the dataplane cannot do what it is asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel path failed.
+    #[error(transparent)]
+    Bpf(#[from] bpf::Error),
+    /// The userspace path failed.
+    #[error(transparent)]
+    Userspace(#[from] userspace::Error),
+    /// More than fits; nothing was changed.
+    #[error("{wanted} {what} needed, room for {limit}; nothing was changed")]
+    Capacity {
+        /// What there is too little of.
+        what: &'static str,
+        /// How much the change needs.
+        wanted: usize,
+        /// How much there is.
+        limit: usize,
+    },
+    /// The path cannot execute a route; placement should not have put it there.
+    #[error("route {key:?}: the kernel path does not support {what}")]
+    Unsupported {
+        /// The route's key.
+        key: RouteKey,
+        /// What it asks for.
+        what: &'static str,
+    },
+    /// The path that a route is placed on is not available.
+    #[error("route {key:?} of rule {rule:?}: its path is not available: {reason}")]
+    Unavailable {
+        /// The route's key.
+        key: RouteKey,
+        /// The route's rule.
+        rule: String,
+        /// Why there is no such path.
+        reason: String,
+    },
+    /// A packet cannot be tried.
+    #[error("the kernel path is not available: {reason}")]
+    NoKernelPath {
+        /// Why not.
+        reason: String,
+    },
+    /// Waiting for packets in flight failed.
+    #[error("cannot wait for packets in flight (membarrier): {0}")]
+    Grace(io::Error),
+}

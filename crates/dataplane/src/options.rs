@@ -1,0 +1,51 @@
+//! How the dataplane is opened and closed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use bpf::Capacity;
+
+/// How to open the dataplane.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the instance: its pins lie under it.
+    pub instance: String,
+    /// Where bpffs is mounted.
+    pub bpffs: PathBuf,
+    /// Worker processes of the userspace path; 0: one per core this process may use.
+    pub workers: usize,
+    /// Whether to use the kernel path at all.
+    pub kernel: bool,
+    /// Whether to attach with tcx links where the kernel has them; a test of what older kernels get
+    /// says no.
+    pub tcx: bool,
+    /// Program and arguments that run [`crate::userspace::worker::main`]; empty: no userspace path.
+    pub worker_command: Vec<OsString>,
+    /// Sizes of the kernel path's maps, unless pinned ones are adopted.
+    pub capacity: Capacity,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            instance: "default".to_owned(),
+            bpffs: PathBuf::from("/sys/fs/bpf"),
+            workers: 0,
+            kernel: true,
+            tcx: true,
+            worker_command: Vec::new(),
+            capacity: Capacity::default(),
+        }
+    }
+}
+
+/// How to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// Everything is detached and removed.
+    Detach,
+    /// The kernel path goes on without a process; the userspace path's workers end.
+    KeepForwarding,
+    /// Both paths go on: somebody holds [`crate::Dataplane::descriptors`].
+    HandOver,
+}
