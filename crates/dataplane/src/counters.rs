@@ -1,4 +1,4 @@
-//! What the paths counted: the seam's upward half.
+//! What both paths counted, as the control side reads it: the upward half of the seam.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

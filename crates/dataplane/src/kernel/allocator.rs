@@ -1,4 +1,5 @@
-//! Which indices and blocks of slots are free, and which must wait for a grace period.
+//! Gives out entries of the arrays `route_table` and `outputs`, one by one and in blocks. What is
+//! given back waits for a grace period: a packet may still be reading it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! From the maps' numbers to the seam's [`Counters`].
+//! Reads the program's counters out of the maps and adds them up by rule, input and output.
 
 use std::net::IpAddr;
 use std::sync::Arc;

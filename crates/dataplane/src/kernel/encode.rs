@@ -1,4 +1,4 @@
-//! From the model's types to the maps' bytes.
+//! Encodes the model's types as entries of the maps.
 
 use std::mem::offset_of;
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! Which routes' packets are inspected, and what their health is.
+//! Stream health on the kernel path: which routes' packets the program inspects, what it counted
+//! there, and what is kept of routes that have gone.
 
 use std::collections::HashMap;
 

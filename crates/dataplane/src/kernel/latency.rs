@@ -1,4 +1,4 @@
-//! How long packets stay on the kernel path, as its program counted it.
+//! The time that packets spend on the kernel path, of which the program counts a sample.
 
 use std::collections::HashMap;
 use std::mem::offset_of;

@@ -1,4 +1,4 @@
-//! The program at the ingress of every interface that some route arrives on.
+//! Keeps the program attached at the ingress of every interface that a route needs, and of no other.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a change needs, worked out and reserved before anything is written.
+//! Works out what a change needs and reserves it, before anything is written.
 
 use std::collections::HashSet;
 

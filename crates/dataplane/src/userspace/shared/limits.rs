@@ -1,5 +1,5 @@
-//! The state of the rate limits, one word each, shared by all workers: a rule's packets may be
-//! spread over several of them.
+//! The state of the rate limits, one word each. All workers share it, for the packets of a rule may
+//! be spread over several of them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! What supervisor and worker say to each other: length-prefixed postcard messages on a socket
-//! pair, descriptors riding along.
+//! The messages between supervisor and worker: postcard behind a length, on a socket pair that
+//! carries descriptors too.
 //!
 //! The supervisor speaks, the worker only confirms. Both sides keep the order, so a confirmation
 //! also means that everything said before has been done.

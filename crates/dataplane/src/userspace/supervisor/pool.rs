@@ -1,4 +1,4 @@
-//! The workers, all of them: started together, told the same, replaced one by one.
+//! All workers together: they are started at once, told the same, and replaced one by one.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! One worker process, from its start to its end, as the supervisor sees it.
+//! One worker process from its start to its end: its control socket, its taps and its heartbeat.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};

@@ -1,7 +1,6 @@
-//! The supervisor's copies of a worker's taps.
+//! The supervisor's duplicates of a worker's taps.
 //!
-//! They are kept on purpose, to read the kernel's statistics and to open and filter the taps. The
-//! price: a dead worker's tap would stay in its `packet_fanout` group and swallow its share, so
+//! It needs them to open and filter the taps and to read the kernel's statistics. The price: a dead worker's tap would stay in its `packet_fanout` group and swallow its share, so
 //! whoever sees the worker's end must call [`Taps::close`] at once.
 
 use std::collections::{BTreeMap, BTreeSet};

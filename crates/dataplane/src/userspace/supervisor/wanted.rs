@@ -1,5 +1,5 @@
-//! What every worker is told, beside its routes: how many there are, the interfaces they listen on
-//! and send by, and what all routes have in common.
+//! What all workers are given beside their routes: their number and command, the interfaces they
+//! listen on and send by, and what all routes have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

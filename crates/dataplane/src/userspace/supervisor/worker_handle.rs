@@ -1,5 +1,5 @@
-//! The life of one worker: started, confirmed, watched, and started again after a pause when it dies
-//! or hangs.
+//! One worker as the supervisor sees it, whichever process it is at the time: started, confirmed,
+//! watched, and started again after a pause when it dies or hangs.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;

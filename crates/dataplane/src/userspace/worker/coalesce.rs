@@ -1,4 +1,5 @@
-//! Runs: packets of one flow that wait together, to leave as one GSO send per output.
+//! Coalesces packets of one flow that wait together into runs, each of which leaves as one GSO send
+//! per output.
 //!
 //! Merging must not show in the bytes: only datagrams whose headers the kernel's segmentation
 //! restores exactly are merged (consecutive IP IDs, equal lengths but the last, a UDP checksum that

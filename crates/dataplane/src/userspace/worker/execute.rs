@@ -1,5 +1,5 @@
-//! Executes the table for the packets of a batch: finds each one's route, judges it, and stages its
-//! copies or counts why there are none.
+//! Executes the table for the packets of a batch: finds each one's route, decides what becomes of it,
+//! and stages its copies or counts why there are none.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

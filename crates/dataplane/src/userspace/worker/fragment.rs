@@ -1,4 +1,5 @@
-//! Copies above the MTU of an output that allows fragments: cut to size, UDP checksum finished.
+//! Fragments copies that are above the MTU of an output which allows it, and finishes their UDP
+//! checksum.
 //!
 //! IPv4 without DF only, as any router would; in IPv6 only the sender may.
 

@@ -1,4 +1,4 @@
-//! The headers of a packet or of a run of packets, and those of a copy made from them.
+//! The headers of a packet, or of packets that leave as one, and those of a copy made from them.
 
 use packet::checksum;
 use packet::datagram::Datagram;

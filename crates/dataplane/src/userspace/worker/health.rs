@@ -1,6 +1,7 @@
-//! What the packets of watched routes say about their streams, recorded to the supervisor once a batch.
+//! Stream health on the userspace path: inspects the packets of watched routes and adds what it
+//! found to the shared counters once a batch.
 //!
-//! Times are those of the batch a packet came in. Nothing here changes what becomes of a packet.
+//! A packet's time is that of its batch. Nothing here changes what becomes of a packet.
 
 use model::health::Inspect;
 use model::table::RouteKey;

@@ -1,7 +1,8 @@
-//! How long packets stay: some of each batch are picked, and counted when its copies have left.
+//! The time that packets spend on the userspace path: a few of each batch are picked, and counted
+//! when its copies have left.
 //!
-//! Their time began with the kernel's receive timestamp, which the ring holds anyway; it ends with
-//! one look at the clock for all that were picked.
+//! It begins with the kernel's receive timestamp, which the ring holds anyway. It ends with one
+//! reading of the clock for all that were picked.
 
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::RuleSlot;

@@ -1,4 +1,4 @@
-//! A batch's bookkeeping: nothing is counted before the sends it belongs to have completed.
+//! The counts of a batch, held back until the sends they belong to have completed.
 //!
 //! A worker that is killed in the middle of a batch has then counted all of it or nothing, so the
 //! accounting law holds over its death; what it had taken but not counted shows as lost.

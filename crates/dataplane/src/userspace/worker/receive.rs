@@ -1,5 +1,5 @@
-//! The worker's side of its taps: packets are looked at where they lie in the ring, and given back
-//! once all their copies have left.
+//! The worker's side of its taps: packets are read where they lie in the ring, and their frames are
+//! given back once all copies have left.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

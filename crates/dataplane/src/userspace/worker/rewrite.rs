@@ -1,5 +1,5 @@
-//! Routes as the worker executes them: everything that does not depend on the packet is worked out
-//! when the table changes, so that a copy is the packet's headers (`head`), rewritten, before its
+//! Routes as the worker executes them. Everything that does not depend on the packet is worked out
+//! when the table changes: a copy is then the packet's headers (`headers`), rewritten, before its
 //! payload.
 
 use std::net::IpAddr;
