@@ -4,7 +4,8 @@
 mod body;
 mod connections;
 mod event_stream;
-pub(crate) mod question;
+pub(crate) mod refusal;
+#[cfg(feature = "rehearsal")]
 pub(crate) mod rehearsal;
 mod routes;
 pub(crate) mod server;

@@ -1,4 +1,5 @@
-//! The dataplane's thread: owns it, executes one command at a time, looks after it in between.
+//! The thread that owns the dataplane: it carries out what it is sent, one thing at a time, and looks
+//! after the dataplane in between.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -31,70 +32,61 @@ pub enum Error {
     Gone,
 }
 
-type Reply<T> = oneshot::Sender<Result<T, Error>>;
+/// Descriptors with the labels by which the next process knows them.
+pub(crate) type LabelledDescriptors = Vec<(String, OwnedFd)>;
 
-/// Labelled descriptors, see [`Dataplane::descriptors`].
-pub(crate) type Heirlooms = Vec<(String, OwnedFd)>;
-
+/// What the thread is sent.
 enum Command {
-    Inherit(Heirlooms, Reply<()>),
-    Prepare(Box<Table>, Reply<()>),
-    Heirlooms(Reply<Heirlooms>),
-    Sync(Box<Table>, Reply<()>),
-    Apply(Box<TableDiff>, Vec<String>, Reply<()>),
-    Counters(Reply<Counters>),
-    Arrived(Reply<Arrived>),
-    Workers(Reply<Vec<WorkerCounters>>),
-    Flows(String, Reply<Vec<Flow>>),
-    Close(Close, Reply<()>),
+    Run(Box<dyn FnOnce(&mut Dataplane) + Send>),
+    Close(Close, oneshot::Sender<Result<(), Error>>),
 }
 
 /// The thread's other end.
 #[derive(Clone, Debug)]
-pub(crate) struct Engine {
+pub(crate) struct DataplaneThread {
     commands: Sender<Command>,
 }
 
-/// Opens the dataplane in the network namespace of the calling thread.
-pub(crate) fn start(options: dataplane::Options) -> Result<(Engine, Support), Error> {
-    let (opened, support) = channel();
-    let (commands, queue) = channel();
-    let thread = Builder::new().name("dataplane".to_owned());
-    let _: JoinHandle<()> = thread
-        .spawn(move || match Dataplane::open(options) {
-            Ok(dataplane) => {
-                if opened.send(Ok(dataplane.support().clone())).is_ok() {
-                    serve(dataplane, &queue);
+impl DataplaneThread {
+    /// Opens the dataplane in the network namespace of the calling thread.
+    pub(crate) fn start(options: dataplane::Options) -> Result<(Self, Support), Error> {
+        let (opened, support) = channel();
+        let (commands, queue) = channel();
+        let thread = Builder::new().name("dataplane".to_owned());
+        let _: JoinHandle<()> = thread
+            .spawn(move || match Dataplane::open(options) {
+                Ok(dataplane) => {
+                    if opened.send(Ok(dataplane.support().clone())).is_ok() {
+                        serve(dataplane, &queue);
+                    }
                 }
-            }
-            Err(error) => drop(opened.send(Err(error))),
-        })
-        .map_err(Error::Thread)?;
-    let support = support.recv().map_err(|_| Error::Gone)??;
-    Ok((Engine { commands }, support))
-}
+                Err(error) => drop(opened.send(Err(error))),
+            })
+            .map_err(Error::Thread)?;
+        let support = support.recv().map_err(|_| Error::Gone)??;
+        Ok((Self { commands }, support))
+    }
 
-impl Engine {
     /// Takes over what an earlier process left.
-    pub(crate) async fn inherit(&self, held: Heirlooms) -> Result<(), Error> {
-        self.ask(|reply| Command::Inherit(held, reply)).await
+    pub(crate) async fn inherit(&self, left: LabelledDescriptors) -> Result<(), Error> {
+        self.run(|dataplane| Ok(dataplane.inherit(left)?)).await
     }
 
     /// Starts what `table` needs; nothing is forwarded by it yet.
     pub(crate) async fn prepare(&self, table: Table) -> Result<(), Error> {
-        self.ask(|reply| Command::Prepare(Box::new(table), reply))
+        self.run(move |dataplane| Ok(dataplane.prepare(&table)?))
             .await
     }
 
-    /// Duplicates of what the next process needs to take over.
-    pub(crate) async fn heirlooms(&self) -> Result<Heirlooms, Error> {
-        self.ask(Command::Heirlooms).await
+    /// Duplicates what the next process needs to take over.
+    pub(crate) async fn descriptors(&self) -> Result<LabelledDescriptors, Error> {
+        self.run(|dataplane| dataplane.descriptors().map_err(Error::Descriptors))
+            .await
     }
 
     /// Makes the dataplane execute exactly `table`.
     pub(crate) async fn sync(&self, table: Table) -> Result<(), Error> {
-        self.ask(|reply| Command::Sync(Box::new(table), reply))
-            .await
+        self.run(move |dataplane| Ok(dataplane.sync(&table)?)).await
     }
 
     /// Carries a difference over, all or nothing, and ends the counters of rules that are gone.
@@ -102,40 +94,55 @@ impl Engine {
         if diff.is_empty() && gone.is_empty() {
             return Ok(());
         }
-        self.ask(|reply| Command::Apply(Box::new(diff), gone, reply))
-            .await
+        self.run(move |dataplane| {
+            dataplane.apply(&diff)?;
+            dataplane.forget(gone.iter().map(String::as_str));
+            Ok(())
+        })
+        .await
     }
 
     /// Reads all counters.
     pub(crate) async fn counters(&self) -> Result<Counters, Error> {
-        self.ask(Command::Counters).await
+        self.run(|dataplane| Ok(dataplane.counters()?)).await
     }
 
     /// Reads what each rule received.
     pub(crate) async fn arrived(&self) -> Result<Arrived, Error> {
-        self.ask(Command::Arrived).await
+        self.run(|dataplane| Ok(dataplane.arrived()?)).await
     }
 
     /// Reads the counters of the workers alone.
     pub(crate) async fn workers(&self) -> Result<Vec<WorkerCounters>, Error> {
-        self.ask(Command::Workers).await
+        self.run(|dataplane| Ok(dataplane.workers())).await
     }
 
     /// Reads the flows of a rule.
     pub(crate) async fn flows(&self, rule: String) -> Result<Vec<Flow>, Error> {
-        self.ask(|reply| Command::Flows(rule, reply)).await
+        self.run(move |dataplane| Ok(dataplane.flows(&rule)?)).await
     }
 
     /// Ends the dataplane.
     pub(crate) async fn close(&self, how: Close) -> Result<(), Error> {
-        self.ask(|reply| Command::Close(how, reply)).await
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Close(how, reply))?;
+        answer.await.map_err(|_| Error::Gone)?
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+    /// Has the thread do `work`; whoever asked may go away, what was asked for is done all the same.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Dataplane) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.commands.send(command(reply));
-        sent.map_err(|_| Error::Gone)?;
+        self.send(Command::Run(Box::new(move |dataplane| {
+            let _ = reply.send(work(dataplane));
+        })))?;
         answer.await.map_err(|_| Error::Gone)?
+    }
+
+    fn send(&self, command: Command) -> Result<(), Error> {
+        self.commands.send(command).map_err(|_| Error::Gone)
     }
 }
 
@@ -145,38 +152,7 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
     loop {
         let left = due.saturating_duration_since(Instant::now());
         match queue.recv_timeout(left) {
-            // Whoever asked may have gone away; what was asked for is done all the same.
-            Ok(Command::Inherit(held, reply)) => {
-                let _ = reply.send(dataplane.inherit(held).map_err(Error::from));
-            }
-            Ok(Command::Prepare(table, reply)) => {
-                let _ = reply.send(dataplane.prepare(&table).map_err(Error::from));
-            }
-            Ok(Command::Heirlooms(reply)) => {
-                let _ = reply.send(dataplane.descriptors().map_err(Error::Descriptors));
-            }
-            Ok(Command::Sync(table, reply)) => {
-                let _ = reply.send(dataplane.sync(&table).map_err(Error::from));
-            }
-            Ok(Command::Apply(diff, gone, reply)) => {
-                let applied = dataplane.apply(&diff);
-                if applied.is_ok() {
-                    dataplane.forget(gone.iter().map(String::as_str));
-                }
-                let _ = reply.send(applied.map_err(Error::from));
-            }
-            Ok(Command::Counters(reply)) => {
-                let _ = reply.send(dataplane.counters().map_err(Error::from));
-            }
-            Ok(Command::Arrived(reply)) => {
-                let _ = reply.send(dataplane.arrived().map_err(Error::from));
-            }
-            Ok(Command::Workers(reply)) => {
-                let _ = reply.send(Ok(dataplane.workers()));
-            }
-            Ok(Command::Flows(rule, reply)) => {
-                let _ = reply.send(dataplane.flows(&rule).map_err(Error::from));
-            }
+            Ok(Command::Run(work)) => work(&mut dataplane),
             Ok(Command::Close(how, reply)) => {
                 let _ = reply.send(dataplane.close(how).map_err(Error::from));
                 return;
@@ -192,5 +168,42 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
             troubled = result.is_err();
             due = Instant::now() + TICK;
         }
+    }
+}
+
+/// A dataplane without either path and without a thread: what it is sent waits until it is let run.
+#[cfg(feature = "rehearsal")]
+#[derive(Debug)]
+pub(crate) struct Unthreaded {
+    dataplane: Dataplane,
+    queue: Receiver<Command>,
+}
+
+#[cfg(feature = "rehearsal")]
+impl Unthreaded {
+    pub(crate) fn open() -> Result<(DataplaneThread, Self), Error> {
+        let dataplane = Dataplane::open(without_paths())?;
+        let (commands, queue) = channel();
+        Ok((DataplaneThread { commands }, Self { dataplane, queue }))
+    }
+
+    /// Does what waits; says whether anything did.
+    pub(crate) fn run_waiting(&mut self) -> bool {
+        let mut any = false;
+        while let Ok(Command::Run(work)) = self.queue.try_recv() {
+            work(&mut self.dataplane);
+            any = true;
+        }
+        any
+    }
+}
+
+/// How to open a dataplane that touches nothing of the host.
+#[cfg(any(test, feature = "rehearsal"))]
+pub(crate) fn without_paths() -> dataplane::Options {
+    dataplane::Options {
+        kernel: false,
+        worker_command: Vec::new(),
+        ..dataplane::Options::default()
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sys::membership::{Change, Membership};
 
-use crate::dataplane_thread::Heirlooms;
+use crate::dataplane_thread::LabelledDescriptors;
 use crate::descriptor_store::fd_holder::Keeper;
 use crate::memberships::Joined;
 use crate::service_manager as notify;
@@ -48,9 +48,9 @@ pub(crate) struct Shelter {
     /// Up to where the memberships are held and recorded.
     revision: Option<u64>,
     /// What the dataplane of an earlier run left, until it is asked for.
-    inherited: Heirlooms,
+    inherited: LabelledDescriptors,
     /// What the dataplane wants held, and the labels of what is held of it.
-    heirlooms: Heirlooms,
+    heirlooms: LabelledDescriptors,
     held: BTreeSet<String>,
 }
 
@@ -154,12 +154,12 @@ impl Shelter {
     }
 
     /// What the dataplane of an earlier run left; to be asked for once.
-    pub(crate) fn inherited(&mut self) -> Heirlooms {
+    pub(crate) fn inherited(&mut self) -> LabelledDescriptors {
         std::mem::take(&mut self.inherited)
     }
 
     /// Takes what the dataplane wants held from now on; the next update brings it there.
-    pub(crate) fn take(&mut self, heirlooms: Heirlooms) {
+    pub(crate) fn take(&mut self, heirlooms: LabelledDescriptors) {
         self.heirlooms = heirlooms;
         if self.home == Home::Manager {
             let is_of_workers = |label: &str| OF_WORKERS.iter().any(|kind| label.starts_with(kind));
@@ -182,7 +182,7 @@ impl Shelter {
         done
     }
 
-    fn settle_heirlooms(&mut self, heirlooms: &Heirlooms) -> io::Result<()> {
+    fn settle_heirlooms(&mut self, heirlooms: &LabelledDescriptors) -> io::Result<()> {
         let mut unused = self.held.clone();
         for (label, fd) in heirlooms {
             if !unused.remove(label) {

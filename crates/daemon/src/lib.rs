@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
+#[cfg(feature = "rehearsal")]
 pub use api::rehearsal::Rehearsal;
 pub use descriptor_store::fd_holder;
 pub use error::DaemonError;

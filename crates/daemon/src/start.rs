@@ -13,10 +13,11 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
-use crate::api::service::Desk;
+use crate::api::server;
+use crate::api::service::Service;
 use crate::api::socket::Listener;
-use crate::api::{question, server};
 use crate::core::Core;
+use crate::dataplane_thread::DataplaneThread;
 use crate::descriptor_store::Shelter;
 use crate::error::DaemonError;
 use crate::events::Events;
@@ -28,7 +29,7 @@ use crate::state::running::Store;
 use crate::stats::{Identity, Sampler};
 use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
-use crate::{config, dataplane_thread as engine, host, service_manager as notify};
+use crate::{config, host, service_manager as notify};
 
 /// Changes that may wait for the supervisor.
 const QUEUE: usize = 64;
@@ -54,7 +55,7 @@ async fn start(
     let config = config::read(options.config.as_deref(), policy)?;
     let started_with = options.given.over(&config.settings.daemon);
     let path = started_with.path.unwrap_or_default();
-    let (engine, support) = engine::start(dataplane::Options {
+    let (dataplane, support) = DataplaneThread::start(dataplane::Options {
         instance: instance.name().to_owned(),
         bpffs: options.bpffs.clone(),
         workers: started_with.workers.map_or(0, usize::from),
@@ -70,7 +71,7 @@ async fn start(
     let store = Store::new(instance.directory());
     let first = first_config(&store, &mut core, config.clone());
     let (watch, links) = host::follow()?;
-    let (asks, requests) = mpsc::channel(QUEUE);
+    let (commands, incoming) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));
     let identity = Identity {
         instance: instance.name().to_owned(),
@@ -86,7 +87,7 @@ async fn start(
         started_with,
         identity: identity.clone(),
         core,
-        engine: engine.clone(),
+        dataplane: dataplane.clone(),
         joined,
         shelter,
         offload: Offload::open(instance.directory()),
@@ -97,7 +98,7 @@ async fn start(
         store,
         events: events.clone(),
         view: sender,
-        requests,
+        commands: incoming,
         links,
         signals,
         restarts: Default::default(),
@@ -108,19 +109,19 @@ async fn start(
     tokio::spawn(
         sampler
             .clone()
-            .run(engine.clone(), view.clone(), events.clone()),
+            .run(dataplane.clone(), view.clone(), events.clone()),
     );
-    let desk = Desk {
+    let service = Arc::new(Service {
         identity,
-        asks,
-        engine,
+        commands,
+        dataplane,
         view,
-        support: Arc::new(support),
+        support,
         events,
         sampler,
         log: options.log,
-    };
-    open_api(listener, supervisor.started_with.listen, desk.open()).await?;
+    });
+    open_api(listener, supervisor.started_with.listen, service).await?;
     tracing::info!(
         instance = instance.name(),
         socket = %options.socket.display(),
@@ -135,15 +136,15 @@ async fn start(
 async fn open_api(
     listener: &Listener,
     public: Option<SocketAddr>,
-    api: question::Supervisor,
+    service: Arc<Service>,
 ) -> Result<(), DaemonError> {
     let control = listener.listener().and_then(UnixListener::from_std);
     let control = control.map_err(DaemonError::Runtime)?;
-    tokio::spawn(server::serve_control(control, api.clone()));
+    tokio::spawn(server::serve_control(control, service.clone()));
     if let Some(address) = public {
         let public = TcpListener::bind(address).await;
         let public = public.map_err(|source| DaemonError::Listen { address, source })?;
-        tokio::spawn(server::serve_read_only(public, api));
+        tokio::spawn(server::serve_read_only(public, service));
     }
     Ok(())
 }
@@ -160,11 +161,11 @@ impl Supervisor {
         block_in_place(|| self.joined.settle(&self.core.joins(&step)));
         let mut table = Table::default();
         step.diff().clone().apply_to(&mut table);
-        self.engine.inherit(self.shelter.inherited()).await?;
-        self.engine.prepare(table.clone()).await?;
+        self.dataplane.inherit(self.shelter.inherited()).await?;
+        self.dataplane.prepare(table.clone()).await?;
         // Held before they take packets: from then on they may outlive this process.
         self.shelter_all().await;
-        self.engine.sync(table).await?;
+        self.dataplane.sync(table).await?;
         self.finish(step, &[], Vec::new());
         block_in_place(|| self.save(None));
         Ok(())

@@ -2,6 +2,7 @@
 //! the core decides. Readers never wait for it: they look at the view.
 
 mod changes;
+pub(crate) mod command;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::api::question::{Code, Refusal, Reply};
+use crate::api::refusal::{Code, Refusal};
 use crate::config;
-use crate::core::{Core, Request};
-use crate::dataplane_thread::Engine;
+use crate::core::Core;
+use crate::dataplane_thread::DataplaneThread;
 use crate::descriptor_store::Shelter;
 use crate::error::DaemonError;
 use crate::events::{self, Events};
@@ -33,18 +34,10 @@ use crate::service_manager as notify;
 use crate::state::running::Store;
 use crate::stats::{self, Identity, Sampler};
 use crate::view::View;
+use command::{Command, Order};
 
 /// How often joins that failed are tried again, and workers looked at.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// A change and where to answer it.
-#[derive(Debug)]
-pub(crate) enum Asked {
-    Change(Request, Reply<Change>),
-    /// Only says what would change.
-    DryRun(Request, Reply<Change>),
-    Reload(Reply<Change>),
-}
 
 pub(crate) struct Supervisor {
     pub(crate) options: Options,
@@ -52,7 +45,7 @@ pub(crate) struct Supervisor {
     pub(crate) started_with: DaemonSettings,
     pub(crate) identity: Identity,
     pub(crate) core: Core,
-    pub(crate) engine: Engine,
+    pub(crate) dataplane: DataplaneThread,
     pub(crate) joined: Joined,
     pub(crate) shelter: Shelter,
     /// Whether much memory was freed since it was last given back.
@@ -66,7 +59,7 @@ pub(crate) struct Supervisor {
     pub(crate) store: Store,
     pub(crate) events: Events,
     pub(crate) view: watch::Sender<Arc<View>>,
-    pub(crate) requests: mpsc::Receiver<Asked>,
+    pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) links: mpsc::Receiver<Snapshot>,
     pub(crate) signals: Signals,
     /// This daemon's restarts of each worker as last seen.
@@ -107,7 +100,7 @@ impl Supervisor {
                 }
                 _ = self.signals.interrupt.recv() => break false,
                 _ = self.signals.hangup.recv() => drop(self.reload().await),
-                Some(asked) = self.requests.recv() => self.answer(asked).await,
+                Some(command) = self.commands.recv() => self.carry_out(command).await,
                 Some(seen) = self.links.recv() => self.host_changed(seen).await,
                 _ = retry.tick() => self.look_after().await,
             }
@@ -115,19 +108,14 @@ impl Supervisor {
         self.stop(hands_over).await
     }
 
-    async fn answer(&mut self, asked: Asked) {
-        // Whoever asked may have gone away; that changes nothing.
-        let _ = match asked {
-            Asked::Change(request, reply) => {
-                let outcome = self.change(&request).await;
-                reply.send(outcome.map_err(Refusal::from))
-            }
-            Asked::DryRun(request, reply) => {
-                let outcome = self.dry_run(&request).await;
-                reply.send(outcome.map_err(Refusal::from))
-            }
-            Asked::Reload(reply) => reply.send(self.reload().await),
+    async fn carry_out(&mut self, Command { order, reply }: Command) {
+        let outcome = match order {
+            Order::Change(request) => self.change(&request).await.map_err(Refusal::from),
+            Order::DryRun(request) => self.dry_run(&request).map_err(Refusal::from),
+            Order::Reload => self.reload().await,
         };
+        // Whoever asked may have gone away; that changes nothing.
+        let _ = reply.send(outcome);
     }
 
     /// Makes the running rules those of the configuration, as it is now.
@@ -200,7 +188,7 @@ impl Supervisor {
 
     /// Lists the workers that were started again since they were last looked at.
     async fn workers_that_came_back(&mut self) -> Vec<WorkerCounters> {
-        let mut workers = self.engine.workers().await.unwrap_or_default();
+        let mut workers = self.dataplane.workers().await.unwrap_or_default();
         workers.retain(|worker| {
             // One that was not seen before may have died before it was.
             let before = self.restarts.insert(worker.id, worker.restarts_here);
@@ -211,8 +199,8 @@ impl Supervisor {
 
     /// Has memberships and workers held for the next daemon, as they are now.
     pub(crate) async fn shelter_all(&mut self) {
-        match self.engine.heirlooms().await {
-            Ok(heirlooms) => self.shelter.take(heirlooms),
+        match self.dataplane.descriptors().await {
+            Ok(descriptors) => self.shelter.take(descriptors),
             Err(error) => tracing::warn!(%error, "a crash would end the workers"),
         }
         block_in_place(|| self.shelter.update(&self.joined));
@@ -220,7 +208,7 @@ impl Supervisor {
 
     async fn stop(mut self, hands_over: bool) -> Result<(), DaemonError> {
         notify::stopping();
-        if let Ok(counters) = self.engine.counters().await {
+        if let Ok(counters) = self.dataplane.counters().await {
             let view = self.view.borrow().clone();
             let sampler = Sampler::default();
             stats::log(&stats::stats(&self.identity, &view, &counters, &sampler));
@@ -232,9 +220,9 @@ impl Supervisor {
                 true => Close::HandOver,
                 false => Close::KeepForwarding,
             };
-            return Ok(self.engine.close(how).await?);
+            return Ok(self.dataplane.close(how).await?);
         }
-        let closed = self.engine.close(Close::Detach).await;
+        let closed = self.dataplane.close(Close::Detach).await;
         self.store.remove();
         block_in_place(|| {
             self.offload.close();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::question::{Code, Refusal};
+use super::refusal::{Code, Refusal};
 
 /// Largest request body in bytes: 10,000 rules with room to spare.
 pub(super) const BODY_MAX: usize = 16 << 20;

@@ -2,6 +2,7 @@
 //! them is told how many it missed.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -14,7 +15,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::connections::{Busy, Held};
-use super::question::{Answer, Code, Refusal, Supervisor};
+use super::refusal::{Answer, Code, Refusal};
+use super::service::Service;
 use crate::events::{Begin, Heard, KEPT, Listening, Numbered};
 
 /// How often a comment is sent while nothing happens, so that a vanished client is noticed.
@@ -40,7 +42,7 @@ pub(super) struct EventOptions {
     responses((status = 200, body = api::reply::Event, content_type = "text/event-stream"),
         (status = 400, body = api::reply::ErrorReply)))]
 pub(super) async fn events(
-    State(supervisor): State<Supervisor>,
+    State(service): State<Arc<Service>>,
     Extension(busy): Extension<Busy>,
     options: Result<Query<EventOptions>, QueryRejection>,
     headers: HeaderMap,
@@ -54,7 +56,7 @@ pub(super) async fn events(
     let last = last.and_then(|last| last.to_str().ok()?.parse().ok());
     let begin = last.map_or(Begin::Recent(options.recent), Begin::After);
     let following = Following {
-        listening: supervisor.events(begin, options.brief),
+        listening: service.listen(begin, options.brief),
         _held: busy.hold(),
     };
     let stream = stream::unfold(following, Following::next);

@@ -2,51 +2,72 @@
 //! remembered as in a daemon, but no host is touched. For fuzzers and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use api::reply::{Change, PathStatus, Stats, Status};
-use api::request::RuleList;
+use api::reply::Change;
 use axum::Router;
-use dataplane::counters::Counters;
 use model::config::{Config, Settings};
 use model::host::{Host, Interface};
 use model::net::{Ifindex, Mac};
 use model::placement::{PathChoice, Support};
-use model::ruleset::Policy;
+use model::ruleset::{Policy, RuleSet};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::connections::Busy;
-use super::question::{Answer, Code, Question, Refusal, Scrape, Supervisor};
+use super::refusal::{Answer, Refusal};
 use super::routes;
 use super::server::converse;
-use crate::core::{Core, Refused, Request};
-use crate::events::Board;
+use super::service::Service;
+use crate::core::Core;
+use crate::dataplane_thread::Unthreaded;
+use crate::events::Events;
 use crate::memberships::Joined;
-use crate::stats::{self, Identity, Sampler};
+use crate::stats::{Identity, Sampler};
+use crate::supervisor::command::{Command, Order};
 use crate::view::{self, View};
 
 /// A daemon of its own whose host has `eth0` and `eth1`.
 #[derive(Debug)]
 pub struct Rehearsal {
     router: Router,
-    questions: mpsc::Receiver<Question>,
+    commands: mpsc::Receiver<Command>,
+    dataplane: Unthreaded,
     core: Core,
     host: Arc<Host>,
-    view: View,
+    view: watch::Sender<Arc<View>>,
 }
 
 impl Default for Rehearsal {
     fn default() -> Self {
-        let (asks, questions) = mpsc::channel(16);
+        let (commands, incoming) = mpsc::channel(16);
+        let (dataplane, unthreaded) =
+            Unthreaded::open().expect("a dataplane without paths opens nothing");
+        let (sender, view) = watch::channel(Arc::default());
+        let service = Service {
+            identity: Identity {
+                instance: "rehearsal".to_owned(),
+                started: Instant::now(),
+            },
+            commands,
+            dataplane,
+            view,
+            support: support(),
+            events: Events::new(),
+            sampler: Sampler::default(),
+            log: None,
+        };
         Self {
-            router: routes::control(Supervisor::new(asks, Board::new())),
-            questions,
+            router: routes::control(Arc::new(service)),
+            commands: incoming,
+            dataplane: unthreaded,
             core: core(),
             host: Arc::new(host()),
-            view: View::default(),
+            view: sender,
         }
     }
 }
@@ -55,7 +76,7 @@ impl Rehearsal {
     /// Forgets all rules.
     pub fn reset(&mut self) {
         self.core = core();
-        self.view = View::default();
+        self.view.send_replace(Arc::default());
     }
 
     /// Serves one connection to its end.
@@ -65,12 +86,15 @@ impl Rehearsal {
     {
         let conversation = converse(stream, self.router.clone(), Busy::default());
         tokio::pin!(conversation);
-        loop {
-            tokio::select! {
-                () = &mut conversation => return,
-                Some(question) = self.questions.recv() => self.answer(question),
+        let turn = |context: &mut Context<'_>| loop {
+            if conversation.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
             }
-        }
+            if !self.serve_waiting() {
+                return Poll::Pending;
+            }
+        };
+        poll_fn(turn).await;
     }
 
     /// The rules as a configuration file.
@@ -79,60 +103,41 @@ impl Rehearsal {
         model::config::export(self.core.rules(), self.core.settings())
     }
 
-    fn answer(&mut self, question: Question) {
-        // Whoever asked may have gone away.
-        match question {
-            Question::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Question::Stats(reply) => drop(reply.send(Ok(self.stats()))),
-            Question::Scrape(reply) => {
-                let scrape = Scrape {
-                    status: self.status(),
-                    stats: self.stats(),
-                    possible: stats::possible_drops(&self.view),
-                };
-                drop(reply.send(Ok(scrape)));
+    /// Does what the API asked of the supervisor and the dataplane; says whether it asked anything.
+    fn serve_waiting(&mut self) -> bool {
+        let mut any = self.dataplane.run_waiting();
+        while let Ok(Command { order, reply }) = self.commands.try_recv() {
+            // Whoever asked may have gone away.
+            drop(reply.send(self.carry_out(&order)));
+            any = true;
+        }
+        any
+    }
+
+    fn carry_out(&mut self, order: &Order) -> Answer<Change> {
+        match order {
+            Order::Change(request) => {
+                let Config { rules, settings } = self.core.asked(request).map_err(Refusal::from)?;
+                Ok(self.change(rules, settings))
             }
-            Question::Rules(reply) => drop(reply.send(Ok(RuleList {
-                generation: Some(self.core.generation()),
-                rules: self.core.rules().to_documents(),
-                settings: Some(Settings::clone(self.core.settings())),
-            }))),
-            Question::Flows(_, reply) => drop(reply.send(Ok(Vec::new()))),
-            Question::Interfaces(reply) => drop(reply.send(Ok(Vec::new()))),
-            Question::Export(reply) => drop(reply.send(Ok(self.export()))),
-            Question::Change(transaction, reply) => {
-                drop(reply.send(self.change(&Request::Change(transaction), false)));
+            Order::DryRun(request) => {
+                let Config { rules, settings } = self.core.asked(request).map_err(Refusal::from)?;
+                Ok(self.core.compare(&rules, &settings))
             }
-            Question::Replace {
-                rules,
-                dry_run,
-                reply,
-            } => drop(reply.send(self.change(&Request::Replace(rules), dry_run))),
-            Question::Log(level, reply) => {
-                let message = "there is no log here";
-                let level = level.ok_or_else(|| Refusal::new(Code::Unavailable, message));
-                drop(reply.send(level));
-            }
-            Question::Reload(reply) => {
+            Order::Reload => {
                 let (rules, settings) = (self.core.rules(), self.core.settings());
-                drop(reply.send(Ok(self.core.compare(rules, settings))));
+                Ok(self.core.compare(rules, settings))
             }
         }
     }
 
-    fn change(&mut self, request: &Request, dry_run: bool) -> Answer<Change> {
-        let asked = self.core.asked(request);
-        let Config { rules, settings } =
-            asked.map_err(|refused: Refused| Refusal::from(refused))?;
-        if dry_run {
-            return Ok(self.core.compare(&rules, &settings));
-        }
+    fn change(&mut self, rules: RuleSet, settings: Settings) -> Change {
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let (host, renewed) = (Arc::clone(&self.host), BTreeSet::new());
         let step = self.core.step(rules, settings, host, &renewed);
         let change = step.change.clone();
         self.core.accept(step);
-        self.view = View {
+        self.view.send_replace(Arc::new(View {
             generation: self.core.generation(),
             rules: Arc::clone(self.core.rules()),
             settings: Arc::clone(self.core.settings()),
@@ -143,47 +148,20 @@ impl Rehearsal {
                 None,
             ),
             host: Arc::clone(self.core.host()),
-        };
-        Ok(change)
-    }
-
-    fn stats(&self) -> Stats {
-        let (counters, sampler) = (Counters::default(), Sampler::default());
-        stats::stats(&identity(), &self.view, &counters, &sampler)
-    }
-
-    fn status(&self) -> Status {
-        let available = PathStatus {
-            available: true,
-            reason: None,
-        };
-        Status {
-            instance: identity().instance,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: 0,
-            uptime_seconds: 0.0,
-            generation: self.core.generation(),
-            rules: self.core.rules().len(),
-            kernel: available.clone(),
-            userspace: available,
-            last_reload: None,
-        }
+        }));
+        change
     }
 }
 
-fn identity() -> Identity {
-    Identity {
-        instance: "rehearsal".to_owned(),
-        started: Instant::now(),
+fn support() -> Support {
+    Support {
+        kernel: Ok(()),
+        userspace: Ok(()),
     }
 }
 
 fn core() -> Core {
-    let support = Support {
-        kernel: Ok(()),
-        userspace: Ok(()),
-    };
-    Core::new(support, PathChoice::Auto, Policy::default())
+    Core::new(support(), PathChoice::Auto, Policy::default())
 }
 
 fn host() -> Host {

@@ -1,6 +1,7 @@
 //! Every route of the API, each described where it is written: the OpenAPI document is made of the
 //! router itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
@@ -23,24 +24,27 @@ use utoipa_axum::routes;
 use super::body::{Body, IfMatch, Tagged};
 use super::connections::Busy;
 use super::event_stream;
-use super::question::{Answer, Code, Question, Refusal, Supervisor};
+use super::refusal::{Answer, Code, Refusal};
+use super::service::Service;
 use super::web;
+use crate::core::Request as ChangeRequest;
 use crate::stats::metrics::{self, Format};
 use crate::stats::process::Process;
+use crate::supervisor::command::Order;
 
 /// How long a request may take from its head to its answer.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The whole API.
-pub(super) fn control(supervisor: Supervisor) -> Router {
+pub(super) fn control(service: Arc<Service>) -> Router {
     let (router, document) = described(reading().merge(changing()));
-    finish(router, document, supervisor)
+    finish(router, document, service)
 }
 
 /// What changes nothing.
-pub(super) fn read_only(supervisor: Supervisor) -> Router {
+pub(super) fn read_only(service: Arc<Service>) -> Router {
     let (router, document) = described(reading());
-    finish(router.merge(web::routes()), document, supervisor)
+    finish(router.merge(web::routes()), document, service)
 }
 
 /// The OpenAPI document of the whole API.
@@ -49,7 +53,7 @@ pub(super) fn document() -> OpenApi {
     described(reading().merge(changing())).1
 }
 
-fn reading() -> OpenApiRouter<Supervisor> {
+fn reading() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(status))
         .routes(routes!(stats))
@@ -65,7 +69,7 @@ fn reading() -> OpenApiRouter<Supervisor> {
         .routes(routes!(readyz))
 }
 
-fn changing() -> OpenApiRouter<Supervisor> {
+fn changing() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::new()
         .routes(routes!(add, replace))
         .routes(routes!(remove))
@@ -74,7 +78,7 @@ fn changing() -> OpenApiRouter<Supervisor> {
         .routes(routes!(set_log))
 }
 
-fn described(router: OpenApiRouter<Supervisor>) -> (Router<Supervisor>, OpenApi) {
+fn described(router: OpenApiRouter<Arc<Service>>) -> (Router<Arc<Service>>, OpenApi) {
     let about = InfoBuilder::new()
         .title("MCR control API")
         .version(env!("CARGO_PKG_VERSION"))
@@ -86,7 +90,7 @@ fn described(router: OpenApiRouter<Supervisor>) -> (Router<Supervisor>, OpenApi)
     (router, document)
 }
 
-fn finish(router: Router<Supervisor>, document: OpenApi, supervisor: Supervisor) -> Router {
+fn finish(router: Router<Arc<Service>>, document: OpenApi, service: Arc<Service>) -> Router {
     // Once, not for each who asks.
     let document = serde_json::to_vec(&document).expect("a document of texts is always JSON");
     let document = Bytes::from(document);
@@ -95,7 +99,7 @@ fn finish(router: Router<Supervisor>, document: OpenApi, supervisor: Supervisor)
         .route("/openapi.json", get(move || async { document }))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
-        .with_state(supervisor)
+        .with_state(service)
         .layer(middleware::from_fn(in_time))
 }
 
@@ -129,53 +133,54 @@ async fn no_such_method(request: Request) -> Response {
 
 /// The daemon in a few words.
 #[utoipa::path(get, path = "/v1/status", tag = "daemon", responses((status = 200, body = Status)))]
-async fn status(State(supervisor): State<Supervisor>) -> Answer<Json<Status>> {
-    supervisor.ask(Question::Status).await.map(Json)
+async fn status(State(service): State<Arc<Service>>) -> Json<Status> {
+    Json(service.status())
 }
 
 /// Everything counted.
 #[utoipa::path(get, path = "/v1/stats", tag = "daemon", responses((status = 200, body = Stats)))]
-async fn stats(State(supervisor): State<Supervisor>) -> Answer<Json<Stats>> {
-    supervisor.ask(Question::Stats).await.map(Json)
+async fn stats(State(service): State<Arc<Service>>) -> Answer<Json<Stats>> {
+    service.stats().await.map(Json)
 }
 
 /// The interfaces of the daemon's network namespace.
 #[utoipa::path(get, path = "/v1/interfaces", tag = "daemon",
     responses((status = 200, body = Vec<InterfaceStatus>)))]
-async fn interfaces(State(supervisor): State<Supervisor>) -> Answer<Json<Vec<InterfaceStatus>>> {
-    supervisor.ask(Question::Interfaces).await.map(Json)
+async fn interfaces(State(service): State<Arc<Service>>) -> Json<Vec<InterfaceStatus>> {
+    Json(service.interfaces())
 }
 
 /// How much the daemon logs.
 #[utoipa::path(get, path = "/v1/log", tag = "daemon",
     responses((status = 200, body = Log), (status = 503, body = ErrorReply)))]
-async fn log(State(supervisor): State<Supervisor>) -> Answer<Json<Log>> {
-    let ask = |reply| Question::Log(None, reply);
-    supervisor.ask(ask).await.map(Json)
+async fn log(State(service): State<Arc<Service>>) -> Answer<Json<Log>> {
+    service.log().map(Json)
 }
 
 /// Changes how much the daemon logs, until it ends.
 #[utoipa::path(put, path = "/v1/log", tag = "daemon", request_body = Log,
     responses((status = 200, body = Log), (status = 400, body = ErrorReply),
         (status = 413, body = ErrorReply), (status = 503, body = ErrorReply)))]
-async fn set_log(State(supervisor): State<Supervisor>, Body(log): Body<Log>) -> Answer<Json<Log>> {
-    let ask = |reply| Question::Log(Some(log), reply);
-    supervisor.ask(ask).await.map(Json)
+async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> Answer<Json<Log>> {
+    service.set_log(&log).map(Json)
 }
 
 /// The running rules and their generation.
 #[utoipa::path(get, path = "/v1/rules", tag = "rules", responses((status = 200, body = RuleList, headers(
         ("ETag" = String, description = "The generation, for If-Match")))))]
-async fn rules(State(supervisor): State<Supervisor>) -> Answer<Tagged<RuleList>> {
-    let rules = supervisor.ask(Question::Rules).await?;
-    Ok(Tagged(rules.generation.unwrap_or_default(), rules))
+async fn rules(State(service): State<Arc<Service>>) -> Tagged<RuleList> {
+    let rules = service.rules();
+    Tagged(rules.generation.unwrap_or_default(), rules)
 }
 
 /// Hands a change to the supervisor.
-async fn change(supervisor: &Supervisor, transaction: Transaction) -> Answer<Tagged<Change>> {
-    let ask = |reply| Question::Change(transaction, reply);
-    let change = supervisor.ask(ask).await?;
+async fn change(service: &Service, order: Order) -> Answer<Tagged<Change>> {
+    let change = service.change(order).await?;
     Ok(Tagged(change.generation, change))
+}
+
+async fn transact(service: &Service, transaction: Transaction) -> Answer<Tagged<Change>> {
+    change(service, Order::Change(ChangeRequest::Change(transaction))).await
 }
 
 /// One rule.
@@ -183,14 +188,10 @@ async fn change(supervisor: &Supervisor, transaction: Transaction) -> Answer<Tag
     params(("name" = String, Path, description = "Name of the rule")),
     responses((status = 200, body = RuleDocument), (status = 404, body = ErrorReply)))]
 async fn rule(
-    State(supervisor): State<Supervisor>,
+    State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Answer<Json<RuleDocument>> {
-    let list = supervisor.ask(Question::Rules).await?;
-    let names: Vec<&str> = list.rules.iter().map(|rule| rule.name.as_str()).collect();
-    let message = format!("no rule {name} (have: {})", names.join(", "));
-    let found = list.rules.iter().find(|rule| rule.name == name).cloned();
-    found.map(Json).ok_or(Refusal::new(Code::NotFound, message))
+    service.rule(&name).map(Json)
 }
 
 /// What was seen of each group and port of a rule with ranges: the flows most recently seen.
@@ -198,19 +199,20 @@ async fn rule(
     params(("name" = String, Path, description = "Name of the rule")),
     responses((status = 200, body = Vec<FlowStats>), (status = 404, body = ErrorReply)))]
 async fn flows(
-    State(supervisor): State<Supervisor>,
+    State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Answer<Json<Vec<FlowStats>>> {
-    let ask = |reply| Question::Flows(name, reply);
-    supervisor.ask(ask).await.map(Json)
+    service.flows(name).await.map(Json)
 }
 
 /// The running rules as a configuration file, TOML.
 #[utoipa::path(get, path = "/v1/export", tag = "rules",
     responses((status = 200, body = String, content_type = "application/toml")))]
-async fn export(State(supervisor): State<Supervisor>) -> Answer<impl IntoResponse> {
-    let text = supervisor.ask(Question::Export).await?;
-    Ok(([(header::CONTENT_TYPE, "application/toml")], text))
+async fn export(State(service): State<Arc<Service>>) -> impl IntoResponse {
+    (
+        [(header::CONTENT_TYPE, "application/toml")],
+        service.export(),
+    )
 }
 
 /// Rules to add.
@@ -227,7 +229,7 @@ struct Rules {
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
 async fn add(
-    State(supervisor): State<Supervisor>,
+    State(service): State<Arc<Service>>,
     if_match: IfMatch,
     Body(Rules { rules }): Body<Rules>,
 ) -> Answer<Tagged<Change>> {
@@ -236,7 +238,7 @@ async fn add(
         add: rules,
         ..Transaction::default()
     };
-    change(&supervisor, transaction).await
+    transact(&service, transaction).await
 }
 
 /// How [`IfMatch`] stands in the document.
@@ -267,20 +269,19 @@ struct ReplaceOptions {
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
 async fn replace(
-    State(supervisor): State<Supervisor>,
+    State(service): State<Arc<Service>>,
     options: Result<Query<ReplaceOptions>, axum::extract::rejection::QueryRejection>,
     if_match: IfMatch,
     Body(mut rules): Body<RuleList>,
 ) -> Answer<Tagged<Change>> {
     rules.generation = if_match.and(rules.generation)?;
     let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
-    let ask = |reply| Question::Replace {
-        rules,
-        dry_run: options.dry_run,
-        reply,
+    let request = ChangeRequest::Replace(rules);
+    let order = match options.dry_run {
+        true => Order::DryRun(request),
+        false => Order::Change(request),
     };
-    let change = supervisor.ask(ask).await?;
-    Ok(Tagged(change.generation, change))
+    change(&service, order).await
 }
 
 /// Takes one rule out.
@@ -290,7 +291,7 @@ async fn replace(
         (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
 async fn remove(
-    State(supervisor): State<Supervisor>,
+    State(service): State<Arc<Service>>,
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Answer<Tagged<Change>> {
@@ -299,7 +300,7 @@ async fn remove(
         remove: vec![name],
         ..Transaction::default()
     };
-    change(&supervisor, transaction).await
+    transact(&service, transaction).await
 }
 
 /// Removes and adds rules as one step.
@@ -310,56 +311,47 @@ async fn remove(
         (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
 async fn transaction(
-    State(supervisor): State<Supervisor>,
+    State(service): State<Arc<Service>>,
     if_match: IfMatch,
     Body(mut transaction): Body<Transaction>,
 ) -> Answer<Tagged<Change>> {
     transaction.generation = if_match.and(transaction.generation)?;
-    change(&supervisor, transaction).await
+    transact(&service, transaction).await
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.
 #[utoipa::path(post, path = "/v1/reload", tag = "rules",
     responses((status = 200, body = Change), (status = 422, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
-async fn reload(State(supervisor): State<Supervisor>) -> Answer<Json<Change>> {
-    supervisor.ask(Question::Reload).await.map(Json)
+async fn reload(State(service): State<Arc<Service>>) -> Answer<Json<Change>> {
+    service.change(Order::Reload).await.map(Json)
 }
 
 /// The counters for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "observe",
     responses((status = 200, body = String, content_type = "text/plain")))]
 async fn metrics_text(
-    State(supervisor): State<Supervisor>,
+    State(service): State<Arc<Service>>,
     headers: HeaderMap,
 ) -> Answer<impl IntoResponse> {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
-    let scrape = supervisor.ask(Question::Scrape).await?;
+    let scrape = service.scrape().await?;
     let text = metrics::text(format, &scrape, &Process::read());
     Ok(([(header::CONTENT_TYPE, format.content_type())], text))
 }
 
 /// Says that the daemon answers.
 #[utoipa::path(get, path = "/healthz", tag = "observe", responses((status = 200, body = String)))]
-async fn healthz(State(supervisor): State<Supervisor>) -> Answer<&'static str> {
-    supervisor.ask(Question::Status).await.map(|_| "ok\n")
+async fn healthz() -> &'static str {
+    "ok\n"
 }
 
 /// Says whether every input is joined.
 #[utoipa::path(get, path = "/readyz", tag = "observe",
     responses((status = 200, body = String), (status = 503, body = ErrorReply)))]
-async fn readyz(State(supervisor): State<Supervisor>) -> Answer<&'static str> {
-    let stats = supervisor.ask(Question::Stats).await?;
-    let waiting = stats
-        .rules
-        .iter()
-        .filter(|rule| rule.inputs.iter().any(|input| !input.joined));
-    let waiting: Vec<&str> = waiting.map(|rule| rule.name.as_str()).collect();
-    if waiting.is_empty() {
-        return Ok("ready\n");
-    }
-    let message = format!("not joined: {}", waiting.join(", "));
-    Err(Refusal::new(Code::Unavailable, message))
+async fn readyz(State(service): State<Arc<Service>>) -> Answer<&'static str> {
+    service.check_ready().await?;
+    Ok("ready\n")
 }

@@ -8,21 +8,22 @@
 mod tests;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::connections::{Busy, Connections};
-use super::question::Supervisor;
 use super::routes;
+use super::service::Service;
 use super::write_timeout::Patient;
 
 /// How long a client may take over the head of a request, and be silent between two.
@@ -35,15 +36,15 @@ const READER_PATIENCE: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: usize = 512;
 
 /// Serves the whole API on the control socket until the task is aborted.
-pub(crate) async fn serve_control(listener: UnixListener, supervisor: Supervisor) {
+pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>) {
     let accept = || async { Ok(listener.accept().await?.0) };
-    converse_with_all(accept, routes::control(supervisor)).await;
+    converse_with_all(accept, routes::control(service)).await;
 }
 
 /// Serves what only reads, on TCP, until the task is aborted.
-pub(crate) async fn serve_read_only(listener: TcpListener, supervisor: Supervisor) {
+pub(crate) async fn serve_read_only(listener: TcpListener, service: Arc<Service>) {
     let accept = || async { Ok(listener.accept().await?.0) };
-    converse_with_all(accept, routes::read_only(supervisor)).await;
+    converse_with_all(accept, routes::read_only(service)).await;
 }
 
 /// Gives every client that `accept` brings a conversation of its own.

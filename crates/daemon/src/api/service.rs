@@ -1,139 +1,151 @@
-//! Where the API's questions arrive: what only looks is answered at once from the view and the
-//! engine, changes are handed to the supervisor. So nobody who looks waits for a change.
+//! What the API does: reads are answered from the view and the dataplane's counters by whoever asks,
+//! changes go to the supervisor. So nobody who reads waits for a change.
 
 use std::sync::Arc;
 
-use api::reply::{FlowStats, InterfaceStatus, Log, PathStatus, Stats, Status};
+use api::reply::{Change, FlowStats, InterfaceStatus, Log, PathStatus, Stats, Status};
 use api::request::RuleList;
 use model::config::Settings;
+use model::document::RuleDocument;
 use model::host::Interface;
 use model::placement::Support;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use super::question::{Answer, Code, Question, Refusal, Scrape, Supervisor};
-use crate::core::Request;
-use crate::dataplane_thread::Engine;
-use crate::events::Events;
+use super::refusal::{Answer, Code, Refusal};
+use crate::dataplane_thread::{self, DataplaneThread};
+use crate::events::{Begin, Events, Listening};
 use crate::options::LogControl;
+use crate::stats::metrics::Scrape;
 use crate::stats::{self, Identity, Sampler};
-use crate::supervisor::Asked;
-use crate::view::View;
+use crate::supervisor::command::{Command, Order};
+use crate::view::{RuleState, View};
 
-/// Questions that may wait.
-const QUEUE: usize = 256;
-
-/// What answers need.
-#[derive(Clone, Debug)]
-pub(crate) struct Desk {
+/// What every route is given.
+#[derive(Debug)]
+pub(crate) struct Service {
     pub(crate) identity: Identity,
-    pub(crate) asks: mpsc::Sender<Asked>,
-    pub(crate) engine: Engine,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) dataplane: DataplaneThread,
     pub(crate) view: watch::Receiver<Arc<View>>,
-    pub(crate) support: Arc<Support>,
+    pub(crate) support: Support,
     pub(crate) events: Events,
     pub(crate) sampler: Sampler,
     pub(crate) log: Option<LogControl>,
 }
 
-impl Desk {
-    /// Begins to answer.
-    pub(crate) fn open(self) -> Supervisor {
-        let (questions, mut incoming) = mpsc::channel(QUEUE);
-        let events = self.events.board();
-        tokio::spawn(async move {
-            while let Some(question) = incoming.recv().await {
-                tokio::spawn(self.clone().answer(question));
-            }
-        });
-        Supervisor::new(questions, events)
+impl Service {
+    pub(super) fn status(&self) -> Status {
+        self.status_of(&self.view())
     }
 
-    async fn answer(self, question: Question) {
-        let view = self.view.borrow().clone();
-        // Whoever asked may have gone away; that changes nothing.
-        match question {
-            Question::Status(reply) => drop(reply.send(Ok(self.status(&view)))),
-            Question::Stats(reply) => {
-                let counted = self.counted().await;
-                drop(reply.send(counted.map(|(stats, _)| stats)));
-            }
-            Question::Scrape(reply) => drop(reply.send(self.scrape().await)),
-            Question::Rules(reply) => drop(reply.send(Ok(rules(&view)))),
-            Question::Flows(name, reply) => drop(reply.send(self.flows(&view, name).await)),
-            Question::Interfaces(reply) => drop(reply.send(Ok(interfaces(&view)))),
-            Question::Export(reply) => {
-                drop(reply.send(Ok(model::config::export(&view.rules, &view.settings))));
-            }
-            Question::Change(transaction, reply) => {
-                self.hand_over(Asked::Change(Request::Change(transaction), reply))
-                    .await;
-            }
-            Question::Replace {
-                rules,
-                dry_run: true,
-                reply,
-            } => {
-                self.hand_over(Asked::DryRun(Request::Replace(rules), reply))
-                    .await;
-            }
-            Question::Replace { rules, reply, .. } => {
-                self.hand_over(Asked::Change(Request::Replace(rules), reply))
-                    .await;
-            }
-            Question::Log(wanted, reply) => drop(reply.send(self.log(wanted))),
-            Question::Reload(reply) => self.hand_over(Asked::Reload(reply)).await,
-        }
+    pub(super) async fn stats(&self) -> Answer<Stats> {
+        self.stats_and_view().await.map(|(stats, _)| stats)
     }
 
-    /// A supervisor that is gone drops the reply, and whoever asked learns that the daemon ends.
-    async fn hand_over(&self, asked: Asked) {
-        let _ = self.asks.send(asked).await;
-    }
-
-    /// The statistics and the view they are of.
-    async fn counted(&self) -> Answer<(Stats, Arc<View>)> {
-        let counters = self.engine.counters().await;
-        let counters = counters.map_err(|error| Refusal::new(Code::Internal, error))?;
-        // Looked at after the counters: a rule just removed is not shown with nothing counted.
-        let view = self.view.borrow().clone();
-        let stats = stats::stats(&self.identity, &view, &counters, &self.sampler);
-        Ok((stats, view))
-    }
-
-    async fn scrape(&self) -> Answer<Scrape> {
-        let (stats, view) = self.counted().await?;
+    /// All that the metrics show.
+    pub(super) async fn scrape(&self) -> Answer<Scrape> {
+        let (stats, view) = self.stats_and_view().await?;
         Ok(Scrape {
-            status: self.status(&view),
+            status: self.status_of(&view),
             stats,
             possible: stats::possible_drops(&view),
         })
     }
 
-    fn log(&self, wanted: Option<Log>) -> Answer<Log> {
-        let unknown = "this daemon's log is not its own";
-        let refusal = || Refusal::new(Code::Unavailable, unknown);
-        let control = self.log.ok_or_else(refusal)?;
-        if let Some(log) = wanted {
-            (control.set_level)(log.level);
-            // Not `level`: a line has one of its own, which would stand in JSON twice.
-            tracing::info!(from = log.level.as_str(), "logging from another level on");
+    pub(super) fn rules(&self) -> RuleList {
+        let view = self.view();
+        RuleList {
+            generation: Some(view.generation),
+            rules: view.rules.to_documents(),
+            settings: Some(Settings::clone(&view.settings)),
         }
-        Ok(Log {
-            level: (control.level)(),
+    }
+
+    pub(super) fn rule(&self, name: &str) -> Answer<RuleDocument> {
+        let view = self.view();
+        let rule = view.rules.get(name).map(RuleDocument::from);
+        rule.ok_or_else(|| {
+            let names: Vec<&str> = view.rules.names().collect();
+            let message = format!("no rule {name} (have: {})", names.join(", "));
+            Refusal::new(Code::NotFound, message)
         })
     }
 
-    async fn flows(&self, view: &View, name: String) -> Answer<Vec<FlowStats>> {
-        if view.rules.get(&name).is_none() {
+    /// What arrived in the ranges of the rule of that name.
+    pub(super) async fn flows(&self, name: String) -> Answer<Vec<FlowStats>> {
+        if self.view().rules.get(&name).is_none() {
             let message = format!("no rule {name}; GET /v1/rules lists what there is");
             return Err(Refusal::new(Code::NotFound, message));
         }
-        let flows = self.engine.flows(name).await;
-        let flows = flows.map_err(|error| Refusal::new(Code::Internal, error))?;
+        let flows = self.dataplane.flows(name).await.map_err(internal)?;
         Ok(flows.iter().map(stats::flow).collect())
     }
 
-    fn status(&self, view: &View) -> Status {
+    pub(super) fn interfaces(&self) -> Vec<InterfaceStatus> {
+        let view = self.view();
+        view.host.interfaces.values().map(interface).collect()
+    }
+
+    /// The running rules as a configuration file.
+    pub(super) fn export(&self) -> String {
+        let view = self.view();
+        model::config::export(&view.rules, &view.settings)
+    }
+
+    /// Refuses while the dataplane does not answer or an input is not joined.
+    pub(super) async fn check_ready(&self) -> Answer<()> {
+        self.dataplane.workers().await.map_err(internal)?;
+        let view = self.view();
+        let joined = |state: &RuleState| state.inputs().all(|(_, input)| input.joined);
+        let waiting = view.states.values().filter(|state| !joined(state));
+        let waiting: Vec<&str> = waiting.map(|state| state.name()).collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let message = format!("not joined: {}", waiting.join(", "));
+        Err(Refusal::new(Code::Unavailable, message))
+    }
+
+    pub(super) fn log(&self) -> Answer<Log> {
+        let level = (self.log_control()?.level)();
+        Ok(Log { level })
+    }
+
+    pub(super) fn set_log(&self, log: &Log) -> Answer<Log> {
+        (self.log_control()?.set_level)(log.level);
+        // Not `level`: a line has one of its own, which would stand in JSON twice.
+        tracing::info!(from = log.level.as_str(), "logging from another level on");
+        self.log()
+    }
+
+    /// Begins to listen to events: to each, or to many that come together `in_few`.
+    pub(super) fn listen(&self, begin: Begin, in_few: bool) -> Listening {
+        self.events.board().listen(begin, in_few)
+    }
+
+    /// Has the supervisor change something and waits until it has.
+    pub(super) async fn change(&self, order: Order) -> Answer<Change> {
+        let (reply, answer) = oneshot::channel();
+        let ending = || Refusal::new(Code::Unavailable, "the daemon is ending");
+        let sent = self.commands.send(Command { order, reply }).await;
+        sent.map_err(|_| ending())?;
+        answer.await.map_err(|_| ending())?
+    }
+
+    fn view(&self) -> Arc<View> {
+        self.view.borrow().clone()
+    }
+
+    /// The statistics and the view they are of.
+    async fn stats_and_view(&self) -> Answer<(Stats, Arc<View>)> {
+        let counters = self.dataplane.counters().await.map_err(internal)?;
+        // Read after the counters: a rule just removed is not shown with nothing counted.
+        let view = self.view();
+        let stats = stats::stats(&self.identity, &view, &counters, &self.sampler);
+        Ok((stats, view))
+    }
+
+    fn status_of(&self, view: &View) -> Status {
         Status {
             instance: self.identity.instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -146,18 +158,16 @@ impl Desk {
             last_reload: self.events.last_reload(),
         }
     }
-}
 
-fn rules(view: &View) -> RuleList {
-    RuleList {
-        generation: Some(view.generation),
-        rules: view.rules.to_documents(),
-        settings: Some(Settings::clone(&view.settings)),
+    fn log_control(&self) -> Answer<LogControl> {
+        let message = "this daemon's log is not its own";
+        let refusal = || Refusal::new(Code::Unavailable, message);
+        self.log.ok_or_else(refusal)
     }
 }
 
-fn interfaces(view: &View) -> Vec<InterfaceStatus> {
-    view.host.interfaces.values().map(interface).collect()
+fn internal(error: dataplane_thread::Error) -> Refusal {
+    Refusal::new(Code::Internal, error)
 }
 
 fn interface(link: &Interface) -> InterfaceStatus {

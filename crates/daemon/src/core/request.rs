@@ -4,8 +4,6 @@ use api::request::{RuleList, Transaction};
 use model::problem::Problems;
 use model::ruleset::ChangeError;
 
-use crate::api::question::{Code, Refusal};
-
 /// A change that somebody asks for.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
@@ -45,18 +43,5 @@ pub(crate) enum Refused {
 impl From<Problems> for Refused {
     fn from(problems: Problems) -> Self {
         Self::Rules(problems.into())
-    }
-}
-
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
-        let code = match &refused {
-            Refused::Rules(ChangeError::NotFound { .. }) => Code::NotFound,
-            Refused::Rules(ChangeError::AlreadyThere(_)) => Code::Exists,
-            Refused::Rules(ChangeError::Invalid(_)) => Code::Invalid,
-            Refused::Conflict { .. } => Code::Conflict,
-            Refused::TooMany { .. } | Refused::Unavailable(_) => Code::Unavailable,
-        };
-        Self::new(code, refused)
     }
 }

@@ -9,7 +9,7 @@ use model::net::Mac;
 use model::table::OutputState;
 
 use super::*;
-use crate::api::question::{Code, Refusal};
+use crate::api::refusal::{Code, Refusal};
 
 fn support() -> Support {
     Support {

@@ -9,10 +9,19 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use api::reply::{InputStats, OutputStats, RuleStats, State, Status, WorkerStats};
+use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats};
 
-use crate::api::question::Scrape;
-use crate::stats::process::Process;
+use super::PossibleDrops;
+use super::process::Process;
+
+/// What the metrics are a view of: the same replies that others get, of one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Scrape {
+    pub(crate) status: Status,
+    pub(crate) stats: Stats,
+    /// For which reasons each rule can drop packets.
+    pub(crate) possible: Vec<PossibleDrops>,
+}
 
 /// How the text is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::stream::Stream;
-use crate::dataplane_thread::Engine;
+use crate::dataplane_thread::DataplaneThread;
 use crate::events::{self, Events};
 use crate::view::View;
 
@@ -58,7 +58,7 @@ impl Sampler {
     /// Samples for as long as the daemon runs.
     pub(crate) async fn run(
         self,
-        engine: Engine,
+        dataplane: DataplaneThread,
         view: watch::Receiver<Arc<View>>,
         events: Events,
     ) {
@@ -67,7 +67,7 @@ impl Sampler {
         loop {
             ticks.tick().await;
             events.tell_held();
-            let Ok(arrived) = engine.arrived().await else {
+            let Ok(arrived) = dataplane.arrived().await else {
                 // It has its own ways to complain.
                 continue;
             };

@@ -14,7 +14,7 @@ use tokio::task::block_in_place;
 
 use super::{Supervisor, with_warnings};
 use crate::core::{Refused, Request, Step};
-use crate::dataplane_thread as engine;
+use crate::dataplane_thread;
 use crate::events;
 use crate::host::Snapshot;
 use crate::host::offload;
@@ -32,7 +32,7 @@ impl Supervisor {
         Ok(with_warnings(change, awaiting))
     }
 
-    pub(super) async fn dry_run(&mut self, request: &Request) -> Result<Change, Refused> {
+    pub(super) fn dry_run(&self, request: &Request) -> Result<Change, Refused> {
         let Config { rules, settings } = block_in_place(|| self.core.asked(request))?;
         let change = self.core.compare(&rules, &settings);
         Ok(with_warnings(change, self.awaiting_restart_by(request)))
@@ -96,17 +96,17 @@ impl Supervisor {
         }
     }
 
-    async fn apply(&mut self, step: &Step) -> Result<(), engine::Error> {
+    async fn apply(&mut self, step: &Step) -> Result<(), dataplane_thread::Error> {
         if !step.cleared.is_empty() {
             let cleared = step.cleared.clone();
-            self.engine.apply(cleared, Vec::new()).await?;
+            self.dataplane.apply(cleared, Vec::new()).await?;
             self.core.accept_cleared(&step.cleared);
         }
         let (diff, gone) = (step.diff().clone(), step.gone.clone());
-        self.engine.apply(diff, gone).await?;
+        self.dataplane.apply(diff, gone).await?;
         // The first route of the userspace path has started workers.
-        if let Ok(heirlooms) = self.engine.heirlooms().await {
-            self.shelter.take(heirlooms);
+        if let Ok(descriptors) = self.dataplane.descriptors().await {
+            self.shelter.take(descriptors);
         }
         Ok(())
     }

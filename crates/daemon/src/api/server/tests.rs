@@ -4,34 +4,34 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use api::client::{Client, Error};
-use api::reply::{Change, Stats};
-use api::request::RuleList;
 use model::document::RuleDocument;
-use tokio::sync::mpsc;
+use model::ruleset::{Policy, RuleSet};
+use tokio::sync::{mpsc, watch};
 
 use super::super::body::BODY_MAX;
+use super::super::refusal::{Code, Refusal};
 use super::*;
-use crate::api::question::{Code, Question, Refusal};
-use crate::events::Board;
+use crate::dataplane_thread::{DataplaneThread, without_paths};
+use crate::events::Events;
+use crate::stats::{Identity, Sampler};
+use crate::supervisor::command::Command;
+use crate::view::View;
 
 struct Served {
     _directory: tempfile::TempDir,
     path: PathBuf,
 }
 
-/// Serves on a socket of its own, with a supervisor that knows one rule and refuses every change.
+/// Serves on a socket of its own, with a supervisor that refuses every change.
 fn serve() -> Served {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mcr.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let (questions, mut asked) = mpsc::channel(16);
-    tokio::spawn(serve_control(
-        listener,
-        Supervisor::new(questions, Board::new()),
-    ));
+    let (service, mut commands) = service();
+    tokio::spawn(serve_control(listener, service));
     tokio::spawn(async move {
-        while let Some(question) = asked.recv().await {
-            answer(question);
+        while let Some(Command { reply, .. }) = commands.recv().await {
+            drop(reply.send(Err(Refusal::new(Code::Invalid, "no"))));
         }
     });
     Served {
@@ -40,34 +40,35 @@ fn serve() -> Served {
     }
 }
 
-fn answer(question: Question) {
-    let refusal = || Refusal::new(Code::Invalid, "no");
-    match question {
-        Question::Stats(reply) => drop(reply.send(Ok(Stats {
+/// A service that knows one rule.
+fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
+    let (commands, incoming) = mpsc::channel(16);
+    let (dataplane, support) = DataplaneThread::start(without_paths()).unwrap();
+    let rule = RuleDocument {
+        name: "cam1".to_owned(),
+        inputs: vec!["239.1.1.1%eth0:5001".to_owned()],
+        outputs: vec!["239.10.1.1%eth1:6001".into()],
+        ..RuleDocument::default()
+    };
+    let view = View {
+        generation: 1,
+        rules: Arc::new(RuleSet::from_documents(&[rule], Policy::default()).unwrap()),
+        ..View::default()
+    };
+    let service = Service {
+        identity: Identity {
             instance: "test".to_owned(),
-            version: "0".to_owned(),
-            uptime_seconds: 1.0,
-            rules: Vec::new(),
-            workers: Vec::new(),
-        }))),
-        Question::Rules(reply) => drop(reply.send(Ok(RuleList {
-            generation: Some(1),
-            rules: vec![RuleDocument {
-                name: "cam1".to_owned(),
-                ..RuleDocument::default()
-            }],
-            settings: None,
-        }))),
-        Question::Change(_, reply) | Question::Replace { reply, .. } | Question::Reload(reply) => {
-            drop(reply.send(Err::<Change, _>(refusal())));
-        }
-        Question::Log(_, reply) => drop(reply.send(Err(refusal()))),
-        Question::Status(reply) => drop(reply.send(Err(refusal()))),
-        Question::Scrape(reply) => drop(reply.send(Err(refusal()))),
-        Question::Flows(_, reply) => drop(reply.send(Ok(Vec::new()))),
-        Question::Interfaces(reply) => drop(reply.send(Ok(Vec::new()))),
-        Question::Export(reply) => drop(reply.send(Ok("version = 1\n".to_owned()))),
-    }
+            started: Instant::now(),
+        },
+        commands,
+        dataplane,
+        view: watch::channel(Arc::new(view)).1,
+        support,
+        events: Events::new(),
+        sampler: Sampler::default(),
+        log: None,
+    };
+    (Arc::new(service), incoming)
 }
 
 /// Sends bytes as they are and reads until the daemon closes.
@@ -204,11 +205,8 @@ async fn every_route_and_reply_is_in_the_document() {
 async fn the_read_only_listener_changes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (questions, mut asked) = mpsc::channel(16);
-    tokio::spawn(serve_read_only(
-        listener,
-        Supervisor::new(questions, Board::new()),
-    ));
+    let (service, mut commands) = service();
+    tokio::spawn(serve_read_only(listener, service));
     let exchange = move || {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream
@@ -220,5 +218,5 @@ async fn the_read_only_listener_changes_nothing() {
     };
     let answer = tokio::task::spawn_blocking(exchange).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
-    assert!(asked.try_recv().is_err());
+    assert!(commands.try_recv().is_err());
 }

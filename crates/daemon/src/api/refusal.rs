@@ -1,55 +1,14 @@
-//! What the API asks of the supervisor, and how it is refused.
+//! How a request is refused: a code that clients rely on, and a message for people.
 
-use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
-use api::request::{RuleList, Transaction};
-use tokio::sync::{mpsc, oneshot};
+use api::reply::ErrorReply;
+use model::ruleset::ChangeError;
 
-use crate::events::{Begin, Board, Listening};
-use crate::stats::PossibleDrops;
+use crate::core::Refused;
 
 /// An answer, or the refusal.
 pub(crate) type Answer<T> = Result<T, Refusal>;
 
-/// Where an answer goes.
-pub(crate) type Reply<T> = oneshot::Sender<Answer<T>>;
-
-/// One question; the supervisor answers them in order.
-#[derive(Debug)]
-pub(crate) enum Question {
-    Status(Reply<Status>),
-    Stats(Reply<Stats>),
-    /// All that the metrics show.
-    Scrape(Reply<Scrape>),
-    Rules(Reply<RuleList>),
-    /// What was seen of the ranges of the rule of that name.
-    Flows(String, Reply<Vec<FlowStats>>),
-    Interfaces(Reply<Vec<InterfaceStatus>>),
-    /// The running rules as a configuration file.
-    Export(Reply<String>),
-    /// Adds and removes rules.
-    Change(Transaction, Reply<Change>),
-    /// Puts a whole set in the place of the running one, or only says what that would change.
-    Replace {
-        rules: RuleList,
-        dry_run: bool,
-        reply: Reply<Change>,
-    },
-    /// Reads the level of the log, or changes it first.
-    Log(Option<Log>, Reply<Log>),
-    /// Reads the configuration again, as SIGHUP does.
-    Reload(Reply<Change>),
-}
-
-/// What the metrics are a view of: the same replies that others get, of one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Scrape {
-    pub(crate) status: Status,
-    pub(crate) stats: Stats,
-    /// For which reasons each rule can drop packets.
-    pub(crate) possible: Vec<PossibleDrops>,
-}
-
-/// Why a question was refused. The code stands in [`ErrorReply`].
+/// Why a request is refused. The code stands in [`ErrorReply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: Code,
@@ -128,30 +87,16 @@ impl Code {
     }
 }
 
-/// The supervisor as the API sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct Supervisor {
-    questions: mpsc::Sender<Question>,
-    events: Board,
-}
-
-impl Supervisor {
-    pub(crate) const fn new(questions: mpsc::Sender<Question>, events: Board) -> Self {
-        Self { questions, events }
-    }
-
-    /// Asks and waits for the answer.
-    pub(crate) async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Answer<T> {
-        let (reply, answer) = oneshot::channel();
-        let ending = || Refusal::new(Code::Unavailable, "the daemon is ending");
-        let sent = self.questions.send(question(reply)).await;
-        sent.map_err(|_| ending())?;
-        answer.await.map_err(|_| ending())?
-    }
-
-    /// Every event from there on, or many that come together `in_few`.
-    pub(crate) fn events(&self, begin: Begin, in_few: bool) -> Listening {
-        self.events.listen(begin, in_few)
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let code = match &refused {
+            Refused::Rules(ChangeError::NotFound { .. }) => Code::NotFound,
+            Refused::Rules(ChangeError::AlreadyThere(_)) => Code::Exists,
+            Refused::Rules(ChangeError::Invalid(_)) => Code::Invalid,
+            Refused::Conflict { .. } => Code::Conflict,
+            Refused::TooMany { .. } | Refused::Unavailable(_) => Code::Unavailable,
+        };
+        Self::new(code, refused)
     }
 }
 
