@@ -1,33 +1,27 @@
-//! Where descriptors outlive this process: the service manager's descriptor store or a keeper holds
-//! duplicates of membership sockets, and a record says what is joined through which. After a crash
-//! the next daemon takes both, so no switch ever sees a leave. With them go the counters of the
-//! userspace path and, at a keeper, the control sockets of its workers, which forward until then.
+//! Descriptors that outlive this process: the service manager, or a process that does nothing else,
+//! holds duplicates of them. After a crash the next daemon takes them back, so no switch ever sees a
+//! leave: the membership sockets, and a record of what is joined through which; the counters of the
+//! userspace path; and, where a process holds them, the control sockets of its workers, which
+//! forward until then.
 
 pub mod fd_holder;
+mod record;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use sys::membership::{Change, Membership};
 
 use crate::dataplane_thread::LabelledDescriptors;
-use crate::descriptor_store::fd_holder::Keeper;
 use crate::memberships::Joined;
-use crate::service_manager as notify;
+use crate::service_manager;
 use crate::state::journal::Journal;
-
-/// How long a keeper may take to answer after it was started.
-const PATIENCE: Duration = Duration::from_secs(2);
+use fd_holder::FdHolder;
+use record::{Claim, Line, Record};
 
 /// Labels of membership sockets in the manager's store.
 const LABEL: &str = "membership-";
@@ -36,104 +30,83 @@ const DATAPLANE: &str = "userspace-";
 /// Those of them that are of no use to a manager: it ends every worker.
 const OF_WORKERS: [&str; 2] = ["control-", "process-"];
 
-/// Where the sockets are held.
+/// What is held for the next daemon, and by whom.
 #[derive(Debug)]
-pub(crate) struct Shelter {
-    home: Home,
+pub(crate) struct DescriptorStore {
+    holder: Holder,
     command: Vec<OsString>,
     socket: PathBuf,
     record: Journal,
-    keeper: Option<Keeper>,
-    stored: BTreeSet<u32>,
+    process: Option<FdHolder>,
+    stored_sockets: BTreeSet<u32>,
     /// Up to where the memberships are held and recorded.
     revision: Option<u64>,
     /// What the dataplane of an earlier run left, until it is asked for.
     inherited: LabelledDescriptors,
     /// What the dataplane wants held, and the labels of what is held of it.
-    heirlooms: LabelledDescriptors,
-    held: BTreeSet<String>,
+    dataplane: LabelledDescriptors,
+    held_labels: BTreeSet<String>,
 }
 
 /// Who holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Home {
+enum Holder {
     /// Nobody: memberships end with this process.
     None,
-    Keeper,
-    /// A manager ends every process of a service that crashed, a keeper too.
-    Manager,
+    /// A process of this daemon's own.
+    Process,
+    /// It ends every process of a service that crashed, a holding one too.
+    ServiceManager,
 }
 
-/// What is joined through each socket, by its number.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Record(BTreeMap<u32, Vec<Claim>>);
-
-/// One membership: interface, group, source.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Claim(u32, IpAddr, Option<IpAddr>);
-
-/// A change of the record, a line of its journal: whether joined, socket, membership.
-#[derive(Debug, Serialize, Deserialize)]
-struct Line(bool, u32, Claim);
-
-impl Record {
-    fn take(&mut self, Line(joined, number, claim): Line) {
-        let claims = self.0.entry(number).or_default();
-        match joined {
-            true => claims.push(claim),
-            false => claims.retain(|held| *held != claim),
-        }
-    }
-}
-
-impl Shelter {
+impl DescriptorStore {
     /// Takes back what an earlier run left, and makes sure that somebody holds what is joined.
     /// Without a manager and without `command` memberships end with this process.
     pub(crate) fn open(command: &[OsString], directory: &Path, joined: &mut Joined) -> Self {
-        let home = match (notify::has_store(), command.is_empty()) {
-            (true, _) => Home::Manager,
-            (false, false) => Home::Keeper,
-            (false, true) => Home::None,
+        let holder = match (service_manager::has_store(), command.is_empty()) {
+            (true, _) => Holder::ServiceManager,
+            (false, false) => Holder::Process,
+            (false, true) => Holder::None,
         };
-        let mut shelter = Self {
-            home,
+        let mut store = Self {
+            holder,
             command: command.to_vec(),
             socket: directory.join("keeper.sock"),
             record: Journal::new(directory, "memberships"),
-            keeper: None,
-            stored: BTreeSet::new(),
+            process: None,
+            stored_sockets: BTreeSet::new(),
             revision: None,
             inherited: Vec::new(),
-            heirlooms: Vec::new(),
-            held: BTreeSet::new(),
+            dataplane: Vec::new(),
+            held_labels: BTreeSet::new(),
         };
-        match home {
-            Home::None => {}
-            Home::Manager => shelter.take_stored(joined),
-            Home::Keeper => {
-                if let Err(error) = shelter.recall(joined) {
+        match holder {
+            Holder::None => {}
+            Holder::ServiceManager => store.take_from_manager(joined),
+            Holder::Process => {
+                if let Err(error) = store.take_from_process(joined) {
                     tracing::warn!(%error, "cannot take memberships back from the keeper");
                 }
-                shelter.connect();
+                store.connect();
             }
         }
-        shelter
+        store
     }
 
-    /// Brings the keeper up to what is joined now.
+    /// Brings whoever holds the sockets up to what is joined now.
     pub(crate) fn update(&mut self, joined: &Joined) {
-        if self.home == Home::None {
+        if self.holder == Holder::None {
             return;
         }
-        if self.home == Home::Keeper && self.keeper.as_ref().is_none_or(Keeper::is_gone) {
-            self.stored.clear();
-            self.held.clear();
+        if self.holder == Holder::Process && self.process.as_ref().is_none_or(FdHolder::is_gone) {
+            self.stored_sockets.clear();
+            self.held_labels.clear();
             self.revision = None;
             self.connect();
         }
-        if let Err(error) = self.store_heirlooms() {
+        if let Err(error) = self.store_dataplane() {
             tracing::warn!(%error, "the keeper does not hold the workers; trying again");
-            self.keeper = None;
+            self.process = None;
         }
         let revision = joined.set().revision();
         if self.revision == Some(revision) || self.revision.is_none() && revision == 0 {
@@ -148,73 +121,76 @@ impl Shelter {
             Ok(()) => self.revision = Some(revision),
             Err(error) => {
                 tracing::warn!(%error, "the keeper does not hold the memberships; trying again");
-                self.keeper = None;
+                self.process = None;
             }
         }
     }
 
-    /// What the dataplane of an earlier run left; to be asked for once.
-    pub(crate) fn inherited(&mut self) -> LabelledDescriptors {
+    /// Hands out what the dataplane of an earlier run left; once.
+    pub(crate) fn take_inherited(&mut self) -> LabelledDescriptors {
         std::mem::take(&mut self.inherited)
     }
 
-    /// Takes what the dataplane wants held from now on; the next update brings it there.
-    pub(crate) fn take(&mut self, heirlooms: LabelledDescriptors) {
-        self.heirlooms = heirlooms;
-        if self.home == Home::Manager {
+    /// Sets what of the dataplane is to be held from now on; the next update brings it there.
+    pub(crate) fn set_dataplane(&mut self, dataplane: LabelledDescriptors) {
+        self.dataplane = dataplane;
+        if self.holder == Holder::ServiceManager {
             let is_of_workers = |label: &str| OF_WORKERS.iter().any(|kind| label.starts_with(kind));
-            self.heirlooms.retain(|(label, _)| !is_of_workers(label));
+            self.dataplane.retain(|(label, _)| !is_of_workers(label));
         }
     }
 
     /// Says whether workers go on when this process ends.
     pub(crate) fn holds_workers(&self) -> bool {
-        let mut heirlooms = self.heirlooms.iter();
-        self.home == Home::Keeper
-            && self.keeper.as_ref().is_some_and(|keeper| !keeper.is_gone())
-            && heirlooms.all(|(label, _)| self.held.contains(label))
+        let mut dataplane = self.dataplane.iter();
+        self.holder == Holder::Process
+            && self
+                .process
+                .as_ref()
+                .is_some_and(|process| !process.is_gone())
+            && dataplane.all(|(label, _)| self.held_labels.contains(label))
     }
 
-    fn store_heirlooms(&mut self) -> io::Result<()> {
-        let heirlooms = std::mem::take(&mut self.heirlooms);
-        let done = self.settle_heirlooms(&heirlooms);
-        self.heirlooms = heirlooms;
+    fn store_dataplane(&mut self) -> io::Result<()> {
+        let dataplane = std::mem::take(&mut self.dataplane);
+        let done = self.settle_dataplane(&dataplane);
+        self.dataplane = dataplane;
         done
     }
 
-    fn settle_heirlooms(&mut self, heirlooms: &LabelledDescriptors) -> io::Result<()> {
-        let mut unused = self.held.clone();
-        for (label, fd) in heirlooms {
+    fn settle_dataplane(&mut self, dataplane: &LabelledDescriptors) -> io::Result<()> {
+        let mut unused = self.held_labels.clone();
+        for (label, fd) in dataplane {
             if !unused.remove(label) {
                 self.hold(&format!("{DATAPLANE}{label}"), fd.as_fd())?;
-                self.held.insert(label.clone());
+                self.held_labels.insert(label.clone());
             }
         }
         for label in unused {
             self.let_go(&format!("{DATAPLANE}{label}"))?;
-            self.held.remove(&label);
+            self.held_labels.remove(&label);
         }
         Ok(())
     }
 
     /// Has whoever holds them let go of the sockets; the memberships end.
     pub(crate) fn close(mut self) {
-        if self.home == Home::Manager {
-            let memberships = self.stored.iter();
-            memberships.for_each(|number| notify::release(&format!("{LABEL}{number}")));
-            let held = self.held.iter();
-            held.for_each(|label| notify::release(&format!("{DATAPLANE}{label}")));
+        if self.holder == Holder::ServiceManager {
+            let memberships = self.stored_sockets.iter();
+            memberships.for_each(|number| service_manager::release(&format!("{LABEL}{number}")));
+            let held = self.held_labels.iter();
+            held.for_each(|label| service_manager::release(&format!("{DATAPLANE}{label}")));
         }
-        if let Some(keeper) = self.keeper.take() {
-            let _ = keeper.quit();
+        if let Some(process) = self.process.take() {
+            let _ = process.quit();
         }
         self.record.remove();
         let _ = fs::remove_file(&self.socket);
     }
 
-    fn take_stored(&mut self, joined: &mut Joined) {
+    fn take_from_manager(&mut self, joined: &mut Joined) {
         let mut record = self.read_record();
-        for (label, fd) in notify::stored() {
+        for (label, fd) in service_manager::stored() {
             if let Some(label) = label.strip_prefix(DATAPLANE) {
                 self.inherit(label, fd);
             } else if let Some(number) = number(&label) {
@@ -223,36 +199,36 @@ impl Shelter {
         }
     }
 
-    fn recall(&mut self, joined: &mut Joined) -> io::Result<()> {
-        let Ok(mut keeper) = Keeper::connect(&self.socket) else {
+    fn take_from_process(&mut self, joined: &mut Joined) -> io::Result<()> {
+        let Ok(mut process) = FdHolder::connect(&self.socket) else {
             return Ok(());
         };
         let mut record = self.read_record();
-        for (label, fd) in keeper.recall()? {
+        for (label, fd) in process.recall()? {
             if let Some(label) = label.strip_prefix(DATAPLANE) {
                 self.inherit(label, fd);
             } else if let Some(number) = number(&label) {
                 self.adopt(joined, &mut record, number, fd);
             } else {
-                keeper.release(&label)?;
+                process.release(&label)?;
             }
         }
         let memberships = joined.set().len();
         tracing::info!(memberships, "took memberships over from an earlier run");
-        self.keeper = Some(keeper);
+        self.process = Some(process);
         Ok(())
     }
 
     fn inherit(&mut self, label: &str, fd: OwnedFd) {
         self.inherited.push((label.to_owned(), fd));
-        self.held.insert(label.to_owned());
+        self.held_labels.insert(label.to_owned());
     }
 
     fn adopt(&mut self, joined: &mut Joined, record: &mut Record, number: u32, socket: OwnedFd) {
         let claims = record.0.remove(&number).unwrap_or_default();
         let claims = claims.into_iter().map(Membership::from).collect();
         joined.adopt(number, socket, claims);
-        self.stored.insert(number);
+        self.stored_sockets.insert(number);
     }
 
     fn read_record(&self) -> Record {
@@ -263,16 +239,16 @@ impl Shelter {
         let lines = read.lines.iter().map(|line| serde_json::from_slice(line));
         lines
             .map_while(Result::ok)
-            .for_each(|line| record.take(line));
+            .for_each(|line| record.apply(line));
         record
     }
 
     fn connect(&mut self) {
-        if self.keeper.is_some() && !self.keeper.as_ref().is_none_or(Keeper::is_gone) {
+        if self.process.is_some() && !self.process.as_ref().is_none_or(FdHolder::is_gone) {
             return;
         }
-        self.keeper = match self.start() {
-            Ok(keeper) => Some(keeper),
+        self.process = match FdHolder::start(&self.command, &self.socket) {
+            Ok(process) => Some(process),
             Err(error) => {
                 tracing::warn!(%error, "no keeper; a crash would end the memberships");
                 None
@@ -280,50 +256,20 @@ impl Shelter {
         };
     }
 
-    /// Starts a keeper that outlives this process.
-    fn start(&self) -> io::Result<Keeper> {
-        let (program, arguments) = self.command.split_first().ok_or(io::ErrorKind::NotFound)?;
-        // A group of its own: Ctrl-C in a terminal is not meant for it.
-        let mut child = Command::new(program)
-            .args(arguments)
-            .arg(&self.socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match Keeper::connect(&self.socket) {
-                Ok(keeper) => {
-                    // Waits for its end, so that no zombie is left while this process lives.
-                    std::thread::spawn(move || child.wait());
-                    return Ok(keeper);
-                }
-                Err(error) if deadline <= Instant::now() => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    return Err(error);
-                }
-                Err(_) => sleep(Duration::from_millis(2)),
-            }
-        }
-    }
-
     fn store(&mut self, joined: &Joined) -> io::Result<()> {
         let mut record = Record::default();
-        let mut unused = self.stored.clone();
+        let mut unused = self.stored_sockets.clone();
         for held in joined.set().sockets() {
             if !unused.remove(&held.number) {
                 self.hold(&format!("{LABEL}{}", held.number), held.socket)?;
-                self.stored.insert(held.number);
+                self.stored_sockets.insert(held.number);
             }
             let claims = held.memberships.iter().map(Claim::from).collect();
             record.0.insert(held.number, claims);
         }
         for number in unused {
             self.let_go(&format!("{LABEL}{number}"))?;
-            self.stored.remove(&number);
+            self.stored_sockets.remove(&number);
         }
         self.record.replace(&serde_json::to_vec(&record)?)
     }
@@ -340,13 +286,13 @@ impl Shelter {
             serde_json::to_writer(&mut lines, &Line::from(change))?;
             lines.push(b'\n');
             match joined.set().socket(number) {
-                Some(socket) if !self.stored.contains(&number) => {
+                Some(socket) if !self.stored_sockets.contains(&number) => {
                     self.hold(&format!("{LABEL}{number}"), socket)?;
-                    self.stored.insert(number);
+                    self.stored_sockets.insert(number);
                 }
-                None if self.stored.contains(&number) => {
+                None if self.stored_sockets.contains(&number) => {
                     self.let_go(&format!("{LABEL}{number}"))?;
-                    self.stored.remove(&number);
+                    self.stored_sockets.remove(&number);
                 }
                 _ => {}
             }
@@ -358,20 +304,20 @@ impl Shelter {
     }
 
     fn hold(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
-        match (self.home, &mut self.keeper) {
-            (Home::Manager, _) => notify::store(label, fd),
-            (_, Some(keeper)) => keeper.store(label, fd),
+        match (self.holder, &mut self.process) {
+            (Holder::ServiceManager, _) => service_manager::store(label, fd),
+            (_, Some(process)) => process.store(label, fd),
             (_, None) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     fn let_go(&mut self, label: &str) -> io::Result<()> {
-        match (self.home, &mut self.keeper) {
-            (Home::Manager, _) => {
-                notify::release(label);
+        match (self.holder, &mut self.process) {
+            (Holder::ServiceManager, _) => {
+                service_manager::release(label);
                 Ok(())
             }
-            (_, Some(keeper)) => keeper.release(label),
+            (_, Some(process)) => process.release(label),
             (_, None) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -380,30 +326,4 @@ impl Shelter {
 /// The number of a membership socket.
 fn number(label: &str) -> Option<u32> {
     label.strip_prefix(LABEL)?.parse().ok()
-}
-
-impl From<&Membership> for Claim {
-    fn from(membership: &Membership) -> Self {
-        Self(membership.interface, membership.group, membership.source)
-    }
-}
-
-impl From<&Change> for Line {
-    fn from(change: &Change) -> Self {
-        Self(
-            change.joined,
-            change.number,
-            Claim::from(&change.membership),
-        )
-    }
-}
-
-impl From<Claim> for Membership {
-    fn from(Claim(interface, group, source): Claim) -> Self {
-        Self {
-            interface,
-            group,
-            source,
-        }
-    }
 }

@@ -19,9 +19,9 @@ pub struct Options {
     pub given: DaemonSettings,
     /// Program and arguments that run a worker; empty: no userspace path.
     pub worker_command: Vec<OsString>,
-    /// Program and arguments that run a keeper of membership sockets, which is given the path of
-    /// its socket as last argument; empty: memberships end with this process.
-    pub keeper_command: Vec<OsString>,
+    /// Program and arguments that run a process that holds membership sockets, which is given the
+    /// path of its socket as last argument; empty: memberships end with this process.
+    pub fd_holder_command: Vec<OsString>,
     /// How the level of the log is read and changed; `None`: it is not.
     pub log: Option<LogControl>,
     /// Directory of locks and, one directory per instance, of running rules.
@@ -47,7 +47,7 @@ impl Default for Options {
             config: None,
             given: DaemonSettings::default(),
             worker_command: Vec::new(),
-            keeper_command: Vec::new(),
+            fd_holder_command: Vec::new(),
             log: None,
             run_directory: PathBuf::from("/run/mcr"),
             bpffs: PathBuf::from("/sys/fs/bpf"),

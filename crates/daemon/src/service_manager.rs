@@ -1,5 +1,5 @@
-//! Tells the service manager how the daemon is (`sd_notify(3)`): ready, reloading, stopping, alive.
-//! Without a manager nothing is said.
+//! The service manager (`sd_notify(3)`): it is told that the daemon is ready, reloading, stopping or
+//! alive, and holds descriptors. Without a manager nothing is sent.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -17,24 +17,24 @@ const FIRST_STORED: i32 = 3;
 /// Rules are live and joined.
 pub(crate) fn ready(rules: usize) {
     let plural = if rules == 1 { "" } else { "s" };
-    tell(&format!("READY=1\nSTATUS=Relaying by {rules} rule{plural}"));
+    notify(&format!("READY=1\nSTATUS=Relaying by {rules} rule{plural}"));
 }
 
 /// The configuration is being read again; [`ready`] follows.
 pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
     let now = now.map_or(0, |now| now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000);
-    tell(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
+    notify(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
 }
 
 /// The supervisor's loop turns.
 pub(crate) fn alive() {
-    tell("WATCHDOG=1");
+    notify("WATCHDOG=1");
 }
 
 /// The daemon ends.
 pub(crate) fn stopping() {
-    tell("STOPPING=1");
+    notify("STOPPING=1");
 }
 
 /// Says whether a manager is there to hold descriptors.
@@ -54,7 +54,7 @@ pub(crate) fn store(label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Has the manager let go of what it holds under `label`.
 pub(crate) fn release(label: &str) {
-    tell(&format!("FDSTOREREMOVE=1\nFDNAME={label}"));
+    notify(&format!("FDSTOREREMOVE=1\nFDNAME={label}"));
 }
 
 /// What the manager held for this service, with its labels; to be called once.
@@ -88,7 +88,7 @@ fn send_with(path: &[u8], state: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn tell(state: &str) {
+fn notify(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };

@@ -18,7 +18,7 @@ use crate::api::service::Service;
 use crate::api::socket::Listener;
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
-use crate::descriptor_store::Shelter;
+use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::events::Events;
 use crate::host::offload::Offload;
@@ -29,7 +29,7 @@ use crate::state::running::Store;
 use crate::stats::{Identity, Sampler};
 use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
-use crate::{config, host, service_manager as notify};
+use crate::{config, host, service_manager};
 
 /// Changes that may wait for the supervisor.
 const QUEUE: usize = 64;
@@ -79,8 +79,12 @@ async fn start(
     };
     let events = Events::new();
     let mut joined = Joined::default();
-    let shelter = block_in_place(|| {
-        Shelter::open(&options.keeper_command, instance.directory(), &mut joined)
+    let descriptor_store = block_in_place(|| {
+        DescriptorStore::open(
+            &options.fd_holder_command,
+            instance.directory(),
+            &mut joined,
+        )
     });
     let mut supervisor = Supervisor {
         options: options.clone(),
@@ -89,7 +93,7 @@ async fn start(
         core,
         dataplane: dataplane.clone(),
         joined,
-        shelter,
+        descriptor_store,
         offload: Offload::open(instance.directory()),
         merging: Default::default(),
         untidy: true,
@@ -128,7 +132,7 @@ async fn start(
         rules = supervisor.core.rules().len(),
         "ready"
     );
-    notify::ready(supervisor.core.rules().len());
+    service_manager::ready(supervisor.core.rules().len());
     Ok(supervisor)
 }
 
@@ -161,10 +165,12 @@ impl Supervisor {
         block_in_place(|| self.joined.settle(&self.core.joins(&step)));
         let mut table = Table::default();
         step.diff().clone().apply_to(&mut table);
-        self.dataplane.inherit(self.shelter.inherited()).await?;
+        self.dataplane
+            .inherit(self.descriptor_store.take_inherited())
+            .await?;
         self.dataplane.prepare(table.clone()).await?;
         // Held before they take packets: from then on they may outlive this process.
-        self.shelter_all().await;
+        self.store_descriptors().await;
         self.dataplane.sync(table).await?;
         self.finish(step, &[], Vec::new());
         block_in_place(|| self.save(None));

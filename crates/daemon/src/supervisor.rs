@@ -23,14 +23,14 @@ use crate::api::refusal::{Code, Refusal};
 use crate::config;
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
-use crate::descriptor_store::Shelter;
+use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::events::{self, Events};
 use crate::host::offload::Offload;
 use crate::host::{Snapshot, Watch};
 use crate::memberships::Joined;
 use crate::options::Options;
-use crate::service_manager as notify;
+use crate::service_manager;
 use crate::state::running::Store;
 use crate::stats::{self, Identity, Sampler};
 use crate::view::View;
@@ -47,7 +47,7 @@ pub(crate) struct Supervisor {
     pub(crate) core: Core,
     pub(crate) dataplane: DataplaneThread,
     pub(crate) joined: Joined,
-    pub(crate) shelter: Shelter,
+    pub(crate) descriptor_store: DescriptorStore,
     /// Whether much memory was freed since it was last given back.
     pub(crate) untidy: bool,
     pub(crate) offload: Offload,
@@ -120,7 +120,7 @@ impl Supervisor {
 
     /// Makes the running rules those of the configuration, as it is now.
     async fn reload(&mut self) -> Result<Change, Refusal> {
-        notify::reloading();
+        service_manager::reloading();
         let config = config::read(self.options.config.as_deref(), self.core.own_policy());
         let outcome = match config {
             Ok(config) => {
@@ -156,8 +156,8 @@ impl Supervisor {
             ),
         };
         self.events
-            .tell(events::event(kind, "configuration", message));
-        notify::ready(self.core.rules().len());
+            .publish(events::event(kind, "configuration", message));
+        service_manager::ready(self.core.rules().len());
         outcome
     }
 
@@ -169,7 +169,7 @@ impl Supervisor {
 
     /// Tries again what could not be done, and notices what nobody reports.
     async fn look_after(&mut self) {
-        notify::alive();
+        service_manager::alive();
         if let Some(seen) = self.pending.take() {
             self.host_changed(seen).await;
         }
@@ -177,12 +177,12 @@ impl Supervisor {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.publish_joined();
         }
-        self.shelter_all().await;
+        self.store_descriptors().await;
         if std::mem::take(&mut self.untidy) {
             block_in_place(sys::heap::trim);
         }
         for worker in self.workers_that_came_back().await {
-            self.events.tell(events::worker_restarted(&worker));
+            self.events.publish(events::worker_restarted(&worker));
         }
     }
 
@@ -198,16 +198,16 @@ impl Supervisor {
     }
 
     /// Has memberships and workers held for the next daemon, as they are now.
-    pub(crate) async fn shelter_all(&mut self) {
+    pub(crate) async fn store_descriptors(&mut self) {
         match self.dataplane.descriptors().await {
-            Ok(descriptors) => self.shelter.take(descriptors),
+            Ok(descriptors) => self.descriptor_store.set_dataplane(descriptors),
             Err(error) => tracing::warn!(%error, "a crash would end the workers"),
         }
-        block_in_place(|| self.shelter.update(&self.joined));
+        block_in_place(|| self.descriptor_store.update(&self.joined));
     }
 
     async fn stop(mut self, hands_over: bool) -> Result<(), DaemonError> {
-        notify::stopping();
+        service_manager::stopping();
         if let Ok(counters) = self.dataplane.counters().await {
             let view = self.view.borrow().clone();
             let sampler = Sampler::default();
@@ -215,8 +215,8 @@ impl Supervisor {
         }
         if hands_over || self.started_with.keep_forwarding == Some(true) {
             block_in_place(|| self.save(Some(&self.configured.clone())));
-            self.shelter_all().await;
-            let how = match self.shelter.holds_workers() {
+            self.store_descriptors().await;
+            let how = match self.descriptor_store.holds_workers() {
                 true => Close::HandOver,
                 false => Close::KeepForwarding,
             };
@@ -226,7 +226,7 @@ impl Supervisor {
         self.store.remove();
         block_in_place(|| {
             self.offload.close();
-            self.shelter.close();
+            self.descriptor_store.close();
         });
         Ok(closed?)
     }

@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use super::connections::{Busy, Held};
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
-use crate::events::{Begin, Heard, KEPT, Listening, Numbered};
+use crate::events::{Begin, Delivery, KEPT, Numbered, Subscriber};
 
 /// How often a comment is sent while nothing happens, so that a vanished client is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -56,7 +56,7 @@ pub(super) async fn events(
     let last = last.and_then(|last| last.to_str().ok()?.parse().ok());
     let begin = last.map_or(Begin::Recent(options.recent), Begin::After);
     let following = Following {
-        listening: service.listen(begin, options.brief),
+        subscriber: service.events.subscribe(begin, options.brief),
         _held: busy.hold(),
     };
     let stream = stream::unfold(following, Following::next);
@@ -64,19 +64,19 @@ pub(super) async fn events(
 }
 
 struct Following {
-    listening: Listening,
+    subscriber: Subscriber,
     _held: Held,
 }
 
 impl Following {
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
-        let event = match self.listening.next().await? {
-            Heard::Event(Numbered { number, event }) => Event::default()
+        let event = match self.subscriber.next().await? {
+            Delivery::Event(Numbered { number, event }) => Event::default()
                 .id(number.to_string())
                 .event(&event.kind)
                 .json_data(&event)
                 .unwrap_or_default(),
-            Heard::Missed(missed) => Event::default().event("missed").data(missed.to_string()),
+            Delivery::Missed(missed) => Event::default().event("missed").data(missed.to_string()),
         };
         Some((Ok(event), self))
     }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::refusal::{Answer, Code, Refusal};
 use crate::dataplane_thread::{self, DataplaneThread};
-use crate::events::{Begin, Events, Listening};
+use crate::events::Events;
 use crate::options::LogControl;
 use crate::stats::metrics::Scrape;
 use crate::stats::{self, Identity, Sampler};
@@ -116,11 +116,6 @@ impl Service {
         // Not `level`: a line has one of its own, which would stand in JSON twice.
         tracing::info!(from = log.level.as_str(), "logging from another level on");
         self.log()
-    }
-
-    /// Begins to listen to events: to each, or to many that come together `in_few`.
-    pub(super) fn listen(&self, begin: Begin, in_few: bool) -> Listening {
-        self.events.board().listen(begin, in_few)
     }
 
     /// Has the supervisor change something and waits until it has.

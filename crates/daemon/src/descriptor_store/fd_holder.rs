@@ -1,28 +1,36 @@
-//! The keeper: a process that does nothing but hold descriptors, so that memberships outlive the
-//! supervisor and a snooping switch never sees a leave, and so that workers do not see its end.
+//! The process that holds descriptors (`mcr keeper`), and how the daemon talks to it. It does nothing
+//! else, so that memberships outlive the daemon and a snooping switch never sees a leave, and so that
+//! workers do not see its end.
 //!
-//! The supervisor stores duplicates of its membership sockets and of what its workers need under
-//! labels and asks for them back after it was killed. The keeper interprets nothing, forwards nothing and ends when told to, or
-//! when nobody has asked for its descriptors within a deadline after the supervisor went away.
+//! The daemon stores duplicates under labels and asks for them back after it was killed. The holder
+//! interprets nothing, forwards nothing and ends when told to, or when nobody has asked for its
+//! descriptors within a deadline after the daemon went away.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use sys::descriptor::{receive_with, send_with};
 
 /// Longest label in bytes.
 pub const LABEL_MAX: usize = 200;
 
-/// Most descriptors one keeper holds.
+/// Most descriptors that are held.
 const HELD_MAX: usize = 4096;
 
+/// How long a holder may take to answer after it was started.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long a client may take over one message.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a message asks for; its first byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +67,7 @@ impl Verb {
     }
 }
 
-/// Runs the keeper on `listener` until it is told to end or nobody has connected for `deadline`
+/// Holds descriptors for the clients of `listener` until it is told to end or nobody has connected for `deadline`
 /// after the last client left.
 ///
 /// # Errors
@@ -84,14 +92,14 @@ enum After {
 
 fn attend(client: &mut UnixStream, held: &mut BTreeMap<String, OwnedFd>) -> io::Result<After> {
     loop {
-        // The supervisor stays connected and silent for as long as it lives.
+        // The daemon stays connected and silent for as long as it lives.
         client.set_read_timeout(None)?;
         let mut descriptors = Vec::new();
         let mut first = [0];
         if receive_with(client, &mut first, &mut descriptors)? == 0 {
             return Ok(After::Continue);
         }
-        client.set_read_timeout(Some(PATIENCE))?;
+        client.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
         let label = read_label(client)?;
         let answer = match Verb::from_byte(first[0])? {
             Verb::Store => store(held, label, descriptors.pop()),
@@ -150,29 +158,59 @@ fn read_label(stream: &mut UnixStream) -> io::Result<String> {
     String::from_utf8(label).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-/// The supervisor's end. It stays connected while the supervisor lives: that is how the keeper
-/// knows.
+/// The daemon's end. It stays connected while the daemon lives: that is how the holder knows.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct FdHolder {
     stream: UnixStream,
 }
 
-impl Keeper {
-    /// Connects to the keeper behind the socket at `path`.
+impl FdHolder {
+    /// Starts a process that outlives this one and connects to it. `command` is given the path of
+    /// its socket as last argument.
+    pub(super) fn start(command: &[OsString], socket: &Path) -> io::Result<Self> {
+        let (program, arguments) = command.split_first().ok_or(ErrorKind::NotFound)?;
+        // A group of its own: Ctrl-C in a terminal is not meant for it.
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg(socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            match Self::connect(socket) {
+                Ok(holder) => {
+                    // Waits for its end, so that no zombie is left while this process lives.
+                    thread::spawn(move || child.wait());
+                    return Ok(holder);
+                }
+                Err(error) if deadline <= Instant::now() => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(error);
+                }
+                Err(_) => thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+
+    /// Connects to the holder behind the socket at `path`.
     ///
     /// # Errors
     /// `NotFound` or `ConnectionRefused` where none runs.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
+        stream.set_write_timeout(Some(MESSAGE_TIMEOUT))?;
         Ok(Self { stream })
     }
 
-    /// Has the keeper hold a duplicate of `fd` under `label`, at most [`LABEL_MAX`] bytes.
+    /// Has the holder hold a duplicate of `fd` under `label`, at most [`LABEL_MAX`] bytes.
     ///
     /// # Errors
-    /// `OutOfMemory` where the keeper is full; the stream's.
+    /// `OutOfMemory` where the holder is full; the stream's.
     pub fn store(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
         write_message(&mut self.stream, Verb::Store, label, Some(fd))?;
         match self.answer()?.0 {
@@ -181,7 +219,7 @@ impl Keeper {
         }
     }
 
-    /// Has the keeper let go of what it holds under `label`.
+    /// Has the holder let go of what it holds under `label`.
     ///
     /// # Errors
     /// The stream's.
@@ -190,7 +228,7 @@ impl Keeper {
         self.answer().map(drop)
     }
 
-    /// Fetches everything held; the keeper goes on holding it.
+    /// Fetches everything held; the holder goes on holding it.
     ///
     /// # Errors
     /// The stream's.
@@ -205,14 +243,14 @@ impl Keeper {
         }
     }
 
-    /// Says whether the keeper ended.
+    /// Says whether the holder ended.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         // It never speaks unasked: what can be read is the end.
         sys::wait::readable(self.stream.as_fd(), Duration::ZERO).unwrap_or(true)
     }
 
-    /// Ends the keeper; what it alone held is closed, memberships with it.
+    /// Ends the holder; what it alone held is closed, memberships with it.
     ///
     /// # Errors
     /// The stream's.
@@ -232,10 +270,10 @@ impl Keeper {
     }
 }
 
-/// Opens the keeper's socket, for its owner alone; a stale one is replaced.
+/// Opens the holder's socket, for its owner alone; a stale one is replaced.
 ///
 /// # Errors
-/// `AddrInUse` where a keeper answers behind it; the file system's.
+/// `AddrInUse` where one answers behind it; the file system's.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(ErrorKind::AddrInUse.into());
@@ -252,8 +290,6 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
-    use std::thread;
-    use std::time::Instant;
 
     use super::*;
 
@@ -280,15 +316,15 @@ mod tests {
         let running = run(Duration::from_secs(10));
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let mut first = Keeper::connect(&running.path).unwrap();
+        let mut first = FdHolder::connect(&running.path).unwrap();
         first.store("eth0 239.1.1.1", socket.as_fd()).unwrap();
         drop((first, socket));
         assert!(
             UdpSocket::bind(address).is_err(),
-            "the keeper holds the port"
+            "the holder holds the port"
         );
 
-        let mut second = Keeper::connect(&running.path).unwrap();
+        let mut second = FdHolder::connect(&running.path).unwrap();
         let held = second.recall().unwrap();
         assert_eq!(held.len(), 1);
         assert_eq!(held[0].0, "eth0 239.1.1.1");
@@ -308,7 +344,7 @@ mod tests {
     #[test]
     fn ends_by_itself_when_nobody_comes_back() {
         let running = run(Duration::from_millis(50));
-        drop(Keeper::connect(&running.path).unwrap());
+        drop(FdHolder::connect(&running.path).unwrap());
         running.thread.join().unwrap().unwrap();
     }
 
@@ -320,7 +356,7 @@ mod tests {
         let mut end = Vec::new();
         nonsense.read_to_end(&mut end).unwrap();
         assert!(end.is_empty());
-        Keeper::connect(&running.path).unwrap().quit().unwrap();
+        FdHolder::connect(&running.path).unwrap().quit().unwrap();
         running.thread.join().unwrap().unwrap();
     }
 }

@@ -1,18 +1,18 @@
-//! Many events that come together, told in few: what starts a thousand rules, or takes their link
-//! away, must not bury the rest for who reads the log or comes later.
+//! Many events that come together, coalesced into few: what starts a thousand rules, or takes their link
+//! away, must not bury the rest for those who read the log or come later.
 
 use std::collections::BTreeMap;
 
 use api::reply::Event;
 
-/// So many events that come together are all told by themselves.
+/// So many events that come together all stay single.
 const ALL: usize = 32;
-/// Of more, those of a kind of which there are no more than this.
+/// Of more, those stay single of whose kind there are no more than this.
 const EACH: usize = 8;
 
 /// An event, or one that stands for all of its kind that came together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Brief {
+pub(super) struct Coalesced {
     pub(super) event: Event,
     /// How many it stands for.
     pub(super) count: u64,
@@ -20,8 +20,8 @@ pub(super) struct Brief {
     pub(super) last: usize,
 }
 
-/// Tells events that came together in few, in their order.
-pub(super) fn brief(events: &[Event]) -> Vec<Brief> {
+/// Makes few of many events that came together, in their order.
+pub(super) fn coalesce(events: &[Event]) -> Vec<Coalesced> {
     let mut kinds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     if events.len() > ALL {
         for (position, event) in events.iter().enumerate() {
@@ -29,8 +29,8 @@ pub(super) fn brief(events: &[Event]) -> Vec<Brief> {
         }
         kinds.retain(|_, positions| positions.len() > EACH);
     }
-    let told = events.iter().enumerate().filter_map(|(position, event)| {
-        let alone = || Brief {
+    let coalesced = events.iter().enumerate().filter_map(|(position, event)| {
+        let alone = || Coalesced {
             event: event.clone(),
             count: 1,
             last: position,
@@ -39,13 +39,13 @@ pub(super) fn brief(events: &[Event]) -> Vec<Brief> {
             return Some(alone());
         };
         let is_last = positions.last() == Some(&position);
-        is_last.then(|| Brief {
+        is_last.then(|| Coalesced {
             event: together(&events[positions[0]], event, positions.len()),
             count: positions.len() as u64,
             last: position,
         })
     });
-    told.collect()
+    coalesced.collect()
 }
 
 /// One event for `count` of a kind: it says the first and is nobody's.
@@ -61,7 +61,7 @@ fn together(first: &Event, last: &Event, count: usize) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{RULE_DOWN, RULE_UP, event};
+    use super::super::event::{RULE_DOWN, RULE_UP, event};
     use super::*;
 
     fn events(kind: &str, count: usize) -> Vec<Event> {
@@ -72,25 +72,27 @@ mod tests {
     #[test]
     fn few_are_told_by_themselves() {
         let few = events(RULE_UP, ALL);
-        let told: Vec<Event> = brief(&few).into_iter().map(|brief| brief.event).collect();
-        assert_eq!(told, few);
+        let coalesced: Vec<Event> = coalesce(&few).into_iter().map(|one| one.event).collect();
+        assert_eq!(coalesced, few);
     }
 
     #[test]
     fn of_many_each_kind_is_told_once_and_what_is_rare_by_itself() {
         let mut many = events(RULE_UP, 1000);
         many.splice(10..10, events(RULE_DOWN, 2));
-        let told = brief(&many);
-        let counts: Vec<(u64, usize)> =
-            told.iter().map(|brief| (brief.count, brief.last)).collect();
+        let coalesced = coalesce(&many);
+        let counts: Vec<(u64, usize)> = coalesced.iter().map(|one| (one.count, one.last)).collect();
         assert_eq!(counts, [(1, 10), (1, 11), (1000, 1001)]);
-        assert_eq!(told[1].event, many[11]);
+        assert_eq!(coalesced[1].event, many[11]);
         let said = "first of 1000 events: rule_up of cam0";
-        assert_eq!(told[2].event.message, said);
+        assert_eq!(coalesced[2].event.message, said);
         assert_eq!(
-            (told[2].event.kind.as_str(), told[2].event.subject.as_str()),
+            (
+                coalesced[2].event.kind.as_str(),
+                coalesced[2].event.subject.as_str()
+            ),
             (RULE_UP, "")
         );
-        assert_eq!(told[2].event.at_ms, many[1001].at_ms);
+        assert_eq!(coalesced[2].event.at_ms, many[1001].at_ms);
     }
 }

@@ -1,4 +1,4 @@
-//! Somebody who listens: to what was kept first, then to what comes, told of how much it missed.
+//! A subscriber to events: it gets what was kept, then what comes, and learns how much it missed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,57 +6,57 @@ use std::sync::Arc;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::event_log::{Burst, Numbered};
+use super::batch::{Batch, Numbered};
 
-/// What somebody who listens gets.
+/// The receiving end of a subscription.
 #[derive(Debug)]
-pub(crate) struct Listening {
+pub(crate) struct Subscriber {
     missed: u64,
     kept: VecDeque<Numbered>,
-    /// What came together last, and how much of it was heard.
-    burst: Option<(Arc<Burst>, usize)>,
-    coming: Receiver<Arc<Burst>>,
+    /// What came together last, and how much of it was delivered.
+    batch: Option<(Arc<Batch>, usize)>,
+    coming: Receiver<Arc<Batch>>,
     /// Number of the event that comes next.
     next: u64,
-    in_few: bool,
+    coalesced: bool,
 }
 
-/// What is heard next.
+/// What a subscriber gets next.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Delivery {
     Event(Numbered),
-    /// So many events are lost to the listener.
+    /// So many events are lost to the subscriber.
     Missed(u64),
 }
 
-impl Listening {
+impl Subscriber {
     pub(super) fn new(
         (missed, kept): (u64, VecDeque<Numbered>),
-        coming: Receiver<Arc<Burst>>,
+        coming: Receiver<Arc<Batch>>,
         next: u64,
-        in_few: bool,
+        coalesced: bool,
     ) -> Self {
         Self {
             missed,
             kept,
-            burst: None,
+            batch: None,
             coming,
             next,
-            in_few,
+            coalesced,
         }
     }
 
-    /// Waits for what is next; `None` when nobody tells any more.
-    pub(crate) async fn next(&mut self) -> Option<Heard> {
+    /// Waits for what is next; `None` when there is no publisher any more.
+    pub(crate) async fn next(&mut self) -> Option<Delivery> {
         loop {
             if self.missed > 0 {
-                return Some(Heard::Missed(std::mem::take(&mut self.missed)));
+                return Some(Delivery::Missed(std::mem::take(&mut self.missed)));
             }
-            if let Some(told) = self.kept.pop_front().or_else(|| self.of_burst()) {
-                return Some(Heard::Event(told));
+            if let Some(event) = self.kept.pop_front().or_else(|| self.next_of_batch()) {
+                return Some(Delivery::Event(event));
             }
             match self.coming.recv().await {
-                Ok(burst) => self.take(burst),
+                Ok(batch) => self.take(batch),
                 // How many events that were, the number of the next one says.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
@@ -64,27 +64,27 @@ impl Listening {
         }
     }
 
-    fn of_burst(&mut self) -> Option<Numbered> {
-        let (burst, heard) = self.burst.as_mut()?;
-        let told = if self.in_few {
-            &burst.brief
+    fn next_of_batch(&mut self) -> Option<Numbered> {
+        let (batch, delivered) = self.batch.as_mut()?;
+        let events = if self.coalesced {
+            &batch.coalesced
         } else {
-            &burst.all
+            &batch.all
         };
-        let next = told.get(*heard).cloned();
-        *heard += 1;
+        let next = events.get(*delivered).cloned();
+        *delivered += 1;
         if next.is_none() {
-            self.burst = None;
+            self.batch = None;
         }
         next
     }
 
-    fn take(&mut self, burst: Arc<Burst>) {
-        self.missed += burst.first.saturating_sub(self.next);
-        if !self.in_few {
-            self.missed += burst.count - burst.all.len() as u64;
+    fn take(&mut self, batch: Arc<Batch>) {
+        self.missed += batch.first.saturating_sub(self.next);
+        if !self.coalesced {
+            self.missed += batch.count - batch.all.len() as u64;
         }
-        self.next = burst.first + burst.count;
-        self.burst = Some((burst, 0));
+        self.next = batch.first + batch.count;
+        self.batch = Some((batch, 0));
     }
 }

@@ -1,5 +1,5 @@
 //! How many lines each subject may write into the log: a link that flaps must not bury the rest.
-//! What is held back is counted and told; events themselves are never held back.
+//! What is held back is counted and reported; events themselves are never held back.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 /// Lines of one subject within [`PERIOD`].
 const LINES: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(60);
-/// How often it is looked for what has been held back.
+/// How often subjects are checked for what has been held back.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// What each subject has used up.
 #[derive(Debug, Default)]
-pub(super) struct Quota {
+pub(super) struct Throttle {
     subjects: BTreeMap<String, Used>,
     swept: Option<Instant>,
 }
@@ -35,14 +35,14 @@ pub(super) struct Line {
 
 /// What was held back of a subject.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldBack {
     pub(super) subject: String,
     pub(super) lines: u32,
     /// The last of them: how things are now.
     pub(super) last: Line,
 }
 
-impl Quota {
+impl Throttle {
     /// Says whether `line` about `subject` may be written now.
     pub(super) fn admit(&mut self, subject: &str, line: Line, now: Instant) -> bool {
         let used = self.subjects.entry(subject.to_owned()).or_insert(Used {
@@ -60,8 +60,8 @@ impl Quota {
         false
     }
 
-    /// Forgets subjects whose time is over; names those of which lines were held back.
-    pub(super) fn settle(&mut self, now: Instant) -> Vec<Held> {
+    /// Forgets subjects whose time is over; returns those of which lines were held back.
+    pub(super) fn take_held_back(&mut self, now: Instant) -> Vec<HeldBack> {
         if self.swept.is_some_and(|swept| now - swept < SWEEP) {
             return Vec::new();
         }
@@ -74,7 +74,7 @@ impl Quota {
             .collect();
         let ended = over.into_iter().filter_map(|subject| {
             let used = self.subjects.remove(&subject)?;
-            (used.held > 0).then_some(Held {
+            (used.held > 0).then_some(HeldBack {
                 subject,
                 lines: used.held,
                 last: used.last,
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_flapping_subject_is_held_back_and_told_of_later() {
-        let mut quota = Quota::default();
+        let mut throttle = Throttle::default();
         let start = Instant::now();
         let at = |n: u64| start + Duration::from_millis(n * 10);
         let line = |message: String| Line {
@@ -98,20 +98,23 @@ mod tests {
             is_trouble: true,
         };
         let changes = (0..500).map(|n| (line(format!("change {n}")), at(n)));
-        let admitted = changes.filter(|(line, at)| quota.admit("eth1", line.clone(), *at));
+        let admitted = changes.filter(|(line, at)| throttle.admit("eth1", line.clone(), *at));
         assert_eq!(admitted.count(), 10);
         let up = line("up".to_owned());
-        assert!(quota.admit("eth2", up.clone(), start + Duration::from_secs(5)));
-        assert_eq!(quota.settle(start + Duration::from_secs(59)), []);
+        assert!(throttle.admit("eth2", up.clone(), start + Duration::from_secs(5)));
+        assert_eq!(throttle.take_held_back(start + Duration::from_secs(59)), []);
         let later = start + Duration::from_secs(61);
-        let held = Held {
+        let held = HeldBack {
             subject: "eth1".to_owned(),
             lines: 490,
             last: line("change 499".to_owned()),
         };
-        assert_eq!(quota.settle(later), [held]);
-        assert!(quota.admit("eth1", up, later));
-        assert_eq!(quota.settle(later + Duration::from_secs(100)), []);
-        assert!(quota.subjects.is_empty());
+        assert_eq!(throttle.take_held_back(later), [held]);
+        assert!(throttle.admit("eth1", up, later));
+        assert_eq!(
+            throttle.take_held_back(later + Duration::from_secs(100)),
+            []
+        );
+        assert!(throttle.subjects.is_empty());
     }
 }

@@ -66,14 +66,14 @@ impl Sampler {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            events.tell_held();
+            events.log_held_back();
             let Ok(arrived) = dataplane.arrived().await else {
                 // It has its own ways to complain.
                 continue;
             };
             let rules = Arc::clone(&view.borrow().rules);
             let news = self.sample(sys::clock::monotonic_ns(), &rules, &arrived);
-            events.tell_all(news);
+            events.publish_all(news);
         }
     }
 

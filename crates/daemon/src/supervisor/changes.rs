@@ -56,7 +56,7 @@ impl Supervisor {
         let seen = seen.map_err(|error| unavailable(&error))?;
         block_in_place(|| self.joined.renew(&seen.renewed));
         let came_back = came_back(self.core.host(), &seen.host);
-        // The same host is told by its place in memory from here on.
+        // The same host is known by its place in memory from here on.
         let host = match *self.core.host() {
             ref same if **same == seen.host => Arc::clone(same),
             _ => Arc::new(seen.host),
@@ -106,13 +106,13 @@ impl Supervisor {
         self.dataplane.apply(diff, gone).await?;
         // The first route of the userspace path has started workers.
         if let Ok(descriptors) = self.dataplane.descriptors().await {
-            self.shelter.take(descriptors);
+            self.descriptor_store.set_dataplane(descriptors);
         }
         Ok(())
     }
 
-    /// Everything that follows once the dataplane has the table; `told` is what led to it.
-    pub(crate) fn finish(&mut self, step: Step, came_back: &[Ifindex], told: Vec<Event>) {
+    /// Does all that follows once the dataplane has the table; `events` led to it.
+    pub(crate) fn finish(&mut self, step: Step, came_back: &[Ifindex], events: Vec<Event>) {
         let before = self.core.generation();
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
         let Change {
@@ -136,7 +136,7 @@ impl Supervisor {
                 Some(leaves) => self.joined.leave(&leaves),
                 None => self.joined.settle(&self.core.wanted()),
             }
-            self.shelter.update(&self.joined);
+            self.descriptor_store.update(&self.joined);
             let (host, table) = (self.core.host(), self.core.table());
             let judged = offload::judge(&self.core.settings().interface, host, table);
             merging = self.offload.settle(&judged);
@@ -148,7 +148,7 @@ impl Supervisor {
         });
         let same = complete && !self.joined.is_incomplete() && merging == self.merging;
         self.merging = merging;
-        self.publish(recompiled.some().filter(|_| same), told);
+        self.publish(recompiled.some().filter(|_| same), events);
     }
 
     /// Writes all that runs down; for a daemon that hands over with what was configured.
@@ -162,11 +162,11 @@ impl Supervisor {
     }
 
     /// Shows everybody what is; where it is known what changed, the other rules do as they did before.
-    fn publish(&mut self, changes: Option<&RuleChanges>, told: Vec<Event>) {
+    fn publish(&mut self, changes: Option<&RuleChanges>, events: Vec<Event>) {
         let before = self.view.borrow().clone();
         let known = changes.map(|changes| (&before.states, changes));
         let states = view::states(self.core.views(), &self.joined, &self.merging, known);
-        self.show(states, told);
+        self.show(states, events);
     }
 
     /// Shows what changed in the memberships.
@@ -174,8 +174,8 @@ impl Supervisor {
         self.publish(None, Vec::new());
     }
 
-    /// Replaces what is seen; then tells `told`, which led to it, and what is seen to differ.
-    fn show(&self, states: SharedMap<Place, Arc<view::RuleState>>, mut told: Vec<Event>) {
+    /// Replaces the view; then publishes `events`, which led to it, and how it differs from before.
+    fn show(&self, states: SharedMap<Place, Arc<view::RuleState>>, mut events: Vec<Event>) {
         let view = Arc::new(View {
             generation: self.core.generation(),
             rules: self.core.rules().clone(),
@@ -184,8 +184,8 @@ impl Supervisor {
             host: self.core.host().clone(),
         });
         let before = self.view.send_replace(Arc::clone(&view));
-        told.extend(events::between(&before, &view));
-        self.events.tell_all(told);
+        events.extend(events::between(&before, &view));
+        self.events.publish_all(events);
     }
 }
 

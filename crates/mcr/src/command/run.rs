@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         config: args.config,
         given,
         worker_command: subcommand("worker"),
-        keeper_command: subcommand("keeper"),
+        fd_holder_command: subcommand("keeper"),
         log: Some(logging::control()),
         ..Options::default()
     };

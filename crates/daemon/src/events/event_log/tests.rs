@@ -1,12 +1,12 @@
-use super::super::coalesce::brief;
-use super::super::subscriber::Heard;
-use super::super::{RULE_DOWN, RULE_UP, event};
+use super::super::coalesce::coalesce;
+use super::super::event::{RULE_DOWN, RULE_UP, event};
+use super::super::subscriber::Delivery;
 use super::*;
 
-impl Board {
-    fn tell_together(&self, events: Vec<Event>) {
-        let brief = brief(&events);
-        self.tell(events, brief);
+impl EventLog {
+    fn append_together(&self, events: Vec<Event>) {
+        let coalesced = coalesce(&events);
+        self.append(events, coalesced);
     }
 }
 
@@ -14,48 +14,51 @@ fn up(n: usize) -> Event {
     event(RULE_UP, &format!("cam{n}"), n.to_string())
 }
 
-/// A board that so many events were told, one after the other.
-fn board(events: usize) -> Board {
-    let board = Board::new();
-    (0..events).for_each(|n| board.tell_together(vec![up(n)]));
-    board
+/// A log of so many events, appended one after the other.
+fn log(events: usize) -> EventLog {
+    let log = EventLog::new();
+    (0..events).for_each(|n| log.append_together(vec![up(n)]));
+    log
 }
 
 /// Everything that is there to hear: messages, and how many were missed.
-fn heard(listening: &mut Listening) -> (Vec<String>, u64) {
+fn heard(subscriber: &mut Subscriber) -> (Vec<String>, u64) {
     let (mut messages, mut missed) = (Vec::new(), 0);
-    while let Some(heard) = futures::FutureExt::now_or_never(listening.next()).flatten() {
+    while let Some(heard) = futures::FutureExt::now_or_never(subscriber.next()).flatten() {
         match heard {
-            Heard::Event(told) => messages.push(told.event.message),
-            Heard::Missed(count) => missed += count,
+            Delivery::Event(told) => messages.push(told.event.message),
+            Delivery::Missed(count) => missed += count,
         }
     }
     (messages, missed)
 }
 
-fn kept(board: &Board) -> Vec<Numbered> {
-    let kept = board.kept.lock().unwrap();
-    kept.events.iter().map(|kept| kept.told.clone()).collect()
+fn kept(log: &EventLog) -> Vec<Numbered> {
+    let kept = log.kept.lock().unwrap();
+    kept.events
+        .iter()
+        .map(|kept| kept.numbered.clone())
+        .collect()
 }
 
 #[test]
 fn who_comes_later_gets_the_last_events_and_the_next() {
-    let board = board(5);
-    let mut listening = board.listen(Begin::Recent(2), false);
-    assert_eq!(heard(&mut listening), (vec!["3".into(), "4".into()], 0));
-    board.tell_together(vec![up(5)]);
-    assert_eq!(heard(&mut listening), (vec!["5".into()], 0));
+    let log = log(5);
+    let mut subscriber = log.subscribe(Begin::Recent(2), false);
+    assert_eq!(heard(&mut subscriber), (vec!["3".into(), "4".into()], 0));
+    log.append_together(vec![up(5)]);
+    assert_eq!(heard(&mut subscriber), (vec!["5".into()], 0));
     for (count, expected) in [(0, 0), (KEPT, 6)] {
-        let mut listening = board.listen(Begin::Recent(count), false);
-        assert_eq!(heard(&mut listening).0.len(), expected);
+        let mut subscriber = log.subscribe(Begin::Recent(count), false);
+        assert_eq!(heard(&mut subscriber).0.len(), expected);
     }
 }
 
 #[test]
 fn who_comes_back_goes_on_where_it_was() {
-    let board = board(KEPT + 10);
-    let all = kept(&board);
-    let after = |number| heard(&mut board.listen(Begin::After(number), false));
+    let log = log(KEPT + 10);
+    let all = kept(&log);
+    let after = |number| heard(&mut log.subscribe(Begin::After(number), false));
     let (told, missed) = after(all[KEPT - 3].number);
     assert_eq!((told.len(), missed), (2, 0));
     let (told, missed) = after(all[0].number - 4);
@@ -68,65 +71,65 @@ fn who_comes_back_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_comes_together_is_heard_in_full_and_kept_in_few() {
-    let board = board(5);
-    let mut listening = board.listen(Begin::Recent(0), false);
-    let mut in_few = board.listen(Begin::Recent(0), true);
+fn what_comes_together_is_heard_in_full_and_kept_coalesced() {
+    let log = log(5);
+    let mut subscriber = log.subscribe(Begin::Recent(0), false);
+    let mut coalesced = log.subscribe(Begin::Recent(0), true);
     let many = 20_000;
-    board.tell_together((0..many).map(up).collect());
+    log.append_together((0..many).map(up).collect());
     let all: Vec<String> = (0..many).map(|n| n.to_string()).collect();
-    assert_eq!(heard(&mut listening), (all, 0));
-    let (told, missed) = heard(&mut in_few);
+    assert_eq!(heard(&mut subscriber), (all, 0));
+    let (told, missed) = heard(&mut coalesced);
     assert_eq!((told.len(), missed), (1, 0));
-    let kept = kept(&board);
+    let kept = kept(&log);
     assert_eq!(kept.len(), 6);
     assert_eq!(kept[5].event.message, told[0]);
     // Who left amid them is told of all again, and misses nothing.
-    let (told, missed) = heard(&mut board.listen(Begin::After(kept[5].number - 7), false));
+    let (told, missed) = heard(&mut log.subscribe(Begin::After(kept[5].number - 7), false));
     assert_eq!((told.len(), missed), (1, 0));
-    let (told, missed) = heard(&mut board.listen(Begin::After(kept[4].number), false));
+    let (told, missed) = heard(&mut log.subscribe(Begin::After(kept[4].number), false));
     assert_eq!((told.len(), missed), (1, 0));
-    let (told, missed) = heard(&mut board.listen(Begin::After(kept[5].number), false));
+    let (told, missed) = heard(&mut log.subscribe(Begin::After(kept[5].number), false));
     assert_eq!((told.len(), missed), (0, 0));
 }
 
 #[test]
 fn trouble_and_its_end_stay_when_much_comes_and_goes() {
-    let board = board(3);
+    let log = log(3);
     let down = |name: &str| event(RULE_DOWN, name, format!("{name} is down"));
-    board.tell_together(vec![down("cam1")]);
-    board.tell_together(vec![event(RULE_UP, "cam1", "cam1 is up again".to_owned())]);
-    (0..1000).for_each(|n| board.tell_together(vec![up(10 + n)]));
-    let messages: Vec<String> = kept(&board).into_iter().map(|k| k.event.message).collect();
+    log.append_together(vec![down("cam1")]);
+    log.append_together(vec![event(RULE_UP, "cam1", "cam1 is up again".to_owned())]);
+    (0..1000).for_each(|n| log.append_together(vec![up(10 + n)]));
+    let messages: Vec<String> = kept(&log).into_iter().map(|k| k.event.message).collect();
     assert_eq!(messages.len(), KEPT);
     assert_eq!(messages[..2], ["cam1 is down", "cam1 is up again"]);
     let newest: Vec<String> = (910..1010).map(|n| n.to_string()).collect();
     assert_eq!(messages[NEWEST..], newest);
     // Trouble without end makes room for newer.
-    (0..1000).for_each(|n| board.tell_together(vec![down(&format!("x{n}"))]));
-    let numbers: Vec<u64> = kept(&board).iter().map(|kept| kept.number).collect();
+    (0..1000).for_each(|n| log.append_together(vec![down(&format!("x{n}"))]));
+    let numbers: Vec<u64> = kept(&log).iter().map(|kept| kept.number).collect();
     assert!(numbers.windows(2).all(|two| two[0] < two[1]));
     assert_eq!(numbers[0] + KEPT as u64 - 1, numbers[KEPT - 1]);
 }
 
 #[test]
 fn a_reader_that_stands_still_holds_no_more_than_there_is_room_for() {
-    let board = board(0);
-    let mut slow = board.listen(Begin::Recent(0), false);
-    let mut in_few = board.listen(Begin::Recent(0), true);
+    let log = log(0);
+    let mut slow = log.subscribe(Begin::Recent(0), false);
+    let mut coalesced = log.subscribe(Begin::Recent(0), true);
     let burst = WAITING / 4;
     for _ in 0..10 {
-        board.tell_together((0..burst).map(up).collect());
-        assert!(board.waiting.load(Ordering::Relaxed) <= WAITING);
+        log.append_together((0..burst).map(up).collect());
+        assert!(log.waiting.load(Ordering::Relaxed) <= WAITING);
     }
     let (told, missed) = heard(&mut slow);
     assert_eq!((told.len(), missed), (4 * burst, 6 * burst as u64));
-    let (told, missed) = heard(&mut in_few);
+    let (told, missed) = heard(&mut coalesced);
     assert_eq!((told.len(), missed), (10, 0));
-    assert_eq!(board.waiting.load(Ordering::Relaxed), 0);
+    assert_eq!(log.waiting.load(Ordering::Relaxed), 0);
     // Of more bursts than there is room for the oldest are missed.
-    let mut slow = board.listen(Begin::Recent(0), false);
-    (0..BACKLOG + 5).for_each(|n| board.tell_together(vec![up(n)]));
+    let mut slow = log.subscribe(Begin::Recent(0), false);
+    (0..BACKLOG + 5).for_each(|n| log.append_together(vec![up(n)]));
     let (told, missed) = heard(&mut slow);
     assert_eq!((told.len(), missed), (BACKLOG, 5));
 }

@@ -1,0 +1,57 @@
+//! What is joined through which membership socket, as it stands on disk: the socket alone does not
+//! say. A snapshot and lines of changes, which a daemon of another version may have written.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use sys::membership::{Change, Membership};
+
+/// What is joined through each socket, by its number.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Record(pub(super) BTreeMap<u32, Vec<Claim>>);
+
+/// One membership: interface, group, source.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Claim(u32, IpAddr, Option<IpAddr>);
+
+/// A change of the record, a line of its journal: whether joined, socket, membership.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Line(bool, u32, Claim);
+
+impl Record {
+    /// Applies a change.
+    pub(super) fn apply(&mut self, Line(joined, number, claim): Line) {
+        let claims = self.0.entry(number).or_default();
+        match joined {
+            true => claims.push(claim),
+            false => claims.retain(|held| *held != claim),
+        }
+    }
+}
+
+impl From<&Membership> for Claim {
+    fn from(membership: &Membership) -> Self {
+        Self(membership.interface, membership.group, membership.source)
+    }
+}
+
+impl From<&Change> for Line {
+    fn from(change: &Change) -> Self {
+        Self(
+            change.joined,
+            change.number,
+            Claim::from(&change.membership),
+        )
+    }
+}
+
+impl From<Claim> for Membership {
+    fn from(Claim(interface, group, source): Claim) -> Self {
+        Self {
+            interface,
+            group,
+            source,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Events found by comparing how things are with how they were.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::reply::{Change, Event, State};
+use model::host::{Host, Interface, NextHop};
+use model::shared_map::SharedMap;
+
+use super::event::*;
+use crate::view::{RuleState, View};
+
+/// The events of a change of rules and settings.
+pub(crate) fn of_change(change: &Change) -> Vec<Event> {
+    let kinds = [
+        (RULE_REMOVED, &change.removed, "removed"),
+        (RULE_ADDED, &change.added, "added"),
+        (RULE_CHANGED, &change.changed, "changed"),
+    ];
+    let events = kinds.into_iter().flat_map(|(kind, names, verb)| {
+        let tell = move |name: &String| event(kind, name, format!("rule {name:?} {verb}"));
+        names.iter().map(tell)
+    });
+    let settings = change.settings.iter().map(|said| {
+        let message = format!("settings changed: {said}");
+        event(SETTINGS_CHANGED, "configuration", message)
+    });
+    events.chain(settings).collect()
+}
+
+/// The events that lead from one view to the next.
+pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
+    let mut events = of_links(&old.host, &new.host);
+    events.extend(of_next_hops(&old.host, &new.host));
+    // States are shared between views, so most need no look at their names.
+    let difference = SharedMap::difference(&old.states, &new.states);
+    let before = difference.removed.into_iter();
+    let before: BTreeMap<&str, &Arc<RuleState>> =
+        before.map(|(_, state)| (state.name(), state)).collect();
+    for (_, state) in difference.added {
+        let before = before.get(state.name()).copied();
+        if before != Some(state) {
+            of_state(before.map(AsRef::as_ref), state, &mut events);
+        }
+    }
+    events
+}
+
+fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>) {
+    let rule = now.name();
+    let mut tell = |kind, message: String| {
+        events.push(event(kind, rule, format!("rule {rule:?}{message}")));
+    };
+    for (index, (at, input)) in now.inputs().enumerate() {
+        if before.and_then(|before| before.inputs().nth(index)) == Some((at, input)) {
+            continue;
+        }
+        match &input.reason {
+            Some(reason) if !input.joined => tell(JOIN_FAILED, format!(": input {at}: {reason}")),
+            _ if input.joined => tell(JOINED, format!(": input {at}: joined")),
+            _ => {}
+        }
+    }
+    for (index, (to, down)) in now.outputs().enumerate() {
+        if before.and_then(|before| before.outputs().nth(index)) == Some((to, down)) {
+            continue;
+        }
+        match down {
+            Some(reason) => tell(OUTPUT_DOWN, format!(": output {to}: {reason}")),
+            None => tell(OUTPUT_UP, format!(": output {to}: up")),
+        }
+    }
+    if before.map(|before| before.state) == Some(now.state) {
+        return;
+    }
+    let (kind, word) = match now.state {
+        State::Up => (RULE_UP, "up"),
+        State::Degraded => (RULE_DEGRADED, "degraded"),
+        State::Down => (RULE_DOWN, "down"),
+    };
+    let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
+    tell(kind, format!(" is {word}{}", reason.unwrap_or_default()));
+}
+
+fn of_links(old: &Host, new: &Host) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut tell = |link: &Interface, what: String| {
+        let message = format!("interface {}: {what}", link.name);
+        events.push(event(LINK_CHANGED, &link.name, message));
+    };
+    for (index, link) in &new.interfaces {
+        match old.interfaces.get(index) {
+            None => tell(link, "is there".to_owned()),
+            Some(before) if before != link => tell(link, difference(before, link)),
+            Some(_) => {}
+        }
+    }
+    for (index, link) in &old.interfaces {
+        if !new.interfaces.contains_key(index) {
+            tell(link, "is gone".to_owned());
+        }
+    }
+    events
+}
+
+/// Unicast destinations that are reached in another way than before.
+fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (query, now) in &new.next_hops {
+        let NextHop::Resolved {
+            interface,
+            via,
+            mac,
+        } = now
+        else {
+            continue;
+        };
+        if old.next_hops.get(query).is_none_or(|before| before == now) {
+            continue;
+        }
+        let link = new.interfaces.get(interface);
+        let link = link.map_or_else(|| interface.0.to_string(), |link| link.name.clone());
+        let at = mac.map_or_else(String::new, |mac| format!(" at {mac}"));
+        let destination = query.destination.to_string();
+        let message = format!("{destination} is now reached by {link} via {via}{at}");
+        events.push(event(NEXT_HOP_CHANGED, &destination, message));
+    }
+    events
+}
+
+fn difference(before: &Interface, now: &Interface) -> String {
+    let mut parts = Vec::new();
+    if before.name != now.name {
+        parts.push(format!("was called {}", before.name));
+    }
+    if before.up != now.up {
+        parts.push(if now.up { "is up" } else { "is down" }.to_owned());
+    }
+    if before.mtu != now.mtu {
+        parts.push(format!("MTU {} was {}", now.mtu, before.mtu));
+    }
+    if before.mac != now.mac {
+        parts.push("has another Ethernet address".to_owned());
+    }
+    if before.addresses != now.addresses {
+        let addresses: Vec<String> = now.addresses.iter().map(ToString::to_string).collect();
+        parts.push(format!("addresses: {}", addresses.join(" ")));
+    }
+    if before.gro_list != now.gro_list {
+        let switched = if now.gro_list { "on" } else { "off" };
+        parts.push(format!("rx-gro-list is {switched}"));
+    }
+    parts.join(", ")
+}

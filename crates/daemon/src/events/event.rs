@@ -1,0 +1,82 @@
+//! An event: which kinds there are, and which of them tell of trouble.
+
+use std::time::SystemTime;
+
+use api::reply::{Event, State};
+use dataplane::counters::WorkerCounters;
+
+pub(super) const RULE_ADDED: &str = "rule_added";
+pub(super) const RULE_REMOVED: &str = "rule_removed";
+pub(super) const RULE_CHANGED: &str = "rule_changed";
+pub(super) const SETTINGS_CHANGED: &str = "settings_changed";
+pub(super) const RULE_UP: &str = "rule_up";
+pub(super) const RULE_DEGRADED: &str = "rule_degraded";
+pub(super) const RULE_DOWN: &str = "rule_down";
+pub(super) const OUTPUT_UP: &str = "output_up";
+pub(super) const OUTPUT_DOWN: &str = "output_down";
+pub(super) const JOINED: &str = "joined";
+pub(super) const JOIN_FAILED: &str = "join_failed";
+pub(super) const STREAM_UP: &str = "stream_up";
+pub(super) const STREAM_DEGRADED: &str = "stream_degraded";
+pub(super) const STREAM_DOWN: &str = "stream_down";
+pub(super) const WORKER_RESTARTED: &str = "worker_restarted";
+pub(super) const LINK_CHANGED: &str = "link_changed";
+pub(super) const NEXT_HOP_CHANGED: &str = "next_hop_changed";
+/// The configuration was read again.
+pub(crate) const RELOADED: &str = "reloaded";
+/// The configuration could not be read again.
+pub(crate) const RELOAD_FAILED: &str = "reload_failed";
+
+/// Something that happened just now.
+pub(crate) fn event(kind: &str, subject: &str, message: String) -> Event {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Event {
+        at_ms: now.map_or(0, |now| now.as_millis() as u64),
+        kind: kind.to_owned(),
+        subject: subject.to_owned(),
+        message,
+    }
+}
+
+/// A worker was started again.
+pub(crate) fn worker_restarted(worker: &WorkerCounters) -> Event {
+    let (id, restarts) = (worker.id, worker.restarts);
+    let message = format!("worker {id} ended and was started again, {restarts} times so far");
+    event(WORKER_RESTARTED, &id.to_string(), message)
+}
+
+/// A watched stream is in another state.
+pub(crate) fn stream(rule: &str, state: State, reason: Option<&str>) -> Event {
+    let (kind, word) = match state {
+        State::Up => (STREAM_UP, "up"),
+        State::Degraded => (STREAM_DEGRADED, "degraded"),
+        State::Down => (STREAM_DOWN, "down"),
+    };
+    let reason = reason.map(|reason| format!(": {reason}"));
+    let reason = reason.unwrap_or_default();
+    event(
+        kind,
+        rule,
+        format!("rule {rule:?}: the stream is {word}{reason}"),
+    )
+}
+
+/// Says whether an event of this kind tells of something that went wrong.
+pub(super) fn is_trouble(kind: &str) -> bool {
+    matches!(
+        kind,
+        RULE_DOWN
+            | RULE_DEGRADED
+            | OUTPUT_DOWN
+            | STREAM_DOWN
+            | STREAM_DEGRADED
+            | JOIN_FAILED
+            | WORKER_RESTARTED
+            | RELOAD_FAILED
+    )
+}
+
+/// Says whether an event of this kind is a detail that only `mcr log debug` shows.
+pub(super) fn is_detail(kind: &str) -> bool {
+    matches!(kind, LINK_CHANGED | OUTPUT_UP | JOINED)
+}
