@@ -1,8 +1,8 @@
 //! Supervisor, control API server, links and neighbours, memberships.
 //!
 //! It touches no packet. `core` decides what follows from rules and host, without any I/O; the
-//! supervisor carries it out through the engine (the dataplane's thread), the memberships and the
-//! state on disk; the server asks the desk, which looks at the view.
+//! supervisor carries it out through the dataplane's thread, the memberships and the state on disk,
+//! and shows the outcome as a view, which the API and the sampler read.
 
 mod api;
 pub mod config;

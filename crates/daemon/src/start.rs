@@ -25,7 +25,7 @@ use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
-use crate::state::running::Store;
+use crate::state::running::RunningStore;
 use crate::stats::{Identity, Sampler};
 use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
@@ -68,9 +68,9 @@ async fn start(
     require_path(&support, path)?;
     let max_rules = started_with.max_rules.unwrap_or(MAX_RULES) as usize;
     let mut core = Core::new(support.clone(), path, policy).at_most(max_rules);
-    let store = Store::new(instance.directory());
-    let first = first_config(&store, &mut core, config.clone());
-    let (watch, links) = host::follow()?;
+    let running_store = RunningStore::new(instance.directory());
+    let first = first_config(&running_store, &mut core, config.clone());
+    let (watch, host_changes) = host::follow()?;
     let (commands, incoming) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));
     let identity = Identity {
@@ -96,14 +96,14 @@ async fn start(
         descriptor_store,
         offload: Offload::open(instance.directory()),
         merging: Default::default(),
-        untidy: true,
+        heap_to_trim: true,
         configured: config,
         watch,
-        store,
+        running_store,
         events: events.clone(),
         view: sender,
         commands: incoming,
-        links,
+        host_changes,
         signals,
         restarts: Default::default(),
         pending: None,
@@ -157,9 +157,9 @@ impl Supervisor {
     /// Brings the first rules to the dataplane, which may have others from before.
     async fn first_step(&mut self, first: Config) -> Result<(), DaemonError> {
         let queries = self.core.queries(&first.rules);
-        let seen = self.watch.read(queries).await?;
+        let snapshot = self.watch.read(queries).await?;
         let (rules, settings) = (Arc::new(first.rules), Arc::new(first.settings));
-        let (host, renewed) = (Arc::new(seen.host), BTreeSet::new());
+        let (host, renewed) = (Arc::new(snapshot.host), BTreeSet::new());
         let step = block_in_place(|| self.core.step(rules, settings, host, &renewed));
         // Joined before anything is forwarded and before anything of an earlier run is left.
         block_in_place(|| self.joined.settle(&self.core.joins(&step)));
@@ -180,7 +180,7 @@ impl Supervisor {
 
 /// After a crash or a hand-over the running rules and settings of before, unless the configuration
 /// was edited since the daemon before read it; otherwise those of the configuration.
-fn first_config(store: &Store, core: &mut Core, configured: Config) -> Config {
+fn first_config(store: &RunningStore, core: &mut Core, configured: Config) -> Config {
     let Some(running) = store.load() else {
         return configured;
     };

@@ -1,5 +1,5 @@
 //! The supervisor: one task that owns rules, memberships and the running set, and carries out what
-//! the core decides. Readers never wait for it: they look at the view.
+//! the core decides. Readers never wait for it: they read the view.
 
 mod changes;
 pub(crate) mod command;
@@ -31,12 +31,12 @@ use crate::host::{Snapshot, Watch};
 use crate::memberships::Joined;
 use crate::options::Options;
 use crate::service_manager;
-use crate::state::running::Store;
+use crate::state::running::RunningStore;
 use crate::stats::{self, Identity, Sampler};
 use crate::view::View;
 use command::{Command, Order};
 
-/// How often joins that failed are tried again, and workers looked at.
+/// How often joins that failed are tried again, and workers checked.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Supervisor {
@@ -48,21 +48,21 @@ pub(crate) struct Supervisor {
     pub(crate) dataplane: DataplaneThread,
     pub(crate) joined: Joined,
     pub(crate) descriptor_store: DescriptorStore,
-    /// Whether much memory was freed since it was last given back.
-    pub(crate) untidy: bool,
+    /// Whether much memory was freed since it was last given back to the kernel.
+    pub(crate) heap_to_trim: bool,
     pub(crate) offload: Offload,
     /// What interfaces that may merge packets do, and why.
     pub(crate) merging: BTreeMap<Ifindex, String>,
     /// The configuration as last read.
     pub(crate) configured: Config,
     pub(crate) watch: Watch,
-    pub(crate) store: Store,
+    pub(crate) running_store: RunningStore,
     pub(crate) events: Events,
     pub(crate) view: watch::Sender<Arc<View>>,
     pub(crate) commands: mpsc::Receiver<Command>,
-    pub(crate) links: mpsc::Receiver<Snapshot>,
+    pub(crate) host_changes: mpsc::Receiver<Snapshot>,
     pub(crate) signals: Signals,
-    /// This daemon's restarts of each worker as last seen.
+    /// This daemon's restarts of each worker as last read.
     pub(crate) restarts: BTreeMap<u32, u64>,
     /// A change of the host that could not be carried out yet.
     pub(crate) pending: Option<Snapshot>,
@@ -101,8 +101,8 @@ impl Supervisor {
                 _ = self.signals.interrupt.recv() => break false,
                 _ = self.signals.hangup.recv() => drop(self.reload().await),
                 Some(command) = self.commands.recv() => self.carry_out(command).await,
-                Some(seen) = self.links.recv() => self.host_changed(seen).await,
-                _ = retry.tick() => self.look_after().await,
+                Some(snapshot) = self.host_changes.recv() => self.host_changed(snapshot).await,
+                _ = retry.tick() => self.do_periodic_work().await,
             }
         };
         self.stop(hands_over).await
@@ -168,17 +168,17 @@ impl Supervisor {
     }
 
     /// Tries again what could not be done, and notices what nobody reports.
-    async fn look_after(&mut self) {
+    async fn do_periodic_work(&mut self) {
         service_manager::alive();
-        if let Some(seen) = self.pending.take() {
-            self.host_changed(seen).await;
+        if let Some(snapshot) = self.pending.take() {
+            self.host_changed(snapshot).await;
         }
         if self.joined.is_incomplete() {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
-            self.publish_joined();
+            self.update_view_of_memberships();
         }
         self.store_descriptors().await;
-        if std::mem::take(&mut self.untidy) {
+        if std::mem::take(&mut self.heap_to_trim) {
             block_in_place(sys::heap::trim);
         }
         for worker in self.workers_that_came_back().await {
@@ -186,11 +186,11 @@ impl Supervisor {
         }
     }
 
-    /// Lists the workers that were started again since they were last looked at.
+    /// Lists the workers that were started again since they were last checked.
     async fn workers_that_came_back(&mut self) -> Vec<WorkerCounters> {
         let mut workers = self.dataplane.workers().await.unwrap_or_default();
         workers.retain(|worker| {
-            // One that was not seen before may have died before it was.
+            // One that was not there before may have died before it was.
             let before = self.restarts.insert(worker.id, worker.restarts_here);
             before.unwrap_or(0) < worker.restarts_here
         });
@@ -223,7 +223,7 @@ impl Supervisor {
             return Ok(self.dataplane.close(how).await?);
         }
         let closed = self.dataplane.close(Close::Detach).await;
-        self.store.remove();
+        self.running_store.remove();
         block_in_place(|| {
             self.offload.close();
             self.descriptor_store.close();

@@ -51,7 +51,7 @@ impl Connections {
 
     /// Runs a conversation as a task of its own, making room first: there is room once the
     /// descriptor of the connection that goes is closed.
-    pub(super) async fn add<F>(&mut self, converse: impl FnOnce(Busy) -> F)
+    pub(super) async fn add<F>(&mut self, serve: impl FnOnce(Busy) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -64,7 +64,7 @@ impl Connections {
             }
         }
         let busy = Busy::default();
-        let task = tokio::spawn(converse(busy.clone()));
+        let task = tokio::spawn(serve(busy.clone()));
         self.open.push_back((task, busy));
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use super::connections::Busy;
 use super::refusal::{Answer, Refusal};
 use super::routes;
-use super::server::converse;
+use super::server::serve_connection;
 use super::service::Service;
 use crate::core::Core;
 use crate::dataplane_thread::Unthreaded;
@@ -84,7 +84,7 @@ impl Rehearsal {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let conversation = converse(stream, self.router.clone(), Busy::default());
+        let conversation = serve_connection(stream, self.router.clone(), Busy::default());
         tokio::pin!(conversation);
         let turn = |context: &mut Context<'_>| loop {
             if conversation.as_mut().poll(context).is_ready() {

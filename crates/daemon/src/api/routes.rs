@@ -33,7 +33,7 @@ use crate::stats::process::Process;
 use crate::supervisor::command::Order;
 
 /// How long a request may take from its head to its answer.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The whole API.
 pub(super) fn control(service: Arc<Service>) -> Router {
@@ -105,10 +105,10 @@ fn finish(router: Router<Arc<Service>>, document: OpenApi, service: Arc<Service>
 
 async fn in_time(Extension(busy): Extension<Busy>, request: Request, next: Next) -> Response {
     let _held = busy.hold();
-    match timeout(REQUEST_PATIENCE, next.run(request)).await {
+    match timeout(REQUEST_TIMEOUT, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let limit = REQUEST_PATIENCE.as_secs();
+            let limit = REQUEST_TIMEOUT.as_secs();
             let message = format!("the request was not complete and done within {limit} s");
             Refusal::new(Code::Timeout, message).into_response()
         }

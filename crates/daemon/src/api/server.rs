@@ -24,13 +24,13 @@ use tokio::net::{TcpListener, UnixListener};
 use super::connections::{Busy, Connections};
 use super::routes;
 use super::service::Service;
-use super::write_timeout::Patient;
+use super::write_timeout::WriteTimeout;
 
 /// How long a client may take over the head of a request, and be silent between two.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client may take nothing of what it is answered.
-const READER_PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections held at a time.
 const CONNECTIONS_MAX: usize = 512;
@@ -38,17 +38,17 @@ const CONNECTIONS_MAX: usize = 512;
 /// Serves the whole API on the control socket until the task is aborted.
 pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>) {
     let accept = || async { Ok(listener.accept().await?.0) };
-    converse_with_all(accept, routes::control(service)).await;
+    serve_all(accept, routes::control(service)).await;
 }
 
 /// Serves what only reads, on TCP, until the task is aborted.
 pub(crate) async fn serve_read_only(listener: TcpListener, service: Arc<Service>) {
     let accept = || async { Ok(listener.accept().await?.0) };
-    converse_with_all(accept, routes::read_only(service)).await;
+    serve_all(accept, routes::read_only(service)).await;
 }
 
 /// Gives every client that `accept` brings a conversation of its own.
-async fn converse_with_all<S, F>(accept: impl Fn() -> F, router: Router)
+async fn serve_all<S, F>(accept: impl Fn() -> F, router: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = io::Result<S>>,
@@ -57,8 +57,8 @@ where
     loop {
         match accept().await {
             Ok(stream) => {
-                let converse = |busy| converse(stream, router.clone(), busy);
-                connections.add(converse).await;
+                let serve = |busy| serve_connection(stream, router.clone(), busy);
+                connections.add(serve).await;
             }
             Err(error) => pause(&error).await,
         }
@@ -71,7 +71,7 @@ async fn pause(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-pub(super) async fn converse<S>(stream: S, router: Router, busy: Busy)
+pub(super) async fn serve_connection<S>(stream: S, router: Router, busy: Busy)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -83,8 +83,11 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
-        .serve_connection(TokioIo::new(Patient::new(stream, READER_PATIENCE)), service);
+        .header_read_timeout(HEAD_TIMEOUT)
+        .serve_connection(
+            TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
+            service,
+        );
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a client's connection broke off");
     }

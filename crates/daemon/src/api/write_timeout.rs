@@ -11,13 +11,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// Gives up where a write makes no progress for `limit`.
-pub(super) struct Patient<S> {
+pub(super) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeout<S> {
     pub(super) const fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
@@ -44,7 +44,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test]
     async fn who_takes_nothing_is_given_up() {
         let (_client, server) = duplex(16);
-        let mut server = Patient::new(server, LIMIT);
+        let mut server = WriteTimeout::new(server, LIMIT);
         let error = server.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
@@ -106,7 +106,7 @@ mod tests {
     #[tokio::test]
     async fn who_takes_little_is_waited_for() {
         let (mut client, server) = duplex(1);
-        let mut server = Patient::new(server, Duration::from_secs(60));
+        let mut server = WriteTimeout::new(server, Duration::from_secs(60));
         let slow = async {
             for _ in 0..64 {
                 client.read_u8().await.unwrap();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use sys::descriptor::{receive_with, send_with};
 
 /// Longest label in bytes.
-pub const LABEL_MAX: usize = 200;
+const LABEL_MAX: usize = 200;
 
 /// Most descriptors that are held.
 const HELD_MAX: usize = 4096;
@@ -160,7 +160,7 @@ fn read_label(stream: &mut UnixStream) -> io::Result<String> {
 
 /// The daemon's end. It stays connected while the daemon lives: that is how the holder knows.
 #[derive(Debug)]
-pub struct FdHolder {
+pub(super) struct FdHolder {
     stream: UnixStream,
 }
 
@@ -200,7 +200,7 @@ impl FdHolder {
     ///
     /// # Errors
     /// `NotFound` or `ConnectionRefused` where none runs.
-    pub fn connect(path: &Path) -> io::Result<Self> {
+    pub(super) fn connect(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
         stream.set_write_timeout(Some(MESSAGE_TIMEOUT))?;
@@ -211,7 +211,7 @@ impl FdHolder {
     ///
     /// # Errors
     /// `OutOfMemory` where the holder is full; the stream's.
-    pub fn store(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn store(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
         write_message(&mut self.stream, Verb::Store, label, Some(fd))?;
         match self.answer()?.0 {
             Verb::Done => Ok(()),
@@ -223,7 +223,7 @@ impl FdHolder {
     ///
     /// # Errors
     /// The stream's.
-    pub fn release(&mut self, label: &str) -> io::Result<()> {
+    pub(super) fn release(&mut self, label: &str) -> io::Result<()> {
         write_message(&mut self.stream, Verb::Release, label, None)?;
         self.answer().map(drop)
     }
@@ -232,7 +232,7 @@ impl FdHolder {
     ///
     /// # Errors
     /// The stream's.
-    pub fn recall(&mut self) -> io::Result<Vec<(String, OwnedFd)>> {
+    pub(super) fn recall(&mut self) -> io::Result<Vec<(String, OwnedFd)>> {
         write_message(&mut self.stream, Verb::Recall, "", None)?;
         let mut held = Vec::new();
         loop {
@@ -244,8 +244,7 @@ impl FdHolder {
     }
 
     /// Says whether the holder ended.
-    #[must_use]
-    pub fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         // It never speaks unasked: what can be read is the end.
         sys::wait::readable(self.stream.as_fd(), Duration::ZERO).unwrap_or(true)
     }
@@ -254,7 +253,7 @@ impl FdHolder {
     ///
     /// # Errors
     /// The stream's.
-    pub fn quit(mut self) -> io::Result<()> {
+    pub(super) fn quit(mut self) -> io::Result<()> {
         write_message(&mut self.stream, Verb::Quit, "", None)?;
         self.answer().map(drop)
     }

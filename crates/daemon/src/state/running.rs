@@ -93,13 +93,13 @@ impl Running {
     }
 }
 
-/// Where they are.
+/// Where the running rules are kept on disk.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct RunningStore {
     journal: Journal,
 }
 
-impl Store {
+impl RunningStore {
     pub(crate) fn new(directory: &Path) -> Self {
         Self {
             journal: Journal::new(directory, "running"),
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn reads_back_what_it_wrote_until_it_forgets() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = Store::new(directory.path());
+        let mut store = RunningStore::new(directory.path());
         assert_eq!(store.load(), None);
         let settings = Settings {
             allow_link_local: true,
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn goes_on_from_the_last_change_that_was_written_down_whole() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = Store::new(directory.path());
+        let mut store = RunningStore::new(directory.path());
         let sets = history();
         let expected = |at: usize| Running::new(7 + at as u64, &sets[at].0, &sets[at].1);
         store.save(&expected(0)).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_thousand_changes_do_not_grow_beyond_a_snapshot() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = Store::new(directory.path());
+        let mut store = RunningStore::new(directory.path());
         let (one, two) = (set(&["a", "b"]), set(&["a"]));
         let settings = Settings::default();
         store.save(&Running::new(0, &one, &settings)).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn does_not_use_what_it_does_not_understand() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::new(directory.path());
+        let store = RunningStore::new(directory.path());
         for text in ["", "{", "{\"version\":9,\"generation\":1,\"rules\":[]}"] {
             fs::write(store.journal.path(), text).unwrap();
             assert_eq!(store.load(), None);

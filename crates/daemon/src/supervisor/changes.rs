@@ -52,17 +52,17 @@ impl Supervisor {
         let Config { rules, settings } = asked;
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let queries = self.core.queries(&rules);
-        let seen = self.watch.read(queries).await;
-        let seen = seen.map_err(|error| unavailable(&error))?;
-        block_in_place(|| self.joined.renew(&seen.renewed));
-        let came_back = came_back(self.core.host(), &seen.host);
+        let snapshot = self.watch.read(queries).await;
+        let snapshot = snapshot.map_err(|error| unavailable(&error))?;
+        block_in_place(|| self.joined.renew(&snapshot.renewed));
+        let came_back = came_back(self.core.host(), &snapshot.host);
         // The same host is known by its place in memory from here on.
         let host = match *self.core.host() {
-            ref same if **same == seen.host => Arc::clone(same),
-            _ => Arc::new(seen.host),
+            ref same if **same == snapshot.host => Arc::clone(same),
+            _ => Arc::new(snapshot.host),
         };
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
-        let step = block_in_place(|| self.core.step(rules, settings, host, &seen.renewed));
+        let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         let required = block_in_place(|| self.joined.require(&self.core.joins(&step)));
         let carried = match required {
             Ok(()) => {
@@ -81,17 +81,17 @@ impl Supervisor {
     }
 
     /// Follows the host. What cannot be carried out is tried again.
-    pub(super) async fn host_changed(&mut self, seen: Snapshot) {
-        block_in_place(|| self.joined.renew(&seen.renewed));
-        let came_back = came_back(self.core.host(), &seen.host);
+    pub(super) async fn host_changed(&mut self, snapshot: Snapshot) {
+        block_in_place(|| self.joined.renew(&snapshot.renewed));
+        let came_back = came_back(self.core.host(), &snapshot.host);
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
-        let host = Arc::new(seen.host.clone());
-        let step = block_in_place(|| self.core.step(rules, settings, host, &seen.renewed));
+        let host = Arc::new(snapshot.host.clone());
+        let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         match self.apply(&step).await {
             Ok(()) => self.finish(step, &came_back, Vec::new()),
             Err(error) => {
                 tracing::warn!(%error, "cannot follow the host; trying again");
-                self.pending = Some(seen);
+                self.pending = Some(snapshot);
             }
         }
     }
@@ -121,11 +121,11 @@ impl Supervisor {
             changed,
             ..
         } = &step.change;
-        self.untidy |= added.len() + removed.len() + changed.len() >= MANY;
+        self.heap_to_trim |= added.len() + removed.len() + changed.len() >= MANY;
         let complete = !self.joined.is_incomplete();
         let leaves = step.leaves().filter(|_| complete).cloned();
         let recompiled = self.core.accept(step);
-        self.untidy |= recompiled.some().is_none();
+        self.heap_to_trim |= recompiled.some().is_none();
         self.pending = None;
         let mut merging = BTreeMap::new();
         block_in_place(|| {
@@ -143,12 +143,15 @@ impl Supervisor {
             if self.core.generation() != before {
                 let now = (&**self.core.rules(), &**self.core.settings());
                 let generation = self.core.generation();
-                report(self.store.save_change(generation, (&rules, &settings), now));
+                report(
+                    self.running_store
+                        .save_change(generation, (&rules, &settings), now),
+                );
             }
         });
         let same = complete && !self.joined.is_incomplete() && merging == self.merging;
         self.merging = merging;
-        self.publish(recompiled.some().filter(|_| same), events);
+        self.update_view(recompiled.some().filter(|_| same), events);
     }
 
     /// Writes all that runs down; for a daemon that hands over with what was configured.
@@ -158,24 +161,24 @@ impl Supervisor {
         if let Some(configured) = configured {
             running.note(configured);
         }
-        report(self.store.save(&running));
+        report(self.running_store.save(&running));
     }
 
-    /// Shows everybody what is; where it is known what changed, the other rules do as they did before.
-    fn publish(&mut self, changes: Option<&RuleChanges>, events: Vec<Event>) {
+    /// Makes the view anew; where it is known what changed, the other rules keep their states.
+    fn update_view(&mut self, changes: Option<&RuleChanges>, events: Vec<Event>) {
         let before = self.view.borrow().clone();
         let known = changes.map(|changes| (&before.states, changes));
         let states = view::states(self.core.views(), &self.joined, &self.merging, known);
-        self.show(states, events);
+        self.replace_view(states, events);
     }
 
-    /// Shows what changed in the memberships.
-    pub(super) fn publish_joined(&mut self) {
-        self.publish(None, Vec::new());
+    /// Makes the view anew after the memberships changed.
+    pub(super) fn update_view_of_memberships(&mut self) {
+        self.update_view(None, Vec::new());
     }
 
     /// Replaces the view; then publishes `events`, which led to it, and how it differs from before.
-    fn show(&self, states: SharedMap<Place, Arc<view::RuleState>>, mut events: Vec<Event>) {
+    fn replace_view(&self, states: SharedMap<Place, Arc<view::RuleState>>, mut events: Vec<Event>) {
         let view = Arc::new(View {
             generation: self.core.generation(),
             rules: self.core.rules().clone(),

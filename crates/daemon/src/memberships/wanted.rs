@@ -1,0 +1,232 @@
+//! The memberships that rules need, computed without I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use model::compile::{Join, RuleView};
+use model::net::Prefix;
+use sys::membership::Membership;
+
+/// What rules ask to have joined, and what is joined for it. A group that some rule wants from any
+/// source is joined for any, whatever sources others name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// How many inputs ask for each.
+    asked: BTreeMap<Membership, isize>,
+}
+
+/// A change of what is wanted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WantedDiff {
+    asked: BTreeMap<Membership, isize>,
+    pub(crate) join: BTreeSet<Membership>,
+    pub(crate) leave: BTreeSet<Membership>,
+}
+
+impl Wanted {
+    /// What is to be joined.
+    pub(crate) fn memberships(&self) -> BTreeSet<Membership> {
+        let asked = self.asked.keys();
+        asked.filter(|m| self.joins(m)).copied().collect()
+    }
+
+    /// Says whether something that is asked for is joined by itself.
+    fn joins(&self, asked: &Membership) -> bool {
+        asked.source.is_none() || !self.asked.contains_key(&of_any(asked))
+    }
+
+    /// What changes when rules go and others come. Only the groups they name are looked at.
+    pub(crate) fn diff(&self, gone: &[Arc<RuleView>], come: &[Arc<RuleView>]) -> WantedDiff {
+        let mut diff = WantedDiff::default();
+        for membership in gone.iter().flat_map(|rule| asked_by(rule)) {
+            *diff.asked.entry(membership).or_default() -= 1;
+        }
+        for membership in come.iter().flat_map(|rule| asked_by(rule)) {
+            *diff.asked.entry(membership).or_default() += 1;
+        }
+        diff.asked.retain(|_, count| *count != 0);
+        let groups: BTreeSet<Membership> = diff.asked.keys().map(of_any).collect();
+        for any in groups {
+            let all = any..=Membership {
+                source: Some(Ipv6Addr::from_bits(u128::MAX).into()),
+                ..any
+            };
+            let mut asked: BTreeMap<Membership, isize> = BTreeMap::new();
+            for (membership, count) in self
+                .asked
+                .range(all.clone())
+                .chain(diff.asked.range(all.clone()))
+            {
+                *asked.entry(*membership).or_default() += count;
+            }
+            asked.retain(|_, count| *count > 0);
+            let before = self.asked.range(all).map(|(membership, _)| membership);
+            let before: BTreeSet<Membership> = before.filter(|m| self.joins(m)).copied().collect();
+            let from_any = asked.contains_key(&any);
+            let after = asked
+                .into_keys()
+                .filter(|m| m.source.is_none() || !from_any);
+            let after: BTreeSet<Membership> = after.collect();
+            diff.join.extend(after.difference(&before));
+            diff.leave.extend(before.difference(&after));
+        }
+        diff
+    }
+
+    /// Takes a change over.
+    pub(crate) fn apply(&mut self, diff: WantedDiff) {
+        let many = diff.asked.len() > self.asked.len();
+        for (membership, change) in diff.asked {
+            let count = self.asked.entry(membership).or_default();
+            *count += change;
+            if *count <= 0 {
+                self.asked.remove(&membership);
+            }
+        }
+        if many {
+            // Made anew from a sorted list, its nodes are full.
+            self.asked = std::mem::take(&mut self.asked).into_iter().collect();
+        }
+    }
+}
+
+fn asked_by(rule: &RuleView) -> impl Iterator<Item = Membership> + '_ {
+    let joins = rule.inputs.iter().flat_map(|input| &input.joins);
+    joins.flat_map(of_join)
+}
+
+/// The memberships one join stands for: each group of its range, each source.
+pub(crate) fn of_join(join: &Join) -> impl Iterator<Item = Membership> + '_ {
+    let sources: Vec<Option<IpAddr>> = if join.sources.is_empty() {
+        vec![None]
+    } else {
+        join.sources.iter().copied().map(Some).collect()
+    };
+    groups(join.groups).flat_map(move |group| {
+        let membership = move |source| Membership {
+            interface: join.interface.0,
+            group,
+            source,
+        };
+        sources.clone().into_iter().map(membership)
+    })
+}
+
+fn groups(range: Prefix) -> impl Iterator<Item = IpAddr> {
+    let count = 1_u128.checked_shl(range.host_bits().into()).unwrap_or(0);
+    (0..count).map(move |offset| match range.address {
+        IpAddr::V4(base) => Ipv4Addr::from_bits(base.to_bits() | offset as u32).into(),
+        IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() | offset).into(),
+    })
+}
+
+pub(super) fn of_any(membership: &Membership) -> Membership {
+    Membership {
+        source: None,
+        ..*membership
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::compile::InputView;
+    use model::net::Ifindex;
+    use model::placement::Placement;
+    use model::table::Path;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn join(groups: &str, sources: &[&str]) -> Join {
+        let (address, length) = groups.split_once('/').unwrap_or((groups, "32"));
+        Join {
+            interface: Ifindex(2),
+            groups: Prefix::new(address.parse().unwrap(), length.parse().unwrap()),
+            sources: sources.iter().map(|s| s.parse().unwrap()).collect(),
+        }
+    }
+
+    fn rule(joins: Vec<Join>) -> Arc<RuleView> {
+        let input = InputView {
+            at: String::new(),
+            interfaces: Vec::new(),
+            joins,
+            pending: None,
+        };
+        Arc::new(RuleView {
+            name: "a".to_owned(),
+            placement: Placement {
+                path: Path::Kernel,
+                serves: true,
+                reason: "".into(),
+            },
+            inputs: vec![input],
+            outputs: Vec::new(),
+        })
+    }
+
+    fn shown(joins: Vec<Join>) -> Vec<String> {
+        let shown = |m: &Membership| match m.source {
+            None => m.group.to_string(),
+            Some(source) => format!("{source}@{}", m.group),
+        };
+        let wanted = of(&[rule(joins)]);
+        wanted.memberships().iter().map(shown).collect()
+    }
+
+    #[test]
+    fn wants_each_group_of_a_range_and_each_source() {
+        assert_eq!(
+            shown(vec![join("239.1.1.0/30", &[])]),
+            ["239.1.1.0", "239.1.1.1", "239.1.1.2", "239.1.1.3"]
+        );
+        assert_eq!(
+            shown(vec![join("232.1.1.1", &["10.0.0.5", "10.0.0.6"])]),
+            ["10.0.0.5@232.1.1.1", "10.0.0.6@232.1.1.1"]
+        );
+    }
+
+    #[test]
+    fn wants_any_source_where_some_rule_does() {
+        assert_eq!(
+            shown(vec![
+                join("232.1.1.1", &["10.0.0.5"]),
+                join("232.1.1.1", &[]),
+                join("232.1.1.2", &["10.0.0.5"]),
+            ]),
+            ["232.1.1.1", "10.0.0.5@232.1.1.2"]
+        );
+    }
+
+    /// What rules want where nothing was wanted before.
+    fn of(rules: &[Arc<RuleView>]) -> Wanted {
+        let mut wanted = Wanted::default();
+        wanted.apply(wanted.diff(&[], rules));
+        wanted
+    }
+
+    /// Rules of few groups and sources, so that they meet.
+    fn few() -> impl Strategy<Value = Vec<Arc<RuleView>>> {
+        let sources = proptest::sample::subsequence(vec!["10.0.0.5", "10.0.0.6"], 0..=2);
+        let joins = (0_u8..3, sources)
+            .prop_map(|(group, sources)| join(&format!("232.1.1.{group}"), &sources));
+        let rules = proptest::collection::vec(joins, 0..3).prop_map(rule);
+        proptest::collection::vec(rules, 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn a_change_comes_to_the_same_as_all_anew(stay in few(), go in few(), come in few()) {
+            let all = |a: &[Arc<RuleView>], b: &[Arc<RuleView>]| of(&[a, b].concat());
+            let mut wanted = all(&stay, &go);
+            let expected = all(&stay, &come);
+            let diff = wanted.diff(&go, &come);
+            prop_assert!(diff.join.is_disjoint(&wanted.memberships()));
+            prop_assert!(diff.leave.is_subset(&wanted.memberships()));
+            wanted.apply(diff);
+            prop_assert_eq!(&wanted.asked, &expected.asked);
+            prop_assert_eq!(wanted.memberships(), expected.memberships());
+        }
+    }
+}
