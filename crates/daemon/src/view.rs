@@ -68,8 +68,8 @@ impl RuleState {
     }
 }
 
-/// Says how each rule does. Those that are not among the changes since the states `known` do as they
-/// did then; where nothing is known all are looked at.
+/// Computes the state of each rule. Rules that are not among the changes since the states `known` keep
+/// theirs; where nothing is known all are computed anew.
 pub(crate) fn states(
     rules: &SharedMap<Place, Arc<RuleView>>,
     joined: &Joined,
@@ -132,10 +132,10 @@ fn input(view: &InputView, joined: &Joined, merging: &BTreeMap<Ifindex, String>)
 
 /// What the interfaces of an input do about merging, those that do the same together.
 fn merges(view: &InputView, merging: &BTreeMap<Ifindex, String>) -> Option<Box<str>> {
-    let said = view.interfaces.iter().filter_map(|link| merging.get(link));
-    let said: BTreeSet<&str> = said.map(String::as_str).collect();
-    let said: Vec<&str> = said.into_iter().collect();
-    (!said.is_empty()).then(|| said.join("; ").into())
+    let texts = view.interfaces.iter().filter_map(|link| merging.get(link));
+    let texts: BTreeSet<&str> = texts.map(String::as_str).collect();
+    let texts: Vec<&str> = texts.into_iter().collect();
+    (!texts.is_empty()).then(|| texts.join("; ").into())
 }
 
 /// A rule is up if everything is, down if no input or no output works.

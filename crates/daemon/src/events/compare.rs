@@ -18,11 +18,11 @@ pub(crate) fn of_change(change: &Change) -> Vec<Event> {
         (RULE_CHANGED, &change.changed, "changed"),
     ];
     let events = kinds.into_iter().flat_map(|(kind, names, verb)| {
-        let tell = move |name: &String| event(kind, name, format!("rule {name:?} {verb}"));
-        names.iter().map(tell)
+        let add = move |name: &String| event(kind, name, format!("rule {name:?} {verb}"));
+        names.iter().map(add)
     });
-    let settings = change.settings.iter().map(|said| {
-        let message = format!("settings changed: {said}");
+    let settings = change.settings.iter().map(|text| {
+        let message = format!("settings changed: {text}");
         event(SETTINGS_CHANGED, "configuration", message)
     });
     events.chain(settings).collect()
@@ -48,7 +48,7 @@ pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
 
 fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>) {
     let rule = now.name();
-    let mut tell = |kind, message: String| {
+    let mut add = |kind, message: String| {
         events.push(event(kind, rule, format!("rule {rule:?}{message}")));
     };
     for (index, (at, input)) in now.inputs().enumerate() {
@@ -56,8 +56,8 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
             continue;
         }
         match &input.reason {
-            Some(reason) if !input.joined => tell(JOIN_FAILED, format!(": input {at}: {reason}")),
-            _ if input.joined => tell(JOINED, format!(": input {at}: joined")),
+            Some(reason) if !input.joined => add(JOIN_FAILED, format!(": input {at}: {reason}")),
+            _ if input.joined => add(JOINED, format!(": input {at}: joined")),
             _ => {}
         }
     }
@@ -66,8 +66,8 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
             continue;
         }
         match down {
-            Some(reason) => tell(OUTPUT_DOWN, format!(": output {to}: {reason}")),
-            None => tell(OUTPUT_UP, format!(": output {to}: up")),
+            Some(reason) => add(OUTPUT_DOWN, format!(": output {to}: {reason}")),
+            None => add(OUTPUT_UP, format!(": output {to}: up")),
         }
     }
     if before.map(|before| before.state) == Some(now.state) {
@@ -79,25 +79,25 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         State::Down => (RULE_DOWN, "down"),
     };
     let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
-    tell(kind, format!(" is {word}{}", reason.unwrap_or_default()));
+    add(kind, format!(" is {word}{}", reason.unwrap_or_default()));
 }
 
 fn of_links(old: &Host, new: &Host) -> Vec<Event> {
     let mut events = Vec::new();
-    let mut tell = |link: &Interface, what: String| {
+    let mut add = |link: &Interface, what: String| {
         let message = format!("interface {}: {what}", link.name);
         events.push(event(LINK_CHANGED, &link.name, message));
     };
     for (index, link) in &new.interfaces {
         match old.interfaces.get(index) {
-            None => tell(link, "is there".to_owned()),
-            Some(before) if before != link => tell(link, difference(before, link)),
+            None => add(link, "is there".to_owned()),
+            Some(before) if before != link => add(link, difference(before, link)),
             Some(_) => {}
         }
     }
     for (index, link) in &old.interfaces {
         if !new.interfaces.contains_key(index) {
-            tell(link, "is gone".to_owned());
+            add(link, "is gone".to_owned());
         }
     }
     events

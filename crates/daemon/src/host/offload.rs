@@ -49,7 +49,7 @@ impl Offload {
         judged: &BTreeMap<Ifindex, Judgement>,
     ) -> BTreeMap<Ifindex, String> {
         let before = self.switched.clone();
-        let mut said = BTreeMap::new();
+        let mut reasons = BTreeMap::new();
         for (index, judgement) in judged {
             let interface = &judgement.interface;
             // What is on and not ours is the operator's; what is ours may be another device now.
@@ -67,7 +67,7 @@ impl Offload {
                     text = format!("off: the device refuses {MERGE}");
                 }
             }
-            said.insert(*index, text);
+            reasons.insert(*index, text);
         }
         let wanted = judged.values().filter(|judgement| judgement.merge);
         let wanted: BTreeSet<&String> = wanted.map(|judgement| &judgement.interface).collect();
@@ -78,7 +78,7 @@ impl Offload {
         if before != self.switched {
             self.save();
         }
-        said
+        reasons
     }
 
     /// Switches everything back.

@@ -8,18 +8,18 @@ use model::compile::{Join, RuleView};
 use model::net::Prefix;
 use sys::membership::Membership;
 
-/// What rules ask to have joined, and what is joined for it. A group that some rule wants from any
-/// source is joined for any, whatever sources others name.
+/// What rules want joined. A group that some rule wants from any source is joined for any, whatever
+/// sources others name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// How many inputs ask for each.
-    asked: BTreeMap<Membership, isize>,
+    /// How many inputs want each.
+    counts: BTreeMap<Membership, isize>,
 }
 
 /// A change of what is wanted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WantedDiff {
-    asked: BTreeMap<Membership, isize>,
+    counts: BTreeMap<Membership, isize>,
     pub(crate) join: BTreeSet<Membership>,
     pub(crate) leave: BTreeSet<Membership>,
 }
@@ -27,44 +27,44 @@ pub(crate) struct WantedDiff {
 impl Wanted {
     /// What is to be joined.
     pub(crate) fn memberships(&self) -> BTreeSet<Membership> {
-        let asked = self.asked.keys();
-        asked.filter(|m| self.joins(m)).copied().collect()
+        let wanted = self.counts.keys();
+        wanted.filter(|m| self.joins(m)).copied().collect()
     }
 
-    /// Says whether something that is asked for is joined by itself.
-    fn joins(&self, asked: &Membership) -> bool {
-        asked.source.is_none() || !self.asked.contains_key(&of_any(asked))
+    /// Says whether something wanted is joined by itself.
+    fn joins(&self, wanted: &Membership) -> bool {
+        wanted.source.is_none() || !self.counts.contains_key(&of_any(wanted))
     }
 
-    /// What changes when rules go and others come. Only the groups they name are looked at.
+    /// What changes when rules go and others come. Only the groups they name are read.
     pub(crate) fn diff(&self, gone: &[Arc<RuleView>], come: &[Arc<RuleView>]) -> WantedDiff {
         let mut diff = WantedDiff::default();
-        for membership in gone.iter().flat_map(|rule| asked_by(rule)) {
-            *diff.asked.entry(membership).or_default() -= 1;
+        for membership in gone.iter().flat_map(|rule| wanted_by(rule)) {
+            *diff.counts.entry(membership).or_default() -= 1;
         }
-        for membership in come.iter().flat_map(|rule| asked_by(rule)) {
-            *diff.asked.entry(membership).or_default() += 1;
+        for membership in come.iter().flat_map(|rule| wanted_by(rule)) {
+            *diff.counts.entry(membership).or_default() += 1;
         }
-        diff.asked.retain(|_, count| *count != 0);
-        let groups: BTreeSet<Membership> = diff.asked.keys().map(of_any).collect();
+        diff.counts.retain(|_, count| *count != 0);
+        let groups: BTreeSet<Membership> = diff.counts.keys().map(of_any).collect();
         for any in groups {
             let all = any..=Membership {
                 source: Some(Ipv6Addr::from_bits(u128::MAX).into()),
                 ..any
             };
-            let mut asked: BTreeMap<Membership, isize> = BTreeMap::new();
+            let mut counts: BTreeMap<Membership, isize> = BTreeMap::new();
             for (membership, count) in self
-                .asked
+                .counts
                 .range(all.clone())
-                .chain(diff.asked.range(all.clone()))
+                .chain(diff.counts.range(all.clone()))
             {
-                *asked.entry(*membership).or_default() += count;
+                *counts.entry(*membership).or_default() += count;
             }
-            asked.retain(|_, count| *count > 0);
-            let before = self.asked.range(all).map(|(membership, _)| membership);
+            counts.retain(|_, count| *count > 0);
+            let before = self.counts.range(all).map(|(membership, _)| membership);
             let before: BTreeSet<Membership> = before.filter(|m| self.joins(m)).copied().collect();
-            let from_any = asked.contains_key(&any);
-            let after = asked
+            let from_any = counts.contains_key(&any);
+            let after = counts
                 .into_keys()
                 .filter(|m| m.source.is_none() || !from_any);
             let after: BTreeSet<Membership> = after.collect();
@@ -76,22 +76,22 @@ impl Wanted {
 
     /// Takes a change over.
     pub(crate) fn apply(&mut self, diff: WantedDiff) {
-        let many = diff.asked.len() > self.asked.len();
-        for (membership, change) in diff.asked {
-            let count = self.asked.entry(membership).or_default();
+        let many = diff.counts.len() > self.counts.len();
+        for (membership, change) in diff.counts {
+            let count = self.counts.entry(membership).or_default();
             *count += change;
             if *count <= 0 {
-                self.asked.remove(&membership);
+                self.counts.remove(&membership);
             }
         }
         if many {
             // Made anew from a sorted list, its nodes are full.
-            self.asked = std::mem::take(&mut self.asked).into_iter().collect();
+            self.counts = std::mem::take(&mut self.counts).into_iter().collect();
         }
     }
 }
 
-fn asked_by(rule: &RuleView) -> impl Iterator<Item = Membership> + '_ {
+fn wanted_by(rule: &RuleView) -> impl Iterator<Item = Membership> + '_ {
     let joins = rule.inputs.iter().flat_map(|input| &input.joins);
     joins.flat_map(of_join)
 }
@@ -225,7 +225,7 @@ mod tests {
             prop_assert!(diff.join.is_disjoint(&wanted.memberships()));
             prop_assert!(diff.leave.is_subset(&wanted.memberships()));
             wanted.apply(diff);
-            prop_assert_eq!(&wanted.asked, &expected.asked);
+            prop_assert_eq!(&wanted.counts, &expected.counts);
             prop_assert_eq!(wanted.memberships(), expected.memberships());
         }
     }

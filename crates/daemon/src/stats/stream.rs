@@ -103,11 +103,11 @@ impl Stream {
         let judged = self.judge(now_ns, health);
         let is_new = before != Some(judged.0);
         // A stream that is well from its beginning is no news.
-        let tell = is_new && !(before.is_none() && judged.0 == State::Up);
+        let is_news = is_new && !(before.is_none() && judged.0 == State::Up);
         if let Some(watched) = &mut self.watched {
             watched.state = Some(judged.clone());
         }
-        tell.then_some(judged)
+        is_news.then_some(judged)
     }
 
     /// Keeps a sample. While nothing comes the first and the last say all; of a stream that is watched

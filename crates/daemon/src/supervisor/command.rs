@@ -1,4 +1,4 @@
-//! What the supervisor is sent: changes alone. Whoever only reads looks at the view.
+//! What the supervisor is sent: changes alone. Reads need only the view.
 
 use api::reply::Change;
 use tokio::sync::oneshot;
