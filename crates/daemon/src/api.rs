@@ -12,4 +12,3 @@ pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod socket;
 mod web;
-mod write_timeout;

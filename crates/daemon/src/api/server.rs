@@ -20,11 +20,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
+use tokio_io_timeout::TimeoutWriter;
 
 use super::connections::{Busy, Connections};
 use super::routes;
 use super::service::Service;
-use super::write_timeout::WriteTimeout;
 
 /// How long a client may take over the head of a request, and be silent between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,6 +75,9 @@ pub(super) async fn serve_connection<S>(stream: S, router: Router, busy: Busy)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    // An answer that nobody reads would be held in memory for as long as the client likes.
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(WRITE_TIMEOUT));
     // Not by a layer of the router: it would be built anew for each connection.
     let routes = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -84,10 +87,7 @@ where
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(
-            TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
-            service,
-        );
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a client's connection broke off");
     }
