@@ -109,6 +109,11 @@ impl Control {
         self.wait(self.client.replace(&rules, dry_run))
     }
 
+    /// Runs work that is not a request to the daemon.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
     fn wait<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
         self.runtime.block_on(request).map_err(Failure::from)
     }

@@ -1,11 +1,14 @@
 //! Where a rule's packets can be seen: an interface, a direction, a destination for every input and
 //! output.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use api::reply::InterfaceStatus;
+use daemon::host;
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
+use model::host::NextHopQuery;
 use model::rule::SourceChoice;
 use model::wildcard;
 use sys::sniffer::Direction;
@@ -74,7 +77,7 @@ pub(crate) fn query_points(
             points.add(&what, &to, Direction::Out, &all);
         } else {
             // A unicast output goes where the route says: ask the kernel, as the daemon does.
-            match route_to(&all, to.destination.address) {
+            match route_to(control, &all, to.destination.address) {
                 Some(link) => points.present.push(point(&what, &to, Direction::Out, link)),
                 None => points.missing.push(format!("{what}: no route to it")),
             }
@@ -127,15 +130,19 @@ fn point(
     }
 }
 
-/// The interface that owns the address which the kernel would send from.
-fn route_to(all: &[InterfaceStatus], address: IpAddr) -> Option<&InterfaceStatus> {
-    let any: SocketAddr = match address {
-        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-        IpAddr::V6(_) => ([0u16; 8], 0).into(),
+/// The interface that the routing table sends to an address by.
+fn route_to<'a>(
+    control: &Control,
+    all: &'a [InterfaceStatus],
+    destination: IpAddr,
+) -> Option<&'a InterfaceStatus> {
+    let query = NextHopQuery {
+        destination,
+        interface: None,
     };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect((address, 9)).ok()?;
-    let local = socket.local_addr().ok()?.ip().to_string();
-    let owns = |text: &String| text.split('/').next() == Some(local.as_str());
-    all.iter().find(|link| link.addresses.iter().any(owns))
+    let via = control.block_on(async {
+        let handle = host::connect().ok()?;
+        host::query_route(&handle, &query, &BTreeMap::new()).await
+    })?;
+    all.iter().find(|link| link.index == via.interface.0)
 }

@@ -225,3 +225,19 @@ fn one_output_can_be_read_through_a_pipe() {
     assert_eq!(shown.lines().count(), 50, "{shown}");
     assert!(shown.lines().all(|line| line == "239.10.1.1"), "{shown}");
 }
+
+#[test]
+fn a_unicast_output_is_captured_where_its_route_leads() {
+    let Some(bed) = Bed::new(&[], &[]) else {
+        return;
+    };
+    // The route leaves by veth2, with the address of veth1.
+    let route = "route add 10.99.0.0/24 via 10.0.1.2 dev veth2 src 10.0.0.2";
+    bed.chain.relay.ip(route).unwrap();
+    bed.daemon.add("far", INPUT, &["10.99.0.1:7000"]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("far.pcapng");
+    let tap = capture(&bed, &file, &["far", "--output", "1", "--duration", "1"]);
+    let told = tap.wait(Duration::from_secs(20)).unwrap();
+    assert!(told.stderr.contains(" on veth2: "), "{}", told.stderr);
+}
