@@ -6,7 +6,6 @@
 
 mod adopt;
 mod allocator;
-mod counters;
 mod encode;
 mod groups;
 mod health;
@@ -16,6 +15,7 @@ mod links;
 mod owners;
 mod plan;
 mod ranges;
+mod read;
 pub(crate) mod shadow;
 mod transaction;
 
@@ -45,7 +45,7 @@ use crate::owners::known::KnownRules;
 use crate::owners::name::Hash;
 use crate::owners::{First, Owners};
 
-pub(crate) use counters::{read as read_counters, read_arrived};
+pub(crate) use read::{read as read_counters, read_arrived};
 
 /// The loaded program and what is in its maps.
 #[derive(Debug)]

@@ -20,10 +20,10 @@ mod fragments;
 mod generated;
 mod health;
 mod kernel;
+mod latency;
 mod program;
 mod reference;
 mod relayed;
-mod residence;
 mod userspace;
 
 use case::Case;
@@ -96,14 +96,14 @@ fn the_kernel_path_finds_what_the_reference_finds_in_streams() {
 #[test]
 fn the_kernel_path_counts_how_long_packets_stay() {
     kernel::with_relay("residence", |relay| {
-        residence::demand(relay);
-        residence::demand_stamped(relay);
+        latency::demand(relay);
+        latency::demand_stamped(relay);
     });
 }
 
 #[test]
 fn the_userspace_path_counts_how_long_packets_stay() {
-    userspace::with_relay("user-residence", residence::demand);
+    userspace::with_relay("user-residence", latency::demand);
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl<'a> Relay<'a> {
     }
 
     /// How long a rule's packets stayed so far.
-    pub(crate) fn residence(&self, rule: &str) -> Residence {
+    pub(crate) fn latency(&self, rule: &str) -> Residence {
         let counters = self.counters();
         let rule = counters.rules.get(rule);
         let seen = rule.and_then(|rule| rule.residence.get(&self.path));

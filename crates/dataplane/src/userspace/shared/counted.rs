@@ -21,7 +21,7 @@ pub(crate) struct Counted {
     /// Of a rule: the health of its packets.
     pub health: HealthCounters,
     /// Of a rule: the latency of a sample of its packets.
-    pub residence: Residence,
+    pub latency: Residence,
 }
 
 impl Counted {
@@ -31,14 +31,14 @@ impl Counted {
             traffic,
             drops,
             health,
-            residence,
+            latency,
         } = self;
         [traffic.packets, traffic.bytes]
             .into_iter()
             .chain(drops.0)
             .chain(health.sums())
             .chain([health.arrivals.last_ns])
-            .chain(residence.words())
+            .chain(latency.words())
     }
 
     /// Reads what was written down; words that are missing are 0.
@@ -50,7 +50,7 @@ impl Counted {
         counted.drops.0.iter_mut().for_each(&mut fill);
         counted.health.sums_mut().into_iter().for_each(&mut fill);
         fill(&mut counted.health.arrivals.last_ns);
-        counted.residence.words_mut().for_each(fill);
+        counted.latency.words_mut().for_each(fill);
         counted
     }
 
@@ -59,7 +59,7 @@ impl Counted {
         self.traffic.add(other.traffic);
         self.drops.add(&other.drops);
         self.health.add(&other.health);
-        self.residence.add(&other.residence);
+        self.latency.add(&other.latency);
     }
 
     /// Takes off what was counted before, for a slot that had another owner.
@@ -80,7 +80,7 @@ impl Counted {
             since.health.jitter_ns = 0;
             since.health.source = None;
         }
-        since.residence = self.residence.since(&base.residence);
+        since.latency = self.latency.since(&base.latency);
         since
     }
 }

@@ -105,7 +105,7 @@ impl SharedCounters {
             traffic: self.traffic(at),
             drops: self.drops(drops_at(at)),
             health: self.health(rule),
-            residence: self.latency(rule),
+            latency: self.latency(rule),
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         counters.record_health(slot, &found);
         counters.record_latency(slot, 1000);
         let base = counters.rule(slot);
-        assert_eq!((base.health.lost, base.residence.samples()), (2, 1));
+        assert_eq!((base.health.lost, base.latency.samples()), (2, 1));
         assert_eq!(counters.rule(slot).since(&base), Counted::default());
         found.arrivals.last_ns = 6;
         counters.record_health(slot, &found);

@@ -168,9 +168,9 @@ impl CounterOwners {
             rule.received.add(counted.traffic);
             rule.dropped.add(&counted.drops);
             rule.health.add(&counted.health);
-            if counted.residence != Residence::default() {
+            if counted.latency != Residence::default() {
                 let sum = rule.residence.entry(Path::Userspace).or_default();
-                sum.add(&counted.residence);
+                sum.add(&counted.latency);
             }
             for (at, hash) in &known.inputs {
                 if let Some(counted) = self.counted(slots, Kind::Input, *hash) {

@@ -155,8 +155,8 @@ mod tests {
         base.health.lost = 5;
         base.health.pids = 2;
         base.health.arrivals.last_ns = 9;
-        base.residence.buckets[4] = 6;
-        base.residence.stamped = 8;
+        base.latency.buckets[4] = 6;
+        base.latency.stamped = 8;
         file.write(Kind::Rule, 0, "cam1", &base);
         file.write(Kind::Rule, 2, "a", &Counted::default());
         file.write(Kind::Output, MAX_OUTPUTS - 1, "cam1 0", &output);

@@ -106,9 +106,9 @@ mod tests {
         samples.pick(RuleSlot(3), 0);
         samples.record(&counters);
         samples.record(&counters);
-        let seen = counters.rule(RuleSlot(2)).residence;
+        let seen = counters.rule(RuleSlot(2)).latency;
         assert_eq!((seen.samples(), seen.stamped), (1, 1));
         assert!(seen.sum_ns >= 200_000_000);
-        assert_eq!(counters.rule(RuleSlot(3)).residence.samples(), 0);
+        assert_eq!(counters.rule(RuleSlot(3)).latency.samples(), 0);
     }
 }

@@ -35,10 +35,10 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         // A worker tells what stayed right after what it counted.
         let deadline = Instant::now() + Duration::from_secs(2);
         let is_in_bounds = |seen: &Residence| (1..=packets as u64).contains(&seen.samples());
-        while !is_in_bounds(&relay.residence(rule)) && Instant::now() < deadline {
+        while !is_in_bounds(&relay.latency(rule)) && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        let seen = relay.residence(rule);
+        let seen = relay.latency(rule);
         if rule == "stays" {
             assert!(is_in_bounds(&seen), "{seen:?}");
             assert!(seen.sum_ns > 0);
@@ -57,7 +57,7 @@ pub(crate) fn demand_stamped(relay: &mut Relay<'_>) {
     let packet = packet();
     let received = sys::clock::realtime_ns() - WAITED.as_nanos() as u64;
     relay.test_run_received(&packet, received);
-    let waited = relay.residence("stamped");
+    let waited = relay.latency("stamped");
     assert_eq!((waited.samples(), waited.stamped), (1, 1));
     assert_eq!(long(&waited), 1, "{waited:?}");
     assert!(waited.sum_ns >= WAITED.as_nanos() as u64);
@@ -69,7 +69,7 @@ pub(crate) fn demand_stamped(relay: &mut Relay<'_>) {
             relay.test_run_received(&packet, received);
         }
     }
-    let seen = relay.residence("stamped").since(&waited);
+    let seen = relay.latency("stamped").since(&waited);
     assert_eq!((seen.samples(), seen.stamped), (2, 0));
     let most = KERNEL_EVERY * 2 * 1_000_000_000;
     assert!(seen.sum_ns < most, "{seen:?}");
