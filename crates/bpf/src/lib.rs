@@ -22,9 +22,6 @@ pub use maps::{Capacity, Maps, flows, layout, map, mapped};
 use std::io;
 use std::path::PathBuf;
 
-/// The object of the bench's floor, a program that only redirects (`floor.bpf.c`).
-pub static FLOOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
-
 /// What goes wrong between MCR and the kernel's BPF.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -215,7 +215,6 @@ fn options(args: &RunArgs) -> Options {
         packets: args.packets,
         size: args.size.map(usize::from),
         tools: Tools {
-            floor_object: Some(bpf::FLOOR),
             workers: args.workers.map(usize::from),
         },
     }

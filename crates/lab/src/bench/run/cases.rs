@@ -112,10 +112,8 @@ impl Case {
         self
     }
 
-    fn also(mut self, relay: Relay, options: &Options) -> Self {
-        if relay != Relay::Floor || options.tools.floor_object.is_some() {
-            self.relays.push(relay);
-        }
+    fn also(mut self, relay: Relay) -> Self {
+        self.relays.push(relay);
         self
     }
 }
@@ -257,7 +255,7 @@ pub(super) fn capacity(options: &Options) -> Vec<Case> {
             .at_full_speed()
             .with("bytes", size)
             .with("gro", label)
-            .also(Relay::Floor, options);
+            .also(Relay::Floor);
         case.load.size = size;
         case.promised_if(size == SIZE && bed == ONE_CORE, TRIALS, TRIALS)
     };
@@ -271,7 +269,7 @@ pub(super) fn capacity(options: &Options) -> Vec<Case> {
         .zero_loss()
         .promised(1, 1)
         .with("bytes", SIZE)
-        .also(Relay::Floor, options);
+        .also(Relay::Floor);
     cases.push(search);
     let mut newer = sized(SIZE, ONE_CORE, "off").with("ip", 6);
     newer.shape.plan.family = Family::V6;

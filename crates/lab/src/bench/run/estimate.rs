@@ -105,14 +105,9 @@ pub fn seconds_of_trial(case: &Case) -> f64 {
 mod tests {
     use super::*;
     use crate::bench::run::engine;
-    use crate::bench::run::relay::{Relay, Tools};
+    use crate::bench::run::relay::Relay;
 
     fn minutes(options: Options) -> f64 {
-        let mut options = options;
-        options.tools = Tools {
-            floor_object: Some(&[]),
-            ..Tools::default()
-        };
         assert_eq!(options.relays, Relay::ALL);
         let estimate = Estimate::of(&engine::cases(&options), &options);
         for (scenario, trials, seconds) in estimate.scenarios() {

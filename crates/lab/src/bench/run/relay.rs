@@ -111,7 +111,7 @@ impl Relay {
             Self::Userspace => mcr::start(bed, plan, "userspace", tools),
             Self::Socat => peers::socat(bed, plan),
             Self::KernelRouting => peers::kernel_routing(bed, plan),
-            Self::Floor => peers::floor(bed, tools),
+            Self::Floor => peers::floor(bed),
             Self::Script { program, .. } => script::start(bed, plan, program),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::running::{Running, Tools};
+use super::running::Running;
 use crate::bench::run::bed::Bed;
 use crate::bench::run::plan::{Address, Family, Plan};
 use crate::link;
@@ -16,6 +16,9 @@ use crate::namespace::Namespace;
 use crate::process::Process;
 use crate::topology::EGRESS_INDEX;
 use crate::wait;
+
+/// The object of the floor (`floor.bpf.c`), program section `classifier`.
+static FLOOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 
 /// How long smcrouted gets: 10,000 routes are more than it can set in [`wait::PATIENCE`].
 const MANY_ROUTES: Duration = Duration::from_secs(40);
@@ -151,13 +154,10 @@ fn smcroute_config(bed: &Bed, plan: Plan) -> String {
 }
 
 /// A tc program that redirects every IPv4 packet to `EGRESS_INDEX` and does nothing else.
-pub(super) fn floor(bed: &Bed, tools: &Tools) -> Result<Running> {
-    let object = tools
-        .floor_object
-        .context("this build has no floor program")?;
+pub(super) fn floor(bed: &Bed) -> Result<Running> {
     let directory = mark::directory()?;
     let file = directory.path().join("floor.o");
-    fs::write(&file, object)?;
+    fs::write(&file, FLOOR)?;
     let file = file.to_str().context("temporary directory")?;
     for relay in &bed.relays {
         let index = link::index((relay, "veth2"))?;

@@ -11,8 +11,6 @@ use crate::bench::run::usage;
 /// What relays need from outside the lab.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
-    /// The BPF object of the floor, program section `classifier`; without it there is no floor.
-    pub floor_object: Option<&'static [u8]>,
     /// Workers of MCR's userspace path; `None` for its default.
     pub workers: Option<usize>,
 }

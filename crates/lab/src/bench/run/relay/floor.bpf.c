@@ -5,7 +5,7 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
-#include "relay/helpers.h"
+#include "helpers.h"
 
 #define EGRESS_INDEX 3000
 
