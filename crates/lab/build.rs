@@ -4,5 +4,9 @@
 mod clang;
 
 fn main() {
-    clang::compile("src/bench/run/relay/floor.bpf.c", "../bpf/src/relay", "floor.bpf.o");
+    clang::compile(
+        "src/bench/run/relay/floor.bpf.c",
+        "../bpf/src/relay",
+        "floor.bpf.o",
+    );
 }

@@ -7,7 +7,7 @@ use std::{env, process};
 
 /// Compiles `source` of the package at hand, with the kernel path's headers at `headers`, into
 /// `object` in `OUT_DIR`.
-pub fn compile(source: &str, headers: &str, object: &str) {
+pub(crate) fn compile(source: &str, headers: &str, object: &str) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={source}");
     println!("cargo::rerun-if-changed={headers}");

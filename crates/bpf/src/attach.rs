@@ -9,5 +9,5 @@ pub mod probe;
 pub mod program;
 mod rtnetlink;
 pub mod socket_filter;
-#[cfg(feature = "test-run")]
+#[cfg(feature = "test-support")]
 pub mod testrun;

@@ -8,15 +8,17 @@
 )]
 
 mod attach;
+#[cfg(feature = "test-support")]
+pub mod btf;
 pub mod grace;
 mod maps;
 pub mod object;
-pub mod sequence;
 mod syscall;
 
-#[cfg(feature = "test-run")]
+#[cfg(feature = "test-support")]
 pub use attach::testrun;
 pub use attach::{attached, link, pin, probe, program, socket_filter};
+pub use aya::include_bytes_aligned;
 pub use maps::{Capacity, Maps, flows, layout, map, mapped};
 
 use std::io;
@@ -65,7 +67,7 @@ pub enum Error {
         error: io::Error,
     },
     /// A test run failed.
-    #[cfg(feature = "test-run")]
+    #[cfg(feature = "test-support")]
     #[error("BPF_PROG_TEST_RUN failed: {0}")]
     TestRun(io::Error),
 }

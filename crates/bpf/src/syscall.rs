@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-#[cfg(feature = "test-run")]
+#[cfg(feature = "test-support")]
 use aya_obj::generated::bpf_prog_info;
 use aya_obj::generated::{
     bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_info, bpf_map_type,
@@ -145,7 +145,7 @@ pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {
     Ok(info)
 }
 
-#[cfg(feature = "test-run")]
+#[cfg(feature = "test-support")]
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info> {
     // SAFETY: bpf_prog_info is a plain C struct; all-zero is a value of it, and asks for no arrays.
     let mut info: bpf_prog_info = unsafe { mem::zeroed() };

@@ -1,67 +1,11 @@
 //! Holds `layout.rs` against the BTF of the compiled object: names, offsets and sizes; and against
 //! the constants in the headers, of which BTF keeps none.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
-use std::mem::{offset_of, size_of};
 
+use bpf::btf::Btf;
 use bpf::layout;
 use bpf::program::OBJECT;
-use bpf::sequence;
-
-/// What BTF says of the object's structs.
-#[derive(Default)]
-struct Btf {
-    /// Size, and each member's byte offset.
-    structs: BTreeMap<String, (usize, Vec<(String, usize)>)>,
-}
-
-impl Btf {
-    fn of(object: &[u8]) -> Self {
-        let object = aya_obj::Object::parse(object).unwrap();
-        Self::parse(&object.btf.unwrap().to_bytes())
-    }
-
-    /// Walks the type section (Documentation/bpf/btf.rst).
-    fn parse(bytes: &[u8]) -> Self {
-        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-        let header = word(4) as usize;
-        let (types, end) = (header + word(8) as usize, word(12) as usize);
-        let strings = header + word(16) as usize;
-        let string = |offset: u32| {
-            let start = strings + offset as usize;
-            let length = bytes[start..].iter().position(|b| *b == 0).unwrap();
-            String::from_utf8(bytes[start..start + length].to_vec()).unwrap()
-        };
-        let mut btf = Self::default();
-        let mut at = types;
-        while at < types + end {
-            let (name, info, size) = (string(word(at)), word(at + 4), word(at + 8) as usize);
-            let (kind, count) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-            at += 12;
-            let entry = |i: usize, stride: usize, field: usize| word(at + i * stride + field * 4);
-            match kind {
-                4 | 5 => {
-                    let member = |i| {
-                        let bits = entry(i, 12, 2) & 0x00ff_ffff;
-                        (string(entry(i, 12, 0)), bits as usize / 8)
-                    };
-                    let members = (0..count).map(member).collect();
-                    btf.structs.insert(name, (size, members));
-                    at += count * 12;
-                }
-                6 => at += count * 8,
-                1 | 14 | 17 => at += 4,
-                3 => at += 12,
-                13 => at += count * 8,
-                15 => at += count * 12,
-                19 => at += count * 12,
-                _ => {}
-            }
-        }
-        btf
-    }
-}
 
 /// Every `NAME = VALUE,` of the headers.
 fn constants() -> BTreeMap<String, u32> {
@@ -86,19 +30,10 @@ fn constants() -> BTreeMap<String, u32> {
     text.lines().filter_map(constant).collect()
 }
 
-macro_rules! assert_same {
-    ($btf:expr, $c:literal, $rust:ty { $($field:ident),* $(,)? }) => {
-        let (size, members) = &$btf.structs[$c];
-        assert_eq!(*size, size_of::<$rust>(), "size of struct {}", $c);
-        let mirror = vec![$((stringify!($field).to_owned(), offset_of!($rust, $field))),*];
-        assert_eq!(*members, mirror, "members of struct {}", $c);
-    };
-}
-
 #[test]
 fn every_struct_has_the_same_names_offsets_and_size() {
     let btf = Btf::of(OBJECT);
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "route_key",
         layout::RouteKey {
@@ -109,7 +44,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             pad
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "route_key6",
         layout::RouteKey6 {
@@ -120,7 +55,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             source
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "route",
         layout::Route {
@@ -129,7 +64,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             health
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "output",
         layout::Output {
@@ -148,7 +83,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             destination,
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "tally",
         layout::Tally {
@@ -158,8 +93,8 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             asked
         }
     );
-    assert_same!(btf, "drops", layout::Drops { packets });
-    assert_same!(
+    bpf::assert_same!(btf, "drops", layout::Drops { packets });
+    bpf::assert_same!(
         btf,
         "limit",
         layout::Limit {
@@ -169,7 +104,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             bits
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "health",
         layout::Health {
@@ -205,9 +140,9 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             unrecognised,
         }
     );
-    assert_same!(btf, "pids", layout::Pids { state });
-    assert_same!(btf, "found", layout::Found { sums });
-    assert_same!(
+    bpf::assert_same!(btf, "pids", layout::Pids { state });
+    bpf::assert_same!(btf, "found", layout::Found { sums });
+    bpf::assert_same!(
         btf,
         "residence",
         layout::Residence {
@@ -216,7 +151,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             stamped
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "identity",
         layout::Identity {
@@ -227,7 +162,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             pad
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "settings",
         layout::Settings {
@@ -237,7 +172,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             clock_ns
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "range_key",
         layout::RangeKey {
@@ -247,8 +182,8 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             group
         }
     );
-    assert_same!(btf, "range", layout::Range { first, count });
-    assert_same!(
+    bpf::assert_same!(btf, "range", layout::Range { first, count });
+    bpf::assert_same!(
         btf,
         "candidate",
         layout::Candidate {
@@ -260,7 +195,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             prefix
         }
     );
-    assert_same!(
+    bpf::assert_same!(
         btf,
         "flow_key",
         layout::FlowKey {
@@ -270,8 +205,8 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             group
         }
     );
-    assert_same!(btf, "flow", layout::Flow { packets, bytes });
-    assert_same!(
+    bpf::assert_same!(btf, "flow", layout::Flow { packets, bytes });
+    bpf::assert_same!(
         btf,
         "group_key",
         layout::GroupKey {
@@ -280,44 +215,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             group
         }
     );
-    assert_same!(btf, "address", layout::Address { words });
-}
-
-#[test]
-fn the_sequence_counter_shares_its_structs() {
-    let btf = Btf::of(sequence::OBJECT);
-    assert_same!(
-        btf,
-        "watch_key",
-        sequence::WatchKey {
-            group,
-            ifindex,
-            port,
-            pad
-        }
-    );
-    assert_same!(btf, "stream_key", sequence::StreamKey { at, stream, run });
-    assert_same!(
-        btf,
-        "stream_state",
-        sequence::StreamState {
-            lock,
-            endpoint,
-            packets,
-            bytes,
-            first,
-            highest,
-            distinct,
-            duplicated,
-            reordered,
-            min_ns,
-            max_ns,
-            seen,
-        }
-    );
-    assert_same!(btf, "latency", sequence::Latency { buckets });
-    assert_same!(btf, "foreign", sequence::Foreign { packets, bytes });
-    assert_same!(btf, "clock", sequence::Clock { offset_ns });
+    bpf::assert_same!(btf, "address", layout::Address { words });
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod endpoint;
 pub mod framing;
 pub mod generator;
 mod host;
+pub mod ingress;
 pub mod latency;
 pub mod payload;
 mod random;

@@ -1,7 +1,7 @@
 //! The program at one interface's ingress: a pinned tcx link, or below Linux 6.6 a clsact filter.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -130,6 +130,17 @@ impl Link {
         }
         pins.remove_rest()
     }
+}
+
+/// Attaches a program to the ingress of an interface of the calling thread's network namespace, for as
+/// long as what is returned is held.
+///
+/// # Errors
+///
+/// ENODEV without such an interface, EPERM without CAP_NET_ADMIN.
+pub fn attach_while_held(program: BorrowedFd<'_>, ifindex: u32) -> Result<OwnedFd, Error> {
+    let link = syscall::create_tcx_link(program, ifindex);
+    link.map_err(|error| Error::Attach { ifindex, error })
 }
 
 fn attach_tcx(program: &Program, ifindex: u32, pins: &Pins) -> Result<Place, Error> {

@@ -54,7 +54,7 @@ impl Program {
         }
     }
 
-    #[cfg(feature = "test-run")]
+    #[cfg(feature = "test-support")]
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.ethernet.as_fd()
     }

@@ -7,36 +7,22 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use packet::residence;
 use packet::verdict::DropReason;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Hash of `layout.h`, part of the pin directory's name: pins of another layout are never adopted.
 pub const HASH: &str = env!("MCR_LAYOUT_HASH");
 
-/// A type that the kernel and user space share byte by byte.
-///
-/// # Safety
-///
-/// `repr(C)`, no padding, no pointers, every bit pattern a value.
-pub unsafe trait Plain: Copy + Default + PartialEq + 'static {}
+/// A type that the kernel and user space share byte by byte: without padding, and every bit pattern
+/// is a value.
+pub trait Plain: Copy + Default + PartialEq + FromBytes + IntoBytes + 'static {}
 
-macro_rules! plain {
-    ($($name:ty),*) => {
-        $(
-            // SAFETY: integers and arrays of integers in repr(C); the BTF test compares offsets and
-            // sizes, which leaves no room for padding.
-            unsafe impl Plain for $name {}
-        )*
-    };
-}
-
-plain!(
-    u32, RouteKey, RouteKey6, Route, Output, Tally, Drops, Limit, Health, Pids, Found, Residence,
-    Identity, Settings, Address, RangeKey, Range, Candidate, GroupKey, FlowKey, Flow
-);
-plain!(u64);
+impl<T: Copy + Default + PartialEq + FromBytes + IntoBytes + 'static> Plain for T {}
 
 /// Key of `routes`; source 0 is (*,G).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes,
+)]
 pub struct RouteKey {
     /// Interface the packet arrives on.
     pub ifindex: u32,
@@ -52,7 +38,9 @@ pub struct RouteKey {
 
 /// Key of `routes6`; source :: is (*,G).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes,
+)]
 pub struct RouteKey6 {
     /// Interface the packet arrives on.
     pub ifindex: u32,
@@ -68,7 +56,9 @@ pub struct RouteKey6 {
 
 /// Key of `group_routes`: an exact route's key without its ports.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes,
+)]
 pub struct GroupKey {
     /// Interface the packet arrives on.
     pub ifindex: u32,
@@ -83,7 +73,9 @@ pub const GROUP_OF_SEVERAL: u32 = 1 << 31;
 
 /// Key of `ranges`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes,
+)]
 pub struct RangeKey {
     /// Leading bits of what follows: 64 and those of the group.
     pub prefix: u32,
@@ -97,7 +89,7 @@ pub struct RangeKey {
 
 /// Value of `ranges`: where its candidates lie.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Range {
     /// First slot in `candidates`.
     pub first: u32,
@@ -107,7 +99,7 @@ pub struct Range {
 
 /// Slot of `candidates`: a route for a range of groups or ports.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Candidate {
     /// Sender, if `specific`; IPv4 in the first four bytes.
     pub source: [u8; 16],
@@ -125,7 +117,7 @@ pub struct Candidate {
 
 /// Entry of `route_table`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Route {
     /// See [`Word`].
     pub word: u64,
@@ -195,7 +187,7 @@ impl Word {
 
 /// Slot of `outputs`; immutable while a live route refers to it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Output {
     /// Interface the copy leaves by.
     pub ifindex: u32,
@@ -250,7 +242,7 @@ pub const OUTPUT_UNICAST: u16 = 1 << 10;
 
 /// Packets and UDP payload bytes, on one CPU or summed.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Tally {
     /// Datagrams; segments of a super-packet each count.
     pub packets: u64,
@@ -264,7 +256,9 @@ pub struct Tally {
 
 /// Key of `flows`: one group and port of a rule's ranges.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes,
+)]
 pub struct FlowKey {
     /// The rule's counter.
     pub counter: u32,
@@ -278,7 +272,7 @@ pub struct FlowKey {
 
 /// Packets and UDP payload bytes of a flow, on one CPU or summed.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Flow {
     /// Datagrams; segments of a super-packet each count.
     pub packets: u64,
@@ -288,7 +282,7 @@ pub struct Flow {
 
 /// Entry of `drops`: packets by [`DropReason`].
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Drops {
     /// Indexed by reason.
     pub packets: [u64; DropReason::SLOTS],
@@ -296,7 +290,7 @@ pub struct Drops {
 
 /// Entry of `limits`: a token bucket as `packet::limit` defines it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Limit {
     /// Nanoseconds per token, times 2^20.
     pub per_token: u64,
@@ -310,7 +304,7 @@ pub struct Limit {
 
 /// Entry of `health`: a [`packet::health::Watch`], by lines of the cache.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Health {
     /// [`packet::health::Content`].
     pub content: u64,
@@ -376,7 +370,7 @@ pub struct Health {
 
 /// Value of `pids`: a byte for each PID that is not among those seen last.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Pids {
     /// The program's.
     pub state: [u8; 8192],
@@ -390,7 +384,7 @@ impl Default for Pids {
 
 /// Value of `found`: what was found in packets of a rule's routes that have gone.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Found {
     /// What only grows, in an order of user space's own.
     pub sums: [u64; 12],
@@ -398,7 +392,7 @@ pub struct Found {
 
 /// Value of `residence`: how long a sample of a rule's packets stayed.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Residence {
     /// Packets by how long they stayed.
     pub buckets: [u64; residence::BUCKETS],
@@ -410,7 +404,7 @@ pub struct Residence {
 
 /// Entry of `identities`: whose counter it is.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Identity {
     /// Hash of the rule's, the input's or the output's identity; zero: nobody's.
     pub hash: [u64; 2],
@@ -426,7 +420,7 @@ pub struct Identity {
 
 /// The one entry of `settings`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Settings {
     /// Of all unicast outputs together; all zero for none.
     pub budget: Limit,
@@ -473,7 +467,9 @@ impl Settings {
 
 /// Key of `own_sources`; IPv4 as `::ffff:a.b.c.d`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes,
+)]
 pub struct Address {
     /// The address's bytes, in network order.
     pub words: [[u8; 4]; 4],

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bpf::sequence::{Count, SequenceCounter, WatchKey};
 use traffic::clock;
 use traffic::endpoint::Listen;
+use traffic::ingress::{Count, IngressCounter, WatchKey};
 use traffic::latency::Latency;
 use traffic::receiver::{Control, Membership, Options};
 use traffic::report::{EndpointReport, ReceiveReport, Tally};
@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(20);
 pub(super) fn run(options: &Options, control: &Control) -> Result<ReceiveReport, Failure> {
     let (watched, interfaces) = watch(&options.endpoints)?;
     let endpoints = options.endpoints.len() as u32;
-    let mut counter = SequenceCounter::load(endpoints, &watched).map_err(failure)?;
+    let mut counter = IngressCounter::load(endpoints, &watched).map_err(failure)?;
     counter.set_clock_offset(clock::realtime_offset_ns());
     for ifindex in interfaces {
         counter.attach(ifindex).map_err(failure)?;
@@ -64,11 +64,7 @@ fn watch(endpoints: &[Listen]) -> Result<(Vec<Watched>, Vec<u32>), Failure> {
     Ok((watched, interfaces))
 }
 
-fn wait(
-    options: &Options,
-    control: &Control,
-    counter: &mut SequenceCounter,
-) -> Result<(), Failure> {
+fn wait(options: &Options, control: &Control, counter: &mut IngressCounter) -> Result<(), Failure> {
     let start = Instant::now();
     let (mut seen, mut last_arrival) = (0, start);
     loop {

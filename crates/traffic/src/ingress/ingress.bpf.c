@@ -9,8 +9,8 @@
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/udp.h>
-#include "relay/helpers.h"
-#include "sequence.h"
+#include "helpers.h"
+#include "ingress.h"
 
 /* Sizes are placeholders: user space sets them. */
 struct {

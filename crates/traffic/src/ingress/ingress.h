@@ -1,6 +1,6 @@
-/* What sequence.bpf.c shares with sequence.rs; a test holds the two together. */
-#ifndef SEQUENCE_H
-#define SEQUENCE_H
+/* What ingress.bpf.c shares with ingress.rs; a test holds the two together. */
+#ifndef INGRESS_H
+#define INGRESS_H
 
 #include <linux/bpf.h>
 

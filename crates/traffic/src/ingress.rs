@@ -1,19 +1,20 @@
 //! Counts test traffic at tc ingress: sequence and latency of each stream, without sockets, so that
 //! the counting is never what loses packets. What is counted goes no further.
 //!
-//! The program reads the payload of `crates/traffic`; it does not verify its checksum.
+//! The program reads the payload of `payload.rs`; it does not verify its checksum.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::layout::Plain;
-use crate::map::HashMap;
-use crate::mapped::Mapped;
-use crate::object::Object;
-use crate::{Error, syscall};
+use bpf::Error;
+use bpf::link::attach_while_held;
+use bpf::map::HashMap;
+use bpf::mapped::Mapped;
+use bpf::object::Object;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The compiled program, an ELF file.
-pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sequence.bpf.o"));
+pub static OBJECT: &[u8] = bpf::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ingress.bpf.o"));
 
 /// Streams of a watched group and port that there is room for, on average, and at least.
 const STREAMS_EACH: u32 = 4;
@@ -28,7 +29,7 @@ const LATENCY_BUCKETS: usize = LATENCY_FINE + LATENCY_STEPS * LATENCY_POWERS;
 
 /// What is counted: a group (or unicast address) and port on an interface.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct WatchKey {
     /// Address in network order, IPv4 in the last word.
     pub group: [u32; 4],
@@ -64,7 +65,7 @@ impl WatchKey {
 
 /// One stream at one watched place.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct StreamKey {
     /// Where it arrives.
     pub at: WatchKey,
@@ -76,7 +77,7 @@ pub struct StreamKey {
 
 /// What the program knows of one stream.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct StreamState {
     /// The kernel's.
     pub lock: u32,
@@ -106,7 +107,7 @@ pub struct StreamState {
 
 /// Latencies of one endpoint, by bucket.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Latency {
     /// Packets in each bucket.
     pub buckets: [u64; LATENCY_BUCKETS],
@@ -122,7 +123,7 @@ impl Default for Latency {
 
 /// Datagrams at one endpoint that are not the generator's.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Foreign {
     /// Datagrams.
     pub packets: u64,
@@ -132,23 +133,11 @@ pub struct Foreign {
 
 /// How the program's clock becomes the generator's.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Clock {
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.
     pub offset_ns: u64,
 }
-
-macro_rules! plain {
-    ($($name:ty),*) => {
-        $(
-            // SAFETY: integers and arrays of integers in repr(C); the BTF test compares offsets and
-            // sizes, which leaves no room for padding.
-            unsafe impl Plain for $name {}
-        )*
-    };
-}
-
-plain!(WatchKey, StreamKey, StreamState, Latency, Foreign, Clock);
 
 /// What one endpoint received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,7 +162,7 @@ pub struct Count {
 
 /// The program, loaded, with its maps and links. Dropping it detaches the program.
 #[derive(Debug)]
-pub struct SequenceCounter {
+pub struct IngressCounter {
     program: OwnedFd,
     streams: HashMap<StreamKey, StreamState>,
     latencies: Mapped<Latency>,
@@ -182,7 +171,7 @@ pub struct SequenceCounter {
     links: Vec<OwnedFd>,
 }
 
-impl SequenceCounter {
+impl IngressCounter {
     /// Loads the program to count what `watched` says, each under the number of its endpoint,
     /// below `endpoints`. Needs CAP_BPF and CAP_NET_ADMIN.
     ///
@@ -218,9 +207,8 @@ impl SequenceCounter {
     ///
     /// ENODEV without such an interface, EPERM without CAP_NET_ADMIN.
     pub fn attach(&mut self, ifindex: u32) -> Result<(), Error> {
-        let link = syscall::create_tcx_link(self.program.as_fd(), ifindex)
-            .map_err(|error| Error::Attach { ifindex, error })?;
-        self.links.push(link);
+        self.links
+            .push(attach_while_held(self.program.as_fd(), ifindex)?);
         Ok(())
     }
 
