@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use sys::membership::{Change, Membership};
+use sys::membership::{Change, Held, Membership};
 
 use crate::dataplane_thread::LabelledDescriptors;
 use crate::memberships::Joined;
@@ -24,7 +25,7 @@ use fd_holder::FdHolder;
 use record::{Claim, Line, Record};
 
 /// Labels of membership sockets in the manager's store.
-const LABEL: &str = "membership-";
+const MEMBERSHIP: &str = "membership-";
 /// Labels of what the dataplane leaves.
 const DATAPLANE: &str = "userspace-";
 /// Those of them that are of no use to a manager: it ends every worker.
@@ -38,14 +39,14 @@ pub(crate) struct DescriptorStore {
     socket: PathBuf,
     record: Journal,
     process: Option<FdHolder>,
-    stored_sockets: BTreeSet<u32>,
+    /// Labels of what is held.
+    held: BTreeSet<String>,
     /// Up to where the memberships are held and recorded.
     revision: Option<u64>,
     /// What the dataplane of an earlier run left, until it is asked for.
     inherited: LabelledDescriptors,
-    /// What the dataplane wants held, and the labels of what is held of it.
+    /// What of the dataplane is to be held, with the labels it is held under.
     dataplane: LabelledDescriptors,
-    held_labels: BTreeSet<String>,
 }
 
 /// Who holds them.
@@ -74,11 +75,10 @@ impl DescriptorStore {
             socket: directory.join("keeper.sock"),
             record: Journal::new(directory, "memberships"),
             process: None,
-            stored_sockets: BTreeSet::new(),
+            held: BTreeSet::new(),
             revision: None,
             inherited: Vec::new(),
             dataplane: Vec::new(),
-            held_labels: BTreeSet::new(),
         };
         match holder {
             Holder::None => {}
@@ -99,8 +99,7 @@ impl DescriptorStore {
             return;
         }
         if self.holder == Holder::Process && self.process.as_ref().is_none_or(FdHolder::is_gone) {
-            self.stored_sockets.clear();
-            self.held_labels.clear();
+            self.held.clear();
             self.revision = None;
             self.connect();
         }
@@ -115,7 +114,7 @@ impl DescriptorStore {
         let before = self.revision.take();
         let stored = match before.and_then(|before| joined.set().changes_since(before)) {
             Some(changes) => self.follow(joined, changes),
-            None => self.store(joined),
+            None => self.store_memberships(joined),
         };
         match stored {
             Ok(()) => self.revision = Some(revision),
@@ -133,11 +132,12 @@ impl DescriptorStore {
 
     /// Sets what of the dataplane is to be held from now on; the next update brings it there.
     pub(crate) fn set_dataplane(&mut self, dataplane: LabelledDescriptors) {
-        self.dataplane = dataplane;
-        if self.holder == Holder::ServiceManager {
-            let is_of_workers = |label: &str| OF_WORKERS.iter().any(|kind| label.starts_with(kind));
-            self.dataplane.retain(|(label, _)| !is_of_workers(label));
-        }
+        let is_of_workers = |label: &str| OF_WORKERS.iter().any(|kind| label.starts_with(kind));
+        let all = dataplane.into_iter();
+        let useful =
+            all.filter(|(label, _)| self.holder == Holder::Process || !is_of_workers(label));
+        let labelled = useful.map(|(label, fd)| (format!("{DATAPLANE}{label}"), fd));
+        self.dataplane = labelled.collect();
     }
 
     /// Says whether workers go on when this process ends.
@@ -148,38 +148,14 @@ impl DescriptorStore {
                 .process
                 .as_ref()
                 .is_some_and(|process| !process.is_gone())
-            && dataplane.all(|(label, _)| self.held_labels.contains(label))
-    }
-
-    fn store_dataplane(&mut self) -> io::Result<()> {
-        let dataplane = std::mem::take(&mut self.dataplane);
-        let done = self.settle_dataplane(&dataplane);
-        self.dataplane = dataplane;
-        done
-    }
-
-    fn settle_dataplane(&mut self, dataplane: &LabelledDescriptors) -> io::Result<()> {
-        let mut unused = self.held_labels.clone();
-        for (label, fd) in dataplane {
-            if !unused.remove(label) {
-                self.hold(&format!("{DATAPLANE}{label}"), fd.as_fd())?;
-                self.held_labels.insert(label.clone());
-            }
-        }
-        for label in unused {
-            self.let_go(&format!("{DATAPLANE}{label}"))?;
-            self.held_labels.remove(&label);
-        }
-        Ok(())
+            && dataplane.all(|(label, _)| self.held.contains(label))
     }
 
     /// Has whoever holds them let go of the sockets; the memberships end.
     pub(crate) fn close(mut self) {
         if self.holder == Holder::ServiceManager {
-            let memberships = self.stored_sockets.iter();
-            memberships.for_each(|number| service_manager::release(&format!("{LABEL}{number}")));
-            let held = self.held_labels.iter();
-            held.for_each(|label| service_manager::release(&format!("{DATAPLANE}{label}")));
+            let held = self.held.iter();
+            held.for_each(|label| service_manager::release(label));
         }
         if let Some(process) = self.process.take() {
             let _ = process.quit();
@@ -191,11 +167,7 @@ impl DescriptorStore {
     fn take_from_manager(&mut self, joined: &mut Joined) {
         let mut record = self.read_record();
         for (label, fd) in service_manager::stored() {
-            if let Some(label) = label.strip_prefix(DATAPLANE) {
-                self.inherit(label, fd);
-            } else if let Some(number) = number(&label) {
-                self.adopt(joined, &mut record, number, fd);
-            }
+            self.take_back(label, fd, joined, &mut record);
         }
     }
 
@@ -205,12 +177,8 @@ impl DescriptorStore {
         };
         let mut record = self.read_record();
         for (label, fd) in process.recall()? {
-            if let Some(label) = label.strip_prefix(DATAPLANE) {
-                self.inherit(label, fd);
-            } else if let Some(number) = number(&label) {
-                self.adopt(joined, &mut record, number, fd);
-            } else {
-                process.release(&label)?;
+            if let Some(unknown) = self.take_back(label, fd, joined, &mut record) {
+                process.release(&unknown)?;
             }
         }
         let memberships = joined.set().len();
@@ -219,16 +187,25 @@ impl DescriptorStore {
         Ok(())
     }
 
-    fn inherit(&mut self, label: &str, fd: OwnedFd) {
-        self.inherited.push((label.to_owned(), fd));
-        self.held_labels.insert(label.to_owned());
-    }
-
-    fn adopt(&mut self, joined: &mut Joined, record: &mut Record, number: u32, socket: OwnedFd) {
-        let claims = record.0.remove(&number).unwrap_or_default();
-        let claims = claims.into_iter().map(Membership::from).collect();
-        joined.adopt(number, socket, claims);
-        self.stored_sockets.insert(number);
+    /// Takes one descriptor back; returns the label of one that nobody here knows.
+    fn take_back(
+        &mut self,
+        label: String,
+        fd: OwnedFd,
+        joined: &mut Joined,
+        record: &mut Record,
+    ) -> Option<String> {
+        if let Some(name) = label.strip_prefix(DATAPLANE) {
+            self.inherited.push((name.to_owned(), fd));
+        } else if let Some(number) = number(&label) {
+            let claims = record.0.remove(&number).unwrap_or_default();
+            let claims = claims.into_iter().map(Membership::from).collect();
+            joined.adopt(number, fd, claims);
+        } else {
+            return Some(label);
+        }
+        self.held.insert(label);
+        None
     }
 
     fn read_record(&self) -> Record {
@@ -256,22 +233,46 @@ impl DescriptorStore {
         };
     }
 
-    fn store(&mut self, joined: &Joined) -> io::Result<()> {
-        let mut record = Record::default();
-        let mut unused = self.stored_sockets.clone();
-        for held in joined.set().sockets() {
-            if !unused.remove(&held.number) {
-                self.hold(&format!("{LABEL}{}", held.number), held.socket)?;
-                self.stored_sockets.insert(held.number);
+    fn store_dataplane(&mut self) -> io::Result<()> {
+        let dataplane = std::mem::take(&mut self.dataplane);
+        let wanted = dataplane
+            .iter()
+            .map(|(label, fd)| (label.clone(), fd.as_fd()));
+        let stored = self.settle(DATAPLANE, wanted);
+        self.dataplane = dataplane;
+        stored
+    }
+
+    fn store_memberships(&mut self, joined: &Joined) -> io::Result<()> {
+        let sockets = joined.set().sockets();
+        self.settle(
+            MEMBERSHIP,
+            sockets.map(|held| (label(held.number), held.socket)),
+        )?;
+        let claims = |held: Held<'_>| held.memberships.iter().map(Claim::from).collect();
+        let sockets = joined.set().sockets();
+        let record = sockets.map(|held| (held.number, claims(held)));
+        self.record
+            .replace(&serde_json::to_vec(&Record(record.collect()))?)
+    }
+
+    /// Has exactly `wanted` held of all whose labels begin with `prefix`.
+    fn settle<'a>(
+        &mut self,
+        prefix: &str,
+        wanted: impl Iterator<Item = (String, BorrowedFd<'a>)>,
+    ) -> io::Result<()> {
+        let held = self
+            .held
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let held = held.take_while(|label| label.starts_with(prefix));
+        let mut unused: BTreeSet<String> = held.cloned().collect();
+        for (label, fd) in wanted {
+            if !unused.remove(&label) {
+                self.hold(label, fd)?;
             }
-            let claims = held.memberships.iter().map(Claim::from).collect();
-            record.0.insert(held.number, claims);
         }
-        for number in unused {
-            self.let_go(&format!("{LABEL}{number}"))?;
-            self.stored_sockets.remove(&number);
-        }
-        self.record.replace(&serde_json::to_vec(&record)?)
+        unused.into_iter().try_for_each(|label| self.let_go(&label))
     }
 
     /// Brings those who hold the sockets, and the record, up to a few changes.
@@ -285,45 +286,45 @@ impl DescriptorStore {
             let number = change.number;
             serde_json::to_writer(&mut lines, &Line::from(change))?;
             lines.push(b'\n');
+            let label = label(number);
             match joined.set().socket(number) {
-                Some(socket) if !self.stored_sockets.contains(&number) => {
-                    self.hold(&format!("{LABEL}{number}"), socket)?;
-                    self.stored_sockets.insert(number);
-                }
-                None if self.stored_sockets.contains(&number) => {
-                    self.let_go(&format!("{LABEL}{number}"))?;
-                    self.stored_sockets.remove(&number);
-                }
+                Some(socket) if !self.held.contains(&label) => self.hold(label, socket)?,
+                None if self.held.contains(&label) => self.let_go(&label)?,
                 _ => {}
             }
         }
         match self.record.append(&lines) {
             true => Ok(()),
-            false => self.store(joined),
+            false => self.store_memberships(joined),
         }
     }
 
-    fn hold(&mut self, label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+    fn hold(&mut self, label: String, fd: BorrowedFd<'_>) -> io::Result<()> {
         match (self.holder, &mut self.process) {
-            (Holder::ServiceManager, _) => service_manager::store(label, fd),
-            (_, Some(process)) => process.store(label, fd),
-            (_, None) => Err(io::ErrorKind::NotConnected.into()),
+            (Holder::ServiceManager, _) => service_manager::store(&label, fd)?,
+            (_, Some(process)) => process.store(&label, fd)?,
+            (_, None) => return Err(io::ErrorKind::NotConnected.into()),
         }
+        self.held.insert(label);
+        Ok(())
     }
 
     fn let_go(&mut self, label: &str) -> io::Result<()> {
         match (self.holder, &mut self.process) {
-            (Holder::ServiceManager, _) => {
-                service_manager::release(label);
-                Ok(())
-            }
-            (_, Some(process)) => process.release(label),
-            (_, None) => Err(io::ErrorKind::NotConnected.into()),
+            (Holder::ServiceManager, _) => service_manager::release(label),
+            (_, Some(process)) => process.release(label)?,
+            (_, None) => return Err(io::ErrorKind::NotConnected.into()),
         }
+        self.held.remove(label);
+        Ok(())
     }
+}
+
+fn label(number: u32) -> String {
+    format!("{MEMBERSHIP}{number}")
 }
 
 /// The number of a membership socket.
 fn number(label: &str) -> Option<u32> {
-    label.strip_prefix(LABEL)?.parse().ok()
+    label.strip_prefix(MEMBERSHIP)?.parse().ok()
 }

@@ -61,7 +61,7 @@ pub enum DaemonError {
     Host(#[from] crate::host::Error),
     /// The forwarding table cannot be brought to the kernel.
     #[error(transparent)]
-    Engine(#[from] crate::dataplane_thread::Error),
+    Dataplane(#[from] crate::dataplane_thread::Error),
     /// The read-only listener cannot be opened.
     #[error("cannot listen on {address}: {source}; choose another address with --listen")]
     Listen {
