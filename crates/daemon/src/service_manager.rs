@@ -1,11 +1,11 @@
 //! The service manager (`sd_notify(3)`): it is told that the daemon is ready, reloading, stopping or
 //! alive, and holds descriptors. Without a manager nothing is sent.
 
+use std::ffi::OsStr;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
@@ -49,7 +49,7 @@ pub(crate) fn has_store() -> bool {
 pub(crate) fn store(label: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
     let socket = std::env::var_os("NOTIFY_SOCKET").ok_or(io::ErrorKind::NotConnected)?;
     let state = format!("FDSTORE=1\nFDNAME={label}");
-    send_with(socket.as_bytes(), &state, fd)
+    send(socket.as_bytes(), &state, Some(fd))
 }
 
 /// Has the manager let go of what it holds under `label`.
@@ -74,41 +74,40 @@ pub(crate) fn stored() -> Vec<(String, OwnedFd)> {
     taken.collect()
 }
 
-fn send_with(path: &[u8], state: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
-    let address = match path.split_first() {
-        Some((b'@', name)) => UnixAddr::new_abstract(name)?,
-        _ => UnixAddr::new(Path::new(std::ffi::OsStr::from_bytes(path)))?,
-    };
-    let socket = UnixDatagram::unbound()?;
-    let fds = [fd.as_raw_fd()];
-    let rights = [ControlMessage::ScmRights(&fds)];
-    let bytes = [IoSlice::new(state.as_bytes())];
-    let flags = MsgFlags::MSG_NOSIGNAL;
-    sendmsg(socket.as_raw_fd(), &bytes, &rights, flags, Some(&address))?;
-    Ok(())
-}
-
 fn notify(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };
-    if let Err(error) = send(socket.as_bytes(), state) {
+    if let Err(error) = send(socket.as_bytes(), state, None) {
         tracing::debug!(%error, "cannot tell the service manager");
     }
 }
 
-fn send(socket: &[u8], state: &str) -> io::Result<()> {
-    let address = match socket.split_first() {
-        Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
-        _ => SocketAddr::from_pathname(Path::new(std::ffi::OsStr::from_bytes(socket)))?,
+fn send(path: &[u8], state: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let address = match path.split_first() {
+        Some((b'@', name)) => UnixAddr::new_abstract(name)?,
+        _ => UnixAddr::new(Path::new(OsStr::from_bytes(path)))?,
     };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    let socket = UnixDatagram::unbound()?;
+    let fds = fd.map(|fd| [fd.as_raw_fd()]);
+    let rights = fds.as_ref().map(|fds| ControlMessage::ScmRights(fds));
+    let bytes = [IoSlice::new(state.as_bytes())];
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    sendmsg(
+        socket.as_raw_fd(),
+        &bytes,
+        rights.as_slice(),
+        flags,
+        Some(&address),
+    )?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
 
     use super::*;
 
@@ -124,7 +123,7 @@ mod tests {
             (file, path.as_os_str().as_bytes()),
             (abstracted, format!("@{name}").as_bytes()),
         ] {
-            send(at, "READY=1").unwrap();
+            send(at, "READY=1", None).unwrap();
             let mut buffer = [0; 64];
             let length = socket.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], b"READY=1");
@@ -140,7 +139,7 @@ mod tests {
         let manager = UnixDatagram::bind(&path).unwrap();
         let kept = UnixDatagram::unbound().unwrap();
         let at = path.as_os_str().as_bytes();
-        send_with(at, "FDSTORE=1\nFDNAME=membership-1", kept.as_fd()).unwrap();
+        send(at, "FDSTORE=1\nFDNAME=membership-1", Some(kept.as_fd())).unwrap();
         let mut bytes = [0; 64];
         let mut room = nix::cmsg_space!([i32; 4]);
         let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
@@ -157,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_manager_that_is_gone_is_an_error_and_no_panic() {
-        assert!(send(b"/nonexistent/notify", "READY=1").is_err());
-        assert!(send(b"", "READY=1").is_err());
+        assert!(send(b"/nonexistent/notify", "READY=1", None).is_err());
+        assert!(send(b"", "READY=1", None).is_err());
     }
 }
