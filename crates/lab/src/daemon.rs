@@ -185,7 +185,7 @@ impl Daemon {
         all.collect::<Vec<_>>().join("---\n")
     }
 
-    /// Runs `mcr` with this daemon's socket and hands back what became of it, whatever its status.
+    /// Runs `mcr` with this daemon's socket and returns what became of it, whatever its status.
     ///
     /// # Errors
     /// When it cannot be started or does not end in time.
@@ -249,7 +249,7 @@ impl Daemon {
             .with_context(|| format!("mcr stats has no rule {name}"))
     }
 
-    /// Waits until a rule is as `condition` wants it and hands back its counters.
+    /// Waits until a rule is as `condition` wants it and returns its counters.
     ///
     /// # Errors
     /// When it is not so in time; the message has what it was last.
@@ -268,7 +268,7 @@ impl Daemon {
     }
 
     /// Waits until a rule has received this many packets, then checks the accounting law of every
-    /// rule and hands back this one's counters.
+    /// rule and returns this one's counters.
     ///
     /// # Errors
     /// When the packets do not come, more come, or the law is broken.

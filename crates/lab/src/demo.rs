@@ -58,7 +58,7 @@ pub fn may_run() -> bool {
 }
 
 /// Runs the demonstration from the first namespace to the last counter, and takes everything away
-/// again. `show` is told what happens; `stop` ends the run early.
+/// again. `show` gets what happens; `stop` ends the run early.
 ///
 /// # Errors
 /// When a step fails or `stop` was set. Loss is no error but a [`Report`].

@@ -58,7 +58,7 @@ impl Namespace {
         command
     }
 
-    /// Runs `ip` inside with the words of `arguments` and hands back its output.
+    /// Runs `ip` inside with the words of `arguments` and returns its output.
     ///
     /// # Errors
     /// When it fails; the message has its words and its complaint.
@@ -66,7 +66,7 @@ impl Namespace {
         self.tool("ip", arguments)
     }
 
-    /// Runs a program inside with the words of `arguments` and hands back its output.
+    /// Runs a program inside with the words of `arguments` and returns its output.
     ///
     /// # Errors
     /// When it cannot be started or fails; the message has its words and its complaint.

@@ -167,7 +167,7 @@ pub fn run(command: Command, patience: Duration) -> Result<Finished> {
 }
 
 impl Finished {
-    /// Hands back standard output if the program ended with status 0.
+    /// Returns standard output if the program ended with status 0.
     ///
     /// # Errors
     /// When it did not; the message has what it wrote.

@@ -126,7 +126,7 @@ impl Receiver {
     }
 
     /// Collects the payloads `0..count` of [`payload`] and insists that each came once, in order
-    /// and undamaged. Hands back the sender's address of each.
+    /// and undamaged. Returns the sender's address of each.
     ///
     /// # Errors
     /// When one is missing, doubled, out of order or damaged.

@@ -115,7 +115,7 @@ impl Systemd {
         process::run(command, PATIENCE)
     }
 
-    /// Runs `systemctl` inside and hands back its output.
+    /// Runs `systemctl` inside and returns its output.
     ///
     /// # Errors
     /// When it fails; the message has the journal's last lines.

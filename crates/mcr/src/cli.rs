@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn every_help_has_examples() {
-        fn look(command: &clap::Command) {
+        fn check(command: &clap::Command) {
             let help = command.get_after_help().map(ToString::to_string);
             let help = help.unwrap_or_default();
             let line = format!("\n  {}", command.get_bin_name().unwrap_or_default());
@@ -214,10 +214,10 @@ mod tests {
             let below = command.get_subcommands();
             below
                 .filter(|command| !command.is_hide_set() && command.get_name() != "help")
-                .for_each(look);
+                .for_each(check);
         }
         let mut definition = definition();
         definition.build();
-        look(&definition);
+        check(&definition);
     }
 }

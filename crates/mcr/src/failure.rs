@@ -65,7 +65,7 @@ impl Failure {
     }
 
     /// Writes the message to standard error, every line under the name of the subcommand, and
-    /// hands back the exit status.
+    /// returns the exit status.
     pub(crate) fn report(&self, command: &str) -> ExitCode {
         for line in self.message.lines() {
             eprintln!("mcr {command}: {line}");

@@ -25,7 +25,7 @@ use cases::Cases;
 use origin::{Conditions, Shown};
 use tables::{details, figures, heading};
 
-/// Writes the report and its plots. Hands back what a reader has to be warned of, which the report
+/// Writes the report and its plots. Returns what a reader has to be warned of, which the report
 /// says as well.
 ///
 /// # Errors

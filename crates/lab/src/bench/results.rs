@@ -78,7 +78,7 @@ pub struct Trial {
     /// What that search offered on its way, and what was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,
-    /// What the receiver found in the sequence numbers, if it looked.
+    /// What the sequence numbers showed, where the receiver read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Sequence>,
 }
@@ -110,7 +110,7 @@ pub struct RelayCount {
     pub sent: u64,
     /// Copies dropped under some reason.
     pub dropped: u64,
-    /// Datagrams its receive rings had no room for, which no rule can be told of.
+    /// Datagrams its receive rings had no room for, which no rule can count.
     #[serde(default)]
     pub ring_full: u64,
 }

@@ -1,4 +1,4 @@
-//! `mcr check`: reads a configuration and says what is wrong with it; no daemon is asked.
+//! `mcr check`: reads a configuration and says what is wrong with it, without a daemon.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

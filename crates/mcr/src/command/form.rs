@@ -18,7 +18,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The form that is asked for: `--json` stands for itself wherever it is.
+    /// The requested form; `--json` comes before `-o`.
     pub(crate) const fn form(self, global: &Global) -> Form {
         if global.json { Form::Json } else { self.form }
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         let message = "needs a terminal; mcr stats --watch writes to a pipe";
         return Err(Failure::new(Status::Usage, message));
     }
-    // A daemon that is not there at all is told as every other subcommand tells it.
+    // A daemon that is not there at all is reported as by every other subcommand.
     Control::open(global)?.stats()?;
     let feed = Feed::start(global, args.interval);
     let mut screen = Screen::default();

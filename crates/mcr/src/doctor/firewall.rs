@@ -1,4 +1,4 @@
-//! ProbePacket filters. What is relayed passes none but those at a device's egress, IGMP and MLD do: a
+//! Packet filters. What is relayed passes none but those at a device's egress, IGMP and MLD do: a
 //! filter that drops queries ends every stream behind a snooping switch after some minutes, one that
 //! drops reports at once.
 
@@ -51,7 +51,7 @@ pub(crate) fn nftables(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// What everybody suspects.
+/// A forward chain that drops: often suspected, and harmless.
 fn forward(chain: &Chain) -> Option<Finding> {
     if chain.hook != "forward" || !chain.drops_by_default {
         return None;

@@ -1,5 +1,5 @@
-//! Reverse-path filters: what kernel multicast routing fails on, and MCR does not. Said, because
-//! everybody asks.
+//! Reverse-path filters: kernel multicast routing fails on them, MCR does not. The note is there
+//! because everybody asks.
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;

@@ -1,4 +1,4 @@
-//! Everything the checks judge, read once: links, rules, sockets, settings, programs. Changes
+//! Everything that the checks judge, read once: links, rules, sockets, settings, programs. It changes
 //! nothing.
 
 mod link;

@@ -1,4 +1,4 @@
-//! How a stream does, and how long its packets stay in the relay, as titles and texts.
+//! A stream's health, and the time its packets spend in the relay, as titles and texts.
 
 use api::reply::{HealthStats, ResidenceStats};
 
@@ -50,7 +50,7 @@ pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The lines on the time that packets stay in the relay.
+/// The lines on the time that packets spend in the relay.
 pub(crate) fn latency(residence: &[ResidenceStats]) -> Vec<(&'static str, String)> {
     let titles = std::iter::once("stay").chain(std::iter::repeat(""));
     let line = |(title, stats)| (title, quantiles(stats));

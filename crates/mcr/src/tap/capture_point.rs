@@ -78,7 +78,11 @@ pub(crate) fn query_points(
         } else {
             // A unicast output goes where the route says: ask the kernel, as the daemon does.
             match route_to(control, &all, to.destination.address) {
-                Some(link) => points.present.push(point(&what, &to, Direction::Out, link)),
+                Some(link) => {
+                    points
+                        .present
+                        .push(CapturePoint::new(&what, &to, Direction::Out, link))
+                }
                 None => points.missing.push(format!("{what}: no route to it")),
             }
         }
@@ -87,6 +91,19 @@ pub(crate) fn query_points(
         }
     }
     Ok(points)
+}
+
+impl CapturePoint {
+    fn new(what: &str, endpoint: &Endpoint, direction: Direction, link: &InterfaceStatus) -> Self {
+        Self {
+            what: what.to_owned(),
+            interface: link.name.clone(),
+            index: link.index,
+            direction,
+            endpoint: endpoint.clone(),
+            source_port: None,
+        }
+    }
 }
 
 impl CapturePoints {
@@ -104,29 +121,13 @@ impl CapturePoints {
             .iter()
             .filter(|link| wildcard::matches(pattern, &link.name));
         self.present
-            .extend(matching.map(|link| point(what, endpoint, direction, link)));
+            .extend(matching.map(|link| CapturePoint::new(what, endpoint, direction, link)));
         if self.present.len() == before {
             let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
             let have = names.join(", ");
             self.missing
                 .push(format!("{what}: no interface {pattern} (have: {have})"));
         }
-    }
-}
-
-fn point(
-    what: &str,
-    endpoint: &Endpoint,
-    direction: Direction,
-    link: &InterfaceStatus,
-) -> CapturePoint {
-    CapturePoint {
-        what: what.to_owned(),
-        interface: link.name.clone(),
-        index: link.index,
-        direction,
-        endpoint: endpoint.clone(),
-        source_port: None,
     }
 }
 

@@ -9,7 +9,7 @@ use super::capture_point::{CapturePoints, query_points};
 use crate::control::Control;
 use crate::failure::Status;
 
-/// How often the daemon is asked.
+/// The time between two requests.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a rule has become.

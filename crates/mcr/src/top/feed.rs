@@ -60,7 +60,7 @@ fn query_stats(global: &Global, interval: Duration, news: &Sender<News>) -> Opti
     }
 }
 
-/// Follows events until the daemon ends; those up to `seen_ms` were told before.
+/// Follows events until the daemon ends; those up to `seen_ms` were sent before.
 fn follow_events(global: &Global, news: &Sender<News>, seen_ms: &mut u64) -> Option<()> {
     let control = Control::open(global).ok()?;
     let told_before = *seen_ms;

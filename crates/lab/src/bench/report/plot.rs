@@ -36,7 +36,7 @@ struct Plot {
     lines: Vec<Line>,
 }
 
-/// Draws every plot that has points and hands back its scenario, file name and title.
+/// Draws every plot that has points and returns its scenario, file name and title.
 ///
 /// # Errors
 /// When a file cannot be written.

@@ -1,4 +1,4 @@
-//! One case of a scenario, and what a run is asked for.
+//! One case of a scenario, and the options of a run.
 
 use super::relay::{Relay, Tools};
 use super::shape::{Load, Shape};
@@ -8,7 +8,7 @@ pub(super) const TRIALS: u32 = 5;
 /// The same in a quick run.
 const QUICK_TRIALS: u32 = 3;
 
-/// What a run of the bench is asked for.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Numbers of the scenarios.

@@ -62,7 +62,7 @@ pub fn cases(options: &Options) -> Vec<Case> {
     cases
 }
 
-/// Runs scenarios and hands back every trial. A relay that fails in a case is recorded there with
+/// Runs scenarios and returns every trial. A relay that fails in a case is recorded there with
 /// its error and stops nothing else.
 ///
 /// # Errors

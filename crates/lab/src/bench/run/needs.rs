@@ -1,4 +1,4 @@
-//! What a bench needs of the host, looked for before it starts: a run of half an hour must not find
+//! What a bench needs of the host, checked before it starts: a run of half an hour must not find
 //! out in its middle.
 
 use std::ffi::OsStr;

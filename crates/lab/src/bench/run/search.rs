@@ -1,8 +1,8 @@
 //! The highest offered rate without loss, by bisection as RFC 2544 section 26.1 has it. Section 24
-//! lets trials that only look for the rate be short and asks for 60 seconds in the one that
+//! lets trials that only search for the rate be short and asks for 60 seconds in the one that
 //! confirms it; here that one lasts as long as every other trial (`--seconds`).
 //!
-//! Before it the highest rate with hardly any loss is looked for, FD.io's partial drop rate: on a
+//! Before it the highest rate with hardly any loss is searched for, FD.io's partial drop rate: on a
 //! machine that now and then stands still for a moment the rate without loss says how long it
 //! stood still, and this one what the relay can do.
 
@@ -14,7 +14,7 @@ use crate::bench::results::{Probe, Trial};
 const PRECISION: f64 = 0.03;
 /// Below this share of the highest rate it gives up.
 const LOWEST: f64 = 0.005;
-/// Seconds of a trial that only looks for the rate.
+/// Seconds of a trial that only searches for the rate.
 pub const PROBE_SECONDS: f64 = 0.5;
 /// A rate that is not confirmed is lowered by so much and tried again.
 const STEP_DOWN: f64 = 0.95;
@@ -27,7 +27,7 @@ const DISTURBANCE_PERCENT: f64 = 1.0;
 pub const PARTIAL_PERCENT: f64 = 0.5;
 
 /// Searches between 0 and `highest` datagrams per second. `attempt` offers a rate for so many
-/// seconds and hands back the trial. Hands back the trial of `seconds` that confirmed the rate,
+/// seconds and returns the trial. Returns the trial of `seconds` that confirmed the rate,
 /// with the rate in `zero_loss_pps`, or the last trial with 0 there if every rate lost something;
 /// in `partial_drop_pps` the highest rate that lost at most [`PARTIAL_PERCENT`].
 ///
@@ -43,7 +43,7 @@ pub fn zero_loss(
         probes: Vec::new(),
     };
     let short = PROBE_SECONDS.min(seconds);
-    let (_, partial) = search.look(highest, short, PARTIAL_PERCENT)?;
+    let (_, partial) = search.bisect(highest, short, PARTIAL_PERCENT)?;
     let (trial, rate) = search.run(highest, seconds)?;
     Ok(Trial {
         zero_loss_pps: Some(rate),
@@ -61,11 +61,11 @@ struct Search<A> {
 impl<A: FnMut(f64, f64) -> Result<Trial>> Search<A> {
     /// Looks for the rate, then confirms it.
     fn run(&mut self, highest: f64, seconds: f64) -> Result<(Trial, f64)> {
-        let (mut rate, _) = self.look(highest, PROBE_SECONDS.min(seconds), 0.0)?;
+        let (mut rate, _) = self.bisect(highest, PROBE_SECONDS.min(seconds), 0.0)?;
         while rate > LOWEST * highest {
             let trial = self.verified(rate, seconds, 0.0)?;
             if trial.missing() <= 0 {
-                // A generator that could not keep up offered less than it was asked for.
+                // A generator that could not keep up offered less than it should.
                 let offered = trial.offered_pps().min(rate);
                 return Ok((trial, offered));
             }
@@ -74,9 +74,9 @@ impl<A: FnMut(f64, f64) -> Result<Trial>> Search<A> {
         Ok((self.once(LOWEST * highest, seconds)?, 0.0))
     }
 
-    /// Finds where loss of more than `percent` begins: the rate that was asked for, and the highest
+    /// Finds where loss of more than `percent` begins: the rate that was requested, and the highest
     /// that was offered below it. Both are 0 if it begins at once.
-    fn look(&mut self, highest: f64, seconds: f64, percent: f64) -> Result<(f64, f64)> {
+    fn bisect(&mut self, highest: f64, seconds: f64, percent: f64) -> Result<(f64, f64)> {
         let (mut low, mut high, mut offered) = (0.0, highest, 0.0_f64);
         let mut rate = highest;
         loop {

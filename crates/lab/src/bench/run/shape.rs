@@ -1,4 +1,4 @@
-//! What a trial is asked for: bed and streams, the load, what is looked at.
+//! What a trial consists of: bed and streams, the load, what is measured.
 
 use super::bed::BedKind;
 use super::plan::Plan;
@@ -27,7 +27,7 @@ impl Load {
     }
 }
 
-/// What is looked at beside the counts.
+/// What is measured beside the counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Nothing: datagrams are dropped as soon as they are counted.
@@ -45,6 +45,6 @@ pub struct Shape {
     pub plan: Plan,
     /// Streams that get load, the first ones; at most as many as the plan has.
     pub streams: u16,
-    /// What is looked at.
+    /// What is measured.
     pub measure: Measure,
 }

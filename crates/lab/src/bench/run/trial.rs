@@ -180,7 +180,7 @@ impl Stage {
         Ok(trial)
     }
 
-    /// Offers a load that nobody looks at, so that the next one meets warm caches and clocks.
+    /// Offers a load that nobody measures, so that the next one meets warm caches and clocks.
     ///
     /// # Errors
     /// When the generator or a counter fails.
@@ -223,7 +223,7 @@ impl Stage {
             .with_context(|| format!("mcr send --json: {}", finished.stdout))
     }
 
-    /// Waits until all is there or arrivals have ended, and hands back how many datagrams of
+    /// Waits until all is there or arrivals have ended, and returns how many datagrams of
     /// `size` bytes came since `before`.
     fn arrivals_end(&self, before: Arrived, wanted: u64, size: usize) -> Result<u64> {
         let count = || {

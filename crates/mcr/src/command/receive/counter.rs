@@ -15,7 +15,7 @@ use traffic::report::{EndpointReport, ReceiveReport, Tally};
 use crate::command::traffic_run::refusal;
 use crate::failure::{Failure, Status};
 
-/// How often it is seen to whether the run ends, and the clock is set.
+/// How often the loop checks for the end of the run and sets the clock.
 const TICK: Duration = Duration::from_millis(20);
 
 pub(super) fn run(options: &Options, control: &Control) -> Result<ReceiveReport, Failure> {

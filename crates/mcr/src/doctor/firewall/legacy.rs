@@ -76,7 +76,7 @@ fn filter_rule(line: &str, words: &str) -> FilterRule {
         }
         let value = words.next().unwrap_or_default();
         match word {
-            // What is asked of the match follows, and is judged there.
+            // The options of the match follow, and are judged there.
             "-m" if matches!(value, "comment" | "conntrack" | "state" | "udp" | "tcp") => {}
             "--comment" => skip_quoted(value, &mut words),
             "-j" => rule.target = target(value),

@@ -16,8 +16,8 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Hands back the stage of a relay. When there is none of this shape, those of all `relays` are
-    /// made at once; one that fails then is tried again, and its error told, when its turn comes.
+    /// Returns the stage of a relay. When there is none of this shape, those of all `relays` are
+    /// made at once; one that fails then is tried again, and its error reported, when its turn comes.
     ///
     /// # Errors
     /// When the stage cannot be made.
