@@ -20,7 +20,7 @@ use model::table::{Path, Route, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, Flow, WorkerCounters};
 use crate::userspace::shared::messages::{CountedRoute, TableChange};
-use counter_owners::{CounterOwners, Shortage};
+use counter_owners::CounterOwners;
 use inheritance::{Inheritance, Label};
 use owner_file::OwnerFile;
 use pool::Pool;
@@ -120,12 +120,8 @@ impl Userspace {
     /// # Errors
     /// [`Error::Capacity`] and [`Error::Start`], with nothing changed.
     pub(crate) fn prepare(&mut self, diff: &TableDiff) -> Result<(), Error> {
-        let shortage = self
-            .owners
-            .shortage(diff.set.iter().map(|(_, route)| route));
-        if shortage != Shortage::default() {
-            return Err(shortage.into());
-        }
+        let added = diff.set.iter().map(|(_, route)| route);
+        self.owners.check_room(added)?;
         if !diff.set.is_empty() {
             self.pool.start()?;
         }
@@ -169,10 +165,7 @@ impl Userspace {
 
     /// Adds what each rule received.
     pub(crate) fn read_arrived(&self, arrived: &mut Arrived) {
-        for (name, rule) in self.owners.received(&self.pool) {
-            let total = arrived.entry(name.into()).or_default();
-            total.add(rule.traffic, &rule.health);
-        }
+        self.owners.read_arrived(&self.pool, arrived);
     }
 
     /// Reads what each worker counted.
@@ -215,18 +208,12 @@ impl Userspace {
         }
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
-            let acquired = self.owners.acquire(route, &self.pool);
-            let acquired = acquired.ok_or(Shortage {
+            let counted = self.owners.acquire(route, &self.pool);
+            let counted = counted.ok_or(Error::Capacity {
+                rules: 0,
+                inputs: 0,
                 outputs: 1,
-                ..Shortage::default()
             })?;
-            let counted = CountedRoute {
-                route: route.clone(),
-                rule: acquired.rule,
-                input: acquired.input,
-                flows: acquired.flows,
-                outputs: acquired.outputs,
-            };
             let before = self.counted.insert(*key, counted.clone());
             replaced.extend(before.map(|counted| counted.route));
             set.push((*key, counted));

@@ -4,18 +4,21 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use model::table::{Path, Route};
 use packet::residence::Residence;
 
+use super::error::Error;
 use super::owner_file::OwnerFile;
-use crate::counters::Counters;
+use crate::counters::{Arrived, Counters};
 use crate::owners::known::KnownRules;
 use crate::owners::name::{Hash, Kind, Name};
 use crate::owners::{First, Owners};
 use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot, limit};
+use crate::userspace::shared::messages::CountedRoute;
 
 /// The owners of all counters.
 #[derive(Debug)]
@@ -24,30 +27,6 @@ pub(super) struct CounterOwners {
     owners: [Owners<Hash, Counted>; 3],
     known: KnownRules,
     file: Option<OwnerFile>,
-}
-
-/// The counters of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Acquired {
-    /// Its rule's.
-    pub rule: RuleSlot,
-    /// Its input's, where the rule has several.
-    pub input: Option<InputSlot>,
-    /// Its outputs', in their order.
-    pub outputs: Vec<OutputSlot>,
-    /// Whose its flows are.
-    pub flows: FlowOwner,
-}
-
-/// What does not fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shortage {
-    /// Rules too many.
-    pub rules: u32,
-    /// Inputs too many.
-    pub inputs: u32,
-    /// Outputs too many.
-    pub outputs: u32,
 }
 
 /// Reads what a slot counts, whoever owns it, summed over the workers.
@@ -82,10 +61,15 @@ impl CounterOwners {
         self.file = Some(file);
     }
 
-    /// Says how much would lack room if `added` came and nothing left.
-    #[must_use]
-    pub(super) fn shortage<'a>(&self, added: impl Iterator<Item = &'a Route>) -> Shortage {
-        let mut names = [const { Vec::new() }; 3].map(HashSet::<Hash>::from_iter);
+    /// Makes sure that there is room if `added` came and nothing left.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`].
+    pub(super) fn check_room<'a>(
+        &self,
+        added: impl Iterator<Item = &'a Route>,
+    ) -> Result<(), Error> {
+        let mut names: [HashSet<Hash>; 3] = Default::default();
         for name in added.flat_map(Name::all_of) {
             names[name.kind() as usize].insert(name.hash());
         }
@@ -94,33 +78,36 @@ impl CounterOwners {
             let lacking = demand.slots.saturating_sub(demand.room);
             u32::try_from(lacking).unwrap_or(u32::MAX)
         };
-        Shortage {
-            rules: lacking(Kind::Rule),
-            inputs: lacking(Kind::Input),
-            outputs: lacking(Kind::Output),
+        match Kind::ALL.map(lacking) {
+            [0, 0, 0] => Ok(()),
+            [rules, outputs, inputs] => Err(Error::Capacity {
+                rules,
+                inputs,
+                outputs,
+            }),
         }
     }
 
-    /// Finds or assigns the counters of a route that comes into use. Before a worker counts under a
-    /// name, the name is written down.
-    pub(super) fn acquire(&mut self, route: &Route, slots: &impl ReadSlot) -> Option<Acquired> {
+    /// Finds or assigns the counters of a route that comes into use; `None` where there is no room.
+    /// Before a worker counts under a name, the name is written down.
+    pub(super) fn acquire(&mut self, route: &Route, slots: &impl ReadSlot) -> Option<CountedRoute> {
         let rule = RuleSlot(self.acquire_one(Name::Rule(&route.rule), slots)?);
-        let epoch = self.owner(Name::Rule(&route.rule))?.epoch;
-        let mut acquired = Acquired {
+        let mut counted = CountedRoute {
+            route: route.clone(),
             rule,
             input: None,
+            flows: self.flows(&route.rule)?,
             outputs: Vec::with_capacity(route.outputs.len()),
-            flows: FlowOwner::new(rule, epoch),
         };
         for name in Name::all_of(route).skip(1) {
             let slot = self.acquire_one(name, slots)?;
             match name.kind() {
-                Kind::Input => acquired.input = Some(InputSlot(slot)),
-                _ => acquired.outputs.push(OutputSlot(slot)),
+                Kind::Input => counted.input = Some(InputSlot(slot)),
+                _ => counted.outputs.push(OutputSlot(slot)),
             }
         }
         self.known.learn(&route.rule, Name::all_of(route));
-        Some(acquired)
+        Some(counted)
     }
 
     fn acquire_one(&mut self, name: Name<'_>, slots: &impl ReadSlot) -> Option<u32> {
@@ -137,7 +124,7 @@ impl CounterOwners {
 
     /// Whose a rule's flows are.
     pub(super) fn flows(&self, rule: &str) -> Option<FlowOwner> {
-        let owner = self.owner(Name::Rule(rule))?;
+        let owner = self.owners[Kind::Rule as usize].find(&Name::Rule(rule).hash())?;
         Some(FlowOwner::new(RuleSlot(owner.slot), owner.epoch))
     }
 
@@ -188,12 +175,14 @@ impl CounterOwners {
         }
     }
 
-    /// Reads what came, per rule.
-    pub(super) fn received(&self, slots: &impl ReadSlot) -> impl Iterator<Item = (&str, Counted)> {
-        self.known.iter().filter_map(|(name, known)| {
-            let counted = self.counted(slots, Kind::Rule, known.hash)?;
-            Some((&**name, counted))
-        })
+    /// Adds what each rule received, and nothing else.
+    pub(super) fn read_arrived(&self, slots: &impl ReadSlot, arrived: &mut Arrived) {
+        for (name, known) in self.known.iter() {
+            if let Some(counted) = self.counted(slots, Kind::Rule, known.hash) {
+                let total = arrived.entry(Arc::clone(name)).or_default();
+                total.add(counted.traffic, &counted.health);
+            }
+        }
     }
 
     /// Reads what an owner has counted since it came.
@@ -204,10 +193,6 @@ impl CounterOwners {
             Some(base) => counted.since(base),
             None => counted,
         })
-    }
-
-    fn owner(&self, name: Name<'_>) -> Option<&crate::owners::Owner<Counted>> {
-        self.owners[name.kind() as usize].find(&name.hash())
     }
 }
 
@@ -255,7 +240,8 @@ mod tests {
         assert_eq!(known, [inputs[1], inputs[0]]);
         // Unused ones go with the rule.
         second.forget("cam1");
-        let owned = |at: Option<&str>| second.owner(Name::Input("cam1", at.unwrap()));
+        let owners = &second.owners[Kind::Input as usize];
+        let owned = |at: Option<&str>| owners.find(&Name::Input("cam1", at.unwrap()).hash());
         assert_eq!(inputs.iter().filter_map(|at| owned(*at)).count(), 1);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::counter_owners::Shortage;
 use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
 
 /// What went wrong on the userspace path.
@@ -44,14 +43,4 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
-}
-
-impl From<Shortage> for Error {
-    fn from(shortage: Shortage) -> Self {
-        Self::Capacity {
-            rules: shortage.rules,
-            inputs: shortage.inputs,
-            outputs: shortage.outputs,
-        }
-    }
 }
