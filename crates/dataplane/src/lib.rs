@@ -5,6 +5,7 @@
 
 pub mod counters;
 mod error;
+mod inspection;
 mod kernel;
 mod options;
 mod owners;

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use bpf::layout;
-use model::health::Content;
 use model::table::{Path, Route};
-use packet::health::{Arrivals, rtp};
+use packet::health::{Arrivals, Content, rtp};
 
 use crate::counters::HealthCounters;
 use crate::error::Error;
+use crate::inspection::content;
 use crate::kernel::key::Key;
 use crate::kernel::{Entry, Kernel};
 
@@ -26,17 +26,10 @@ pub(super) struct Inspection {
 }
 
 impl Inspection {
-    /// What a route asks for. Of a range, whose packets belong to many streams, only arrival times
-    /// are noted; of a shadow the userspace path notes everything.
+    /// What a route asks for; of a shadow the userspace path notes everything.
     pub(super) fn of(key: &Key, route: &Route) -> Option<Self> {
         let inspect = route.inspect.filter(|_| route.path == Path::Kernel)?;
-        let content = match inspect.content {
-            _ if key.is_range() => packet::health::Content::None,
-            Content::None => packet::health::Content::None,
-            Content::Auto => packet::health::Content::Auto,
-            Content::Rtp => packet::health::Content::Rtp,
-            Content::Ts => packet::health::Content::Ts,
-        };
+        let content = content(inspect, key.is_range());
         Some(Self {
             content: content as u64,
             per_tick: rtp::per_tick(inspect.clock_hz),
@@ -44,7 +37,7 @@ impl Inspection {
     }
 
     const fn looks_inside(self) -> bool {
-        self.content != packet::health::Content::None as u64
+        self.content != Content::None as u64
     }
 }
 

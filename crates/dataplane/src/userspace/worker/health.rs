@@ -6,10 +6,11 @@
 use model::health::Inspect;
 use model::table::RouteKey;
 use packet::datagram::{Datagram, Part};
-use packet::health::{Content, Watch};
+use packet::health::Watch;
 use packet::verdict::{DropReason, Verdict};
 
 use crate::counters::HealthCounters;
+use crate::inspection::content;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::messages::CountedRoute;
@@ -53,14 +54,7 @@ impl Watches {
             return;
         }
         let range = !key.groups.is_host() || !key.ports.is_single();
-        let content = match inspect.content {
-            // Packets of a range belong to many streams.
-            _ if range => Content::None,
-            model::health::Content::None => Content::None,
-            model::health::Content::Auto => Content::Auto,
-            model::health::Content::Rtp => Content::Rtp,
-            model::health::Content::Ts => Content::Ts,
-        };
+        let content = content(inspect, range);
         self.watched[at] = Some(Watched {
             rule: counted.rule,
             inspect,
