@@ -121,7 +121,7 @@ fn expect<T>(
     loop {
         if let Some(message) = channel.next()? {
             let value = wanted(message).ok_or(Error::NoHello)?;
-            return Ok((value, channel.claim()?));
+            return Ok((value, channel.take_descriptor()?));
         }
         channel.fill()?;
     }
@@ -309,7 +309,8 @@ impl Worker {
                 self.table.change(change, watches);
             }
             ToWorker::Egress { interface } => {
-                self.sender.add_socket(interface, self.channel.claim()?);
+                self.sender
+                    .add_socket(interface, self.channel.take_descriptor()?);
             }
             ToWorker::DropEgress { interface } => self.sender.drop_socket(interface),
             ToWorker::Tap {
@@ -320,11 +321,11 @@ impl Worker {
             } => {
                 let link = if ethernet { Link::Ethernet } else { Link::None };
                 let size = ring_size(frames, frame_bytes);
-                let tap = Tap::adopt(self.channel.claim()?, interface, link, size);
+                let tap = Tap::adopt(self.channel.take_descriptor()?, interface, link, size);
                 self.taps.push(tap.map_err(system("mapping a tap's ring"))?);
             }
             ToWorker::DropTap { interface } => self.drop_tap(interface)?,
-            ToWorker::Confirm(number) => self.channel.say(&FromWorker::Done(number), None)?,
+            ToWorker::Confirm(number) => self.channel.send(&FromWorker::Done(number), None)?,
         }
         Ok(())
     }

@@ -170,7 +170,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::Socket`], also where the other side does not read within the stream's time limit.
-    pub(crate) fn say(
+    pub(crate) fn send(
         &mut self,
         message: &impl Serialize,
         descriptor: Option<BorrowedFd<'_>>,
@@ -238,7 +238,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::DescriptorMissing`].
-    pub(crate) fn claim(&mut self) -> Result<OwnedFd, Error> {
+    pub(crate) fn take_descriptor(&mut self) -> Result<OwnedFd, Error> {
         self.unclaimed.pop_front().ok_or(Error::DescriptorMissing)
     }
 }
@@ -256,17 +256,20 @@ mod tests {
         let mut here = Channel::new(here, MAX_CONFIRMATION);
         let mut there = Channel::new(there, MAX_MESSAGE);
         let file = tempfile();
-        here.say(&ToWorker::Egress { interface: 7 }, Some(file.as_fd()))
+        here.send(&ToWorker::Egress { interface: 7 }, Some(file.as_fd()))
             .unwrap();
-        here.say(&ToWorker::Confirm(9), None).unwrap();
+        here.send(&ToWorker::Confirm(9), None).unwrap();
         while there.fill().unwrap() {}
         let first: ToWorker = there.next().unwrap().unwrap();
         assert!(matches!(first, ToWorker::Egress { interface: 7 }));
-        there.claim().unwrap();
+        there.take_descriptor().unwrap();
         let second: ToWorker = there.next().unwrap().unwrap();
         assert!(matches!(second, ToWorker::Confirm(9)));
         assert!(there.next::<ToWorker>().unwrap().is_none());
-        assert!(matches!(there.claim(), Err(Error::DescriptorMissing)));
+        assert!(matches!(
+            there.take_descriptor(),
+            Err(Error::DescriptorMissing)
+        ));
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Pool {
                 process.add_egress(interfaces.egress.iter().copied())?;
                 process.change(change.clone())?;
                 process.add_taps(interfaces.ingress.keys().copied())?;
-                process.ask()
+                process.request_confirmation()
             });
         }
         for worker in &mut self.workers {

@@ -38,7 +38,7 @@ pub(super) struct Process {
     egress: Vec<u32>,
     ended: Arc<AtomicBool>,
     reaper: Option<JoinHandle<()>>,
-    said: u64,
+    requested: u64,
     confirmed: u64,
     heartbeat: (u64, Instant),
     /// Processor time it had had when its heart was first seen to stand still.
@@ -83,16 +83,16 @@ impl Process {
             egress: Vec::new(),
             ended,
             reaper: Some(reaper),
-            said: 0,
+            requested: 0,
             confirmed: 0,
             heartbeat: (counters.worker(WorkerWord::Heartbeat), Instant::now()),
             stalled: None,
             counters: Arc::clone(counters),
         };
         let hello = ToWorker::Hello { worker, cpu };
-        process.channel.say(&hello, Some(region.as_fd()))?;
+        process.channel.send(&hello, Some(region.as_fd()))?;
         let limits = Some(limits.as_fd());
-        process.channel.say(&ToWorker::Limits, limits)?;
+        process.channel.send(&ToWorker::Limits, limits)?;
         Ok(process)
     }
 
@@ -132,7 +132,7 @@ impl Process {
             if !self.egress.contains(&interface) {
                 let socket = PacketSocket::egress(SEND_BUFFER)?;
                 self.channel
-                    .say(&ToWorker::Egress { interface }, Some(socket.as_fd()))?;
+                    .send(&ToWorker::Egress { interface }, Some(socket.as_fd()))?;
                 self.egress.push(interface);
             }
         }
@@ -155,7 +155,7 @@ impl Process {
             .collect();
         for interface in gone {
             self.channel
-                .say(&ToWorker::DropEgress { interface }, None)?;
+                .send(&ToWorker::DropEgress { interface }, None)?;
             self.egress.retain(|other| *other != interface);
         }
         Ok(())
@@ -166,7 +166,7 @@ impl Process {
     /// # Errors
     /// The conversation's.
     pub(super) fn change(&mut self, change: TableChange) -> Result<(), messages::Error> {
-        self.channel.say(&ToWorker::Change(change), None)
+        self.channel.send(&ToWorker::Change(change), None)
     }
 
     /// Gives the worker taps, still closed, for the interfaces in `wanted` it has none for. An
@@ -195,7 +195,7 @@ impl Process {
                 frames: tap.size.frames,
                 frame_bytes: tap.size.frame_bytes,
             };
-            self.channel.say(&message, Some(tap.socket.as_fd()))?;
+            self.channel.send(&message, Some(tap.socket.as_fd()))?;
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ impl Process {
         let gone: Vec<_> = taps.interfaces().filter(|i| !wanted(*i)).collect();
         for interface in gone {
             taps.drop_tap(interface);
-            self.channel.say(&ToWorker::DropTap { interface }, None)?;
+            self.channel.send(&ToWorker::DropTap { interface }, None)?;
         }
         Ok(())
     }
@@ -228,9 +228,9 @@ impl Process {
     ///
     /// # Errors
     /// The conversation's.
-    pub(super) fn ask(&mut self) -> Result<(), messages::Error> {
-        self.said += 1;
-        self.channel.say(&ToWorker::Confirm(self.said), None)
+    pub(super) fn request_confirmation(&mut self) -> Result<(), messages::Error> {
+        self.requested += 1;
+        self.channel.send(&ToWorker::Confirm(self.requested), None)
     }
 
     /// Says whether all that was asked is confirmed, waiting up to `time`.
@@ -243,7 +243,7 @@ impl Process {
             while let Some(FromWorker::Done(number)) = self.channel.next()? {
                 self.confirmed = number;
             }
-            if self.confirmed >= self.said {
+            if self.confirmed >= self.requested {
                 return Ok(true);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -298,7 +298,7 @@ impl Process {
     pub(super) fn end(mut self) {
         let asked = self
             .drop_taps(|_| false)
-            .and_then(|()| self.ask())
+            .and_then(|()| self.request_confirmation())
             .and_then(|()| self.await_confirmation());
         if asked.is_err() {
             self.kill();

@@ -99,7 +99,7 @@ impl WorkerHandle {
                 ..TableChange::default()
             })?;
             process.add_taps(interfaces.ingress.keys().copied())?;
-            process.ask()
+            process.request_confirmation()
         };
         match tell(&mut process) {
             Ok(()) => Ok(process),
