@@ -7,8 +7,8 @@ pub mod mapped;
 
 use self::flows::Flows;
 use self::layout::{
-    Address, Candidate, Drops, Found, GroupKey, Health, Identity, Limit, Output, Pids, Range,
-    RangeKey, Residence, Route, RouteKey, RouteKey6, Settings,
+    Address, Candidate, Drops, GroupKey, Health, Identity, Latency, Limit, Output, PastHealth,
+    Pids, Range, RangeKey, Route, RouteKey, RouteKey6, Settings,
 };
 use self::map::{Counters, HashMap};
 use self::mapped::Mapped;
@@ -67,9 +67,9 @@ pub struct Maps {
     /// The continuity counters of those whose payload is looked at, by the same index.
     pub pids: HashMap<u32, Pids>,
     /// What was found in packets of rules' former routes, by the rule's counter.
-    pub found: HashMap<u32, Found>,
+    pub past_health: HashMap<u32, PastHealth>,
     /// How long packets of rules stay, by the rule's counter.
-    pub residence: HashMap<u32, Residence>,
+    pub latency: HashMap<u32, Latency>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
     /// What concerns all packets.
@@ -103,8 +103,8 @@ impl Maps {
             ("limits", counters),
             ("health", capacity.routes * 2),
             ("pids", capacity.routes * 2),
-            ("found", capacity.routes),
-            ("residence", capacity.routes),
+            ("past_health", capacity.routes),
+            ("latency", capacity.routes),
             ("identities", counters),
             ("settings", 1),
             ("ranges", capacity.routes),
@@ -127,8 +127,8 @@ impl Maps {
             limits: object.array("limits")?,
             health: object.array("health")?,
             pids: object.hash_map("pids")?,
-            found: object.hash_map("found")?,
-            residence: object.hash_map("residence")?,
+            past_health: object.hash_map("past_health")?,
+            latency: object.hash_map("latency")?,
             identities: object.array("identities")?,
             settings: object.array("settings")?,
             ranges: object.hash_map("ranges")?,

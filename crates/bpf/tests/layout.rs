@@ -141,11 +141,11 @@ fn every_struct_has_the_same_names_offsets_and_size() {
         }
     );
     bpf::assert_same!(btf, "pids", layout::Pids { state });
-    bpf::assert_same!(btf, "found", layout::Found { sums });
+    bpf::assert_same!(btf, "past_health", layout::PastHealth { sums });
     bpf::assert_same!(
         btf,
-        "residence",
-        layout::Residence {
+        "latency",
+        layout::Latency {
             buckets,
             sum_ns,
             stamped
@@ -287,18 +287,18 @@ fn every_constant_has_the_same_value() {
 }
 
 #[test]
-fn residence_is_sampled_and_sorted_as_the_reference_says() {
-    use packet::residence::{BUCKETS, FIRST_SHIFT, KERNEL_EVERY};
+fn latency_is_sampled_and_sorted_as_the_reference_says() {
+    use packet::latency::{BUCKETS, FIRST_SHIFT, KERNEL_EVERY};
     let headers = [
         include_str!("../src/relay/layout.h"),
-        include_str!("../src/relay/residence.h"),
+        include_str!("../src/relay/latency.h"),
     ]
     .concat();
     let shift = KERNEL_EVERY.trailing_zeros();
     for (name, value) in [
-        ("RESIDENCE_BUCKETS", BUCKETS as u32),
-        ("RESIDENCE_FIRST_SHIFT", FIRST_SHIFT),
-        ("RESIDENCE_EVERY_SHIFT", shift),
+        ("LATENCY_BUCKETS", BUCKETS as u32),
+        ("LATENCY_FIRST_SHIFT", FIRST_SHIFT),
+        ("LATENCY_EVERY_SHIFT", shift),
     ] {
         assert!(
             headers.contains(&format!("#define {name} {value}\t")),

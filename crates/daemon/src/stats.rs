@@ -111,7 +111,7 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, sampler: &Sampler)
         outputs: outputs.collect(),
         rates,
         health,
-        residence: latency::stats(&counted.residence),
+        residence: latency::stats(&counted.latency),
     }
 }
 

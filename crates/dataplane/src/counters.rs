@@ -8,7 +8,7 @@ use model::table::Path;
 use packet::health::Arrivals;
 pub use packet::verdict::DropReason;
 
-pub use packet::residence::{Residence, bound_ns};
+pub use packet::latency::{Latency, bound_ns};
 
 /// A snapshot of everything both paths counted, summed over cores, workers and restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct RuleCounters {
     /// What was found in its packets, if they are looked at.
     pub health: HealthCounters,
     /// How long a sample of its packets stayed, by the path that relayed them.
-    pub residence: BTreeMap<Path, Residence>,
+    pub latency: BTreeMap<Path, Latency>,
 }
 
 /// What the arrivals of one rule come to: the part of [`RuleCounters`] that is looked at all the

@@ -76,13 +76,13 @@ impl Watch {
 
     /// Notes that a packet, or a super-packet as one, came.
     #[inline]
-    pub fn arrived(&mut self, now_ns: u64) {
+    pub fn record_arrival(&mut self, now_ns: u64) {
         self.arrivals.note(now_ns);
     }
 
     /// Looks at the payload of one datagram.
     #[inline]
-    pub fn look(&mut self, payload: &[u8], now_ns: u64) {
+    pub fn inspect(&mut self, payload: &[u8], now_ns: u64) {
         let recognised = match self.content {
             Content::None => return,
             Content::Ts => self.ts.datagram(payload),
@@ -133,16 +133,16 @@ mod tests {
         let second = 1 << EPOCH_SHIFT;
         let mut watch = Watch::default();
         for at in [0, 10, 40, 60] {
-            watch.arrived(5 * second + at);
+            watch.record_arrival(5 * second + at);
         }
         assert_eq!(
             (watch.arrivals.gap_ns, watch.arrivals.gap_before_ns),
             (30, 0)
         );
-        watch.arrived(6 * second);
+        watch.record_arrival(6 * second);
         assert_eq!(watch.arrivals.gap_ns, second - 60);
         assert_eq!(watch.arrivals.gap_before_ns, 30);
-        watch.arrived(9 * second);
+        watch.record_arrival(9 * second);
         assert_eq!(watch.arrivals.gap_ns, 3 * second);
         assert_eq!(watch.arrivals.gap_before_ns, 0);
     }
@@ -154,9 +154,9 @@ mod tests {
         payload.extend([0xbe, 0xde, 0, 1, 1, 2, 3, 4]);
         payload.extend(mpeg_ts::packet(0x100, 0, mpeg_ts::PAYLOAD));
         let mut watch = Watch::new(Content::Auto, 90_000);
-        watch.look(&payload, 1);
+        watch.inspect(&payload, 1);
         assert_eq!((watch.ts.packets, watch.unrecognised), (1, 0));
-        watch.look(&payload[..20], 2);
+        watch.inspect(&payload[..20], 2);
         assert_eq!((watch.ts.packets, watch.unrecognised), (1, 0));
     }
 
@@ -171,7 +171,7 @@ mod tests {
             (Content::None, &[0; 1], true),
         ] {
             let mut watch = Watch::new(content, 90_000);
-            watch.look(payload, 1);
+            watch.inspect(payload, 1);
             assert_eq!(
                 watch.unrecognised == 0,
                 recognised,

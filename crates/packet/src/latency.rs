@@ -11,7 +11,7 @@ pub const KERNEL_EVERY: u64 = 64;
 
 /// The packets looked at, by how long they stayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Residence {
+pub struct Latency {
     /// Packets per bucket.
     pub buckets: [u64; BUCKETS],
     /// All times together, in nanoseconds.
@@ -42,7 +42,7 @@ pub const fn bound_ns(bucket: usize) -> Option<u64> {
     }
 }
 
-impl Residence {
+impl Latency {
     /// Packets looked at.
     #[must_use]
     pub fn samples(&self) -> u64 {
@@ -83,7 +83,7 @@ impl Residence {
     }
 }
 
-/// Words of a [`Residence`].
+/// Words of a [`Latency`].
 pub const WORDS: usize = BUCKETS + 2;
 
 #[cfg(test)]
@@ -105,16 +105,16 @@ mod tests {
 
     #[test]
     fn what_was_seen_before_is_taken_off_word_by_word() {
-        let mut first = Residence {
+        let mut first = Latency {
             sum_ns: 5,
             stamped: 1,
-            ..Residence::default()
+            ..Latency::default()
         };
         first.buckets[3] = 2;
         let mut both = first;
         both.add(&first);
         assert_eq!((both.samples(), both.sum_ns, both.stamped), (4, 10, 2));
         assert_eq!(both.since(&first), first);
-        assert_eq!(first.since(&both), Residence::default());
+        assert_eq!(first.since(&both), Latency::default());
     }
 }

@@ -13,13 +13,13 @@ pub mod fragment;
 pub mod health;
 pub mod ipv4;
 pub mod ipv6;
+pub mod latency;
 pub mod limit;
 pub mod memory;
 pub mod mpeg_ts;
 pub mod parse;
 #[cfg(any(test, feature = "test-support"))]
 pub mod reference;
-pub mod residence;
 pub mod rewrite;
 pub mod rtp;
 pub mod udp;

@@ -55,7 +55,7 @@ impl Filter {
         let mut request = Request::new(NEW_QDISC, CREATE | EXCLUSIVE);
         request.tc(ifindex, QDISC_HANDLE, CLSACT, 0);
         request.attribute(TCA_KIND, b"clsact\0");
-        match request.ask() {
+        match request.exchange() {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
             Err(error) => Err(error),
@@ -67,27 +67,29 @@ impl Filter {
         for hook in [INGRESS, EGRESS] {
             let mut request = Request::new(GET_FILTER, DUMP);
             request.tc(ifindex, 0, hook, 0);
-            if !request.ask()?.is_empty() {
+            if !request.exchange()?.is_empty() {
                 return Ok(());
             }
         }
         let mut request = Request::new(DELETE_QDISC, 0);
         request.tc(ifindex, QDISC_HANDLE, CLSACT, 0);
-        request.ask().map(drop)
+        request.exchange().map(drop)
     }
 
     /// Puts `program` at the interface's ingress, in the place of an older one of this instance.
     pub(crate) fn attach(&self, program: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
         let mut request = Request::new(NEW_FILTER, CREATE | self.unless_there(ifindex)?);
-        self.address(&mut request, ifindex);
+        self.write_place(&mut request, ifindex);
         request.attribute(TCA_KIND, b"bpf\0");
         request.attribute(TCA_OPTIONS, &self.options(program));
-        request.ask().map(drop)
+        request.exchange().map(drop)
     }
 
     /// Says whether this instance's filter is at the interface.
     pub(crate) fn is_attached(&self, ifindex: u32) -> io::Result<bool> {
-        Ok(self.found(ifindex)?.is_some_and(|name| name == self.name))
+        Ok(self
+            .read_name(ifindex)?
+            .is_some_and(|name| name == self.name))
     }
 
     /// Takes this instance's filter away, if it is there.
@@ -96,9 +98,9 @@ impl Filter {
             return Ok(());
         }
         let mut request = Request::new(DELETE_FILTER, 0);
-        self.address(&mut request, ifindex);
+        self.write_place(&mut request, ifindex);
         request.attribute(TCA_KIND, b"bpf\0");
-        request.ask().map(drop)
+        request.exchange().map(drop)
     }
 
     /// REPLACE where the place is this instance's own, otherwise nobody's place is taken.
@@ -110,11 +112,11 @@ impl Filter {
     }
 
     /// The name of the filter in this instance's place.
-    fn found(&self, ifindex: u32) -> io::Result<Option<String>> {
+    fn read_name(&self, ifindex: u32) -> io::Result<Option<String>> {
         let mut request = Request::new(GET_FILTER, 0);
-        self.address(&mut request, ifindex);
+        self.write_place(&mut request, ifindex);
         request.attribute(TCA_KIND, b"bpf\0");
-        let answer = match request.ask() {
+        let answer = match request.exchange() {
             Ok(answer) => answer,
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => return Err(error),
@@ -123,7 +125,7 @@ impl Filter {
         Ok(Some(name.unwrap_or_default()))
     }
 
-    fn address(&self, request: &mut Request, ifindex: u32) {
+    fn write_place(&self, request: &mut Request, ifindex: u32) {
         let info = PRIORITY << 16 | u32::from(ANY_PROTOCOL);
         request.tc(ifindex, self.handle(), INGRESS, info);
     }

@@ -61,7 +61,7 @@ impl Request {
     }
 
     /// Sends the request in the calling thread's network namespace and collects the answers.
-    pub(crate) fn ask(mut self) -> io::Result<Vec<Message>> {
+    pub(crate) fn exchange(mut self) -> io::Result<Vec<Message>> {
         let length = self.bytes.len() as u32;
         self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
         let socket = socket()?;

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use packet::residence;
+use packet::latency;
 use packet::verdict::DropReason;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -382,20 +382,20 @@ impl Default for Pids {
     }
 }
 
-/// Value of `found`: what was found in packets of a rule's routes that have gone.
+/// Value of `past_health`: what was found in packets of a rule's routes that have gone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
-pub struct Found {
+pub struct PastHealth {
     /// What only grows, in an order of user space's own.
     pub sums: [u64; 12],
 }
 
-/// Value of `residence`: how long a sample of a rule's packets stayed.
+/// Value of `latency`: how long a sample of a rule's packets stayed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
-pub struct Residence {
+pub struct Latency {
     /// Packets by how long they stayed.
-    pub buckets: [u64; residence::BUCKETS],
+    pub buckets: [u64; latency::BUCKETS],
     /// All times together.
     pub sum_ns: u64,
     /// Packets that came with the kernel's receive timestamp.

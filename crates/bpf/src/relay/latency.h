@@ -1,32 +1,32 @@
-/* How long packets stay, of one in RESIDENCE_EVERY of a rule on a CPU: from the kernel's receive
+/* How long packets stay, of one in LATENCY_EVERY of a rule on a CPU: from the kernel's receive
  * timestamp, where the host has any, else from when the rule was found, until the last copy but one
  * has been handed to its device; the last leaves right behind the program.
  */
-#ifndef RESIDENCE_H
-#define RESIDENCE_H
+#ifndef LATENCY_H
+#define LATENCY_H
 
 #include "maps.h"
 #include "parse.h"
 
-#define RESIDENCE_EVERY_SHIFT 6	/* packet::residence::KERNEL_EVERY */
-#define RESIDENCE_FIRST_SHIFT 10	/* packet::residence::FIRST_SHIFT */
+#define LATENCY_EVERY_SHIFT 6	/* packet::latency::KERNEL_EVERY */
+#define LATENCY_FIRST_SHIFT 10	/* packet::latency::FIRST_SHIFT */
 
 /* Says whether a packet that is about to be counted is one of those looked at: the first is. */
 static __always_inline bool is_sample(const struct tally *rule, const struct packet *p)
 {
-	__u64 before = rule->packets + (1 << RESIDENCE_EVERY_SHIFT) - 1;
+	__u64 before = rule->packets + (1 << LATENCY_EVERY_SHIFT) - 1;
 
-	return (before ^ (before + p->segments)) >> RESIDENCE_EVERY_SHIFT;
+	return (before ^ (before + p->segments)) >> LATENCY_EVERY_SHIFT;
 }
 
-/* packet::residence::bucket */
-static __always_inline __u32 residence_bucket(__u64 ns)
+/* packet::latency::bucket */
+static __always_inline __u32 latency_bucket(__u64 ns)
 {
-	__u64 rest = ns >> RESIDENCE_FIRST_SHIFT;
+	__u64 rest = ns >> LATENCY_FIRST_SHIFT;
 	__u32 bucket = rest > 0;
 
-	if (rest >> (RESIDENCE_BUCKETS - 2))
-		return RESIDENCE_BUCKETS - 1;
+	if (rest >> (LATENCY_BUCKETS - 2))
+		return LATENCY_BUCKETS - 1;
 	for (__u32 step = 16; step; step /= 2) {
 		if (rest >> step) {
 			rest >>= step;
@@ -41,10 +41,10 @@ static __always_inline __u32 residence_bucket(__u64 ns)
  * there of a sender's own, as over veth, reads as 0 (bpf_convert_tstamp_read). One that a step of the
  * clock has put behind `began` is not believed.
  */
-VERIFIED_ONCE int note_residence(struct __sk_buff *skb, __u32 counter, __u32 began)
+VERIFIED_ONCE int note_latency(struct __sk_buff *skb, __u32 counter, __u32 began)
 {
 	__u64 now = bpf_ktime_get_ns(), stamp = skb->tstamp, stayed = (__u32)now - began;
-	struct residence *found = bpf_map_lookup_elem(&residence, &counter);
+	struct latency *found = bpf_map_lookup_elem(&latency, &counter);
 	__u32 zero = 0, bucket, stamped = 0;
 	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
 
@@ -54,9 +54,9 @@ VERIFIED_ONCE int note_residence(struct __sk_buff *skb, __u32 counter, __u32 beg
 		stayed = now - (stamp - s->clock_ns);
 		stamped = 1;
 	}
-	bucket = residence_bucket(stayed);
+	bucket = latency_bucket(stayed);
 	asm volatile("" : "+r"(bucket));	/* or the check that the verifier wants goes */
-	if (bucket < RESIDENCE_BUCKETS)
+	if (bucket < LATENCY_BUCKETS)
 		__sync_fetch_and_add(&found->buckets[bucket], 1);
 	__sync_fetch_and_add(&found->sum_ns, stayed);
 	__sync_fetch_and_add(&found->stamped, stamped);

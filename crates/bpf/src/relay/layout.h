@@ -157,13 +157,13 @@ struct limit {
 	__u64 bits;		/* a token is a bit of payload, not a packet */
 };
 
-#define RESIDENCE_BUCKETS 22	/* packet::residence::BUCKETS */
+#define LATENCY_BUCKETS 22	/* packet::latency::BUCKETS */
 
-/* Value of `residence`, by the rule's counter: packet::residence::Residence. Shared between CPUs
+/* Value of `latency`, by the rule's counter: packet::latency::Latency. Shared between CPUs
  * because only a sample is counted.
  */
-struct residence {
-	__u64 buckets[RESIDENCE_BUCKETS];
+struct latency {
+	__u64 buckets[LATENCY_BUCKETS];
 	__u64 sum_ns;
 	__u64 stamped;
 };
@@ -223,13 +223,13 @@ struct pids {
 	__u8 state[8192];
 };
 
-#define FOUND_SUMS 12	/* dataplane::counters::HealthCounters::sums */
+#define PAST_HEALTH_SUMS 12	/* dataplane::counters::HealthCounters::sums */
 
-/* Value of `found`, for user space alone, by the rule's counter: what was found in packets of routes
- * that have gone or look for something else since.
+/* Value of `past_health`, for user space alone, by the rule's counter: what health counted in packets
+ * of routes that have gone or look for something else since.
  */
-struct found {
-	__u64 sums[FOUND_SUMS];
+struct past_health {
+	__u64 sums[PAST_HEALTH_SUMS];
 };
 
 /* Entry of `identities`: whose counter it is, and what the per-CPU values stood at when it became

@@ -82,8 +82,8 @@ struct {
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
-	__type(value, struct found);
-} found SEC(".maps");
+	__type(value, struct past_health);
+} past_health SEC(".maps");
 
 /* Only rules have an entry, which is made before their first packet comes. */
 struct {
@@ -91,8 +91,8 @@ struct {
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
-	__type(value, struct residence);
-} residence SEC(".maps");
+	__type(value, struct latency);
+} latency SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

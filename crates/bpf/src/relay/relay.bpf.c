@@ -11,7 +11,7 @@
 #include "limit.h"
 #include "rewrite.h"
 #include "replicate.h"
-#include "residence.h"
+#include "latency.h"
 
 enum verdict { ACCEPTED, DROPPED, LEFT, SHADOWED };
 
@@ -62,7 +62,7 @@ static __always_inline int carry_out(struct fanout *f)
 	case ACCEPTED:
 		action = replicate(f);
 		if (unlikely(f->began))
-			note_residence(f->skb, f->m.counter, f->began);
+			note_latency(f->skb, f->m.counter, f->began);
 		return action;
 	case SHADOWED:	/* its copies leave from the userspace path's tap */
 		return delivers_locally(f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;

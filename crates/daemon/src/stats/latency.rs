@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use api::reply::{ResidenceBucket, ResidenceStats};
-use dataplane::counters::{Residence, bound_ns};
+use dataplane::counters::{Latency, bound_ns};
 use model::table::Path;
 
 use super::path_name;
 
 /// Makes what is shown of a rule.
-pub(super) fn stats(counted: &BTreeMap<Path, Residence>) -> Vec<ResidenceStats> {
+pub(super) fn stats(counted: &BTreeMap<Path, Latency>) -> Vec<ResidenceStats> {
     counted
         .iter()
         .map(|(path, counted)| one(*path, counted))
         .collect()
 }
 
-fn one(path: Path, counted: &Residence) -> ResidenceStats {
+fn one(path: Path, counted: &Latency) -> ResidenceStats {
     let buckets = (0..)
         .zip(counted.buckets)
         .filter(|(_, packets)| *packets > 0);
@@ -37,7 +37,7 @@ fn one(path: Path, counted: &Residence) -> ResidenceStats {
 }
 
 /// The bound below which so many of a hundred samples lie.
-fn below(counted: &Residence, percent: u64) -> Option<f64> {
+fn below(counted: &Latency, percent: u64) -> Option<f64> {
     let wanted = (counted.samples() * percent).div_ceil(100);
     let sum = counted.buckets.iter().scan(0, |sum, packets| {
         *sum += packets;
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_the_ends_of_the_buckets_they_lie_in() {
-        let mut counted = Residence::default();
+        let mut counted = Latency::default();
         assert_eq!(
             stats(&BTreeMap::from([(Path::Kernel, counted)]))[0].p50_seconds,
             None

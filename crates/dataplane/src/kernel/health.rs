@@ -89,15 +89,15 @@ impl Kernel {
         let counter = self.rule_counter(entry.word);
         let kept = self.kept.0.entry(counter).or_default();
         kept.add_sums(&health);
-        let sums = layout::Found { sums: kept.sums() };
-        if let Err(error) = self.program.maps.found.insert(&[counter], &[sums]) {
+        let sums = layout::PastHealth { sums: kept.sums() };
+        if let Err(error) = self.program.maps.past_health.insert(&[counter], &[sums]) {
             tracing::debug!("what a former route's packets told ends with this run: {error}");
         }
     }
 
     /// Reads what an earlier process kept.
     pub(super) fn adopt_health(&mut self) -> Result<(), Error> {
-        for (counter, found) in self.program.maps.found.entries()? {
+        for (counter, found) in self.program.maps.past_health.entries()? {
             let kept = self.kept.0.entry(counter).or_default();
             for (mine, theirs) in kept.sums_mut().into_iter().zip(found.sums) {
                 *mine = theirs;
@@ -111,7 +111,7 @@ impl Kernel {
         if self.kept.0.remove(&counter).is_none() {
             return;
         }
-        if let Err(error) = self.program.maps.found.remove(&[counter]) {
+        if let Err(error) = self.program.maps.past_health.remove(&[counter]) {
             tracing::debug!("what an old rule's packets told is not forgotten: {error}");
         }
     }

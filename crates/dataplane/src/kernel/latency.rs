@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use bpf::layout::{self, Settings};
 use model::table::Path;
-use packet::residence::Residence;
+use packet::latency::Latency;
 
 use crate::counters::Counters;
 use crate::error::Error;
@@ -25,15 +25,15 @@ impl Kernel {
 
     /// Makes room for how long packets of a new rule stay. Without it they are relayed all the same.
     pub(super) fn begin_latency(&mut self, counter: u32) {
-        let none = layout::Residence::default();
-        if let Err(error) = self.program.maps.residence.insert(&[counter], &[none]) {
+        let none = layout::Latency::default();
+        if let Err(error) = self.program.maps.latency.insert(&[counter], &[none]) {
             tracing::debug!("how long packets of a new rule stay is not counted: {error}");
         }
     }
 
     /// Gives up that of a rule that no longer exists.
     pub(super) fn end_latency(&mut self, counter: u32) {
-        if let Err(error) = self.program.maps.residence.remove(&[counter]) {
+        if let Err(error) = self.program.maps.latency.remove(&[counter]) {
             tracing::debug!("how long packets of an old rule stayed is not forgotten: {error}");
         }
     }
@@ -42,8 +42,8 @@ impl Kernel {
 /// Adds how long each rule's packets stayed.
 pub(super) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
     // A sample of a quiet rule's packets is empty, and most rules may be quiet.
-    let seen = kernel.program.maps.residence.entries()?.into_iter();
-    let seen = seen.filter(|(_, counted)| *counted != layout::Residence::default());
+    let seen = kernel.program.maps.latency.entries()?.into_iter();
+    let seen = seen.filter(|(_, counted)| *counted != layout::Latency::default());
     let seen: HashMap<u32, _> = seen.collect();
     if seen.is_empty() {
         return Ok(());
@@ -52,15 +52,15 @@ pub(super) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
         let owner = kernel.owners.find(&rule.hash);
         if let Some(counted) = owner.and_then(|owner| seen.get(&owner.slot)) {
             let rule = counters.rules.entry(name.to_string()).or_default();
-            let sum = rule.residence.entry(Path::Kernel).or_default();
+            let sum = rule.latency.entry(Path::Kernel).or_default();
             sum.add(&latency(counted));
         }
     }
     Ok(())
 }
 
-const fn latency(counted: &layout::Residence) -> Residence {
-    Residence {
+const fn latency(counted: &layout::Latency) -> Latency {
+    Latency {
         buckets: counted.buckets,
         sum_ns: counted.sum_ns,
         stamped: counted.stamped,

@@ -140,7 +140,7 @@ fn what_was_found_in_a_rules_packets_outlives_its_route_and_the_process() {
     let counters = dataplane.counters().unwrap();
     assert_eq!(counters.rules["cam1"].received.packets, 15);
     assert_eq!(counters.rules["cam1"].health.unrecognised, 15);
-    assert!(counters.rules["cam1"].residence[&Path::Kernel].samples() > 0);
+    assert!(counters.rules["cam1"].latency[&Path::Kernel].samples() > 0);
 
     // A rule of the name that comes after it has been taken out begins anew.
     bed.sync(&mut dataplane, &table([]));
@@ -148,7 +148,7 @@ fn what_was_found_in_a_rules_packets_outlives_its_route_and_the_process() {
     bed.sync(&mut dataplane, &old);
     let counters = dataplane.counters().unwrap();
     assert_eq!(counters.rules["cam1"].health, HealthCounters::default());
-    assert_eq!(counters.rules["cam1"].residence, [].into());
+    assert_eq!(counters.rules["cam1"].latency, [].into());
 }
 
 #[test]

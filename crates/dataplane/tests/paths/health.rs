@@ -38,9 +38,9 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         let mut watch = Watch::new(plain(stream.content), CLOCK);
         for (payload, size) in &stream.payloads {
             let size = size.map_or(payload.len(), usize::from).max(1);
-            payload.chunks(size).for_each(|one| watch.look(one, 1));
+            payload.chunks(size).for_each(|one| watch.inspect(one, 1));
             if payload.is_empty() {
-                watch.look(payload, 1);
+                watch.inspect(payload, 1);
             }
         }
         let expected = expected(&watch);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use model::table::{DownReason, Table};
 use packet::craft::Craft;
-use packet::residence::{KERNEL_EVERY, Residence, bound_ns};
+use packet::latency::{KERNEL_EVERY, Latency, bound_ns};
 use packet::verdict::DropReason;
 
 use crate::case::{A, INGRESS, Packet, down, input, key, output, route};
@@ -34,7 +34,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         assert_eq!(seen.counters, expected.counters, "rule {rule}");
         // A worker tells what stayed right after what it counted.
         let deadline = Instant::now() + Duration::from_secs(2);
-        let is_in_bounds = |seen: &Residence| (1..=packets as u64).contains(&seen.samples());
+        let is_in_bounds = |seen: &Latency| (1..=packets as u64).contains(&seen.samples());
         while !is_in_bounds(&relay.latency(rule)) && Instant::now() < deadline {
             std::thread::yield_now();
         }
@@ -76,7 +76,7 @@ pub(crate) fn demand_stamped(relay: &mut Relay<'_>) {
 }
 
 /// Samples in the bucket of those that waited and above.
-fn long(seen: &Residence) -> u64 {
+fn long(seen: &Latency) -> u64 {
     let ends_before =
         |bucket: usize| bound_ns(bucket).is_some_and(|end| end <= WAITED.as_nanos() as u64);
     let buckets = seen.buckets.iter().enumerate();

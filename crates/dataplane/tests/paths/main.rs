@@ -95,7 +95,7 @@ fn the_kernel_path_finds_what_the_reference_finds_in_streams() {
 
 #[test]
 fn the_kernel_path_counts_how_long_packets_stay() {
-    kernel::with_relay("residence", |relay| {
+    kernel::with_relay("latency", |relay| {
         latency::demand(relay);
         latency::demand_stamped(relay);
     });
@@ -103,7 +103,7 @@ fn the_kernel_path_counts_how_long_packets_stay() {
 
 #[test]
 fn the_userspace_path_counts_how_long_packets_stay() {
-    userspace::with_relay("user-residence", latency::demand);
+    userspace::with_relay("user-latency", latency::demand);
 }
 
 #[test]

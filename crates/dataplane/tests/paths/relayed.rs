@@ -9,7 +9,7 @@ use dataplane::{Close, Dataplane, Input, Outcome};
 use model::diff::TableDiff;
 use model::net::Ifindex;
 use model::table::{Path, Table};
-use packet::residence::Residence;
+use packet::latency::Latency;
 use packet::verdict::{DropReason, Verdict};
 
 use crate::bed::Bed;
@@ -161,10 +161,10 @@ impl<'a> Relay<'a> {
     }
 
     /// How long a rule's packets stayed so far.
-    pub(crate) fn latency(&self, rule: &str) -> Residence {
+    pub(crate) fn latency(&self, rule: &str) -> Latency {
         let counters = self.counters();
         let rule = counters.rules.get(rule);
-        let seen = rule.and_then(|rule| rule.residence.get(&self.path));
+        let seen = rule.and_then(|rule| rule.latency.get(&self.path));
         seen.copied().unwrap_or_default()
     }
 
@@ -278,7 +278,7 @@ fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
             .filter(|(_, grown)| **grown != OutputCounters::default())
             .collect(),
         health: Default::default(),
-        residence: Default::default(),
+        latency: Default::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lab::socket::{Receiver, Sender};
 use model::table::Path;
-use packet::residence;
+use packet::latency;
 
 use crate::bed::Bed;
 
@@ -57,10 +57,10 @@ fn counts_how_long_packets_wait_for_a_worker() -> Result<()> {
     })?;
     bed.settled("cam1", 100)?;
     bed.wait_for("some are looked at", |counters| {
-        !counters.rules["cam1"].residence.is_empty()
+        !counters.rules["cam1"].latency.is_empty()
     })?;
-    let seen = bed.rule_counters("cam1")?.residence[&Path::Userspace];
-    let long: u64 = seen.buckets[residence::bucket(waited.as_nanos() as u64)..]
+    let seen = bed.rule_counters("cam1")?.latency[&Path::Userspace];
+    let long: u64 = seen.buckets[latency::bucket(waited.as_nanos() as u64)..]
         .iter()
         .sum();
     assert!(long > 0 && long <= 16, "{seen:?}");

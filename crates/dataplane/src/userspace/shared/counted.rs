@@ -2,14 +2,14 @@
 //! an owner that came later.
 
 use packet::health::Arrivals;
-use packet::residence::{self, Residence};
+use packet::latency::{self, Latency};
 use packet::verdict::DropReason;
 
 use crate::counters::{Drops, HealthCounters, Traffic};
 
 /// Words of [`Counted::words`] that an output or an input has, and those that only a rule has.
 pub(crate) const WORDS: usize = 2 + DropReason::SLOTS;
-pub(crate) const WORDS_OF_A_RULE: usize = WORDS + 12 + 1 + residence::WORDS;
+pub(crate) const WORDS_OF_A_RULE: usize = WORDS + 12 + 1 + latency::WORDS;
 
 /// The values of one slot's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Counted {
     /// Of a rule: the health of its packets.
     pub health: HealthCounters,
     /// Of a rule: the latency of a sample of its packets.
-    pub latency: Residence,
+    pub latency: Latency,
 }
 
 impl Counted {

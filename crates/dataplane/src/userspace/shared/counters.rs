@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packet::residence::{self, Residence};
+use packet::latency::{self, Latency};
 use packet::verdict::DropReason;
 use sys::shared_memory::{self, Words};
 
@@ -149,13 +149,13 @@ impl SharedCounters {
     /// Counts a packet of a rule that took so long.
     pub(crate) fn record_latency(&self, rule: RuleSlot, ns: u64) {
         let at = latency_at(rule);
-        self.bump(at + residence::bucket(ns), 1);
-        self.bump(at + residence::BUCKETS, ns);
-        self.bump(at + residence::BUCKETS + 1, 1);
+        self.bump(at + latency::bucket(ns), 1);
+        self.bump(at + latency::BUCKETS, ns);
+        self.bump(at + latency::BUCKETS + 1, 1);
     }
 
-    fn latency(&self, rule: RuleSlot) -> Residence {
-        let mut seen = Residence::default();
+    fn latency(&self, rule: RuleSlot) -> Latency {
+        let mut seen = Latency::default();
         for (word, at) in seen.words_mut().zip(latency_at(rule)..) {
             *word = self.read(at);
         }

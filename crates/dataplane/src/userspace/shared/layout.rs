@@ -1,7 +1,7 @@
 //! The words of a worker's shared memory: what the worker, each rule, each output and each input
 //! counts there, and where. This is the one list of it; `counted` holds the same as values.
 
-use packet::residence;
+use packet::latency;
 use packet::verdict::DropReason;
 
 use crate::owners::name::Kind;
@@ -43,7 +43,7 @@ const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * RULE;
 const HEALTH_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * OUTPUT;
 pub(super) const FLOWS_AT: usize = HEALTH_AT + MAX_RULES as usize * HEALTH;
 const LATENCY_AT: usize = FLOWS_AT + FLOWS * FLOW_WORDS;
-const INPUTS_AT: usize = LATENCY_AT + MAX_RULES as usize * residence::WORDS;
+const INPUTS_AT: usize = LATENCY_AT + MAX_RULES as usize * latency::WORDS;
 /// Words of the whole; another number is another layout.
 pub(crate) const WORDS: usize = INPUTS_AT + MAX_INPUTS as usize * INPUT;
 
@@ -125,5 +125,5 @@ pub(super) const fn health_at(rule: RuleSlot) -> usize {
 
 /// The latency of a rule.
 pub(super) const fn latency_at(rule: RuleSlot) -> usize {
-    LATENCY_AT + rule.0 as usize * residence::WORDS
+    LATENCY_AT + rule.0 as usize * latency::WORDS
 }

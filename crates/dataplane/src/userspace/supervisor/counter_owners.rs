@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use model::table::{Path, Route};
-use packet::residence::Residence;
+use packet::latency::Latency;
 
 use super::error::Error;
 use super::owner_file::OwnerFile;
@@ -155,8 +155,8 @@ impl CounterOwners {
             rule.received.add(counted.traffic);
             rule.dropped.add(&counted.drops);
             rule.health.add(&counted.health);
-            if counted.latency != Residence::default() {
-                let sum = rule.residence.entry(Path::Userspace).or_default();
+            if counted.latency != Latency::default() {
+                let sum = rule.latency.entry(Path::Userspace).or_default();
                 sum.add(&counted.latency);
             }
             for (at, hash) in &known.inputs {

@@ -96,7 +96,7 @@ impl Watches {
             watched.is_touched = true;
             self.touched.push(index);
         }
-        watched.watch.arrived(now_ns);
+        watched.watch.record_arrival(now_ns);
         if datagram.part != Part::Whole {
             return;
         }
@@ -105,10 +105,10 @@ impl Watches {
         let payload = payload.get(..datagram.payload_bytes()).unwrap_or(payload);
         let segment = datagram.gso.map_or(0, |gso| usize::from(gso.size));
         if segment == 0 {
-            return watched.watch.look(payload, now_ns);
+            return watched.watch.inspect(payload, now_ns);
         }
         for segment in payload.chunks(segment) {
-            watched.watch.look(segment, now_ns);
+            watched.watch.inspect(segment, now_ns);
         }
     }
 
