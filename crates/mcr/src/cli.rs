@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::command;
 use crate::failure::Failure;
@@ -69,35 +69,15 @@ pub(crate) enum Command {
     Worker(command::worker::Args),
 }
 
-impl Command {
-    /// The name as the command line has it, for messages.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Run(_) => "run",
-            Self::Add(_) => "add",
-            Self::Remove(_) => "remove",
-            Self::List(_) => "list",
-            Self::Show(_) => "show",
-            Self::Stats(_) => "stats",
-            Self::Top(_) => "top",
-            Self::Events(_) => "events",
-            Self::Tap(_) => "tap",
-            Self::Log(_) => "log",
-            Self::Check(_) => "check",
-            Self::Diff(_) => "diff",
-            Self::Apply(_) => "apply",
-            Self::Export(_) => "export",
-            Self::Send(_) => "send",
-            Self::Receive(_) => "receive",
-            Self::Doctor(_) => "doctor",
-            Self::Demo(_) => "demo",
-            Self::Bench(_) => "bench",
-            Self::Completions(_) => "completions",
-            Self::Man(_) => "man",
-            Self::Complete(_) => "complete",
-            Self::Guard(_) => "guard",
-            Self::Keeper(_) => "keeper",
-            Self::Worker(_) => "worker",
+impl Cli {
+    /// Reads the command line, with the name of its subcommand for messages; ends the process
+    /// where it is wrong or asks for help.
+    pub(crate) fn read() -> (Self, String) {
+        let matches = definition().get_matches();
+        let name = matches.subcommand_name().unwrap_or_default().to_owned();
+        match Self::from_arg_matches(&matches) {
+            Ok(cli) => (cli, name),
+            Err(error) => error.format(&mut definition()).exit(),
         }
     }
 }

@@ -15,13 +15,10 @@ mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    let name = cli.command.name();
+    let (cli, name) = cli::Cli::read();
     match cli::run(cli) {
         Ok(code) => code,
-        Err(failure) => failure.report(name),
+        Err(failure) => failure.report(&name),
     }
 }
