@@ -1,8 +1,7 @@
 //! What a process holds: memory and descriptors.
 
-use std::fs;
-
 use anyhow::{Context, Result};
+use procfs::process::Process;
 use serde::Serialize;
 
 /// What one process holds at one time.
@@ -19,14 +18,9 @@ pub struct Usage {
 /// # Errors
 /// When there is no such process.
 pub fn of(pid: u32) -> Result<Usage> {
-    let path = format!("/proc/{pid}/status");
-    let status = fs::read_to_string(&path).context(path)?;
-    let anonymous = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"));
-    let words = anonymous.unwrap_or_default().split_whitespace().next();
+    let process = Process::new(i32::try_from(pid)?)?;
     Ok(Usage {
-        memory_kib: words.context("no RssAnon")?.parse()?,
-        descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
+        memory_kib: process.status()?.rssanon.context("no RssAnon")?,
+        descriptors: process.fd_count()? as u64,
     })
 }
