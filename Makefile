@@ -2,8 +2,9 @@
 # make test      everything that CI runs
 # make fuzz      DURATION=600, seconds for each target
 # make install   PREFIX=/usr/local, DESTDIR=; make uninstall takes it away
-# make deb       a Debian package, target/mcr.deb, tested
+# make deb       a Debian package, target/mcr.deb, tested; make rpm, target/mcr.rpm
 # make static    one file without shared libraries, target/static/mcr
+# make packages  all of these with checksums, and lint-dist
 #
 # As root or as a user who may use sudo. The first line of each purpose installs what is missing.
 
@@ -174,23 +175,52 @@ uninstall:
 
 # A Debian package, installed into a directory, run and removed before it counts as built.
 .PHONY: deb
-deb: build
+deb: build package-parts
 	@$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
+	$(CARGO) deb --no-build --locked --package mcr --output target/mcr.deb
+	$(SUDO) dist/deb/test target/mcr.deb
+
+# An rpm package, likewise.
+.PHONY: rpm
+rpm: build package-parts
+	dist/bootstrap packages
+	@$(CARGO) generate-rpm --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-generate-rpm
+	strip target/release/mcr
+	$(CARGO) generate-rpm --package crates/mcr --output target/mcr.rpm
+	$(SUDO) dist/rpm/test target/mcr.rpm
+
+# What the binary generates for packages.
+.PHONY: package-parts
+package-parts: build
 	rm -rf target/package
 	install -d target/package/man target/package/completions
 	$(BINARY) man --directory target/package/man
 	$(BINARY) completions bash >target/package/completions/mcr
 	$(BINARY) completions zsh >target/package/completions/_mcr
 	$(BINARY) completions fish >target/package/completions/mcr.fish
-	$(CARGO) deb --no-build --locked --package mcr --output target/mcr.deb
-	$(SUDO) dist/deb/test target/mcr.deb
+
+# Everything that is given away, built, installed, run and removed; with its checksums.
+.PHONY: packages
+packages: deb rpm static
+	cd target && sha256sum mcr.deb mcr.rpm static/mcr >SHA256SUMS && cat SHA256SUMS
+	$(MAKE) lint-dist
+
+# Each part of dist by its own tool; what is not installed is skipped by name.
+.PHONY: lint-dist
+lint-dist:
+	dist/lint
 
 # Without shared libraries, for containers and old hosts: target/static/mcr.
 .PHONY: static
-static: TARGET := $(shell uname -m)-unknown-linux-gnu
-static:
+static: static-binary
+	$(SUDO) target/static/mcr demo --duration 1
+	$(SUDO) dist/container-test target/static/mcr
+
+.PHONY: static-binary
+static-binary: TARGET := $(shell uname -m)-unknown-linux-gnu
+static-binary:
 	dist/bootstrap build
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked --package mcr --target $(TARGET)
 	install -D target/$(TARGET)/release/mcr target/static/mcr
 	! readelf --program-headers target/static/mcr | grep -q INTERP
-	$(SUDO) target/static/mcr demo --duration 1
+	strip target/static/mcr

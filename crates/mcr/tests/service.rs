@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,28 @@ fn setting(key: &str) -> String {
     values.next().unwrap().to_owned()
 }
 
+/// What the unit leaves the daemon, without `CAP_`.
+fn of_unit() -> BTreeSet<String> {
+    let capabilities = setting("CapabilityBoundingSet");
+    let names = capabilities.split_whitespace();
+    names
+        .map(|name| name.trim_start_matches("CAP_").to_owned())
+        .collect()
+}
+
+/// What a file for containers gives one, in the list behind `key`.
+fn of_container(file: &str, key: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(repository(file)).unwrap();
+    let (_, list) = text.split_once(key).unwrap();
+    let end = list.find([']', '\\', '\n']).unwrap();
+    let names = list[..end].trim().split([',', ' ']);
+    let names = names.map(str::trim).filter(|name| !name.is_empty());
+    names
+        .take_while(|name| !name.starts_with('-'))
+        .map(str::to_owned)
+        .collect()
+}
+
 /// A daemon that was started as the unit starts it, and its manager's socket.
 struct Service {
     daemon: Option<Process>,
@@ -48,12 +71,21 @@ struct Service {
 impl Service {
     /// Starts it in a lab, or not where that is not allowed.
     fn start(arguments: &[&str]) -> Option<Self> {
+        let capabilities = of_unit();
+        Self::start_with(&capabilities, RULES, arguments)
+    }
+
+    fn start_with(
+        capabilities: &BTreeSet<String>,
+        rules: &str,
+        arguments: &[&str],
+    ) -> Option<Self> {
         if !lab::demo::may_run() {
             eprintln!("skipped: needs root");
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("mcr.toml"), RULES).unwrap();
+        fs::write(directory.path().join("mcr.toml"), rules).unwrap();
         let notify = directory.path().join("notify");
         let manager = UnixDatagram::bind(&notify).unwrap();
         manager
@@ -63,10 +95,9 @@ impl Service {
         static COUNTER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let instance = format!("service{}-{number}", std::process::id());
-        let capabilities = setting("CapabilityBoundingSet").to_lowercase();
-        let bounds: Vec<String> = capabilities
-            .split_whitespace()
-            .map(|capability| format!("+{}", capability.trim_start_matches("cap_")))
+        let bounds = capabilities.iter();
+        let bounds: Vec<String> = bounds
+            .map(|capability| format!("+{}", capability.to_lowercase()))
             .collect();
         let mut command = chain.relay.command("setpriv");
         command
@@ -175,6 +206,51 @@ fn the_units_capabilities_suffice_for_the_userspace_path_too() {
     };
     service.hears("READY=1");
     assert_eq!(service.path_of_rule(), "userspace");
+}
+
+#[test]
+fn containers_get_what_the_daemon_needs_and_nothing_else() {
+    let given = of_container("dist/compose.yaml", "cap_add: [");
+    for (file, key) in [
+        ("dist/kubernetes.yaml", "\n              add: ["),
+        ("dist/Containerfile", "--cap-add "),
+    ] {
+        assert_eq!(of_container(file, key), given, "{file}");
+    }
+    // In a container there is no group to give the socket to.
+    let mut with_group = given.clone();
+    with_group.insert("CHOWN".to_owned());
+    assert_eq!(with_group, of_unit());
+
+    let Some(true) = serves_both_paths(&given) else {
+        return assert!(!lab::demo::may_run());
+    };
+    for capability in &given {
+        let mut less = given.clone();
+        less.remove(capability);
+        let served = serves_both_paths(&less);
+        assert_eq!(served, Some(false), "{capability} is not needed");
+    }
+}
+
+/// Whether a daemon with these powers serves a rule on each path; nothing where none may be started.
+fn serves_both_paths(capabilities: &BTreeSet<String>) -> Option<bool> {
+    let second = RULES.trim_start_matches("version = 1\n");
+    let second = second
+        .replace("cam1", "cam2")
+        .replace("239.1.1.1", "239.1.1.2");
+    let rules = format!("{RULES}path = \"kernel\"\n{second}path = \"userspace\"\n");
+    let mut service = Service::start_with(capabilities, &rules, &["--workers", "1"])?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline && service.daemon.as_mut().is_some_and(Process::is_running) {
+        let output = service.client(&["stats", "--json"]);
+        if let Ok(stats) = serde_json::from_slice::<serde_json::Value>(&output.stdout) {
+            let mut rules = stats["rules"].as_array().unwrap().iter();
+            return Some(rules.all(|rule| rule["state"] == "up"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Some(false)
 }
 
 fn systemd_analyze(arguments: &[&str], unit: &Path) -> Option<Output> {
