@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::ipv4;
-use crate::parse::{ChecksumState, Gso};
+use crate::meta::{ChecksumState, Gso};
 use crate::udp;
 
 /// A UDP datagram to a multicast group, or a super-packet of several.

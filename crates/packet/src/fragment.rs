@@ -3,24 +3,13 @@
 //! Cutting is IPv4 only (in IPv6 only the sender fragments) and works on a finished datagram: the
 //! UDP checksum, which covers all pieces, must be complete.
 
-use std::net::IpAddr;
-
 use crate::bytes::write_u16;
 use crate::checksum;
 use crate::datagram::{Datagram, Part};
 use crate::ipv4;
 use crate::memory::Memory;
 
-/// What all fragments of one datagram share; the protocol is always UDP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FragmentKey {
-    /// Sender.
-    pub source: IpAddr,
-    /// Group.
-    pub destination: IpAddr,
-    /// Identification: 16 bits in IPv4, 32 in IPv6.
-    pub id: u32,
-}
+pub use crate::memory::FragmentKey;
 
 /// One fragment of a UDP datagram to a multicast group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use crate::checksum;
-use crate::parse::NotOurs;
+use crate::meta::NotOurs;
 
 /// Bytes of a header without options.
 pub const HEADER: usize = 20;

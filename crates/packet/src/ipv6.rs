@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use crate::bytes::{read, read_u16};
-use crate::parse::NotOurs;
+use crate::meta::NotOurs;
 use crate::udp;
 
 /// Bytes of the fixed header.

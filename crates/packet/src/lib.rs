@@ -16,6 +16,7 @@ pub mod ipv6;
 pub mod latency;
 pub mod limit;
 pub mod memory;
+mod meta;
 pub mod mpeg_ts;
 pub mod parse;
 #[cfg(any(test, feature = "test-support"))]

@@ -2,13 +2,23 @@
 //! forgetful, because identifications come back.
 
 use std::collections::{HashMap, VecDeque};
-
-use crate::fragment::FragmentKey;
+use std::net::IpAddr;
 
 /// Datagrams that are remembered; the oldest goes first. The kernel path's map has the same size.
 pub const DATAGRAMS: usize = 8192;
 /// For how long, in nanoseconds.
 pub const LIFETIME_NS: u64 = 2_000_000_000;
+
+/// What all fragments of one datagram share; the protocol is always UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FragmentKey {
+    /// Sender.
+    pub source: IpAddr,
+    /// Group.
+    pub destination: IpAddr,
+    /// Identification: 16 bits in IPv4, 32 in IPv6.
+    pub id: u32,
+}
 
 /// The ports of first fragments.
 #[derive(Clone, Debug, Default)]

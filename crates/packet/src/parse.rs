@@ -12,44 +12,7 @@ use crate::ipv4;
 use crate::ipv6;
 use crate::udp;
 
-/// What stands in front of the IP header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Link {
-    /// An Ethernet header.
-    #[default]
-    Ethernet,
-    /// Nothing: the device carries bare IP.
-    None,
-}
-
-/// What the kernel says of a packet beside its bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Meta {
-    /// A VLAN tag was taken off by the device and stands beside the packet.
-    pub vlan: bool,
-    /// The packet is a super-packet of several datagrams.
-    pub gso: Option<Gso>,
-    /// State of the UDP checksum.
-    pub checksum: ChecksumState,
-}
-
-/// A super-packet's segmentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gso {
-    /// UDP payload bytes of each datagram but perhaps the last, at least 1.
-    pub size: u16,
-}
-
-/// State of a packet's UDP checksum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ChecksumState {
-    /// The field holds the finished checksum, right or wrong, or zero for none.
-    #[default]
-    Complete,
-    /// The field holds the sum of the pseudo header; a device adds the rest (`CHECKSUM_PARTIAL`,
-    /// virtio's `NEEDS_CSUM`).
-    Partial,
-}
+pub use crate::meta::{ChecksumState, Gso, Link, Meta, NotOurs};
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,25 +23,6 @@ pub enum Parsed {
     Fragment(Fragment),
     /// Anything else: left to the host's stack, uncounted.
     NotOurs(NotOurs),
-}
-
-/// Why a packet is left to the host's stack without a look at the routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotOurs {
-    /// It carries a VLAN tag, which belongs to the VLAN interface.
-    Vlan,
-    /// It is neither IPv4 nor IPv6.
-    Ethertype,
-    /// A header is not wholly there.
-    Truncated,
-    /// The version field contradicts the ethertype.
-    Version,
-    /// The IPv4 header claims fewer than 20 bytes.
-    HeaderLength,
-    /// It is not UDP, or not UDP that can be reached through the extension headers.
-    Protocol,
-    /// Its destination is not a multicast group.
-    Unicast,
 }
 
 /// Says what `frame` is.

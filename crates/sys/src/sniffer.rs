@@ -1,5 +1,5 @@
-//! AF_PACKET sockets that look on: one interface, one direction, one destination, never part of the
-//! relay. What the socket cannot hold is lost to the onlooker alone, and counted.
+//! AF_PACKET sockets that capture at one interface, in one direction, for one destination; never part
+//! of the relay. What the socket cannot hold is lost to the capture alone, and counted.
 
 #![expect(
     unsafe_code,
@@ -27,7 +27,7 @@ pub enum Direction {
     Out,
 }
 
-/// One onlooker.
+/// A socket that captures.
 #[derive(Debug)]
 pub struct Sniffer {
     socket: PacketSocket,
@@ -49,7 +49,7 @@ pub struct Sniffed {
 struct Control([u8; 256]);
 
 impl Sniffer {
-    /// Looks on at one interface: UDP to `destination`, of which the first `bits` count, at most
+    /// Captures at one interface: UDP to `destination`, of which the first `bits` count, at most
     /// `snap_length` bytes of each packet. Needs `CAP_NET_RAW`.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 mod compose;
 mod error;
 mod fault;
+mod group;
 mod option;
 mod outbox;
 mod outcome;
@@ -54,7 +55,7 @@ pub fn run(options: &Options, control: &Control) -> Result<SendReport, Error> {
     let run = Run {
         plan: Plan::of(options),
         duration_ns: options.duration.map_or(u64::MAX, clock::nanoseconds),
-        outbox: Outbox::open(options)?,
+        outbox: Outbox::open(options, compose::prefill(options))?,
         control,
     };
     Ok(run.drive())

@@ -1,9 +1,7 @@
 //! Datagrams waiting to leave together: one buffer, grouped into messages by stream and size.
 
-use std::ops::Range;
-
-use super::compose;
 use super::error::Error;
+use super::group::{BATCH, Group};
 use super::option::{LARGEST_BYTES, Options};
 use super::outcome::Outcome;
 use super::raw::{self, Raw};
@@ -11,27 +9,6 @@ use super::socket::Sockets;
 
 /// Bytes gathered before a flush: two segmented sends. More would leave the processor's cache.
 const BUFFER_BYTES: usize = 128 * 1024;
-/// Messages gathered before a flush.
-pub(super) const BATCH: usize = 64;
-
-/// Datagrams of one stream and one size, in slots back to back.
-#[derive(Clone, Debug)]
-pub(super) struct Group {
-    /// The stream they belong to.
-    pub(super) stream: usize,
-    /// Where the slots lie in the buffer.
-    pub(super) bytes: Range<usize>,
-    /// Size of a slot: the payload and the headroom in front of it.
-    pub(super) slot: usize,
-}
-
-impl Group {
-    pub(super) fn datagrams(&self) -> u64 {
-        // A datagram without payload takes a slot of no bytes, and stands alone.
-        self.bytes.len().checked_div(self.slot).unwrap_or(1) as u64
-    }
-}
-
 /// Gathers datagrams and sends them.
 pub(super) struct Outbox {
     exit: Exit,
@@ -54,7 +31,8 @@ enum Exit {
 }
 
 impl Outbox {
-    pub(super) fn open(options: &Options) -> Result<Self, Error> {
+    /// Opens the way out. With `prefill`, every slot holds that payload from the start.
+    pub(super) fn open(options: &Options, prefill: Option<Vec<u8>>) -> Result<Self, Error> {
         let exit = if raw::is_needed(options)? {
             Exit::Raw(Raw::open(options)?)
         } else {
@@ -67,7 +45,7 @@ impl Outbox {
         let segmented = options.uses_gso() && matches!(exit, Exit::Sockets(_));
         let largest_slot = headroom + options.largest_payload().max(1);
         let mut buffer = vec![0; BUFFER_BYTES.max(8 * largest_slot)];
-        if let Some(payload) = compose::prefill(options) {
+        if let Some(payload) = prefill {
             for slot in buffer.chunks_exact_mut(largest_slot) {
                 slot[headroom..].copy_from_slice(&payload);
             }

@@ -10,8 +10,8 @@ use sys::udp::frame;
 use sys::udp::send::{Message, SendBatch};
 
 use super::error::Error;
+use super::group::{BATCH, Group};
 use super::option::{Method, Options};
-use super::outbox::{BATCH, Group};
 use super::outcome::Outcome;
 use crate::endpoint::Destination;
 use crate::host;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sys::udp::receive::Received;
 
 use super::foreign::{Foreign, Gaps, Origin};
-use super::skew::Skew;
+use super::skew::{Skew, StreamKey};
 use super::socket::Place;
 use crate::clock;
 use crate::endpoint::Listen;
@@ -21,8 +21,6 @@ const FINE_ENDPOINTS: usize = 64;
 /// new ones.
 const MAX_STREAMS: usize = 65_536;
 
-/// Tells the generator's streams apart: the run's number and the stream's.
-pub(super) type StreamKey = (u16, u32);
 /// The same at one of an endpoint's addresses: a relay may send one stream to several of them.
 type PlacedKey = (usize, StreamKey);
 

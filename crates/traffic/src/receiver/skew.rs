@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::account::StreamKey;
 use super::socket::Place;
 use crate::latency::{Latency, Summary};
 
@@ -12,6 +11,9 @@ const OUTSTANDING: usize = 4096;
 const MAX_STREAMS: usize = 256;
 /// Streams that are known at all: any sender can make up new ones.
 const MAX_KNOWN: usize = 65_536;
+
+/// Tells the generator's streams apart: the run's number and the stream's.
+pub(super) type StreamKey = (u16, u32);
 
 /// The streams seen, and the skew of those that are seen at several places.
 pub(super) struct Skew {
