@@ -16,7 +16,8 @@
 #define RTCP_LAST 95
 #define TS_PACKET 188
 #define TS_SYNC 0x47
-#define TS_NULL_PID 0x1fff
+#define TS_PIDS 0x2000
+#define TS_NULL_PID (TS_PIDS - 1)
 #define TS_SEEN 0x80
 #define TS_TWICE 0x40
 #define TS_HEADER_MASK 0xff800000	/* sync byte and transport error indicator */
@@ -205,7 +206,7 @@ static __always_inline void rtp(struct health *h, const __be32 *header, __u64 no
 /* Where a PID's state lies in `known`: neighbours apart, and the usual round numbers as well. */
 static __always_inline __u32 ts_place(__u32 pid)
 {
-	return (pid ^ pid >> TS_PLACES_SHIFT ^ pid >> 2 * TS_PLACES_SHIFT) & (TS_PLACES - 1);
+	return below(pid ^ pid >> TS_PLACES_SHIFT ^ pid >> 2 * TS_PLACES_SHIFT, TS_PLACES);
 }
 
 /* Takes a packet with payload that goes on from the last one of a PID that is known, or stuffing. */
@@ -241,7 +242,7 @@ static __always_inline bool ts_know(struct health *h, __u32 route, __u32 pid, __
 	if (was & TS_SEEN) {
 		other = other << TS_PLACES_SHIFT |
 			((place ^ other ^ other >> TS_PLACES_SHIFT) & (TS_PLACES - 1));
-		all[other & 0x1fff] = was;
+		all[below(other, TS_PIDS)] = was;
 	}
 	*state = all[pid];
 	return true;

@@ -33,6 +33,16 @@
 #define host32(x) (x)
 #endif
 
+/* The lower bits of an index, `limit` being a power of two. The mask comes last, where the compiler would
+ * move it forward: up to Linux 6.9 verifiers forget the bounds of what is xored or ored with a variable
+ * (adjust_scalar_min_max_vals).
+ */
+static __always_inline __u32 below(__u32 index, const __u32 limit)
+{
+	asm volatile("" : "+r"(index));
+	return index & (limit - 1);
+}
+
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value,
 				   __u64 flags) = (void *)2;
