@@ -5,6 +5,7 @@
 
 pub mod counters;
 mod error;
+pub mod features;
 mod inspection;
 mod kernel;
 mod options;
@@ -21,8 +22,9 @@ use model::diff::TableDiff;
 use model::table::{Path, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, Flow, Traffic, WorkerCounters};
+use crate::features::{Feature, Features};
 use crate::kernel::{Kernel, shadow};
-use crate::userspace::Userspace;
+use crate::userspace::{Means, Userspace};
 
 pub use crate::error::Error;
 pub use crate::options::{Close, Options};
@@ -37,6 +39,7 @@ pub struct Dataplane {
     kernel: Option<Kernel>,
     userspace: Option<Userspace>,
     support: Support,
+    features: Features,
     /// The routes that execute on the userspace path now; all others are the kernel path's.
     userspace_routes: BTreeSet<RouteKey>,
 }
@@ -48,8 +51,12 @@ impl Dataplane {
     ///
     /// Never because a path is not available: [`Dataplane::support`] tells.
     pub fn open(options: Options) -> Result<Self, Error> {
-        let kernel = open_kernel(&options);
-        let userspace = open_userspace(&options);
+        let features = Features::probe().without(&options.without);
+        for feature in features.missing() {
+            tracing::info!("{}", feature.lack());
+        }
+        let kernel = open_kernel(&options, &features);
+        let userspace = open_userspace(&options, &features);
         let support = Support {
             kernel: kernel.as_ref().map(drop).map_err(Clone::clone),
             userspace: userspace.as_ref().map(drop).map_err(Clone::clone),
@@ -58,6 +65,7 @@ impl Dataplane {
             kernel: kernel.ok(),
             userspace: userspace.ok(),
             support,
+            features,
             userspace_routes: BTreeSet::new(),
         })
     }
@@ -107,6 +115,12 @@ impl Dataplane {
     #[must_use]
     pub fn support(&self) -> &Support {
         &self.support
+    }
+
+    /// What was found of what not every kernel has.
+    #[must_use]
+    pub fn features(&self) -> &Features {
+        &self.features
     }
 
     /// Makes the paths execute exactly `table`, changing only what differs from what they execute.
@@ -312,31 +326,35 @@ impl Dataplane {
     }
 }
 
-fn open_kernel(options: &Options) -> Result<Kernel, String> {
+fn open_kernel(options: &Options, features: &Features) -> Result<Kernel, String> {
     if !options.kernel {
         return Err("switched off".to_owned());
     }
-    let hook = match bpf::probe::probe().map_err(|reason| reason.to_string())? {
-        Hook::Tcx if options.tcx => Hook::Tcx,
-        Hook::Tcx => Hook::Clsact,
-        Hook::Clsact => {
-            tracing::info!(
-                "the kernel is older than Linux 6.6 and has no tcx links: the kernel path is \
-                 attached with clsact filters"
-            );
-            Hook::Clsact
-        }
+    bpf::probe::probe().map_err(|reason| reason.to_string())?;
+    if features.found(Feature::BpfLoop) == Some(false) {
+        return Err(Feature::BpfLoop.lack().to_owned());
+    }
+    let hook = if features.has(Feature::Tcx) {
+        Hook::Tcx
+    } else {
+        Hook::Clsact
     };
     Kernel::open(options, hook).map_err(|error| error.to_string())
 }
 
-fn open_userspace(options: &Options) -> Result<Userspace, String> {
+fn open_userspace(options: &Options, features: &Features) -> Result<Userspace, String> {
     if options.worker_command.is_empty() {
         return Err("no worker command is set".to_owned());
     }
+    let fanout = features.found(Feature::PacketFanout) != Some(false);
     let options = userspace::Options {
-        workers: options.workers,
+        workers: if fanout { options.workers } else { 1 },
         worker_command: options.worker_command.clone(),
+        means: Means {
+            super_packets: features.has(Feature::SuperPackets),
+            io_uring: features.has(Feature::IoUring),
+            landlock: features.has(Feature::Landlock),
+        },
     };
     Userspace::open(options).map_err(|error| error.to_string())
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use bpf::Capacity;
 
+use crate::features::Feature;
+
 /// How to open the dataplane.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -16,9 +18,8 @@ pub struct Options {
     pub workers: usize,
     /// Whether to use the kernel path at all.
     pub kernel: bool,
-    /// Whether to attach with tcx links where the kernel has them; a test of what older kernels get
-    /// says no.
-    pub tcx: bool,
+    /// What to do without although the kernel has it; a test of what older kernels get says what.
+    pub without: Vec<Feature>,
     /// Program and arguments that run [`crate::userspace::worker::main`]; empty: no userspace path.
     pub worker_command: Vec<OsString>,
     /// Sizes of the kernel path's maps, unless pinned ones are adopted.
@@ -32,7 +33,7 @@ impl Default for Options {
             bpffs: PathBuf::from("/sys/fs/bpf"),
             workers: 0,
             kernel: true,
-            tcx: true,
+            without: Vec::new(),
             worker_command: Vec::new(),
             capacity: Capacity::default(),
         }

@@ -8,5 +8,6 @@ mod shared;
 mod supervisor;
 pub mod worker;
 
+pub use shared::messages::Means;
 pub(crate) use supervisor::Userspace;
 pub use supervisor::{Error, Options, support};

@@ -65,16 +65,31 @@ const ALLOWED: &[c_long] = &[
 
 /// Closes the fence around the calling thread, and what it starts, for good. For a process of one
 /// thread that has given up its capabilities: it also forbids new privileges, and keeps the
-/// process from being traced or dumped by anybody but root.
+/// process from being traced or dumped by anybody but root. Without `landlock` the file system is left
+/// to seccomp.
 ///
 /// # Errors
 /// The first fence that could not be closed; the others are.
-pub fn close() -> io::Result<()> {
+pub fn close(landlock: bool) -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
     let dumpable = nix::sys::prctl::set_dumpable(false).map_err(io::Error::from);
-    let files = close_file_system().map_err(io::Error::other);
+    let files = if landlock {
+        close_file_system().map_err(io::Error::other)
+    } else {
+        Ok(())
+    };
     let calls = close_calls();
     dumpable.and(files).and(calls)
+}
+
+/// Says whether the kernel has Landlock and it is turned on.
+#[must_use]
+#[expect(unsafe_code, reason = "the library does not tell")]
+pub fn has_landlock() -> bool {
+    const VERSION: u32 = 1;
+    let none = std::ptr::null::<u8>();
+    // SAFETY: with this flag the call takes no ruleset and returns a number.
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION) > 0 }
 }
 
 /// Handles every right that the kernel's Landlock knows and allows none of them: files, TCP, abstract
@@ -115,7 +130,7 @@ mod tests {
     /// The fence belongs to a thread, so each test makes one for itself.
     fn behind_the_fence<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let fenced = std::thread::spawn(|| {
-            close().unwrap();
+            close(true).unwrap();
             work()
         });
         fenced.join().unwrap()

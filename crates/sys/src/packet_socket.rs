@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "socket options need raw system calls")]
 
+mod probe;
 mod ring;
 mod tap;
 mod vnet;
@@ -13,6 +14,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+pub use probe::Abilities;
 pub use ring::{FRAME_OVERHEAD, Frame, Ring, RingSize};
 pub use tap::TapStatistics;
 pub use vnet::{VNET_HEADER, VnetHeader};

@@ -51,13 +51,13 @@ struct Slot {
 pub struct Full;
 
 impl Uring {
-    /// Makes a ring for batches of up to `capacity` messages.
+    /// Makes a ring for batches of up to `capacity` messages; without `ring` they go out by `sendmsg`.
     ///
     /// # Errors
     /// The system call's, other than those that say io_uring is not allowed here.
-    pub fn new(capacity: usize) -> io::Result<Self> {
-        let ring = match build(capacity) {
-            Ok(ring) => Some(ring),
+    pub fn new(capacity: usize, ring: bool) -> io::Result<Self> {
+        let ring = match ring.then(|| build(capacity)).transpose() {
+            Ok(ring) => ring,
             Err(error) if not_allowed(&error) => None,
             Err(error) => return Err(error),
         };

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use aya::programs::ProgramType;
+use aya::sys::{BpfHelper, is_helper_supported};
 use aya_obj::generated::bpf_prog_type;
 
 use crate::link::Hook;
@@ -46,6 +48,12 @@ pub fn probe() -> Result<Hook, Unavailable> {
         },
         _ => Unavailable::Refused(error.to_string()),
     })
+}
+
+/// Says whether tc programs may call bpf_loop; `None` if this process may not find out.
+#[must_use]
+pub fn has_loop() -> Option<bool> {
+    is_helper_supported(ProgramType::SchedClassifier, BpfHelper::BPF_FUNC_loop).ok()
 }
 
 /// `r0 = 0; exit` as a tc program.

@@ -31,7 +31,7 @@ use sys::packet_socket::VnetHeader;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::limits::SharedLimits;
-use crate::userspace::shared::messages::{self, Channel, FromWorker, ToWorker, ring_size};
+use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, ToWorker, ring_size};
 use coalesce::Source;
 use execute::{ActiveTable, BatchCounts, Packet};
 use health::Watches;
@@ -79,8 +79,8 @@ fn run() -> Result<(), Error> {
     sys::capability::ignore_termination().map_err(system("ignoring signals"))?;
     let control = sys::descriptor::inherited(0).map_err(system("the control socket"))?;
     let mut channel = Channel::new(UnixStream::from(control), messages::MAX_MESSAGE);
-    let (cpu, counters) = expect(&mut channel, |message| match message {
-        ToWorker::Hello { cpu, .. } => Some(cpu),
+    let ((cpu, means), counters) = expect(&mut channel, |message| match message {
+        ToWorker::Hello { cpu, means, .. } => Some((cpu, means)),
         _ => None,
     })?;
     let counters = SharedCounters::map(counters.as_fd());
@@ -100,10 +100,10 @@ fn run() -> Result<(), Error> {
     if let Err(error) = sys::capability::pin_to_cpu(cpu) {
         tracing::warn!("worker: cannot be pinned to core {cpu}: {error}");
     }
-    let mut worker = Worker::new(channel, shared)?;
+    let mut worker = Worker::new(channel, shared, means)?;
     sys::capability::renounce_all().map_err(system("giving up capabilities"))?;
     // A kernel without the means is no reason not to forward.
-    if let Err(error) = sys::fence::close() {
+    if let Err(error) = sys::fence::close(means.landlock) {
         tracing::warn!("worker: cannot be fenced in: {error}");
     }
     worker.relay().inspect_err(|error| {
@@ -151,16 +151,16 @@ struct Shared {
 }
 
 impl Worker {
-    fn new(channel: Channel, shared: Shared) -> Result<Self, Error> {
+    fn new(channel: Channel, shared: Shared, means: Means) -> Result<Self, Error> {
         let nonblocking = channel.stream().set_nonblocking(true);
         nonblocking.map_err(system("the control socket"))?;
         Ok(Self {
             channel,
             shared,
-            sender: Sender::new().map_err(system("io_uring"))?,
+            sender: Sender::new(means).map_err(system("io_uring"))?,
             taps: Vec::new(),
             large: LargeBuffers::default(),
-            table: ActiveTable::default(),
+            table: ActiveTable::new(means.super_packets),
             waiter: Waiter::default(),
             fragments: Memory::default(),
             watches: Watches::default(),

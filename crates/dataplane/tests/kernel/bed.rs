@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use dataplane::features::Feature;
 use dataplane::{Capacity, Dataplane, Options};
 use lab::link;
 use lab::socket::{Receiver, Sender};
@@ -20,8 +21,8 @@ pub(crate) struct Bed {
     pub(crate) ingress: Ifindex,
     pub(crate) egress: Ifindex,
     pub(crate) egress_mac: Mac,
-    /// Whether dataplanes attach with tcx links, not clsact filters.
-    tcx: bool,
+    /// What dataplanes do without.
+    without: Vec<Feature>,
     bpffs: Bpffs,
 }
 
@@ -29,7 +30,7 @@ impl Bed {
     /// A bed whose dataplanes attach as kernels before 6.6 make them.
     pub(crate) fn with_clsact() -> Self {
         Self {
-            tcx: false,
+            without: vec![Feature::Tcx],
             ..Self::new()
         }
     }
@@ -46,7 +47,7 @@ impl Bed {
             ingress: Ifindex(link::index((&chain.relay, "veth1")).unwrap()),
             egress: Ifindex(link::index((&chain.relay, "veth2")).unwrap()),
             egress_mac: Mac(octets.try_into().unwrap()),
-            tcx: true,
+            without: vec![],
             bpffs: Bpffs::mount(),
             chain,
         }
@@ -57,7 +58,7 @@ impl Bed {
         let options = Options {
             bpffs: self.bpffs.path(),
             capacity,
-            tcx: self.tcx,
+            without: self.without.clone(),
             ..Options::default()
         };
         self.inside(|| Dataplane::open(options).unwrap())

@@ -19,7 +19,7 @@ use packet::craft::Craft;
 use packet::parse::{ChecksumState, Gso, Meta};
 use sys::frame_socket::{Capture, FrameSocket};
 use sys::netns::Namespace;
-use sys::packet_socket::VNET_HEADER;
+use sys::packet_socket::{PacketSocket, VNET_HEADER};
 
 use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, socket, trim};
 use crate::relayed::Sum;
@@ -44,6 +44,8 @@ pub(crate) struct Bed {
     /// What the relay's stack gets to see: IPv4 and IPv6.
     stack: [FrameSocket; 2],
     sentinels: AtomicU64,
+    /// Whether packet sockets make super-packets here.
+    pub(crate) super_packets: bool,
     _far: Namespace,
 }
 
@@ -86,6 +88,7 @@ impl Bed {
                 behind(Capture::Ipv6BehindIngress),
             ],
             sentinels: AtomicU64::new(0),
+            super_packets: PacketSocket::probe().is_ok_and(|found| found.super_packets),
             relay,
             _far: far,
         })

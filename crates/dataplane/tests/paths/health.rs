@@ -31,6 +31,12 @@ struct Stream {
 /// Runs every stream through `relay`.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
     for stream in streams() {
+        let is_possible = stream.payloads.iter().all(|(_, size)| size.is_none());
+        if !is_possible && !relay.gets_super_packets() {
+            let name = stream.name;
+            eprintln!("skipped: stream {name}: this kernel's packet sockets make no super-packets");
+            continue;
+        }
         let inspect = Inspect {
             content: stream.content,
             clock_hz: CLOCK,

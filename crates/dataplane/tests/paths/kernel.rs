@@ -1,5 +1,6 @@
 //! The kernel path as an executor: a dataplane of its own, pinned in a bpffs of its own.
 
+use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Options};
 use model::table::Path;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -11,11 +12,15 @@ use crate::relayed::Relay;
 /// Runs `work` with a relay on the kernel path inside a bed; skips, with the reason, where that
 /// cannot be had.
 pub(crate) fn with_relay(label: &str, work: impl FnOnce(&mut Relay<'_>) + Send) {
-    with_relay_at(label, true, work);
+    with_relay_without(label, &[], work);
 }
 
-/// The same, attached with clsact filters where `tcx` is false.
-pub(crate) fn with_relay_at(label: &str, tcx: bool, work: impl FnOnce(&mut Relay<'_>) + Send) {
+/// The same, without some of what the kernel has.
+pub(crate) fn with_relay_without(
+    label: &str,
+    without: &[Feature],
+    work: impl FnOnce(&mut Relay<'_>) + Send,
+) {
     let Some(bed) = Bed::new(label) else { return };
     if let Err(reason) = bpf::probe::probe() {
         eprintln!("skipped: no kernel path: {reason}");
@@ -25,11 +30,18 @@ pub(crate) fn with_relay_at(label: &str, tcx: bool, work: impl FnOnce(&mut Relay
     let options = Options {
         instance: label.into(),
         bpffs: bpffs.0.path().into(),
-        tcx,
+        without: without.to_vec(),
         ..Options::default()
     };
     let ran = bed.relay.clone().run(|| {
         let dataplane = Dataplane::open(options).expect("the dataplane opens");
+        if let (Err(reason), Some(false)) = (
+            &dataplane.support().kernel,
+            dataplane.features().found(Feature::BpfLoop),
+        ) {
+            eprintln!("skipped: {reason}");
+            return;
+        }
         assert_eq!(dataplane.support().kernel, Ok(()));
         let mut relay = Relay::new(&bed, Path::Kernel, dataplane);
         work(&mut relay);

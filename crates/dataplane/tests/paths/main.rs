@@ -24,9 +24,11 @@ mod latency;
 mod program;
 mod reference;
 mod relayed;
+mod segments;
 mod userspace;
 
 use case::Case;
+use dataplane::features::Feature;
 use relayed::{Relay, Sum};
 
 /// Generated packets in an ordinary run: a few seconds.
@@ -70,12 +72,12 @@ fn the_reference_gives_what_the_cases_say() {
 
 #[test]
 fn the_kernel_path_gives_what_the_cases_say() {
-    kernel::with_relay("cases", |relay| demand(relay, &cases()));
+    kernel::with_relay("cases", |relay| demand(relay, cases()));
 }
 
 #[test]
 fn the_kernel_path_gives_what_the_cases_say_through_clsact() {
-    kernel::with_relay_at("clsact", false, |relay| demand(relay, &cases()));
+    kernel::with_relay_without("clsact", &[Feature::Tcx], |relay| demand(relay, cases()));
 }
 
 #[test]
@@ -138,7 +140,16 @@ fn the_kernel_path_agrees_with_the_reference_on_very_many_packets() {
 
 #[test]
 fn the_userspace_path_gives_what_the_cases_say() {
-    userspace::with_relay("user-cases", |relay| demand(relay, &cases()));
+    userspace::with_relay("user-cases", |relay| demand(relay, cases()));
+}
+
+#[test]
+fn the_userspace_path_gives_what_the_cases_say_on_a_kernel_that_has_nothing_optional() {
+    userspace::with_relay_without("user-old", &Feature::ALL, |relay| {
+        demand(relay, cases());
+        fragments::demand(relay);
+        agreement::demand(relay, count_or(FEW));
+    });
 }
 
 #[test]
@@ -166,7 +177,8 @@ fn worker_process() {
 }
 
 /// Runs every case on a path and names all that fail.
-fn demand(relay: &mut Relay<'_>, cases: &[Case]) {
+fn demand(relay: &mut Relay<'_>, cases: Vec<Case>) {
+    let cases = segments::possible(relay, cases);
     let failures = cases.iter().filter_map(|case| difference(relay, case));
     let failures: Vec<_> = failures.collect();
     let (failed, all) = (failures.len(), cases.len());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dataplane::counters::{Counters, Drops, HealthCounters, OutputCounters, RuleCounters, Traffic};
+use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Input, Outcome};
 use model::diff::TableDiff;
 use model::net::Ifindex;
@@ -14,6 +15,7 @@ use packet::verdict::{DropReason, Verdict};
 
 use crate::bed::Bed;
 use crate::case::{Expected, INGRESS, Outlet, Packet, trim};
+use crate::segments::datagrams;
 
 /// A dataplane on a bed, with the table it executes.
 pub(crate) struct Relay<'a> {
@@ -99,10 +101,22 @@ impl<'a> Relay<'a> {
             seen.passed_up.clone_from(&expected.passed_up);
             for (interface, copies) in &mut seen.copies {
                 if let Some(expected) = expected.copies.get(interface) {
+                    if !self.sends_super_packets() {
+                        gather(copies, expected);
+                    }
                     restore_order(copies, expected);
                 }
             }
         }
+    }
+
+    /// Says whether super-packets come in by the bed's wires here.
+    pub(crate) fn gets_super_packets(&self) -> bool {
+        self.bed.super_packets
+    }
+
+    fn sends_super_packets(&self) -> bool {
+        self.dataplane.features().found(Feature::SuperPackets) == Some(true)
     }
 
     /// Runs one packet through the kernel path's program without an interface.
@@ -193,6 +207,15 @@ impl Sum {
         if let Some(rule) = &expected.rule {
             count(self.counters.entry(rule.clone()).or_default(), expected);
         }
+    }
+}
+
+/// Puts super-packets in the place of their datagrams if all of them are there and nothing else.
+fn gather(seen: &mut Vec<Packet>, expected: &[Packet]) {
+    let cut: Vec<_> = expected.iter().flat_map(datagrams).collect();
+    restore_order(seen, &cut);
+    if *seen == cut {
+        *seen = expected.to_vec();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Options};
 use model::table::Path;
 
@@ -11,12 +12,22 @@ use crate::relayed::Relay;
 /// Runs `work` with a relay on the userspace path inside a bed; skips, with the reason, where that
 /// cannot be had. One worker, so that the sentinel comes after the packets before it.
 pub(crate) fn with_relay(label: &str, work: impl FnOnce(&mut Relay<'_>) + Send) {
+    with_relay_without(label, &[], work);
+}
+
+/// The same, without some of what the kernel has.
+pub(crate) fn with_relay_without(
+    label: &str,
+    without: &[Feature],
+    work: impl FnOnce(&mut Relay<'_>) + Send,
+) {
     let Some(bed) = Bed::new(label) else { return };
     let options = Options {
         instance: label.into(),
         kernel: false,
         workers: 1,
         worker_command: worker_command(),
+        without: without.to_vec(),
         ..Options::default()
     };
     let ran = bed.relay.clone().run(|| {

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .and_then(|()| daemon::fd_holder::listen(&args.socket))
         .and_then(|listener| {
             // A kernel without the means is no reason to let memberships end.
-            let _ = sys::fence::close();
+            let _ = sys::fence::close(true);
             daemon::fd_holder::serve(&listener, PATIENCE)
         });
     kept.map(|()| ExitCode::SUCCESS).map_err(|error| {

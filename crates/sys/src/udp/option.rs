@@ -4,7 +4,7 @@
 use std::io;
 use std::mem::size_of;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::SockAddr;
 
@@ -31,6 +31,14 @@ pub fn set_multicast_interface(
             &(ifindex as libc::c_int),
         ),
     }
+}
+
+/// Says whether UDP sockets cut one send into datagrams (UDP_SEGMENT, Linux 4.18).
+#[must_use]
+pub fn has_segmentation() -> bool {
+    let size: libc::c_int = 1000;
+    std::net::UdpSocket::bind("0.0.0.0:0")
+        .is_ok_and(|socket| set(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, &size).is_ok())
 }
 
 /// Joins `group` on one interface, for any source or for one (MCAST_JOIN_GROUP,

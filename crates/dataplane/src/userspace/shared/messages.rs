@@ -37,6 +37,8 @@ pub(crate) enum ToWorker {
         worker: u32,
         /// Core to pin to.
         cpu: u32,
+        /// What it may use of the kernel.
+        means: Means,
     },
     /// The limits' region comes with this message.
     Limits,
@@ -71,6 +73,17 @@ pub(crate) enum ToWorker {
     },
     /// Asks for a confirmation with this number.
     Confirm(u64),
+}
+
+/// What a worker may use of what not every kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Means {
+    /// Packet sockets send super-packets.
+    pub super_packets: bool,
+    /// Batches leave through io_uring, if it lets them.
+    pub io_uring: bool,
+    /// Landlock closes the file system.
+    pub landlock: bool,
 }
 
 /// What changes in the worker's table.

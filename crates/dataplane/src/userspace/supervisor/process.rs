@@ -16,7 +16,7 @@ use sys::packet_socket::PacketSocket;
 use super::taps::Taps;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
-use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange, ToWorker};
+use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, TableChange, ToWorker};
 
 /// Bytes of an egress socket's send buffer: one submission of full super-packets.
 const SEND_BUFFER: usize = 16 << 20;
@@ -56,7 +56,7 @@ impl Process {
         (worker, cpu): (u32, u32),
         (region, limits): (&OwnedFd, &OwnedFd),
         counters: &Arc<SharedCounters>,
-        workers: usize,
+        (workers, means): (usize, Means),
     ) -> Result<Self, messages::Error> {
         let (here, there) = UnixStream::pair()?;
         here.set_write_timeout(Some(PATIENCE))?;
@@ -89,7 +89,7 @@ impl Process {
             stalled: None,
             counters: Arc::clone(counters),
         };
-        let hello = ToWorker::Hello { worker, cpu };
+        let hello = ToWorker::Hello { worker, cpu, means };
         process.channel.send(&hello, Some(region.as_fd()))?;
         let limits = Some(limits.as_fd());
         process.channel.send(&ToWorker::Limits, limits)?;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use model::net::Prefix;
 use model::table::{OutputState, RateLimit, RouteKey};
 
-use crate::userspace::shared::messages::CountedRoute;
+use crate::userspace::shared::messages::{CountedRoute, Means};
 
 /// How the userspace path is set up.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct Options {
     pub workers: usize,
     /// Program and arguments that run [`crate::userspace::worker::main`].
     pub worker_command: Vec<OsString>,
+    /// What workers may use of what not every kernel has.
+    pub means: Means,
 }
 
 /// What all routes have in common.

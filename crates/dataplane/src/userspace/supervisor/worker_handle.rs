@@ -88,8 +88,13 @@ impl WorkerHandle {
         let command = &options.worker_command;
         let (region, limits) = (&self.region, &self.limits);
         let shared = (&region.fd, limits);
-        let mut process =
-            Process::start(command, place, shared, &region.counters, options.workers)?;
+        let mut process = Process::start(
+            command,
+            place,
+            shared,
+            &region.counters,
+            (options.workers, options.means),
+        )?;
         let tell = |process: &mut Process| {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {

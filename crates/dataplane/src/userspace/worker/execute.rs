@@ -43,6 +43,8 @@ pub(super) struct ActiveTable {
     pub(super) budget: Option<CompiledLimit>,
     /// Something asks for the time.
     pub(super) has_limits: bool,
+    /// Packets that wait together may leave as one.
+    merges: bool,
 }
 
 /// A packet to execute the table for.
@@ -73,6 +75,14 @@ pub(super) struct BatchCounts {
 }
 
 impl ActiveTable {
+    /// An empty table.
+    pub(super) fn new(merges: bool) -> Self {
+        Self {
+            merges,
+            ..Self::default()
+        }
+    }
+
     /// What packets of `source` are executed in.
     #[inline]
     pub(super) fn context<'a>(
@@ -217,7 +227,7 @@ impl ActiveTable {
             self.remove(key);
         }
         for (key, counted) in &change.set {
-            let route = CompiledRoute::compile(key, counted);
+            let route = CompiledRoute::compile(key, counted, self.merges);
             let index = self.insert(*key, route);
             watches.begin(index, key, counted);
         }

@@ -83,7 +83,7 @@ struct Range {
 impl CompiledRoute {
     /// Works out what can be known beforehand.
     #[must_use]
-    pub(super) fn compile(key: &RouteKey, counted: &CountedRoute) -> Self {
+    pub(super) fn compile(key: &RouteKey, counted: &CountedRoute, merges: bool) -> Self {
         let route = &counted.route;
         let outputs = route.outputs.iter().zip(&counted.outputs);
         let outputs = outputs.map(|(output, slot)| CompiledOutput {
@@ -97,7 +97,7 @@ impl CompiledRoute {
                 input: counted.input,
             },
             limit: route.limit.as_ref().map(CompiledLimit::compile),
-            merge: route.outputs.iter().all(takes_merged),
+            merge: merges && route.outputs.iter().all(takes_merged),
             is_watched: route.inspect.is_some(),
             unicast: route.outputs.iter().any(is_unicast),
             flows: Some(counted.flows).filter(|_| !key.groups.is_host() || !key.ports.is_single()),
@@ -107,7 +107,7 @@ impl CompiledRoute {
 
     /// Says whether anything in it has a rate limit.
     pub(super) fn has_limits(&self) -> bool {
-        self.limit.is_some() || !self.merge
+        self.limit.is_some() || self.outputs.iter().any(|output| output.limit.is_some())
     }
 }
 

@@ -16,6 +16,7 @@ use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::limits::{CompiledLimit, Cost, SharedLimits};
+use crate::userspace::shared::messages::Means;
 
 /// Messages of one submission.
 const MESSAGES: usize = 256;
@@ -27,6 +28,7 @@ pub(super) struct Sender {
     sockets: Vec<(u32, PacketSocket)>,
     runs: Runs,
     ledger: Ledger,
+    super_packets: bool,
 }
 
 /// What a batch is executed against.
@@ -74,12 +76,13 @@ impl Sender {
     ///
     /// # Errors
     /// The io_uring's.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(means: Means) -> io::Result<Self> {
         Ok(Self {
-            uring: Uring::new(MESSAGES)?,
+            uring: Uring::new(MESSAGES, means.io_uring)?,
             sockets: Vec::new(),
             runs: Runs::new(),
             ledger: Ledger::new(BATCH, MESSAGES),
+            super_packets: means.super_packets,
         })
     }
 
@@ -115,6 +118,7 @@ impl Sender {
             sockets: &self.sockets,
             runs: &self.runs,
             context,
+            super_packets: self.super_packets,
         };
         for run in self.runs.iter() {
             let Some(route) = route(context.routes, run.route) else {
@@ -157,6 +161,7 @@ struct Outgoing<'u, 'p> {
     sockets: &'p [(u32, PacketSocket)],
     runs: &'p Runs,
     context: Context<'p>,
+    super_packets: bool,
 }
 
 impl<'p> Outgoing<'_, 'p> {
@@ -209,6 +214,9 @@ impl<'p> Outgoing<'_, 'p> {
     #[inline]
     fn send_whole(&mut self, copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
         let output = copies.output;
+        if copies.head.datagram.gso.is_some() && !self.super_packets {
+            return self.send_segments(copies, sending);
+        }
         let (head, destination) = match self.prepare(&copies, copies.head, sending) {
             Ok(prepared) => prepared,
             Err(reason) => {
@@ -222,6 +230,31 @@ impl<'p> Outgoing<'_, 'p> {
                 .ledger
                 .pending(output.slot, copies.packets, copies.bytes),
             Err(_) => self.dropped(output, DropReason::EgressError, copies.packets),
+        }
+        Ok(())
+    }
+
+    /// Sends a super-packet's datagrams one by one, all or none as one packet would.
+    #[cold]
+    fn send_segments(&mut self, mut copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
+        let output = copies.output;
+        if let Err(reason) = self.admit(&copies, copies.head, sending) {
+            self.dropped(output, reason, copies.packets);
+            return Ok(());
+        }
+        let payload = copies.payloads.next().unwrap_or_default();
+        for (head, payload) in fragment::datagrams(copies.head, payload) {
+            self.make_room(2)?;
+            let prepared = self.address(&head, sending);
+            let pushed = prepared.and_then(|(copy, destination)| {
+                let part = std::iter::once(payload);
+                let pushed = self.batch.push(destination, copy.bytes(), part);
+                pushed.map_err(|_| DropReason::EgressError)
+            });
+            match pushed {
+                Ok(()) => self.ledger.pending(output.slot, 1, payload.len() as u32),
+                Err(reason) => self.dropped(output, reason, 1),
+            }
         }
         Ok(())
     }
@@ -261,6 +294,18 @@ impl<'p> Outgoing<'_, 'p> {
         head: &Headers,
         sending: &Sending,
     ) -> Result<(CopyHeaders, Destination<'p>), DropReason> {
+        self.admit(copies, head, sending)?;
+        self.address(head, sending)
+    }
+
+    /// Says no where the output's limit or the budget does.
+    #[inline]
+    fn admit(
+        &self,
+        copies: &Copies<'_, 'p>,
+        head: &Headers,
+        sending: &Sending,
+    ) -> Result<(), DropReason> {
         if let Some(limit) = &copies.output.limit {
             let Context { limits, now_ns, .. } = self.context;
             let slot = copies.output.slot;
@@ -274,6 +319,16 @@ impl<'p> Outgoing<'_, 'p> {
                 return Err(DropReason::OverBudget);
             }
         }
+        Ok(())
+    }
+
+    /// Makes a copy's headers and finds its socket.
+    #[inline]
+    fn address(
+        &self,
+        head: &Headers,
+        sending: &Sending,
+    ) -> Result<(CopyHeaders, Destination<'p>), DropReason> {
         let head = head.copy_for(sending)?;
         let sockets = self.sockets;
         let socket = sockets

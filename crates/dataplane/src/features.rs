@@ -1,0 +1,143 @@
+//! What not every kernel has: found by trying, once, in this one place; what its lack means; and
+//! what a test leaves out, to see that what stands in for it does.
+
+use std::collections::BTreeMap;
+
+use bpf::link::Hook;
+use sys::packet_socket::PacketSocket;
+use sys::uring::Uring;
+
+/// Something optional in the kernel that MCR uses where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    /// The BPF helper that calls a function for each output.
+    BpfLoop,
+    /// Links that attach a BPF program to an interface and outlive their process.
+    Tcx,
+    /// UDP super-packets in packet sockets.
+    SuperPackets,
+    /// UDP super-packets from UDP sockets.
+    UdpSegment,
+    /// Many sends with one system call.
+    IoUring,
+    /// Packets of an interface shared among workers by flow.
+    PacketFanout,
+    /// A fence around the file system.
+    Landlock,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::BpfLoop,
+        Self::Tcx,
+        Self::SuperPackets,
+        Self::UdpSegment,
+        Self::IoUring,
+        Self::PacketFanout,
+        Self::Landlock,
+    ];
+
+    /// Its name in the kernel's words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BpfLoop => "bpf_loop",
+            Self::Tcx => "tcx",
+            Self::SuperPackets => "packet_udp_gso",
+            Self::UdpSegment => "udp_segment",
+            Self::IoUring => "io_uring",
+            Self::PacketFanout => "packet_fanout",
+            Self::Landlock => "landlock",
+        }
+    }
+
+    /// What it means that it is missing, in one sentence.
+    #[must_use]
+    pub const fn lack(self) -> &'static str {
+        match self {
+            Self::BpfLoop => {
+                "no bpf_loop before Linux 5.17: no kernel path, every rule takes the userspace path"
+            }
+            Self::Tcx => {
+                "no tcx links before Linux 6.6: the kernel path is attached with clsact filters"
+            }
+            Self::SuperPackets => {
+                "no UDP GSO in packet sockets before Linux 6.2: packets of a burst leave the \
+                 userspace path one by one, about half the speed"
+            }
+            Self::UdpSegment => {
+                "no UDP_SEGMENT before Linux 4.18: mcr send hands over its packets one by one"
+            }
+            Self::IoUring => {
+                "no io_uring here (before Linux 5.10, or kernel.io_uring_disabled, or a seccomp \
+                 filter): each send of the userspace path is a system call"
+            }
+            Self::PacketFanout => {
+                "no packet_fanout by flow hash: the userspace path has one worker"
+            }
+            Self::Landlock => {
+                "no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK, lsm=): workers are fenced in \
+                 by seccomp alone"
+            }
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features(BTreeMap<Feature, Option<bool>>);
+
+impl Features {
+    /// Tries them all.
+    #[must_use]
+    pub fn probe() -> Self {
+        let hook = bpf::probe::probe();
+        let sockets = PacketSocket::probe();
+        let sockets = sockets.as_ref().ok();
+        let try_one = |feature| match feature {
+            Feature::BpfLoop => bpf::probe::has_loop(),
+            Feature::Tcx => hook.as_ref().ok().map(|hook| *hook == Hook::Tcx),
+            Feature::SuperPackets => sockets.map(|found| found.super_packets),
+            Feature::UdpSegment => Some(sys::udp::option::has_segmentation()),
+            Feature::IoUring => Uring::new(1, true).ok().map(|uring| uring.is_ring()),
+            Feature::PacketFanout => sockets.map(|found| found.fanout),
+            Feature::Landlock => Some(sys::fence::has_landlock()),
+        };
+        Self(
+            Feature::ALL
+                .map(|feature| (feature, try_one(feature)))
+                .into(),
+        )
+    }
+
+    /// The same, but `left_out` count as missing.
+    #[must_use]
+    pub fn without(mut self, left_out: &[Feature]) -> Self {
+        let missing = left_out.iter().map(|feature| (*feature, Some(false)));
+        self.0.extend(missing);
+        self
+    }
+
+    /// Says whether the kernel has it; `None` if this process may not find out.
+    #[must_use]
+    pub fn found(&self, feature: Feature) -> Option<bool> {
+        self.0.get(&feature).copied().flatten()
+    }
+
+    /// Says whether it is there for sure.
+    pub(crate) fn has(&self, feature: Feature) -> bool {
+        self.found(feature) == Some(true)
+    }
+
+    /// Those that are missing for sure.
+    pub fn missing(&self) -> impl Iterator<Item = Feature> + '_ {
+        let missing = self.0.iter().filter(|(_, found)| **found == Some(false));
+        missing.map(|(feature, _)| *feature)
+    }
+
+    /// All, each with what was found.
+    pub fn iter(&self) -> impl Iterator<Item = (Feature, Option<bool>)> + '_ {
+        self.0.iter().map(|(feature, found)| (*feature, *found))
+    }
+}

@@ -1,0 +1,153 @@
+//! What packet sockets can: send UDP super-packets (`VIRTIO_NET_HDR_GSO_UDP_L4`, Linux 6.2), share
+//! packets by flow. Found by trying where nobody sees it: on the loopback of a network namespace that
+//! is gone afterwards.
+
+#![expect(
+    unsafe_code,
+    reason = "sending by a raw address needs a raw system call"
+)]
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::AsRawFd;
+use std::thread;
+
+use nix::net::if_::if_nametoindex;
+use nix::sched::{CloneFlags, unshare};
+
+use super::ring::{RING_BLOCK, RingSize};
+use super::{PacketSocket, VnetHeader, check, link_address};
+
+/// Bytes of the Ethernet, IPv4 and UDP headers.
+const HEADERS: u16 = 14 + 20 + 8;
+/// Locally administered, and nobody's: the loopback's IP stack ignores what is for another host.
+const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// What packet sockets can here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// They send super-packets.
+    pub super_packets: bool,
+    /// They share packets by flow hash.
+    pub fanout: bool,
+}
+
+impl PacketSocket {
+    /// Finds out what sockets can. In a process that may not make a network namespace the packet
+    /// goes by the loopback of its own.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being sent; nothing is known then.
+    pub fn probe() -> io::Result<Abilities> {
+        let probe = thread::spawn(|| {
+            if unshare(CloneFlags::CLONE_NEWNET).is_ok() {
+                raise_loopback()?;
+            }
+            let loopback = if_nametoindex("lo")?;
+            Ok(Abilities {
+                super_packets: is_valid(send_super_packet(loopback))?,
+                fanout: is_valid(join_fanout(loopback))?,
+            })
+        });
+        let unknown = |_| Err(io::Error::other("the probe panicked"));
+        probe.join().unwrap_or_else(unknown)
+    }
+}
+
+/// `EINVAL` is what a kernel says to what it does not know.
+fn is_valid(tried: io::Result<()>) -> io::Result<bool> {
+    match tried {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+fn join_fanout(interface: u32) -> io::Result<()> {
+    let size = RingSize {
+        frames: RING_BLOCK / 2048,
+        frame_bytes: 2048,
+    };
+    let tap = PacketSocket::tap(size, 1 << 16)?;
+    tap.bind(interface)?;
+    tap.join_fanout(None).map(drop)
+}
+
+/// Sends two datagrams of one byte as one packet.
+fn send_super_packet(interface: u32) -> io::Result<()> {
+    let socket = PacketSocket::egress(1 << 16)?;
+    let address = link_address(interface, libc::ETH_P_IP as u16);
+    let packet = super_packet();
+    // SAFETY: `packet` and `address` live during the call, which reads as many bytes of each as it
+    // is told.
+    let sent = unsafe {
+        libc::sendto(
+            socket.fd.as_raw_fd(),
+            packet.as_ptr().cast(),
+            packet.len(),
+            0,
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    check(sent.clamp(-1, 0) as libc::c_int).map(drop)
+}
+
+fn super_packet() -> Vec<u8> {
+    let vnet = VnetHeader {
+        flags: VnetHeader::NEEDS_CHECKSUM,
+        gso_type: VnetHeader::GSO_UDP,
+        header_bytes: HEADERS,
+        gso_size: 1,
+        checksum_start: HEADERS - 8,
+        checksum_offset: 6,
+    };
+    let mut packet = vnet.encode().to_vec();
+    packet.extend(NOBODY);
+    packet.extend(NOBODY);
+    packet.extend([8, 0]);
+    // 127.0.0.1 to itself, 30 bytes, TTL 1. Nobody looks at its checksum.
+    packet.extend([0x45, 0, 0, 30, 0, 0, 0x40, 0, 1, 17, 0, 0]);
+    packet.extend([127, 0, 0, 1, 127, 0, 0, 1]);
+    // From and to the port of discard, 10 bytes.
+    packet.extend([0, 9, 0, 9, 0, 10, 0, 0, 0, 0]);
+    packet
+}
+
+/// Brings the loopback of the thread's own, new namespace up.
+fn raise_loopback() -> io::Result<()> {
+    // SAFETY: an ifreq of zeroes is one, without a name.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: the kernel reads name and flags of `request`, which lives during the call.
+    let set = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    check(set).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_from_6_2_on_sends_super_packets() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let release = nix::sys::utsname::uname().unwrap();
+        let release = release.release().to_string_lossy().into_owned();
+        let mut numbers = release
+            .split(['.', '-', '+'])
+            .map(|number| number.parse::<u32>());
+        let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+            eprintln!("skipped: {release} is no version");
+            return;
+        };
+        let found = PacketSocket::probe().unwrap();
+        assert_eq!(found.super_packets, (major, minor) >= (6, 2));
+        assert!(found.fanout);
+    }
+}
