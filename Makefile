@@ -66,7 +66,7 @@ check:
 reload:
 	$(CARGO) build --release --locked --package mcr
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --release --locked --package lab \
-	    --test reload -- --ignored --nocapture
+	    --test lab reload:: -- --ignored --nocapture
 
 # Long: reference, kernel path and userspace path on 100,000 generated packets each.
 .PHONY: agreement
@@ -80,7 +80,7 @@ pictures:
 	dist/bootstrap test
 	$(CARGO) build --locked --package mcr
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --package mcr \
-	    --test observe picture_taken -- --ignored --nocapture
+	    --test mcr picture_taken -- --ignored --nocapture
 
 # Coverage-guided, on the stable toolchain. What is found worth keeping goes to target/fuzz/TARGET;
 # fuzz/corpus, which the ordinary tests replay, gets the smallest set with the same coverage.
@@ -118,28 +118,28 @@ sanitize:
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --no-fail-fast \
 	    --package sys --package bpf --package dataplane --package traffic
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --no-fail-fast --package lab \
-	    --test hostile --test hostile_clients --test hitless
+	    --test lab -- hostile:: hostile_clients:: hitless::
 
 # Long: what becomes of packets while processes die and rules come and go, in full, for the
 # reliability table (target/bench/reliability.json).
 .PHONY: hitless reliability
 hitless reliability:
 	$(CARGO) build --release --locked --package mcr
-	$(LONG) --test hitless full -- --ignored --nocapture --test-threads 1
-	$(LONG) --test churn full -- --ignored --nocapture --test-threads 1
+	$(LONG) --test lab hitless::full -- --ignored --nocapture --test-threads 1
+	$(LONG) --test lab churn::full -- --ignored --nocapture --test-threads 1
 
 # Long: the world changes, in an order of chance. DURATION in seconds, MCR_TEST_SEED to repeat one.
 .PHONY: world
 world:
 	$(CARGO) build --release --locked --package mcr
-	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test world -- --ignored --nocapture
+	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test lab world:: -- --ignored --nocapture
 
 # Long: load, churn and faults for an hour, or DURATION seconds (target/bench/soak.json).
 .PHONY: soak
 soak: DURATION = 3600
 soak:
 	$(CARGO) build --release --locked --package mcr
-	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test soak -- --ignored --nocapture
+	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test lab soak:: -- --ignored --nocapture
 
 .PHONY: bench
 bench:

@@ -3,9 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-#[path = "faults/mod.rs"]
-mod faults;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +15,7 @@ use lab::topology::Chain;
 use lab::usage::{self, Usage};
 use lab::wait;
 
-use faults::Random;
+use crate::faults::Random;
 
 /// Memory that comes and goes with the allocator.
 const SLACK_KIB: u64 = 4096;
@@ -67,7 +64,7 @@ fn churn(path: &str, seconds: u64, is_recorded: bool) {
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
     let plan = Plan::new(20, if is_recorded { 2_500 } else { 250 }, 200);
     daemon.apply(&plan.config()).unwrap();
-    let load = faults::load(&chain, plan).unwrap();
+    let load = crate::faults::load(&chain, plan).unwrap();
     let mut random = Random::new();
     let socket = daemon.socket();
     let start = Instant::now();

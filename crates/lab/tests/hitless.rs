@@ -6,10 +6,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-mod faults;
-#[path = "faults/peers.rs"]
-mod peers;
-
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -29,7 +25,7 @@ use lab::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use faults::Random;
+use crate::faults::Random;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// IGMPv2 leave; IGMPv3 records that change to including nothing or block sources.
@@ -81,7 +77,7 @@ in_both_forms!(
 #[ignore = "long: make hitless"]
 fn full_peers() {
     for relay in [Relay::Socat, Relay::KernelRouting] {
-        peers::killed(&relay, FULL.rounds).unwrap();
+        crate::faults::peers::killed(&relay, FULL.rounds).unwrap();
     }
 }
 
@@ -303,7 +299,7 @@ impl Stage {
         bed.daemon.apply(&plan.config()).unwrap();
         let switch = bed.chain.switch.as_ref().unwrap();
         link::wait_for_member((switch, "br0"), GROUP).unwrap();
-        let load = faults::load(&bed.chain, plan).unwrap();
+        let load = crate::faults::load(&bed.chain, plan).unwrap();
         Self {
             bed,
             load,

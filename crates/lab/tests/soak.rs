@@ -3,9 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-#[path = "faults/mod.rs"]
-mod faults;
-
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +18,7 @@ use lab::topology::Chain;
 use lab::usage::{self, Usage};
 use serde::Serialize;
 
-use faults::Random;
+use crate::faults::Random;
 
 /// Packets a second, over four streams.
 const RATE: u32 = 200_000;
@@ -96,7 +93,7 @@ fn an_hour_of_load_and_faults() {
     }
     let mut random = Random::new();
     let seed = random.seed();
-    let load = faults::load(&chain, plan).unwrap();
+    let load = crate::faults::load(&chain, plan).unwrap();
     let start = Instant::now();
     let (mut changes, mut run) = (0, 0);
     let (mut suffered, mut samples) = (Vec::new(), Vec::new());

@@ -3,15 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-#[path = "faults/mod.rs"]
-mod faults;
-#[path = "faults/world.rs"]
-mod world;
-
 use std::time::{Duration, Instant};
 
-use faults::Random;
-use world::{Fault, World};
+use crate::faults::Random;
+use crate::faults::world::{Fault, World};
 
 lab::on_both_paths!(every_change_once);
 

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod leftovers;
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -13,6 +11,8 @@ use lab::namespace::Namespace;
 use lab::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::leftovers;
 
 const BACKLOG: &str = "/proc/sys/net/core/netdev_max_backlog";
 /// What a bench makes of it.

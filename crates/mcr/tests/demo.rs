@@ -2,13 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod leftovers;
-
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use lab::wait;
 use serde_json::Value;
+
+use crate::leftovers;
 
 fn start(arguments: &[&str]) -> Option<Child> {
     if !lab::demo::may_run() {

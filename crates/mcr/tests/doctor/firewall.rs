@@ -1,6 +1,6 @@
 //! Filters of the host that drop what the relay lives on.
 
-use crate::bed::{RULE, bed, nft};
+use super::bed::{RULE, bed, nft};
 
 #[test]
 fn finds_filters_that_drop_queries_or_reports() {

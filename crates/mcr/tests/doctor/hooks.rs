@@ -7,7 +7,7 @@ use lab::daemon::{Daemon, Options};
 use lab::process::Process;
 use lab::wait;
 
-use crate::bed::{RULE, bed, diagnose};
+use super::bed::{RULE, bed, diagnose};
 
 #[test]
 fn notes_filters_that_come_after_the_kernel_path() {

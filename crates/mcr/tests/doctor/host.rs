@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use lab::socket::Receiver;
 
-use crate::bed::{RULE, bed, nft};
+use super::bed::{RULE, bed, nft};
 
 #[test]
 fn a_healthy_bed_has_nothing_that_stops_or_harms() {

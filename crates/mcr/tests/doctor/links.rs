@@ -2,7 +2,7 @@
 
 use lab::link;
 
-use crate::bed::{RULE, bed};
+use super::bed::{RULE, bed};
 
 #[test]
 fn finds_interfaces_that_are_missing_down_or_without_address() {

@@ -6,7 +6,7 @@ use lab::daemon::{Daemon, Options};
 use lab::namespace::Namespace;
 use lab::socket::Sender;
 
-use crate::bed::{RULE, bed, diagnose, nft};
+use super::bed::{RULE, bed, diagnose, nft};
 
 #[test]
 fn finds_a_ttl_that_ends_at_the_next_router() {

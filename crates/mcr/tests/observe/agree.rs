@@ -7,8 +7,8 @@ use std::time::Duration;
 use api::reply::{RuleStats, Stats};
 use lab::process;
 
-use crate::bed::{Bed, INPUT, OUTPUT};
-use crate::top::Screen;
+use super::bed::{Bed, INPUT, OUTPUT};
+use super::top::Screen;
 
 const PACKETS: u64 = 3000;
 

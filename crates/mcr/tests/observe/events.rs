@@ -5,7 +5,7 @@ use lab::process::{self, Process};
 use lab::wait;
 use serde_json::Value;
 
-use crate::bed::Bed;
+use super::bed::Bed;
 
 #[test]
 fn events_are_told_as_they_happen() {

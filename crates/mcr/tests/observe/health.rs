@@ -3,7 +3,7 @@ use std::time::Duration;
 use api::reply::{RuleStats, State};
 use lab::{process, wait};
 
-use crate::bed::Bed;
+use super::bed::Bed;
 
 #[test]
 fn what_is_wrong_with_a_stream_is_told_on_both_paths() {

@@ -2,7 +2,7 @@
 
 use api::reply::RuleStats;
 
-use crate::bed::Bed;
+use super::bed::Bed;
 
 #[test]
 fn how_long_packets_stay_is_shown_on_both_paths() {

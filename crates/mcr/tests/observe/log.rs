@@ -1,7 +1,7 @@
 use lab::link;
 use lab::wait;
 
-use crate::bed::Bed;
+use super::bed::Bed;
 
 #[test]
 fn a_flapping_link_does_not_flood_the_log() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::process;
 
-use crate::bed::{Bed, INPUT, OUTPUT};
+use super::bed::{Bed, INPUT, OUTPUT};
 
 fn dist() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../dist")

@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 use lab::wait;
 
-use crate::bed::{Bed, INPUT, OUTPUT};
-use crate::browser::Browser;
+use super::bed::{Bed, INPUT, OUTPUT};
+use super::browser::Browser;
 
 const TOOLS: [&str; 2] = ["chromium", "chromedriver"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];

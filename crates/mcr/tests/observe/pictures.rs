@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use lab::process::Process;
 use lab::wait;
 
-use crate::bed::Bed;
-use crate::browser::Browser;
+use super::bed::Bed;
+use super::browser::Browser;
 
 const TOOLS: [&str; 3] = ["chromium", "chromedriver", "base64"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];

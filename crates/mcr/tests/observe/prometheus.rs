@@ -6,7 +6,7 @@ use lab::process::{self, Process};
 use lab::wait;
 use serde_json::Value;
 
-use crate::bed::Bed;
+use super::bed::Bed;
 
 const TOOLS: [&str; 2] = ["prometheus", "curl"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];

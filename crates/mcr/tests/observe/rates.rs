@@ -5,7 +5,7 @@ use lab::process;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::bed::Bed;
+use super::bed::Bed;
 
 const PROMISED: Duration = Duration::from_secs(2);
 /// On a busy machine a look may come late; that one stream of so many ends in time is enough.

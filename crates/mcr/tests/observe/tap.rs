@@ -7,7 +7,7 @@ use lab::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{Bed, INPUT, OUTPUT};
+use super::bed::{Bed, INPUT, OUTPUT};
 
 /// Starts `mcr tap` with these arguments into a file; it has begun.
 fn capture(bed: &Bed, file: &Path, arguments: &[&str]) -> Process {

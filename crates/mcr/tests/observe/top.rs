@@ -3,7 +3,7 @@ use std::process::Command;
 
 use lab::wait;
 
-use crate::bed::Bed;
+use super::bed::Bed;
 
 /// A terminal of 80 columns and 24 lines, on a tmux server of its own.
 pub(crate) struct Screen {

@@ -1,5 +1,7 @@
 //! What a bench or a demo has made, by the process id that it all bears.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};

@@ -1,6 +1,7 @@
 //! What the tests of faults share: chance with a seed that is printed, and the load on a chain.
 
-#![expect(dead_code, reason = "each test binary uses its own part")]
+pub(crate) mod peers;
+pub(crate) mod world;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

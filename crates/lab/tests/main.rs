@@ -1,0 +1,37 @@
+//! The daemon as its users meet it: the real binary in network namespaces, one topic per file.
+//!
+//! One program, so that tests of all topics run side by side and are linked once.
+
+mod accounting;
+mod bench;
+mod bridge;
+mod checksums;
+mod churn;
+mod devices;
+mod fanout;
+mod faults;
+mod fragments;
+mod hitless;
+mod hostile;
+mod hostile_clients;
+mod inputs;
+mod ipv6;
+mod isolation;
+mod limits;
+mod local;
+mod loops;
+mod operation;
+mod privileges;
+mod ranges;
+mod reload;
+mod restart;
+mod rewrite;
+mod rpf;
+mod scale;
+mod security;
+mod soak;
+mod sources;
+mod topology;
+mod unicast;
+mod vlan;
+mod world;

@@ -1,0 +1,21 @@
+//! The binary as its users meet it: commands, documents, service, what it shows; one topic per file.
+//!
+//! One program, so that tests of all topics run side by side and are linked once.
+
+mod api;
+mod bench;
+mod bootstrap;
+mod command_line;
+mod completion;
+mod daemon_settings;
+mod demo;
+mod doctor;
+mod documents;
+mod events;
+mod install;
+mod leftovers;
+mod observe;
+mod service;
+mod systemd;
+mod traffic;
+mod with_daemon;
