@@ -141,6 +141,12 @@ soak:
 	$(CARGO) build --release --locked --package mcr
 	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test lab soak:: -- --ignored --nocapture
 
+# Long: what a change of one rule among thousands costs the daemon (target/bench/change_cost.json).
+.PHONY: change-cost
+change-cost:
+	$(CARGO) build --release --locked --package mcr
+	$(LONG) --test change_cost -- --ignored --nocapture
+
 .PHONY: bench
 bench:
 	dist/bootstrap bench

@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-pub use self::events::{Events, Told};
+pub use self::events::{Events, StreamItem};
 use crate::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
 use crate::request::{RuleList, Transaction};
 
@@ -95,7 +95,7 @@ impl Client {
     }
 
     /// Follows what happens, from so many events ago on; many of a kind that come together are told
-    /// as one if `brief`.
+    /// as one if `brief` is set.
     ///
     /// # Errors
     /// As every request: see [`Error`].

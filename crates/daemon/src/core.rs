@@ -1,4 +1,5 @@
-//! What follows from rules and host: no I/O, no clock, so that every decision can be tested.
+//! The core decides what follows from the rules and the host. It does no I/O and reads no clock, so
+//! that every decision can be tested.
 //!
 //! A [`Step`] is a proposal. The supervisor carries it out, and only then the core accepts it; a
 //! step that cannot be carried out leaves no trace.
@@ -33,32 +34,31 @@ use crate::memberships::{Wanted, WantedDiff};
 use destinations::Destinations;
 pub(crate) use request::{Refused, Request};
 
-/// Inputs and outputs that there may be for each rule that there may be, on average.
+/// Inputs and outputs that are allowed for each allowed rule, on average.
 const ENDPOINTS_PER_RULE: usize = 8;
 
-/// What to do to get to other rules or another host.
+/// What has to be done to get to other rules, other settings or another host.
 #[derive(Debug)]
 pub(crate) struct Step {
     rules: Arc<RuleSet>,
     settings: Arc<Settings>,
     host: Arc<Host>,
-    /// The rules that are compiled, and those that make way for them.
+    /// The rules that were compiled for it, and those that they replace.
     pub(crate) recompiled: Recompiled,
-    /// What the dataplane has to do first: routes on links that are not the ones they were.
+    /// What the dataplane has to do first: remove routes on links that were replaced.
     pub(crate) cleared: TableDiff,
     amendment: Amendment,
     /// Who draws on the budget then.
     spenders: Spenders,
     wanted: WantedDiff,
-    /// Rules whose counters end.
-    pub(crate) gone: Vec<String>,
+    /// What clients are told about it.
     pub(crate) change: Change,
 }
 
 /// Which rules are compiled.
 #[derive(Clone, Debug)]
 pub(crate) enum Recompiled {
-    /// Those that differ: nothing changed that the others depend on.
+    /// Only those that differ: nothing changed that the others depend on.
     Some(RuleChanges),
     /// All of them.
     All(RuleChanges),
@@ -71,7 +71,7 @@ impl Recompiled {
         }
     }
 
-    /// The changes, where rules that are not among them are as they were.
+    /// The changes, if every rule that is not among them is what it was.
     pub(crate) const fn some(&self) -> Option<&RuleChanges> {
         match self {
             Self::Some(changes) => Some(changes),
@@ -81,12 +81,12 @@ impl Recompiled {
 }
 
 impl Step {
-    /// What the dataplane has to do, after it has cleared what is to be cleared.
+    /// What the dataplane has to do after that.
     pub(crate) const fn diff(&self) -> &TableDiff {
         &self.amendment.diff
     }
 
-    /// What has to be left after it, where nothing else may have to be left or joined.
+    /// What has to be left after it; `None` where all memberships have to be gone through.
     pub(crate) fn leaves(&self) -> Option<&BTreeSet<Membership>> {
         self.recompiled.some().map(|_| &self.wanted.leave)
     }
@@ -97,7 +97,7 @@ impl Step {
 pub(crate) struct Core {
     /// What the process permits, whatever the settings say.
     policy: Policy,
-    /// The most rules that clients may bring about.
+    /// The most rules that clients may run.
     max_rules: usize,
     support: Support,
     process_choice: PathChoice,
@@ -144,7 +144,7 @@ impl Core {
         self.generation = generation;
     }
 
-    /// What rules may be where these settings are.
+    /// What rules are permitted to do under these settings.
     pub(crate) fn policy(&self, settings: &Settings) -> Policy {
         Policy {
             allow_link_local: self.policy.allow_link_local || settings.permit_link_local(),
@@ -201,15 +201,16 @@ impl Core {
         &self.compiled.rules
     }
 
-    /// The rules and settings that a request comes to.
-    pub(crate) fn asked(&self, request: &Request) -> Result<Config, Refused> {
-        let asked = self.asked_unbounded(request)?;
+    /// Works out the rules and settings that a request comes to.
+    pub(crate) fn resolve(&self, request: &Request) -> Result<Config, Refused> {
+        let asked = self.resolve_unbounded(request)?;
         self.check_room(&asked.rules)?;
         Ok(asked)
     }
 
-    /// Rules whose interfaces are not there take no room on either path, so they are counted here.
-    /// Where there are too many already, by the configuration, there may be fewer.
+    /// Refuses more rules than clients may run. Rules whose interfaces are missing take no room on
+    /// either path, so they are counted here. Where the configuration brought too many, clients may
+    /// still make them fewer.
     fn check_room(&self, rules: &RuleSet) -> Result<(), Refused> {
         let check = |what, count: fn(&RuleSet) -> usize, most| {
             let asked = count(rules);
@@ -224,7 +225,7 @@ impl Core {
         check("inputs and outputs", RuleSet::endpoints, most)
     }
 
-    fn asked_unbounded(&self, request: &Request) -> Result<Config, Refused> {
+    fn resolve_unbounded(&self, request: &Request) -> Result<Config, Refused> {
         let generation = match request {
             Request::Change(transaction) => transaction.generation,
             Request::Replace(list) => list.generation,
@@ -250,7 +251,7 @@ impl Core {
         }
     }
 
-    /// What a change to other rules and settings would change.
+    /// Compares other rules and settings with the running ones.
     pub(crate) fn compare(&self, rules: &RuleSet, settings: &Settings) -> Change {
         let diff = diff(self.rules(), rules);
         let unchanged = rules.len() - diff.added.len() - diff.changed.len();
@@ -265,7 +266,7 @@ impl Core {
         }
     }
 
-    /// The unicast destinations of `rules`, whose next hops the host has to know.
+    /// Lists the unicast destinations of `rules`, whose next hops have to be looked up.
     pub(crate) fn queries(&self, rules: &RuleSet) -> Vec<NextHopQuery> {
         self.destinations.after(self.rules(), rules).queries()
     }
@@ -305,7 +306,6 @@ impl Core {
         let added = views(&amendment.rules, &changes.added);
         change.warnings = warnings(&change, &added);
         Step {
-            gone: change.removed.clone(),
             wanted: self.wanted.diff(&removed, &added),
             rules,
             settings,
@@ -333,8 +333,8 @@ impl Core {
         !self.stale && same && renewed.is_empty() && Arc::ptr_eq(host, &self.host) && !has_wildcards
     }
 
-    /// What was compiled last without the routes on renewed links, and what has to be cleared to
-    /// get there.
+    /// Takes the routes on renewed links out of what was compiled last; the diff does the same in
+    /// the dataplane.
     fn without_links(&self, renewed: &BTreeSet<Ifindex>) -> (TableDiff, Cow<'_, Compiled>) {
         if renewed.is_empty() {
             return (TableDiff::default(), Cow::Borrowed(&self.compiled));
@@ -366,7 +366,7 @@ impl Core {
         step.recompiled
     }
 
-    /// Records that routes were cleared, whatever becomes of the rest of a step.
+    /// Records that routes were cleared, whether or not the rest of the step succeeds.
     pub(crate) fn accept_cleared(&mut self, cleared: &TableDiff) {
         self.spenders = self.spenders.after(self.table(), cleared);
         cleared.clone().apply_to(&mut self.compiled.table);
@@ -378,7 +378,7 @@ const fn has_changes(change: &Change) -> bool {
     !(change.added.is_empty() && change.removed.is_empty() && change.changed.is_empty())
 }
 
-/// What keeps rules that came or changed from relaying all they should.
+/// Lists what keeps new and changed rules from relaying all they should.
 fn warnings(change: &Change, compiled: &[Arc<RuleView>]) -> Vec<String> {
     let new: BTreeSet<&String> = change.added.iter().chain(&change.changed).collect();
     let views = compiled.iter().filter(|view| new.contains(&view.name));

@@ -1,6 +1,10 @@
-//! What a process holds: memory and descriptors.
+//! What a process holds and uses: memory, descriptors and processor time.
+
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use procfs::process::Process;
 use serde::Serialize;
 
@@ -23,4 +27,13 @@ pub fn of(pid: u32) -> Result<Usage> {
         memory_kib: process.status()?.rssanon.context("no RssAnon")?,
         descriptors: process.fd_count()? as u64,
     })
+}
+
+/// Reads the processor time that process `pid` has used, threads that ended included.
+///
+/// # Errors
+/// When there is no such process.
+pub fn processor_time(pid: u32) -> Result<Duration> {
+    let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed()))?;
+    Ok(clock.now()?.into())
 }

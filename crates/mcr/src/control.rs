@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::io;
 
-use api::client::{Client, Error, Events, Told};
+use api::client::{Client, Error, Events, StreamItem};
 use api::reply::{Change, Log, Stats};
 use api::request::{RuleList, Transaction};
 use model::config::Config;
@@ -53,7 +53,7 @@ impl Control {
     }
 
     /// Waits for the next event; `None` when the daemon ended.
-    pub(crate) fn next_event(&self, events: &mut Events) -> Result<Option<Told>, Failure> {
+    pub(crate) fn next_event(&self, events: &mut Events) -> Result<Option<StreamItem>, Failure> {
         self.wait(events.next())
     }
 

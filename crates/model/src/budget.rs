@@ -21,13 +21,13 @@ impl Spenders {
         spenders
     }
 
-    /// Counts those of `table` once `diff` has changed it, by a look at what changes alone.
+    /// Counts those of `table` as it will be after `diff`. Only routes that change are read.
     #[must_use]
     pub fn after(mut self, table: &Table, diff: &TableDiff) -> Self {
         let replaced = diff.set.iter().map(|(key, _)| key);
-        let gone = diff.removed.iter().chain(replaced);
-        let gone = gone.filter_map(|key| table.routes.get(key));
-        gone.for_each(|route| self.take(route));
+        let keys = diff.removed.iter().chain(replaced);
+        let removed = keys.filter_map(|key| table.routes.get(key));
+        removed.for_each(|route| self.take(route));
         diff.set.iter().for_each(|(_, route)| self.add(route));
         self
     }

@@ -310,7 +310,7 @@ impl<'a> Links<'a> {
     {
         let mut listening = Listening::default();
         for name in rule.inputs.iter().filter_map(|i| i.interface.as_deref()) {
-            let links = self.meant(name);
+            let links = self.of_input(name);
             let chaining = links.iter().find(|link| link.gro_list);
             let chaining = chaining.map(|link| link.name.as_str());
             listening.chaining = listening.chaining.or(chaining);
@@ -324,7 +324,7 @@ impl<'a> Links<'a> {
     }
 
     /// The interfaces that an input's interface stands for.
-    fn meant(&self, name: &str) -> Vec<&'a Interface> {
+    fn of_input(&self, name: &str) -> Vec<&'a Interface> {
         if is_wildcard(name) {
             self.matching(name)
         } else {
@@ -347,7 +347,7 @@ impl<'a> Links<'a> {
 
 fn input(endpoint: &Endpoint, links: &Links<'_>) -> InputView {
     let name = endpoint.interface.as_deref().unwrap_or_default();
-    let found = links.meant(name);
+    let matching = links.of_input(name);
     let too_many = groups_too_many(endpoint.destination);
     let join = |link: &&Interface| Join {
         interface: link.index,
@@ -355,18 +355,18 @@ fn input(endpoint: &Endpoint, links: &Links<'_>) -> InputView {
         sources: endpoint.sources.clone(),
     };
     let joins = match too_many {
-        None => found.iter().map(join).collect(),
+        None => matching.iter().map(join).collect(),
         Some(_) => Vec::new(),
     };
-    let down = found.iter().find(|link| !link.up);
-    let pending = match (found.is_empty(), down) {
+    let down = matching.iter().find(|link| !link.up);
+    let pending = match (matching.is_empty(), down) {
         (true, _) => Some(format!("{}; waits for it", links.missing(name))),
         (_, Some(link)) => Some(link_down(link)),
         _ => too_many,
     };
     InputView {
         at: endpoint.to_string(),
-        interfaces: found.iter().map(|link| link.index).collect(),
+        interfaces: matching.iter().map(|link| link.index).collect(),
         joins,
         pending,
     }

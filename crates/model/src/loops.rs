@@ -72,7 +72,7 @@ fn may_be_sender(output: &OutputSpec, sources: &[IpAddr]) -> bool {
 /// A walk through the rules along their edges, depth first.
 struct Walk<'a> {
     rules: &'a RuleSet,
-    seen: HashMap<Place, Node>,
+    nodes: HashMap<Place, Node>,
 }
 
 /// A rule that the walk has come to.
@@ -82,25 +82,25 @@ struct Node {
     depth: Option<usize>,
     /// Whether everything behind it was walked.
     is_done: bool,
-    /// Whether it was in a circle.
-    is_told: bool,
+    /// Whether it is in a circle that was reported.
+    is_reported: bool,
 }
 
 impl<'a> Walk<'a> {
     fn new(rules: &'a RuleSet) -> Self {
         Self {
             rules,
-            seen: HashMap::new(),
+            nodes: HashMap::new(),
         }
     }
 
     fn node(&mut self, place: Place) -> &mut Node {
         let rules = self.rules;
-        self.seen.entry(place).or_insert_with(|| Node {
+        self.nodes.entry(place).or_insert_with(|| Node {
             edges: edges(rules, &rules[place]),
             depth: None,
             is_done: false,
-            is_told: false,
+            is_reported: false,
         })
     }
 
@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
     }
 
     /// An edge back into the walk closes a circle. Circles whose rules were all in an earlier one
-    /// are left out, so that one mistake is told once.
+    /// are left out, so that one mistake is reported once.
     fn circles(&mut self, starts: &[Place]) -> Vec<Vec<(Place, Edge)>> {
         let mut circles = Vec::new();
         for start in starts {
@@ -139,9 +139,9 @@ impl<'a> Walk<'a> {
                     continue;
                 };
                 let members = &walk[back_to..];
-                if !members.iter().all(|(rule, _)| self.node(*rule).is_told) {
+                if !members.iter().all(|(rule, _)| self.node(*rule).is_reported) {
                     for (rule, _) in members {
-                        self.node(*rule).is_told = true;
+                        self.node(*rule).is_reported = true;
                     }
                     circles.push(self.circle(members));
                 }

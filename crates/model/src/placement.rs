@@ -56,7 +56,7 @@ pub struct PathChoices {
     pub interfaces: BTreeMap<String, PathChoice>,
 }
 
-/// What this host can execute: for each path nothing, or the reason it is not available.
+/// Which paths this host can execute, or the reason why it cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
     /// The kernel path.

@@ -10,9 +10,9 @@ use crate::reply::Event;
 /// Longest line that is put together; the daemon's are below 10 kB.
 const LINE_MAX: usize = 1 << 20;
 
-/// What the daemon told.
+/// What comes through a stream of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum StreamItem {
     /// Something happened.
     Event(Event),
     /// So many events were lost, because this client read too slowly.
@@ -46,10 +46,10 @@ impl Events {
     ///
     /// # Errors
     /// When the connection breaks off or carries something else.
-    pub async fn next(&mut self) -> Result<Option<Told>, Error> {
+    pub async fn next(&mut self) -> Result<Option<StreamItem>, Error> {
         loop {
-            if let Some(told) = self.lines.next().map_err(|reason| self.broken(reason))? {
-                return Ok(Some(told));
+            if let Some(item) = self.lines.next().map_err(|reason| self.broken(reason))? {
+                return Ok(Some(item));
             }
             let Some(frame) = self.body.frame().await else {
                 return Ok(None);
@@ -92,7 +92,7 @@ impl Lines {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Told>, String> {
+    fn next(&mut self) -> Result<Option<StreamItem>, String> {
         while let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.pending.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
@@ -108,17 +108,17 @@ impl Lines {
         Ok(None)
     }
 
-    fn finish(&mut self) -> Result<Told, String> {
+    fn finish(&mut self) -> Result<StreamItem, String> {
         let (kind, data) = (
             std::mem::take(&mut self.kind),
             std::mem::take(&mut self.data),
         );
         if kind == "missed" {
             let missed = data.parse().map_err(|_| format!("missed: {data:?}"))?;
-            return Ok(Told::Missed(missed));
+            return Ok(StreamItem::Missed(missed));
         }
         let event = serde_json::from_str(&data).map_err(|error| error.to_string())?;
-        Ok(Told::Event(event))
+        Ok(StreamItem::Event(event))
     }
 }
 
@@ -132,17 +132,17 @@ mod tests {
                     \"subject\":\"cam1\",\"message\":\"up\"}\n\nevent: missed\ndata: 7\n\n";
         for size in [1, 7, text.len()] {
             let mut lines = Lines::default();
-            let mut told = Vec::new();
+            let mut item = Vec::new();
             for piece in text.as_bytes().chunks(size) {
                 lines.take(piece).unwrap();
-                told.extend(lines.next().unwrap());
+                item.extend(lines.next().unwrap());
             }
-            told.extend(lines.next().unwrap());
-            let Told::Event(event) = &told[0] else {
-                panic!("{told:?}")
+            item.extend(lines.next().unwrap());
+            let StreamItem::Event(event) = &item[0] else {
+                panic!("{item:?}")
             };
             assert_eq!((event.at_ms, event.subject.as_str()), (1, "cam1"));
-            assert_eq!(told[1..], [Told::Missed(7)]);
+            assert_eq!(item[1..], [StreamItem::Missed(7)]);
         }
     }
 }

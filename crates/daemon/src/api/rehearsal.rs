@@ -117,11 +117,13 @@ impl Rehearsal {
     fn carry_out(&mut self, order: &Order) -> Answer<Change> {
         match order {
             Order::Change(request) => {
-                let Config { rules, settings } = self.core.asked(request).map_err(Refusal::from)?;
+                let Config { rules, settings } =
+                    self.core.resolve(request).map_err(Refusal::from)?;
                 Ok(self.change(rules, settings))
             }
             Order::DryRun(request) => {
-                let Config { rules, settings } = self.core.asked(request).map_err(Refusal::from)?;
+                let Config { rules, settings } =
+                    self.core.resolve(request).map_err(Refusal::from)?;
                 Ok(self.core.compare(&rules, &settings))
             }
             Order::Reload => {

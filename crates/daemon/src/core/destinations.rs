@@ -11,8 +11,7 @@ use model::ruleset::{RuleChanges, RuleSet};
 pub(super) struct Destinations(BTreeMap<NextHopQuery, usize>);
 
 impl Destinations {
-    /// Makes them those of `new`, where they are those of `old`: only rules that differ are looked
-    /// at.
+    /// Turns the destinations of `old` into those of `new`. Only rules that differ are read.
     pub(super) fn follow(&mut self, old: &RuleSet, new: &RuleSet) {
         let RuleChanges { removed, added } = RuleChanges::between(old, new);
         for (_, rule) in &added {
@@ -31,7 +30,7 @@ impl Destinations {
         }
     }
 
-    /// Those of `new`, where these are those of `old`.
+    /// Works out those of `new`, where these are those of `old`.
     pub(super) fn after(&self, old: &RuleSet, new: &RuleSet) -> Self {
         let mut after = self.clone();
         after.follow(old, new);

@@ -68,7 +68,7 @@ fn add(rules: Vec<RuleDocument>) -> Request {
 
 /// Carries a request out on `host` and hands back what it came to.
 fn carry_out(core: &mut Core, request: &Request, host: &Arc<Host>) -> Step {
-    let asked = core.asked(request).unwrap();
+    let asked = core.resolve(request).unwrap();
     let step = step(core, asked.clone(), host);
     let again = self::step(core, asked, host);
     core.accept(step);
@@ -103,7 +103,7 @@ fn a_change_touches_only_the_rules_that_differ() {
     assert_eq!(step.change.changed, ["b"]);
     assert_eq!((step.change.unchanged, step.change.generation), (1, 2));
     assert_eq!((step.diff().removed.len(), step.diff().set.len()), (1, 2));
-    assert!(step.gone.is_empty());
+    assert!(step.change.removed.is_empty());
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_change_for_another_generation_is_a_conflict() {
         remove: vec!["a".to_owned()],
         ..Transaction::default()
     });
-    let refusal = Refusal::from(core.asked(&stale).unwrap_err());
+    let refusal = Refusal::from(core.resolve(&stale).unwrap_err());
     assert_eq!(refusal.code, Code::Conflict);
     assert!(
         refusal.message.contains("generation 1, not 0"),
@@ -154,7 +154,7 @@ fn refusals_carry_the_code_of_their_cause() {
         (add(vec![rule("b", 2, "nonsense")]), Code::Invalid),
         (add(vec![plain("b", 1)]), Code::Invalid),
     ] {
-        let refusal = Refusal::from(core.asked(&request).unwrap_err());
+        let refusal = Refusal::from(core.resolve(&request).unwrap_err());
         assert_eq!(refusal.code, code, "{}", refusal.message);
     }
     assert_eq!(core.rules().len(), 1);
@@ -170,19 +170,19 @@ fn clients_bring_about_no_more_rules_than_there_may_be() {
         &add(vec![plain("a", 1), plain("b", 2)]),
         &nowhere,
     );
-    let refusal = Refusal::from(core.asked(&add(vec![plain("c", 3)])).unwrap_err());
+    let refusal = Refusal::from(core.resolve(&add(vec![plain("c", 3)])).unwrap_err());
     assert_eq!(refusal.code, Code::Unavailable);
     let expected = "3 rules, of at most 2: ";
     assert!(refusal.message.starts_with(expected), "{}", refusal.message);
     assert!(refusal.message.contains("--max-rules"));
     let set = vec![plain("a", 1), plain("b", 2), plain("c", 3)];
-    assert!(core.asked(&replace(set, None)).is_err());
+    assert!(core.resolve(&replace(set, None)).is_err());
     let instead = Request::Change(Transaction {
         remove: vec!["a".to_owned()],
         add: vec![plain("c", 3)],
         ..Transaction::default()
     });
-    assert!(core.asked(&instead).is_ok());
+    assert!(core.resolve(&instead).is_ok());
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn clients_bring_about_no_more_outputs_than_there_may_be() {
             ..rule
         }])
     };
-    assert!(core.asked(&with(7)).is_ok());
-    let refused = core.asked(&with(8)).unwrap_err().to_string();
+    assert!(core.resolve(&with(7)).is_ok());
+    let refused = core.resolve(&with(8)).unwrap_err().to_string();
     let expected = "9 inputs and outputs, of at most 8: ";
     assert!(refused.starts_with(expected), "{refused}");
 }
@@ -214,14 +214,14 @@ fn too_many_rules_may_become_fewer() {
         remove: vec!["a".to_owned()],
         ..Transaction::default()
     });
-    assert!(core.asked(&fewer).is_ok());
-    assert!(core.asked(&add(vec![plain("d", 4)])).is_err());
+    assert!(core.resolve(&fewer).is_ok());
+    assert!(core.resolve(&add(vec![plain("d", 4)])).is_err());
 }
 
 #[test]
 fn every_problem_of_a_set_is_reported_at_once() {
     let request = add(vec![rule("a", 1, "nonsense"), rule("b", 2, "10.0.0.1:0")]);
-    let refusal = Refusal::from(core().asked(&request).unwrap_err());
+    let refusal = Refusal::from(core().resolve(&request).unwrap_err());
     assert_eq!(refusal.message.lines().count(), 2, "{}", refusal.message);
 }
 
@@ -229,7 +229,7 @@ fn every_problem_of_a_set_is_reported_at_once() {
 fn a_rule_for_a_missing_interface_waits_with_a_warning() {
     let mut core = core();
     let alone = host(&[link(3, "eth1")]);
-    let asked = core.asked(&add(vec![plain("a", 1)])).unwrap();
+    let asked = core.resolve(&add(vec![plain("a", 1)])).unwrap();
     let step = step(&core, asked, &alone);
     assert!(step.diff().set.is_empty() && core.joins(&step).is_empty());
     assert_eq!(step.change.warnings.len(), 1);
@@ -256,7 +256,7 @@ fn routes_on_a_link_made_anew_are_taken_out_and_put_in() {
 fn a_step_that_is_not_accepted_leaves_no_trace() {
     let (mut core, host) = (core(), two_links());
     carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
-    let asked = core.asked(&add(vec![plain("b", 2)])).unwrap();
+    let asked = core.resolve(&add(vec![plain("b", 2)])).unwrap();
     drop(step(&core, asked.clone(), &host));
     assert_eq!((core.generation(), core.rules().len()), (1, 1));
     let second = step(&core, asked, &host);
@@ -267,7 +267,7 @@ fn a_step_that_is_not_accepted_leaves_no_trace() {
 fn a_next_hop_that_answers_brings_the_output_up() {
     let mut core = core();
     let request = add(vec![rule("a", 1, "10.0.3.9:7000")]);
-    let asked = core.asked(&request).unwrap();
+    let asked = core.resolve(&request).unwrap();
     let query = core.queries(&asked.rules).remove(0);
     let with = |next_hop| {
         let mut host = Host::clone(&two_links());
@@ -336,17 +336,17 @@ fn settings_permit_link_local_inputs_as_long_as_they_say_so() {
         inputs: vec!["224.0.0.251%eth0:5353".to_owned()],
         ..mdns
     };
-    assert!(core.asked(&add(vec![mdns.clone()])).is_err());
+    assert!(core.resolve(&add(vec![mdns.clone()])).is_err());
     let permission = Settings {
         allow_link_local: true,
         ..Settings::default()
     };
     let request = replace(vec![mdns.clone()], Some(permission));
     carry_out(&mut core, &request, &host);
-    let kept = core.asked(&replace(vec![mdns.clone()], None));
+    let kept = core.resolve(&replace(vec![mdns.clone()], None));
     assert!(kept.is_ok());
     let request = replace(vec![mdns], Some(Settings::default()));
-    assert!(core.asked(&request).is_err());
+    assert!(core.resolve(&request).is_err());
 }
 
 /// Rules that send to hosts on both paths halve the budget, and when those of one path go it is
@@ -359,7 +359,7 @@ fn a_change_of_few_rules_shares_the_budget_as_a_whole_look_does() {
         ..rule(name, number, "10.0.3.9%eth1:7000")
     };
     let (kernel, userspace) = (Some(PathChoice::Kernel), Some(PathChoice::Userspace));
-    let asked = core.asked(&add(vec![to_host("a", 1, kernel)])).unwrap();
+    let asked = core.resolve(&add(vec![to_host("a", 1, kernel)])).unwrap();
     let query = core.queries(&asked.rules).remove(0);
     let (interface, via) = (Ifindex(3), query.destination);
     let mac = Some(Mac([2, 0, 0, 0, 9, 9]));
@@ -388,7 +388,7 @@ fn a_change_of_few_rules_shares_the_budget_as_a_whole_look_does() {
         (add(vec![to_host("a", 1, kernel)]), 50),
         (remove("d"), 100),
     ] {
-        let asked = core.asked(&request).unwrap();
+        let asked = core.resolve(&request).unwrap();
         let step = step(&core, asked, &host);
         assert!(
             step.recompiled.some().is_some(),

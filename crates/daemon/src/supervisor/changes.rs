@@ -26,14 +26,14 @@ const MANY: usize = 256;
 
 impl Supervisor {
     pub(super) async fn change(&mut self, request: &Request) -> Result<Change, Refused> {
-        let asked = block_in_place(|| self.core.asked(request))?;
+        let asked = block_in_place(|| self.core.resolve(request))?;
         let awaiting = self.awaiting_restart_by(request);
         let change = self.change_to(asked).await?;
         Ok(with_warnings(change, awaiting))
     }
 
     pub(super) fn dry_run(&self, request: &Request) -> Result<Change, Refused> {
-        let Config { rules, settings } = block_in_place(|| self.core.asked(request))?;
+        let Config { rules, settings } = block_in_place(|| self.core.resolve(request))?;
         let change = self.core.compare(&rules, &settings);
         Ok(with_warnings(change, self.awaiting_restart_by(request)))
     }
@@ -102,7 +102,7 @@ impl Supervisor {
             self.dataplane.apply(cleared, Vec::new()).await?;
             self.core.accept_cleared(&step.cleared);
         }
-        let (diff, gone) = (step.diff().clone(), step.gone.clone());
+        let (diff, gone) = (step.diff().clone(), step.change.removed.clone());
         self.dataplane.apply(diff, gone).await?;
         // The first route of the userspace path has started workers.
         if let Ok(descriptors) = self.dataplane.descriptors().await {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::client::Told;
+use api::client::StreamItem;
 use api::reply::Event;
 
 use crate::control::Control;
@@ -40,8 +40,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let mut left = args.count;
     while left != Some(0) {
         let event = match control.next_event(&mut following)? {
-            Some(Told::Event(event)) => event,
-            Some(Told::Missed(missed)) => {
+            Some(StreamItem::Event(event)) => event,
+            Some(StreamItem::Missed(missed)) => {
                 eprintln!("mcr events: {missed} events were missed");
                 continue;
             }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use api::client::Told;
+use api::client::StreamItem;
 use api::reply::{Event, Stats, Status};
 
 use crate::control::Control;
@@ -67,12 +67,12 @@ fn follow_events(global: &Global, news: &Sender<News>, seen_ms: &mut u64) -> Opt
     if let Ok(mut events) = control.events(RECENT, true) {
         while let Ok(Some(told)) = control.next_event(&mut events) {
             let told = match told {
-                Told::Event(event) if event.at_ms <= told_before => continue,
-                Told::Event(event) => {
+                StreamItem::Event(event) if event.at_ms <= told_before => continue,
+                StreamItem::Event(event) => {
                     *seen_ms = event.at_ms;
                     News::Event(event)
                 }
-                Told::Missed(missed) => News::Missed(missed),
+                StreamItem::Missed(missed) => News::Missed(missed),
             };
             news.send(told).ok()?;
         }

@@ -128,11 +128,11 @@ impl Settings {
         names.sort();
         names.dedup();
         for name in names {
-            let said = |settings: &Self| match settings.interface.get(name) {
+            let value = |settings: &Self| match settings.interface.get(name) {
                 None => "nothing".to_owned(),
                 Some(InterfaceSettings { gro, path }) => format!("gro {gro:?}, path {path:?}"),
             };
-            let [before, now] = [said(before), said(self)].map(|text| text.to_lowercase());
+            let [before, now] = [value(before), value(self)].map(|text| text.to_lowercase());
             compare(format!("interface {name}"), before, now);
         }
         changes
