@@ -227,13 +227,9 @@ impl Kernel {
     }
 
     fn budget(&mut self, budget: Option<RateLimit>) {
-        let at = offset_of!(Settings, budget);
-        encode::store_limit(
-            &mut self.program.maps.settings,
-            0,
-            at,
-            encode::limit(budget),
-        );
+        let settings = &mut self.program.maps.settings;
+        let limits = (settings.read(0).budget, encode::limit(budget));
+        encode::store_limit(settings, 0, offset_of!(Settings, budget), limits);
     }
 
     fn own_addresses(&mut self, own: HashSet<IpAddr>) -> Result<(), Error> {

@@ -27,13 +27,21 @@ impl Limit {
     }
 
     /// Says whether a packet that costs `tokens` passes at `now_ns`, and books it if so. `due_ns`
-    /// is the state: when the bucket will be full again; 0 at first. Clocks that step back only
-    /// make the limit stricter for as long.
+    /// is the state: when the bucket will be full again; 0 at first, and whenever the limit changes.
+    /// Clocks that step back only make the limit stricter for as long.
     #[inline]
     pub const fn admit(self, due_ns: &mut u64, now_ns: u64, tokens: u64) -> bool {
-        let start = if *due_ns > now_ns { *due_ns } else { now_ns };
-        let end = start.saturating_add(time_of(self.per_token, tokens));
-        if end > now_ns.saturating_add(self.depth_ns) {
+        let cost = time_of(self.per_token, tokens);
+        // A packet seldom comes in the very moment that has room for it. One that comes later by less
+        // than its own cost is booked from that moment on, or a small burst would lose the rest.
+        let end = due_ns.saturating_add(cost);
+        let is_on_schedule = end > now_ns;
+        let end = if is_on_schedule {
+            end
+        } else {
+            now_ns.saturating_add(cost)
+        };
+        if cost > self.depth_ns || end > now_ns.saturating_add(self.depth_ns) {
             return false;
         }
         *due_ns = end;
@@ -65,6 +73,37 @@ mod tests {
         assert_eq!(passed, 5);
         assert!(!limit.admit(&mut due, SECOND + 999_000, 1));
         assert!(limit.admit(&mut due, SECOND + 1_000_000, 1));
+    }
+
+    #[test]
+    fn a_burst_of_one_packet_does_not_lower_the_rate() {
+        let passed_in_two_seconds = |limit: Limit, tokens, step| {
+            let mut due = 0;
+            let times = (SECOND..3 * SECOND).step_by(step);
+            times
+                .filter(|now| limit.admit(&mut due, *now, tokens))
+                .count()
+        };
+        // 200 packets a second in a stream of 1,000, of 900 and of 300.
+        let limit = Limit::new(200, 1);
+        for step in [1_000_000, 1_111_111, 3_333_333] {
+            let passed = passed_in_two_seconds(limit, 1, step);
+            assert!((399..=401).contains(&passed), "{passed} at {step}");
+        }
+        // 160 kbit/s in packets of 100 bytes.
+        let passed = passed_in_two_seconds(Limit::new(160_000, 800), 800, 1_111_111);
+        assert!((399..=401).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn late_packets_do_not_add_up_to_a_larger_burst() {
+        let limit = Limit::new(1000, 1);
+        let mut due = 0;
+        assert!(limit.admit(&mut due, SECOND, 1));
+        let later = SECOND + 1_999_999;
+        assert!(limit.admit(&mut due, later, 1));
+        assert!(!limit.admit(&mut due, later, 1));
+        assert!(!limit.admit(&mut 0, 1, 2), "more than the burst");
     }
 
     #[test]

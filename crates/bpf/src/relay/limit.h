@@ -23,11 +23,13 @@ static __always_inline bool admit(struct limit *limit, const struct packet *p)
 {
 	__u64 now = bpf_ktime_get_ns(), cost, due, end;
 
-	cost = time_of(limit->per_token, limit->bits ? (__u64)p->payload * 8 : p->segments);
 	for (int i = 0; i < LIMIT_TRIES; i++) {
+		/* The state first: a limit that changes begins with a state of its own. */
 		due = *(volatile __u64 *)&limit->due_ns;
-		end = (due > now ? due : now) + cost;
-		if (end > now + limit->depth_ns)
+		cost = time_of(limit->per_token,
+			       limit->bits ? (__u64)p->payload * 8 : p->segments);
+		end = (due + cost > now ? due : now) + cost;
+		if (cost > limit->depth_ns || end > now + limit->depth_ns)
 			return false;
 		if (__sync_val_compare_and_swap(&limit->due_ns, due, end) == due)
 			return true;

@@ -100,17 +100,29 @@ pub(super) fn limit(limit: Option<RateLimit>) -> layout::Limit {
     }
 }
 
-/// Writes a rate limit that lies `at` bytes into an entry, and leaves its state.
+/// Says whether two limits differ at most in their state.
+pub(super) fn is_same_limit(one: layout::Limit, other: layout::Limit) -> bool {
+    let due_ns = 0;
+    layout::Limit { due_ns, ..one } == layout::Limit { due_ns, ..other }
+}
+
+/// Replaces the rate limit `before`, which lies `at` bytes into an entry. One that differs starts full;
+/// the same goes on.
 pub(super) fn store_limit<T: layout::Plain>(
     map: &mut Mapped<T>,
     index: u32,
     at: usize,
-    limit: layout::Limit,
+    (before, limit): (layout::Limit, layout::Limit),
 ) {
+    if is_same_limit(before, limit) {
+        return;
+    }
     for (offset, value) in [
         (offset_of!(layout::Limit, per_token), limit.per_token),
         (offset_of!(layout::Limit, depth_ns), limit.depth_ns),
         (offset_of!(layout::Limit, bits), limit.bits),
+        // Last: packets take the state before they take the rest.
+        (offset_of!(layout::Limit, due_ns), 0),
     ] {
         map.store(index, at + offset, value);
     }

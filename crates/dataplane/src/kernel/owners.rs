@@ -56,7 +56,8 @@ impl Kernel {
             wanted: 1,
             limit: 0,
         })?;
-        encode::store_limit(&mut maps.limits, counter, 0, owner.limit);
+        let before = maps.limits.read(counter);
+        encode::store_limit(&mut maps.limits, counter, 0, (before, owner.limit));
         Ok(counter)
     }
 

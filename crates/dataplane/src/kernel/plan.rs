@@ -91,12 +91,10 @@ impl Kernel {
     }
 
     fn is_owner(&self, owner: CounterFor, counter: u32) -> bool {
-        let limit = layout::Limit {
-            due_ns: 0,
-            ..self.program.maps.limits.read(counter)
-        };
+        let limit = self.program.maps.limits.read(counter);
         let holder = self.owners.find(&owner.hash);
-        holder.is_some_and(|holder| holder.slot == counter) && limit == owner.limit
+        holder.is_some_and(|holder| holder.slot == counter)
+            && encode::is_same_limit(limit, owner.limit)
     }
 
     /// Makes sure that everything fits, waiting for a grace period if that makes the room.

@@ -5,6 +5,7 @@ mod counter_owners;
 mod error;
 mod filter;
 mod inheritance;
+mod limiters;
 mod owner_file;
 mod pool;
 mod process;
@@ -15,13 +16,14 @@ mod worker_handle;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use model::diff::{BudgetChange, TableDiff};
+use model::diff::TableDiff;
 use model::table::{Path, Route, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, Flow, WorkerCounters};
 use crate::userspace::shared::messages::{CountedRoute, TableChange};
 use counter_owners::CounterOwners;
 use inheritance::{Inheritance, Label};
+use limiters::Limiters;
 use owner_file::OwnerFile;
 use pool::Pool;
 use wanted::{Common, Interfaces};
@@ -37,6 +39,7 @@ pub(crate) struct Userspace {
     /// Its routes, which may be ten thousand.
     counted: BTreeMap<RouteKey, CountedRoute>,
     common: Common,
+    limiters: Limiters,
     /// The memory in which the owners are written down, once there is one.
     owner_file: Option<OwnedFd>,
 }
@@ -63,6 +66,7 @@ impl Userspace {
             owners: CounterOwners::default(),
             counted: BTreeMap::new(),
             common: Common::default(),
+            limiters: Limiters::default(),
             owner_file: None,
         })
     }
@@ -140,8 +144,9 @@ impl Userspace {
         self.prepare(diff)?;
         let change = self.assign(diff)?;
         let interfaces = Interfaces::of(self.counted.iter());
+        let change = (&change, self.limiters.take_fresh());
         self.pool
-            .change(&change, &interfaces, &self.counted, &self.common);
+            .change(change, &interfaces, &self.counted, &self.common);
         Ok(())
     }
 
@@ -204,7 +209,10 @@ impl Userspace {
     fn assign(&mut self, diff: &TableDiff) -> Result<TableChange, Error> {
         let mut replaced: Vec<Route> = Vec::new();
         for key in &diff.removed {
-            replaced.extend(self.counted.remove(key).map(|counted| counted.route));
+            if let Some(counted) = self.counted.remove(key) {
+                self.limiters.remove(&counted);
+                replaced.push(counted.route);
+            }
         }
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
@@ -215,6 +223,7 @@ impl Userspace {
                 outputs: 1,
             })?;
             let before = self.counted.insert(*key, counted.clone());
+            self.limiters.set(before.as_ref(), &counted);
             replaced.extend(before.map(|counted| counted.route));
             set.push((*key, counted));
         }
@@ -225,8 +234,9 @@ impl Userspace {
             self.common.own_addresses.remove(address);
         }
         self.common.own_addresses.extend(&diff.own_added);
-        if let Some(BudgetChange(budget)) = diff.budget {
-            self.common.budget = budget;
+        if let Some(change) = diff.budget {
+            self.limiters.set_budget(change);
+            self.common.budget = change.0;
         }
         Ok(TableChange {
             removed: diff.removed.clone(),

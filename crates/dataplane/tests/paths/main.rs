@@ -21,6 +21,7 @@ mod generated;
 mod health;
 mod kernel;
 mod latency;
+mod limits;
 mod program;
 mod reference;
 mod relayed;
@@ -88,6 +89,16 @@ fn the_kernel_path_relays_datagrams_in_fragments() {
 #[test]
 fn the_userspace_path_relays_datagrams_in_fragments() {
     userspace::with_relay("user-pieces", fragments::demand);
+}
+
+#[test]
+fn the_kernel_path_starts_another_limit_full() {
+    kernel::with_relay("limits", limits::demand);
+}
+
+#[test]
+fn the_userspace_path_starts_another_limit_full() {
+    userspace::with_relay("user-limits", limits::demand);
 }
 
 #[test]

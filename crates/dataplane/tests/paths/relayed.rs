@@ -59,6 +59,12 @@ impl<'a> Relay<'a> {
         self.table = table;
     }
 
+    /// Takes every rule away, and ends the counters of `rules`.
+    pub(crate) fn end(&mut self, rules: &[&str]) {
+        self.apply(&Table::default());
+        self.dataplane.forget(rules.iter().copied());
+    }
+
     /// Sends packets one behind the other and sums up what became of them. Gives the counters
     /// until their deadline to grow by what is expected: a worker writes them when the copies
     /// have left.

@@ -30,6 +30,17 @@ pub(crate) struct CompiledLimit {
     unit: RateUnit,
 }
 
+/// Whose limit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Limiter {
+    /// A rule's.
+    Rule(RuleSlot),
+    /// An output's.
+    Output(OutputSlot),
+    /// The budget of all unicast outputs.
+    Budget,
+}
+
 /// What a packet costs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
@@ -67,38 +78,23 @@ impl SharedLimits {
         Ok(Self { words })
     }
 
-    /// Says whether a rule may accept a packet, and books it if so.
+    /// Lets a limit start with its whole burst.
+    pub(crate) fn fill(&self, limiter: Limiter) {
+        if let Some(word) = self.word(limiter) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Says whether a limit lets a packet pass, and books it if so.
     #[inline]
-    pub(crate) fn admit_to_rule(
+    pub(crate) fn admit(
         &self,
-        rule: RuleSlot,
+        limiter: Limiter,
         limit: &CompiledLimit,
         now_ns: u64,
         cost: Cost,
     ) -> bool {
-        self.admit(rule.0 as usize, limit, now_ns, cost)
-    }
-
-    /// Says whether an output may send a packet, and books it if so.
-    #[inline]
-    pub(crate) fn admit_to_output(
-        &self,
-        output: OutputSlot,
-        limit: &CompiledLimit,
-        now_ns: u64,
-        cost: Cost,
-    ) -> bool {
-        self.admit((MAX_RULES + output.0) as usize, limit, now_ns, cost)
-    }
-
-    /// Says whether the budget of all unicast outputs has room for a packet, and books it if so.
-    #[inline]
-    pub(crate) fn admit_to_budget(&self, budget: &CompiledLimit, now_ns: u64, cost: Cost) -> bool {
-        self.admit(BUDGET_AT, budget, now_ns, cost)
-    }
-
-    fn admit(&self, at: usize, limit: &CompiledLimit, now_ns: u64, cost: Cost) -> bool {
-        let Some(word) = self.words.as_slice().get(at) else {
+        let Some(word) = self.word(limiter) else {
             return true;
         };
         let tokens = match limit.unit {
@@ -121,6 +117,16 @@ impl SharedLimits {
         }
         false
     }
+
+    #[inline]
+    fn word(&self, limiter: Limiter) -> Option<&AtomicU64> {
+        let at = match limiter {
+            Limiter::Rule(rule) => rule.0 as usize,
+            Limiter::Output(output) => (MAX_RULES + output.0) as usize,
+            Limiter::Budget => BUDGET_AT,
+        };
+        self.words.as_slice().get(at)
+    }
 }
 
 #[cfg(test)]
@@ -142,10 +148,11 @@ mod tests {
             bytes: 100,
         };
         let now = 1_000_000_000;
-        assert!(one.admit_to_output(OutputSlot(7), &limit, now, cost));
-        assert!(other.admit_to_output(OutputSlot(7), &limit, now, cost));
-        assert!(!one.admit_to_output(OutputSlot(7), &limit, now, cost));
-        assert!(other.admit_to_output(OutputSlot(8), &limit, now, cost));
-        assert!(one.admit_to_output(OutputSlot(7), &limit, now + 100_000_000, cost));
+        let limiter = |slot| Limiter::Output(OutputSlot(slot));
+        assert!(one.admit(limiter(7), &limit, now, cost));
+        assert!(other.admit(limiter(7), &limit, now, cost));
+        assert!(!one.admit(limiter(7), &limit, now, cost));
+        assert!(other.admit(limiter(8), &limit, now, cost));
+        assert!(one.admit(limiter(7), &limit, now + 100_000_000, cost));
     }
 }

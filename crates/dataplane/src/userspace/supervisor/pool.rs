@@ -20,7 +20,7 @@ use crate::owners::name::Kind;
 use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
-use crate::userspace::shared::limits::SharedLimits;
+use crate::userspace::shared::limits::{Limiter, SharedLimits};
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 
 /// The workers.
@@ -31,7 +31,7 @@ pub(super) struct Pool {
     workers: Vec<WorkerHandle>,
     fanouts: Fanouts,
     interfaces: Interfaces,
-    limits: OwnedFd,
+    limits: (OwnedFd, SharedLimits),
     /// Where workers count, and where those of earlier supervisors counted.
     regions: Vec<Arc<Region>>,
     /// Workers of an earlier supervisor, until ours take over.
@@ -57,7 +57,7 @@ impl Pool {
             workers: Vec::new(),
             fanouts: BTreeMap::new(),
             interfaces: Interfaces::default(),
-            limits: SharedLimits::create().map_err(|source| Error::System {
+            limits: create_limits().map_err(|source| Error::System {
                 what: "making shared memory",
                 source,
             })?,
@@ -155,7 +155,7 @@ impl Pool {
     fn start_all(&mut self) -> Result<(), messages::Error> {
         let cpus = self.cpus.clone();
         for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
-            let shared = (self.region(id)?, self.limits.try_clone()?);
+            let shared = (self.region(id)?, self.limits.0.try_clone()?);
             let worker = WorkerHandle::start((id, cpu), shared, &self.options, &self.interfaces)?;
             self.workers.push(worker);
         }
@@ -165,11 +165,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Tells all workers of a change. A worker that does not take it is killed, and will start
-    /// again with the whole table.
+    /// Tells all workers of a change, after which the limits of `fresh` start full. A worker that does
+    /// not take it is killed, and will start again with the whole table.
     pub(super) fn change(
         &mut self,
-        change: &TableChange,
+        (change, fresh): (&TableChange, Vec<Limiter>),
         interfaces: &Interfaces,
         counted: &BTreeMap<RouteKey, CountedRoute>,
         common: &Common,
@@ -185,6 +185,9 @@ impl Pool {
         }
         for worker in &mut self.workers {
             worker.try_or_kill(Process::await_confirmation);
+        }
+        for limiter in fresh {
+            self.limits.1.fill(limiter);
         }
         let joined = self.join_taps();
         self.end_predecessors();
@@ -284,6 +287,12 @@ impl Pool {
     pub(super) fn end(self) {
         self.workers.into_iter().for_each(WorkerHandle::end);
     }
+}
+
+fn create_limits() -> io::Result<(OwnedFd, SharedLimits)> {
+    let region = SharedLimits::create()?;
+    let limits = SharedLimits::map(region.as_fd())?;
+    Ok((region, limits))
 }
 
 impl ReadSlot for Pool {

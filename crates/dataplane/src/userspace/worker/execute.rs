@@ -25,7 +25,7 @@ use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::RuleSlot;
-use crate::userspace::shared::limits::{CompiledLimit, Cost, SharedLimits};
+use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter, SharedLimits};
 use crate::userspace::shared::messages::TableChange;
 
 /// The table as it is executed.
@@ -274,9 +274,8 @@ impl CompiledRoute {
             packets: datagram.packets(),
             bytes: datagram.payload_bytes() as u32,
         };
-        !context
-            .limits
-            .admit_to_rule(self.counts.rule, limit, context.now_ns, cost)
+        let limiter = Limiter::Rule(self.counts.rule);
+        !context.limits.admit(limiter, limit, context.now_ns, cost)
     }
 }
 

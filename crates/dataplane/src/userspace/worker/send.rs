@@ -15,7 +15,7 @@ use super::ledger::Ledger;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
 use crate::userspace::shared::counters::SharedCounters;
-use crate::userspace::shared::limits::{CompiledLimit, Cost, SharedLimits};
+use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter, SharedLimits};
 use crate::userspace::shared::messages::Means;
 
 /// Messages of one submission.
@@ -308,14 +308,14 @@ impl<'p> Outgoing<'_, 'p> {
     ) -> Result<(), DropReason> {
         if let Some(limit) = &copies.output.limit {
             let Context { limits, now_ns, .. } = self.context;
-            let slot = copies.output.slot;
-            if !limits.admit_to_output(slot, limit, now_ns, copies.cost(head)) {
+            let limiter = Limiter::Output(copies.output.slot);
+            if !limits.admit(limiter, limit, now_ns, copies.cost(head)) {
                 return Err(DropReason::RateLimited);
             }
         }
         if let Some(budget) = self.context.budget.filter(|_| sending.unicast) {
             let Context { limits, now_ns, .. } = self.context;
-            if !limits.admit_to_budget(budget, now_ns, copies.cost(head)) {
+            if !limits.admit(Limiter::Budget, budget, now_ns, copies.cost(head)) {
                 return Err(DropReason::OverBudget);
             }
         }

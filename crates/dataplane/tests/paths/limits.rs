@@ -1,0 +1,97 @@
+//! Rate limits that were exceeded: what comes after them, another limit or another rule, starts with
+//! its whole burst. The rates are so low that time gives nothing back.
+
+use model::net::{Mac, Ports, Prefix};
+use model::table::{LinkHeader, RateLimit, RateUnit, Table};
+
+use crate::case::{
+    A, B, INGRESS, Packet, RULE, address, egress_mac, input, key, output, route, with,
+};
+use crate::reference::Reference;
+use crate::relayed::{Relay, Sum};
+
+/// Exceeds limits of rules, of outputs and the budget, then changes them.
+pub(crate) fn demand(relay: &mut Relay<'_>) {
+    for limited in [limit_rule, limit_output, limit_budget] {
+        exceed(relay, &limited(RULE, 50));
+        let lower = limited(RULE, 5);
+        let mut reference = exceed(relay, &lower);
+        // Applied again as it is: what was used up stays used up.
+        forward(relay, &lower, &mut reference, 1);
+        exceed(relay, &limited(RULE, 6));
+        // A rule that goes makes room for others.
+        for next in ["next", RULE] {
+            relay.end(&[RULE, "next"]);
+            exceed(relay, &limited(next, 6));
+        }
+        relay.end(&[RULE, "next"]);
+    }
+}
+
+/// Sends more than a fresh limit passes, and demands that its burst passes.
+fn exceed(relay: &mut Relay<'_>, table: &Table) -> Reference {
+    let mut reference = Reference::of(table);
+    forward(relay, table, &mut reference, 60);
+    reference
+}
+
+/// Forwards so many packets, and demands what the reference says.
+fn forward(relay: &mut Relay<'_>, table: &Table, reference: &mut Reference, packets: usize) {
+    let packet = Packet::from(input());
+    let mut expected = Sum::default();
+    for _ in 0..packets {
+        expected.expect(&packet, &reference.execute(INGRESS, &packet, |_| false));
+    }
+    relay.apply(table);
+    let seen = relay.forward(std::iter::repeat_n(&packet, packets), &expected);
+    assert_eq!(seen.counters, expected.counters, "{table:?}");
+    assert!(seen == expected, "other copies than expected of {table:?}");
+}
+
+/// A bit a second, and so many packets at once.
+fn limit(packets: u64) -> RateLimit {
+    RateLimit {
+        unit: RateUnit::Bits,
+        rate: 1,
+        burst: packets * input().payload.len() as u64 * 8,
+    }
+}
+
+fn limit_rule(rule: &str, burst: u64) -> Table {
+    let mut table = table(rule);
+    for route in table.routes.values_mut() {
+        route.limit = Some(limit(burst));
+    }
+    table
+}
+
+fn limit_output(rule: &str, burst: u64) -> Table {
+    let mut table = table(rule);
+    for route in table.routes.values_mut() {
+        route.outputs[1].limit = Some(limit(burst));
+    }
+    table
+}
+
+fn limit_budget(rule: &str, burst: u64) -> Table {
+    Table {
+        budget: Some(limit(burst)),
+        ..table(rule)
+    }
+}
+
+/// A copy to a group and one to a host.
+fn table(rule: &str) -> Table {
+    let unicast = with(output(B), |egress| {
+        egress.destination = Prefix::host(address("10.9.9.9"));
+        egress.ports = Ports::single(7000);
+        egress.link = LinkHeader::Neighbour {
+            source: Mac(egress_mac(B)),
+            destination: Mac([2, 0, 0, 0, 9, 9]),
+        };
+    });
+    Table {
+        routes: [(key(), route(rule, vec![output(A), unicast]))].into(),
+        ..Table::default()
+    }
+}
