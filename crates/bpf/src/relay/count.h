@@ -39,7 +39,9 @@ VERIFIED_ONCE int count_input(__u32 *counter, const struct packet *p)
 	if (!counter || !p)
 		return 0;
 
-	struct identity *input = bpf_map_lookup_elem(&identities, counter);
+	/* On the stack, for up to Linux 6.2 helpers take no key from another frame's. */
+	__u32 index = *counter;
+	struct identity *input = bpf_map_lookup_elem(&identities, &index);
 
 	count(*counter, p);
 	if (input)
