@@ -134,6 +134,16 @@ world:
 	$(CARGO) build --release --locked --package mcr
 	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test lab world:: -- --ignored --nocapture
 
+# Long: a dozen kernels of Debian's under qemu, without KVM and without root: loading, the packet cases
+# of both paths, a burst, a death, the demo. Writes docs/kernels.md.
+.PHONY: kernels
+kernels:
+	dist/bootstrap kernels
+	$(CARGO) build --locked --package mcr
+	$(CARGO) test --locked --package bpf --test verifier --no-run
+	$(CARGO) test --locked --package dataplane --test paths --no-run
+	$(CARGO) test --locked --package lab --test kernels -- --ignored --exact matrix --nocapture
+
 # Long: load, churn and faults for an hour, or DURATION seconds (target/bench/soak.json).
 .PHONY: soak
 soak: DURATION = 3600

@@ -24,6 +24,7 @@ pub mod socket;
 pub mod systemd;
 pub mod topology;
 pub mod usage;
+pub mod vm;
 pub mod wait;
 
 /// Makes a test of each function for each path: `fn name(path: &str)` becomes `kernel::name` and

@@ -189,10 +189,13 @@ fn worker_process() {
 
 /// Runs every case on a path and names all that fail.
 fn demand(relay: &mut Relay<'_>, cases: Vec<Case>) {
+    let every = cases.len();
     let cases = segments::possible(relay, cases);
     let failures = cases.iter().filter_map(|case| difference(relay, case));
     let failures: Vec<_> = failures.collect();
     let (failed, all) = (failures.len(), cases.len());
+    let (passed, skipped) = (all - failed, every - all);
+    println!("packet cases: {passed} passed, {failed} failed, {skipped} skipped");
     assert!(
         failed == 0,
         "{failed} of {all} cases failed:\n{}",

@@ -1,0 +1,209 @@
+//! Kernels of other versions, booted under qemu's own emulation with an initramfs of the project's
+//! binaries. No KVM, no disk, no network card: a kernel is up after some seconds.
+//!
+//! Two scripts do what is a script's work: `fetch.sh` gets kernels, `initramfs.sh` packs.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::process;
+
+const FETCH: &str = include_str!("vm/fetch.sh");
+const INITRAMFS: &str = include_str!("vm/initramfs.sh");
+const QEMU: &str = "qemu-system-x86_64";
+
+/// A kernel that was asked for, or why there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What was asked for: `6.1`, `newest`, `6.1-rt`.
+    pub version: String,
+    /// Its release, or why it cannot be had.
+    pub release: Result<String, String>,
+}
+
+/// One thing to run inside.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Its name, without spaces.
+    pub name: String,
+    /// How long it may take.
+    pub patience: Duration,
+    /// Program and arguments, none of which needs quoting.
+    pub command: String,
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its name.
+    pub name: String,
+    /// Its exit status; `None` if the kernel ended before it did.
+    pub status: Option<i32>,
+    /// What it wrote.
+    pub output: String,
+}
+
+/// A directory with kernels, kept from one run to the next.
+#[derive(Debug)]
+pub struct Kernels {
+    directory: PathBuf,
+    scripts: TempDir,
+}
+
+impl Kernels {
+    /// Keeps kernels in `directory`.
+    ///
+    /// # Errors
+    /// When it cannot be made, or a tool is missing; the message says which.
+    pub fn open(directory: &Path) -> Result<Self> {
+        for tool in [QEMU, "busybox", "cpio", "modprobe", "ldd", "strip", "xz"] {
+            ensure!(
+                is_there(tool),
+                "there is no {tool} here (dist/bootstrap kernels)"
+            );
+        }
+        fs::create_dir_all(directory)?;
+        let scripts = tempfile::Builder::new().prefix("mcrvm").tempdir()?;
+        for (name, text) in [("fetch.sh", FETCH), ("initramfs.sh", INITRAMFS)] {
+            let file = scripts.path().join(name);
+            fs::write(&file, text)?;
+            fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+        }
+        Ok(Self {
+            directory: directory.canonicalize()?,
+            scripts,
+        })
+    }
+
+    /// Fetches kernels, those that are here already only if `newer` are asked for.
+    ///
+    /// # Errors
+    /// When the script fails; a kernel that cannot be had is no failure.
+    pub fn fetch(&self, versions: &[&str], newer: bool) -> Result<Vec<Wanted>> {
+        let mut command = Command::new(self.scripts.path().join("fetch.sh"));
+        command
+            .args(newer.then_some("--newer"))
+            .arg(&self.directory);
+        command.args(versions);
+        let told = process::run(command, Duration::from_secs(600))?.success()?;
+        Ok(told.lines().filter_map(parse_wanted).collect())
+    }
+
+    /// Boots a kernel, runs the steps one by one and says what became of each. `programs` are what
+    /// they need: where each is, and where it is to be.
+    ///
+    /// # Errors
+    /// When the initramfs cannot be made or qemu not started, or the kernel does not come up.
+    pub fn run(
+        &self,
+        release: &str,
+        programs: &[(PathBuf, &str)],
+        steps: &[Step],
+    ) -> Result<Vec<Done>> {
+        let image = self.scripts.path().join(format!("{release}.cpio.gz"));
+        let script = self.scripts.path().join("steps");
+        let lines = steps.iter().map(|step| {
+            let seconds = step.patience.as_secs();
+            format!("step {} {seconds} {}\n", step.name, step.command)
+        });
+        fs::write(&script, lines.collect::<String>())?;
+        let mut pack = Command::new(self.scripts.path().join("initramfs.sh"));
+        pack.args([&self.directory, Path::new(release), &image, &script]);
+        for (from, to) in programs {
+            pack.arg(format!("{}={to}", from.display()));
+        }
+        process::run(pack, Duration::from_secs(120))?.success()?;
+        let patience = steps.iter().map(|step| step.patience).sum::<Duration>();
+        let mut qemu = Command::new(QEMU);
+        qemu.args("-machine q35,accel=tcg -cpu max -smp 2 -m 2048".split(' '));
+        qemu.args("-nodefaults -display none -serial stdio -no-reboot".split(' '));
+        qemu.arg("-kernel")
+            .arg(self.directory.join(release).join("vmlinuz"));
+        qemu.arg("-initrd").arg(&image);
+        let arguments = "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off";
+        qemu.args(["-append", arguments]);
+        let said = process::run(qemu, patience + Duration::from_secs(120))?;
+        let console = said.stdout.replace('\r', "");
+        let mut console = console.splitn(2, "@kernel ");
+        let (before, inside) = (console.next().unwrap_or_default(), console.next());
+        let inside = inside.with_context(|| format!("no init: {before}{}", said.stderr))?;
+        fs::remove_file(&image)?;
+        Ok(parse(inside, steps))
+    }
+}
+
+fn is_there(tool: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let directories = path.split(':').chain(["/usr/sbin", "/sbin"]);
+    let mut files = directories.map(|directory| Path::new(directory).join(tool));
+    files.any(|file| file.exists())
+}
+
+fn parse_wanted(line: &str) -> Option<Wanted> {
+    let mut words = line.splitn(3, ' ');
+    let (version, what, rest) = (words.next()?, words.next()?, words.next()?);
+    let release = match what {
+        "found" => Ok(rest.to_owned()),
+        "missing" => Err(rest.to_owned()),
+        _ => return None,
+    };
+    Some(Wanted {
+        version: version.to_owned(),
+        release,
+    })
+}
+
+/// What the console says of each step.
+fn parse(console: &str, steps: &[Step]) -> Vec<Done> {
+    let done = |step: &Step| {
+        let name = step.name.clone();
+        let begin = format!("@begin {name}\n");
+        let rest = console.split_once(&begin).map_or("", |(_, rest)| rest);
+        let end = format!("@end {name} ");
+        let (output, status) = match rest.split_once(&end) {
+            Some((output, status)) => (output, status.lines().next()),
+            None => (rest, None),
+        };
+        Done {
+            name,
+            status: status.and_then(|status| status.trim().parse().ok()),
+            output: output.to_owned(),
+        }
+    };
+    steps.iter().map(done).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_end_with_their_status_or_without() {
+        let step = |name: &str| Step {
+            name: name.to_owned(),
+            patience: Duration::from_secs(1),
+            command: String::new(),
+        };
+        let console = "6.1\n@begin a\nhello\n@end a 0\n@begin b\nKernel panic";
+        let done = parse(console, &[step("a"), step("b"), step("c")]);
+        let status: Vec<_> = done.iter().map(|done| done.status).collect();
+        assert_eq!(status, [Some(0), None, None]);
+        assert_eq!(done[0].output, "hello\n");
+        assert_eq!(done[1].output, "Kernel panic");
+    }
+
+    #[test]
+    fn a_kernel_is_found_or_missing_for_a_reason() {
+        let found = parse_wanted("6.1 found 6.1.0-50-cloud-amd64").map(|wanted| wanted.release);
+        assert_eq!(found, Some(Ok("6.1.0-50-cloud-amd64".to_owned())));
+        let missing = parse_wanted("5.15 missing Debian has no such kernel");
+        let reason = missing.and_then(|wanted| wanted.release.err());
+        assert_eq!(reason.as_deref(), Some("Debian has no such kernel"));
+    }
+}

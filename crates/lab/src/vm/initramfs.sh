@@ -1,0 +1,85 @@
+#!/bin/sh
+# Makes an initramfs of a kernel's modules, this host's tools and programs under test.
+#
+#     initramfs.sh KERNELS RELEASE OUTPUT STEPS SOURCE=TARGET...
+#
+# KERNELS is what fetch.sh filled; STEPS a script that runs inside, in which `step NAME SECONDS COMMAND...`
+# runs one thing and tells what became of it.
+set -eu
+kernels=$1 release=$2 output=$3 steps=$4
+shift 4
+PATH=$PATH:/usr/sbin:/sbin
+
+root=$(mktemp -d "$output.XXXXXX")
+trap 'rm -rf "$root"' EXIT
+for directory in bin dev etc lib/modules proc root run sys tmp usr/bin usr/sbin var; do
+    mkdir -p "$root/$directory"
+done
+
+# What tests need beyond what is built in, with what that needs.
+for module in veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan; do
+    modprobe -D -d "$kernels/$release" -S "$release" $module 2>/dev/null | awk '$1 == "insmod" { print $2 }'
+done | sort -u | while read -r file; do
+    target=$root/lib/modules/$release/${file##*/}
+    mkdir -p "${target%/*}"
+    case $file in
+    *.xz) xz --decompress --stdout "$file" >"${target%.xz}" ;;
+    *.zst) zstd --quiet --decompress --stdout "$file" >"${target%.zst}" ;;
+    *) cp "$file" "$target" ;;
+    esac
+done
+cp "$kernels/$release/lib/modules/$release"/modules.builtin* "$root/lib/modules/$release/"
+depmod -b "$root" "$release" 2>/dev/null
+
+# A program with its libraries, without what debuggers want.
+put() {
+    mkdir -p "$root/${2%/*}"
+    strip -o "$root/$2" "$1" 2>/dev/null || cp "$1" "$root/$2"
+    chmod 755 "$root/$2"
+    ldd "$1" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
+        [ -e "$root/$library" ] || { mkdir -p "$root/${library%/*}" && cp -L "$library" "$root/$library"; }
+    done
+}
+
+busybox=$(command -v busybox)
+put "$busybox" /bin/busybox
+for applet in sh mount mkdir modprobe poweroff timeout uname cat cp rm sleep true; do
+    ln -s busybox "$root/bin/$applet"
+done
+for tool in ip bridge tc ethtool; do
+    put "$(readlink -f "$(command -v $tool)")" "/usr/sbin/$tool"
+done
+for program; do
+    put "${program%%=*}" "${program#*=}"
+done
+cp "$steps" "$root/steps"
+
+cat >"$root/init" <<'END'
+#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root RUST_BACKTRACE=0
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /tmp
+mount -t tmpfs run /run
+mkdir -p /run/netns /dev/shm
+mount -t bpf bpf /sys/fs/bpf
+mount -t cgroup2 cgroup /sys/fs/cgroup
+for module in veth bridge sch_ingress cls_bpf dummy tun 8021q macvlan; do
+    modprobe $module 2>/dev/null
+done
+ip link set lo up
+step() {
+    name=$1 seconds=$2
+    shift 2
+    echo "@begin $name"
+    timeout "$seconds" "$@" 2>&1
+    echo "@end $name $?"
+}
+echo "@kernel $(uname -r)"
+. /steps
+echo "@done"
+poweroff -f
+END
+chmod +x "$root/init"
+(cd "$root" && find . | cpio --quiet --create --format=newc --owner=0:0) | gzip -1 >"$output"

@@ -1,0 +1,129 @@
+//! Runs on the kernels that people have: booted under qemu, with the packet cases of both paths, a
+//! burst, a death and the demo inside.
+//!
+//! The short form belongs to the ordinary tests; `make kernels` runs the whole matrix and writes
+//! docs/kernels.md. Kernels are kept in `target/kernels`. What cannot be had here is named and skipped.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+mod kernels {
+    pub(crate) mod inside;
+    pub(crate) mod matrix;
+}
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use lab::vm::{Kernels, Wanted};
+
+use kernels::matrix::{Form, Row, rows, steps, table};
+
+/// One kernel without UDP super-packets in packet sockets and without tcx, and the last.
+const SHORT: [&str; 2] = ["6.1", "newest"];
+/// Those that Debian has, and those of others' releases that it has not.
+const ALL: [&str; 12] = [
+    "5.10", "5.15", "6.1", "6.1-rt", "6.6", "6.8", "6.12", "6.12-rt", "6.16", "6.18", "7.1",
+    "newest",
+];
+
+#[test]
+fn relays_on_an_old_and_on_the_newest_kernel() {
+    let Some(kernels) = open() else { return };
+    let booted = boot(&kernels, &SHORT, Form::Short);
+    for (wanted, rows) in &booted {
+        match rows {
+            Ok(rows) => println!("{}", table(&[(wanted.clone(), Ok(rows.clone()))])),
+            Err(why) => eprintln!("skipped: kernel {}: {why}", wanted.version),
+        }
+    }
+    insist(&booted);
+}
+
+#[test]
+#[ignore = "boots a dozen kernels, a quarter of an hour; run by make kernels"]
+fn matrix() {
+    let Some(kernels) = open() else {
+        panic!("the matrix needs qemu");
+    };
+    let booted = boot(&kernels, &ALL, Form::Full);
+    let text = table(&booted);
+    println!("{text}");
+    std::fs::write(root().join("docs/kernels.md"), text).unwrap();
+    insist(&booted);
+}
+
+type Booted = Vec<(Wanted, Result<Vec<Row>, String>)>;
+
+fn insist(booted: &Booted) {
+    let rows = booted.iter().filter_map(|(_, rows)| rows.as_ref().ok());
+    let failed: Vec<_> = rows
+        .flatten()
+        .filter(|row| !row.failures.is_empty())
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+fn open() -> Option<Kernels> {
+    match Kernels::open(&root().join("target/kernels")) {
+        Ok(kernels) => Some(kernels),
+        Err(why) => {
+            eprintln!("skipped: {why:#}");
+            None
+        }
+    }
+}
+
+/// Boots them side by side in pairs: each has two processors of its own making.
+fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Booted {
+    let programs = programs();
+    let all = kernels.fetch(versions, form == Form::Full).unwrap();
+    let run = |wanted: &Wanted| {
+        let release = wanted.release.clone()?;
+        let steps = steps(form);
+        let done = kernels.run(&release, &programs, &steps);
+        done.map(|done| rows(&done))
+            .map_err(|why| format!("{why:#}"))
+    };
+    let mut booted = Vec::new();
+    for pair in all.chunks(2) {
+        let results = thread::scope(|scope| {
+            let threads: Vec<_> = pair.iter().map(|one| scope.spawn(|| run(one))).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+            ended.collect::<Vec<_>>()
+        });
+        booted.extend(pair.iter().cloned().zip(results));
+    }
+    booted
+}
+
+/// The binaries under test. Cargo has built those of other crates before it runs this one: the whole
+/// workspace's tests, or what `make kernels` names.
+fn programs() -> Vec<(PathBuf, &'static str)> {
+    let this = std::env::current_exe().unwrap();
+    let deps = this.parent().unwrap();
+    let mcr = lab::binary::mcr().unwrap().to_owned();
+    vec![
+        (mcr, "/t/debug/mcr"),
+        (newest(deps, "paths"), "/t/debug/deps/paths"),
+        (newest(deps, "verifier"), "/t/debug/deps/verifier"),
+        (this.clone(), "/t/debug/deps/kernels"),
+    ]
+}
+
+/// The test binary of that name that was built last.
+fn newest(deps: &Path, name: &str) -> PathBuf {
+    let entries = deps.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let own = entries.filter(|path| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let hash = file
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix('-'));
+        hash.is_some_and(|hash| !hash.contains(['.', '-']))
+    });
+    let newest = own.max_by_key(|path| path.metadata().unwrap().modified().unwrap());
+    newest.unwrap_or_else(|| panic!("no {name} in {}: cargo test --no-run", deps.display()))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

@@ -1,0 +1,215 @@
+//! The steps that run inside each kernel, and the table made of what became of them.
+
+use std::fmt::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use lab::vm::{Done, Step, Wanted};
+
+/// How much runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Loading, the packet cases.
+    Short,
+    /// Everything.
+    Full,
+}
+
+/// One path on one kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) path: &'static str,
+    /// Packet cases: passed, failed, skipped.
+    pub(crate) cases: (u32, u32, u32),
+    /// Other tests that passed.
+    pub(crate) passed: Vec<String>,
+    /// What failed, with the end of what it wrote.
+    pub(crate) failures: Vec<String>,
+    /// Why what was skipped was.
+    pub(crate) skipped: Vec<String>,
+    /// Of 20,000 packets, those that got through.
+    pub(crate) burst: Option<String>,
+}
+
+/// Tests of `paths` by path; those of the first list run in the short form as well.
+const KERNEL: ([&str; 1], [&str; 5]) = (
+    ["the_kernel_path_gives_what_the_cases_say"],
+    [
+        "the_kernel_path_gives_what_the_cases_say_through_clsact",
+        "the_kernel_program_gives_what_the_cases_say_in_a_test_run",
+        "the_kernel_path_relays_datagrams_in_fragments",
+        "the_kernel_path_finds_what_the_reference_finds_in_streams",
+        "the_kernel_path_agrees_with_the_reference_on_generated_packets",
+    ],
+);
+const USERSPACE: ([&str; 1], [&str; 4]) = (
+    ["the_userspace_path_gives_what_the_cases_say"],
+    [
+        "the_userspace_path_gives_what_the_cases_say_on_a_kernel_that_has_nothing_optional",
+        "the_userspace_path_relays_datagrams_in_fragments",
+        "the_userspace_path_finds_what_the_reference_finds_in_streams",
+        "the_userspace_path_agrees_with_the_reference_on_generated_packets",
+    ],
+);
+
+/// What runs, in this order; the name of a step begins with its path.
+pub(crate) fn steps(form: Form) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut add = |path: &str, name: &str, command: String| {
+        steps.push(Step {
+            name: format!("{path}:{name}"),
+            patience: Duration::from_secs(300),
+            command,
+        });
+    };
+    let paths = |test: &str| {
+        format!("env MCR_CASES=500 /t/debug/deps/paths --exact {test} --nocapture --test-threads 1")
+    };
+    let inside = |path: &str, test: &str| {
+        let test = format!("kernels::inside::{path}::{test}");
+        format!("/t/debug/deps/kernels --exact {test} --ignored --nocapture")
+    };
+    add(
+        "kernel",
+        "verifier",
+        "/t/debug/deps/verifier --nocapture".to_owned(),
+    );
+    for (path, (short, long)) in [
+        ("kernel", (&KERNEL.0[..], &KERNEL.1[..])),
+        ("userspace", (&USERSPACE.0[..], &USERSPACE.1[..])),
+    ] {
+        for test in short {
+            add(path, test, paths(test));
+        }
+        if form == Form::Full {
+            for test in long {
+                add(path, test, paths(test));
+            }
+            add(path, "burst", inside(path, "burst"));
+            add(path, "adoption", inside(path, "adoption"));
+        }
+    }
+    if form == Form::Full {
+        add(
+            "userspace",
+            "demo",
+            "/t/debug/mcr demo --duration 2".to_owned(),
+        );
+        add("userspace", "doctor", "/t/debug/mcr doctor".to_owned());
+    }
+    steps
+}
+
+/// A row for each path.
+pub(crate) fn rows(done: &[Done]) -> Vec<Row> {
+    ["kernel", "userspace"].map(|path| row(path, done)).into()
+}
+
+fn row(path: &'static str, done: &[Done]) -> Row {
+    let mut row = Row {
+        path,
+        cases: (0, 0, 0),
+        passed: Vec::new(),
+        failures: Vec::new(),
+        skipped: Vec::new(),
+        burst: None,
+    };
+    for done in done {
+        let Some(name) = done
+            .name
+            .strip_prefix(path)
+            .and_then(|rest| rest.strip_prefix(':'))
+        else {
+            continue;
+        };
+        for line in done.output.lines() {
+            // The harness writes the test's name in front of its first line.
+            if let Some((_, counts)) = line.split_once("packet cases: ") {
+                let numbers: Vec<u32> = counts
+                    .split(|c: char| !c.is_ascii_digit())
+                    .filter_map(|word| word.parse().ok())
+                    .collect();
+                if let [passed, failed, skipped] = numbers[..] {
+                    row.cases.0 += passed;
+                    row.cases.1 += failed;
+                    row.cases.2 += skipped;
+                }
+            } else if let Some((_, reason)) = line.split_once("skipped: ") {
+                if !row.skipped.iter().any(|known| known == reason) {
+                    row.skipped.push(reason.to_owned());
+                }
+            } else if let Some((_, burst)) = line.split_once("burst: ") {
+                row.burst = Some(burst.split(" sent").next().unwrap_or(burst).to_owned());
+            }
+        }
+        match done.status {
+            Some(0) if done.output.contains("skipped: no ") => {}
+            Some(0) => row.passed.push(name.to_owned()),
+            status => {
+                let end: Vec<_> = done.output.lines().rev().take(30).collect();
+                let end: Vec<_> = end.into_iter().rev().collect();
+                row.failures
+                    .push(format!("{name}: {status:?}: {}", end.join("\n")));
+            }
+        }
+    }
+    row
+}
+
+/// The document: a line for each path of each kernel.
+pub(crate) fn table(booted: &[(Wanted, Result<Vec<Row>, String>)]) -> String {
+    let mut text = format!(
+        "# Kernels\n\nWhat `make kernels` saw on {}, version {}: Debian's kernels, booted under qemu's \
+         emulation with two processors, debug build. Cases are those of the packet tables; of the \
+         burst, 20,000 packets at 4,000 a second, those that arrived; other tests are loading, \
+         fragments, streams, generated packets, the daemon's death and return, the demo and the \
+         doctor.\n\n",
+        today(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    text.push_str("| kernel | path | cases passed | failed | skipped | burst | other tests | skipped because |\n");
+    text.push_str("|---|---|---|---|---|---|---|---|\n");
+    for (wanted, rows) in booted {
+        match (&wanted.release, rows) {
+            (Ok(release), Ok(rows)) => rows.iter().for_each(|row| line(&mut text, release, row)),
+            (_, Err(why)) => {
+                let why = why.lines().next().unwrap_or_default();
+                let _ = writeln!(text, "| {} | | | | | | | {why} |", wanted.version);
+            }
+            (Err(_), Ok(_)) => {}
+        }
+    }
+    text
+}
+
+fn line(text: &mut String, release: &str, row: &Row) {
+    let (passed, failed, skipped) = row.cases;
+    let others = format!("{} passed, {} failed", row.passed.len(), row.failures.len());
+    let burst = row.burst.as_deref().unwrap_or("");
+    // Cases that are left out for one reason are told once.
+    let mut reasons: Vec<_> = row
+        .skipped
+        .iter()
+        .map(|reason| {
+            reason
+                .split_once(": ")
+                .filter(|(what, _)| what.starts_with("case ") || what.starts_with("stream "))
+                .map_or(reason.as_str(), |(_, why)| why)
+        })
+        .collect();
+    reasons.dedup();
+    let _ = writeln!(
+        text,
+        "| {release} | {} | {passed} | {failed} | {skipped} | {burst} | {others} | {} |",
+        row.path,
+        reasons.join("; "),
+    );
+}
+
+fn today() -> String {
+    let output = Command::new("date").arg("+%Y-%m-%d").output();
+    output.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}
