@@ -9,6 +9,19 @@ pub const LOAD_BYTE: u16 = 0x30;
 pub const AND: u16 = 0x54;
 /// Skips `jt` instructions if `k` is loaded, `jf` if not.
 pub const JUMP_EQUAL: u16 = 0x15;
+/// Multiplies by `k`.
+const MULTIPLY: u16 = 0x24;
+/// Shifts right by `k` bits.
+const SHIFT_RIGHT: u16 = 0x74;
+/// Changes the bits that are set in what was put aside; nothing at first.
+const XOR_ASIDE: u16 = 0xac;
+/// Puts aside what is loaded.
+const PUT_ASIDE: u16 = 0x07;
+/// Ends with what is loaded.
+const RETURN_LOADED: u16 = 0x16;
+/// Odd, and its bits look like chance (2^32 divided by the golden ratio): numbers that follow each
+/// other are spread evenly.
+const MULTIPLIER: u32 = 0x9e37_79b1;
 /// Ends: the packet is taken with its first `k` bytes, or with 0 not at all.
 pub const RETURN: u16 = 0x06;
 /// More bytes than any packet has.
@@ -95,6 +108,19 @@ impl Program {
         self.push(RETURN, 0, 0, bytes);
     }
 
+    /// Ends with a number that is the same for all packets that have the same words at `offsets`.
+    pub fn hash(&mut self, offsets: impl IntoIterator<Item = u32>) {
+        for offset in offsets {
+            self.load_word(offset);
+            self.push(XOR_ASIDE, 0, 0, 0);
+            self.push(MULTIPLY, 0, 0, MULTIPLIER);
+            self.push(PUT_ASIDE, 0, 0, 0);
+        }
+        // The upper half depends on all bits, the lowest bit on one.
+        self.push(SHIFT_RIGHT, 0, 0, 16);
+        self.push(RETURN_LOADED, 0, 0, 0);
+    }
+
     /// The finished program.
     #[must_use]
     pub fn finish(mut self) -> Vec<Instruction> {
@@ -117,7 +143,7 @@ mod tests {
 
     /// Runs a program as the kernel does; a load beyond the packet refuses it.
     fn run(program: &[Instruction], packet: &[u8]) -> u32 {
-        let (mut at, mut loaded) = (0, 0);
+        let (mut at, mut loaded, mut aside) = (0, 0_u32, 0);
         while let Some(Instruction { code, jt, jf, k }) = program.get(at).copied() {
             at += 1;
             let offset = k as usize;
@@ -128,6 +154,11 @@ mod tests {
                     loaded = word.copied().map_or(0, u32::from_be_bytes);
                 }
                 AND => loaded &= k,
+                MULTIPLY => loaded = loaded.wrapping_mul(k),
+                SHIFT_RIGHT => loaded >>= k,
+                XOR_ASIDE => loaded ^= aside,
+                PUT_ASIDE => aside = loaded,
+                RETURN_LOADED => return loaded,
                 JUMP_EQUAL if loaded == k => at += usize::from(jt),
                 JUMP_EQUAL => at += usize::from(jf),
                 RETURN => return k,
@@ -135,6 +166,29 @@ mod tests {
             }
         }
         panic!("a program ends with a return");
+    }
+
+    #[test]
+    fn a_hash_tells_words_apart_and_spreads_them() {
+        let mut program = Program::new();
+        program.hash([0, 4]);
+        let program = program.finish();
+        let of = |source: u8, group: u8, rest: u8| {
+            run(&program, &[10, 0, 0, source, 239, 1, 1, group, rest])
+        };
+        assert_eq!(of(5, 1, 0), of(5, 1, 9));
+        assert_ne!(of(5, 1, 0), of(1, 5, 0));
+        for workers in [2, 3, 4] {
+            let mut shares = vec![0; workers as usize];
+            (0..120).for_each(|group| shares[(of(5, group, 0) % workers) as usize] += 1);
+            let even = 120 / workers;
+            assert!(
+                shares
+                    .iter()
+                    .all(|share| (even * 3 / 4..=even * 5 / 4).contains(share)),
+                "{shares:?}"
+            );
+        }
     }
 
     #[test]

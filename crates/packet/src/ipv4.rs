@@ -9,6 +9,8 @@ use crate::meta::NotOurs;
 pub const HEADER: usize = 20;
 /// Offset of the payload's protocol number.
 pub const PROTOCOL: usize = 9;
+/// Offset of the source address.
+pub const SOURCE: usize = 12;
 /// Offset of the destination address.
 pub const DESTINATION: usize = 16;
 
@@ -19,7 +21,7 @@ pub(crate) mod field {
     pub(crate) const FRAGMENT: usize = 6;
     pub(crate) const TTL: usize = 8;
     pub(crate) const CHECKSUM: usize = 10;
-    pub(crate) const SOURCE: usize = 12;
+    pub(crate) const SOURCE: usize = super::SOURCE;
     pub(crate) const DESTINATION: usize = super::DESTINATION;
 }
 

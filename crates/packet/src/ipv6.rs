@@ -8,6 +8,8 @@ use crate::udp;
 
 /// Bytes of the fixed header.
 pub const HEADER: usize = 40;
+/// Offset of the source address.
+pub const SOURCE: usize = 8;
 /// Offset of the destination address.
 pub const DESTINATION: usize = 24;
 /// Extension headers that are followed before UDP; a packet with more is left to the stack. The
@@ -22,7 +24,7 @@ const DESTINATION_OPTIONS: u8 = 60;
 /// Offsets of the fields that a rewrite touches.
 pub(crate) mod field {
     pub(crate) const HOP_LIMIT: usize = 7;
-    pub(crate) const SOURCE: usize = 8;
+    pub(crate) const SOURCE: usize = super::SOURCE;
     pub(crate) const DESTINATION: usize = super::DESTINATION;
 }
 

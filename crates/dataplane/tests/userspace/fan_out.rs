@@ -1,4 +1,4 @@
-//! Many outputs, rate limits and relays in a row.
+//! Many outputs, rate limits, relays in a row, and streams spread over workers.
 
 use std::time::Duration;
 
@@ -76,6 +76,41 @@ fn rate_limits_hold_over_all_workers() -> Result<()> {
     let dropped = rule.outputs[&0].dropped.0[limited];
     assert_eq!(dropped, rule.received.packets - passed);
     load.finish()
+}
+
+/// Where whole packets and fragments went different ways they changed places.
+#[test]
+fn one_worker_has_all_packets_of_a_flow_whole_or_in_fragments() -> Result<()> {
+    let mut bed = Bed::new(2)?;
+    let rules = (1..=16).map(|n| {
+        let output = bed.output(0, "239.10.1.1", 6001);
+        let (name, group) = (format!("s{n}"), format!("239.1.1.{n}"));
+        bed.rule(&name, &group, 5001, vec![output])
+    });
+    let rules: Vec<_> = rules.collect();
+    bed.apply(rules)?;
+    let sender = Sender::open((&bed.chain.sender, "veth0"), bed.address("10.0.0.1"))?;
+    let received = |bed: &mut Bed| -> Result<Vec<u64>> {
+        let workers = bed.counters()?.workers;
+        Ok(workers.iter().map(|worker| worker.received).collect())
+    };
+    let mut flows = [0; 2];
+    for n in 1..=16 {
+        let before = received(&mut bed)?;
+        for number in 0..10 {
+            let size = if number == 5 { 3000 } else { 200 };
+            let payload = lab::socket::payload(number, size);
+            sender.send(bed.address(&format!("239.1.1.{n}")), 5001, &payload)?;
+        }
+        // Nine whole packets and three fragments.
+        bed.settled(&format!("s{n}"), 12)?;
+        let after = received(&mut bed)?;
+        let grown: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+        assert!(matches!(grown[..], [12, 0] | [0, 12]), "s{n}: {grown:?}");
+        flows[usize::from(grown[0] == 0)] += 1;
+    }
+    assert!(flows.iter().all(|flows| *flows >= 5), "{flows:?}");
+    Ok(())
 }
 
 #[test]

@@ -15,6 +15,8 @@ use std::thread;
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, unshare};
 
+use packet::classic_bpf::Program;
+
 use super::ring::{RING_BLOCK, RingSize};
 use super::{PacketSocket, VnetHeader, check, link_address};
 
@@ -28,7 +30,7 @@ const NOBODY: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub struct Abilities {
     /// They send super-packets.
     pub super_packets: bool,
-    /// They share packets by flow hash.
+    /// They share packets as a program says.
     pub fanout: bool,
 }
 
@@ -69,7 +71,8 @@ fn join_fanout(interface: u32) -> io::Result<()> {
     };
     let tap = PacketSocket::tap(size, 1 << 16)?;
     tap.bind(interface)?;
-    tap.join_fanout(None).map(drop)
+    let program = Program::new().finish();
+    tap.join_fanout(None, &program).map(drop)
 }
 
 /// Sends two datagrams of one byte as one packet.

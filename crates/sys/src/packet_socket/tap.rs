@@ -16,7 +16,7 @@ use super::ring::{RING_BLOCK, RingSize};
 use super::{PacketSocket, check, link_address};
 
 const ETH_P_ALL: u16 = 0x0003;
-const FANOUT_HASH: u32 = 0;
+const FANOUT_CBPF: u32 = 6;
 const FANOUT_UNIQUE_ID: u32 = 0x2000;
 const FANOUT_IGNORE_OUTGOING: u32 = 0x4000;
 
@@ -88,8 +88,11 @@ impl PacketSocket {
         ))
     }
 
-    /// Joins the bound tap to a `packet_fanout` group by flow hash, a new one for `None`, and returns
-    /// the group's number, unique in the network namespace.
+    /// Joins the bound tap to a `packet_fanout` group, a new one for `None`, and returns the group's
+    /// number, unique in the network namespace. `program` says, modulo the number of taps, which tap
+    /// a packet is for; it sees no link header, so it has to load from [`NETWORK`] on.
+    ///
+    /// [`NETWORK`]: packet::classic_bpf::NETWORK
     ///
     /// From then on the tap is given its share of the packets. A packet that was on its way past the
     /// taps of its interface meanwhile may still be given to this one alone, although the group has
@@ -97,13 +100,16 @@ impl PacketSocket {
     ///
     /// # Errors
     /// `EINVAL` if the group is gone or of another interface.
-    pub fn join_fanout(&self, group: Option<u16>) -> io::Result<u16> {
+    pub fn join_fanout(&self, group: Option<u16>, program: &[Instruction]) -> io::Result<u16> {
         let flags = match group {
-            Some(_) => FANOUT_HASH | FANOUT_IGNORE_OUTGOING,
-            None => FANOUT_HASH | FANOUT_IGNORE_OUTGOING | FANOUT_UNIQUE_ID,
+            Some(_) => FANOUT_CBPF | FANOUT_IGNORE_OUTGOING,
+            None => FANOUT_CBPF | FANOUT_IGNORE_OUTGOING | FANOUT_UNIQUE_ID,
         };
         let argument = u32::from(group.unwrap_or(0)) | flags << 16;
         self.set(libc::PACKET_FANOUT, &argument)?;
+        if group.is_none() {
+            self.set_program(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program)?;
+        }
         let joined: u32 = self.read(libc::PACKET_FANOUT)?;
         Ok(joined as u16)
     }
@@ -121,7 +127,16 @@ impl PacketSocket {
     /// # Errors
     /// `EINVAL` for a program the kernel does not accept.
     pub fn attach_filter(&self, filter: &[Instruction]) -> io::Result<()> {
-        let instructions = filter.iter().map(|one| libc::sock_filter {
+        self.set_program(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, filter)
+    }
+
+    fn set_program(
+        &self,
+        level: libc::c_int,
+        name: libc::c_int,
+        program: &[Instruction],
+    ) -> io::Result<()> {
+        let instructions = program.iter().map(|one| libc::sock_filter {
             code: one.code,
             jt: one.jt,
             jf: one.jf,
@@ -133,7 +148,7 @@ impl PacketSocket {
             filter: instructions.as_mut_ptr(),
         };
         // The kernel copies the program and does not write to it.
-        self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+        self.set_at(level, name, &program)
     }
 
     /// Replaces the filter by a loaded BPF program (`BPF_PROG_TYPE_SOCKET_FILTER`), which returns what

@@ -1,16 +1,32 @@
-//! The tap's classic BPF filter: only packets that some route of its interface may want are copied
-//! to a worker. It needs no BPF privilege, and decides nothing: the worker looks again.
+//! The taps' classic BPF programs: which packets some route of their interface may want, and which
+//! worker they are for. They need no BPF privilege, and decide nothing: the worker looks again.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use model::net::Prefix;
-use packet::classic_bpf::{Instruction, Program};
+use packet::classic_bpf::{Instruction, NETWORK, Program};
 use packet::{ipv4, ipv6, udp};
 
 /// Groups compared one by one; beyond, all UDP multicast is let in. A comparison costs about a
 /// nanosecond for each packet of the interface.
 const MAX_GROUPS: usize = 64;
+
+/// Builds the program that shares packets among workers, by their addresses alone: only a datagram's
+/// first fragment has ports, and all packets of a flow have to go the same way to keep their order.
+#[must_use]
+pub(super) fn share() -> Vec<Instruction> {
+    let words = |offset: usize, bytes: usize| {
+        let words = (offset..offset + bytes).step_by(4);
+        words.map(|at| NETWORK.wrapping_add(at as u32))
+    };
+    let mut program = Program::new();
+    program.load_byte(NETWORK);
+    program.mask(0xf0);
+    program.only_if(0x60, |program| program.hash(words(ipv6::SOURCE, 32)));
+    program.hash(words(ipv4::SOURCE, 8));
+    program.finish()
+}
 
 /// Builds the filter for packets whose IP header starts at `ip_offset`.
 #[must_use]

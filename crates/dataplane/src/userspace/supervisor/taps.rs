@@ -13,7 +13,7 @@ use model::net::Prefix;
 use packet::ethernet;
 use sys::packet_socket::{PacketSocket, RingSize};
 
-use super::filter::filter;
+use super::filter::{filter, share};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
 
@@ -84,7 +84,7 @@ impl TapHandle {
     pub(super) fn join(&mut self, peers: Option<&mut Fanouts>) -> io::Result<()> {
         if let Some(groups) = peers {
             let group = groups.entry(self.interface).or_default();
-            *group = Some(self.socket.join_fanout(*group)?);
+            *group = Some(self.socket.join_fanout(*group, &share())?);
         }
         self.joined = true;
         Ok(())
