@@ -82,9 +82,7 @@ fn survives(config: &Config) {
         Policy::default(),
     );
     assert_eq!(rules.map(|config| config.rules).as_ref(), Ok(&config.rules));
-    let policy = Policy {
-        allow_link_local: config.settings.permit_link_local(),
-    };
+    let policy = config.settings.policy(Policy::default());
     let documents = config.rules.to_documents();
     let rebuilt = RuleSet::from_documents(&documents, policy);
     assert_eq!(rebuilt.as_ref(), Ok(&config.rules));

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use model::config::{Config, ConfigFile};
@@ -18,6 +19,28 @@ const DEFAULT: &str = "/etc/mcr/mcr.toml";
 /// # Errors
 /// Which file cannot be read, or everything that is wrong with any of them.
 pub fn read(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
+    let files = files(named)?;
+    if files.is_empty() {
+        return Ok(Config::default());
+    }
+    Ok(Config::load(&files, policy)?)
+}
+
+/// Reads them for a daemon that runs: where there is none, that asks for nothing.
+///
+/// # Errors
+/// As [`read`], and where there is no file at all.
+pub(crate) fn read_again(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
+    let files = files(named)?;
+    if files.is_empty() {
+        return Err(DaemonError::NoConfig {
+            path: PathBuf::from(DEFAULT),
+        });
+    }
+    Ok(Config::load(&files, policy)?)
+}
+
+fn files(named: Option<&Path>) -> Result<Vec<ConfigFile>, DaemonError> {
     let main = named.unwrap_or(Path::new(DEFAULT));
     let mut files = Vec::new();
     match read_file(main) {
@@ -28,10 +51,7 @@ pub fn read(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError>
     for part in parts(main)? {
         files.push(read_file(&part)?);
     }
-    if files.is_empty() {
-        return Ok(Config::default());
-    }
-    Ok(Config::load(&files, policy)?)
+    Ok(files)
 }
 
 fn parts(main: &Path) -> Result<Vec<PathBuf>, DaemonError> {
@@ -48,15 +68,21 @@ fn parts(main: &Path) -> Result<Vec<PathBuf>, DaemonError> {
     let mut parts = Vec::new();
     for entry in entries {
         let path = entry.map_err(failed)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
+        if is_part(&path) {
             parts.push(path);
         }
     }
     parts.sort();
     Ok(parts)
+}
+
+/// Says whether a path in `conf.d` is a file of the configuration. Editors leave hidden files there
+/// and links that lead nowhere (`.#a.toml`); a pipe would be waited for without end.
+fn is_part(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let named = name.ends_with(b".toml") && !name.starts_with(b".");
+    // What cannot be looked at is read, so that the error names it.
+    named && fs::metadata(path).map_or(true, |there| there.is_file())
 }
 
 fn read_file(path: &Path) -> Result<ConfigFile, DaemonError> {
@@ -68,4 +94,40 @@ fn read_file(path: &Path) -> Result<ConfigFile, DaemonError> {
         name: path.display().to_string(),
         text,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn takes_plain_files_of_conf_d_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let main = directory.path().join("mcr.toml");
+        let at = directory.path().join("conf.d");
+        fs::create_dir_all(at.join("directory.toml")).unwrap();
+        for name in ["b.toml", "a.toml", ".hidden.toml", "c.toml~", "toml"] {
+            fs::write(at.join(name), "").unwrap();
+        }
+        symlink("somebody@somewhere.17:1", at.join(".#a.toml")).unwrap();
+        symlink("a.toml", at.join("link.toml")).unwrap();
+        let pipe = nix::sys::stat::Mode::S_IRWXU;
+        nix::unistd::mkfifo(&at.join("pipe.toml"), pipe).unwrap();
+        let names = parts(&main).unwrap().into_iter();
+        let names: Vec<_> = names
+            .map(|path| path.file_name().unwrap().to_owned())
+            .collect();
+        assert_eq!(names, ["a.toml", "b.toml", "link.toml"]);
+        symlink("nowhere", at.join("broken.toml")).unwrap();
+        let error = files(Some(&at.join("a.toml"))).map(drop);
+        assert!(error.is_ok(), "there is no conf.d in conf.d: {error:?}");
+        fs::write(&main, "version = 1\n").unwrap();
+        let error = read(Some(&main), Policy::default()).unwrap_err();
+        assert!(
+            error.to_string().contains("broken.toml: No such file"),
+            "{error}"
+        );
+    }
 }

@@ -146,9 +146,7 @@ impl Core {
 
     /// What rules are permitted to do under these settings.
     pub(crate) fn policy(&self, settings: &Settings) -> Policy {
-        Policy {
-            allow_link_local: self.policy.allow_link_local || settings.permit_link_local(),
-        }
+        settings.policy(self.policy)
     }
 
     /// What the process permits, whatever the settings say.

@@ -45,6 +45,12 @@ pub enum DaemonError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// There is no configuration, and the daemon was asked to read it.
+    #[error("there is no {path}; write it, or start the daemon with --config FILE")]
+    NoConfig {
+        /// The file that is read where no other is named.
+        path: PathBuf,
+    },
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
@@ -80,7 +86,7 @@ impl DaemonError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::ConfigFile { .. } => 78,
+            Self::Config(_) | Self::ConfigFile { .. } | Self::NoConfig { .. } => 78,
             Self::NoPath { missing, .. } if !missing.is_empty() => 77,
             Self::File { source, .. } | Self::Listen { source, .. } if is_denied(source) => 77,
             _ => 69,

@@ -17,7 +17,7 @@ use tracing::Level;
 pub(crate) use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
 pub(crate) use compare::{between, of_change};
-pub(crate) use event::{RELOAD_FAILED, RELOADED, event, stream, worker_restarted};
+pub(crate) use event::{RELOAD_FAILED, RELOADED, event, not_used, stream, worker_restarted};
 use event::{is_detail, is_trouble};
 use event_log::EventLog;
 pub(crate) use event_log::{Begin, KEPT};

@@ -20,12 +20,12 @@ use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
-use crate::events::Events;
+use crate::events::{self, Events};
 use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
-use crate::state::running::RunningStore;
+use crate::state::running::{Running, RunningStore};
 use crate::stats::{Identity, Sampler};
 use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
@@ -48,12 +48,26 @@ async fn start(
     instance: &Instance,
     listener: &Listener,
 ) -> Result<Supervisor, DaemonError> {
+    // All that can refuse comes before the first rule is live.
     let signals = Signals::new()?;
     let policy = Policy {
         allow_link_local: options.given.allow_link_local == Some(true),
     };
-    let config = config::read(options.config.as_deref(), policy)?;
-    let started_with = options.given.over(&config.settings.daemon);
+    let running_store = RunningStore::new(instance.directory());
+    let running = running_store.load();
+    let found = running.is_some();
+    let config = config::read(options.config.as_deref(), policy);
+    let Beginning {
+        configured,
+        first,
+        generation,
+        unread,
+    } = begin(config, running, policy)?;
+    let started_with = options.given.over(&first.settings.daemon);
+    let control = listener.listener().and_then(UnixListener::from_std);
+    let control = control.map_err(DaemonError::Runtime)?;
+    let public = listen(started_with.listen).await?;
+    let (watch, host_changes) = host::follow()?;
     let path = started_with.path.unwrap_or_default();
     let (dataplane, support) = DataplaneThread::start(dataplane::Options {
         instance: instance.name().to_owned(),
@@ -65,12 +79,9 @@ async fn start(
         worker_command: options.worker_command.clone(),
         ..dataplane::Options::default()
     })?;
-    require_path(&support, path)?;
     let max_rules = started_with.max_rules.unwrap_or(MAX_RULES) as usize;
     let mut core = Core::new(support.clone(), path, policy).at_most(max_rules);
-    let running_store = RunningStore::new(instance.directory());
-    let first = first_config(&running_store, &mut core, config.clone());
-    let (watch, host_changes) = host::follow()?;
+    core.continue_from(generation);
     let (commands, incoming) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));
     let identity = Identity {
@@ -97,7 +108,7 @@ async fn start(
         offload: Offload::open(instance.directory()),
         merging: Default::default(),
         heap_to_trim: true,
-        configured: config,
+        configured,
         watch,
         running_store,
         events: events.clone(),
@@ -108,7 +119,20 @@ async fn start(
         restarts: Default::default(),
         pending: None,
     };
-    supervisor.first_step(first).await?;
+    let live = match require_path(&support, path) {
+        Ok(()) => supervisor.first_step(first).await,
+        refused => refused,
+    };
+    if let Err(error) = live {
+        // What an earlier run left goes on until a start succeeds.
+        if !found {
+            let _ = supervisor.detach().await;
+        }
+        return Err(error);
+    }
+    if let Some(error) = unread {
+        supervisor.events.publish(events::not_used(&error));
+    }
     let sampler = Sampler::default();
     tokio::spawn(
         sampler
@@ -125,7 +149,10 @@ async fn start(
         sampler,
         log: options.log,
     });
-    open_api(listener, supervisor.started_with.listen, service).await?;
+    tokio::spawn(server::serve_control(control, service.clone()));
+    if let Some(public) = public {
+        tokio::spawn(server::serve_read_only(public, service));
+    }
     tracing::info!(
         instance = instance.name(),
         socket = %options.socket.display(),
@@ -136,21 +163,14 @@ async fn start(
     Ok(supervisor)
 }
 
-/// Answers on the control socket, and on TCP where that is asked for.
-async fn open_api(
-    listener: &Listener,
-    public: Option<SocketAddr>,
-    service: Arc<Service>,
-) -> Result<(), DaemonError> {
-    let control = listener.listener().and_then(UnixListener::from_std);
-    let control = control.map_err(DaemonError::Runtime)?;
-    tokio::spawn(server::serve_control(control, service.clone()));
-    if let Some(address) = public {
-        let public = TcpListener::bind(address).await;
-        let public = public.map_err(|source| DaemonError::Listen { address, source })?;
-        tokio::spawn(server::serve_read_only(public, service));
-    }
-    Ok(())
+/// Listens on TCP where that is asked for; who connects waits until somebody answers.
+async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, DaemonError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let public = TcpListener::bind(address).await;
+    let public = public.map_err(|source| DaemonError::Listen { address, source })?;
+    Ok(Some(public))
 }
 
 impl Supervisor {
@@ -178,35 +198,71 @@ impl Supervisor {
     }
 }
 
+/// What a daemon begins with.
+struct Beginning {
+    /// The configuration; empty where it cannot be read.
+    configured: Config,
+    /// The first rules and settings.
+    first: Config,
+    /// The generation of the rules before them.
+    generation: u64,
+    /// Why the configuration is not used, though there is one.
+    unread: Option<DaemonError>,
+}
+
 /// After a crash or a hand-over the running rules and settings of before, unless the configuration
-/// was edited since the daemon before read it; otherwise those of the configuration.
-fn first_config(store: &RunningStore, core: &mut Core, configured: Config) -> Config {
-    let Some(running) = store.load() else {
-        return configured;
+/// was edited since the daemon before read it; otherwise those of the configuration. A configuration
+/// that cannot be read ends nothing that runs: it is an error only where nothing ran before.
+fn begin(
+    config: Result<Config, DaemonError>,
+    running: Option<Running>,
+    policy: Policy,
+) -> Result<Beginning, DaemonError> {
+    let of_configuration = |configured: Config, generation| Beginning {
+        first: configured.clone(),
+        configured,
+        generation,
+        unread: None,
     };
-    if running.is_overtaken_by(&configured) {
+    let Some(running) = running else {
+        return config.map(|configured| of_configuration(configured, 0));
+    };
+    let (configured, unread) = match config {
+        Ok(configured) => (configured, None),
+        Err(error) => (Config::default(), Some(error)),
+    };
+    if unread.is_none() && running.is_overtaken_by(&configured) {
         tracing::info!("the configuration was edited; rules added at run time are not used");
-        core.continue_from(running.generation);
-        return configured;
+        return Ok(of_configuration(configured, running.generation));
     }
     let mut settings = running
         .settings
         .unwrap_or_else(|| configured.settings.clone());
-    // How this daemon is started is the configuration's to say, not the one before's.
-    settings.daemon = configured.settings.daemon.clone();
-    match RuleSet::from_documents(&running.rules, core.policy(&settings)) {
-        Ok(rules) => {
+    if unread.is_none() {
+        // How this daemon is started is the configuration's to say, not the one before's.
+        settings.daemon = configured.settings.daemon.clone();
+    }
+    let rules = RuleSet::from_documents(&running.rules, settings.policy(policy));
+    match (rules, unread) {
+        (Ok(rules), unread) => {
             tracing::info!(
                 rules = rules.len(),
                 generation = running.generation,
                 "goes on with the running rules of before; `mcr apply` takes the configuration"
             );
-            core.continue_from(running.generation);
-            Config { rules, settings }
+            Ok(Beginning {
+                configured,
+                first: Config { rules, settings },
+                generation: running.generation,
+                unread,
+            })
         }
-        Err(problems) => {
+        (Err(problems), unread) => {
             tracing::warn!(%problems, "running rules of before are not valid any more; not used");
-            configured
+            match unread {
+                None => Ok(of_configuration(configured, 0)),
+                Some(error) => Err(error),
+            }
         }
     }
 }

@@ -121,7 +121,7 @@ impl Supervisor {
     /// Makes the running rules those of the configuration, as it is now.
     async fn reload(&mut self) -> Result<Change, Refusal> {
         service_manager::reloading();
-        let config = config::read(self.options.config.as_deref(), self.core.own_policy());
+        let config = config::read_again(self.options.config.as_deref(), self.core.own_policy());
         let outcome = match config {
             Ok(config) => {
                 self.configured = config.clone();
@@ -136,9 +136,10 @@ impl Supervisor {
             }
             Err(error) => Err(Refusal::new(Code::Invalid, error)),
         };
-        let (kind, message) = match &outcome {
-            Ok(change) => (
+        self.events.publish(match &outcome {
+            Ok(change) => events::event(
                 events::RELOADED,
+                "configuration",
                 format!(
                     "configuration read again: {} added, {} removed, {} changed, {} unchanged",
                     change.added.len(),
@@ -147,16 +148,8 @@ impl Supervisor {
                     change.unchanged
                 ),
             ),
-            Err(refusal) => (
-                events::RELOAD_FAILED,
-                format!(
-                    "configuration not used, the rules stay: {}",
-                    refusal.message
-                ),
-            ),
-        };
-        self.events
-            .publish(events::event(kind, "configuration", message));
+            Err(refusal) => events::not_used(&refusal.message),
+        });
         service_manager::ready(self.core.rules().len());
         outcome
     }
@@ -222,6 +215,11 @@ impl Supervisor {
             };
             return Ok(self.dataplane.close(how).await?);
         }
+        self.detach().await
+    }
+
+    /// Takes everything away: nothing forwards, nothing is joined, nothing is remembered.
+    pub(crate) async fn detach(mut self) -> Result<(), DaemonError> {
         let closed = self.dataplane.close(Close::Detach).await;
         self.running_store.remove();
         block_in_place(|| {

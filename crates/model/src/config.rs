@@ -78,9 +78,7 @@ impl Config {
                 settings.interface.insert(name, of_interface);
             }
         }
-        let policy = Policy {
-            allow_link_local: policy.allow_link_local || settings.permit_link_local(),
-        };
+        let policy = settings.policy(policy);
         let documents: Vec<RuleDocument> = rules.iter().map(|rule| rule.document.clone()).collect();
         match RuleSet::from_documents(&documents, policy) {
             Ok(set) => config.rules = set,

@@ -1,5 +1,6 @@
 //! An event: which kinds there are, and which of them tell of trouble.
 
+use std::fmt::Display;
 use std::time::SystemTime;
 
 use api::reply::{Event, State};
@@ -36,6 +37,12 @@ pub(crate) fn event(kind: &str, subject: &str, message: String) -> Event {
         subject: subject.to_owned(),
         message,
     }
+}
+
+/// The configuration is there and cannot be used.
+pub(crate) fn not_used(why: &dyn Display) -> Event {
+    let message = format!("configuration not used, the rules stay: {why}");
+    event(RELOAD_FAILED, "configuration", message)
 }
 
 /// A worker was started again.

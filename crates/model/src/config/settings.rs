@@ -11,6 +11,7 @@ use crate::document::Scalar;
 use crate::endpoint::check_interface_name;
 use crate::limit::{self, LimitProblem};
 use crate::placement::{PathChoice, PathChoices};
+use crate::ruleset::Policy;
 use crate::table::RateLimit;
 
 /// What a configuration says beyond rules.
@@ -83,10 +84,13 @@ pub enum Gro {
 }
 
 impl Settings {
-    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs, by one key or the other.
+    /// What rules may be: what `process` permits, and what one key or the other does.
     #[must_use]
-    pub fn permit_link_local(&self) -> bool {
-        self.allow_link_local || self.daemon.allow_link_local == Some(true)
+    pub fn policy(&self, process: Policy) -> Policy {
+        let by_keys = self.allow_link_local || self.daemon.allow_link_local == Some(true);
+        Policy {
+            allow_link_local: process.allow_link_local || by_keys,
+        }
     }
 
     /// The choices of path for [`crate::compile::compile`], with the process's own.

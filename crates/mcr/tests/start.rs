@@ -1,0 +1,178 @@
+//! Starts that fail leave nothing behind, and a configuration that cannot be read ends nothing that
+//! runs.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use lab::daemon::{Daemon, Options};
+use lab::process;
+use lab::topology::Chain;
+use lab::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const RULES: &str = r#"version = 1
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%veth1:5001"
+outputs = ["239.10.1.1%veth2:6001"]
+"#;
+const HALF_A_RULE: &str = "version = 1\n[[rule]]\nname = \"cam1\"\n";
+
+struct Bed {
+    daemon: Daemon,
+    chain: Chain,
+}
+
+fn bed(config: Option<&str>) -> Option<Bed> {
+    let chain = chain()?;
+    let options = Options {
+        config: config.map(str::to_owned),
+        ..Options::default()
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    Some(Bed { daemon, chain })
+}
+
+fn chain() -> Option<Chain> {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    Some(Chain::plain().unwrap())
+}
+
+impl Bed {
+    fn names(&self) -> String {
+        self.daemon.mcr(&["list", "-o", "name"]).unwrap()
+    }
+
+    /// Asks the control socket; the answer and its status.
+    fn curl(&self, arguments: &str) -> String {
+        let socket = self.daemon.socket();
+        let arguments = format!("-s --unix-socket {} {arguments}", socket.display());
+        self.chain.relay.tool("curl", &arguments).unwrap()
+    }
+
+    fn last_reload_succeeded(&self, expected: u8) -> bool {
+        let line = format!("mcr_config_last_reload_successful {expected}\n");
+        self.curl("http://mcr/metrics").contains(&line)
+    }
+
+    fn hang_up(&self) {
+        let process = Pid::from_raw(i32::try_from(self.daemon.id()).unwrap());
+        kill(process, Signal::SIGHUP).unwrap();
+    }
+
+    fn wait_for_log(&self, words: &str) {
+        wait::until(words, || self.daemon.log().contains(words)).unwrap();
+    }
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_behind() {
+    let Some(chain) = chain() else { return };
+    let taken = chain.relay.run(|| Ok(TcpListener::bind("127.0.0.1:9469")?));
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("mcr.toml");
+    fs::write(&config, RULES).unwrap();
+    let instance = format!("failing-{}", std::process::id());
+    let mut command = chain.relay.command(lab::binary::mcr().unwrap());
+    command.args(["--instance", &instance, "--socket"]);
+    command.arg(directory.path().join("mcr.sock"));
+    command.args(["run", "--listen", "127.0.0.1:9469", "--config"]);
+    command.arg(&config);
+    let finished = process::run(command, Duration::from_secs(60)).unwrap();
+    assert_eq!(finished.status.code(), Some(69), "{}", finished.stderr);
+    assert!(finished.stderr.contains("cannot listen on 127.0.0.1:9469"));
+    for left in ["/sys/fs/bpf/mcr", "/run/mcr"] {
+        let left = Path::new(left).join(&instance);
+        assert!(!left.exists(), "{} is left", left.display());
+    }
+    let joined = chain.relay.ip("maddress show dev veth1").unwrap();
+    assert!(!joined.contains("239.1.1.1"), "{joined}");
+    drop(taken.unwrap());
+}
+
+#[test]
+fn a_broken_configuration_ends_nothing_after_a_crash() {
+    let Some(mut bed) = bed(Some(RULES)) else {
+        return;
+    };
+    bed.daemon
+        .add("b", "239.1.1.2%veth1:5001", &["239.10.1.2%veth2:6001"])
+        .unwrap();
+    bed.daemon.kill().unwrap();
+    fs::write(bed.daemon.config_file(), HALF_A_RULE).unwrap();
+    bed.daemon.start_again().unwrap();
+    assert_eq!(bed.names(), "cam1\nb\n");
+    let said = "configuration not used, the rules stay: ";
+    bed.wait_for_log(said);
+    wait::until("the metric tells", || bed.last_reload_succeeded(0)).unwrap();
+    let events = bed.curl("--max-time 1 http://mcr/v1/status");
+    assert!(events.contains("\"succeeded\":false"), "{events}");
+    let refused = bed.curl("-X POST http://mcr/v1/reload -w %{http_code}");
+    assert!(
+        refused.contains("\"invalid\"") && refused.ends_with("422"),
+        "{refused}"
+    );
+
+    // As after a hand-over, whatever was edited before.
+    bed.daemon.stop(Signal::SIGUSR1).unwrap();
+    bed.daemon.start_again().unwrap();
+    assert_eq!(bed.names(), "cam1\nb\n");
+    assert!(bed.last_reload_succeeded(0));
+
+    fs::write(bed.daemon.config_file(), RULES).unwrap();
+    bed.hang_up();
+    wait::until("the mended file counts", || bed.names() == "cam1\n").unwrap();
+    assert!(bed.last_reload_succeeded(1));
+}
+
+#[test]
+fn what_editors_leave_in_conf_d_is_no_configuration() {
+    let Some(mut bed) = bed(Some(RULES)) else {
+        return;
+    };
+    let parts = bed.daemon.config_file().with_file_name("conf.d");
+    fs::create_dir_all(parts.join("a.toml")).unwrap();
+    fs::write(parts.join(".hidden.toml"), "nonsense").unwrap();
+    symlink("somebody@somewhere.17:1", parts.join(".#b.toml")).unwrap();
+    bed.hang_up();
+    bed.wait_for_log("configuration read again");
+    bed.daemon.stop(Signal::SIGTERM).unwrap();
+    bed.daemon.start_again().unwrap();
+    assert_eq!(bed.names(), "cam1\n");
+    let file = bed.daemon.config_file();
+    bed.daemon.mcr(&["check", file.to_str().unwrap()]).unwrap();
+}
+
+#[test]
+fn a_hang_up_without_a_configuration_keeps_the_rules() {
+    if Path::new("/etc/mcr/mcr.toml").exists() {
+        eprintln!("skipped: this host has a configuration");
+        return;
+    }
+    let Some(bed) = bed(None) else { return };
+    bed.daemon
+        .add("b", "239.1.1.2%veth1:5001", &["239.10.1.2%veth2:6001"])
+        .unwrap();
+    bed.hang_up();
+    bed.wait_for_log("the rules stay: there is no /etc/mcr/mcr.toml");
+    assert_eq!(bed.names(), "b\n");
+}
+
+#[test]
+fn a_given_configuration_that_vanished_keeps_the_rules() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    fs::remove_file(bed.daemon.config_file()).unwrap();
+    bed.hang_up();
+    bed.wait_for_log("the rules stay: ");
+    assert_eq!(bed.names(), "cam1\n");
+    assert!(bed.last_reload_succeeded(0));
+}
