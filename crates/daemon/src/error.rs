@@ -37,6 +37,14 @@ pub enum DaemonError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// A directory of running state cannot be trusted.
+    #[error("{path} {problem}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        problem: String,
+    },
     /// A configuration file cannot be read.
     #[error("{path}: {source}")]
     ConfigFile {

@@ -1,13 +1,15 @@
 //! What belongs to one instance alone: its lock, its directory, and the bpffs all instances share.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::unistd::geteuid;
 
 use crate::error::DaemonError;
 use crate::options::Options;
@@ -26,11 +28,13 @@ impl Instance {
     pub(crate) fn claim(options: &Options) -> Result<Self, DaemonError> {
         let directory = options.run_directory.join(&options.instance);
         make_directory(&options.run_directory, 0o755)?;
+        require_own(&options.run_directory)?;
         let lock_path = options
             .run_directory
             .join(format!("{}.lock", options.instance));
         let lock = lock(&lock_path, &options.instance)?;
         make_directory(&directory, 0o700)?;
+        require_own(&directory)?;
         Ok(Self {
             name: options.instance.clone(),
             directory,
@@ -67,8 +71,10 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
         }
     };
     loop {
+        // Nobody else may open it, so nobody else can lock it.
         let mut open = OpenOptions::new();
         let open = open.read(true).write(true).create(true).truncate(false);
+        let open = open.mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = open.open(path).map_err(failed("open the lock"))?;
         let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => lock,
@@ -84,6 +90,9 @@ fn lock(path: &Path, name: &str) -> Result<Flock<File>, DaemonError> {
         let held = lock.metadata().map_err(failed("read the lock"))?;
         // The former owner may have removed the file between the opening and the locking.
         if fs::metadata(path).is_ok_and(|there| there.ino() == held.ino()) {
+            // One that an earlier version left may be open to others.
+            lock.set_permissions(Permissions::from_mode(0o600))
+                .map_err(failed("restrict the lock"))?;
             lock.set_len(0).map_err(failed("write the lock"))?;
             writeln!(lock, "{}", std::process::id()).map_err(failed("write the lock"))?;
             return Ok(lock);
@@ -98,6 +107,44 @@ fn make_directory(path: &Path, mode: u32) -> Result<(), DaemonError> {
         operation: "make the directory",
         source,
     })
+}
+
+/// Refuses a directory in which somebody else could put links for this process to follow, or files
+/// for it to believe. One of its own is closed to others.
+fn require_own(path: &Path) -> Result<(), DaemonError> {
+    let failed = |operation| {
+        move |source| DaemonError::File {
+            path: path.to_owned(),
+            operation,
+            source,
+        }
+    };
+    let there = fs::symlink_metadata(path).map_err(failed("look at the directory"))?;
+    let own = geteuid().as_raw();
+    let refused = |problem: String| {
+        Err(DaemonError::Directory {
+            path: path.to_owned(),
+            problem,
+        })
+    };
+    if !there.is_dir() {
+        return refused("is no directory; remove it".to_owned());
+    }
+    if there.uid() != own && there.uid() != 0 {
+        let uid = there.uid();
+        return refused(format!(
+            "belongs to user {uid}, who could mislead a daemon of user {own}; run it as user {uid}, \
+             or give the directory to user {own}"
+        ));
+    }
+    match there.mode() & 0o022 {
+        0 => Ok(()),
+        _ if there.uid() == own => {
+            let mode = Permissions::from_mode(there.mode() & 0o7755);
+            fs::set_permissions(path, mode).map_err(failed("restrict the directory"))
+        }
+        _ => refused("may be written by others; take that away with chmod go-w".to_owned()),
+    }
 }
 
 /// Mounts bpffs where it is missing. A failure is only logged: the kernel path then says itself
@@ -152,5 +199,61 @@ mod tests {
         fs::write(&kept, "{}").unwrap();
         drop(second);
         assert!(kept.exists());
+    }
+
+    #[test]
+    fn the_lock_is_its_owners_alone_also_where_it_was_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        make_directory(&options.run_directory, 0o755).unwrap();
+        let lock = options.run_directory.join("default.lock");
+        fs::write(&lock, "1").unwrap();
+        fs::set_permissions(&lock, Permissions::from_mode(0o666)).unwrap();
+        for _ in 0..2 {
+            let claimed = Instance::claim(&options).unwrap();
+            assert_eq!(fs::metadata(&lock).unwrap().mode() & 0o777, 0o600);
+            drop(claimed);
+        }
+    }
+
+    #[test]
+    fn follows_nobody_elses_links_and_enters_nobody_elses_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path());
+        make_directory(&options.run_directory, 0o755).unwrap();
+        let precious = directory.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        let lock = options.run_directory.join("default.lock");
+        std::os::unix::fs::symlink(&precious, &lock).unwrap();
+        let error = Instance::claim(&options).unwrap_err().to_string();
+        assert!(
+            error.contains("default.lock: cannot open the lock"),
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        fs::remove_file(&lock).unwrap();
+
+        let open = Permissions::from_mode(0o777);
+        fs::set_permissions(&options.run_directory, open).unwrap();
+        drop(Instance::claim(&options).unwrap());
+        let mode = fs::metadata(&options.run_directory).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o755, "closed to others");
+
+        let inner = options.run_directory.join("default");
+        std::os::unix::fs::symlink(directory.path(), &inner).unwrap();
+        let error = Instance::claim(&options).unwrap_err().to_string();
+        assert!(error.contains("is no directory"), "{error}");
+        fs::remove_file(&inner).unwrap();
+
+        if !geteuid().is_root() {
+            eprintln!("skipped: giving a directory away needs root");
+            return;
+        }
+        let somebody = nix::unistd::Uid::from_raw(65_534);
+        nix::unistd::chown(&options.run_directory, Some(somebody), None).unwrap();
+        let error = Instance::claim(&options).unwrap_err();
+        assert_eq!(error.exit_code(), 69);
+        let expected = "belongs to user 65534, who could mislead a daemon of user 0";
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }

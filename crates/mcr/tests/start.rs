@@ -176,3 +176,17 @@ fn a_given_configuration_that_vanished_keeps_the_rules() {
     assert_eq!(bed.names(), "cam1\n");
     assert!(bed.last_reload_succeeded(0));
 }
+
+#[test]
+fn a_mistyped_socket_makes_no_directory() {
+    let Some(chain) = chain() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let typo = directory.path().join("typo");
+    let mut command = chain.relay.command(lab::binary::mcr().unwrap());
+    command.args(["--instance", &format!("typo-{}", std::process::id())]);
+    command.arg("--socket").arg(typo.join("x.sock")).arg("run");
+    let finished = process::run(command, Duration::from_secs(60)).unwrap();
+    assert_eq!(finished.status.code(), Some(69), "{}", finished.stderr);
+    assert!(finished.stderr.contains("there is no directory"));
+    assert!(!typo.exists());
+}

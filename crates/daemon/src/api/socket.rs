@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
 use nix::unistd::{Gid, Group, chown, geteuid};
 
 use crate::error::DaemonError;
@@ -27,20 +29,13 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Binds the socket, 0660 and of group `mcr` where there is one; 0600 for an ordinary user who
-    /// is not in it. A socket nobody listens on any more is replaced; anything else at the path is
-    /// left alone.
+    /// is not in it. Its directory has to be there. A socket nobody listens on any more is replaced;
+    /// anything else at the path is left alone.
     pub(crate) fn bind(path: &Path) -> Result<Self, DaemonError> {
         let failed = |problem: String| DaemonError::Socket {
             path: path.to_owned(),
             problem,
         };
-        if let Some(directory) = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-        {
-            fs::create_dir_all(directory)
-                .map_err(|error| failed(format!("cannot make its directory: {error}")))?;
-        }
         refuse_taken(path).map_err(failed)?;
         // Made under another name and moved into place: never there with the wrong owner.
         let mut name = path.as_os_str().to_owned();
@@ -82,7 +77,7 @@ impl Drop for Listener {
 fn refuse_taken(path: &Path) -> Result<(), String> {
     let there = match fs::symlink_metadata(path) {
         Ok(there) => there,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return require_directory(path),
         Err(error) => return Err(format!("cannot look at it: {error}")),
     };
     if !there.file_type().is_socket() {
@@ -99,9 +94,30 @@ fn refuse_taken(path: &Path) -> Result<(), String> {
     }
 }
 
+/// Refuses a path whose directory is not there: whoever mistyped it wants no directory of that name.
+fn require_directory(path: &Path) -> Result<(), String> {
+    let directory = path.parent().unwrap_or(Path::new(""));
+    if directory.as_os_str().is_empty() || directory.is_dir() {
+        return Ok(());
+    }
+    let directory = directory.display();
+    Err(format!(
+        "there is no directory {directory}; make it, or choose another socket with --socket"
+    ))
+}
+
 fn make(path: &Path) -> io::Result<UnixListener> {
-    let listener = UnixListener::bind(path)?;
-    nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(BACKLOG)?)?;
+    let socket = bound(path)?;
+    nix::sys::socket::listen(&socket, nix::sys::socket::Backlog::new(BACKLOG)?)?;
+    Ok(socket.into())
+}
+
+/// A socket with its name, owner and mode on which nobody listens yet: until somebody does it
+/// refuses everybody, whatever mode the file was made with.
+fn bound(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     let mode = match group_id(GROUP) {
         Some(group) => match chown(path, None, Some(group)) {
             Ok(()) => 0o660,
@@ -114,7 +130,7 @@ fn make(path: &Path) -> io::Result<UnixListener> {
         _ => 0o600,
     };
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    Ok(listener)
+    Ok(socket)
 }
 
 /// Looks a group up. A static binary reads `/etc/group` alone: it must not load the C library's name
@@ -149,12 +165,33 @@ mod tests {
     #[test]
     fn binds_with_owner_and_group_only_and_removes_its_file() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("run/mcr.sock");
+        let path = directory.path().join("mcr.sock");
         let listener = Listener::bind(&path).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o660);
         drop(listener);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn answers_nobody_until_it_has_its_owner_and_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mcr.sock");
+        let socket = bound(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        let refused = UnixStream::connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        drop(socket);
+    }
+
+    #[test]
+    fn makes_no_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("typo/x.sock");
+        let error = Listener::bind(&path).unwrap_err().to_string();
+        assert!(error.contains("there is no directory"), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]
