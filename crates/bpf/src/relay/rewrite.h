@@ -9,6 +9,7 @@
 #include "parse.h"
 
 #define UDP_CHECK_OFFSET 6
+#define NO_CHANGE_OF_TWO 0x1fffe	/* two words, each less itself */
 #ifndef BPF_F_IPV6
 #define BPF_F_IPV6 (1ull << 7)
 #endif
@@ -205,12 +206,14 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ipv6hdr *ip = data + IP_OFFSET;
-	__u32 l4 = p->l4 & L4_MASK, ports;
+	__u32 l4 = p->l4 & L4_MASK, ports, words;
 	struct udphdr *udp = data + l4;
 	__u64 addresses = 0;
 
 	if ((void *)(ip + 1) > end)
 		return false;
+	words = (__u16)~*(__u16 *)ip + h->class_word;
+	words += (__u16)~*(__u16 *)&ip->nexthdr + h->ttl_word;
 	if (mac)
 		__builtin_memcpy(data, mac, 12);
 	if (mac && range)	/* RFC 2464 section 7 */
@@ -224,13 +227,16 @@ static __always_inline bool write_ipv6(struct __sk_buff *skb, const struct packe
 		ip->daddr.s6_addr32[i] = h->destination[i];
 	}
 	if (p->part == PART_LATER) {	/* a device's sum over the packet must follow */
-		bpf_csum_update(skb, fold32(addresses));
+		bpf_csum_update(skb, fold32(addresses + words));
 		return true;
 	}
 	if ((void *)(udp + 1) > end)
 		return false;
 	ports = write_ports(udp, h);
 	udp->check = changed(udp->check, p->whole, addresses, ports);
+	/* It balances addresses and ports; nothing balances the header's other words. */
+	if (unlikely(words != NO_CHANGE_OF_TWO))
+		bpf_csum_update(skb, words);
 	return true;
 }
 

@@ -5,6 +5,7 @@
 mod adopt;
 mod apply;
 mod bed;
+mod checksums;
 mod clsact;
 mod devices;
 mod fragments;
