@@ -35,7 +35,7 @@ impl Limit {
         // A packet seldom comes in the very moment that has room for it. One that comes later by less
         // than its own cost is booked from that moment on, or a small burst would lose the rest.
         let end = due_ns.saturating_add(cost);
-        let is_on_schedule = end > now_ns;
+        let is_on_schedule = *due_ns > 0 && end > now_ns;
         let end = if is_on_schedule {
             end
         } else {
@@ -104,6 +104,10 @@ mod tests {
         assert!(limit.admit(&mut due, later, 1));
         assert!(!limit.admit(&mut due, later, 1));
         assert!(!limit.admit(&mut 0, 1, 2), "more than the burst");
+        // Nothing was late yet, however short ago the clock began.
+        let mut fresh = 0;
+        assert!(limit.admit(&mut fresh, 500_000, 1));
+        assert!(!limit.admit(&mut fresh, 1_000_001, 1));
     }
 
     #[test]

@@ -28,7 +28,7 @@ static __always_inline bool admit(struct limit *limit, const struct packet *p)
 		due = *(volatile __u64 *)&limit->due_ns;
 		cost = time_of(limit->per_token,
 			       limit->bits ? (__u64)p->payload * 8 : p->segments);
-		end = (due + cost > now ? due : now) + cost;
+		end = (due && due + cost > now ? due : now) + cost;
 		if (cost > limit->depth_ns || end > now + limit->depth_ns)
 			return false;
 		if (__sync_val_compare_and_swap(&limit->due_ns, due, end) == due)
