@@ -209,9 +209,25 @@ pub struct Status {
     pub kernel: PathStatus,
     /// Whether the userspace path is available.
     pub userspace: PathStatus,
+    /// What not every kernel has, and whether this one does.
+    #[serde(default)]
+    pub features: Vec<FeatureStatus>,
     /// The last time the configuration was read again; none since the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<Reload>,
+}
+
+/// Something that not every kernel has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FeatureStatus {
+    /// Its name in the kernel's words.
+    pub name: String,
+    /// Whether it was found; absent if the daemon may not find out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<bool>,
+    /// What it means that it is missing; absent if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<String>,
 }
 
 /// What became of reading the configuration again.

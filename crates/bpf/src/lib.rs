@@ -30,6 +30,16 @@ pub enum Error {
     /// The object does not load: a map cannot be made or the verifier refuses the program.
     #[error("cannot load the kernel path's BPF program: {0}")]
     Load(String),
+    /// The verifier refuses a program.
+    #[error("the kernel refuses the BPF program {program}: {reason}")]
+    Refused {
+        /// Name of the program.
+        program: String,
+        /// The last thing that the verifier said of it.
+        reason: String,
+        /// All that it said.
+        log: String,
+    },
     /// A map of the object is not what this build expects.
     #[error("BPF map {name}: {problem}; remove the pins of this instance and start again")]
     Map {

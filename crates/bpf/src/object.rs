@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 
 use aya::maps::Map;
-use aya::programs::SchedClassifier;
+use aya::programs::{ProgramError, SchedClassifier};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 
@@ -124,13 +124,40 @@ impl Object {
 fn verify_all(ebpf: &mut Ebpf) -> Result<(), Error> {
     thread::scope(|scope| {
         let mut verifying = Vec::new();
-        for (_, program) in ebpf.programs_mut() {
+        for (name, program) in ebpf.programs_mut() {
             let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
-            verifying.push(scope.spawn(|| program.load().map_err(load_error)));
+            verifying.push(scope.spawn(|| program.load().map_err(|error| refused(name, error))));
         }
         let mut verified = verifying.into_iter().map(|one| one.join());
         verified.try_for_each(|one| one.expect("the load of a program does not panic"))
     })
+}
+
+/// Why a program does not load: one line, and the verifier's log beside it.
+fn refused(program: &str, error: ProgramError) -> Error {
+    match error {
+        ProgramError::LoadError {
+            io_error,
+            verifier_log,
+        } => {
+            let log = verifier_log.to_string();
+            let reason = verdict(&log).map_or_else(|| io_error.to_string(), str::to_owned);
+            Error::Refused {
+                program: program.to_owned(),
+                reason,
+                log,
+            }
+        }
+        other => load_error(other),
+    }
+}
+
+/// The line of the log that says why: the last, but for the statistics behind it.
+fn verdict(log: &str) -> Option<&str> {
+    const STATISTICS: [&str; 3] = ["processed ", "verification time ", "stack depth "];
+    let lines = log.lines().map(str::trim).rev();
+    let mut said = lines.filter(|line| !line.is_empty());
+    said.find(|line| !STATISTICS.iter().any(|start| line.starts_with(start)))
 }
 
 fn cpus() -> Result<usize, Error> {
@@ -145,4 +172,17 @@ fn load_error(error: impl std::error::Error) -> Error {
         source = cause.source();
     }
     Error::Load(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_is_the_last_line_before_the_statistics() {
+        let log = "2114: (85) call bpf_map_lookup_elem#1\nR2 type=mem expected=fp\n\
+                   processed 4945 insns (limit 1000000) max_states_per_insn 10\n\n";
+        assert_eq!(verdict(log), Some("R2 type=mem expected=fp"));
+        assert_eq!(verdict("\n"), None);
+    }
 }

@@ -7,6 +7,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
+use dataplane::features::Features;
 use dataplane::{Close, Dataplane, Support};
 use model::diff::TableDiff;
 use model::table::Table;
@@ -49,22 +50,23 @@ pub(crate) struct DataplaneThread {
 
 impl DataplaneThread {
     /// Opens the dataplane in the network namespace of the calling thread.
-    pub(crate) fn start(options: dataplane::Options) -> Result<(Self, Support), Error> {
-        let (opened, support) = channel();
+    pub(crate) fn start(options: dataplane::Options) -> Result<(Self, Support, Features), Error> {
+        let (opened, found) = channel();
         let (commands, queue) = channel();
         let thread = Builder::new().name("dataplane".to_owned());
         let _: JoinHandle<()> = thread
             .spawn(move || match Dataplane::open(options) {
                 Ok(dataplane) => {
-                    if opened.send(Ok(dataplane.support().clone())).is_ok() {
+                    let found = (dataplane.support().clone(), dataplane.features().clone());
+                    if opened.send(Ok(found)).is_ok() {
                         serve(dataplane, &queue);
                     }
                 }
                 Err(error) => drop(opened.send(Err(error))),
             })
             .map_err(Error::Thread)?;
-        let support = support.recv().map_err(|_| Error::Gone)??;
-        Ok((Self { commands }, support))
+        let (support, features) = found.recv().map_err(|_| Error::Gone)??;
+        Ok((Self { commands }, support, features))
     }
 
     /// Takes over what an earlier process left.

@@ -58,6 +58,7 @@ impl Drop for Instance {
         // Whoever waits for the lock checks that the file it locked is still the one at the path.
         let _ = fs::remove_file(&self.lock_path);
         // Goes only when it is empty: running rules of a daemon that keeps forwarding stay.
+        let _ = fs::remove_file(self.directory.join(dataplane::VERIFIER_LOG));
         let _ = fs::remove_dir(&self.directory);
     }
 }

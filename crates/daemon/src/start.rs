@@ -69,7 +69,7 @@ async fn start(
     let public = listen(started_with.listen).await?;
     let (watch, host_changes) = host::follow()?;
     let path = started_with.path.unwrap_or_default();
-    let (dataplane, support) = DataplaneThread::start(dataplane::Options {
+    let (dataplane, support, features) = DataplaneThread::start(dataplane::Options {
         instance: instance.name().to_owned(),
         bpffs: options.bpffs.clone(),
         workers: started_with.workers.map_or(0, usize::from),
@@ -77,6 +77,7 @@ async fn start(
         // earlier run left pinned must not go on forwarding beside them.
         kernel: true,
         worker_command: options.worker_command.clone(),
+        log_directory: Some(instance.directory().to_owned()),
         ..dataplane::Options::default()
     })?;
     let max_rules = started_with.max_rules.unwrap_or(MAX_RULES) as usize;
@@ -145,6 +146,7 @@ async fn start(
         dataplane,
         view,
         support,
+        features,
         events,
         sampler,
         log: options.log,

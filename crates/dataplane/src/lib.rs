@@ -8,6 +8,7 @@ mod error;
 pub mod features;
 mod inspection;
 mod kernel;
+mod opening;
 mod options;
 mod owners;
 pub mod userspace;
@@ -17,16 +18,16 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use bpf::link::Hook;
 use model::diff::TableDiff;
 use model::table::{Path, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, Flow, Traffic, WorkerCounters};
-use crate::features::{Feature, Features};
+use crate::features::Features;
 use crate::kernel::{Kernel, shadow};
-use crate::userspace::{Means, Userspace};
+use crate::userspace::Userspace;
 
 pub use crate::error::Error;
+pub use crate::opening::{VERIFIER_LOG, kernel_support};
 pub use crate::options::{Close, Options};
 pub use bpf::Capacity;
 #[cfg(feature = "test-run")]
@@ -55,8 +56,8 @@ impl Dataplane {
         for feature in features.missing() {
             tracing::info!("{}", feature.lack());
         }
-        let kernel = open_kernel(&options, &features);
-        let userspace = open_userspace(&options, &features);
+        let kernel = opening::open_kernel(&options, &features);
+        let userspace = opening::open_userspace(&options, &features);
         let support = Support {
             kernel: kernel.as_ref().map(drop).map_err(Clone::clone),
             userspace: userspace.as_ref().map(drop).map_err(Clone::clone),
@@ -324,39 +325,6 @@ impl Dataplane {
         }
         Ok(())
     }
-}
-
-fn open_kernel(options: &Options, features: &Features) -> Result<Kernel, String> {
-    if !options.kernel {
-        return Err("switched off".to_owned());
-    }
-    bpf::probe::probe().map_err(|reason| reason.to_string())?;
-    if features.found(Feature::BpfLoop) == Some(false) {
-        return Err(Feature::BpfLoop.lack().to_owned());
-    }
-    let hook = if features.has(Feature::Tcx) {
-        Hook::Tcx
-    } else {
-        Hook::Clsact
-    };
-    Kernel::open(options, hook).map_err(|error| error.to_string())
-}
-
-fn open_userspace(options: &Options, features: &Features) -> Result<Userspace, String> {
-    if options.worker_command.is_empty() {
-        return Err("no worker command is set".to_owned());
-    }
-    let fanout = features.found(Feature::PacketFanout) != Some(false);
-    let options = userspace::Options {
-        workers: if fanout { options.workers } else { 1 },
-        worker_command: options.worker_command.clone(),
-        means: Means {
-            super_packets: features.has(Feature::SuperPackets),
-            io_uring: features.has(Feature::IoUring),
-            landlock: features.has(Feature::Landlock),
-        },
-    };
-    Userspace::open(options).map_err(|error| error.to_string())
 }
 
 /// The part of a difference that concerns `path`: a route that moves to another path is removed

@@ -22,6 +22,8 @@ pub struct Options {
     pub without: Vec<Feature>,
     /// Program and arguments that run [`crate::userspace::worker::main`]; empty: no userspace path.
     pub worker_command: Vec<OsString>,
+    /// Where a verifier's log is kept that says why the kernel path is not available.
+    pub log_directory: Option<PathBuf>,
     /// Sizes of the kernel path's maps, unless pinned ones are adopted.
     pub capacity: Capacity,
 }
@@ -35,6 +37,7 @@ impl Default for Options {
             kernel: true,
             without: Vec::new(),
             worker_command: Vec::new(),
+            log_directory: None,
             capacity: Capacity::default(),
         }
     }

@@ -107,7 +107,7 @@ impl Kernels {
         steps: &[Step],
     ) -> Result<Vec<Done>> {
         let image = self.scripts.path().join(format!("{release}.cpio.gz"));
-        let script = self.scripts.path().join("steps");
+        let script = self.scripts.path().join(format!("{release}.steps"));
         let lines = steps.iter().map(|step| {
             let seconds = step.patience.as_secs();
             format!("step {} {seconds} {}\n", step.name, step.command)

@@ -6,17 +6,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-mod kernels {
-    pub(crate) mod inside;
-    pub(crate) mod matrix;
-}
+mod inside;
+mod matrix;
 
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use lab::vm::{Kernels, Wanted};
 
-use kernels::matrix::{Form, Row, rows, steps, table};
+use matrix::{Form, Row, rows, steps, table};
 
 /// One kernel without UDP super-packets in packet sockets and without tcx, and the last.
 const SHORT: [&str; 2] = ["6.1", "newest"];
@@ -41,7 +39,7 @@ fn relays_on_an_old_and_on_the_newest_kernel() {
 
 #[test]
 #[ignore = "boots a dozen kernels, a quarter of an hour; run by make kernels"]
-fn matrix() {
+fn all_that_can_be_had() {
     let Some(kernels) = open() else {
         panic!("the matrix needs qemu");
     };
@@ -106,7 +104,7 @@ fn programs() -> Vec<(PathBuf, &'static str)> {
         (mcr, "/t/debug/mcr"),
         (newest(deps, "paths"), "/t/debug/deps/paths"),
         (newest(deps, "verifier"), "/t/debug/deps/verifier"),
-        (this.clone(), "/t/debug/deps/kernels"),
+        (this.clone(), "/t/debug/deps/lab"),
     ]
 }
 

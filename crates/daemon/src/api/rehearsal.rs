@@ -57,6 +57,7 @@ impl Default for Rehearsal {
             dataplane,
             view,
             support: support(),
+            features: dataplane::features::Features::default(),
             events: Events::new(),
             sampler: Sampler::default(),
             log: None,

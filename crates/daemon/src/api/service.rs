@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
-use api::reply::{Change, FlowStats, InterfaceStatus, Log, PathStatus, Stats, Status};
+use api::reply::{
+    Change, FeatureStatus, FlowStats, InterfaceStatus, Log, PathStatus, Stats, Status,
+};
 use api::request::RuleList;
+use dataplane::features::{Feature, Features};
 use model::config::Settings;
 use model::document::RuleDocument;
 use model::host::Interface;
@@ -28,6 +31,7 @@ pub(crate) struct Service {
     pub(crate) dataplane: DataplaneThread,
     pub(crate) view: watch::Receiver<Arc<View>>,
     pub(crate) support: Support,
+    pub(crate) features: Features,
     pub(crate) events: Events,
     pub(crate) sampler: Sampler,
     pub(crate) log: Option<LogControl>,
@@ -150,6 +154,7 @@ impl Service {
             rules: view.rules.len(),
             kernel: path(&self.support.kernel),
             userspace: path(&self.support.userspace),
+            features: self.features.iter().map(feature).collect(),
             last_reload: self.events.last_reload(),
         }
     }
@@ -173,6 +178,15 @@ fn interface(link: &Interface) -> InterfaceStatus {
         mtu: link.mtu,
         mac: link.mac.map(|mac| mac.to_string()),
         addresses: link.addresses.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn feature((feature, present): (Feature, Option<bool>)) -> FeatureStatus {
+    let meaning = feature.lack().to_owned();
+    FeatureStatus {
+        name: feature.name().to_owned(),
+        present,
+        meaning: Some(meaning).filter(|_| present == Some(false)),
     }
 }
 

@@ -79,11 +79,12 @@ image_of() {
         sort -V | tail -n 1
 }
 
-# From Linux 7.2 on Debian splits an image into three packages.
+# From Linux 7.1 on Debian splits an image into three packages. One in angle brackets is in the archive
+# no more.
 parts_of() {
     echo "$1"
     apt-cache depends --no-recommends --no-suggests "$1" |
-        awk '$1 == "Depends:" && $2 ~ /^linux-(binary|modules|base)-[0-9]/ { print $2 }'
+        awk '$1 == "Depends:" && $2 ~ /^<?linux-(binary|modules|base)-[0-9]/ { print $2 }'
 }
 
 unpack() {
@@ -151,8 +152,15 @@ for version; do
     fi
     release=${image#linux-image-}
     if [ ! -d "$directory/$release" ]; then
-        # shellcheck disable=SC2046  # one word per package
-        if ! (cd "$directory/archives" && apt-get download --quiet=2 $(parts_of "$image") >&2); then
+        parts=$(parts_of "$image")
+        case $parts in
+        *'<'*)
+            echo "$version missing the archive has only parts of $image left"
+            continue
+            ;;
+        esac
+        # shellcheck disable=SC2086  # one word per package
+        if ! (cd "$directory/archives" && apt-get download --quiet=2 $parts >&2); then
             echo "$version missing $image cannot be downloaded"
             continue
         fi

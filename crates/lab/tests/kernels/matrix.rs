@@ -67,7 +67,7 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
     };
     let inside = |path: &str, test: &str| {
         let test = format!("kernels::inside::{path}::{test}");
-        format!("/t/debug/deps/kernels --exact {test} --ignored --nocapture")
+        format!("/t/debug/deps/lab --exact {test} --ignored --nocapture")
     };
     add(
         "kernel",

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use dataplane::features::Feature;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use super::finding::{Finding, Severity};
@@ -27,7 +28,11 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
                 "host",
                 format!("only the userspace path is left, which is slower: {reason}"),
             )
-            .remedy("run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"),
+            .remedy(if bpf::probe::probe().is_ok() {
+                "boot a kernel that has what is missing (docs/kernels.md names some)"
+            } else {
+                "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+            }),
         ),
         (Ok(()), Err(reason)) => findings.push(
             Finding::new(
@@ -39,9 +44,20 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         ),
         (Ok(()), Ok(())) => {}
     }
+    findings.extend(features(snapshot));
     findings.extend(bpffs(snapshot));
     findings.extend(unplaced(snapshot));
     findings
+}
+
+/// What this kernel has not, where MCR does without; the kernel path itself is told of above.
+fn features(snapshot: &Snapshot) -> impl Iterator<Item = Finding> {
+    let missing = snapshot.features.missing();
+    let missing = missing.filter(|feature| *feature != Feature::BpfLoop);
+    missing.map(|feature| {
+        let finding = Finding::new(Severity::Note, feature.name(), feature.lack());
+        finding.remedy("nothing has to be done; a newer kernel has it")
+    })
 }
 
 /// Without bpffs nothing survives a restart; the daemon mounts it, if it may.

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use api::reply::Stats;
+use dataplane::features::Features;
 use model::compile::{Compiled, compile, next_hop_queries};
 use model::endpoint::Endpoint;
 use model::host::{Host, NextHop, NextHopQuery};
@@ -42,6 +43,7 @@ pub(crate) struct Snapshot {
     pub(crate) links: Vec<Link>,
     pub(crate) compiled: Compiled,
     pub(crate) support: Support,
+    pub(crate) features: Features,
     pub(crate) sockets: Vec<UdpSocket>,
     host: Host,
     settings: PathBuf,
@@ -62,10 +64,9 @@ impl Snapshot {
             let cause = error.source().map(ToString::to_string);
             unavailable("links through netlink", &cause.unwrap_or_default())
         })?;
+        let features = Features::probe();
         let support = Support {
-            kernel: bpf::probe::probe()
-                .map(drop)
-                .map_err(|error| error.to_string()),
+            kernel: dataplane::kernel_support(&features),
             userspace: dataplane::userspace::support().map_err(|error| error.to_string()),
         };
         let compiled = compile(&rules.set, &host, &support, &rules.choices);
@@ -74,6 +75,7 @@ impl Snapshot {
             links,
             compiled,
             support,
+            features,
             sockets: socket::list(),
             host,
             settings: PathBuf::from("/proc/sys"),

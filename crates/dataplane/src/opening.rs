@@ -1,0 +1,112 @@
+//! Opens each path, or says in one sentence why it is not available.
+
+use std::fs;
+use std::path::Path;
+
+use bpf::link::Hook;
+
+use crate::features::{Feature, Features};
+use crate::kernel::Kernel;
+use crate::options::Options;
+use crate::userspace::{self, Means, Userspace};
+use crate::{Capacity, Error};
+
+/// Name of the file that holds what a verifier said of a program that it refused.
+pub const VERIFIER_LOG: &str = "verifier.log";
+
+pub(crate) fn open_kernel(options: &Options, features: &Features) -> Result<Kernel, String> {
+    if !options.kernel {
+        return Err("switched off".to_owned());
+    }
+    bpf::probe::probe().map_err(|reason| reason.to_string())?;
+    if features.found(Feature::BpfLoop) == Some(false) {
+        return Err(Feature::BpfLoop.lack().to_owned());
+    }
+    let hook = if features.has(Feature::Tcx) {
+        Hook::Tcx
+    } else {
+        Hook::Clsact
+    };
+    let opened = Kernel::open(options, hook);
+    opened.map_err(|error| tell(&error, options.log_directory.as_deref()))
+}
+
+/// The reason in one sentence. A verifier's whole log goes into a file that it names.
+fn tell(error: &Error, directory: Option<&Path>) -> String {
+    let Error::Bpf(bpf::Error::Refused { log, .. }) = error else {
+        return error.to_string();
+    };
+    tracing::debug!("{error}:\n{log}");
+    let file = directory.map(|directory| directory.join(VERIFIER_LOG));
+    let kept = file.filter(|file| fs::write(file, log).is_ok());
+    let whole = kept.map_or_else(String::new, |file| {
+        format!("; all that its verifier said is in {}", file.display())
+    });
+    format!("{error}; without it rules take the userspace path{whole}")
+}
+
+/// Says why the kernel path cannot be had here, by loading its programs as [`Dataplane::open`] would.
+///
+/// # Errors
+/// The reason, in one sentence.
+pub fn kernel_support(features: &Features) -> Result<(), String> {
+    bpf::probe::probe().map_err(|reason| reason.to_string())?;
+    if features.found(Feature::BpfLoop) == Some(false) {
+        return Err(Feature::BpfLoop.lack().to_owned());
+    }
+    let least = Capacity {
+        routes: 1,
+        outputs: 1,
+    };
+    let loaded = bpf::program::Program::load(None, least);
+    loaded
+        .map(drop)
+        .map_err(|error| tell(&Error::Bpf(error), None))
+}
+
+pub(crate) fn open_userspace(options: &Options, features: &Features) -> Result<Userspace, String> {
+    if options.worker_command.is_empty() {
+        return Err("no worker command is set".to_owned());
+    }
+    let fanout = features.found(Feature::PacketFanout) != Some(false);
+    let options = userspace::Options {
+        workers: if fanout { options.workers } else { 1 },
+        worker_command: options.worker_command.clone(),
+        means: Means {
+            super_packets: features.has(Feature::SuperPackets),
+            io_uring: features.has(Feature::IoUring),
+            landlock: features.has(Feature::Landlock),
+        },
+    };
+    Userspace::open(options).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_program_is_told_in_one_sentence_that_names_the_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = Error::Bpf(bpf::Error::Refused {
+            program: "relay".to_owned(),
+            reason: "R2 type=mem expected=fp".to_owned(),
+            log: "one\ntwo\nR2 type=mem expected=fp\n".to_owned(),
+        });
+        let file = directory.path().join(VERIFIER_LOG);
+        assert_eq!(
+            tell(&error, Some(directory.path())),
+            format!(
+                "the kernel refuses the BPF program relay: R2 type=mem expected=fp; without it rules \
+                 take the userspace path; all that its verifier said is in {}",
+                file.display()
+            )
+        );
+        assert!(
+            std::fs::read_to_string(&file)
+                .unwrap()
+                .starts_with("one\ntwo\n")
+        );
+        assert!(!tell(&error, None).contains("verifier said"));
+    }
+}
