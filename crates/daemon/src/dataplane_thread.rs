@@ -13,6 +13,8 @@ use model::diff::TableDiff;
 use model::table::Table;
 use tokio::sync::oneshot;
 
+use crate::abort_on_panic::AbortOnPanic;
+
 /// How often the dataplane is looked after.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -55,14 +57,17 @@ impl DataplaneThread {
         let (commands, queue) = channel();
         let thread = Builder::new().name("dataplane".to_owned());
         let _: JoinHandle<()> = thread
-            .spawn(move || match Dataplane::open(options) {
-                Ok(dataplane) => {
-                    let found = (dataplane.support().clone(), dataplane.features().clone());
-                    if opened.send(Ok(found)).is_ok() {
-                        serve(dataplane, &queue);
+            .spawn(move || {
+                let _guard = AbortOnPanic;
+                match Dataplane::open(options) {
+                    Ok(dataplane) => {
+                        let found = (dataplane.support().clone(), dataplane.features().clone());
+                        if opened.send(Ok(found)).is_ok() {
+                            serve(dataplane, &queue);
+                        }
                     }
+                    Err(error) => drop(opened.send(Err(error))),
                 }
-                Err(error) => drop(opened.send(Err(error))),
             })
             .map_err(Error::Thread)?;
         let (support, features) = found.recv().map_err(|_| Error::Gone)??;
@@ -122,6 +127,11 @@ impl DataplaneThread {
     /// Reads the flows of a rule.
     pub(crate) async fn flows(&self, rule: String) -> Result<Vec<Flow>, Error> {
         self.run(move |dataplane| Ok(dataplane.flows(&rule)?)).await
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn panic(&self) -> Result<(), Error> {
+        self.run(|_| panic!("the dataplane")).await
     }
 
     /// Ends the dataplane.

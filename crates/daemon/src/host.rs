@@ -30,6 +30,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 pub use links::{Link, read_links};
 pub use route::{Via, query_route};
 
+use crate::abort_on_panic;
 use next_hop::NextHops;
 
 /// How long notifications are gathered before the host is read again.
@@ -114,7 +115,7 @@ pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
     // Requests have a socket of their own: an overrun of notifications must not hurt them.
     let handle = connect()?;
     let (connection, _, notifications) = rtnetlink::new_multicast_connection(&GROUPS)?;
-    tokio::spawn(connection);
+    abort_on_panic::spawn(connection);
     let (requests, incoming) = mpsc::channel(16);
     let (changes, receiver) = mpsc::channel(16);
     let follower = Follower {
@@ -125,7 +126,7 @@ pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
         renewed: BTreeSet::new(),
         due: None,
     };
-    tokio::spawn(follower.run(notifications, incoming));
+    abort_on_panic::spawn(follower.run(notifications, incoming));
     Ok((Watch { requests }, receiver))
 }
 

@@ -4,6 +4,7 @@
 //! supervisor carries it out through the dataplane's thread, the memberships and the state on disk,
 //! and shows the outcome as a view, which the API and the sampler read.
 
+mod abort_on_panic;
 mod api;
 pub mod config;
 mod core;

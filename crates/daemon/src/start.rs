@@ -29,7 +29,7 @@ use crate::state::running::{Running, RunningStore};
 use crate::stats::{Identity, Sampler};
 use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
-use crate::{config, host, service_manager};
+use crate::{abort_on_panic, config, host, service_manager};
 
 /// Changes that may wait for the supervisor.
 const QUEUE: usize = 64;
@@ -135,7 +135,7 @@ async fn start(
         supervisor.events.publish(events::not_used(&error));
     }
     let sampler = Sampler::default();
-    tokio::spawn(
+    abort_on_panic::spawn(
         sampler
             .clone()
             .run(dataplane.clone(), view.clone(), events.clone()),
@@ -151,9 +151,9 @@ async fn start(
         sampler,
         log: options.log,
     });
-    tokio::spawn(server::serve_control(control, service.clone()));
+    abort_on_panic::spawn(server::serve_control(control, service.clone()));
     if let Some(public) = public {
-        tokio::spawn(server::serve_read_only(public, service));
+        abort_on_panic::spawn(server::serve_read_only(public, service));
     }
     tracing::info!(
         instance = instance.name(),

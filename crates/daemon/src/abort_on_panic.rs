@@ -1,0 +1,81 @@
+//! What ends the daemon when one of its own parts panics.
+//!
+//! A daemon that goes on without its dataplane, its view of the host or its API only looks alive. One
+//! that ends at once is like one that was killed: the kernel path forwards on, and the next daemon
+//! takes over. A request that panics ends its own connection and nothing else.
+
+use std::thread;
+
+/// Aborts the process when it is dropped because of a panic.
+#[derive(Debug)]
+pub(crate) struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // Not an exit: what would run on the way may wait for the part that is gone.
+            std::process::abort();
+        }
+    }
+}
+
+/// Runs a part of the daemon as a task.
+pub(crate) fn spawn(part: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(async {
+        let _guard = AbortOnPanic;
+        part.await;
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+
+    use crate::dataplane_thread::{DataplaneThread, without_paths};
+
+    /// Has the test of that name run in a process of its own, and says whether SIGABRT ended it.
+    fn is_aborted(name: &str) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+
+        let test = format!("abort_on_panic::tests::{name}");
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let child = child.args(["--exact", &test]).env(IN_CHILD, "1");
+        let output = child.output().unwrap();
+        output.status.signal() == Some(nix::libc::SIGABRT)
+    }
+
+    const IN_CHILD: &str = "MCR_TEST_CHILD";
+
+    #[test]
+    fn a_panic_of_the_dataplane_ends_the_process() {
+        if std::env::var_os(IN_CHILD).is_none() {
+            assert!(is_aborted("a_panic_of_the_dataplane_ends_the_process"));
+            return;
+        }
+        let (dataplane, ..) = DataplaneThread::start(without_paths()).unwrap();
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let _ = runtime.block_on(dataplane.panic());
+        std::thread::sleep(Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_panic_of_a_part_ends_the_process_and_that_of_a_request_does_not() {
+        if std::env::var_os(IN_CHILD).is_none() {
+            let name = "a_panic_of_a_part_ends_the_process_and_that_of_a_request_does_not";
+            assert!(is_aborted(name));
+            return;
+        }
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let request = tokio::spawn(async { panic!("a request") });
+            if request.await.is_ok() {
+                std::process::exit(1);
+            }
+            super::spawn(async { panic!("a part") });
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        });
+    }
+}
