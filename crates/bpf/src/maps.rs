@@ -110,7 +110,7 @@ impl Maps {
             ("ranges", capacity.routes),
             ("candidates", capacity.routes * 4),
             ("group_routes", capacity.routes),
-            ("own_sources", 4096),
+            ("own_sources", 65_536),
             ("flows", FLOWS),
             ("fragments", packet::memory::DATAGRAMS as u32),
         ]

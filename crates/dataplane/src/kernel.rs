@@ -137,6 +137,7 @@ impl Kernel {
 
     /// Makes the maps hold exactly the routes of `table`; those of the userspace path as shadows.
     pub(crate) fn sync(&mut self, table: &Table) -> Result<(), Error> {
+        self.check_own_addresses(table.own_addresses.len())?;
         let mut wanted = TableDiff::default();
         let mut keys = HashSet::new();
         for (key, route) in &table.routes {
@@ -178,17 +179,12 @@ impl Kernel {
     pub(crate) fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
         let removed = diff.removed.iter().map(encode::route_key);
         let removed = removed.collect::<Result<Vec<_>, _>>()?;
+        let own = self.own_after(diff)?;
         self.change(&removed, &diff.set)?;
         if let Some(BudgetChange(budget)) = diff.budget {
             self.budget(budget);
         }
-        if diff.own_added.is_empty() && diff.own_removed.is_empty() {
-            return Ok(());
-        }
-        let mut own = self.own.clone();
-        own.retain(|address| !diff.own_removed.contains(address));
-        own.extend(&diff.own_added);
-        self.own_addresses(own)
+        own.map_or(Ok(()), |own| self.own_addresses(own))
     }
 
     /// Looks for interfaces that went away behind the table's back.
@@ -232,17 +228,35 @@ impl Kernel {
         encode::store_limit(settings, 0, offset_of!(Settings, budget), limits);
     }
 
+    /// The addresses of this host after `diff`, where it changes them.
+    fn own_after(&self, diff: &TableDiff) -> Result<Option<HashSet<IpAddr>>, Error> {
+        if diff.own_added.is_empty() && diff.own_removed.is_empty() {
+            return Ok(None);
+        }
+        let mut own = self.own.clone();
+        own.retain(|address| !diff.own_removed.contains(address));
+        own.extend(&diff.own_added);
+        self.check_own_addresses(own.len())?;
+        Ok(Some(own))
+    }
+
+    /// Refuses more addresses than there is room for, before anything is changed.
+    fn check_own_addresses(&self, wanted: usize) -> Result<(), Error> {
+        let limit = self.program.maps.own_sources.capacity() as usize;
+        if wanted <= limit {
+            return Ok(());
+        }
+        Err(Error::Capacity {
+            what: "own addresses",
+            wanted,
+            limit,
+        })
+    }
+
     fn own_addresses(&mut self, own: HashSet<IpAddr>) -> Result<(), Error> {
         let added: Vec<Address> = own.difference(&self.own).map(|a| (*a).into()).collect();
         let removed: Vec<Address> = self.own.difference(&own).map(|a| (*a).into()).collect();
         let maps = &mut self.program.maps;
-        if own.len() > maps.own_sources.capacity() as usize {
-            return Err(Error::Capacity {
-                what: "own addresses",
-                wanted: own.len(),
-                limit: maps.own_sources.capacity() as usize,
-            });
-        }
         maps.own_sources.remove(&removed)?;
         maps.own_sources.insert(&added, &vec![1; added.len()])?;
         let mut settings = Settings::default();

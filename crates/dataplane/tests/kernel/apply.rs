@@ -95,6 +95,28 @@ fn refuses_what_does_not_fit_and_changes_nothing() {
 }
 
 #[test]
+fn more_own_addresses_than_fit_leave_nothing_behind() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let mut wanted = many(&bed, 1, 6001);
+    let own = (0..=65_536).map(|i| group(Ipv4Addr::new(10, 0, 0, 0), i));
+    wanted.own_addresses = own.map(Into::into).collect();
+    let diff = TableDiff::between(&Table::default(), &wanted);
+    for refused in [
+        bed.inside(|| dataplane.apply(&diff).unwrap_err()),
+        bed.inside(|| dataplane.sync(&wanted).unwrap_err()),
+    ] {
+        let told = refused.to_string();
+        assert!(told.contains("own addresses"), "{told}");
+        let rules = dataplane.counters().unwrap().rules;
+        assert!(rules.is_empty(), "nothing of it is there: {rules:?}");
+    }
+    wanted.own_addresses.pop_last();
+    bed.sync(&mut dataplane, &wanted);
+    bed.sync(&mut dataplane, &Table::default());
+}
+
+#[test]
 fn no_packet_is_lost_doubled_or_misled_while_routes_change() {
     let bed = Bed::new();
     let mut dataplane = bed.open(Capacity::default());
