@@ -142,7 +142,7 @@ kernels:
 	$(CARGO) build --locked --package mcr
 	$(CARGO) test --locked --package bpf --test verifier --no-run
 	$(CARGO) test --locked --package dataplane --test paths --no-run
-	$(CARGO) test --locked --package lab --test lab -- --ignored --exact kernels::all_that_can_be_had --nocapture
+	$(CARGO) test --locked --package lab --test kernels -- --ignored --exact all_that_can_be_had --nocapture
 
 # Long: load, churn and faults for an hour, or DURATION seconds (target/bench/soak.json).
 .PHONY: soak

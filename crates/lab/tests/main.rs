@@ -17,7 +17,6 @@ mod hostile_clients;
 mod inputs;
 mod ipv6;
 mod isolation;
-mod kernels;
 mod limits;
 mod local;
 mod loops;

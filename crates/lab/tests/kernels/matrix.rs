@@ -66,8 +66,8 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
         format!("env MCR_CASES=500 /t/debug/deps/paths --exact {test} --nocapture --test-threads 1")
     };
     let inside = |path: &str, test: &str| {
-        let test = format!("kernels::inside::{path}::{test}");
-        format!("/t/debug/deps/lab --exact {test} --ignored --nocapture")
+        let test = format!("inside::{path}::{test}");
+        format!("/t/debug/deps/kernels --exact {test} --ignored --nocapture")
     };
     add(
         "kernel",

@@ -104,7 +104,7 @@ fn programs() -> Vec<(PathBuf, &'static str)> {
         (mcr, "/t/debug/mcr"),
         (newest(deps, "paths"), "/t/debug/deps/paths"),
         (newest(deps, "verifier"), "/t/debug/deps/verifier"),
-        (this.clone(), "/t/debug/deps/lab"),
+        (this.clone(), "/t/debug/deps/kernels"),
     ]
 }
 
