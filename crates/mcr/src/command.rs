@@ -22,6 +22,7 @@ pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod stats;
+pub(crate) mod status;
 pub(crate) mod tap;
 pub(crate) mod top;
 mod traffic_run;

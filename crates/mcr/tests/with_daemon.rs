@@ -46,6 +46,29 @@ fn bed(config: Option<&str>) -> Option<Bed> {
     })
 }
 
+#[test]
+fn status_shows_paths_features_and_rules_by_state() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    let status = bed.json(&["status", "--json"]);
+    assert_eq!(status["rules"], 2);
+    let states = status["rules_by_state"].as_object().unwrap();
+    let rules = states.values().filter_map(Value::as_u64).sum::<u64>();
+    assert_eq!(rules, 2);
+    let features = status["features"].as_array().unwrap();
+    assert!(
+        features
+            .iter()
+            .any(|feature| feature["name"] == "packet_udp_gso")
+    );
+    for feature in features {
+        let is_missing = feature["present"] == false;
+        assert_eq!(feature["meaning"].is_string(), is_missing, "{feature}");
+    }
+    let screen = bed.daemon.mcr(&["status"]).unwrap();
+    assert!(screen.contains("userspace path   available\n"), "{screen}");
+    assert!(screen.contains("\nrules            2: "), "{screen}");
+}
+
 impl Bed {
     fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.daemon.mcr(arguments).unwrap()).unwrap()

@@ -58,7 +58,7 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
     let mut add = |path: &str, name: &str, command: String| {
         steps.push(Step {
             name: format!("{path}:{name}"),
-            patience: Duration::from_secs(300),
+            patience: Duration::from_secs(400),
             command,
         });
     };

@@ -1,0 +1,127 @@
+//! `mcr status`: the daemon on one screen.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use api::reply::{FeatureStatus, PathStatus, State, Stats, Status};
+use serde_json::json;
+
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::render;
+
+/// Show the daemon on one screen: paths, what its kernel has, rules by state.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr status
+  mcr status --json | jq -r '.features[] | select(.present == false).meaning'")]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let control = Control::open(global)?;
+    let (status, stats) = (control.status()?, control.stats()?);
+    if global.json {
+        let mut value = json!(status);
+        value["rules_by_state"] = by_state(&stats).into_iter().collect();
+        render::json(&value)?;
+    } else {
+        render::text(screen(&status, &stats).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many rules are in each state.
+fn by_state(stats: &Stats) -> Vec<(String, serde_json::Value)> {
+    let count = |state| {
+        stats
+            .rules
+            .iter()
+            .filter(|rule| rule.state == state)
+            .count()
+    };
+    let states = [State::Up, State::Degraded, State::Down].map(|state| (state, count(state)));
+    let named = states.map(|(state, count)| (render::stats::state(state).to_owned(), count.into()));
+    named.into()
+}
+
+fn screen(status: &Status, stats: &Stats) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<16} {value}");
+    };
+    line(
+        "daemon",
+        &format!("{}, pid {}", status.instance, status.pid),
+    );
+    line("version", &status.version);
+    line("up", &render::stats::duration(status.uptime_seconds));
+    line("kernel path", path(&status.kernel));
+    line("userspace path", path(&status.userspace));
+    let states = by_state(stats);
+    let states = states
+        .iter()
+        .map(|(state, count)| format!("{count} {state}"));
+    line(
+        "rules",
+        &format!(
+            "{}: {}",
+            status.rules,
+            states.collect::<Vec<_>>().join(", ")
+        ),
+    );
+    for feature in &status.features {
+        line(&feature.name, present(feature));
+    }
+    text
+}
+
+fn path(path: &PathStatus) -> &str {
+    path.reason.as_deref().unwrap_or("available")
+}
+
+fn present(feature: &FeatureStatus) -> &str {
+    match feature.present {
+        Some(true) => "found",
+        Some(false) => feature.meaning.as_deref().unwrap_or("missing"),
+        None => "not known: this daemon may not find out",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_with_what_it_means() {
+        let status: Status = serde_json::from_value(json!({
+            "instance": "default", "version": "1", "pid": 7, "uptime_seconds": 61.0,
+            "generation": 1, "rules": 0,
+            "kernel": {"available": false, "reason": "no bpf_loop"},
+            "userspace": {"available": true},
+            "features": [
+                {"name": "tcx", "present": true},
+                {"name": "bpf_loop", "present": false, "meaning": "no kernel path"},
+                {"name": "io_uring"},
+            ],
+        }))
+        .unwrap();
+        let stats: Stats = serde_json::from_value(json!({
+            "instance": "default", "version": "1", "uptime_seconds": 61.0, "rules": [],
+            "workers": [],
+        }))
+        .unwrap();
+        let screen = screen(&status, &stats);
+        for expected in [
+            "up               1 min 1 s\n",
+            "kernel path      no bpf_loop\n",
+            "userspace path   available\n",
+            "rules            0: 0 up, 0 degraded, 0 down\n",
+            "tcx              found\n",
+            "bpf_loop         no kernel path\n",
+            "io_uring         not known",
+        ] {
+            assert!(screen.contains(expected), "{screen}");
+        }
+    }
+}
