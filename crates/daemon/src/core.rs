@@ -17,7 +17,7 @@ use api::reply::Change;
 use api::request::{RULES_MAX, Transaction};
 use model::budget::Spenders;
 use model::compile::{Amendment, Compiled, RuleView};
-use model::config::{Config, Settings};
+use model::config::{Config, MAX_MEMBERSHIPS, Settings};
 use model::diff::{BudgetChange, TableDiff};
 use model::document::RuleDocument;
 use model::host::{Host, NextHopQuery};
@@ -99,6 +99,7 @@ pub(crate) struct Core {
     policy: Policy,
     /// The most rules that clients may run.
     max_rules: usize,
+    max_memberships: usize,
     support: Support,
     process_choice: PathChoice,
     settings: Arc<Settings>,
@@ -119,6 +120,7 @@ impl Core {
         Self {
             policy,
             max_rules: RULES_MAX,
+            max_memberships: MAX_MEMBERSHIPS as usize,
             support,
             process_choice,
             settings: Arc::default(),
@@ -133,10 +135,14 @@ impl Core {
         }
     }
 
-    /// Holds clients to so many rules.
+    /// Holds clients to so many rules and memberships.
     #[must_use]
-    pub(crate) fn at_most(self, max_rules: usize) -> Self {
-        Self { max_rules, ..self }
+    pub(crate) fn at_most(self, max_rules: usize, max_memberships: usize) -> Self {
+        Self {
+            max_rules,
+            max_memberships,
+            ..self
+        }
     }
 
     /// Goes on with the generation numbers of an earlier run.
@@ -210,17 +216,30 @@ impl Core {
     /// either path, so they are counted here. Where the configuration brought too many, clients may
     /// still make them fewer.
     fn check_room(&self, rules: &RuleSet) -> Result<(), Refused> {
-        let check = |what, count: fn(&RuleSet) -> usize, most| {
+        let check = |what, count: &dyn Fn(&RuleSet) -> usize, most, option| {
             let asked = count(rules);
             if asked > most && asked > count(self.rules()) {
-                return Err(Refused::TooMany { what, asked, most });
+                return Err(Refused::TooMany {
+                    what,
+                    asked,
+                    most,
+                    option,
+                });
             }
             Ok(())
         };
         let most = self.max_rules;
-        check("rules", RuleSet::len, most)?;
+        check("rules", &RuleSet::len, most, "--max-rules")?;
         let most = most.saturating_mul(ENDPOINTS_PER_RULE);
-        check("inputs and outputs", RuleSet::endpoints, most)
+        check(
+            "inputs and outputs",
+            &RuleSet::endpoints,
+            most,
+            "--max-rules",
+        )?;
+        let most = self.max_memberships;
+        let memberships = |rules: &RuleSet| rules.memberships(&self.host, most);
+        check("memberships", &memberships, most, "--max-memberships")
     }
 
     fn resolve_unbounded(&self, request: &Request) -> Result<Config, Refused> {

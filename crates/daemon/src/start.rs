@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::config::{Config, MAX_RULES};
+use model::config::{Config, MAX_MEMBERSHIPS, MAX_RULES};
 use model::placement::{PathChoice, Support};
 use model::ruleset::{Policy, RuleSet};
 use model::table::Table;
@@ -81,7 +81,8 @@ async fn start(
         ..dataplane::Options::default()
     })?;
     let max_rules = started_with.max_rules.unwrap_or(MAX_RULES) as usize;
-    let mut core = Core::new(support.clone(), path, policy).at_most(max_rules);
+    let max_memberships = started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize;
+    let mut core = Core::new(support.clone(), path, policy).at_most(max_rules, max_memberships);
     core.continue_from(generation);
     let (commands, incoming) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));

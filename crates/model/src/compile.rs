@@ -372,6 +372,14 @@ fn input(endpoint: &Endpoint, links: &Links<'_>) -> InputView {
     }
 }
 
+/// Counts the groups that are joined for an input.
+pub(crate) fn joined_groups(groups: Prefix) -> usize {
+    match groups_too_many(groups) {
+        None => 1 << groups.host_bits(),
+        Some(_) => 0,
+    }
+}
+
 fn groups_too_many(groups: Prefix) -> Option<String> {
     let count = 1_u128.checked_shl(groups.host_bits().into());
     if count.is_some_and(|count| count <= JOINED_GROUPS_MAX) {

@@ -7,14 +7,17 @@ mod index;
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 use std::sync::Arc;
 
+use crate::compile::joined_groups;
 use crate::document::RuleDocument;
+use crate::host::Host;
 use crate::problem::{Problems, What};
 use crate::rule::Rule;
 use crate::shared_map::{Entries, SharedMap};
+use crate::wildcard;
 
 pub(crate) use change::listed;
 pub use change::{ChangeError, RuleChanges, RuleSetDiff, diff};
@@ -35,6 +38,8 @@ pub struct RuleSet {
     places: SharedMap<ByName, Place>,
     index: InputIndex,
     endpoints: usize,
+    /// Memberships of all inputs, those counted twice that several ask for.
+    memberships: usize,
 }
 
 /// Where a rule stands in the order of its set. Rules that stay keep their places when others go or
@@ -109,6 +114,7 @@ impl RuleSet {
         for (place, rule) in rules.iter() {
             set.index.insert(*place, rule);
             set.endpoints += endpoints(rule);
+            set.memberships += memberships(rule);
         }
         set.rules = rules;
         set
@@ -220,12 +226,14 @@ impl RuleSet {
             self.places.remove(rule.name.as_str());
             self.index.remove(place, &rule);
             self.endpoints -= endpoints(&rule);
+            self.memberships -= memberships(&rule);
         }
     }
 
     fn put(&mut self, place: Place, rule: Arc<Rule>) {
         self.index.insert(place, &rule);
         self.endpoints += endpoints(&rule);
+        self.memberships += memberships(&rule);
         self.places.insert(ByName(Arc::clone(&rule)), place);
         self.rules.insert(place, rule);
     }
@@ -286,6 +294,37 @@ impl RuleSet {
         self.endpoints
     }
 
+    /// Counts the memberships that all rules need on `host`, each interface that is named and not
+    /// there included. A number up to `enough` may be too large: no more is counted than it takes
+    /// to know that there are not more.
+    #[must_use]
+    pub fn memberships(&self, host: &Host, enough: usize) -> usize {
+        if self.memberships <= enough && !self.has_wildcards() {
+            return self.memberships;
+        }
+        let inputs = self.iter().flat_map(|rule| &rule.inputs);
+        let distinct: BTreeSet<_> = inputs
+            .map(|input| {
+                (
+                    input.interface.as_deref(),
+                    input.destination,
+                    &input.sources,
+                )
+            })
+            .collect();
+        let mut links: BTreeMap<&str, usize> = BTreeMap::new();
+        let each = distinct.into_iter().map(|(interface, groups, sources)| {
+            let name = interface.unwrap_or_default();
+            let links = *links
+                .entry(name)
+                .or_insert_with(|| links_of(name, host).max(1));
+            joined_groups(groups)
+                .saturating_mul(sources.len().max(1))
+                .saturating_mul(links)
+        });
+        each.fold(0, usize::saturating_add)
+    }
+
     /// Says whether there are no rules.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -341,6 +380,20 @@ impl<'a> IntoIterator for &'a RuleSet {
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
+}
+
+fn memberships(rule: &Rule) -> usize {
+    let inputs = rule.inputs.iter();
+    inputs
+        .map(|input| joined_groups(input.destination) * input.sources.len().max(1))
+        .sum()
+}
+
+fn links_of(name: &str, host: &Host) -> usize {
+    let links = host.interfaces.values();
+    links
+        .filter(|link| wildcard::matches(name, &link.name))
+        .count()
 }
 
 const fn endpoints(rule: &Rule) -> usize {

@@ -28,12 +28,13 @@ pub(crate) enum Refused {
     /// More than the daemon is to hold.
     #[error(
         "{asked} {what}, of at most {most}: take out what nobody uses, or start the daemon with a \
-         larger --max-rules; the rules stay as they were"
+         larger {option}; the rules stay as they were"
     )]
     TooMany {
         what: &'static str,
         asked: usize,
         most: usize,
+        option: &'static str,
     },
     /// The host could not carry it out; the rules stay as they were.
     #[error("{0}; the rules stay as they were")]

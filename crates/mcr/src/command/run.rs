@@ -19,8 +19,8 @@ use crate::logging;
 /// the configuration anew; SIGUSR1 stops it as --keep-forwarding does, for the next one to take over.
 /// Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and CAP_SYS_ADMIN to mount bpffs
 /// where it is not. The table [daemon] of the configuration has a key for each of --listen, --path,
-/// --workers, --log, --max-rules, --allow-link-local and --keep-forwarding; what the command line
-/// says comes first.
+/// --workers, --log, --max-rules, --max-memberships, --allow-link-local and --keep-forwarding; what
+/// the command line says comes first.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mcr run\n  mcr run --config my.toml --path userspace --workers 2\n  mcr run --instance studio --log json"
@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// average; the configuration may hold more [default: 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_rules: Option<u32>,
+    /// The most memberships that clients may bring about, one for each group, source and interface;
+    /// the configuration may hold more [default: 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_memberships: Option<u32>,
     /// Permit 224.0.0.0/24 and ff02::/16 as inputs
     #[arg(long)]
     allow_link_local: bool,
@@ -88,6 +92,7 @@ impl Args {
             workers: self.workers,
             log: self.log.map(Into::into),
             max_rules: self.max_rules,
+            max_memberships: self.max_memberships,
             allow_link_local: self.allow_link_local.then_some(true),
             keep_forwarding: self.keep_forwarding,
         }

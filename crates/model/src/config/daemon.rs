@@ -17,6 +17,10 @@ use crate::placement::PathChoice;
 /// The most rules that clients may bring about, where nobody says another number.
 pub const MAX_RULES: u32 = 20_000;
 
+/// The most memberships that clients may bring about, where nobody says another number: one for
+/// each of the rules.
+pub const MAX_MEMBERSHIPS: u32 = MAX_RULES;
+
 /// What there may be of workers.
 const WORKERS: RangeInclusive<u16> = 1..=1024;
 
@@ -66,6 +70,15 @@ pub struct DaemonSettings {
     )]
     #[schema(minimum = 1)]
     pub max_rules: Option<u32>,
+    /// The most memberships that clients may bring about, one for each group, source and interface,
+    /// 20000 by default; the configuration may hold more.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_max_memberships"
+    )]
+    #[schema(minimum = 1)]
+    pub max_memberships: Option<u32>,
     /// Whether 224.0.0.0/24 and ff02::/16 may be inputs, as the key of this name at top level says;
     /// one of them is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,6 +113,7 @@ impl DaemonSettings {
             workers: self.workers.or(below.workers),
             log: self.log.or(below.log),
             max_rules: self.max_rules.or(below.max_rules),
+            max_memberships: self.max_memberships.or(below.max_memberships),
             allow_link_local: self.allow_link_local.or(below.allow_link_local),
             keep_forwarding: self.keep_forwarding.or(below.keep_forwarding),
         }
@@ -130,7 +144,7 @@ impl DaemonSettings {
     }
 
     /// What each comes to, defaults included.
-    fn texts(&self) -> [(&'static str, String); 7] {
+    fn texts(&self) -> [(&'static str, String); 8] {
         let lowercase = |name: String| name.to_lowercase();
         let or = |text: Option<String>, default: &str| text.unwrap_or_else(|| default.to_owned());
         let listen = self.listen.map(|address| address.to_string());
@@ -144,6 +158,10 @@ impl DaemonSettings {
             ("workers", or(workers, "one per core")),
             ("log", lowercase(log)),
             ("max_rules", self.max_rules.unwrap_or(MAX_RULES).to_string()),
+            (
+                "max_memberships",
+                self.max_memberships.unwrap_or(MAX_MEMBERSHIPS).to_string(),
+            ),
             ("allow_link_local", yes(self.allow_link_local)),
             ("keep_forwarding", yes(self.keep_forwarding)),
         ]
@@ -158,6 +176,14 @@ fn some_listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sock
 fn some_workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
     let fits = |number: &u16| WORKERS.contains(number);
     parsed(deserializer, "workers", "1 to 1024", fits)
+}
+
+fn some_max_memberships<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u32>, D::Error> {
+    parsed(deserializer, "max_memberships", "1 or more", |number| {
+        *number > 0
+    })
 }
 
 fn some_max_rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {

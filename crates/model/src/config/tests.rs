@@ -331,6 +331,7 @@ path = "userspace"
 workers = 2
 log = "json"
 max_rules = 100
+max_memberships = 200
 allow_link_local = true
 keep_forwarding = false
 
@@ -346,6 +347,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         workers: Some(2),
         log: Some(LogForm::Json),
         max_rules: Some(100),
+        max_memberships: Some(200),
         allow_link_local: Some(true),
         keep_forwarding: Some(false),
     };
@@ -370,6 +372,7 @@ outputs = ["224.0.0.251%eth1:5353"]
             "log = \"xml\": give \"auto\", \"text\", \"json\" or \"journal\"",
         ),
         ("max_rules = 0", "max_rules = 0: give 1 or more"),
+        ("max_memberships = 0", "max_memberships = 0: give 1 or more"),
         (
             "keep_forwarding = 1",
             "invalid type: integer `1`, expected a boolean",
@@ -377,7 +380,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         (
             "instance = \"a\"",
             "unknown field `instance`, expected one of `listen`, `path`, `workers`, `log`, \
-             `max_rules`, `allow_link_local`, `keep_forwarding`",
+             `max_rules`, `max_memberships`, `allow_link_local`, `keep_forwarding`",
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");

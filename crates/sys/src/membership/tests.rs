@@ -260,3 +260,27 @@ fn refuses_to_take_over_what_is_no_membership_socket() {
         Err(Error::Adopt(_))
     ));
 }
+
+/// In the order of their numbers it takes 30 times as long as the joins.
+#[test]
+fn thousands_of_groups_are_left_as_fast_as_they_were_joined() {
+    let Some(namespace) = namespace() else { return };
+    let (joining, leaving) = namespace
+        .run(|| {
+            let start = Instant::now();
+            let mut set = Memberships::new();
+            for number in 0..8_000 {
+                set.join(any(group(number))).unwrap();
+            }
+            let joining = start.elapsed();
+            let start = Instant::now();
+            drop(set);
+            (joining, start.elapsed())
+        })
+        .unwrap();
+    eprintln!("joined in {joining:?}, left in {leaving:?}");
+    assert!(
+        leaving < joining * 2,
+        "joined in {joining:?}, left in {leaving:?}"
+    );
+}

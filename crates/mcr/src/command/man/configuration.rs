@@ -188,6 +188,7 @@ mod tests {
             "workers",
             "log",
             "max_rules",
+            "max_memberships",
             "keep_forwarding",
         ];
         for key in keys {
