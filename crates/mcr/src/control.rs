@@ -122,10 +122,13 @@ impl Control {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match &error {
-            Error::Connect { source, .. } => Self::new(
-                Status::Unreachable,
-                format!("{error}; {}", remedy(source.kind())),
-            ),
+            Error::Connect { source, .. } => {
+                let status = match source.kind() {
+                    io::ErrorKind::PermissionDenied => Status::Privilege,
+                    _ => Status::Unreachable,
+                };
+                Self::new(status, format!("{error}; {}", remedy(source.kind())))
+            }
             Error::Broken { .. } => Self::new(Status::Unreachable, error),
             Error::Refused(reply) => Self::new(status(&reply.code), &reply.message),
         }
@@ -143,7 +146,7 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
 
 fn status(code: &str) -> Status {
     match code {
-        "usage" => Status::Usage,
+        "usage" | "bad_request" => Status::Usage,
         "not_found" | "exists" => Status::Rule,
         "unavailable" => Status::Unavailable,
         "privilege" => Status::Privilege,

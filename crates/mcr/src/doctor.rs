@@ -108,6 +108,9 @@ pub(crate) struct CheckResult {
     pub(crate) check: &'static str,
     /// What it covers, for people.
     pub(crate) covers: &'static str,
+    /// Why there was nothing to look at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) skipped: Option<String>,
     /// The worst first.
     pub(crate) findings: Vec<Finding>,
 }
@@ -123,6 +126,7 @@ pub(crate) fn examine(snapshot: &Snapshot) -> Vec<CheckResult> {
         CheckResult {
             check: check.name,
             covers: check.covers,
+            skipped: { snapshot.rules.unasked.clone() }.filter(|_| check.name == "daemon"),
             findings,
         }
     });

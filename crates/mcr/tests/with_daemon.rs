@@ -281,6 +281,13 @@ fn many_rules_come_and_go_through_standard_input_all_or_none() {
             said(&refused.stderr)
         );
     }
+    for beside in [&["--path", "kernel"][..], &["extra"], &["--limit", "5pps"]] {
+        let arguments = [&["add", "-"], beside].concat();
+        let refused = piped(&bed, &arguments, lines);
+        assert_eq!(refused.status.code(), Some(2), "{beside:?}");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains("beside -: write it on the lines"), "{said}");
+    }
     let none = piped(&bed, &["add", "-"], "# nothing\n");
     assert_eq!(none.status.code(), Some(2));
     assert_eq!(bed.daemon.mcr(&["list", "-o", "name"]).unwrap(), "a\nb\n");

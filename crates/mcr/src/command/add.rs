@@ -78,6 +78,7 @@ enum Local {
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let documents = if args.input == "-" {
+        refuse_options(&args)?;
         batch()?
     } else {
         vec![checked(args)?]
@@ -91,6 +92,29 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         render::text(&names.join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses what stands beside `-`: each line has its own.
+fn refuse_options(args: &Args) -> Result<(), Failure> {
+    let given = [
+        ("OUTPUT", !args.outputs.is_empty()),
+        ("--name", args.name.is_some()),
+        ("--input", !args.further_inputs.is_empty()),
+        ("--path", args.path.is_some()),
+        ("--local", args.local.is_some()),
+        ("--limit", args.limit.is_some()),
+        ("--burst", args.burst.is_some()),
+        ("--health", args.health.is_some()),
+    ];
+    let given = given.into_iter().filter(|(_, given)| *given);
+    let given: Vec<&str> = given.map(|(name, _)| name).collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    let given = given.join(", ");
+    let message =
+        format!("{given} beside -: write it on the lines of standard input that it is meant for");
+    Err(Failure::new(Status::Usage, message))
 }
 
 /// A line of standard input: the arguments of this command.

@@ -50,10 +50,15 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     if global.json {
         let findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
         let checks = outcomes.iter().map(|outcome| outcome.check);
+        let skipped = outcomes.iter().filter_map(|outcome| {
+            let reason = outcome.skipped.as_ref()?;
+            Some(json!({"check": outcome.check, "reason": reason}))
+        });
         render::json(&json!({
             "rules": count,
             "rules_from": origin,
             "checks": checks.collect::<Vec<_>>(),
+            "skipped": skipped.collect::<Vec<_>>(),
             "findings": findings.collect::<Vec<_>>(),
         }))?;
     } else {
@@ -62,6 +67,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let mut findings = outcomes.iter().flat_map(|outcome| &outcome.findings);
     Ok(if findings.any(Finding::stops) {
         ExitCode::from(Status::Loss as u8)
+    } else if snapshot.rules.may_not_ask {
+        ExitCode::from(Status::Privilege as u8)
     } else {
         ExitCode::SUCCESS
     })
@@ -72,17 +79,31 @@ fn rules(args: &Args, global: &Global) -> Result<Rules, Failure> {
     if let Some(file) = &args.config {
         return of_file(file);
     }
-    match of_daemon(global) {
-        Ok(rules) => Ok(rules),
-        Err(_) if Path::new(CONFIGURATION).exists() => of_file(Path::new(CONFIGURATION)),
-        Err(_) => Ok(Rules {
+    let failure = match of_daemon(global) {
+        Ok(rules) => return Ok(rules),
+        Err(failure) => failure,
+    };
+    let may_not_ask = failure.is(Status::Privilege);
+    let socket = global.socket();
+    let socket = socket.display();
+    let rules = match Path::new(CONFIGURATION) {
+        file if file.exists() => of_file(file)?,
+        _ => Rules {
             origin: format!(
-                "no rules: no daemon answers at {} and there is no {CONFIGURATION}; name a file with --config",
-                global.socket().display()
+                "no rules: {} and there is no {CONFIGURATION}; name a file with --config",
+                match may_not_ask {
+                    true => format!("the daemon at {socket} may not be asked"),
+                    false => format!("no daemon answers at {socket}"),
+                }
             ),
             ..Rules::default()
-        }),
-    }
+        },
+    };
+    Ok(Rules {
+        unasked: Some(failure.to_string()),
+        may_not_ask,
+        ..rules
+    })
 }
 
 fn of_file(file: &Path) -> Result<Rules, Failure> {
@@ -94,7 +115,8 @@ fn of_file(file: &Path) -> Result<Rules, Failure> {
         choices: config.settings.path_choices(PathChoice::Auto),
         set: config.rules,
         origin: file.display().to_string(),
-        stats: None,
+        unasked: Some("the rules of a file are judged, no daemon is asked".to_owned()),
+        ..Rules::default()
     })
 }
 
@@ -119,11 +141,18 @@ fn report(origin: &str, rules: usize, outcomes: &[CheckResult]) -> String {
     let mut text = format!("{rules} rule{plural} from {origin}\n\n");
     for outcome in outcomes {
         let worst = outcome.findings.first().map(|finding| finding.severity);
-        let word = worst.map_or("ok", word);
+        let fine = match outcome.skipped {
+            Some(_) => "-",
+            None => "ok",
+        };
+        let word = worst.map_or(fine, word);
         text.push_str(&format!(
             "{word:<6} {:<13} {}\n",
             outcome.check, outcome.covers
         ));
+        if let Some(reason) = &outcome.skipped {
+            text.push_str(&format!("       not looked at: {reason}\n"));
+        }
         for finding in &outcome.findings {
             text.push_str(&paragraph(finding));
         }

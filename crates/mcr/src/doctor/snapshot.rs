@@ -34,6 +34,10 @@ pub(crate) struct Rules {
     pub(crate) origin: String,
     /// What the daemon counts, if one answers.
     pub(crate) stats: Option<Stats>,
+    /// Why no daemon was looked at, where none was.
+    pub(crate) unasked: Option<String>,
+    /// Whether that is for want of a privilege.
+    pub(crate) may_not_ask: bool,
 }
 
 /// The host as it was read.
