@@ -326,7 +326,7 @@ pub struct Event {
 /// Any refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorReply {
-    /// Stable code: `usage`, `not_found`, `exists`, `conflict`, `invalid`, `unavailable`,
+    /// Stable code: `usage`, `bad_request`, `not_found`, `exists`, `conflict`, `invalid`, `unavailable`,
     /// `privilege`, `too_large`, `timeout`, `internal`.
     pub code: String,
     /// What is wrong and what to do, for people; several errors stand on lines of their own.

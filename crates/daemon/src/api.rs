@@ -4,6 +4,7 @@
 mod body;
 mod connections;
 mod event_stream;
+pub(crate) mod host_name;
 pub(crate) mod refusal;
 #[cfg(feature = "rehearsal")]
 pub(crate) mod rehearsal;

@@ -13,9 +13,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
-use crate::api::server;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
+use crate::api::{host_name, server};
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
 use crate::descriptor_store::DescriptorStore;
@@ -154,7 +154,8 @@ async fn start(
     });
     abort_on_panic::spawn(server::serve_control(control, service.clone()));
     if let Some(public) = public {
-        abort_on_panic::spawn(server::serve_read_only(public, service));
+        let names = host_name::known(supervisor.started_with.listen_names.as_deref());
+        abort_on_panic::spawn(server::serve_read_only(public, service, names));
     }
     tracing::info!(
         instance = instance.name(),

@@ -32,11 +32,12 @@ pub(crate) mod worker;
 use std::fmt;
 
 use api::reply::Change;
+use model::printable::printable;
 
 /// Says what keeps accepted rules from relaying all they should.
 fn warn(command: &str, change: &Change) {
     for warning in &change.warnings {
-        eprintln!("mcr {command}: warning: {warning}");
+        eprintln!("mcr {command}: warning: {}", printable(warning));
     }
 }
 

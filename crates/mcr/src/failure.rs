@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use model::printable::printable;
+
 /// Exit statuses; scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -68,7 +70,7 @@ impl Failure {
     /// returns the exit status.
     pub(crate) fn report(&self, command: &str) -> ExitCode {
         for line in self.message.lines() {
-            eprintln!("mcr {command}: {line}");
+            eprintln!("mcr {command}: {}", printable(line));
         }
         ExitCode::from(self.status)
     }

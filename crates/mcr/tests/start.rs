@@ -1,11 +1,11 @@
-//! Starts that fail leave nothing behind, and a configuration that cannot be read ends nothing that
-//! runs.
+//! Starts that fail leave nothing behind, a configuration that cannot be read ends nothing that runs,
+//! and whoever may not ask the daemon is told so.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
@@ -189,4 +189,67 @@ fn a_mistyped_socket_makes_no_directory() {
     assert_eq!(finished.status.code(), Some(69), "{}", finished.stderr);
     assert!(finished.stderr.contains("there is no directory"));
     assert!(!typo.exists());
+}
+
+/// Runs `mcr` as nobody, with this socket.
+fn as_nobody(chain: &Chain, socket: &Path, arguments: &[&str]) -> process::Finished {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // The build directory may be closed to others.
+    let binary = directory.path().join("mcr");
+    lab::binary::copy(lab::binary::mcr().unwrap(), &binary).unwrap();
+    let mut command = chain.relay.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    command.arg(&binary).arg("--socket").arg(socket);
+    command.args(arguments).current_dir("/");
+    process::run(command, Duration::from_secs(60)).unwrap()
+}
+
+#[test]
+fn who_may_not_ask_the_daemon_is_told_so_with_status_77() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    let socket = bed.daemon.socket();
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(socket.parent().unwrap(), open).unwrap();
+    let listed = as_nobody(&bed.chain, &socket, &["list"]);
+    assert_eq!(listed.status.code(), Some(77), "{}", listed.stderr);
+    let judged = as_nobody(&bed.chain, &socket, &["doctor"]);
+    let said = "not looked at: ";
+    assert!(judged.stdout.contains(said), "{}", judged.stdout);
+    assert!(judged.stdout.contains("Permission denied"), "{}", judged.stdout);
+    assert!(!judged.stdout.contains("ok     daemon"), "{}", judged.stdout);
+    assert!(matches!(judged.status.code(), Some(5 | 77)));
+}
+
+#[test]
+fn a_doctor_without_a_daemon_says_what_it_could_not_look_at() {
+    let Some(chain) = chain() else { return };
+    let mut command = chain.relay.command(lab::binary::mcr().unwrap());
+    command.args(["--socket", "/run/mcr/none.sock", "doctor", "--json"]);
+    let finished = process::run(command, Duration::from_secs(60)).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(report["skipped"][0]["check"], "daemon");
+    let reason = report["skipped"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("cannot reach the daemon"), "{reason}");
+}
+
+#[test]
+fn names_that_would_mislead_are_shown_as_what_they_are() {
+    let Some(bed) = bed(Some(RULES)) else { return };
+    let hostile = "a\u{1b}[2J\u{202e}b";
+    let link = format!("link add {hostile} type veth peer name other");
+    bed.chain.relay.ip(&link).unwrap();
+    let added = ["add", "239.1.1.9%nowhere:1", "239.10.1.9%veth2:1"];
+    let finished = bed.daemon.client(&added).unwrap();
+    let shown = "a\\u{1b}[2J\\u{202e}b";
+    let all = format!("{}{}", finished.stdout, finished.stderr);
+    assert!(all.contains(shown), "{all}");
+    let doctor = bed.daemon.mcr(&["doctor"]).unwrap_or_default();
+    for text in [&all, &doctor, &bed.daemon.log()] {
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
+    }
+    let other = ["add", &format!("239.1.1.8%{hostile}:1"), "239.10.1.9%veth2:1"];
+    let refused = bed.daemon.client(&other).unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(!refused.stderr.contains(['\u{1b}', '\u{202e}']));
 }

@@ -58,6 +58,7 @@ pub mod limit;
 mod loops;
 pub mod net;
 pub mod placement;
+pub mod printable;
 pub mod problem;
 pub mod rule;
 pub mod ruleset;

@@ -1,7 +1,8 @@
 //! JSON in, JSON or a refusal out; nothing leaves without a code that clients can rely on.
 
 use axum::Json;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -24,7 +25,7 @@ const BODIES_MAX: usize = BODY_MAX;
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = match self.code {
-            Code::Usage => StatusCode::BAD_REQUEST,
+            Code::Usage | Code::BadRequest => StatusCode::BAD_REQUEST,
             Code::NotFound => StatusCode::NOT_FOUND,
             Code::Exists | Code::Conflict => StatusCode::CONFLICT,
             Code::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
@@ -73,6 +74,21 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
             Refusal::new(Code::Usage, message)
         })?;
         Ok(Self(Some(generation)))
+    }
+}
+
+/// The name of a rule in the path of a request.
+#[derive(Debug)]
+pub(super) struct Name(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let name = Path::from_request_parts(parts, state).await;
+        let Path(name) =
+            name.map_err(|error: PathRejection| Refusal::new(Code::BadRequest, error.body_text()))?;
+        Ok(Self(name))
     }
 }
 

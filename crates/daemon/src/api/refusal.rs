@@ -53,6 +53,8 @@ fn shortened(mut message: String) -> String {
 pub(crate) enum Code {
     /// Not a request this API knows.
     Usage,
+    /// Not a request at all: no text, or meant for somebody else.
+    BadRequest,
     /// No such rule.
     NotFound,
     /// A rule of that name is there.
@@ -75,6 +77,7 @@ impl Code {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Usage => "usage",
+            Self::BadRequest => "bad_request",
             Self::NotFound => "not_found",
             Self::Exists => "exists",
             Self::Conflict => "conflict",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
 use axum::body::Bytes;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -21,9 +21,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::{Body, IfMatch, Tagged};
+use super::body::{Body, IfMatch, Name, Tagged};
 use super::connections::Busy;
 use super::event_stream;
+use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
 use super::web;
@@ -41,10 +42,11 @@ pub(super) fn control(service: Arc<Service>) -> Router {
     finish(router, document, service)
 }
 
-/// What changes nothing.
-pub(super) fn read_only(service: Arc<Service>) -> Router {
+/// What changes nothing, for whoever asks for a known name.
+pub(super) fn read_only(service: Arc<Service>, names: Names) -> Router {
     let (router, document) = described(reading());
-    finish(router.merge(web::routes()), document, service)
+    let router = finish(router.merge(web::routes()), document, service);
+    router.layer(middleware::from_fn_with_state(names, host_name::check))
 }
 
 /// The OpenAPI document of the whole API.
@@ -186,21 +188,20 @@ async fn transact(service: &Service, transaction: Transaction) -> Answer<Tagged<
 /// One rule.
 #[utoipa::path(get, path = "/v1/rules/{name}", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule")),
-    responses((status = 200, body = RuleDocument), (status = 404, body = ErrorReply)))]
-async fn rule(
-    State(service): State<Arc<Service>>,
-    Path(name): Path<String>,
-) -> Answer<Json<RuleDocument>> {
+    responses((status = 200, body = RuleDocument), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply)))]
+async fn rule(State(service): State<Arc<Service>>, Name(name): Name) -> Answer<Json<RuleDocument>> {
     service.rule(&name).map(Json)
 }
 
 /// What was seen of each group and port of a rule with ranges: the flows most recently seen.
 #[utoipa::path(get, path = "/v1/rules/{name}/flows", tag = "rules",
     params(("name" = String, Path, description = "Name of the rule")),
-    responses((status = 200, body = Vec<FlowStats>), (status = 404, body = ErrorReply)))]
+    responses((status = 200, body = Vec<FlowStats>), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply)))]
 async fn flows(
     State(service): State<Arc<Service>>,
-    Path(name): Path<String>,
+    Name(name): Name,
 ) -> Answer<Json<Vec<FlowStats>>> {
     service.flows(name).await.map(Json)
 }
@@ -292,7 +293,7 @@ async fn replace(
         (status = 503, body = ErrorReply)))]
 async fn remove(
     State(service): State<Arc<Service>>,
-    Path(name): Path<String>,
+    Name(name): Name,
     if_match: IfMatch,
 ) -> Answer<Tagged<Change>> {
     let transaction = Transaction {

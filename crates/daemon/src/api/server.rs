@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_io_timeout::TimeoutWriter;
 
 use super::connections::{Busy, Connections};
+use super::host_name::Names;
 use super::routes;
 use super::service::Service;
 
@@ -42,9 +43,9 @@ pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>)
 }
 
 /// Serves what only reads, on TCP, until the task is aborted.
-pub(crate) async fn serve_read_only(listener: TcpListener, service: Arc<Service>) {
+pub(crate) async fn serve_read_only(listener: TcpListener, service: Arc<Service>, names: Names) {
     let accept = || async { Ok(listener.accept().await?.0) };
-    serve_all(accept, routes::read_only(service)).await;
+    serve_all(accept, routes::read_only(service, names)).await;
 }
 
 /// Gives every client that `accept` brings a conversation of its own.

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use api::reply::{Event, State};
 use dataplane::counters::WorkerCounters;
+use model::printable::printable;
 
 pub(super) const RULE_ADDED: &str = "rule_added";
 pub(super) const RULE_REMOVED: &str = "rule_removed";
@@ -35,7 +36,7 @@ pub(crate) fn event(kind: &str, subject: &str, message: String) -> Event {
         at_ms: now.map_or(0, |now| now.as_millis() as u64),
         kind: kind.to_owned(),
         subject: subject.to_owned(),
-        message,
+        message: printable(&message).into_owned(),
     }
 }
 

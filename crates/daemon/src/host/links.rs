@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use futures::TryStreamExt;
 use model::host::Interface;
 use model::net::{Ifindex, Mac};
+use model::printable::printable;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
@@ -66,7 +67,8 @@ fn link(message: LinkMessage) -> Link {
     );
     for attribute in &message.attributes {
         match attribute {
-            LinkAttribute::IfName(name) => interface.name.clone_from(name),
+            // Shown to people, who are not to be misled; nothing is found by a name.
+            LinkAttribute::IfName(name) => interface.name = printable(name).into_owned(),
             LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
             LinkAttribute::Carrier(value) => carrier = *value != 0,
             LinkAttribute::Address(bytes) if has_header => {

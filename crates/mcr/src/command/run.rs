@@ -18,8 +18,8 @@ use crate::logging;
 /// It stops on SIGTERM and Ctrl-C, detaches everything and prints final statistics; SIGHUP applies
 /// the configuration anew; SIGUSR1 stops it as --keep-forwarding does, for the next one to take over.
 /// Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and CAP_SYS_ADMIN to mount bpffs
-/// where it is not. The table [daemon] of the configuration has a key for each of --listen, --path,
-/// --workers, --log, --max-rules, --max-memberships, --allow-link-local and --keep-forwarding; what
+/// where it is not. The table [daemon] of the configuration has a key for each of --listen,
+/// --listen-name (listen_names), --path, --workers, --log, --max-rules, --max-memberships, --allow-link-local and --keep-forwarding; what
 /// the command line says comes first.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -39,6 +39,10 @@ pub(crate) struct Args {
     /// Serve metrics, read only, on this address and port as well
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
+    /// A name that --listen may be asked for by, besides addresses, localhost and the host's own
+    /// name; may be given several times
+    #[arg(long = "listen-name", value_name = "NAME")]
+    listen_names: Vec<String>,
     /// Leave the kernel path forwarding when the daemon stops; the next one takes over
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     keep_forwarding: Option<bool>,
@@ -88,6 +92,7 @@ impl Args {
     fn given(&self) -> DaemonSettings {
         DaemonSettings {
             listen: self.listen,
+            listen_names: (!self.listen_names.is_empty()).then(|| self.listen_names.clone()),
             path: self.path.map(PathChoice::document),
             workers: self.workers,
             log: self.log.map(Into::into),

@@ -1,5 +1,6 @@
 //! What a check has to say: how bad, about what, why, and what to do.
 
+use model::printable::printable;
 use serde::Serialize;
 
 use super::repair::Repair;
@@ -62,8 +63,9 @@ impl Finding {
         Self {
             check: "",
             severity,
-            subject: subject.into(),
-            evidence: evidence.into(),
+            // Names of programs, filters and interfaces are others' to choose.
+            subject: printable(&subject.into()).into_owned(),
+            evidence: printable(&evidence.into()).into_owned(),
             remedy: String::new(),
             fix: None,
             fixed: None,

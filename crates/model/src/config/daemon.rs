@@ -37,6 +37,10 @@ pub struct DaemonSettings {
     )]
     #[schema(value_type = Option<String>)]
     pub listen: Option<SocketAddr>,
+    /// Names, as in `["relay1.example"]`, that whoever asks there may know the host by, besides its
+    /// addresses, `localhost` and its own name; requests under another name are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen_names: Option<Vec<String>>,
     /// Path of rules that do not choose one themselves: `auto` (the default), `kernel` or
     /// `userspace`.
     #[serde(
@@ -109,6 +113,7 @@ impl DaemonSettings {
     pub fn over(&self, below: &Self) -> Self {
         Self {
             listen: self.listen.or(below.listen),
+            listen_names: { self.listen_names.clone() }.or_else(|| below.listen_names.clone()),
             path: self.path.or(below.path),
             workers: self.workers.or(below.workers),
             log: self.log.or(below.log),
@@ -144,16 +149,18 @@ impl DaemonSettings {
     }
 
     /// What each comes to, defaults included.
-    fn texts(&self) -> [(&'static str, String); 8] {
+    fn texts(&self) -> [(&'static str, String); 9] {
         let lowercase = |name: String| name.to_lowercase();
         let or = |text: Option<String>, default: &str| text.unwrap_or_else(|| default.to_owned());
         let listen = self.listen.map(|address| address.to_string());
+        let names = self.listen_names.as_ref().map(|names| names.join(", "));
         let workers = self.workers.map(|number| number.to_string());
         let path = format!("{:?}", self.path.unwrap_or_default());
         let log = format!("{:?}", self.log.unwrap_or_default());
         let yes = |said: Option<bool>| said.unwrap_or_default().to_string();
         [
             ("listen", or(listen, "none")),
+            ("listen_names", or(names, "none")),
             ("path", lowercase(path)),
             ("workers", or(workers, "one per core")),
             ("log", lowercase(log)),

@@ -327,6 +327,7 @@ fn reads_how_a_daemon_is_started_and_says_what_is_wrong_with_it() {
 
 [daemon]
 listen = "127.0.0.1:9469"
+listen_names = ["relay1.example"]
 path = "userspace"
 workers = 2
 log = "json"
@@ -343,6 +344,7 @@ outputs = ["224.0.0.251%eth1:5353"]
     let config = load(text).unwrap();
     let expected = DaemonSettings {
         listen: Some("127.0.0.1:9469".parse().unwrap()),
+        listen_names: Some(vec!["relay1.example".to_owned()]),
         path: Some(PathChoice::Userspace),
         workers: Some(2),
         log: Some(LogForm::Json),
@@ -354,7 +356,7 @@ outputs = ["224.0.0.251%eth1:5353"]
     assert_eq!(config.settings.daemon, expected);
     assert_eq!(config.export(), text);
     let changes = config.settings.changes_since(&Settings::default());
-    assert_eq!(changes[1], "daemon path: userspace (was auto)");
+    assert_eq!(changes[2], "daemon path: userspace (was auto)");
 
     for (line, expected) in [
         (
@@ -379,8 +381,8 @@ outputs = ["224.0.0.251%eth1:5353"]
         ),
         (
             "instance = \"a\"",
-            "unknown field `instance`, expected one of `listen`, `path`, `workers`, `log`, \
-             `max_rules`, `max_memberships`, `allow_link_local`, `keep_forwarding`",
+            "unknown field `instance`, expected one of `listen`, `listen_names`, `path`, \
+             `workers`, `log`, `max_rules`, `max_memberships`, `allow_link_local`, `keep_forwarding`",
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");

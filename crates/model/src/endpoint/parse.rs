@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Endpoint, EndpointProblem, INTERFACE_NAME_MAX};
 use crate::net::{Ports, Prefix};
+use crate::printable::is_misleading;
 
 use EndpointProblem as Problem;
 
@@ -117,7 +118,7 @@ pub(super) fn interface(name: &str) -> Result<String, Problem> {
         return Err(Problem::WhiteSpace);
     }
     // The kernel's dev_valid_name(), and what this notation needs for itself.
-    let forbidden = |c: char| matches!(c, '/' | ':' | ',' | '%' | '[' | ']');
+    let forbidden = |c: char| matches!(c, '/' | ':' | ',' | '%' | '[' | ']') || is_misleading(c);
     if let Some(character) = name.chars().find(|c| forbidden(*c)) {
         return Err(Problem::InterfaceCharacter {
             name: name.to_owned(),

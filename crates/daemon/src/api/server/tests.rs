@@ -9,6 +9,7 @@ use model::ruleset::{Policy, RuleSet};
 use tokio::sync::{mpsc, watch};
 
 use super::super::body::BODY_MAX;
+use super::super::host_name;
 use super::super::refusal::{Code, Refusal};
 use super::*;
 use crate::dataplane_thread::{DataplaneThread, without_paths};
@@ -111,6 +112,13 @@ async fn refusals_have_a_code_and_a_message() {
     for (request, status, code) in [
         (request("GET /nothing", ""), "404", "not_found"),
         (request("PATCH /v1/rules", ""), "405", "usage"),
+        (request("GET /v1/rules/%ff", ""), "400", "bad_request"),
+        (request("GET /v1/rules/%ff/flows", ""), "400", "bad_request"),
+        (
+            request("DELETE /v1/rules/a%c3%28", ""),
+            "400",
+            "bad_request",
+        ),
         (request("POST /v1/rules", "{"), "400", "usage"),
         (request("POST /v1/rules", "{\"ruels\":[]}"), "400", "usage"),
         (
@@ -207,17 +215,26 @@ async fn the_read_only_listener_changes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (service, mut commands) = service();
-    tokio::spawn(serve_read_only(listener, service));
-    let exchange = move || {
+    let names = host_name::known(Some(&["x".to_owned()]));
+    tokio::spawn(serve_read_only(listener, service, names));
+    let exchange = move |request: Vec<u8>| {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
-        stream
-            .write_all(&request("POST /v1/rules", "{\"rules\":[]}"))
-            .unwrap();
+        stream.write_all(&request).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    let answer = tokio::task::spawn_blocking(exchange).await.unwrap();
+    let exchange = |request| tokio::task::spawn_blocking(move || exchange(request));
+    let answer = exchange(request("POST /v1/rules", "{\"rules\":[]}")).await;
+    let answer = answer.unwrap();
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
     assert!(commands.try_recv().is_err());
+
+    let rebound = "GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    let answer = exchange(rebound.into()).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 421"), "{answer}");
+    assert!(answer.contains("\"code\":\"bad_request\""), "{answer}");
+    let known = rebound.replace("evil.example", "127.0.0.1:9469");
+    let answer = exchange(known.into()).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

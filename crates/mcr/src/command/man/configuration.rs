@@ -185,6 +185,7 @@ mod tests {
             "content",
             "clock",
             "listen",
+            "listen_names",
             "workers",
             "log",
             "max_rules",

@@ -1,0 +1,85 @@
+//! Who the listener on TCP is asked for. A page of somebody else can have a browser look its name up
+//! as this host's address (DNS rebinding) and would read what only this network may: a request that
+//! comes under a name that is not known is refused.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::refusal::{Code, Refusal};
+
+/// Names that the listener is known by, besides every address and `localhost`.
+pub(crate) type Names = Arc<[String]>;
+
+/// The configured names and the host's own.
+pub(crate) fn known(configured: Option<&[String]>) -> Names {
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let configured = configured.unwrap_or_default().iter().cloned();
+    configured.chain([own.trim().to_owned()]).collect()
+}
+
+/// Passes requests on that come under a known name; such without any are not a browser's.
+pub(super) async fn check(State(names): State<Names>, request: Request, next: Next) -> Response {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let is_known = |host: &HeaderValue| host.to_str().is_ok_and(|host| is_known(host, &names));
+    if hosts.all(is_known) {
+        return next.run(request).await;
+    }
+    let message = "this listener is asked for by its address, localhost or this host's name; \
+                   permit another by listen_names in [daemon] or mcr run --listen-name";
+    let mut response = Refusal::new(Code::BadRequest, message).into_response();
+    *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+    response
+}
+
+/// Judges what stands in `Host:`, with or without a port.
+fn is_known(host: &str, names: &[String]) -> bool {
+    if let Some(rest) = host.strip_prefix('[') {
+        let address = rest.split_once(']').map(|(address, _)| address);
+        return address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    }
+    let name = host.split(':').next().unwrap_or_default();
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let mut known = names.iter().map(String::as_str).chain(["localhost"]);
+    name.parse::<IpAddr>().is_ok()
+        || !name.is_empty() && known.any(|known| known.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_localhost_and_known_names_may_be_asked_for() {
+        let names = ["Relay1".to_owned(), String::new()];
+        for host in [
+            "127.0.0.1:9469",
+            "10.0.0.5",
+            "[::1]:9469",
+            "[fe80::1]",
+            "localhost:9469",
+            "LOCALHOST.",
+            "relay1:9469",
+            "RELAY1",
+        ] {
+            assert!(is_known(host, &names), "{host}");
+        }
+        for host in [
+            "evil.example:9469",
+            "relay1.evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "[::1",
+            "[evil]",
+            "",
+            ":9469",
+            ".",
+        ] {
+            assert!(!is_known(host, &names), "{host}");
+        }
+    }
+}

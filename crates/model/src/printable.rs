@@ -1,0 +1,52 @@
+//! Text of others that goes to a terminal or a log: names of interfaces, programs and packet filters
+//! may hold anything, also what clears a screen or turns a line around.
+
+use std::borrow::Cow;
+
+/// Says whether a character does something to the text around it instead of being seen: a control
+/// character, or one of Unicode's that are invisible or set the direction of writing.
+#[must_use]
+pub fn is_misleading(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The text with such characters written as in Rust, `\u{202e}`; ends of lines stay.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let is_escaped = |c| is_misleading(c) && c != '\n';
+    if !text.contains(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_escaped(c) {
+            true => out.extend(c.escape_unicode()),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_what_would_mislead_and_leaves_the_rest() {
+        for text in ["", "eth0", "Größe 5 µs\nzweite Zeile", "日本", "“x” …"] {
+            assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
+        }
+        for (text, shown) in [
+            ("a\x1b[2Jb", "a\\u{1b}[2Jb"),
+            ("\u{202e}gnp", "\\u{202e}gnp"),
+            ("a\rb\u{85}", "a\\u{d}b\\u{85}"),
+            ("é\u{200b}", "é\\u{200b}"),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
+}
