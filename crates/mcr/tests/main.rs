@@ -16,6 +16,7 @@ mod install;
 mod leftovers;
 mod observe;
 mod service;
+mod start;
 mod systemd;
 mod traffic;
 mod with_daemon;

@@ -216,8 +216,16 @@ fn who_may_not_ask_the_daemon_is_told_so_with_status_77() {
     let judged = as_nobody(&bed.chain, &socket, &["doctor"]);
     let said = "not looked at: ";
     assert!(judged.stdout.contains(said), "{}", judged.stdout);
-    assert!(judged.stdout.contains("Permission denied"), "{}", judged.stdout);
-    assert!(!judged.stdout.contains("ok     daemon"), "{}", judged.stdout);
+    assert!(
+        judged.stdout.contains("Permission denied"),
+        "{}",
+        judged.stdout
+    );
+    assert!(
+        !judged.stdout.contains("ok     daemon"),
+        "{}",
+        judged.stdout
+    );
     assert!(matches!(judged.status.code(), Some(5 | 77)));
 }
 
@@ -248,7 +256,11 @@ fn names_that_would_mislead_are_shown_as_what_they_are() {
     for text in [&all, &doctor, &bed.daemon.log()] {
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
     }
-    let other = ["add", &format!("239.1.1.8%{hostile}:1"), "239.10.1.9%veth2:1"];
+    let other = [
+        "add",
+        &format!("239.1.1.8%{hostile}:1"),
+        "239.10.1.9%veth2:1",
+    ];
     let refused = bed.daemon.client(&other).unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(!refused.stderr.contains(['\u{1b}', '\u{202e}']));
