@@ -126,11 +126,21 @@ fn verify_all(ebpf: &mut Ebpf) -> Result<(), Error> {
         let mut verifying = Vec::new();
         for (name, program) in ebpf.programs_mut() {
             let program: &mut SchedClassifier = program.try_into().map_err(load_error)?;
-            verifying.push(scope.spawn(|| program.load().map_err(|error| refused(name, error))));
+            verifying.push(scope.spawn(|| {
+                let loaded = syscall::persist(was_interrupted, || program.load());
+                loaded.map_err(|error| refused(name, error))
+            }));
         }
         let mut verified = verifying.into_iter().map(|one| one.join());
         verified.try_for_each(|one| one.expect("the load of a program does not panic"))
     })
+}
+
+fn was_interrupted(error: &ProgramError) -> bool {
+    let ProgramError::LoadError { io_error, .. } = error else {
+        return false;
+    };
+    io_error.raw_os_error() == Some(libc::EAGAIN)
 }
 
 /// Why a program does not load: one line, and the verifier's log beside it.

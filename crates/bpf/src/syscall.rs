@@ -6,6 +6,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 #[cfg(feature = "test-support")]
 use aya_obj::generated::bpf_prog_info;
@@ -76,9 +78,28 @@ pub(crate) fn load(kind: bpf_prog_type, program: &[bpf_insn]) -> io::Result<Owne
     attr.__bindgen_anon_3.insns = program.as_ptr() as u64;
     attr.__bindgen_anon_3.insn_cnt = program.len() as u32;
     attr.__bindgen_anon_3.license = c"Dual MIT/GPL".as_ptr() as u64;
-    // SAFETY: `insns` points to `insn_cnt` instructions that outlive the call, `license` to a
-    // constant.
-    unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map(new_descriptor)
+    let again = |error: &io::Error| error.raw_os_error() == Some(libc::EAGAIN);
+    persist(again, || {
+        // SAFETY: `insns` points to `insn_cnt` instructions that outlive the call, `license` to a
+        // constant.
+        unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) }.map(new_descriptor)
+    })
+}
+
+/// Loads a program again when the verifier was interrupted: it gives up with `EAGAIN` at whatever
+/// signal is pending (`do_check`), and a busy machine has some.
+pub(crate) fn persist<T, E>(
+    again: impl Fn(&E) -> bool,
+    mut load: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    const ATTEMPTS: u32 = 10;
+    for attempt in 1..ATTEMPTS {
+        match load() {
+            Err(error) if again(&error) => thread::sleep(Duration::from_millis(attempt.into())),
+            other => return other,
+        }
+    }
+    load()
 }
 
 /// Makes an array of one value of `value_bytes` bytes; an array of maps is given one that all its
@@ -160,4 +181,31 @@ fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     attr.info.info_len = size_of::<T>() as u32;
     // SAFETY: `info` is valid for `info_len` bytes, and the kernel writes no more.
     unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_load_is_tried_again_and_no_other_is() {
+        let mut left = 3;
+        let loaded = persist(
+            |_: &i32| true,
+            || {
+                left -= 1;
+                if left == 0 { Ok(()) } else { Err(0) }
+            },
+        );
+        assert_eq!((loaded, left), (Ok(()), 0));
+        let mut tried = 0;
+        let refused = persist(
+            |_: &i32| false,
+            || {
+                tried += 1;
+                Err::<(), _>(0)
+            },
+        );
+        assert_eq!((refused, tried), (Err(0), 1));
+    }
 }
