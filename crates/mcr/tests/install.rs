@@ -188,6 +188,62 @@ fn packages_and_make_install_bring_the_same() {
     assert_eq!(rpm, installed);
 }
 
+#[test]
+fn versions_agree_wherever_they_are_written() {
+    let read = |file| fs::read_to_string(repository(file)).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    for (file, before) in [
+        ("dist/compose.yaml", "image: mcr:"),
+        ("dist/kubernetes.yaml", "image: mcr:"),
+        ("dist/kubernetes.yaml", "app.kubernetes.io/version: "),
+        ("dist/Containerfile", "--tag mcr:"),
+    ] {
+        let written = format!("{before}{version}");
+        assert!(read(file).contains(&written), "{file}: no {written}");
+    }
+    let toolchain: Table = read("rust-toolchain.toml").parse().unwrap();
+    let rust = toolchain["toolchain"]["channel"].as_str().unwrap();
+    let container = read("dist/Containerfile");
+    for written in [
+        format!("rust:{rust}-"),
+        format!("RUSTUP_TOOLCHAIN={rust}\n"),
+    ] {
+        assert!(container.contains(&written), "Containerfile: no {written}");
+    }
+}
+
+#[test]
+fn configurations_that_are_given_away_are_good() {
+    let read = |file| fs::read_to_string(repository(file)).unwrap();
+    let embedded = |file, key: &str| {
+        let text = read(file);
+        let (_, block) = text.split_once(key).unwrap();
+        let indent = block.len() - block.trim_start_matches([' ', '\n']).len() - 1;
+        let lines = block.lines().skip(1);
+        let inside =
+            lines.take_while(|line| line.is_empty() || line.starts_with(&" ".repeat(indent)));
+        inside
+            .map(|line| format!("{}\n", line.trim_start()))
+            .collect::<String>()
+    };
+    for text in [
+        read("dist/mcr.toml"),
+        embedded("dist/kubernetes.yaml", "mcr.toml: |"),
+        embedded("dist/ansible/site.yml", "mcr: |"),
+        embedded("dist/ansible/roles/mcr/defaults/main.yml", "mcr: |"),
+    ] {
+        assert!(text.contains("version = 1\n"), "{text}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &text).unwrap();
+        let output = Command::new(BINARY)
+            .arg("check")
+            .arg(file.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{text}: {output:?}");
+    }
+}
+
 /// Whether every shell script can be read by the plainest of shells.
 #[test]
 fn every_script_is_a_script() {
