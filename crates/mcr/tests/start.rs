@@ -7,6 +7,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use lab::daemon::{Daemon, Options};
@@ -78,25 +79,57 @@ impl Bed {
 fn a_start_that_fails_leaves_nothing_behind() {
     let Some(chain) = chain() else { return };
     let taken = chain.relay.run(|| Ok(TcpListener::bind("127.0.0.1:9469")?));
+    let said = start_in_vain(&chain, RULES, &["--listen", "127.0.0.1:9469"]);
+    assert!(said.contains("cannot listen on 127.0.0.1:9469"), "{said}");
+    drop(taken.unwrap());
+}
+
+/// Found out last of all: everything is joined and held by then.
+#[test]
+fn a_start_whose_rules_do_not_fit_leaves_nothing_behind() {
+    let Some(chain) = chain() else { return };
+    let mut rules = "version = 1\n".to_owned();
+    for number in 0..17_000 {
+        let (group, port) = (number % 200, 1000 + number / 200);
+        rules += &format!(
+            "[[rule]]\nname = \"r{number}\"\ninput = \"239.1.1.{group}%veth1:{port}\"\n\
+             outputs = [\"239.10.1.{group}%veth2:{port}\"]\n"
+        );
+    }
+    let said = start_in_vain(&chain, &rules, &["--path", "kernel"]);
+    assert!(
+        said.contains("17000 routes needed, room for 16384"),
+        "{said}"
+    );
+}
+
+/// Starts a daemon that has to refuse, and expects nothing of it to be left; what it said.
+fn start_in_vain(chain: &Chain, rules: &str, arguments: &[&str]) -> String {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("mcr.toml");
-    fs::write(&config, RULES).unwrap();
-    let instance = format!("failing-{}", std::process::id());
+    fs::write(&config, rules).unwrap();
+    let instance = format!("failing-{}-{number}", std::process::id());
     let mut command = chain.relay.command(lab::binary::mcr().unwrap());
     command.args(["--instance", &instance, "--socket"]);
     command.arg(directory.path().join("mcr.sock"));
-    command.args(["run", "--listen", "127.0.0.1:9469", "--config"]);
-    command.arg(&config);
+    command
+        .args(["run", "--config"])
+        .arg(&config)
+        .args(arguments);
     let finished = process::run(command, Duration::from_secs(60)).unwrap();
     assert_eq!(finished.status.code(), Some(69), "{}", finished.stderr);
-    assert!(finished.stderr.contains("cannot listen on 127.0.0.1:9469"));
     for left in ["/sys/fs/bpf/mcr", "/run/mcr"] {
         let left = Path::new(left).join(&instance);
         assert!(!left.exists(), "{} is left", left.display());
     }
-    let joined = chain.relay.ip("maddress show dev veth1").unwrap();
-    assert!(!joined.contains("239.1.1.1"), "{joined}");
-    drop(taken.unwrap());
+    wait::until("nothing is joined and no process is left", || {
+        let joined = chain.relay.ip("maddress show dev veth1").unwrap();
+        !joined.contains("239.1.1.") && chain.relay.processes().is_empty()
+    })
+    .unwrap();
+    finished.stderr
 }
 
 #[test]
