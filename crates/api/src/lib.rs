@@ -1,5 +1,6 @@
 //! Requests and replies of the control API, its OpenAPI document, and a client.
 
 pub mod client;
+pub mod counter;
 pub mod reply;
 pub mod request;

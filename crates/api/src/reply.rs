@@ -2,14 +2,16 @@
 
 mod health;
 mod residence;
-
-use std::collections::BTreeMap;
+mod rule;
+mod worker;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use residence::{ResidenceBucket, ResidenceStats};
+pub use rule::{FlowStats, InputStats, OutputStats, RuleStats, State, Traffic};
+pub use worker::WorkerStats;
 
 /// Everything counted, as `mcr stats --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -24,148 +26,6 @@ pub struct Stats {
     pub rules: Vec<RuleStats>,
     /// Workers of the userspace path; empty while no rule needs one.
     pub workers: Vec<WorkerStats>,
-}
-
-/// One rule's state and counters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct RuleStats {
-    /// Name of the rule.
-    pub name: String,
-    /// Worst state of its inputs and outputs.
-    pub state: State,
-    /// Why the state is not `up`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state_reason: Option<String>,
-    /// `kernel` or `userspace`.
-    pub path: String,
-    /// Why it runs there.
-    pub path_reason: String,
-    /// Inputs and their memberships.
-    pub inputs: Vec<InputStats>,
-    /// Packets that matched an input.
-    pub received: Traffic,
-    /// Packets dropped before the outputs, by reason; only reasons that occurred.
-    pub dropped: BTreeMap<String, u64>,
-    /// Outputs in the order of the rule.
-    pub outputs: Vec<OutputStats>,
-    /// What the rule receives per second.
-    #[serde(default)]
-    pub rates: Rates,
-    /// How its stream does; none unless the rule has `health`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health: Option<HealthStats>,
-    /// How long its packets stay, by the path that relayed them; none until one was looked at.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub residence: Vec<ResidenceStats>,
-}
-
-impl RuleStats {
-    /// The worse of the rule's state and its stream's, and why it is not `up`.
-    #[must_use]
-    pub fn worst(&self) -> (State, Option<&str>) {
-        let own = (self.state, self.state_reason.as_deref());
-        match &self.health {
-            Some(stream) if stream.state > self.state => (stream.state, stream.reason.as_deref()),
-            _ => own,
-        }
-    }
-}
-
-/// What was seen of one group and port of a rule with ranges.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FlowStats {
-    /// The group.
-    pub group: String,
-    /// The destination port.
-    pub port: u16,
-    /// Packets that matched the input there.
-    pub received: Traffic,
-}
-
-/// State of a rule or an output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Works.
-    Up,
-    /// A rule some of whose inputs or outputs are down.
-    Degraded,
-    /// Does not work; the reason stands beside it.
-    Down,
-}
-
-/// One input of a rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct InputStats {
-    /// The endpoint as the rule writes it.
-    pub at: String,
-    /// Whether its group is joined on its interface.
-    pub joined: bool,
-    /// Why it is not joined.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Packets that matched it: what the rule received, if it is the rule's only input; else what
-    /// came by it since the rule has several.
-    #[serde(default)]
-    pub received: Traffic,
-    /// Whether its interface merges packets before they are relayed, and why; only where the
-    /// configuration asks for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub merging: Option<String>,
-}
-
-/// Packets and bytes; bytes are UDP payload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Traffic {
-    /// Datagrams; a GSO super-packet counts as its segments.
-    pub packets: u64,
-    /// UDP payload bytes.
-    pub bytes: u64,
-}
-
-/// One output of a rule.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct OutputStats {
-    /// Destination as the rule writes it, without options.
-    pub to: String,
-    /// Whether it sends.
-    pub state: State,
-    /// Why it is down.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Copies handed to the egress device.
-    pub sent: Traffic,
-    /// Copies dropped, by reason: `too_big` always, the others once they occurred.
-    pub dropped: BTreeMap<String, u64>,
-}
-
-/// One worker of the userspace path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WorkerStats {
-    /// Number, from 0.
-    pub id: u32,
-    /// Core it is pinned to.
-    pub cpu: u32,
-    /// Process id, 0 while it is not running.
-    pub pid: u32,
-    /// `starting`, `running` or `backoff`.
-    pub state: String,
-    /// Times it was started again.
-    pub restarts: u64,
-    /// Packets read from its tap.
-    pub received: u64,
-    /// Packets that took a route.
-    pub matched: u64,
-    /// Packets that took none.
-    pub not_matched: u64,
-    /// Copies handed to egress devices.
-    pub forwarded: u64,
-    /// Packets lost for want of a buffer, including those the kernel dropped at a full ring.
-    pub buffer_exhausted: u64,
-    /// Failed receives.
-    pub receive_errors: u64,
-    /// Failed sends.
-    pub transmit_errors: u64,
 }
 
 /// What a change of the rules changed, or would change.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::State;
+use crate::counter::counters;
 
 /// What a rule receives, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -80,3 +81,35 @@ pub struct TsStats {
     /// PIDs seen so far.
     pub pids: u64,
 }
+
+counters! { HealthStats {
+    silent_seconds: "mcr_stream_silence_seconds", "Time since the rule's last packet.";
+    gap_seconds_10s: "mcr_stream_gap_seconds",
+        "Longest time between two packets of the rule within about ten seconds.";
+    unrecognised: "mcr_stream_unrecognised_packets_total",
+        "Datagrams that are not of the form looked for.";
+} }
+
+counters! { RtpStats {
+    packets: "mcr_rtp_packets_total", "RTP packets of the sources followed, each once.";
+    lost: "mcr_rtp_lost_packets_total",
+        "RTP packets that did not come before 64 later ones had.", "{} lost";
+    reordered: "mcr_rtp_reordered_packets_total",
+        "RTP packets that came behind a later one.", "{} reordered";
+    duplicated: "mcr_rtp_duplicated_packets_total", "RTP packets that came again.", "{} duplicated";
+    restarts: "mcr_rtp_restarts_total", "Times the RTP sequence numbers began anew.";
+    ssrc_changes: "mcr_rtp_ssrc_changes_total", "Times another RTP source took over.";
+    jitter_seconds: "mcr_rtp_jitter_seconds", "Interarrival jitter after RFC 3550.", "jitter {}";
+} }
+
+counters! { TsStats {
+    packets: "mcr_ts_packets_total", "MPEG-TS packets of 188 bytes.";
+    continuity_errors: "mcr_ts_continuity_errors_total",
+        "MPEG-TS packets that do not go on from the last one of their PID.",
+        "{} continuity errors";
+    transport_errors: "mcr_ts_transport_errors_total",
+        "MPEG-TS packets that the sender marks as broken.", "{} transport errors";
+    sync_errors: "mcr_ts_sync_errors_total",
+        "MPEG-TS packets that do not begin with the sync byte.", "{} sync errors";
+    pids: "mcr_ts_pids", "PIDs seen so far.", "{} PIDs";
+} }

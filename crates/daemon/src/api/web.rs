@@ -1,10 +1,16 @@
 //! The web page: files embedded in the binary, which ask only this daemon. It reads `/v1/stats` and
-//! `/v1/events`, as every other client does, so its numbers are those of `mcr stats`.
+//! `/v1/events`, as every other client does, so its numbers are those of `mcr stats`; how it says
+//! them it takes from where they are declared.
 
+use std::sync::LazyLock;
+
+use api::counter::Counter;
+use api::reply::{InputStats, OutputStats, RtpStats, RuleStats, TsStats};
 use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use serde_json::{Value, json};
 
 /// The page may load from here and nowhere else; uPlot sets styles on its elements.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
@@ -30,14 +36,35 @@ const FILES: [(&str, &str, &str); 7] = [
     ),
 ];
 
+/// Where the page finds what texts say.
+static COUNTERS: LazyLock<String> = LazyLock::new(|| {
+    let counters = json!({
+        "rule": said(RuleStats::COUNTERS),
+        "input": said(InputStats::COUNTERS),
+        "output": said(OutputStats::COUNTERS),
+        "rtp": said(RtpStats::COUNTERS),
+        "ts": said(TsStats::COUNTERS),
+    });
+    format!("export const COUNTERS = {counters};\n")
+});
+
+fn said<T>(counters: &[Counter<T>]) -> Vec<Value> {
+    let said = counters.iter().filter_map(|counter| {
+        Some(json!({ "at": counter.json, "unit": counter.unit(), "text": counter.text? }))
+    });
+    said.collect()
+}
+
 /// Routes of the page.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    FILES.iter().fold(Router::new(), |router, file| {
-        router.route(file.0, get(move || async move { reply(file) }))
+    let counters = get(|| async { reply(SCRIPT, &COUNTERS) });
+    let counters = Router::new().route("/web/counters.js", counters);
+    FILES.iter().fold(counters, |router, file| {
+        router.route(file.0, get(move || async move { reply(file.1, file.2) }))
     })
 }
 
-fn reply(&(_, kind, content): &'static (&str, &str, &str)) -> impl IntoResponse {
+fn reply(kind: &'static str, content: &'static str) -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CACHE_CONTROL, "no-cache"),

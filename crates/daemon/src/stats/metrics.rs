@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use api::counter::{self, Counter, Unit, Value};
 use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats};
 
 use super::PossibleDrops;
@@ -59,6 +60,7 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> String
     let mut page = Page {
         format,
         text: String::new(),
+        now_seconds: sys::clock::realtime_ns() as f64 / 1e9,
     };
     daemon(&mut page, status, process);
     this_process(&mut page, process);
@@ -76,33 +78,23 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> String
 }
 
 fn daemon(page: &mut Page, status: &Status, process: &Process) {
-    page.family(
-        "mcr_build_info",
-        "gauge",
-        "Version of the daemon; always 1.",
-    );
+    page.family("mcr_build_info", "Version of the daemon; always 1.");
     let labels = [
         ("version", status.version.as_str()),
         ("instance", status.instance.as_str()),
     ];
     page.sample("mcr_build_info", &labels, 1);
-    page.family(
-        "mcr_uptime_seconds",
-        "gauge",
-        "Seconds since the daemon started.",
-    );
+    page.family("mcr_uptime_seconds", "Seconds since the daemon started.");
     page.sample("mcr_uptime_seconds", &[], status.uptime_seconds);
     page.family(
         "mcr_config_generation",
-        "gauge",
         "Generation of the running rule set; every change of it adds one.",
     );
     page.sample("mcr_config_generation", &[], status.generation);
-    page.family("mcr_rules", "gauge", "Rules in the running set.");
+    page.family("mcr_rules", "Rules in the running set.");
     page.sample("mcr_rules", &[], status.rules);
     page.family(
         "mcr_path_available",
-        "gauge",
         "1 if rules can run on the path on this host.",
     );
     for (path, state) in [("kernel", &status.kernel), ("userspace", &status.userspace)] {
@@ -116,7 +108,6 @@ fn daemon(page: &mut Page, status: &Status, process: &Process) {
     let (succeeded, at) = reload.unwrap_or(started);
     page.family(
         "mcr_config_last_reload_successful",
-        "gauge",
         "1 if the configuration could be used when it was last read.",
     );
     let name = "mcr_config_last_reload_successful";
@@ -124,59 +115,51 @@ fn daemon(page: &mut Page, status: &Status, process: &Process) {
     let name = "mcr_config_last_reload_timestamp_seconds";
     page.family(
         name,
-        "gauge",
         "When the configuration was last read, seconds since the epoch.",
     );
     page.sample(name, &[], at);
 }
 
 fn this_process(page: &mut Page, process: &Process) {
-    let families: [(&str, &str, &str, f64); 7] = [
+    let families: [(&str, &str, f64); 7] = [
         (
             "process_cpu_seconds_total",
-            "counter",
             "User and system CPU time spent in seconds.",
             process.cpu_seconds,
         ),
         (
             "process_resident_memory_bytes",
-            "gauge",
             "Resident memory size in bytes.",
             process.resident_bytes as f64,
         ),
         (
             "process_virtual_memory_bytes",
-            "gauge",
             "Virtual memory size in bytes.",
             process.virtual_bytes as f64,
         ),
         (
             "process_open_fds",
-            "gauge",
             "Number of open file descriptors.",
             process.open_fds as f64,
         ),
         (
             "process_max_fds",
-            "gauge",
             "Maximum number of open file descriptors.",
             process.max_fds as f64,
         ),
         (
             "process_threads",
-            "gauge",
             "Number of OS threads in the process.",
             process.threads as f64,
         ),
         (
             "process_start_time_seconds",
-            "gauge",
             "Start time of the process since unix epoch in seconds.",
             process.started,
         ),
     ];
-    for (name, kind, help, value) in families {
-        page.family(name, kind, help);
+    for (name, help, value) in families {
+        page.family(name, help);
         page.sample(name, &[], value);
     }
 }
@@ -184,7 +167,6 @@ fn this_process(page: &mut Page, process: &Process) {
 fn rules(page: &mut Page, rules: &[RuleStats]) {
     page.family(
         "mcr_rule_up",
-        "gauge",
         "1 if every input and output of the rule works.",
     );
     for rule in rules {
@@ -193,7 +175,6 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
     }
     page.family(
         "mcr_rule_state",
-        "gauge",
         "1 for the state that the rule is in, 0 for the others.",
     );
     for rule in rules {
@@ -207,96 +188,35 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
             page.sample("mcr_rule_state", &labels, u8::from(rule.state == state));
         }
     }
-    page.family(
-        "mcr_rule_received_packets_total",
-        "counter",
-        "Datagrams that matched an input of the rule.",
-    );
-    for rule in rules {
-        let name = "mcr_rule_received_packets_total";
-        page.sample(name, &[("rule", &rule.name)], rule.received.packets);
-    }
-    page.family(
-        "mcr_rule_received_bytes_total",
-        "counter",
-        "UDP payload bytes that matched an input of the rule.",
-    );
-    for rule in rules {
-        let name = "mcr_rule_received_bytes_total";
-        page.sample(name, &[("rule", &rule.name)], rule.received.bytes);
-    }
+    let rules: Vec<_> = rules.iter().map(|rule| ([name_of(rule)], rule)).collect();
+    page.counters(RuleStats::COUNTERS, &rules);
 }
 
 fn inputs(page: &mut Page, rules: &[RuleStats]) {
-    let inputs: Vec<Labelled<'_, InputStats>> = rules.iter().flat_map(inputs_of).collect();
-    let families: [EndFamily<InputStats>; 3] = [
-        (
-            "mcr_input_joined",
-            "gauge",
-            "1 if the input's group is joined on its interface.",
-            |input| u64::from(input.joined),
-        ),
-        (
-            "mcr_input_received_packets_total",
-            "counter",
-            "Datagrams that matched the input.",
-            |input| input.received.packets,
-        ),
-        (
-            "mcr_input_received_bytes_total",
-            "counter",
-            "UDP payload bytes that matched the input.",
-            |input| input.received.bytes,
-        ),
-    ];
-    ends(page, &inputs, &families);
+    let inputs: Vec<_> = rules.iter().flat_map(inputs_of).collect();
+    page.counters(InputStats::COUNTERS, &inputs);
 }
 
 fn outputs(page: &mut Page, rules: &[RuleStats]) {
-    let outputs: Vec<Labelled<'_, OutputStats>> = rules.iter().flat_map(outputs_of).collect();
-    let families: [EndFamily<OutputStats>; 3] = [
-        (
-            "mcr_output_up",
-            "gauge",
-            "1 if the output can send.",
-            |output| u64::from(output.state == State::Up),
-        ),
-        (
-            "mcr_output_sent_packets_total",
-            "counter",
-            "Copies handed to the egress device.",
-            |output| output.sent.packets,
-        ),
-        (
-            "mcr_output_sent_bytes_total",
-            "counter",
-            "UDP payload bytes handed to the egress device.",
-            |output| output.sent.bytes,
-        ),
-    ];
-    ends(page, &outputs, &families);
+    let outputs: Vec<_> = rules.iter().flat_map(outputs_of).collect();
+    page.counters(OutputStats::COUNTERS, &outputs);
 }
 
-/// Name, kind, help and value of a family with a sample for each input or output.
-type EndFamily<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
+/// A label: key and value.
+type Label<'a> = (&'static str, Cow<'a, str>);
 
-fn ends<T>(page: &mut Page, ends: &[Labelled<'_, T>], families: &[EndFamily<T>]) {
-    for (name, kind, help, value) in families {
-        page.family(name, kind, help);
-        for (labels, end) in ends {
-            page.sample(name, &of(labels), value(end));
-        }
-    }
+/// What has samples, and their labels.
+type Labelled<'a, T, const N: usize> = ([Label<'a>; N], &'a T);
+
+fn name_of(rule: &RuleStats) -> Label<'_> {
+    ("rule", Cow::Borrowed(&rule.name))
 }
 
-/// An input or an output, and its rule and itself as labels.
-type Labelled<'a, T> = ([(&'static str, Cow<'a, str>); 2], &'a T);
-
-fn inputs_of(rule: &RuleStats) -> Vec<Labelled<'_, InputStats>> {
+fn inputs_of(rule: &RuleStats) -> Vec<Labelled<'_, InputStats, 2>> {
     labelled(rule, "input", &rule.inputs, |input| &input.at)
 }
 
-fn outputs_of(rule: &RuleStats) -> Vec<Labelled<'_, OutputStats>> {
+fn outputs_of(rule: &RuleStats) -> Vec<Labelled<'_, OutputStats, 2>> {
     labelled(rule, "output", &rule.outputs, |output| &output.to)
 }
 
@@ -308,7 +228,7 @@ fn labelled<'a, T>(
     kind: &'static str,
     ends: &'a [T],
     text: impl Fn(&'a T) -> &'a String,
-) -> Vec<Labelled<'a, T>> {
+) -> Vec<Labelled<'a, T, 2>> {
     let mut known = BTreeSet::new();
     let mut labelled = Vec::with_capacity(ends.len());
     for (number, end) in (1..).zip(ends) {
@@ -317,84 +237,64 @@ fn labelled<'a, T>(
             true => Cow::Borrowed(text.as_str()),
             false => Cow::Owned(format!("{text} #{number}")),
         };
-        let name = Cow::Borrowed(rule.name.as_str());
-        labelled.push(([("rule", name), (kind, label)], end));
+        labelled.push(([name_of(rule), (kind, label)], end));
     }
     labelled
 }
 
-fn of<'a>(labels: &'a [(&'static str, Cow<'_, str>); 2]) -> [(&'a str, &'a str); 2] {
+fn of<'a, const N: usize>(labels: &'a [Label<'_>; N]) -> [(&'a str, &'a str); N] {
     labels.each_ref().map(|(key, value)| (*key, value.as_ref()))
 }
 
-type WorkerFamily = (&'static str, &'static str, fn(&WorkerStats) -> u64);
-
 fn workers(page: &mut Page, workers: &[WorkerStats]) {
-    page.family("mcr_worker_up", "gauge", "1 if the worker is running.");
-    for worker in workers {
-        let labels = [("worker", worker.id.to_string())];
-        let labels = labels.each_ref().map(|(key, value)| (*key, value.as_str()));
-        page.sample(
-            "mcr_worker_up",
-            &labels,
-            u8::from(worker.state == "running"),
-        );
+    let label = |worker: &WorkerStats| ("worker", Cow::Owned(worker.id.to_string()));
+    let workers: Vec<_> = workers.iter().map(|one| ([label(one)], one)).collect();
+    page.family("mcr_worker_up", "1 if the worker is running.");
+    for (labels, worker) in &workers {
+        let is_running = u8::from(worker.state == "running");
+        page.sample("mcr_worker_up", &of(labels), is_running);
     }
-    let families: [WorkerFamily; 8] = [
-        (
-            "mcr_worker_restarts_total",
-            "Times the worker was started again.",
-            |w| w.restarts,
-        ),
-        (
-            "mcr_worker_received_packets_total",
-            "Packets read from the taps.",
-            |w| w.received,
-        ),
-        (
-            "mcr_worker_matched_packets_total",
-            "Packets that took a route.",
-            |w| w.matched,
-        ),
-        (
-            "mcr_worker_not_matched_packets_total",
-            "Packets that took none.",
-            |w| w.not_matched,
-        ),
-        (
-            "mcr_worker_forwarded_packets_total",
-            "Copies handed to egress devices.",
-            |w| w.forwarded,
-        ),
-        (
-            "mcr_worker_buffer_exhausted_packets_total",
-            "Packets lost for want of a buffer or at a full ring.",
-            |w| w.buffer_exhausted,
-        ),
-        ("mcr_worker_receive_errors_total", "Failed receives.", |w| {
-            w.receive_errors
-        }),
-        ("mcr_worker_transmit_errors_total", "Failed sends.", |w| {
-            w.transmit_errors
-        }),
-    ];
-    for (name, help, value) in families {
-        page.family(name, "counter", help);
-        for worker in workers {
-            let id = worker.id.to_string();
-            page.sample(name, &[("worker", id.as_str())], value(worker));
-        }
-    }
+    page.counters(WorkerStats::COUNTERS, &workers);
 }
 
 #[derive(Default)]
 struct Page {
     format: Format,
     text: String,
+    /// Seconds since the epoch.
+    now_seconds: f64,
 }
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// Writes a family for each counter, and a sample for each that has the number.
+    fn counters<T, const N: usize>(&mut self, counters: &[Counter<T>], all: &[Labelled<'_, T, N>]) {
+        for counter in counters {
+            self.family(counter.metric, counter.help);
+            for (labels, one) in all {
+                if let Some(value) = (counter.value)(one) {
+                    let value = self.measured(counter.unit(), value);
+                    self.sample(counter.metric, &of(labels), value);
+                }
+            }
+        }
+    }
+
+    /// What a metric has for a number: the moment for a time since, to a tenth of a second, so that it
+    /// stands still.
+    fn measured(&self, unit: Unit, value: Value) -> Value {
+        match (unit, value) {
+            (Unit::Ago, Value::Real(ago)) => {
+                Value::Real(((self.now_seconds - ago) * 10.0).round() / 10.0)
+            }
+            _ => value,
+        }
+    }
+
+    fn family(&mut self, name: &str, help: &str) {
+        self.family_of(counter::kind(name), name, help);
+    }
+
+    fn family_of(&mut self, kind: &str, name: &str, help: &str) {
         // OpenMetrics names a counter's family without what its samples end in.
         let name = match self.format {
             Format::Prometheus => name,

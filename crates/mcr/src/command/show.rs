@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::reply::{FlowStats, RuleStats};
+use api::reply::{FlowStats, InputStats, OutputStats, RuleStats};
 use model::document::RuleDocument;
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
-use crate::render;
+use crate::render::{self, number};
 
 /// Flows that the text shows.
 const FLOWS_SHOWN: usize = 32;
@@ -77,15 +77,20 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
         };
         let mut text = format!("{}  {joined}", input.at);
         if stats.inputs.len() > 1 {
-            text += &format!("  {}", volume(input.received));
+            text += &format!("  {}", number::volume(input.received));
         }
         line("input", text);
         if let Some(merging) = &input.merging {
             line("  merging", merging.clone());
         }
+        more(&mut line, number::all(InputStats::COUNTERS, input));
     }
-    line("received", volume(stats.received));
-    line("", rates(&stats.rates));
+    line("received", number::volume(stats.received));
+    let rates = &stats.rates;
+    let short = (rates.packets_1s, rates.bits_1s);
+    let long = (rates.packets_10s, rates.bits_10s);
+    line("", number::rates(short, long));
+    more(&mut line, number::all(RuleStats::COUNTERS, stats));
     if let Some(health) = &stats.health {
         render::stream::health(health)
             .into_iter()
@@ -102,7 +107,7 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
             true => format!("[{}]:{}", flow.group, flow.port),
             false => format!("{}:{}", flow.group, flow.port),
         };
-        line("  flow", format!("{at}  {}", volume(flow.received)));
+        line("  flow", format!("{at}  {}", number::volume(flow.received)));
     }
     if let Some(more) = flows
         .len()
@@ -122,7 +127,8 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
                 None => format!("{to}  {state}"),
             },
         );
-        line("  sent", volume(output.sent));
+        line("  sent", number::volume(output.sent));
+        more(&mut line, number::all(OutputStats::COUNTERS, output));
         for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {
             line("  dropped", format!("{} {reason}", render::count(*count)));
         }
@@ -130,20 +136,9 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
     lines.join("\n")
 }
 
-fn rates(rates: &api::reply::Rates) -> String {
-    let one = |packets: f64, bits| {
-        let packets = render::count(packets.round() as u64);
-        format!("{packets} packets/s {}", render::bits_per_second(bits))
-    };
-    let short = one(rates.packets_1s, rates.bits_1s);
-    let long = one(rates.packets_10s, rates.bits_10s);
-    format!("1 s: {short}   10 s: {long}")
-}
-
-fn volume(traffic: api::reply::Traffic) -> String {
-    format!(
-        "{} packets, {}",
-        render::count(traffic.packets),
-        render::bytes(traffic.bytes)
-    )
+/// Adds a line that goes on with what the one before it says, if there is anything to go on with.
+fn more(line: &mut impl FnMut(&str, String), text: String) {
+    if !text.is_empty() {
+        line("", text);
+    }
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Traffic};
+use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats};
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, Table};
 
-use crate::render;
+use crate::render::{self, number};
 
 /// Renders counters; with an earlier snapshot of them, rates too; `wide` with joins and the reason
 /// for the path, whatever the width.
@@ -21,8 +21,15 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
         header.push("NOTE");
     }
     let counts = 4..header.len() - 1 - usize::from(notes);
+    let more = wide && now.rules.iter().any(has_more);
     if wide {
-        header.extend(["JOINED", "WHY THIS PATH"]);
+        header.push("JOINED");
+    }
+    if more {
+        header.push("MORE");
+    }
+    if wide {
+        header.push("WHY THIS PATH");
     }
     let mut table = match wide {
         true => render::wide_table(&header),
@@ -32,6 +39,7 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
         rates: before.is_some(),
         notes,
         wide,
+        more,
     };
     for rule in &now.rules {
         let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
@@ -58,16 +66,11 @@ pub(crate) fn footer(stats: &Stats) -> String {
     );
     for worker in &stats.workers {
         text += &format!(
-            "\nworker {} on CPU {}: {}, {} restarts, received {}, matched {}, forwarded {}, \
-             lost for want of a buffer {}",
+            "\nworker {} on CPU {}: {}, {}",
             worker.id,
             worker.cpu,
             worker.state,
-            worker.restarts,
-            render::count(worker.received),
-            render::count(worker.matched),
-            render::count(worker.forwarded),
-            render::count(worker.buffer_exhausted),
+            number::all(WorkerStats::COUNTERS, worker),
         );
     }
     text
@@ -90,10 +93,16 @@ struct Columns {
     rates: bool,
     notes: bool,
     wide: bool,
+    more: bool,
 }
 
 fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: Columns) {
-    let Columns { rates, notes, wide } = columns;
+    let Columns {
+        rates,
+        notes,
+        wide,
+        more,
+    } = columns;
     let at = match rule.inputs.as_slice() {
         [only] => only.at.clone(),
         several => format!("{} inputs", several.len()),
@@ -116,6 +125,9 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: 
             _ => "",
         };
         row.push(Cell::new(joined));
+        if more {
+            row.push(Cell::new(rule_more(rule)));
+        }
         row.push(Cell::new(&rule.path_reason));
     }
     table.add_row(row);
@@ -136,6 +148,9 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: 
         if wide {
             row.push(Cell::new(word(input.joined)));
         }
+        if more {
+            row.push(Cell::new(number::all(InputStats::COUNTERS, input)));
+        }
         table.add_row(row);
     }
     for (index, output) in rule.outputs.iter().enumerate() {
@@ -153,6 +168,10 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: 
         row.push(Cell::new(dropped(&output.dropped)));
         if notes {
             row.push(Cell::new(output.reason.as_deref().unwrap_or("")));
+        }
+        if more {
+            row.push(Cell::new(""));
+            row.push(Cell::new(number::all(OutputStats::COUNTERS, output)));
         }
         table.add_row(row);
     }
@@ -183,14 +202,10 @@ fn traffic(now: Traffic, previous: Option<(Traffic, f64)>, rates: bool) -> Vec<C
 
 /// The reasons that occurred, or a dash.
 fn dropped(drops: &BTreeMap<String, u64>) -> String {
-    let occurred = drops.iter().filter(|(_, count)| **count > 0);
-    let texts: Vec<String> = occurred
-        .map(|(reason, count)| format!("{reason} {}", render::count(*count)))
-        .collect();
-    if texts.is_empty() {
-        "-".to_owned()
-    } else {
-        texts.join("\n")
+    let texts = number::drops(drops);
+    match texts.is_empty() {
+        true => "-".to_owned(),
+        false => texts.join("\n"),
     }
 }
 
@@ -209,6 +224,25 @@ fn rule_note(rule: &RuleStats) -> String {
 fn has_notes(rule: &RuleStats) -> bool {
     let output_has = |output: &OutputStats| output.reason.is_some();
     !rule_note(rule).is_empty() || rule.outputs.iter().any(output_has)
+}
+
+/// What texts say of a rule beside what has a column, and of its input if that has no line.
+fn rule_more(rule: &RuleStats) -> String {
+    let own = number::all(RuleStats::COUNTERS, rule);
+    let only = match rule.inputs.as_slice() {
+        [only] => number::all(InputStats::COUNTERS, only),
+        _ => String::new(),
+    };
+    let texts = [own, only].into_iter().filter(|text| !text.is_empty());
+    texts.collect::<Vec<String>>().join(", ")
+}
+
+fn has_more(rule: &RuleStats) -> bool {
+    let input_has = |input| !number::all(InputStats::COUNTERS, input).is_empty();
+    let output_has = |output| !number::all(OutputStats::COUNTERS, output).is_empty();
+    !rule_more(rule).is_empty()
+        || rule.inputs.iter().any(input_has)
+        || rule.outputs.iter().any(output_has)
 }
 
 const fn word(yes: bool) -> &'static str {

@@ -1,8 +1,8 @@
 //! A stream's health, and the time its packets spend in the relay, as titles and texts.
 
-use api::reply::{HealthStats, ResidenceStats};
+use api::reply::{HealthStats, ResidenceStats, RtpStats, TsStats};
 
-use super::{count, stats};
+use super::{count, number, stats};
 
 /// The lines on a stream's health.
 pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
@@ -16,13 +16,7 @@ pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
     );
     lines.push(("  gap", gaps));
     if let Some(rtp) = &health.rtp {
-        let text = format!(
-            "{} lost, {} reordered, {} duplicated, jitter {}",
-            count(rtp.lost),
-            count(rtp.reordered),
-            count(rtp.duplicated),
-            time(rtp.jitter_seconds)
-        );
+        let text = number::all(RtpStats::COUNTERS, rtp);
         lines.push(("  rtp", text));
         let text = format!(
             "payload type {}, SSRC 0x{:08x}, {} changes, {} restarts",
@@ -34,14 +28,7 @@ pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
         lines.push(("", text));
     }
     if let Some(ts) = &health.ts {
-        let text = format!(
-            "{} continuity errors, {} transport errors, {} sync errors, {} PIDs",
-            count(ts.continuity_errors),
-            count(ts.transport_errors),
-            count(ts.sync_errors),
-            ts.pids
-        );
-        lines.push(("  ts", text));
+        lines.push(("  ts", number::all(TsStats::COUNTERS, ts)));
     }
     if health.unrecognised > 0 {
         let text = format!("{} packets of another form", count(health.unrecognised));
@@ -74,7 +61,7 @@ fn quantiles(stats: &ResidenceStats) -> String {
 }
 
 /// A time in the unit that suits it.
-fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     if seconds >= 1.0 {
         format!("{seconds:.2} s")
     } else if seconds > 0.0 && seconds < 1e-3 {

@@ -1,8 +1,6 @@
 //! One rule in full: where it runs and why, inputs and joins, outputs with rates, drops by reason.
 
-use std::collections::BTreeMap;
-
-use api::reply::{RuleStats, Traffic};
+use api::reply::{InputStats, OutputStats, RuleStats};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -13,7 +11,7 @@ use super::rules::sparkline;
 use super::screen::Screen;
 use super::scroll::{self, wrapped};
 use super::style::{bad, of_state};
-use crate::render;
+use crate::render::{self, number};
 
 /// Draws the selected rule.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
@@ -51,26 +49,25 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
             }
         }
         if rule.inputs.len() > 1 {
-            add("", &volume(input.received), plain);
-            let came = |seconds| {
-                let came = screen.history.came(&rule.name, index, seconds);
-                rate(came.packets, came.bits)
-            };
-            let rates = format!("1 s: {}   10 s: {}", came(1.0), came(10.0));
-            add("", &rates, plain);
+            add("", &number::volume(input.received), plain);
+            let came = |seconds| screen.history.came(&rule.name, index, seconds).pair();
+            add("", &number::rates(came(1.0), came(10.0)), plain);
         }
+        add_more(&mut add, &number::all(InputStats::COUNTERS, input));
     }
-    add("received", &volume(rule.received), plain);
+    add("received", &number::volume(rule.received), plain);
     let rated = &rule.rates;
-    let short = rate(rated.packets_1s, rated.bits_1s);
-    let long = rate(rated.packets_10s, rated.bits_10s);
-    add("", &format!("1 s: {short}   10 s: {long}"), plain);
+    let short = (rated.packets_1s, rated.bits_1s);
+    let long = (rated.packets_10s, rated.bits_10s);
+    add("", &number::rates(short, long), plain);
+    add_more(&mut add, &number::all(RuleStats::COUNTERS, rule));
     let trail = usize::from(width.saturating_sub(12));
     let trail = sparkline(&screen.history.trail(&rule.name, trail));
     // A blank of it is a value, none to break a line at.
     add("", &trail.replace(' ', "\u{a0}"), plain);
-    if let Some(text) = dropped(&rule.dropped) {
-        add("  dropped", &text, plain);
+    let drops = number::drops(&rule.dropped);
+    if !drops.is_empty() {
+        add("  dropped", &drops.join(", "), plain);
     }
     for (title, text) in rule.health.iter().flat_map(render::stream::health) {
         let style = match (title, &rule.health) {
@@ -87,37 +84,21 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
         let reason = output.reason.as_ref().map(|reason| format!(": {reason}"));
         let text = format!("{}  {state}{}", output.to, reason.unwrap_or_default());
         add("output", &text, of_state(output.state));
-        add("  sent", &volume(output.sent), plain);
-        let sent = |seconds| {
-            let sent = screen.history.sent(&rule.name, index, seconds);
-            rate(sent.packets, sent.bits)
-        };
-        add(
-            "",
-            &format!("1 s: {}   10 s: {}", sent(1.0), sent(10.0)),
-            plain,
-        );
-        if let Some(text) = dropped(&output.dropped) {
-            add("  dropped", &text, plain);
+        add("  sent", &number::volume(output.sent), plain);
+        let sent = |seconds| screen.history.sent(&rule.name, index, seconds).pair();
+        add("", &number::rates(sent(1.0), sent(10.0)), plain);
+        add_more(&mut add, &number::all(OutputStats::COUNTERS, output));
+        let drops = number::drops(&output.dropped);
+        if !drops.is_empty() {
+            add("  dropped", &drops.join(", "), plain);
         }
     }
     lines
 }
 
-fn volume(traffic: Traffic) -> String {
-    let (packets, bytes) = (render::count(traffic.packets), render::bytes(traffic.bytes));
-    format!("{packets} packets, {bytes}")
-}
-
-fn rate(packets: f64, bits: f64) -> String {
-    let packets = render::count(packets.round() as u64);
-    format!("{packets} packets/s {}", render::bits_per_second(bits))
-}
-
-fn dropped(drops: &BTreeMap<String, u64>) -> Option<String> {
-    let occurred = drops.iter().filter(|(_, count)| **count > 0);
-    let texts: Vec<String> = occurred
-        .map(|(reason, count)| format!("{reason} {}", render::count(*count)))
-        .collect();
-    (!texts.is_empty()).then(|| texts.join(", "))
+/// Adds a line that goes on with what the one before it says, if there is anything to go on with.
+fn add_more(add: &mut impl FnMut(&str, &str, Style), text: &str) {
+    if !text.is_empty() {
+        add("", text, Style::new());
+    }
 }

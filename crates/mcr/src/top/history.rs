@@ -16,6 +16,13 @@ pub(crate) struct Rate {
     pub(crate) bits: f64,
 }
 
+impl Rate {
+    /// Packets, bits.
+    pub(crate) const fn pair(self) -> (f64, f64) {
+        (self.packets, self.bits)
+    }
+}
+
 /// Successive statistics, the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct History {

@@ -131,6 +131,9 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
         include_str!("../../../daemon/src/stats/metrics/drops.rs"),
         include_str!("../../../daemon/src/stats/metrics/streams.rs"),
         include_str!("../../../daemon/src/stats/metrics/latency.rs"),
+        include_str!("../../../api/src/reply/rule.rs"),
+        include_str!("../../../api/src/reply/health.rs"),
+        include_str!("../../../api/src/reply/worker.rs"),
     ]
     .concat();
     let mut asked = 0;

@@ -1,5 +1,6 @@
 // Asks the daemon once a second and shows what it says. It changes nothing anywhere.
 
+import { COUNTERS } from "./counters.js";
 import { History, droppedBy } from "./history.js";
 import { drawPicture } from "./picture.js";
 
@@ -186,31 +187,45 @@ function showStream(rule) {
   if (rule) {
     const health = rule.health;
     facts.push(["rule", [rule.state, rule.state_reason ?? `${rule.path}: ${rule.path_reason}`]]);
-    if (rule.inputs.length > 1) rule.inputs.forEach((input, index) => {
+    facts.push(["", words("rule", rule)]);
+    rule.inputs.forEach((input, index) => {
       const rate = history.came(rule.name, index, 1).packets;
-      facts.push(["input", [input.at, `${whole.format(input.received.packets)} received`, `${whole.format(rate)}/s`]]);
+      const came = [`${whole.format(input.received.packets)} received`, `${whole.format(rate)}/s`];
+      const texts = [...(rule.inputs.length > 1 ? came : []), ...words("input", input)];
+      facts.push(["input", texts.length === 0 ? [] : [input.at, ...texts]]);
     });
+    for (const output of rule.outputs) {
+      const texts = words("output", output);
+      facts.push(["output", texts.length === 0 ? [] : [output.to, ...texts]]);
+    }
     if (health) facts.push(["stream", [health.state, health.reason ?? `longest gap in 10 s: ${time(health.gap_seconds_10s)}`]]);
     const rtp = health?.rtp;
-    if (rtp) facts.push(["RTP", [`${whole.format(rtp.lost)} lost`, `${whole.format(rtp.reordered)} reordered`,
-      `${whole.format(rtp.duplicated)} duplicated`, `jitter ${time(rtp.jitter_seconds)}`,
+    if (rtp) facts.push(["RTP", [...words("rtp", rtp),
       `SSRC ${rtp.ssrc.toString(16).padStart(8, "0")}, ${whole.format(rtp.ssrc_changes)} changes`]]);
     const ts = health?.ts;
-    if (ts) facts.push(["MPEG-TS", [`${whole.format(ts.continuity_errors)} continuity errors`,
-      `${whole.format(ts.transport_errors)} transport errors`, `${ts.pids} PIDs`]]);
+    if (ts) facts.push(["MPEG-TS", words("ts", ts)]);
   }
   for (const stay of rule?.residence ?? []) {
     const below = (bound) => bound === undefined ? "above all bounds" : `below ${time(bound)}`;
     facts.push([`stay, ${stay.path}`, [`half ${below(stay.p50_seconds)}`, `99 % ${below(stay.p99_seconds)}`,
       `${whole.format(stay.samples)} looked at`]]);
   }
-  const parts = facts.flatMap(([title, texts]) => {
+  const parts = facts.filter(([, texts]) => texts.length > 0).flatMap(([title, texts]) => {
     const [term, fact] = [document.createElement("dt"), document.createElement("dd")];
     term.textContent = title;
     fact.textContent = texts.join(" · ");
     return [term, fact];
   });
   byId("facts").replaceChildren(...parts);
+}
+
+// What is declared of a kind of thing, in words.
+function words(kind, of) {
+  const write = { count: whole.format, seconds: time, ago: duration };
+  return COUNTERS[kind].flatMap(({ at, unit, text }) => {
+    const value = at.split(".").reduce((part, name) => part?.[name], of);
+    return value === undefined ? [] : [text.replace("{}", write[unit](value))];
+  });
 }
 
 function time(seconds) {

@@ -13,7 +13,6 @@ pub(super) fn families(page: &mut Page, rules: &[RuleStats], possible: &[Possibl
     let name = "mcr_rule_dropped_packets_total";
     page.family(
         name,
-        "counter",
         "Datagrams dropped before the outputs of the rule, by reason.",
     );
     for (rule, possible) in rules.iter().zip(possible) {
@@ -23,7 +22,7 @@ pub(super) fn families(page: &mut Page, rules: &[RuleStats], possible: &[Possibl
         }
     }
     let name = "mcr_output_dropped_packets_total";
-    page.family(name, "counter", "Copies dropped at the output, by reason.");
+    page.family(name, "Copies dropped at the output, by reason.");
     for (rule, possible) in rules.iter().zip(possible) {
         for ((labels, output), possible) in outputs_of(rule).iter().zip(&possible.outputs) {
             for (reason, count) in all(&output.dropped, *possible) {

@@ -16,9 +16,9 @@ pub(super) fn histograms(page: &mut Page, rules: &[RuleStats]) {
     if rules.iter().all(|rule| rule.residence.is_empty()) {
         return;
     }
-    page.family(
-        NAME,
+    page.family_of(
         "histogram",
+        NAME,
         "How long packets stay in MCR, of a sample of each rule's.",
     );
     for rule in rules {

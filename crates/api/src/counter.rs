@@ -1,0 +1,125 @@
+//! What is known of each number of the replies: its metric, its help, how texts say it, where it
+//! stands. The rows lie beside the structs that they read (`reply`); metrics, tables, `top` and the
+//! page are made from them, so none of these knows a number of its own.
+
+use std::fmt;
+
+/// A number of a `T`.
+#[derive(Debug)]
+pub struct Counter<T> {
+    /// Name of the metric; it says kind and unit, as Prometheus asks of names.
+    pub metric: &'static str,
+    /// What it is, for who reads the metrics.
+    pub help: &'static str,
+    /// How texts for people say it, with `{}` for the number; none where they say it their own way
+    /// or not at all.
+    pub text: Option<&'static str>,
+    /// Where it stands in the JSON of a `T`, names separated by dots.
+    pub json: &'static str,
+    /// Reads it; none where there is none.
+    pub value: fn(&T) -> Option<Value>,
+}
+
+/// What kind of number it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Packets, bytes, times, and 1 for yes.
+    Count,
+    /// A time.
+    Seconds,
+    /// A time since something happened, in seconds; the metric is the moment, in seconds since the
+    /// epoch.
+    Ago,
+}
+
+/// The number itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// Counted.
+    Whole(u64),
+    /// Measured.
+    Real(f64),
+}
+
+impl<T> Counter<T> {
+    /// Its unit.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        match self.metric {
+            name if name.ends_with("_timestamp_seconds") => Unit::Ago,
+            name if name.ends_with("_seconds") => Unit::Seconds,
+            _ => Unit::Count,
+        }
+    }
+}
+
+/// The kind that a metric's name says it is.
+#[must_use]
+pub fn kind(metric: &str) -> &'static str {
+    match metric.ends_with("_total") {
+        true => "counter",
+        false => "gauge",
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(count) => count.fmt(f),
+            Self::Real(measure) => measure.fmt(f),
+        }
+    }
+}
+
+/// Makes a [`Value`] of a field.
+pub(crate) trait Number {
+    fn number(&self) -> Option<Value>;
+}
+
+impl Number for u64 {
+    fn number(&self) -> Option<Value> {
+        Some(Value::Whole(*self))
+    }
+}
+
+impl Number for bool {
+    fn number(&self) -> Option<Value> {
+        Some(Value::Whole((*self).into()))
+    }
+}
+
+impl Number for f64 {
+    fn number(&self) -> Option<Value> {
+        Some(Value::Real(*self))
+    }
+}
+
+impl Number for Option<f64> {
+    fn number(&self) -> Option<Value> {
+        self.map(Value::Real)
+    }
+}
+
+/// Declares the numbers of a struct: field, metric, help and, if any, how texts say it.
+macro_rules! counters {
+    ($of:ty {
+        $($first:ident $(. $field:ident)*: $metric:literal, $help:literal $(, $text:literal)?;)*
+    }) => {
+        impl $of {
+            /// Its numbers, in the order of the metrics.
+            pub const COUNTERS: &[$crate::counter::Counter<Self>] = &[$(
+                $crate::counter::Counter {
+                    metric: $metric,
+                    help: $help,
+                    text: counters!(@text $($text)?),
+                    json: concat!(stringify!($first) $(, ".", stringify!($field))*),
+                    value: |of| $crate::counter::Number::number(&of.$first $(.$field)*),
+                },
+            )*];
+        }
+    };
+    (@text) => { None };
+    (@text $text:literal) => { Some($text) };
+}
+pub(crate) use counters;

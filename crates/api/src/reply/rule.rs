@@ -1,0 +1,147 @@
+//! What is known of a rule, its inputs and its outputs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{HealthStats, Rates, ResidenceStats};
+use crate::counter::{Number, Value, counters};
+
+/// One rule's state and counters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RuleStats {
+    /// Name of the rule.
+    pub name: String,
+    /// Worst state of its inputs and outputs.
+    pub state: State,
+    /// Why the state is not `up`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_reason: Option<String>,
+    /// `kernel` or `userspace`.
+    pub path: String,
+    /// Why it runs there.
+    pub path_reason: String,
+    /// Inputs and their memberships.
+    pub inputs: Vec<InputStats>,
+    /// Packets that matched an input.
+    pub received: Traffic,
+    /// Packets dropped before the outputs, by reason; only reasons that occurred.
+    pub dropped: BTreeMap<String, u64>,
+    /// Outputs in the order of the rule.
+    pub outputs: Vec<OutputStats>,
+    /// What the rule receives per second.
+    #[serde(default)]
+    pub rates: Rates,
+    /// How its stream does; none unless the rule has `health`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthStats>,
+    /// How long its packets stay, by the path that relayed them; none until one was looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub residence: Vec<ResidenceStats>,
+}
+
+impl RuleStats {
+    /// The worse of the rule's state and its stream's, and why it is not `up`.
+    #[must_use]
+    pub fn worst(&self) -> (State, Option<&str>) {
+        let own = (self.state, self.state_reason.as_deref());
+        match &self.health {
+            Some(stream) if stream.state > self.state => (stream.state, stream.reason.as_deref()),
+            _ => own,
+        }
+    }
+}
+
+/// What was seen of one group and port of a rule with ranges.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FlowStats {
+    /// The group.
+    pub group: String,
+    /// The destination port.
+    pub port: u16,
+    /// Packets that matched the input there.
+    pub received: Traffic,
+}
+
+/// State of a rule or an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Works.
+    Up,
+    /// A rule some of whose inputs or outputs are down.
+    Degraded,
+    /// Does not work; the reason stands beside it.
+    Down,
+}
+
+/// One input of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InputStats {
+    /// The endpoint as the rule writes it.
+    pub at: String,
+    /// Whether its group is joined on its interface.
+    pub joined: bool,
+    /// Why it is not joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Packets that matched it: what the rule received, if it is the rule's only input; else what
+    /// came by it since the rule has several.
+    #[serde(default)]
+    pub received: Traffic,
+    /// Whether its interface merges packets before they are relayed, and why; only where the
+    /// configuration asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merging: Option<String>,
+}
+
+/// Packets and bytes; bytes are UDP payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Traffic {
+    /// Datagrams; a GSO super-packet counts as its segments.
+    pub packets: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+}
+
+/// One output of a rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OutputStats {
+    /// Destination as the rule writes it, without options.
+    pub to: String,
+    /// Whether it sends.
+    pub state: State,
+    /// Why it is down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Copies handed to the egress device.
+    pub sent: Traffic,
+    /// Copies dropped, by reason: `too_big` always, the others once they occurred.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+impl Number for State {
+    fn number(&self) -> Option<Value> {
+        (*self == Self::Up).number()
+    }
+}
+
+counters! { RuleStats {
+    received.packets: "mcr_rule_received_packets_total",
+        "Datagrams that matched an input of the rule.";
+    received.bytes: "mcr_rule_received_bytes_total",
+        "UDP payload bytes that matched an input of the rule.";
+} }
+
+counters! { InputStats {
+    joined: "mcr_input_joined", "1 if the input's group is joined on its interface.";
+    received.packets: "mcr_input_received_packets_total", "Datagrams that matched the input.";
+    received.bytes: "mcr_input_received_bytes_total", "UDP payload bytes that matched the input.";
+} }
+
+counters! { OutputStats {
+    state: "mcr_output_up", "1 if the output can send.";
+    sent.packets: "mcr_output_sent_packets_total", "Copies handed to the egress device.";
+    sent.bytes: "mcr_output_sent_bytes_total", "UDP payload bytes handed to the egress device.";
+} }
