@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use bpf::layout::Tally;
 use model::table::Path;
 use packet::health::Arrivals;
 pub use packet::verdict::DropReason;
@@ -192,10 +193,47 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Adds packets and bytes.
+    /// As many words hold it.
+    pub const WORDS: usize = 2;
+
+    /// So many packets and bytes.
+    #[must_use]
+    pub const fn new(packets: u64, bytes: u64) -> Self {
+        Self { packets, bytes }
+    }
+
+    /// Adds what passed elsewhere, or later.
     pub const fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
+    }
+
+    /// Takes off what had passed before.
+    #[must_use]
+    pub const fn since(self, base: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(base.packets),
+            bytes: self.bytes.saturating_sub(base.bytes),
+        }
+    }
+
+    /// As it lies in memory.
+    #[must_use]
+    pub const fn words(self) -> [u64; Self::WORDS] {
+        [self.packets, self.bytes]
+    }
+
+    /// From how it lies in memory.
+    #[must_use]
+    pub const fn from_words([packets, bytes]: [u64; Self::WORDS]) -> Self {
+        Self { packets, bytes }
+    }
+}
+
+impl From<Tally> for Traffic {
+    fn from(tally: Tally) -> Self {
+        let Tally { packets, bytes, .. } = tally;
+        Self { packets, bytes }
     }
 }
 

@@ -254,6 +254,18 @@ pub struct Tally {
     pub asked: u64,
 }
 
+impl Tally {
+    /// Adds what another CPU counted; the program's notes stay each CPU's own.
+    #[must_use]
+    pub const fn with(self, other: &Self) -> Self {
+        Self {
+            packets: self.packets.wrapping_add(other.packets),
+            bytes: self.bytes.wrapping_add(other.bytes),
+            ..self
+        }
+    }
+}
+
 /// Key of `flows`: one group and port of a rule's ranges.
 #[repr(C)]
 #[derive(

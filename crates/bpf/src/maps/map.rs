@@ -197,7 +197,7 @@ impl Counters {
             attr.batch.count = wanted as u32;
             attr.batch.map_fd = self.map.as_fd().as_raw_fd() as u32;
             // SAFETY: `keys` has room for `wanted` keys and `values` for `wanted` values on each
-            // possible CPU, 32 bytes each; an array's position is a u32 key.
+            // possible CPU; an array's position is a u32 key.
             let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
             // SAFETY: reads the union member that was passed.
             let got = unsafe { attr.batch.count } as usize;
@@ -241,9 +241,5 @@ impl Counters {
 }
 
 fn sum(per_cpu: &[Tally]) -> Tally {
-    per_cpu.iter().fold(Tally::default(), |sum, one| Tally {
-        packets: sum.packets.wrapping_add(one.packets),
-        bytes: sum.bytes.wrapping_add(one.bytes),
-        ..sum
-    })
+    per_cpu.iter().fold(Tally::default(), Tally::with)
 }

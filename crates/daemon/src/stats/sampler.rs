@@ -134,10 +134,7 @@ mod tests {
     /// What each rule's packets come to, a hundred for each letter since `a`.
     fn arrived(rules: &RuleSet, samples: u64) -> Arrived {
         let received = |name: &str| Received {
-            traffic: Traffic {
-                packets: samples * 100 * u64::from(name.as_bytes()[0] - b'a' + 1),
-                bytes: 0,
-            },
+            traffic: Traffic::new(samples * 100 * u64::from(name.as_bytes()[0] - b'a' + 1), 0),
             health: None,
         };
         rules

@@ -32,7 +32,7 @@ impl Kernel {
                 ..
             } = identities.read(counter);
             if hash != NOBODY && hash != NOBODY_ANY_MORE {
-                let base = Traffic { packets, bytes };
+                let base = Traffic::new(packets, bytes);
                 self.owners.restore(hash, counter, base);
             }
         }
@@ -114,7 +114,7 @@ fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<T
     let mut base = Traffic::default();
     if !is_fresh {
         let layout::Tally { packets, bytes, .. } = maps.counters.read_one(counter)?;
-        base = Traffic { packets, bytes };
+        base = Traffic::new(packets, bytes);
         maps.drops.write(counter, &layout::Drops::default());
         let state = offset_of!(layout::Limit, due_ns);
         maps.limits.store(counter, state, 0);

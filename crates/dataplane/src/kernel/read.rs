@@ -69,10 +69,7 @@ impl Kernel {
         let flow = |(key, counted): (FlowKey, layout::Flow)| Flow {
             group: group_of(key.group),
             port: u16::from_be_bytes(key.port),
-            received: Traffic {
-                packets: counted.packets,
-                bytes: counted.bytes,
-            },
+            received: Traffic::new(counted.packets, counted.bytes),
         };
         Ok(own.map(flow).collect())
     }
@@ -99,9 +96,5 @@ fn traffic(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(u32, Traffic)
     let owner = kernel.owners.find(&owner)?;
     let raw = raw.get(owner.slot as usize)?;
     let base = owner.base.as_deref().copied().unwrap_or_default();
-    let traffic = Traffic {
-        packets: raw.packets.wrapping_sub(base.packets),
-        bytes: raw.bytes.wrapping_sub(base.bytes),
-    };
-    Some((owner.slot, traffic))
+    Some((owner.slot, Traffic::from(*raw).since(base)))
 }

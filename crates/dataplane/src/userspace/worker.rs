@@ -200,11 +200,7 @@ impl Worker {
             return Ok(0);
         };
         let Shared { counters, limits } = &self.shared;
-        let now_ns = if self.table.has_limits || self.watches.is_needed() {
-            sys::clock::monotonic_ns()
-        } else {
-            0
-        };
+        let now_ns = sys::clock::monotonic_ns();
         let mut frames = 0;
         let mut counts = BatchCounts::default();
         while frames < tap.batch() {

@@ -312,10 +312,7 @@ fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
 }
 
 fn traffic_growth(before: Traffic, after: Traffic) -> Traffic {
-    Traffic {
-        packets: after.packets - before.packets,
-        bytes: after.bytes - before.bytes,
-    }
+    Traffic::new(after.packets - before.packets, after.bytes - before.bytes)
 }
 
 fn drops_growth(before: &Drops, after: &Drops) -> Drops {

@@ -66,10 +66,7 @@ impl Counted {
     #[must_use]
     pub(crate) fn since(&self, base: &Self) -> Self {
         let mut since = self.clone();
-        let packets = &mut since.traffic.packets;
-        *packets = packets.saturating_sub(base.traffic.packets);
-        let bytes = &mut since.traffic.bytes;
-        *bytes = bytes.saturating_sub(base.traffic.bytes);
+        since.traffic = self.traffic.since(base.traffic);
         for (mine, theirs) in since.drops.0.iter_mut().zip(base.drops.0) {
             *mine = mine.saturating_sub(theirs);
         }

@@ -59,14 +59,14 @@ impl SharedCounters {
 
     /// Counts packets a rule received.
     #[inline]
-    pub(crate) fn rule_received(&self, rule: RuleSlot, packets: u64, bytes: u64) {
-        self.add_traffic(rule_at(rule), packets, bytes);
+    pub(crate) fn rule_received(&self, rule: RuleSlot, passed: Traffic) {
+        self.add_traffic(rule_at(rule), passed);
     }
 
     /// Counts packets that came by one of a rule's several inputs.
     #[inline]
-    pub(crate) fn input_received(&self, input: InputSlot, packets: u64, bytes: u64) {
-        self.add_traffic(input_at(input), packets, bytes);
+    pub(crate) fn input_received(&self, input: InputSlot, passed: Traffic) {
+        self.add_traffic(input_at(input), passed);
     }
 
     /// Counts packets a rule dropped.
@@ -77,8 +77,8 @@ impl SharedCounters {
 
     /// Counts copies an output sent.
     #[inline]
-    pub(crate) fn output_sent(&self, output: OutputSlot, packets: u64, bytes: u64) {
-        self.add_traffic(output_at(output), packets, bytes);
+    pub(crate) fn output_sent(&self, output: OutputSlot, passed: Traffic) {
+        self.add_traffic(output_at(output), passed);
     }
 
     /// Counts copies an output dropped.
@@ -129,17 +129,19 @@ impl SharedCounters {
         }
     }
 
+    /// Each word has one writer, so no other adds in between.
     #[inline]
-    fn add_traffic(&self, at: usize, packets: u64, bytes: u64) {
-        self.bump(at, packets);
-        self.bump(at + 1, bytes);
+    fn add_traffic(&self, at: usize, passed: Traffic) {
+        let mut traffic = self.traffic(at);
+        traffic.add(passed);
+        for (offset, word) in traffic.words().into_iter().enumerate() {
+            self.write(at + offset, word);
+        }
     }
 
+    #[inline]
     fn traffic(&self, at: usize) -> Traffic {
-        Traffic {
-            packets: self.read(at),
-            bytes: self.read(at + 1),
-        }
+        Traffic::from_words(std::array::from_fn(|offset| self.read(at + offset)))
     }
 
     fn drops(&self, at: usize) -> Drops {
@@ -246,7 +248,7 @@ mod tests {
             ..HealthCounters::default()
         };
         found.arrivals.last_ns = 5;
-        counters.rule_received(slot, 1, 100);
+        counters.rule_received(slot, Traffic::new(1, 100));
         counters.record_health(slot, &found);
         counters.record_latency(slot, 1000);
         let base = counters.rule(slot);
@@ -261,12 +263,12 @@ mod tests {
     #[test]
     fn a_successor_counts_on() {
         let (region, counters) = SharedCounters::create().unwrap();
-        counters.rule_received(RuleSlot(3), 2, 2048);
+        counters.rule_received(RuleSlot(3), Traffic::new(2, 2048));
         counters.output_dropped(OutputSlot(MAX_OUTPUTS - 1), DropReason::EgressFull, 5);
-        counters.input_received(InputSlot(MAX_INPUTS - 1), 2, 2048);
+        counters.input_received(InputSlot(MAX_INPUTS - 1), Traffic::new(2, 2048));
         let successor = SharedCounters::map(region.as_fd()).unwrap();
-        successor.rule_received(RuleSlot(3), 1, 1024);
-        successor.input_received(InputSlot(MAX_INPUTS - 1), 1, 1024);
+        successor.rule_received(RuleSlot(3), Traffic::new(1, 1024));
+        successor.input_received(InputSlot(MAX_INPUTS - 1), Traffic::new(1, 1024));
         let rule = counters.rule(RuleSlot(3));
         assert_eq!((rule.traffic.packets, rule.traffic.bytes), (3, 3072));
         let input = counters.input(InputSlot(MAX_INPUTS - 1));

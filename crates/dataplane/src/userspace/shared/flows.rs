@@ -73,10 +73,7 @@ impl SharedCounters {
         let own = places.filter_map(|at| {
             let key = self.read(at);
             let group = u128::from(self.read(at + 1)) << 64 | u128::from(self.read(at + 2));
-            let traffic = Traffic {
-                packets: self.read(at + 3),
-                bytes: self.read(at + 4),
-            };
+            let traffic = Traffic::new(self.read(at + 3), self.read(at + 4));
             let is_own = key & !0xffff == owner.0 && self.read(at) == key;
             is_own.then(|| (address(group), key as u16, traffic))
         });
@@ -103,10 +100,7 @@ mod tests {
     fn flows_are_told_apart_and_the_longest_not_seen_gives_way() {
         let (_region, counters) = SharedCounters::create().unwrap();
         let owner = FlowOwner::new(RuleSlot(3), 7);
-        let one = Traffic {
-            packets: 1,
-            bytes: 100,
-        };
+        let one = Traffic::new(1, 100);
         let group = |number: u32| IpAddr::from((0xef00_0000 + number).to_be_bytes());
         counters.record_flow(owner, (group(1), 5001), one);
         counters.record_flow(owner, (group(1), 5001), one);
@@ -115,10 +109,7 @@ mod tests {
         counters.record_flow(FlowOwner::new(RuleSlot(3), 8), (v6, 5001), one);
         let mut flows = counters.flows(owner);
         flows.sort_by_key(|(_, port, _)| *port);
-        let two = Traffic {
-            packets: 2,
-            bytes: 200,
-        };
+        let two = Traffic::new(2, 200);
         assert_eq!(flows, [(group(1), 5001, two), (group(1), 5002, one)]);
         assert_eq!(
             counters.flows(FlowOwner::new(RuleSlot(3), 8)),

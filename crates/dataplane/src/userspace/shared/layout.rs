@@ -4,6 +4,7 @@
 use packet::latency;
 use packet::verdict::DropReason;
 
+use crate::counters::Traffic;
 use crate::owners::name::Kind;
 
 /// Rules whose counters fit.
@@ -22,8 +23,8 @@ pub(crate) const fn limit(kind: Kind) -> u32 {
     }
 }
 
-/// Words of what passed: packets, bytes.
-const TRAFFIC: usize = 2;
+/// Words of what passed.
+const TRAFFIC: usize = Traffic::WORDS;
 /// Words of a rule: what it received, what it dropped; its health and its latency lie apart.
 const RULE: usize = TRAFFIC + DropReason::SLOTS;
 /// Words of an output: what it sent, what it dropped.

@@ -41,8 +41,6 @@ pub(super) struct ActiveTable {
     own: Vec<IpAddr>,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<CompiledLimit>,
-    /// Something asks for the time.
-    pub(super) has_limits: bool,
     /// Packets that wait together may leave as one.
     merges: bool,
 }
@@ -179,7 +177,7 @@ impl ActiveTable {
             }
             Verdict::Dropped(reason) => {
                 let bytes = datagram.payload_bytes() as u64;
-                drop_packet(context.counters, route.counts, reason, (packets, bytes));
+                drop_packet(context, route.counts, reason, (packets, bytes));
             }
         }
     }
@@ -240,8 +238,6 @@ impl ActiveTable {
         if let Some(BudgetChange(budget)) = change.budget {
             self.budget = budget.as_ref().map(CompiledLimit::compile);
         }
-        self.has_limits =
-            self.budget.is_some() || self.routes.iter().flatten().any(CompiledRoute::has_limits);
     }
 
     fn insert(&mut self, key: RouteKey, route: CompiledRoute) -> u32 {
@@ -284,20 +280,18 @@ impl CompiledRoute {
 fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) {
     let (group, port) = (datagram.destination, datagram.destination_port);
     if port != 0 {
-        let received = Traffic {
-            packets: datagram.packets().into(),
-            bytes: datagram.payload_bytes() as u64,
-        };
+        let bytes = datagram.payload_bytes() as u64;
+        let received = Traffic::new(datagram.packets().into(), bytes);
         counters.record_flow(owner, (group, port), received);
     }
 }
 
 fn drop_packet(
-    counters: &SharedCounters,
+    context: Context<'_>,
     counts: Counts,
     reason: DropReason,
     (packets, bytes): (u64, u64),
 ) {
-    counts.received(counters, packets, bytes);
-    counters.rule_dropped(counts.rule, reason, packets);
+    counts.received(context.counters, context.passed(packets, bytes));
+    context.counters.rule_dropped(counts.rule, reason, packets);
 }

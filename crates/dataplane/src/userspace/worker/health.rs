@@ -21,7 +21,6 @@ pub(super) struct Watches {
     watched: Vec<Option<Watched>>,
     /// Those that packets of this batch took.
     touched: Vec<u32>,
-    count: usize,
 }
 
 struct Watched {
@@ -33,12 +32,6 @@ struct Watched {
 }
 
 impl Watches {
-    /// Says whether packets need their time.
-    #[inline]
-    pub(super) const fn is_needed(&self) -> bool {
-        self.count > 0
-    }
-
     /// Begins to watch a route if it asks for that; one that is watched alike already goes on.
     /// Not hot: it allocates.
     pub(super) fn begin(&mut self, index: u32, key: &RouteKey, counted: &CountedRoute) {
@@ -62,7 +55,7 @@ impl Watches {
             recorded: HealthCounters::default(),
             is_touched: false,
         });
-        self.recount();
+        self.make_room();
     }
 
     /// Ends watching a route.
@@ -70,7 +63,7 @@ impl Watches {
         if let Some(watched) = self.watched.get_mut(index as usize) {
             *watched = None;
         }
-        self.recount();
+        self.make_room();
     }
 
     /// Looks at a packet of a watched route; every segment of a super-packet is looked at.
@@ -126,10 +119,9 @@ impl Watches {
         }
     }
 
-    fn recount(&mut self) {
-        self.count = self.watched.iter().flatten().count();
+    fn make_room(&mut self) {
         // Room for all, so that no packet makes the list grow.
-        self.touched.reserve(self.count);
+        self.touched.reserve(self.watched.iter().flatten().count());
     }
 }
 

@@ -5,6 +5,8 @@
 
 use packet::verdict::DropReason;
 
+use super::send::Context;
+use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot, WorkerWord};
 
@@ -28,12 +30,12 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts datagrams that came, and their payload bytes.
+    /// Counts datagrams that came.
     #[inline]
-    pub(super) fn received(self, counters: &SharedCounters, packets: u64, bytes: u64) {
-        counters.rule_received(self.rule, packets, bytes);
+    pub(super) fn received(self, counters: &SharedCounters, came: Traffic) {
+        counters.rule_received(self.rule, came);
         if let Some(input) = self.input {
-            counters.input_received(input, packets, bytes);
+            counters.input_received(input, came);
         }
     }
 }
@@ -96,10 +98,11 @@ impl Ledger {
 
     /// Counts everything noted; `results` are those of the messages, in their order.
     #[inline]
-    pub(super) fn commit(&mut self, results: &[i32], counters: &SharedCounters) {
+    pub(super) fn commit(&mut self, results: &[i32], context: Context<'_>) {
+        let counters = context.counters;
         let (mut sent, mut failed) = (0, 0);
         for (counts, packets, bytes) in self.received.drain(..) {
-            counts.received(counters, packets.into(), bytes.into());
+            counts.received(counters, context.passed(packets.into(), bytes.into()));
         }
         for (output, reason, packets) in self.dropped.drain(..) {
             counters.output_dropped(output, reason, packets.into());
@@ -116,7 +119,10 @@ impl Ledger {
                 counters.output_dropped(message.output, drop_reason(error), packets);
                 failed += packets;
             } else {
-                counters.output_sent(message.output, packets, message.bytes.into());
+                counters.output_sent(
+                    message.output,
+                    context.passed(packets, message.bytes.into()),
+                );
                 sent += packets;
             }
         }

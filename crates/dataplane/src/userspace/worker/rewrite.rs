@@ -104,11 +104,6 @@ impl CompiledRoute {
             outputs: outputs.collect(),
         }
     }
-
-    /// Says whether anything in it has a rate limit.
-    pub(super) fn has_limits(&self) -> bool {
-        self.limit.is_some() || self.outputs.iter().any(|output| output.limit.is_some())
-    }
 }
 
 fn takes_merged(output: &Output) -> bool {

@@ -14,6 +14,7 @@ use super::headers::{CopyHeaders, Headers};
 use super::ledger::Ledger;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
+use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter, SharedLimits};
 use crate::userspace::shared::messages::Means;
@@ -46,6 +47,14 @@ pub(super) struct Context<'a> {
     pub(super) budget: Option<&'a CompiledLimit>,
     /// Monotonic clock at the start of the batch.
     pub(super) now_ns: u64,
+}
+
+impl Context<'_> {
+    /// What passed with this batch.
+    #[inline]
+    pub(super) const fn passed(self, packets: u64, bytes: u64) -> Traffic {
+        Traffic::new(packets, bytes)
+    }
 }
 
 /// The part of a run that one output sends.
@@ -359,7 +368,7 @@ impl<'p> Outgoing<'_, 'p> {
     #[inline]
     fn submit(&mut self) -> io::Result<()> {
         let results = self.batch.submit()?;
-        self.ledger.commit(results, self.context.counters);
+        self.ledger.commit(results, self.context);
         Ok(())
     }
 }
