@@ -89,6 +89,8 @@ fn every_struct_has_the_same_names_offsets_and_size() {
         layout::Tally {
             packets,
             bytes,
+            last_ns,
+            tick,
             sender,
             asked
         }

@@ -150,6 +150,7 @@ fn input(at: &str, state: &InputState, received: counters::Traffic) -> InputStat
         joined: state.joined,
         reason: state.reason.as_deref().map(str::to_owned),
         received: traffic(received),
+        last_packet_seconds: last_packet_seconds(received),
         merging: state.merging.as_deref().map(str::to_owned),
     }
 }
@@ -165,6 +166,7 @@ fn output(to: &str, down: Option<&str>, counted: &OutputCounters) -> OutputStats
         },
         reason: down.map(str::to_owned),
         sent: traffic(counted.sent),
+        last_packet_seconds: last_packet_seconds(counted.sent),
         dropped,
     }
 }
@@ -174,6 +176,12 @@ fn traffic(counted: counters::Traffic) -> Traffic {
         packets: counted.packets,
         bytes: counted.bytes,
     }
+}
+
+/// To a thousandth; a timer tick is longer.
+fn last_packet_seconds(counted: counters::Traffic) -> Option<f64> {
+    let ago_ns = sys::clock::monotonic_ns().saturating_sub(counted.last_ns);
+    (counted.last_ns > 0).then(|| (ago_ns / 1_000_000) as f64 / 1e3)
 }
 
 fn dropped(drops: &Drops) -> BTreeMap<String, u64> {

@@ -190,22 +190,29 @@ pub struct Traffic {
     pub packets: u64,
     /// UDP payload bytes.
     pub bytes: u64,
+    /// When the last of them passed, in nanoseconds of `CLOCK_MONOTONIC`; 0 where that is not known.
+    pub last_ns: u64,
 }
 
 impl Traffic {
     /// As many words hold it.
-    pub const WORDS: usize = 2;
+    pub const WORDS: usize = 3;
 
     /// So many packets and bytes.
     #[must_use]
     pub const fn new(packets: u64, bytes: u64) -> Self {
-        Self { packets, bytes }
+        Self {
+            packets,
+            bytes,
+            last_ns: 0,
+        }
     }
 
     /// Adds what passed elsewhere, or later.
-    pub const fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
+        self.last_ns = self.last_ns.max(other.last_ns);
     }
 
     /// Takes off what had passed before.
@@ -214,26 +221,33 @@ impl Traffic {
         Self {
             packets: self.packets.saturating_sub(base.packets),
             bytes: self.bytes.saturating_sub(base.bytes),
+            last_ns: match self.packets > base.packets {
+                true => self.last_ns,
+                false => 0,
+            },
         }
     }
 
     /// As it lies in memory.
     #[must_use]
     pub const fn words(self) -> [u64; Self::WORDS] {
-        [self.packets, self.bytes]
+        [self.packets, self.bytes, self.last_ns]
     }
 
     /// From how it lies in memory.
     #[must_use]
-    pub const fn from_words([packets, bytes]: [u64; Self::WORDS]) -> Self {
-        Self { packets, bytes }
+    pub const fn from_words([packets, bytes, last_ns]: [u64; Self::WORDS]) -> Self {
+        Self {
+            packets,
+            bytes,
+            last_ns,
+        }
     }
 }
 
 impl From<Tally> for Traffic {
     fn from(tally: Tally) -> Self {
-        let Tally { packets, bytes, .. } = tally;
-        Self { packets, bytes }
+        Self::from_words([tally.packets, tally.bytes, tally.last_ns])
     }
 }
 

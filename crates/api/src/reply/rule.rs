@@ -77,7 +77,7 @@ pub enum State {
 }
 
 /// One input of a rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InputStats {
     /// The endpoint as the rule writes it.
     pub at: String,
@@ -90,6 +90,9 @@ pub struct InputStats {
     /// came by it since the rule has several.
     #[serde(default)]
     pub received: Traffic,
+    /// Seconds since the last of them came; none while none has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_packet_seconds: Option<f64>,
     /// Whether its interface merges packets before they are relayed, and why; only where the
     /// configuration asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +120,9 @@ pub struct OutputStats {
     pub reason: Option<String>,
     /// Copies handed to the egress device.
     pub sent: Traffic,
+    /// Seconds since the last of them was; none while none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_packet_seconds: Option<f64>,
     /// Copies dropped, by reason: `too_big` always, the others once they occurred.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -138,10 +144,14 @@ counters! { InputStats {
     joined: "mcr_input_joined", "1 if the input's group is joined on its interface.";
     received.packets: "mcr_input_received_packets_total", "Datagrams that matched the input.";
     received.bytes: "mcr_input_received_bytes_total", "UDP payload bytes that matched the input.";
+    last_packet_seconds: "mcr_input_last_packet_timestamp_seconds",
+        "When the input's last packet came, seconds since the epoch.", "last packet {} ago";
 } }
 
 counters! { OutputStats {
     state: "mcr_output_up", "1 if the output can send.";
     sent.packets: "mcr_output_sent_packets_total", "Copies handed to the egress device.";
     sent.bytes: "mcr_output_sent_bytes_total", "UDP payload bytes handed to the egress device.";
+    last_packet_seconds: "mcr_output_last_packet_timestamp_seconds",
+        "When the output sent its last packet, seconds since the epoch.", "last packet {} ago";
 } }

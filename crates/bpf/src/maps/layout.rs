@@ -248,6 +248,10 @@ pub struct Tally {
     pub packets: u64,
     /// UDP payload bytes.
     pub bytes: u64,
+    /// When a packet was counted last, `CLOCK_MONOTONIC` as of the timer tick; 0: none was.
+    pub last_ns: u64,
+    /// The program's own note: that tick.
+    pub tick: u64,
     /// The program's own note: for which sender it last looked for a local socket.
     pub sender: u64,
     /// The program's own note: for which group and port, when, and the answer.
@@ -257,10 +261,11 @@ pub struct Tally {
 impl Tally {
     /// Adds what another CPU counted; the program's notes stay each CPU's own.
     #[must_use]
-    pub const fn with(self, other: &Self) -> Self {
+    pub fn with(self, other: &Self) -> Self {
         Self {
             packets: self.packets.wrapping_add(other.packets),
             bytes: self.bytes.wrapping_add(other.bytes),
+            last_ns: self.last_ns.max(other.last_ns),
             ..self
         }
     }

@@ -19,10 +19,17 @@ enum drop_reason {
 	NOT_DROPPED = DROP_SLOTS,
 };
 
+/* The clock is read once a timer tick, however many packets come. */
 static __always_inline void count_in(struct tally *tally, const struct packet *p)
 {
+	__u64 tick = bpf_jiffies64();
+
 	tally->packets += p->segments;
 	tally->bytes += p->payload;
+	if (unlikely(tally->tick != tick)) {
+		tally->tick = tick;
+		tally->last_ns = bpf_ktime_get_ns();
+	}
 }
 
 static __always_inline void count(__u32 counter, const struct packet *p)

@@ -126,6 +126,8 @@ enum output_flags {
 struct tally {
 	__u64 packets;
 	__u64 bytes;
+	__u64 last_ns;	/* when a packet was counted last: the first one of the timer tick */
+	__u64 tick;	/* that tick, in jiffies */
 	__u64 sender;	/* address and port */
 	__u64 asked;	/* group, port, 15 bits of jiffies, answer */
 };

@@ -40,7 +40,11 @@ fn relays_one_to_one_with_new_addresses_and_valid_checksums() {
     let counters = dataplane.counters().unwrap();
     let rule = &counters.rules["cam1"];
     assert_eq!((rule.received.packets, rule.received.bytes), (100, 90_000));
-    assert_eq!(rule.outputs[&0].sent, rule.received);
+    let (sent, received) = (rule.outputs[&0].sent, rule.received);
+    assert_eq!(
+        (sent.packets, sent.bytes),
+        (received.packets, received.bytes)
+    );
     assert_eq!(rule.dropped.total(), 0);
 }
 
@@ -146,7 +150,11 @@ fn relays_super_packets_whole_and_counts_their_segments() {
     let counters = dataplane.counters().unwrap();
     let rule = &counters.rules["cam1"];
     assert_eq!((rule.received.packets, rule.received.bytes), (40, 40_000));
-    assert_eq!(rule.outputs[&1].sent, rule.received);
+    let (sent, received) = (rule.outputs[&1].sent, rule.received);
+    assert_eq!(
+        (sent.packets, sent.bytes),
+        (received.packets, received.bytes)
+    );
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! the metrics, in the table and on the screen of `mcr top`, one by one.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use api::reply::{RuleStats, Stats};
 use lab::process;
@@ -42,6 +43,7 @@ fn every_number_is_the_same_wherever_it_is_shown() {
         let before = stats(&bed);
         let samples = metrics(&bed);
         let after = stats(&bed);
+        let moment = since_the_epoch();
         assert_eq!(counted(&before), counted(&after), "it has stopped");
         let rule = &after.rules[0];
         let expected = counted(&after);
@@ -63,6 +65,56 @@ fn every_number_is_the_same_wherever_it_is_shown() {
             let is_there = !is_in_table || table.contains(&said);
             assert!(is_there, "{path}: no {said:?} in\n{table}");
         }
+        let seen = last_packets(rule, &samples, moment);
+        // Of the outputs one is down and one may not let a packet through.
+        assert_eq!(seen, 3, "{path}: {rule:?}");
+        let report = bed.daemon.mcr(&["show", "cam1"]).unwrap();
+        let wide = bed.daemon.mcr(&["stats", "-o", "wide"]).unwrap();
+        for text in [shown, report, wide] {
+            let said = text.matches("last packet ").count();
+            assert_eq!(said, seen, "{path}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn the_last_packet_is_remembered_over_a_killed_daemon() {
+    for path in ["kernel", "userspace"] {
+        let Some(mut bed) = Bed::new(&["curl"], &["--path", path]) else {
+            return;
+        };
+        let second = ["--input", "239.1.1.2%veth1:5001"];
+        let rule = ["add", INPUT, OUTPUT, "--name", "cam1"];
+        bed.daemon.mcr(&[&rule[..], &second].concat()).unwrap();
+        assert_eq!(ago(&bed), (None, None), "{path}: nothing has come");
+        let report = bed.daemon.mcr(&["show", "cam1"]).unwrap();
+        assert!(!report.contains("last packet"), "{report}");
+
+        send(&bed);
+        bed.daemon.settled("cam1", PACKETS).unwrap();
+        let sent = Instant::now();
+        let (came, left) = seconds(&bed);
+        assert!(came < 30.0 && left < 30.0, "{path}: {came} {left}");
+        bed.daemon.kill().unwrap();
+        thread::sleep(Duration::from_secs(3));
+        bed.daemon.start_again().unwrap();
+        let silent = sent.elapsed().as_secs_f64();
+        let (came, left) = seconds(&bed);
+        assert!(
+            came >= silent && left >= silent,
+            "{path}: {came} {left} of {silent}"
+        );
+        let samples = metrics(&bed);
+        last_packets(&stats(&bed).rules[0], &samples, since_the_epoch());
+
+        send(&bed);
+        bed.daemon.settled("cam1", 2 * PACKETS).unwrap();
+        let (came, left) = seconds(&bed);
+        let since = sent.elapsed().as_secs_f64();
+        assert!(
+            came < since && left < since,
+            "{path}: {came} {left} of {since}"
+        );
     }
 }
 
@@ -100,6 +152,45 @@ fn metrics(bed: &Bed) -> Samples {
         (series.to_owned(), value.parse().unwrap())
     });
     samples.collect()
+}
+
+/// When the last packets came by the rule's inputs, whose second has none, and left by its output.
+fn ago(bed: &Bed) -> (Option<f64>, Option<f64>) {
+    let rule = bed.daemon.rule("cam1").unwrap();
+    assert_eq!(rule.inputs[1].last_packet_seconds, None);
+    let (input, output) = (&rule.inputs[0], &rule.outputs[0]);
+    (input.last_packet_seconds, output.last_packet_seconds)
+}
+
+fn seconds(bed: &Bed) -> (f64, f64) {
+    let (came, left) = ago(bed);
+    (came.unwrap(), left.unwrap())
+}
+
+fn since_the_epoch() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap().as_secs_f64()
+}
+
+/// Holds the metrics against statistics of `moment`: last packets came and left when these say.
+/// Returns how many inputs and outputs have seen any.
+fn last_packets(rule: &RuleStats, samples: &Samples, moment: f64) -> usize {
+    let inputs = rule.inputs.iter();
+    let inputs = inputs.map(|input| ("input", &input.at, input.last_packet_seconds));
+    let outputs = rule.outputs.iter();
+    let outputs = outputs.map(|output| ("output", &output.to, output.last_packet_seconds));
+    let mut seen = 0;
+    for (end, at, ago) in inputs.chain(outputs) {
+        let name = format!("mcr_{end}_last_packet_timestamp_seconds");
+        let sample = samples.get(&format!("{name}{{rule=\"cam1\",{end}=\"{at}\"}}"));
+        let expected = ago.map(|ago| moment - ago);
+        assert_eq!(sample.is_some(), expected.is_some(), "{end} {at}");
+        if let (Some(sample), Some(expected)) = (sample, expected) {
+            assert!((sample - expected).abs() < 2.0, "{sample} {expected}");
+            seen += 1;
+        }
+    }
+    seen
 }
 
 /// What the statistics count, under the names that the metrics have for it.

@@ -53,7 +53,7 @@ impl Context<'_> {
     /// What passed with this batch.
     #[inline]
     pub(super) const fn passed(self, packets: u64, bytes: u64) -> Traffic {
-        Traffic::new(packets, bytes)
+        Traffic::from_words([packets, bytes, self.now_ns])
     }
 }
 
