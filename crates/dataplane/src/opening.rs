@@ -45,7 +45,7 @@ fn tell(error: &Error, directory: Option<&Path>) -> String {
     format!("{error}; without it rules take the userspace path{whole}")
 }
 
-/// Says why the kernel path cannot be had here, by loading its programs as [`Dataplane::open`] would.
+/// Says why the kernel path cannot be had here, by loading its programs as [`crate::Dataplane::open`] would.
 ///
 /// # Errors
 /// The reason, in one sentence.
