@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::reply::{RuleStats, Stats};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::namespace::Namespace;
@@ -299,6 +300,21 @@ impl Daemon {
     /// When it does not run.
     pub fn kill(&mut self) -> Result<()> {
         self.stop(Signal::SIGKILL).map(drop)
+    }
+
+    /// Kills a worker with SIGKILL, once it runs, and says which process that was: one that is between
+    /// two starts has the process id 0, and to signal that is to signal one's own group.
+    ///
+    /// # Errors
+    /// When it does not come to run in time.
+    pub fn kill_worker(&self, id: u32) -> Result<u32> {
+        let pid = wait::some_within(wait::PATIENCE, "the worker runs", || {
+            let workers = self.stats().ok()?.workers;
+            let pid = workers.iter().find(|worker| worker.id == id)?.pid;
+            (pid > 0).then_some(pid)
+        })?;
+        kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL)?;
+        Ok(pid)
     }
 
     /// Sends a signal that ends the daemon and waits for the end.

@@ -13,8 +13,6 @@ use lab::daemon::{Daemon, Options};
 use lab::socket::{self, Sender};
 use lab::topology::Chain;
 use lab::wait;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 const ROUNDS: u32 = 12;
 /// Datagrams of one send.
@@ -102,7 +100,7 @@ fn die(daemon: &mut Daemon, path: &str) {
     }
     let workers = daemon.stats().unwrap().workers;
     let restarts: u64 = workers.iter().map(|worker| worker.restarts).sum();
-    kill(Pid::from_raw(workers[0].pid as i32), Signal::SIGKILL).unwrap();
+    daemon.kill_worker(workers[0].id).unwrap();
     wait::until("the worker is replaced", || {
         let workers = daemon.stats().unwrap().workers;
         workers.iter().all(|worker| worker.pid != 0)

@@ -22,8 +22,7 @@ use lab::process::Process;
 use lab::reliability::{Row, record};
 use lab::topology::Chain;
 use lab::wait;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 use crate::faults::Random;
 
@@ -258,12 +257,12 @@ fn a_worker_killed(form: Form) {
     stage.costs_less_than_300_ms("worker killed", |daemon| {
         for round in 0..form.rounds {
             let workers = daemon.stats().unwrap().workers;
-            let victim = &workers[round as usize % workers.len()];
-            kill(Pid::from_raw(victim.pid as i32), Signal::SIGKILL).unwrap();
+            let victim = workers[round as usize % workers.len()].id;
+            let killed = daemon.kill_worker(victim).unwrap();
             wait::until("the worker is replaced", || {
                 let workers = daemon.stats().unwrap().workers;
-                let now = workers.iter().find(|worker| worker.id == victim.id);
-                now.is_some_and(|now| now.pid != 0 && now.pid != victim.pid)
+                let now = workers.iter().find(|worker| worker.id == victim);
+                now.is_some_and(|now| now.pid != 0 && now.pid != killed)
             })
             .unwrap();
         }

@@ -23,6 +23,8 @@ fn loss_by(signal: Signal) -> Result<u64> {
     let mut load = Load::new(&mut bed, 50, 200)?;
     load.send_closed_loop(2_000)?;
     let victim = bed.counters()?.workers[0].clone();
+    // To signal process 0 is to signal oneself.
+    anyhow::ensure!(victim.pid > 0, "the worker has died before");
     load.send_open_loop(RATE, Duration::from_millis(200))?;
     kill(Pid::from_raw(victim.pid as i32), signal)?;
     let start = Instant::now();
