@@ -71,7 +71,9 @@ fn the_law_holds_under_rule_changes_and_deaths_at_full_load(path: &str) {
     wait::until("the law holds", || {
         let stats = daemon.stats().unwrap();
         broken = accounting::check(&stats).err().or(of_inputs(&stats).err());
-        broken.is_none()
+        // The law may hold for a moment between two batches that a worker still has in its ring.
+        let is_still = stats.rules.iter().all(|rule| rule.rates.packets_1s == 0.0);
+        is_still && broken.is_none()
     })
     .unwrap_or_else(|error| panic!("{error:#}: {broken:?}"));
     seen.push(daemon.stats().unwrap());
