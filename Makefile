@@ -155,7 +155,7 @@ soak:
 .PHONY: change-cost
 change-cost:
 	$(CARGO) build --release --locked --package mcr
-	$(LONG) --test change_cost -- --ignored --nocapture
+	$(LONG) --test lab change_cost:: -- --ignored --nocapture
 
 .PHONY: bench
 bench:

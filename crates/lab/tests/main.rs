@@ -5,6 +5,7 @@
 mod accounting;
 mod bench;
 mod bridge;
+mod change_cost;
 mod checksums;
 mod churn;
 mod devices;
