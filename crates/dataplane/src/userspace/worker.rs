@@ -6,6 +6,7 @@
 //! what does not fit.
 
 mod coalesce;
+mod context;
 mod execute;
 mod fragment;
 mod headers;

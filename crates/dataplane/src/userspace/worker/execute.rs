@@ -14,13 +14,13 @@ use packet::verdict::{DropReason, Verdict};
 use sys::packet_socket::VnetHeader;
 
 use super::coalesce::{Matched, Source};
+use super::context::Context;
 use super::health::Watches;
 use super::latency::Samples;
-use super::ledger::Counts;
 use super::lookup::{Lookup, RouteIndex};
 use super::receive::Place;
-use super::rewrite::CompiledRoute;
-use super::send::{Context, Sender};
+use super::rewrite::{CompiledRoute, Counts};
+use super::send::Sender;
 use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;

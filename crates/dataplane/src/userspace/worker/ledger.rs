@@ -5,10 +5,9 @@
 
 use packet::verdict::DropReason;
 
-use super::send::Context;
-use crate::counters::Traffic;
-use crate::userspace::shared::counters::SharedCounters;
-use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot, WorkerWord};
+use super::context::Context;
+use super::rewrite::Counts;
+use crate::userspace::shared::layout::{OutputSlot, WorkerWord};
 
 /// What is to be counted once the messages under way have completed.
 #[derive(Debug)]
@@ -18,26 +17,6 @@ pub(super) struct Ledger {
     pending: Vec<Message>,
     /// Error of an earlier piece of the copy whose last piece is still to come.
     failed: Option<i32>,
-}
-
-/// Where what comes is counted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counts {
-    /// The rule.
-    pub rule: RuleSlot,
-    /// The input, where the rule has several.
-    pub input: Option<InputSlot>,
-}
-
-impl Counts {
-    /// Counts datagrams that came.
-    #[inline]
-    pub(super) fn received(self, counters: &SharedCounters, came: Traffic) {
-        counters.rule_received(self.rule, came);
-        if let Some(input) = self.input {
-            counters.input_received(input, came);
-        }
-    }
 }
 
 /// A message on its way.

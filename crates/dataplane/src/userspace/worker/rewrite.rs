@@ -11,9 +11,10 @@ use packet::ethernet;
 use packet::rewrite::{LinkChange, Rewrite, TtlChange};
 use packet::verdict::DropReason;
 
-use super::ledger::Counts;
+use crate::counters::Traffic;
+use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
-use crate::userspace::shared::layout::OutputSlot;
+use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot};
 use crate::userspace::shared::limits::CompiledLimit;
 use crate::userspace::shared::messages::CountedRoute;
 
@@ -34,6 +35,26 @@ pub(super) struct CompiledRoute {
     pub flows: Option<FlowOwner>,
     /// Its outputs, in the rule's order.
     pub outputs: Box<[CompiledOutput]>,
+}
+
+/// Where what comes is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    /// The rule.
+    pub rule: RuleSlot,
+    /// The input, where the rule has several.
+    pub input: Option<InputSlot>,
+}
+
+impl Counts {
+    /// Counts datagrams that came.
+    #[inline]
+    pub(super) fn received(self, counters: &SharedCounters, came: Traffic) {
+        counters.rule_received(self.rule, came);
+        if let Some(input) = self.input {
+            counters.input_received(input, came);
+        }
+    }
 }
 
 /// One output.

@@ -8,15 +8,14 @@ use packet::verdict::DropReason;
 use sys::packet_socket::PacketSocket;
 use sys::uring::{Batch, Destination, Uring};
 
-use super::coalesce::{Matched, Payloads, Run, Runs, Source};
+use super::coalesce::{Matched, Payloads, Run, Runs};
+use super::context::Context;
 use super::fragment;
 use super::headers::{CopyHeaders, Headers};
 use super::ledger::Ledger;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
-use crate::counters::Traffic;
-use crate::userspace::shared::counters::SharedCounters;
-use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter, SharedLimits};
+use crate::userspace::shared::limits::{Cost, Limiter};
 use crate::userspace::shared::messages::Means;
 
 /// Messages of one submission.
@@ -30,31 +29,6 @@ pub(super) struct Sender {
     runs: Runs,
     ledger: Ledger,
     super_packets: bool,
-}
-
-/// What a batch is executed against.
-#[derive(Clone, Copy)]
-pub(super) struct Context<'a> {
-    /// Where the batch came from.
-    pub(super) source: Source<'a>,
-    /// The routes by index.
-    pub(super) routes: &'a [Option<CompiledRoute>],
-    /// Where it is counted.
-    pub(super) counters: &'a SharedCounters,
-    /// The rate limits' state.
-    pub(super) limits: &'a SharedLimits,
-    /// Cap on what all unicast outputs send together.
-    pub(super) budget: Option<&'a CompiledLimit>,
-    /// Monotonic clock at the start of the batch.
-    pub(super) now_ns: u64,
-}
-
-impl Context<'_> {
-    /// What passed with this batch.
-    #[inline]
-    pub(super) const fn passed(self, packets: u64, bytes: u64) -> Traffic {
-        Traffic::from_words([packets, bytes, self.now_ns])
-    }
 }
 
 /// The part of a run that one output sends.

@@ -1,0 +1,32 @@
+//! What a batch is executed against.
+
+use super::coalesce::Source;
+use super::rewrite::CompiledRoute;
+use crate::counters::Traffic;
+use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::limits::{CompiledLimit, SharedLimits};
+
+/// What a batch is executed against.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    /// Where the batch came from.
+    pub(super) source: Source<'a>,
+    /// The routes by index.
+    pub(super) routes: &'a [Option<CompiledRoute>],
+    /// Where it is counted.
+    pub(super) counters: &'a SharedCounters,
+    /// The rate limits' state.
+    pub(super) limits: &'a SharedLimits,
+    /// Cap on what all unicast outputs send together.
+    pub(super) budget: Option<&'a CompiledLimit>,
+    /// Monotonic clock at the start of the batch.
+    pub(super) now_ns: u64,
+}
+
+impl Context<'_> {
+    /// What passed with this batch.
+    #[inline]
+    pub(super) const fn passed(self, packets: u64, bytes: u64) -> Traffic {
+        Traffic::from_words([packets, bytes, self.now_ns])
+    }
+}
