@@ -5,8 +5,6 @@
 
 use lab::bed::{Bed, RULE};
 use lab::wait;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 #[test]
 fn kernel_path_forwards_and_counts_while_the_daemon_is_dead() {
@@ -52,28 +50,17 @@ fn counters_of_a_rule_that_was_removed_do_not_come_back() {
 #[test]
 fn restarts_of_workers_are_told_once() {
     let mut bed = Bed::new("userspace").unwrap();
-    end_worker(&bed);
-    told(&bed, "1 times so far");
+    bed.daemon.kill_worker(0).unwrap();
+    logged(&bed, "1 times so far");
     bed.daemon.kill().unwrap();
     bed.daemon.start_again().unwrap();
-    end_worker(&bed);
-    let log = told(&bed, "2 times so far");
+    bed.daemon.kill_worker(0).unwrap();
+    let log = logged(&bed, "2 times so far");
     assert_eq!(log.matches("worker_restarted").count(), 2, "{log}");
 }
 
-/// Kills a worker.
-fn end_worker(bed: &Bed) {
-    let running = || {
-        let workers = bed.daemon.stats().ok()?.workers;
-        let pid = workers.iter().find(|worker| worker.id == 0)?.pid;
-        (pid > 0).then_some(pid)
-    };
-    let pid = wait::some_within(wait::PATIENCE, "a worker runs", running).unwrap();
-    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
-}
-
 /// Waits until the daemon's log has these words and hands it back.
-fn told(bed: &Bed, words: &str) -> String {
+fn logged(bed: &Bed, words: &str) -> String {
     wait::until(words, || bed.daemon.log().contains(words)).unwrap();
     bed.daemon.log()
 }
