@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::diff::TableDiff;
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, NextHopQuery};
+use crate::joins::groups_too_many;
 use crate::net::{Ifindex, Prefix};
 use crate::placement::{Listening, PathChoices, Placement, Support, place};
 use crate::rule::Rule;
@@ -21,10 +22,6 @@ use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
 use crate::table::{DownReason, Output, Route, RouteKey, Table};
 use crate::wildcard;
-
-/// Groups of one range that are joined; of a larger range none is, for the kernel keeps each
-/// membership by itself.
-pub const JOINED_GROUPS_MAX: u128 = 4096;
 
 /// The loopback interface: never meant by a wildcard, its addresses betray no loop.
 const LOOPBACK: &str = "lo";
@@ -101,7 +98,7 @@ pub struct InputView {
 pub struct Join {
     /// Interface to join on.
     pub interface: Ifindex,
-    /// Groups, at most [`JOINED_GROUPS_MAX`].
+    /// Groups, at most as many as are joined of one range.
     pub groups: Prefix,
     /// Sources to include; empty for any.
     pub sources: Vec<IpAddr>,
@@ -370,25 +367,6 @@ fn input(endpoint: &Endpoint, links: &Links<'_>) -> InputView {
         joins,
         pending,
     }
-}
-
-/// Counts the groups that are joined for an input.
-pub(crate) fn joined_groups(groups: Prefix) -> usize {
-    match groups_too_many(groups) {
-        None => 1 << groups.host_bits(),
-        Some(_) => 0,
-    }
-}
-
-fn groups_too_many(groups: Prefix) -> Option<String> {
-    let count = 1_u128.checked_shl(groups.host_bits().into());
-    if count.is_some_and(|count| count <= JOINED_GROUPS_MAX) {
-        return None;
-    }
-    Some(format!(
-        "{groups} holds more than {JOINED_GROUPS_MAX} groups, so none is joined and only what \
-         arrives anyway is relayed; divide the range to have it joined"
-    ))
 }
 
 fn link_down(link: &Interface) -> String {

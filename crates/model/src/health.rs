@@ -7,8 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::limit;
-use crate::table::RateUnit;
+use crate::limit::{self, RateUnit};
 
 /// Silence after which a stream is down, unless the rule says otherwise.
 pub const DEFAULT_SILENCE: Duration = Duration::from_secs(2);

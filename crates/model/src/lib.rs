@@ -54,6 +54,7 @@ pub mod document;
 pub mod endpoint;
 pub mod health;
 pub mod host;
+mod joins;
 pub mod limit;
 mod loops;
 pub mod net;

@@ -1,15 +1,35 @@
-//! How a rate limit is written: `limit=5000pps`, `limit=20Mbit,burst=1Mbit`.
+//! A rate limit, and how it is written: `limit=5000pps`, `limit=20Mbit,burst=1Mbit`.
 //!
 //! `k`, `M` and `G` are powers of 1000, as in `tc`. The text of a limit names it exactly.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use crate::table::{RateLimit, RateUnit};
 
 /// Bursts are never below one GSO super-packet, or it could never pass: 64 datagrams.
 const BURST_MIN_PACKETS: u64 = 64;
 /// The same in bits: 64 KiB.
 const BURST_MIN_BITS: u64 = 64 * 1024 * 8;
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RateLimit {
+    /// What a token is.
+    pub unit: RateUnit,
+    /// Tokens added per second, at least 1.
+    pub rate: u64,
+    /// Tokens the bucket holds when full, at least 1.
+    pub burst: u64,
+}
+
+/// What a [`RateLimit`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RateUnit {
+    /// Datagrams; a GSO super-packet counts as its segments.
+    Packets,
+    /// Bits of UDP payload.
+    Bits,
+}
 
 /// What is wrong with a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 
 use crate::problem::{Circle, Feed, Part, Problem, What};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
-use crate::ruleset::{Place, RuleSet};
+use crate::ruleset::place::Place;
+use crate::ruleset::set::RuleSet;
 
 /// One output that arrives at an input.
 #[derive(Clone, Copy)]

@@ -7,8 +7,8 @@ mod output;
 
 use serde::{Deserialize, Serialize};
 
-pub use options::OptionProblem;
-pub use output::{OutputError, OutputProblem, OutputSpec, SourceChoice};
+pub use options::{OptionProblem, SourceChoice};
+pub use output::{OutputError, OutputProblem, OutputSpec};
 
 use crate::endpoint::Endpoint;
 use crate::health::Health;

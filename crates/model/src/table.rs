@@ -13,6 +13,8 @@ use utoipa::ToSchema;
 use crate::health::Inspect;
 use crate::net::{Ifindex, Mac, Ports, Prefix};
 
+pub use crate::limit::{RateLimit, RateUnit};
+
 /// What the paths execute: every route, and the addresses that betray a loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
@@ -83,27 +85,6 @@ pub enum LocalDelivery {
     Yes,
     /// Always consumed.
     No,
-}
-
-/// A token bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RateLimit {
-    /// What a token is.
-    pub unit: RateUnit,
-    /// Tokens added per second, at least 1.
-    pub rate: u64,
-    /// Tokens the bucket holds when full, at least 1.
-    pub burst: u64,
-}
-
-/// What a [`RateLimit`] counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RateUnit {
-    /// Datagrams; a GSO super-packet counts as its segments.
-    Packets,
-    /// Bits of UDP payload.
-    Bits,
 }
 
 /// One copy a route makes.

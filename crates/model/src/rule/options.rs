@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-use super::output::SourceChoice;
-use crate::limit::LimitProblem;
-use crate::table::{RateLimit, Ttl};
+use crate::limit::{LimitProblem, RateLimit};
+use crate::table::Ttl;
 
 /// Keys in the order they are printed.
 pub(super) const KEYS: [&str; 7] = [
@@ -49,6 +48,18 @@ pub enum OptionProblem {
     /// A limit or burst that cannot be read.
     #[error(transparent)]
     Limit(#[from] LimitProblem),
+}
+
+/// Source address of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SourceChoice {
+    /// The egress interface's primary address, followed as it changes.
+    #[default]
+    Auto,
+    /// The packet's own.
+    Keep,
+    /// This one.
+    Address(IpAddr),
 }
 
 /// Options as read, each at most once.

@@ -4,13 +4,12 @@
 //! where they are not the default.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::options::{OptionProblem, Options};
+use super::options::{OptionProblem, Options, SourceChoice};
 use crate::endpoint::{Endpoint, EndpointProblem, shown};
 use crate::limit;
 use crate::table::{RateLimit, Ttl};
@@ -33,18 +32,6 @@ pub struct OutputSpec {
     pub fragment: bool,
     /// Cap on what the output sends.
     pub limit: Option<RateLimit>,
-}
-
-/// Source address of a copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum SourceChoice {
-    /// The egress interface's primary address, followed as it changes.
-    #[default]
-    Auto,
-    /// The packet's own.
-    Keep,
-    /// This one.
-    Address(IpAddr),
 }
 
 impl OutputSpec {

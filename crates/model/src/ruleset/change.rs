@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Place, RuleSet};
+use super::place::Place;
+use super::set::RuleSet;
 use crate::problem::Problems;
 use crate::rule::Rule;
 use crate::shared_map::SharedMap;
@@ -54,7 +55,7 @@ impl RuleSet {
             return (0, 0, Vec::new());
         };
         let at = self.position(first);
-        let behind = Place(last.0.saturating_add(1));
+        let behind = last.next();
         let added = self.rules().iter_from(&first);
         let added = added.take(self.position(behind) - at);
         let added = added.map(|(_, rule)| &**rule).collect();

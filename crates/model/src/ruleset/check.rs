@@ -4,12 +4,20 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::index::InputPlace;
-use super::{Place, Policy, RuleSet};
+use super::place::Place;
+use super::set::RuleSet;
 use crate::endpoint::Endpoint;
 use crate::loops;
 use crate::net::{Ports, Prefix};
 use crate::problem::{Owner, Part, Problem, Problems, What};
 use crate::rule::{OutputSpec, Rule, is_name};
+
+/// What is permitted beyond the ordinary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
+    pub allow_link_local: bool,
+}
 
 /// What is wrong with the rules at `places`, alone and with any other of the set: everything, where
 /// these are all of its rules in their order; at least something, where there is something and the
@@ -201,7 +209,7 @@ impl<'r> Check<'r, '_> {
     }
 }
 
-/// Says whether two inputs that [`InputIndex::rivals`](super::InputIndex::rivals) brings together
+/// Says whether two inputs that [`InputIndex::rivals`](super::index::InputIndex::rivals) brings together
 /// claim the same packets with equal right.
 fn claim_the_same(a: &Endpoint, b: &Endpoint) -> bool {
     same_senders(a, b) && a.ports.count() == b.ports.count()

@@ -11,7 +11,7 @@ use crate::rule::Rule;
 use crate::shared_map::SharedMap;
 use crate::wildcard;
 
-use super::Place;
+use super::place::Place;
 
 /// An input's place: the rule's and, within it, the input's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::index::InputIndex;
 use super::*;
 
 fn document(json: &str) -> RuleDocument {
@@ -366,7 +367,10 @@ fn check(set: &RuleSet) {
         assert_eq!(set.position(place), position);
     }
     assert_eq!(set.places.len(), set.len());
-    assert_eq!(set.endpoints(), set.iter().map(endpoints).sum::<usize>());
+    assert_eq!(
+        set.endpoints(),
+        set.iter().map(set::endpoints).sum::<usize>()
+    );
     let mut index = InputIndex::default();
     for (place, rule) in set.rules().iter() {
         index.insert(*place, rule);
