@@ -149,14 +149,34 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     unsafe { bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attr) }.map(drop)
 }
 
-/// The interface a tcx link is attached to, 0 once that interface is gone.
-pub(crate) fn tcx_link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
+/// The number of a tcx link, and the interface that it is attached to, 0 once that is gone.
+pub(crate) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     // SAFETY: bpf_link_info is a plain C struct; all-zero is a value of it.
     let mut info: bpf_link_info = unsafe { mem::zeroed() };
     object_info(link, &mut info)?;
     // SAFETY: every member of the union is plain integers, and the kernel filled in the tcx one
     // because only tcx links are ever opened.
-    Ok(unsafe { info.__bindgen_anon_1.tcx.ifindex })
+    Ok((info.id, unsafe { info.__bindgen_anon_1.tcx.ifindex }))
+}
+
+/// The links at the tcx ingress of an interface of the calling thread's network namespace, each with
+/// the number of its program, in the order in which they see a packet; a program that somebody
+/// attached without a link has link 0.
+pub(crate) fn tcx_ingress(ifindex: u32) -> io::Result<Vec<(u32, u32)>> {
+    /// BPF_MPROG_MAX of linux/bpf_mprog.h.
+    const MOST: usize = 64;
+    let (mut programs, mut links) = ([0_u32; MOST], [0_u32; MOST]);
+    let mut attr = attr();
+    attr.query.__bindgen_anon_1.target_ifindex = ifindex;
+    attr.query.attach_type = bpf_attach_type::BPF_TCX_INGRESS as u32;
+    attr.query.prog_ids = programs.as_mut_ptr() as u64;
+    attr.query.link_ids = links.as_mut_ptr() as u64;
+    attr.query.__bindgen_anon_2.count = MOST as u32;
+    // SAFETY: both arrays have room for `count` numbers.
+    unsafe { bpf(bpf_cmd::BPF_PROG_QUERY, &mut attr) }?;
+    // SAFETY: reads the union member that was passed.
+    let count = unsafe { attr.query.__bindgen_anon_2.count } as usize;
+    Ok(links.into_iter().zip(programs).take(count).collect())
 }
 
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {

@@ -90,6 +90,7 @@ impl DescriptorStore {
                 store.connect();
             }
         }
+        joined.give_up_missing();
         store
     }
 
@@ -108,7 +109,8 @@ impl DescriptorStore {
             self.process = None;
         }
         let revision = joined.set().revision();
-        if self.revision == Some(revision) || self.revision.is_none() && revision == 0 {
+        let holds = self.held.iter().any(|label| label.starts_with(MEMBERSHIP));
+        if self.revision == Some(revision) || self.revision.is_none() && revision == 0 && !holds {
             return;
         }
         let before = self.revision.take();

@@ -166,7 +166,8 @@ impl Supervisor {
         if let Some(snapshot) = self.pending.take() {
             self.host_changed(snapshot).await;
         }
-        if self.joined.is_incomplete() {
+        let gone = block_in_place(|| self.joined.give_up_missing());
+        if gone > 0 || self.joined.is_incomplete() {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.update_view_of_memberships();
         }

@@ -155,6 +155,10 @@ impl Kernel {
         let known = keys.iter().filter(|key| self.entries.contains_key(*key));
         let missing = keys.len() - known.count();
         self.change(&stale, &wanted.set)?;
+        // Also where no route differs: the interface may be another one than the one that was left.
+        let everywhere: Vec<u32> = self.entries_on.keys().copied().collect();
+        let everywhere = everywhere.into_iter();
+        self.links.attach(everywhere, &self.pins, &self.program)?;
         self.budget(table.budget);
         let own = table.own_addresses.iter().copied().collect();
         self.own_addresses(own)?;

@@ -56,6 +56,8 @@ pub struct Daemon {
     directory: TempDir,
     options: Options,
     process: Option<Process>,
+    // Where it ran before.
+    left: Vec<Namespace>,
     // Logs of former runs, oldest first: kill and start again must not lose them.
     logs: Vec<String>,
 }
@@ -78,6 +80,7 @@ impl Daemon {
             directory,
             options,
             process: None,
+            left: Vec::new(),
             logs: Vec::new(),
         };
         daemon.start_again()?;
@@ -103,6 +106,16 @@ impl Daemon {
         );
         self.process = Some(process);
         Ok(())
+    }
+
+    /// Starts the daemon again after [`Daemon::kill`] in another namespace, as the same instance.
+    ///
+    /// # Errors
+    /// When it ends or does not answer in time; the message has its log.
+    pub fn start_again_in(&mut self, namespace: &Namespace) -> Result<()> {
+        let before = std::mem::replace(&mut self.namespace, namespace.clone());
+        self.left.push(before);
+        self.start_again()
     }
 
     /// Starts the daemon again and kills it `alive` later, wherever its start has come to.
@@ -347,7 +360,9 @@ impl Drop for Daemon {
                 Err(error) => self.logs.push(format!("process {pid}: {error:#}")),
             }
         }
-        orphans::end(&self.namespace, &self.instance);
+        for namespace in self.left.iter().chain([&self.namespace]) {
+            orphans::end(namespace, &self.instance);
+        }
         if thread::panicking() {
             eprintln!("log of {}:\n{}", self.instance, self.log());
         }

@@ -6,6 +6,7 @@
 //! put together from sockets that another process opened, because memberships live as long as some
 //! process holds the socket.
 
+mod listed;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use listed::Listed;
 use socket::{Room, Socket};
 
 /// One group on one interface, from any source or from one.
@@ -94,15 +96,16 @@ impl Memberships {
     /// are believed that the kernel confirms.
     ///
     /// # Errors
-    /// [`Error::Adopt`] where `socket` is none.
+    /// [`Error::Adopt`] where `socket` is none, or one of another network namespace; nothing else
+    /// will be called `number` all the same.
     pub fn adopt(
         &mut self,
         number: u32,
         socket: OwnedFd,
         claims: impl IntoIterator<Item = Membership>,
     ) -> Result<(), Error> {
-        let mut socket = Socket::adopt(socket).map_err(Error::Adopt)?;
         self.next = self.next.max(number);
+        let mut socket = Socket::adopt(socket).map_err(Error::Adopt)?;
         self.revision += 1;
         self.recent.clear();
         for claim in claims {
@@ -194,6 +197,18 @@ impl Memberships {
     #[must_use]
     pub fn holds(&self, membership: &Membership) -> bool {
         self.held.contains_key(membership)
+    }
+
+    /// Lists what is held and not there: a socket goes on listing a group when its interface is gone
+    /// or was without addresses of the family for a moment, also when another one comes with the
+    /// number.
+    ///
+    /// # Errors
+    /// When the kernel's lists cannot be read.
+    pub fn missing(&self) -> io::Result<Vec<Membership>> {
+        let listed = Listed::read(self.held.keys())?;
+        let missing = self.held.keys().filter(|held| !listed.has(held));
+        Ok(missing.copied().collect())
     }
 
     /// Counts the memberships.

@@ -67,7 +67,7 @@ impl Link {
         };
         let link = place.map(|place| Self { place });
         match link {
-            Some(link) if link.ifindex() == ifindex => Ok(Some(link)),
+            Some(link) if link.is_at(ifindex) => Ok(Some(link)),
             _ => Self::remove(ifindex, pins).map(|()| None),
         }
     }
@@ -91,12 +91,26 @@ impl Link {
     #[must_use]
     pub fn ifindex(&self) -> u32 {
         match &self.place {
-            Place::Tcx(link) => syscall::tcx_link_ifindex(link.as_fd()).unwrap_or(0),
+            Place::Tcx(link) => syscall::tcx_link(link.as_fd()).map_or(0, |(_, ifindex)| ifindex),
             Place::Clsact { filter, ifindex } => match filter.is_attached(*ifindex) {
                 Ok(true) => *ifindex,
                 _ => 0,
             },
         }
+    }
+
+    /// Says whether it is attached to this interface of the calling thread's network namespace: a
+    /// link that an earlier process left may be at one of the same number in another namespace.
+    #[must_use]
+    pub fn is_at(&self, ifindex: u32) -> bool {
+        let Place::Tcx(link) = &self.place else {
+            return self.ifindex() == ifindex;
+        };
+        let Ok((id, attached)) = syscall::tcx_link(link.as_fd()) else {
+            return false;
+        };
+        let here = syscall::tcx_ingress(ifindex).unwrap_or_default();
+        attached == ifindex && here.iter().any(|(link, _)| *link == id)
     }
 
     /// Takes this instance's program off an interface, and a clsact discipline that was added for

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use model::net::Ifindex;
 use sys::membership::{Error, Membership, Memberships};
@@ -13,7 +14,13 @@ use super::wanted::of_any;
 pub(crate) struct Joined {
     set: Memberships,
     failed: BTreeMap<Membership, String>,
+    /// When the kernel's lists may be read again.
+    look_after: Option<Instant>,
 }
+
+/// Reading the kernel's lists takes at most one part of so many of the time: 20,000 groups take some
+/// tenths of a second, and are therefore not compared every second.
+const REST: u32 = 50;
 
 impl Joined {
     /// Joins what is wanted and not joined yet; nothing is left. All or nothing: if a join fails,
@@ -41,6 +48,37 @@ impl Joined {
     pub(crate) fn settle(&mut self, wanted: &BTreeSet<Membership>) {
         let errors = self.set.reconcile(wanted);
         self.failed = errors.into_iter().filter_map(failure).collect();
+    }
+
+    /// Gives up what is held and not there, so that the next [`Joined::settle`] joins it again, and
+    /// says how much that was: an interface may have been made anew, or have been without addresses
+    /// of the family for a moment, while nobody was told.
+    pub(crate) fn give_up_missing(&mut self) -> usize {
+        let start = Instant::now();
+        if self.look_after.is_some_and(|after| start < after) {
+            return 0;
+        }
+        let missing = self.set.missing();
+        self.look_after = Some(start + start.elapsed() * REST);
+        let missing = match missing {
+            Ok(missing) => missing,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read what is joined");
+                return 0;
+            }
+        };
+        if let Some(first) = missing.first() {
+            tracing::warn!(
+                memberships = missing.len(),
+                group = %first.group,
+                interface = first.interface,
+                "what was joined is gone from its interface; joining again"
+            );
+        }
+        for membership in missing.iter().rev() {
+            self.set.leave(*membership);
+        }
+        missing.len()
     }
 
     /// Leaves what is not wanted any more. Last joined first: the kernel searches a device's list

@@ -8,11 +8,16 @@ use bpf::program::Program;
 
 use crate::error::Error;
 
+/// Every so many repairs the links are compared with what the kernel has on each interface; in
+/// between it is enough that none is dead. About once a second.
+const THOROUGH: u32 = 20;
+
 /// Links by interface index; `None` where the interface did not exist when it was asked for.
 #[derive(Debug)]
 pub(super) struct Links {
     hook: Hook,
     attached: BTreeMap<u32, Option<Link>>,
+    repairs: u32,
 }
 
 impl Links {
@@ -24,7 +29,11 @@ impl Links {
                 attached.insert(ifindex, Some(link));
             }
         }
-        Ok(Self { hook, attached })
+        Ok(Self {
+            hook,
+            attached,
+            repairs: 0,
+        })
     }
 
     /// Puts `program` in place of the one that each link runs.
@@ -48,7 +57,7 @@ impl Links {
     ) -> Result<(), Error> {
         for ifindex in wanted {
             if let Some(Some(link)) = self.attached.get(&ifindex)
-                && link.ifindex() == ifindex
+                && link.is_at(ifindex)
             {
                 continue;
             }
@@ -79,8 +88,14 @@ impl Links {
 
     /// Attaches again where an interface went and another came with the same index.
     pub(super) fn repair(&mut self, pins: &Pins, program: &Program) -> Result<(), Error> {
+        self.repairs = (self.repairs + 1) % THOROUGH;
+        let is_thorough = self.repairs == 0;
         for (ifindex, link) in &mut self.attached {
-            if link.as_ref().is_none_or(|link| link.ifindex() != *ifindex) {
+            let stands = link.as_ref().is_some_and(|link| match is_thorough {
+                true => link.is_at(*ifindex),
+                false => link.ifindex() == *ifindex,
+            });
+            if !stands {
                 *link = attach(*ifindex, self.hook, pins, program)?;
             }
         }

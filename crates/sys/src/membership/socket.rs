@@ -60,6 +60,11 @@ impl Socket {
         if domain != Domain::IPV4 && domain != Domain::IPV6 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let here = socket2::Socket::new(domain, Type::DGRAM, None)?;
+        if option::namespace(socket.as_fd()) != option::namespace(here.as_fd()) {
+            let problem = "it is of another network namespace";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
         Ok(Self::new(socket, domain == Domain::IPV4))
     }
 
@@ -254,7 +259,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
 }
 
-fn group_request(interface: u32, group: IpAddr) -> libc::group_req {
+pub(super) fn group_request(interface: u32, group: IpAddr) -> libc::group_req {
     libc::group_req {
         gr_interface: interface,
         gr_group: storage(group),

@@ -252,6 +252,39 @@ fn takes_over_sockets_that_another_set_joined_with() {
 }
 
 #[test]
+fn misses_nothing_that_the_kernel_lists() {
+    let Some(namespace) = namespace() else { return };
+    let missing = namespace.run(|| {
+        let mut memberships = Memberships::new();
+        let source6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5).into();
+        let joined = [
+            any(group(1)),
+            any(group6(1)),
+            from(source(5), group(2)),
+            from(source6, group6(2)),
+        ];
+        for membership in joined {
+            memberships.join(membership).unwrap();
+        }
+        assert_eq!(memberships.missing().unwrap(), []);
+        // Left behind the back of the set, as the kernel does with an interface that goes.
+        for held in memberships.sockets() {
+            for membership in held.memberships {
+                let request = socket::group_request(membership.interface, membership.group);
+                let level = match membership.group {
+                    IpAddr::V4(_) => libc::IPPROTO_IP,
+                    IpAddr::V6(_) => libc::IPPROTO_IPV6,
+                };
+                let leave = libc::MCAST_LEAVE_GROUP;
+                crate::udp::option::set(held.socket, level, leave, &request).unwrap();
+            }
+        }
+        memberships.missing().unwrap().len()
+    });
+    assert_eq!(missing.unwrap(), 4);
+}
+
+#[test]
 fn refuses_to_take_over_what_is_no_membership_socket() {
     let (stream, _) = std::os::unix::net::UnixStream::pair().unwrap();
     let fd = stream.as_fd().try_clone_to_owned().unwrap();
@@ -273,6 +306,9 @@ fn thousands_of_groups_are_left_as_fast_as_they_were_joined() {
                 set.join(any(group(number))).unwrap();
             }
             let joining = start.elapsed();
+            let start = Instant::now();
+            assert!(set.missing().unwrap().is_empty());
+            eprintln!("found in the kernel's list in {:?}", start.elapsed());
             let start = Instant::now();
             drop(set);
             (joining, start.elapsed())

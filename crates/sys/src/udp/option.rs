@@ -97,6 +97,27 @@ pub fn enable_receive_offload(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_UDP, libc::UDP_GRO, &1i32)
 }
 
+/// The cookie of the network namespace that the socket belongs to (SO_NETNS_COOKIE, Linux 5.14).
+#[must_use]
+pub fn namespace(socket: BorrowedFd<'_>) -> Option<u64> {
+    // asm-generic/socket.h.
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    let mut cookie = 0_u64;
+    let mut length = size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `cookie`, which lives during
+    // the call, and any bytes are a valid integer.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    (result == 0).then_some(cookie)
+}
+
 /// Counts the datagrams that the socket itself dropped since it was made, mostly because its
 /// receive buffer was full (SO_MEMINFO).
 pub fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
