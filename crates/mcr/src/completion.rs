@@ -53,6 +53,11 @@ pub(crate) fn subject() -> ArgValueCompleter {
     })
 }
 
+/// Completes the name of an interface.
+pub(crate) fn interface() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| starting_with(current, interfaces().into_iter()))
+}
+
 /// Completes the interface of an endpoint, behind the `%`.
 pub(crate) fn endpoint() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {

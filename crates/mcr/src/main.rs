@@ -5,6 +5,7 @@ mod command;
 mod completion;
 mod configuration;
 mod control;
+mod discover;
 mod doctor;
 mod failure;
 mod global;

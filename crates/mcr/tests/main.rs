@@ -9,6 +9,7 @@ mod command_line;
 mod completion;
 mod daemon_settings;
 mod demo;
+mod discover;
 mod doctor;
 mod documents;
 mod events;

@@ -17,3 +17,5 @@ mod prometheus;
 mod rates;
 mod tap;
 mod top;
+
+pub(crate) use top::Screen;

@@ -16,7 +16,7 @@ use crate::rule::Rule;
 
 pub(crate) use change::listed;
 pub use change::{ChangeError, RuleChanges, RuleSetDiff, diff};
-pub use check::Policy;
+pub use check::{Policy, is_link_local};
 pub use place::Place;
 pub use set::{Iter, RuleSet};
 

@@ -1,11 +1,12 @@
 //! Headers, checksums, the rewrite and the verdict: the reference for both paths.
 //!
 //! Pure: no I/O and no unsafe. Everything but the reference executor, [`fragment`]'s split,
-//! [`classic_bpf`] and [`craft`] is hot path: no allocation per packet, no panic, every access bounds-checked.
+//! [`classic_bpf`], [`content`] and [`craft`] is hot path: no allocation per packet, no panic, every access bounds-checked.
 
 mod bytes;
 pub mod checksum;
 pub mod classic_bpf;
+pub mod content;
 pub mod craft;
 pub mod datagram;
 pub mod ethernet;

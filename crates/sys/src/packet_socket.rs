@@ -64,7 +64,7 @@ impl PacketSocket {
     }
 
     /// Sets a buffer size beyond the sysctl's limit where allowed, up to it otherwise.
-    fn force_buffer(&self, forced: i32, limited: i32, bytes: usize) -> io::Result<()> {
+    pub(crate) fn force_buffer(&self, forced: i32, limited: i32, bytes: usize) -> io::Result<()> {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
         self.set_at(libc::SOL_SOCKET, forced, &bytes)
             .or_else(|_| self.set_at(libc::SOL_SOCKET, limited, &bytes))

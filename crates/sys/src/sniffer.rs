@@ -1,5 +1,6 @@
-//! AF_PACKET sockets that capture at one interface, in one direction, for one destination; never part
-//! of the relay. What the socket cannot hold is lost to the capture alone, and counted.
+//! AF_PACKET sockets that capture at one interface, in one direction, for one destination or for all
+//! groups; never part of the relay. What the socket cannot hold is lost to the capture alone, and
+//! counted.
 
 #![expect(
     unsafe_code,
@@ -14,9 +15,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use packet::classic_bpf::{Instruction, NETWORK, OUTGOING, PACKET_TYPE, Program};
 use packet::{ipv4, ipv6, udp};
 
-use crate::packet_socket::{PacketSocket, TapStatistics, bind};
+use crate::packet_socket::{PacketSocket, TapStatistics, VNET_HEADER, VnetHeader, bind};
 
 const ETH_P_ALL: u16 = 0x0003;
+/// The bits of a tag that name the VLAN (IEEE 802.1Q).
+const VLAN_ID: u16 = 0x0fff;
 
 /// Which packets of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub enum Direction {
 pub struct Sniffer {
     socket: PacketSocket,
     ethernet: bool,
+    /// Whether each packet comes with a virtio-net header in front.
+    segmented: bool,
 }
 
 /// What is known of a packet beside its bytes.
@@ -41,8 +46,12 @@ pub struct Sniffed {
     pub captured: usize,
     /// Bytes the packet had.
     pub length: usize,
-    /// When the kernel saw it, in nanoseconds since the epoch.
+    /// When the kernel saw it, in nanoseconds since the epoch; 0 where the socket does not ask.
     pub at_ns: u64,
+    /// The VLAN that it is tagged for; its tag is not among the bytes.
+    pub vlan: Option<u16>,
+    /// UDP payload bytes of each of its datagrams, if it is a super-packet of several.
+    pub segment: Option<u16>,
 }
 
 #[repr(C, align(8))]
@@ -69,9 +78,39 @@ impl Sniffer {
         socket.set_at(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32)?;
         socket.set(libc::PACKET_AUXDATA, &1i32)?;
         socket.attach_filter(&filter(direction, destination, bits, snap_length))?;
+        Self::finish(socket, interface, false)
+    }
+
+    /// Captures all multicast UDP that arrives at one interface, also for groups that nobody on this
+    /// host joined and for VLANs without an interface: while the socket is open the interface is in
+    /// promiscuous mode. At most `snap_length` bytes of each packet. Needs `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn multicast(interface: u32, snap_length: u32, buffer_bytes: usize) -> io::Result<Self> {
+        let socket = PacketSocket::open()?;
+        socket.force_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, buffer_bytes)?;
+        socket.set(libc::PACKET_VNET_HDR, &1i32)?;
+        socket.set(libc::PACKET_AUXDATA, &1i32)?;
+        socket.attach_filter(&multicast_filter(snap_length))?;
+        let promiscuous = libc::packet_mreq {
+            mr_ifindex: interface as libc::c_int,
+            mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        socket.set(libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
+        Self::finish(socket, interface, true)
+    }
+
+    fn finish(socket: PacketSocket, interface: u32, segmented: bool) -> io::Result<Self> {
         bind(socket.as_fd(), interface, ETH_P_ALL)?;
         let ethernet = socket.is_ethernet()?;
-        Ok(Self { socket, ethernet })
+        Ok(Self {
+            socket,
+            ethernet,
+            segmented,
+        })
     }
 
     /// Says whether packets begin with an Ethernet header; otherwise with that of IP.
@@ -85,19 +124,27 @@ impl Sniffer {
     /// # Errors
     /// The system call's, such as `ENETDOWN` once after the interface went down.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Sniffed>> {
-        let mut vector = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
+        let mut vnet = [0; VNET_HEADER];
+        let in_front = if self.segmented { vnet.len() } else { 0 };
+        let mut vectors = [
+            libc::iovec {
+                iov_base: vnet.as_mut_ptr().cast(),
+                iov_len: in_front,
+            },
+            libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            },
+        ];
         let mut control = Control([0; 256]);
         // SAFETY: all zeroes is a value of msghdr: no name, no vectors, no control data.
         let mut message: libc::msghdr = unsafe { zeroed() };
-        message.msg_iov = &raw mut vector;
-        message.msg_iovlen = 1;
+        message.msg_iov = vectors.as_mut_ptr();
+        message.msg_iovlen = vectors.len();
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = size_of::<Control>();
-        // SAFETY: `message` points at `vector` and `control`, which live during the call; the kernel
-        // writes at most their lengths.
+        // SAFETY: `message` points at `vectors`, these at `vnet` and `buffer`, and at `control`; all
+        // live during the call, and the kernel writes at most their lengths.
         let received =
             unsafe { libc::recvmsg(self.socket.as_fd().as_raw_fd(), &raw mut message, 0) };
         if received < 0 {
@@ -107,10 +154,13 @@ impl Sniffer {
                 _ => Err(error),
             };
         }
+        let captured = (received as usize).saturating_sub(in_front);
+        let vnet = VnetHeader::decode(vnet);
         let mut sniffed = Sniffed {
-            captured: received as usize,
-            length: received as usize,
-            at_ns: 0,
+            captured,
+            length: captured,
+            segment: (vnet.gso_type == VnetHeader::GSO_UDP).then_some(vnet.gso_size),
+            ..Sniffed::default()
         };
         read_control(&message, &mut sniffed);
         Ok(Some(sniffed))
@@ -131,7 +181,7 @@ impl AsFd for Sniffer {
     }
 }
 
-/// Finds time and original length in a received message's ancillary data.
+/// Finds time, original length and VLAN in a received message's ancillary data.
 fn read_control(message: &libc::msghdr, sniffed: &mut Sniffed) {
     // SAFETY: `message` is as `recvmsg` left it: control data and its length belong together, so
     // the macros walk whole headers. Data is read unaligned, and only of the type that level and
@@ -149,6 +199,8 @@ fn read_control(message: &libc::msghdr, sniffed: &mut Sniffed) {
                 (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
                     let about = data.cast::<libc::tpacket_auxdata>().read_unaligned();
                     sniffed.length = about.tp_len as usize;
+                    let tagged = about.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
+                    sniffed.vlan = tagged.then_some(about.tp_vlan_tci & VLAN_ID);
                 }
                 _ => {}
             }
@@ -195,6 +247,29 @@ fn filter(
         program.mask(mask);
         program.require(word & mask);
     }
+    program.take(snap_length);
+    program.finish()
+}
+
+/// Takes multicast UDP that arrives; all else is not copied. Behind the extension headers of IPv6 it
+/// does not look: whoever reads the packets does.
+fn multicast_filter(snap_length: u32) -> Vec<Instruction> {
+    let mut program = Program::new();
+    program.load_byte(PACKET_TYPE);
+    program.refuse_if(OUTGOING);
+    program.load_byte(NETWORK);
+    program.mask(0xf0);
+    program.only_if(4 << 4, |four| {
+        four.load_byte(NETWORK + ipv4::PROTOCOL as u32);
+        four.require(u32::from(udp::PROTOCOL));
+        four.load_byte(NETWORK + ipv4::DESTINATION as u32);
+        four.mask(0xf0);
+        four.require(0xe0);
+        four.take(snap_length);
+    });
+    program.require(6 << 4);
+    program.load_byte(NETWORK + ipv6::DESTINATION as u32);
+    program.require(0xff);
     program.take(snap_length);
     program.finish()
 }

@@ -222,7 +222,7 @@ fn same_senders(a: &Endpoint, b: &Endpoint) -> bool {
 }
 
 /// RFC 5771 section 4 and RFC 4291 section 2.7: groups that stay on their link.
-pub(crate) fn is_link_local(groups: Prefix) -> bool {
+pub fn is_link_local(groups: Prefix) -> bool {
     let (base, length): (IpAddr, u8) = match groups.address {
         IpAddr::V4(_) => ([224, 0, 0, 0].into(), 24),
         IpAddr::V6(_) => ([0xff02, 0, 0, 0, 0, 0, 0, 0].into(), 16),

@@ -1,0 +1,172 @@
+//! `mcr discover`: what multicast arrives on this host, and how to relay it.
+
+mod report;
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use model::ruleset::{Policy, RuleSet};
+use sys::membership::{Membership, Memberships};
+
+use crate::control::Control;
+use crate::discover::{Interface, Joined, Listener, interfaces};
+use crate::failure::{Failure, Status};
+use crate::global::Global;
+use crate::{completion, render};
+use report::Report;
+
+/// Time between two pictures on a terminal.
+const REDRAW: Duration = Duration::from_millis(500);
+
+/// Show what multicast arrives on this host, also what nobody joined.
+///
+/// Listens on all interfaces that are up, or on those that are named, and says for each stream how
+/// much of it comes, what it carries, whether this host has joined it on that interface, which rule
+/// takes it, and how to add one. It takes no part in relaying and needs no daemon. Where a switch
+/// sends only what was asked for, --join asks for it. Interfaces are in promiscuous mode meanwhile.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr discover                              on all interfaces, for 5 s
+  mcr discover eth0 --duration 30s          a stream that sends seldom
+  mcr discover eth0 --join 239.1.1.1        where the switch filters
+  mcr discover --json | jq -r '.streams[] | select(.rule == null).add'")]
+pub(crate) struct Args {
+    /// Interfaces to listen on; * and ? stand for any text and character [default: all that are up]
+    #[arg(value_name = "IFACE", add = completion::interface())]
+    interfaces: Vec<String>,
+    /// How long to listen, in seconds
+    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    duration: Duration,
+    /// Ask for these groups meanwhile, on each of the interfaces
+    #[arg(long, value_name = "GROUP", num_args = 1.., value_parser = group)]
+    join: Vec<IpAddr>,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let interfaces = interfaces(&args.interfaces)?;
+    if interfaces.is_empty() {
+        let message = "no interface is up; name one to listen on it all the same";
+        return Err(Failure::new(Status::Unavailable, message));
+    }
+    for down in interfaces.iter().filter(|interface| !interface.up) {
+        eprintln!("mcr discover: {} is down: nothing arrives there", down.name);
+    }
+    let rules = match rules(global, &interfaces) {
+        Ok(rules) => Some(rules),
+        Err(why) => {
+            eprintln!("mcr discover: what rules take is not known: {why}");
+            None
+        }
+    };
+    // What is joined apart from this.
+    let joined = Joined::read();
+    let mut listener = Listener::open(interfaces)?;
+    let _memberships = join(&args.join, &listener.interfaces)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    super::traffic_run::stop_on_signals(&ended)?;
+    let until = Instant::now() + args.duration;
+    let is_live = !global.json && io::stdout().is_terminal();
+    while !ended.load(Ordering::Relaxed) && Instant::now() < until {
+        let next = match is_live {
+            true => until.min(Instant::now() + REDRAW),
+            false => until,
+        };
+        listener.listen(next, &ended)?;
+        if is_live {
+            let text = Report::new(&listener, &joined, rules.as_ref()).picture(until);
+            render::text(&format!("{CLEAR}{text}"))?;
+        }
+    }
+    let report = Report::new(&listener, &joined, rules.as_ref());
+    if global.json {
+        render::json(&report)?;
+    } else {
+        let clear = if is_live { CLEAR } else { "" };
+        render::text(&format!("{clear}{}", report.text()))?;
+    }
+    for (name, missed) in listener.missed().filter(|(_, missed)| *missed > 0) {
+        eprintln!("mcr discover: {name}: {missed} packets came too fast; its rates are too low");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// The rules of the daemon, if it sees the same interfaces.
+fn rules(global: &Global, interfaces: &[Interface]) -> Result<RuleSet, Failure> {
+    let control = Control::open(global)?;
+    let documents = control.rules()?.rules;
+    let seen = control.interfaces()?;
+    let is_seen = |here: &Interface| {
+        let mut seen = seen.iter();
+        seen.any(|link| (link.index, &link.name) == (here.index, &here.name))
+    };
+    if let Some(own) = interfaces.iter().find(|interface| !is_seen(interface)) {
+        let message = format!(
+            "the daemon does not see {}: it runs in another network namespace",
+            own.name
+        );
+        return Err(Failure::new(Status::Unavailable, message));
+    }
+    let policy = Policy {
+        allow_link_local: true,
+    };
+    RuleSet::from_documents(&documents, policy)
+        .map_err(|problems| Failure::new(Status::Refused, problems))
+}
+
+/// Asks for the groups until what it returns is dropped.
+fn join(groups: &[IpAddr], interfaces: &[Interface]) -> Result<Memberships, Failure> {
+    let mut memberships = Memberships::new();
+    let on = |interface: &Interface| interface.index;
+    let wanted = groups.iter().flat_map(|group| {
+        interfaces.iter().map(on).map(|interface| Membership {
+            interface,
+            group: *group,
+            source: None,
+        })
+    });
+    let refused = memberships.reconcile(&wanted.collect::<BTreeSet<_>>());
+    match refused.into_iter().next() {
+        Some(error) => Err(Failure::new(Status::Unavailable, error)),
+        None => Ok(memberships),
+    }
+}
+
+/// Reads a time as `5`, `5s` or `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, scale) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds = number.parse::<f64>().map(|number| number * scale);
+    let time = seconds
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| "a time such as 5s or 500ms".to_owned())
+}
+
+fn group(text: &str) -> Result<IpAddr, String> {
+    let group: Option<IpAddr> = text.parse().ok();
+    let group = group.filter(IpAddr::is_multicast);
+    group.ok_or_else(|| "not a multicast group".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_may_have_their_unit() {
+        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(duration("2.5s"), Ok(Duration::from_millis(2500)));
+        assert_eq!(duration("300ms"), Ok(Duration::from_millis(300)));
+        assert!(duration("5 minutes").is_err() && duration("-1s").is_err());
+    }
+}

@@ -1,0 +1,101 @@
+//! The interfaces that can be listened on.
+
+use std::collections::BTreeMap;
+
+use daemon::host;
+use model::wildcard;
+use rtnetlink::packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
+use tokio::runtime::Builder;
+
+use crate::failure::{Failure, Status};
+
+/// An interface of this network namespace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    /// Up and with carrier.
+    pub(crate) up: bool,
+    /// The interfaces of its VLANs.
+    vlans: BTreeMap<u16, String>,
+}
+
+impl Interface {
+    /// The name of a VLAN's interface: the usual one where there is none.
+    pub(crate) fn vlan_name(&self, vlan: u16) -> String {
+        let known = self.vlans.get(&vlan).cloned();
+        known.unwrap_or_else(|| format!("{}.{vlan}", self.name))
+    }
+
+    /// Says whether a VLAN has an interface.
+    pub(crate) fn has_vlan(&self, vlan: u16) -> bool {
+        self.vlans.contains_key(&vlan)
+    }
+}
+
+/// Lists the interfaces that `patterns` stand for; without any those that are up, except `lo`.
+pub(crate) fn interfaces(patterns: &[String]) -> Result<Vec<Interface>, Failure> {
+    let all = read()?;
+    for pattern in patterns {
+        if !all
+            .iter()
+            .any(|link| wildcard::matches(pattern, &link.name))
+        {
+            let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
+            let message = format!("no interface {pattern} (have: {})", names.join(", "));
+            return Err(Failure::new(Status::Unavailable, message));
+        }
+    }
+    let wanted = |link: &Interface| match patterns {
+        [] => link.up && link.name != "lo",
+        patterns => patterns.iter().any(|p| wildcard::matches(p, &link.name)),
+    };
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+fn read() -> Result<Vec<Interface>, Failure> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        let message = format!("cannot read the interfaces: {error}");
+        Failure::new(Status::Unavailable, message)
+    };
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| unreadable(&error))?;
+    let links = runtime.block_on(async { host::read_links(&host::connect()?).await });
+    let links = links.map_err(|error| unreadable(&error))?;
+    let mut vlans: BTreeMap<u32, BTreeMap<u16, String>> = BTreeMap::new();
+    for link in &links {
+        if let Some((parent, vlan)) = vlan_of(&link.message) {
+            let name = link.interface.name.clone();
+            vlans.entry(parent).or_default().insert(vlan, name);
+        }
+    }
+    let interface = |link: host::Link| Interface {
+        index: link.interface.index.0,
+        vlans: vlans.remove(&link.interface.index.0).unwrap_or_default(),
+        name: link.interface.name,
+        up: link.interface.up,
+    };
+    Ok(links.into_iter().map(interface).collect())
+}
+
+/// The parent and the number of a VLAN's interface.
+fn vlan_of(message: &LinkMessage) -> Option<(u32, u16)> {
+    let (mut parent, mut vlan) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::Link(index) => parent = Some(*index),
+            LinkAttribute::LinkInfo(infos) => {
+                for info in infos {
+                    if let LinkInfo::Data(InfoData::Vlan(data)) = info {
+                        vlan = data.iter().find_map(|attribute| match attribute {
+                            InfoVlan::Id(id) => Some(*id),
+                            _ => None,
+                        });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Some((parent?, vlan?))
+}

@@ -1,0 +1,137 @@
+//! The sockets that hear, and what they heard. What they are too slow for is lost to them alone, and
+//! counted.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use packet::content::Guess;
+use packet::parse::Link;
+use sys::sniffer::Sniffer;
+
+use super::interface::Interface;
+use super::stream::Streams;
+use crate::failure::{Failure, Status};
+
+/// Bytes of each packet: its headers, and of its payload what tells what it carries.
+const SNAP_LENGTH: usize = 192 + Guess::BYTES;
+/// Bytes that wait in each socket.
+const BUFFER: usize = 8 << 20;
+/// Packets that one socket gives before it is another's turn.
+const TURN: usize = 64;
+/// How long to wait at most before looking whether a signal came.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// Hears what arrives on some interfaces.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) streams: Streams,
+    sockets: Vec<Sniffer>,
+    missed: Vec<u64>,
+    buffer: Vec<u8>,
+    since: Instant,
+}
+
+impl Listener {
+    /// Begins to listen.
+    pub(crate) fn open(interfaces: Vec<Interface>) -> Result<Self, Failure> {
+        let open = |interface: &Interface| {
+            let socket = Sniffer::multicast(interface.index, SNAP_LENGTH as u32, BUFFER);
+            socket.map_err(|error| cannot_listen(interface, &error))
+        };
+        Ok(Self {
+            sockets: interfaces.iter().map(open).collect::<Result<_, _>>()?,
+            missed: vec![0; interfaces.len()],
+            interfaces,
+            streams: Streams::default(),
+            buffer: vec![0; SNAP_LENGTH],
+            since: Instant::now(),
+        })
+    }
+
+    /// Listens until then, or until something sets `ended`.
+    pub(crate) fn listen(&mut self, until: Instant, ended: &AtomicBool) -> Result<(), Failure> {
+        let mut over = None;
+        loop {
+            let mut any = false;
+            for number in 0..self.sockets.len() {
+                any |= self.take(number)?;
+            }
+            let now = Instant::now();
+            if over.is_none() && (now >= until || ended.load(Ordering::Relaxed)) {
+                over = Some(now);
+            }
+            // What waits by then still counts, as far as that comes to an end.
+            match over {
+                Some(over) if !any || now - over > WAIT => break,
+                None if !any => self.wait(until.saturating_duration_since(now).min(WAIT)),
+                _ => {}
+            }
+        }
+        for (missed, socket) in self.missed.iter_mut().zip(&self.sockets) {
+            *missed += socket.statistics().map_or(0, |counted| counted.drops);
+        }
+        Ok(())
+    }
+
+    /// How long it has listened.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// The interfaces with the number of packets that came too fast to be heard.
+    pub(crate) fn missed(&self) -> impl Iterator<Item = (&str, u64)> {
+        let names = self.interfaces.iter().map(|link| link.name.as_str());
+        names.zip(self.missed.iter().copied())
+    }
+
+    /// Takes some packets of a socket; `false`: there was none.
+    fn take(&mut self, number: usize) -> Result<bool, Failure> {
+        let socket = &self.sockets[number];
+        let link = match socket.is_ethernet() {
+            true => Link::Ethernet,
+            false => Link::None,
+        };
+        for turn in 0..TURN {
+            let received = match socket.receive(&mut self.buffer) {
+                // Reported once; the socket goes on when the interface is up again.
+                Err(error) if error.raw_os_error() == Some(Errno::ENETDOWN as i32) => None,
+                received => {
+                    let interface = &self.interfaces[number];
+                    received.map_err(|error| cannot_listen(interface, &error))?
+                }
+            };
+            let Some(about) = received else {
+                return Ok(turn > 0);
+            };
+            let frame = &self.buffer[..about.captured];
+            self.streams.note(number, link, frame, about);
+        }
+        Ok(true)
+    }
+
+    fn wait(&self, at_most: Duration) {
+        let fds = self.sockets.iter();
+        let fds = fds.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
+        let mut fds: Vec<PollFd<'_>> = fds.collect();
+        // A signal ends the wait; the loop's condition sees to the rest.
+        let at_most = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::ZERO);
+        let _ = poll(&mut fds, at_most);
+    }
+}
+
+fn cannot_listen(interface: &Interface, error: &io::Error) -> Failure {
+    let name = &interface.name;
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let message = format!("cannot listen on {name}: needs CAP_NET_RAW; use sudo");
+        return Failure::new(Status::Privilege, message);
+    }
+    Failure::new(
+        Status::Unavailable,
+        format!("cannot listen on {name}: {error}"),
+    )
+}

@@ -1,0 +1,159 @@
+//! What was heard, stream by stream, in bounded memory.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use packet::content::{Content, Guess};
+use packet::datagram::{Datagram, Part};
+use packet::parse::{Link, Meta, Parsed, parse};
+use packet::udp;
+use sys::sniffer::Sniffed;
+
+/// Streams that are told apart; the packets of further ones are only counted.
+pub(crate) const LIMIT: usize = 4096;
+
+/// Which stream: all that tells one from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// Position of the interface among those that are listened on.
+    pub(crate) interface: usize,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) group: IpAddr,
+    pub(crate) port: u16,
+    pub(crate) source: IpAddr,
+}
+
+/// What came of a stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stream {
+    /// Datagrams; of one in fragments the first counts for all.
+    pub(crate) packets: u64,
+    /// UDP payload.
+    pub(crate) bytes: u64,
+    /// TTL or hop limit of the last packet.
+    pub(crate) ttl: u8,
+    guess: Guess,
+}
+
+impl Stream {
+    pub(crate) const fn content(&self) -> Content {
+        self.guess.content()
+    }
+}
+
+/// Everything that was heard.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    pub(crate) known: BTreeMap<Key, Stream>,
+    /// Packets of streams that there was no room for.
+    pub(crate) not_listed: u64,
+}
+
+impl Streams {
+    /// Takes in a packet; what is not multicast UDP is nobody's.
+    pub(crate) fn note(&mut self, interface: usize, link: Link, frame: &[u8], about: Sniffed) {
+        let datagram = match parse(frame, link, Meta::default()) {
+            Parsed::Udp(datagram) => datagram,
+            Parsed::Fragment(fragment) => match fragment.datagram {
+                Some(datagram) if datagram.part == Part::First => datagram,
+                _ => return,
+            },
+            Parsed::NotOurs(_) => return,
+        };
+        let key = Key {
+            interface,
+            vlan: about.vlan,
+            group: datagram.destination,
+            port: datagram.destination_port,
+            source: datagram.source,
+        };
+        if self.known.len() >= LIMIT && !self.known.contains_key(&key) {
+            self.not_listed += packets(&datagram, about.segment);
+            return;
+        }
+        let stream = self.known.entry(key).or_default();
+        let bytes = payload_bytes(&datagram);
+        stream.packets += packets(&datagram, about.segment);
+        stream.bytes += bytes as u64;
+        stream.ttl = datagram.ttl;
+        // Of a super-packet the first datagram stands for all.
+        let length = about.segment.map_or(bytes, |size| bytes.min(size.into()));
+        let payload = frame.get(datagram.payload_offset()..datagram.end());
+        let payload = payload.unwrap_or_default();
+        let seen = payload.len().min(length).min(Guess::BYTES);
+        stream.guess.look(&payload[..seen], length);
+    }
+}
+
+/// As the header claims: of the payload itself little was captured.
+fn payload_bytes(datagram: &Datagram) -> usize {
+    usize::from(datagram.udp_length).saturating_sub(udp::HEADER)
+}
+
+fn packets(datagram: &Datagram, segment: Option<u16>) -> u64 {
+    let size = segment.filter(|size| *size > 0);
+    let segments = size.map_or(1, |size| payload_bytes(datagram).div_ceil(size.into()));
+    segments.max(1) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use packet::craft::Craft;
+
+    use super::*;
+
+    fn frame(source: &str, destination: &str, bytes: usize) -> Vec<u8> {
+        let source: SocketAddr = source.parse().unwrap();
+        Craft::new(source, destination.parse().unwrap(), vec![7; bytes]).frame()
+    }
+
+    #[test]
+    fn streams_are_told_apart_by_source_group_port_and_vlan() {
+        let mut streams = Streams::default();
+        let mut note = |frame: &[u8], vlan: Option<u16>, segment: Option<u16>| {
+            let about = Sniffed {
+                vlan,
+                segment,
+                ..Sniffed::default()
+            };
+            streams.note(0, Link::Ethernet, frame, about);
+        };
+        let one = frame("10.0.0.5:4000", "239.1.1.1:5001", 100);
+        note(&one, None, None);
+        note(&one[..60], None, None);
+        note(&one, Some(7), None);
+        note(&one, None, Some(30));
+        note(&frame("10.0.0.5:4000", "239.1.1.1:5002", 10), None, None);
+        note(&frame("10.0.0.6:4000", "239.1.1.1:5001", 10), None, None);
+        note(&frame("[fd00::5]:4000", "[ff0e::1]:5001", 10), None, None);
+        note(&frame("10.0.0.5:4000", "10.0.0.9:5001", 10), None, None);
+        assert_eq!(streams.known.len(), 5);
+        let key = |vlan| Key {
+            interface: 0,
+            vlan,
+            group: "239.1.1.1".parse().unwrap(),
+            port: 5001,
+            source: "10.0.0.5".parse().unwrap(),
+        };
+        let counted = |vlan| {
+            (
+                streams.known[&key(vlan)].packets,
+                streams.known[&key(vlan)].bytes,
+            )
+        };
+        assert_eq!(counted(None), (1 + 1 + 4, 300));
+        assert_eq!(counted(Some(7)), (1, 100));
+    }
+
+    #[test]
+    fn streams_beyond_the_limit_are_counted_and_not_kept() {
+        let mut streams = Streams::default();
+        for port in 1..=LIMIT as u16 + 10 {
+            let frame = frame("10.0.0.5:4000", &format!("239.1.1.1:{port}"), 10);
+            streams.note(0, Link::Ethernet, &frame, Sniffed::default());
+        }
+        assert_eq!((streams.known.len(), streams.not_listed), (LIMIT, 10));
+    }
+}
