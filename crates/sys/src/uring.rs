@@ -42,8 +42,38 @@ struct Slot {
     fd: RawFd,
     address: libc::sockaddr_ll,
     head: [u8; HEAD],
+    /// Bytes of `head` in front of its gap; [`HEAD`] where it has none.
+    front: usize,
     first_part: usize,
     parts: usize,
+}
+
+/// A message's own part.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'h, 'p> {
+    /// Its bytes, which are copied; at most [`HEAD`].
+    pub bytes: &'h [u8],
+    /// What stands in the midst of them, behind so many, and is not copied; nothing if empty.
+    pub gap: (usize, &'p [u8]),
+}
+
+impl<'h> From<&'h [u8]> for Head<'h, '_> {
+    #[inline]
+    fn from(bytes: &'h [u8]) -> Self {
+        Self {
+            bytes,
+            gap: (bytes.len(), &[]),
+        }
+    }
+}
+
+impl Head<'_, '_> {
+    /// Parts of a message that it takes.
+    #[inline]
+    #[must_use]
+    pub const fn parts(&self) -> usize {
+        if self.gap.1.is_empty() { 1 } else { 3 }
+    }
 }
 
 /// The batch has no room for another message: submit it and start the next.
@@ -107,24 +137,33 @@ pub struct Destination<'a> {
 }
 
 impl<'p> Batch<'_, 'p> {
-    /// Adds a message made of `head`, which is copied, and `payload`, which is not.
+    /// Adds a message made of `head` and `payload`, which is not copied.
     ///
     /// # Errors
     /// [`Full`] if it does not fit, see [`Batch::is_full`].
     #[inline]
-    pub fn push(
+    pub fn push<'h>(
         &mut self,
         destination: Destination<'p>,
-        head: &[u8],
+        head: impl Into<Head<'h, 'p>>,
         payload: impl ExactSizeIterator<Item = &'p [u8]>,
     ) -> Result<(), Full> {
-        let parts = payload.len() + 1;
-        if self.is_full(parts) || parts > MAX_PARTS || head.len() > HEAD {
+        let head = head.into();
+        let (bytes, (front, gap)) = (head.bytes, head.gap);
+        let parts = payload.len() + head.parts();
+        if self.is_full(parts) || parts > MAX_PARTS || bytes.len() > HEAD || front > bytes.len() {
             return Err(Full);
         }
         let uring = &mut *self.uring;
         let first_part = uring.parts.len();
-        uring.parts.push(part(std::ptr::null(), head.len()));
+        // Where the head lies is known once the batch is complete.
+        uring.parts.push(part(std::ptr::null(), front));
+        if !gap.is_empty() {
+            uring.parts.push(part(gap.as_ptr(), gap.len()));
+            uring
+                .parts
+                .push(part(std::ptr::null(), bytes.len() - front));
+        }
         uring
             .parts
             .extend(payload.map(|bytes| part(bytes.as_ptr(), bytes.len())));
@@ -132,10 +171,11 @@ impl<'p> Batch<'_, 'p> {
             fd: destination.socket.as_raw_fd(),
             address: link_address(destination.interface, destination.protocol),
             head: [0; HEAD],
+            front: if gap.is_empty() { HEAD } else { front },
             first_part,
             parts: uring.parts.len() - first_part,
         };
-        slot.head[..head.len()].copy_from_slice(head);
+        slot.head[..bytes.len()].copy_from_slice(bytes);
         uring.slots.push(slot);
         Ok(())
     }
@@ -175,6 +215,9 @@ impl<'p> Batch<'_, 'p> {
             // SAFETY: all bytes zero are a msghdr without name, parts and control data.
             let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
             uring.parts[slot.first_part].iov_base = slot.head.as_mut_ptr().cast();
+            if let Some(behind) = slot.head.get_mut(slot.front..).filter(|b| !b.is_empty()) {
+                uring.parts[slot.first_part + 2].iov_base = behind.as_mut_ptr().cast();
+            }
             message.msg_name = (&raw mut slot.address).cast();
             message.msg_namelen = size_of::<libc::sockaddr_ll>() as u32;
             message.msg_iov = &raw mut uring.parts[slot.first_part];

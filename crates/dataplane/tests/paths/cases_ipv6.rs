@@ -158,6 +158,10 @@ fn extensions() -> Vec<Case> {
         [17, 0, 4, 0, 0, 0, 0, 0],
     ]
     .concat();
+    // 264 bytes, all of it padding: PadN of 253 and of 5 bytes (RFC 8200 section 4.2).
+    let mut long = vec![17, 32, 1, 253];
+    long.resize(4 + 253, 0);
+    long.extend([1, 5, 0, 0, 0, 0, 0]);
     let segments_left = [17, 0, 4, 1, 0, 0, 0, 0];
     let atomic = [17, 0, 0, 0, 0, 0, 0, 9];
     let passed = |name, craft: Craft| on_group(Case::passed(name, craft));
@@ -165,6 +169,17 @@ fn extensions() -> Vec<Case> {
         relayed(
             "IPv6 behind hop-by-hop options",
             with_extensions(HOP_BY_HOP, &hop),
+        ),
+        relayed(
+            "IPv6 behind hop-by-hop options of 264 bytes",
+            with_extensions(HOP_BY_HOP, &long),
+        ),
+        relayed(
+            "IPv6 with a partial checksum behind hop-by-hop options of 264 bytes",
+            Craft {
+                checksum: CraftChecksum::Partial,
+                ..with_extensions(HOP_BY_HOP, &long)
+            },
         ),
         relayed(
             "IPv6 behind three extension headers",

@@ -26,6 +26,7 @@ mod program;
 mod reference;
 mod relayed;
 mod segments;
+mod together;
 mod userspace;
 
 use case::Case;
@@ -79,6 +80,16 @@ fn the_kernel_path_gives_what_the_cases_say() {
 #[test]
 fn the_kernel_path_gives_what_the_cases_say_through_clsact() {
     kernel::with_relay_without("clsact", &[Feature::Tcx], |relay| demand(relay, cases()));
+}
+
+#[test]
+fn the_kernel_path_relays_packets_that_come_together() {
+    kernel::with_relay("together", |relay| together::demand(relay, cases()));
+}
+
+#[test]
+fn the_userspace_path_relays_packets_that_wait_together() {
+    userspace::with_relay("user-together", |relay| together::demand(relay, cases()));
 }
 
 #[test]

@@ -10,6 +10,8 @@ use dataplane::{Close, Dataplane, Input, Outcome};
 use model::diff::TableDiff;
 use model::net::Ifindex;
 use model::table::{Path, Table};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use packet::latency::Latency;
 use packet::verdict::{DropReason, Verdict};
 
@@ -34,6 +36,28 @@ pub(crate) struct Sum {
     pub(crate) passed_up: Vec<Vec<u8>>,
     /// What the counters grew by; rules, inputs and outputs that did not grow are left out.
     pub(crate) counters: BTreeMap<String, RuleCounters>,
+}
+
+/// A process that stands still.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(pid: u32) -> Option<Self> {
+        let pid = Pid::from_raw(i32::try_from(pid).ok().filter(|pid| *pid > 0)?);
+        kill(pid, Signal::SIGSTOP).expect("a worker of this test can be stopped");
+        let stat = format!("/proc/{pid}/stat");
+        let stands = || std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T "));
+        while !stands() {
+            std::thread::yield_now();
+        }
+        Some(Self(pid))
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
 }
 
 impl<'a> Relay<'a> {
@@ -65,6 +89,21 @@ impl<'a> Relay<'a> {
         self.dataplane.forget(rules.iter().copied());
     }
 
+    /// Like [`Relay::forward`] with packets that wait together: what relays in a process of its own
+    /// stands still until all have arrived.
+    pub(crate) fn forward_together(&mut self, packets: &[Packet], expected: &Sum) -> Sum {
+        let workers = self.counters().workers.into_iter();
+        let stopped: Vec<_> = workers
+            .filter_map(|worker| Stopped::new(worker.pid))
+            .collect();
+        let before = self.counters();
+        for packet in packets {
+            self.bed.send(packet);
+        }
+        drop(stopped);
+        self.observe(&before, expected)
+    }
+
     /// Sends packets one behind the other and sums up what became of them. Gives the counters
     /// until their deadline to grow by what is expected: a worker writes them when the copies
     /// have left.
@@ -77,10 +116,14 @@ impl<'a> Relay<'a> {
         for packet in packets {
             self.bed.send(packet);
         }
+        self.observe(&before, expected)
+    }
+
+    fn observe(&mut self, before: &Counters, expected: &Sum) -> Sum {
         let deadline = Instant::now() + self.patience();
         let counters = loop {
             self.dataplane.tick().expect("nothing came loose");
-            let counters = growth(&before, &self.counters());
+            let counters = growth(before, &self.counters());
             if counters == expected.counters || Instant::now() >= deadline {
                 break counters;
             }

@@ -7,6 +7,7 @@
 
 use packet::checksum;
 use packet::datagram::{Datagram, Part};
+use packet::ipv6;
 use packet::parse::ChecksumState;
 use packet::udp;
 use sys::packet_socket::VnetHeader;
@@ -110,8 +111,8 @@ impl Runs {
         }
     }
 
-    /// Adds a packet to the run of its flow, or starts one; `false` if its headers are longer than
-    /// a [`Headers`], so that it can be sent nowhere. At most [`BATCH`] packets fit.
+    /// Adds a packet to the run of its flow, or starts one; `false` if its headers are not there, so
+    /// that it can be sent nowhere. At most [`BATCH`] packets fit.
     #[inline]
     pub(super) fn add(&mut self, packet: &Matched<'_>, source: Source<'_>) -> bool {
         let datagram = packet.datagram;
@@ -163,6 +164,22 @@ impl Runs {
             left: usize::from(run.entries - skip),
             source,
         }
+    }
+
+    /// The extension headers of a run's packet that its head leaves out; most leave out none.
+    #[inline]
+    pub(super) fn extensions<'a>(&self, run: &Run, source: Source<'a>) -> &'a [u8] {
+        if run.head.left_out == 0 {
+            return &[];
+        }
+        let Some(entry) = self.entries.get(run.first as usize) else {
+            return &[];
+        };
+        let datagram = &run.head.datagram;
+        let udp = datagram.payload_offset() - datagram.udp_offset;
+        let end = entry.payload_start as usize - udp;
+        let bytes = source.tap.bytes(source.large, entry.place);
+        bytes.get(end - run.head.left_out..end).unwrap_or_default()
     }
 
     /// Forgets everything, for the next batch.
@@ -294,11 +311,14 @@ fn flow_hash(route: u32, datagram: &Datagram) -> u16 {
     ((route ^ port) >> 16) as u16 % OPEN_RUNS as u16
 }
 
-/// Says whether nothing in the datagram itself speaks against merging.
+/// Says whether nothing in the datagram itself speaks against merging. IPv6 extension headers do: the
+/// kernel segments behind none of them that it does not know (`ipv6_gso_pull_exthdrs`: not behind an
+/// atomic fragment's), and which those are differs from kernel to kernel.
 #[inline]
 fn is_mergeable(datagram: &Datagram) -> bool {
     let headers = datagram.udp_offset - datagram.ip_offset;
-    datagram.gso.is_none()
+    (datagram.source.is_ipv4() || headers == ipv6::HEADER)
+        && datagram.gso.is_none()
         && datagram.part == Part::Whole
         && datagram.udp_checksum != 0
         && usize::from(datagram.udp_length) > udp::HEADER

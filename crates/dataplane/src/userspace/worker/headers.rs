@@ -9,12 +9,13 @@ use packet::rewrite::rewrite;
 use packet::udp;
 use packet::verdict::DropReason;
 use sys::packet_socket::{VNET_HEADER, VnetHeader};
+use sys::uring::Head;
 
 use super::rewrite::Sending;
 
 /// Where the IP header lies in a [`Headers`]: behind room for vnet header and link header.
 pub(super) const IP_AT: usize = VNET_HEADER + ethernet::HEADER;
-/// Room for the largest headers: 60 bytes of IPv4 or 40 of IPv6 with extensions, 8 of UDP.
+/// Room for 60 bytes of IPv4 or 40 of IPv6 with the usual extensions, and 8 of UDP.
 pub(super) const HEADERS_ROOM: usize = sys::uring::HEAD;
 
 /// The headers of a packet or a run of packets, as they came, with room in front.
@@ -24,6 +25,9 @@ pub(super) struct Headers {
     pub bytes: [u8; HEADERS_ROOM],
     /// The datagram, its offsets within `bytes`.
     pub datagram: Datagram,
+    /// Bytes of IPv6 extension headers that are left out between IP and UDP, because they are too
+    /// long: nothing of them is rewritten, so they are sent from where the packet lies.
+    pub left_out: usize,
 }
 
 /// One copy's headers: vnet header, link header, IP and UDP.
@@ -35,24 +39,54 @@ pub(super) struct CopyHeaders {
 }
 
 impl Headers {
-    /// Takes the headers out of `packet`; `None` if they are longer than any UDP packet's should
-    /// be (IPv6 extension headers).
+    /// Takes the headers out of `packet`; `None` if they are not there.
     #[inline]
     #[must_use]
     pub(super) fn of(packet: &[u8], datagram: &Datagram) -> Option<Self> {
         let headers = packet.get(datagram.ip_offset..datagram.payload_offset())?;
         let mut bytes = [0; HEADERS_ROOM];
-        bytes
-            .get_mut(IP_AT..IP_AT + headers.len())?
-            .copy_from_slice(headers);
-        let mut head = Self {
-            bytes,
-            datagram: datagram.moved(IP_AT),
+        let mut head = match bytes.get_mut(IP_AT..IP_AT + headers.len()) {
+            Some(room) => {
+                room.copy_from_slice(headers);
+                Self {
+                    bytes,
+                    datagram: datagram.moved(IP_AT),
+                    left_out: 0,
+                }
+            }
+            None => Self::without_extensions(headers, datagram)?,
         };
         if datagram.gso.is_some() {
             head.leave_checksum();
         }
         Some(head)
+    }
+
+    #[cold]
+    fn without_extensions(headers: &[u8], datagram: &Datagram) -> Option<Self> {
+        let (ip, rest) = headers.split_at_checked(ipv6::HEADER)?;
+        let left_out = datagram.udp_offset - datagram.ip_offset - ipv6::HEADER;
+        let udp = rest.get(left_out..)?;
+        let mut bytes = [0; HEADERS_ROOM];
+        let udp_at = IP_AT + ipv6::HEADER;
+        bytes.get_mut(IP_AT..udp_at)?.copy_from_slice(ip);
+        bytes
+            .get_mut(udp_at..udp_at + udp.len())?
+            .copy_from_slice(udp);
+        let mut datagram = datagram.moved(IP_AT);
+        datagram.udp_offset = udp_at;
+        Some(Self {
+            bytes,
+            datagram,
+            left_out,
+        })
+    }
+
+    /// Bytes of the largest IP packet that leaves for it.
+    #[inline]
+    pub(super) fn largest_packet(&self) -> usize {
+        let left_out = self.datagram.gso.map_or(0, |_| self.left_out);
+        self.datagram.largest_packet() + left_out
     }
 
     /// Leaves the checksums of a super-packet to whoever segments it. A chain (`rx-gro-list`) carries
@@ -78,7 +112,8 @@ impl Headers {
     pub(super) fn segment(&self, index: u16, size: u16) -> Self {
         let mut segment = *self;
         segment.datagram.gso = None;
-        segment.resize(self.datagram.payload_offset() - IP_AT + usize::from(size));
+        let headers = self.datagram.payload_offset() - IP_AT + self.left_out;
+        segment.resize(headers + usize::from(size));
         if self.datagram.source.is_ipv4() {
             let ip = &mut segment.bytes[IP_AT..];
             let id = u16::from_be_bytes([ip[4], ip[5]]);
@@ -90,7 +125,7 @@ impl Headers {
     /// Changes the lengths, and makes the UDP checksum partial to match.
     fn resize(&mut self, ip_length: usize) {
         let datagram = &mut self.datagram;
-        let udp_length = (ip_length - (datagram.udp_offset - IP_AT)) as u16;
+        let udp_length = (ip_length - self.left_out - (datagram.udp_offset - IP_AT)) as u16;
         datagram.ip_length = ip_length;
         datagram.udp_length = udp_length;
         datagram.checksum = ChecksumState::Partial;
@@ -132,13 +167,13 @@ impl Headers {
         let mut vnet = VnetHeader::default();
         if self.datagram.checksum == ChecksumState::Partial {
             vnet.flags = VnetHeader::NEEDS_CHECKSUM;
-            vnet.checksum_start = (self.datagram.udp_offset - start) as u16;
+            vnet.checksum_start = (self.datagram.udp_offset + self.left_out - start) as u16;
             vnet.checksum_offset = 6;
         }
         if let Some(gso) = self.datagram.gso {
             vnet.gso_type = VnetHeader::GSO_UDP;
             vnet.gso_size = gso.size;
-            vnet.header_bytes = (self.datagram.payload_offset() - start) as u16;
+            vnet.header_bytes = (self.datagram.payload_offset() + self.left_out - start) as u16;
         }
         vnet
     }
@@ -173,11 +208,21 @@ impl CopyHeaders {
         (bytes, length)
     }
 
-    /// The bytes to send before the payload.
+    /// What to send before the payload; `extensions` are those that were left out.
     #[inline]
     #[must_use]
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
+    pub(super) fn head<'p>(&self, extensions: &'p [u8]) -> Head<'_, 'p> {
+        Head {
+            bytes: &self.bytes[self.start..self.end],
+            gap: (
+                if extensions.is_empty() {
+                    self.end - self.start
+                } else {
+                    IP_AT + ipv6::HEADER - self.start
+                },
+                extensions,
+            ),
+        }
     }
 }
 

@@ -218,15 +218,15 @@ impl Sending {
         change
     }
 
-    /// Why no copy of the datagram may leave here, before anything is rewritten: TTL before size,
-    /// as in `packet::reference`.
+    /// Why no copy of the datagram, whose largest packet has so many bytes, may leave here, before
+    /// anything is rewritten: TTL before size, as in `packet::reference`.
     #[inline]
     #[must_use]
-    pub(super) fn refusal(&self, datagram: &Datagram) -> Option<DropReason> {
+    pub(super) fn refusal(&self, datagram: &Datagram, largest: usize) -> Option<DropReason> {
         if self.change.ttl == TtlChange::Decrement && datagram.ttl <= 1 {
             return Some(DropReason::TtlExpired);
         }
-        (datagram.largest_packet() > self.mtu).then_some(DropReason::TooBig)
+        (largest > self.mtu).then_some(DropReason::TooBig)
     }
 
     /// Ethertype of the copies.

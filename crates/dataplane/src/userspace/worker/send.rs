@@ -35,6 +35,8 @@ pub(super) struct Sender {
 struct Copies<'h, 'p> {
     output: &'h CompiledOutput,
     head: &'h Headers,
+    /// What the head leaves out.
+    extensions: &'p [u8],
     payloads: Payloads<'p>,
     packets: u32,
     bytes: u32,
@@ -122,7 +124,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Counts a packet whose headers are longer than a [`Headers`]: no output can send it.
+    /// Counts a packet whose headers cannot be taken out: no output can send it.
     fn refuse(&mut self, packet: &Matched<'_>, context: Context<'_>) {
         let Some(route) = route(context.routes, packet.route) else {
             return;
@@ -154,11 +156,12 @@ impl<'p> Outgoing<'_, 'p> {
         let whole = Copies {
             output,
             head: &run.head,
+            extensions: self.runs.extensions(run, self.context.source),
             payloads: self.runs.payloads(run, self.context.source, 0),
             packets: run.packets,
             bytes: run.payload_bytes,
         };
-        match sending.refusal(&run.head.datagram) {
+        match sending.refusal(&run.head.datagram, run.head.largest_packet()) {
             None => self.send_whole(whole, sending),
             Some(DropReason::TooBig) => self.send_too_big(run, whole, sending),
             Some(reason) => {
@@ -207,8 +210,9 @@ impl<'p> Outgoing<'_, 'p> {
                 return Ok(());
             }
         };
-        self.make_room(copies.payloads.len() + 1)?;
-        match self.batch.push(destination, head.bytes(), copies.payloads) {
+        let head = head.head(copies.extensions);
+        self.make_room(copies.payloads.len() + head.parts())?;
+        match self.batch.push(destination, head, copies.payloads) {
             Ok(()) => self
                 .ledger
                 .pending(output.slot, copies.packets, copies.bytes),
@@ -227,11 +231,12 @@ impl<'p> Outgoing<'_, 'p> {
         }
         let payload = copies.payloads.next().unwrap_or_default();
         for (head, payload) in fragment::datagrams(copies.head, payload) {
-            self.make_room(2)?;
+            self.make_room(4)?;
             let prepared = self.address(&head, sending);
             let pushed = prepared.and_then(|(copy, destination)| {
                 let part = std::iter::once(payload);
-                let pushed = self.batch.push(destination, copy.bytes(), part);
+                let head = copy.head(copies.extensions);
+                let pushed = self.batch.push(destination, head, part);
                 pushed.map_err(|_| DropReason::EgressError)
             });
             match pushed {
