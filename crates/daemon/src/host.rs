@@ -72,9 +72,39 @@ pub enum Error {
 /// The host as it was read, and which links are not the ones they were.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
+    /// Number of the reading. A report waits for its turn, so it may come behind the answer to a
+    /// request that was read later.
+    pub(crate) reading: u64,
     pub(crate) host: Host,
     /// Links that were deleted since the last report; their number may be in use again.
     pub(crate) renewed: BTreeSet<Ifindex>,
+    /// Links that were down in an earlier reading that this one has taken up.
+    pub(crate) were_down: BTreeSet<Ifindex>,
+}
+
+impl Snapshot {
+    /// Takes up another reading: how the host is says the later one, what happened on the way both.
+    pub(crate) fn take_up(&mut self, mut other: Self) {
+        if other.reading > self.reading {
+            std::mem::swap(self, &mut other);
+        }
+        let links = other.host.interfaces.values();
+        let down = links.filter(|link| !link.up).map(|link| link.index);
+        self.were_down.extend(down);
+        self.were_down.append(&mut other.were_down);
+        self.renewed.append(&mut other.renewed);
+    }
+
+    /// Links that are up and were down, in `before` or since: whoever listens behind them may have
+    /// forgotten our groups.
+    pub(crate) fn came_back(&self, before: &Host) -> Vec<Ifindex> {
+        let was_down = |link: &Ifindex| {
+            let before = before.interfaces.get(link);
+            self.were_down.contains(link) || before.is_some_and(|before| !before.up)
+        };
+        let up = self.host.interfaces.values().filter(|link| link.up);
+        up.map(|link| link.index).filter(was_down).collect()
+    }
 }
 
 /// The follower's other end.
@@ -122,6 +152,7 @@ pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
         next_hops: NextHops::new(handle.clone()),
         handle,
         changes,
+        readings: 0,
         host: Host::default(),
         renewed: BTreeSet::new(),
         due: None,
@@ -134,6 +165,7 @@ struct Follower {
     handle: Handle,
     next_hops: NextHops,
     changes: mpsc::Sender<Snapshot>,
+    readings: u64,
     host: Host,
     renewed: BTreeSet<Ifindex>,
     due: Option<Instant>,
@@ -232,9 +264,12 @@ impl Follower {
             interfaces,
             next_hops,
         };
+        self.readings += 1;
         Ok(Snapshot {
+            reading: self.readings,
             host: self.host.clone(),
             renewed: std::mem::take(&mut self.renewed),
+            were_down: BTreeSet::new(),
         })
     }
 }

@@ -119,6 +119,7 @@ async fn start(
         host_changes,
         signals,
         restarts: Default::default(),
+        reading: 0,
         pending: None,
     };
     let live = match require_path(&support, path) {
@@ -183,6 +184,7 @@ impl Supervisor {
         let queries = self.core.queries(&first.rules);
         let snapshot = self.watch.read(queries).await?;
         let (rules, settings) = (Arc::new(first.rules), Arc::new(first.settings));
+        self.reading = snapshot.reading;
         let (host, renewed) = (Arc::new(snapshot.host), BTreeSet::new());
         let step = block_in_place(|| self.core.step(rules, settings, host, &renewed));
         // Joined before anything is forwarded and before anything of an earlier run is left.

@@ -64,6 +64,8 @@ pub(crate) struct Supervisor {
     pub(crate) signals: Signals,
     /// This daemon's restarts of each worker as last read.
     pub(crate) restarts: BTreeMap<u32, u64>,
+    /// The reading of the host that the rules were last carried out on.
+    pub(crate) reading: u64,
     /// A change of the host that could not be carried out yet.
     pub(crate) pending: Option<Snapshot>,
 }

@@ -1,10 +1,11 @@
 //! The namespace guard of the lab: made with loopback up and quick IPv6 addresses, gone on drop.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::mark;
 
@@ -64,6 +65,22 @@ impl Namespace {
     /// When it fails; the message has its words and its complaint.
     pub fn ip(&self, arguments: &str) -> Result<String> {
         self.tool("ip", arguments)
+    }
+
+    /// Has one `ip` carry out these commands, one on each line, as fast as it can.
+    ///
+    /// # Errors
+    /// When one of them fails; those before it were carried out.
+    pub fn ip_batch(&self, commands: &str) -> Result<()> {
+        let mut ip = self.command("ip");
+        let ip = ip.args(["-batch", "-"]).stdin(Stdio::piped());
+        let mut ip = ip.spawn().context("cannot start ip (is it installed?)")?;
+        let mut input = ip.stdin.take().context("ip reads its commands")?;
+        input.write_all(commands.as_bytes())?;
+        drop(input);
+        let status = ip.wait()?;
+        ensure!(status.success(), "ip -batch: {status}: {commands}");
+        Ok(())
     }
 
     /// Runs a program inside with the words of `arguments` and returns its output.

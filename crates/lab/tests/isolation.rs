@@ -19,6 +19,7 @@ lab::on_both_paths!(
     an_input_interface_that_appears_later_is_joined,
     an_output_interface_that_goes_down_is_counted_and_returns,
     the_source_address_follows_the_interface,
+    an_output_ends_up_whose_addresses_are_replaced_while_rules_change,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -155,4 +156,66 @@ fn the_source_address_follows_the_interface(path: &str) {
     let sources = sink.expect(10, PATIENCE).unwrap();
     assert!(sources.iter().all(|source| source.ip() == ip("10.0.1.50")));
     daemon.settled("cam1", 30).unwrap();
+}
+
+fn an_output_ends_up_whose_addresses_are_replaced_while_rules_change(path: &str) {
+    const ROUNDS: u32 = 3;
+    let chain = Chain::plain().unwrap();
+    // With many rules the daemon takes its time to follow: what it read of the host waits meanwhile.
+    let rules = (1..=200).map(|n| {
+        format!(
+            "[[rule]]\nname = \"cam{n}\"\ninput = \"239.1.1.{n}%veth1:5001\"\n\
+             outputs = [\"239.10.1.{n}%veth2:6001\"]\n"
+        )
+    });
+    let options = Options {
+        config: Some(format!("version = 1\n{}", rules.collect::<String>())),
+        ..Options::path(path)
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    for round in 0..ROUNDS {
+        // Networks of their own, so that no address goes with another.
+        let mut batch = String::new();
+        for step in 0..10 {
+            let (old, new) = (round * 10 + step, round * 10 + step + 1);
+            let old = match old {
+                0 => "10.0.1.1/24".to_owned(),
+                old => format!("10.77.{old}.1/24"),
+            };
+            let mut steps = [
+                format!("address add 10.77.{new}.1/24 dev veth2\n"),
+                format!("address del {old} dev veth2\n"),
+            ];
+            // Now and then there is none in between.
+            steps.rotate_left(step as usize % 2);
+            batch.push_str(&steps.concat());
+        }
+        std::thread::scope(|scope| {
+            let burst = scope.spawn(|| chain.relay.ip_batch(&batch).unwrap());
+            // Changes read the host by themselves.
+            let change = |port: u16| {
+                let (input, name) = (format!("239.1.2.1%veth1:{port}"), format!("other{port}"));
+                for _ in 0..3 {
+                    daemon
+                        .add(&name, &input, &["239.10.2.1%veth1:6009"])
+                        .unwrap();
+                    daemon.mcr(&["remove", &name]).unwrap();
+                }
+            };
+            for port in 5011..5015 {
+                scope.spawn(move || change(port));
+            }
+            burst.join().unwrap();
+        });
+        wait_for_output(&daemon, 0, State::Up);
+        let last = ip(&format!("10.77.{}.1", (round + 1) * 10));
+        lab::wait::until("the output has the address that is left", || {
+            let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+            let probe = sender(&chain).send(ip("239.1.1.1"), 5001, b"probe");
+            probe.unwrap();
+            let heard = sink.receive(Duration::from_millis(50)).unwrap();
+            heard.is_some_and(|heard| heard.from.ip() == last)
+        })
+        .unwrap();
+    }
 }

@@ -39,7 +39,7 @@ pub struct Interface {
     pub mtu: u32,
     /// Ethernet address; `None` for devices without a link-layer header (tun, some tunnels).
     pub mac: Option<Mac>,
-    /// Addresses in the order of the kernel's list, primary addresses first.
+    /// Addresses in the order in which the kernel would send from them.
     pub addresses: Vec<IpAddr>,
     /// Whether it chains received datagrams (`rx-gro-list`) in a way that only their first one is
     /// rewritten.
@@ -48,8 +48,9 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The address that `source=auto` uses: the first one of the same family as `peer`; for IPv6,
-    /// link-local only towards a link-local destination.
+    /// The address that `source=auto` uses: the first one of the same family as `peer`; for IPv6, a
+    /// link-local one towards a destination of the link's scope or below, and only there
+    /// (RFC 6724 section 5, rule 2).
     #[must_use]
     pub fn primary_address(&self, peer: IpAddr) -> Option<IpAddr> {
         let same_family = |address: &&IpAddr| address.is_ipv4() == peer.is_ipv4();
@@ -66,9 +67,9 @@ impl Interface {
 fn scope_matches(address: IpAddr, peer: IpAddr) -> bool {
     match (address, peer) {
         (IpAddr::V6(address), IpAddr::V6(peer)) => {
-            let multicast_link_local = peer.segments()[0] & 0xff0f == 0xff02;
-            address.is_unicast_link_local()
-                == (peer.is_unicast_link_local() || multicast_link_local)
+            let [first, ..] = peer.segments();
+            let near_group = first >> 8 == 0xff && first & 0xf <= 2;
+            address.is_unicast_link_local() == (peer.is_unicast_link_local() || near_group)
         }
         _ => true,
     }

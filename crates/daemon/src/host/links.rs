@@ -1,7 +1,7 @@
 //! Links and their addresses, as the kernel lists them.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use futures::TryStreamExt;
 use model::host::Interface;
@@ -33,7 +33,7 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let addresses = handle.address().get().execute();
     let addresses: Vec<AddressMessage> =
         addresses.try_collect().await.map_err(dump("addresses"))?;
-    let mut ranked: Vec<(u8, Ifindex, IpAddr)> = addresses.iter().filter_map(address).collect();
+    let mut ranked: Vec<(Rank, Ifindex, IpAddr)> = addresses.iter().filter_map(address).collect();
     // Stable: within a rank the kernel's order stays.
     ranked.sort_by_key(|(rank, ..)| *rank);
     let mut addresses: BTreeMap<Ifindex, Vec<IpAddr>> = BTreeMap::new();
@@ -81,8 +81,14 @@ fn link(message: LinkMessage) -> Link {
     Link { interface, message }
 }
 
-/// An address that can be sent from, with its rank: primary ones before secondary and deprecated.
-fn address(message: &AddressMessage) -> Option<(u8, Ifindex, IpAddr)> {
+/// Place of an address among those of its interface: the least is sent from.
+type Rank = (u8, bool, bool);
+
+/// An address that can be sent from, with its rank: the order in which a socket's own choice would
+/// fall on it. IPv4: the widest scope, primary before secondary (`inet_select_addr`). IPv6: not
+/// deprecated, of the common label, not temporary (RFC 6724 section 5, rules 3, 6 and 7); which scope
+/// suits depends on the destination.
+fn address(message: &AddressMessage) -> Option<(Rank, Ifindex, IpAddr)> {
     let mut flags = AddressFlags::from_bits_truncate(message.header.flags.bits().into());
     let (mut local, mut other) = (None, None);
     for attribute in &message.attributes {
@@ -97,7 +103,26 @@ fn address(message: &AddressMessage) -> Option<(u8, Ifindex, IpAddr)> {
     if flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed) {
         return None;
     }
-    let later = AddressFlags::Secondary | AddressFlags::Deprecated;
-    let rank = u8::from(flags.intersects(later));
-    Some((rank, Ifindex(message.header.index), local.or(other)?))
+    let address = local.or(other)?;
+    // The same bit: temporary addresses are IPv6's secondary ones.
+    let secondary = flags.contains(AddressFlags::Secondary);
+    let rank = match address {
+        IpAddr::V4(_) => (message.header.scope.into(), false, secondary),
+        IpAddr::V6(address) => {
+            let deprecated = u8::from(flags.contains(AddressFlags::Deprecated));
+            (deprecated, has_label_of_its_own(address), secondary)
+        }
+    };
+    Some((rank, Ifindex(message.header.index), address))
+}
+
+/// Says whether an address has another label than multicast groups have, in the table that Linux
+/// starts with (`net/ipv6/addrlabel.c`): unique local, site-local, 6to4, 6bone, ORCHID and Teredo.
+fn has_label_of_its_own(address: Ipv6Addr) -> bool {
+    let [a, b, ..] = address.segments();
+    a & 0xfe00 == 0xfc00
+        || a & 0xffc0 == 0xfec0
+        || a == 0x2002
+        || a == 0x3ffe
+        || (a == 0x2001 && (b == 0 || b & 0xfff0 == 0x10))
 }

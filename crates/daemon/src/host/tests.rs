@@ -1,10 +1,12 @@
 //! The follower against the kernel, in namespaces of the test's own.
 
+use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
 use model::host::NextHop;
 use model::net::Mac;
+use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use sys::netns::Namespace;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
@@ -96,6 +98,120 @@ fn links_and_addresses_are_followed() {
         let snapshot = until(&mut changes, |s| s.renewed.contains(&eth0.index)).await;
         assert!(snapshot.host.by_name("eth0").is_none());
     });
+}
+
+#[test]
+fn a_report_that_waits_does_not_hide_a_later_answer() {
+    let Some(here) = namespace("order") else {
+        return;
+    };
+    inside(&here, async || {
+        let (watch, mut changes) = follow().unwrap();
+        watch.read(Vec::new()).await.unwrap();
+        ip(&here, "link add eth0 type veth peer name peer0");
+        // Nobody takes the report yet.
+        while changes.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        ip(&here, "link set peer0 up");
+        ip(&here, "link set eth0 up");
+        ip(&here, "addr add 10.0.0.1/24 dev eth0");
+        let mut answer = watch.read(Vec::new()).await.unwrap();
+        let mut report = changes.recv().await.unwrap();
+        assert!(report.reading < answer.reading);
+        let eth0 = answer.host.by_name("eth0").unwrap().index;
+        let before = answer.host.clone();
+        report.renewed.insert(Ifindex(77));
+        answer.take_up(report.clone());
+        report.take_up(answer.clone());
+        for newest in [answer, report] {
+            assert_eq!(newest.host, before);
+            assert!(newest.renewed.contains(&Ifindex(77)));
+            assert!(newest.came_back(&before).contains(&eth0));
+        }
+    });
+}
+
+/// Addresses of one interface, in the order they are given to it.
+const ADDRESSES: [&[&str]; 8] = [
+    &["10.0.0.1/24", "169.254.7.7/16 scope link"],
+    &["169.254.7.7/16 scope link", "10.0.0.1/24"],
+    &["10.0.0.1/24", "10.0.0.2/24", "10.0.1.1/24 scope host"],
+    &[
+        "10.0.1.1/24 scope site",
+        "10.0.2.1/24 preferred_lft 0",
+        "10.0.3.1/24",
+    ],
+    &["2001:db8::1/64 nodad"],
+    &[
+        "fd00::1/64 nodad",
+        "2001:db8::1/64 nodad",
+        "2002:a00:1::1/64 nodad",
+    ],
+    &[
+        "2001:db8::1/64 nodad",
+        "2001:db8::2/64 nodad preferred_lft 0",
+        "fd00::1/64 nodad",
+    ],
+    &["2001:db8::2/64 nodad preferred_lft 0", "fd00::1/64 nodad"],
+];
+
+const GROUPS_OF_ALL_SCOPES: [&str; 6] = [
+    "239.1.1.1",
+    "ff01::7",
+    "ff02::7",
+    "ff05::7",
+    "ff0e::7",
+    "ff3e::7",
+];
+
+#[test]
+fn the_address_that_a_socket_would_choose_comes_first() {
+    for addresses in ADDRESSES {
+        let Some(here) = namespace("choice") else {
+            return;
+        };
+        ip(&here, "link add eth0 type veth peer name peer0");
+        ip(&here, "link set peer0 up");
+        ip(&here, "link set eth0 address 02:00:00:00:00:01 up");
+        for address in addresses {
+            ip(&here, &format!("addr add {address} dev eth0"));
+        }
+        inside(&here, async || {
+            let (watch, _changes) = follow().unwrap();
+            let settled = async || {
+                loop {
+                    let host = watch.read(Vec::new()).await.unwrap().host;
+                    let eth0 = host.by_name("eth0").unwrap().clone();
+                    let local = |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+                    // Duplicate address detection takes a second.
+                    if eth0.addresses.iter().any(local) {
+                        return eth0;
+                    }
+                }
+            };
+            let eth0 = timeout(PATIENCE, settled()).await.expect("an address");
+            for group in GROUPS_OF_ALL_SCOPES.map(|group| group.parse::<IpAddr>().unwrap()) {
+                if let Some(chosen) = choice_of_a_socket("eth0", group) {
+                    let primary = eth0.primary_address(group);
+                    assert_eq!(primary, Some(chosen), "{group} from {addresses:?}");
+                }
+            }
+        });
+    }
+}
+
+/// The address that a socket sends to `group` from; `None` where it finds none.
+fn choice_of_a_socket(device: &str, group: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = match group {
+        IpAddr::V4(_) => [0; 4].into(),
+        IpAddr::V6(_) => [0_u16; 8].into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).unwrap();
+    setsockopt(&socket, BindToDevice, &device.into()).unwrap();
+    socket.connect((group, 5001)).ok()?;
+    let chosen = socket.local_addr().unwrap().ip();
+    (!chosen.is_unspecified()).then_some(chosen)
 }
 
 #[test]

@@ -53,14 +53,13 @@ impl Supervisor {
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let queries = self.core.queries(&rules);
         let snapshot = self.watch.read(queries).await;
-        let snapshot = snapshot.map_err(|error| unavailable(&error))?;
+        let mut snapshot = snapshot.map_err(|error| unavailable(&error))?;
+        if let Some(pending) = self.pending.take() {
+            snapshot.take_up(pending);
+        }
         block_in_place(|| self.joined.renew(&snapshot.renewed));
-        let came_back = came_back(self.core.host(), &snapshot.host);
-        // The same host is known by its place in memory from here on.
-        let host = match *self.core.host() {
-            ref same if **same == snapshot.host => Arc::clone(same),
-            _ => Arc::new(snapshot.host),
-        };
+        let came_back = snapshot.came_back(self.core.host());
+        let host = self.known(&snapshot.host);
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         let required = block_in_place(|| self.joined.require(&self.core.joins(&step)));
@@ -73,26 +72,51 @@ impl Supervisor {
         };
         if let Err(refused) = carried {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
+            // What was read of the host is true all the same, and nobody reports it again.
+            self.host_changed(snapshot).await;
             return Err(refused);
         }
+        self.reading = snapshot.reading;
         let change = step.change.clone();
         self.finish(step, &came_back, events::of_change(&change));
         Ok(change)
     }
 
     /// Follows the host. What cannot be carried out is tried again.
-    pub(super) async fn host_changed(&mut self, snapshot: Snapshot) {
+    pub(super) async fn host_changed(&mut self, mut snapshot: Snapshot) {
+        if let Some(pending) = self.pending.take() {
+            snapshot.take_up(pending);
+        }
+        if snapshot.reading < self.reading {
+            // A change has read the host since: only what happened on the way is still news.
+            snapshot.take_up(Snapshot {
+                reading: self.reading,
+                host: Host::clone(self.core.host()),
+                ..Snapshot::default()
+            });
+        }
         block_in_place(|| self.joined.renew(&snapshot.renewed));
-        let came_back = came_back(self.core.host(), &snapshot.host);
+        let came_back = snapshot.came_back(self.core.host());
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
-        let host = Arc::new(snapshot.host.clone());
+        let host = self.known(&snapshot.host);
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
         match self.apply(&step).await {
-            Ok(()) => self.finish(step, &came_back, Vec::new()),
+            Ok(()) => {
+                self.reading = snapshot.reading;
+                self.finish(step, &came_back, Vec::new());
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot follow the host; trying again");
                 self.pending = Some(snapshot);
             }
+        }
+    }
+
+    /// The host to go on with: one that is as before is known by its place in memory.
+    fn known(&self, host: &Host) -> Arc<Host> {
+        match self.core.host() {
+            same if **same == *host => Arc::clone(same),
+            _ => Arc::new(host.clone()),
         }
     }
 
@@ -196,13 +220,4 @@ fn report(saved: io::Result<()>) {
     if let Err(error) = saved {
         tracing::error!(%error, "cannot write the running rules; a crash would lose this change");
     }
-}
-
-/// Links that are up and were down: whoever listens behind them may have forgotten our groups.
-fn came_back(before: &Host, now: &Host) -> Vec<Ifindex> {
-    let back = now.interfaces.values().filter(|link| {
-        let before = before.interfaces.get(&link.index);
-        link.up && before.is_some_and(|before| !before.up)
-    });
-    back.map(|link| link.index).collect()
 }
