@@ -20,6 +20,7 @@ lab::on_both_paths!(
     a_packet_from_an_own_address_is_dropped_and_counted,
     a_decrement_ends_a_loop_between_two_relays,
     an_output_may_leave_by_the_input_interface_under_another_group,
+    a_group_is_relayed_in_both_directions_and_once_in_each,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -50,6 +51,11 @@ fn a_rule_set_that_feeds_itself_is_refused(path: &str) {
     let refused = daemon.client(&back).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("back"), "{}", refused.stderr);
+    // Also where one rule alone shows it: the daemon refuses loops, not the command line.
+    let own = ["add", "239.2.2.2%veth1:1", "239.2.2.2%veth1:1,ttl=dec"];
+    let refused = daemon.client(&own).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("own input"), "{}", refused.stderr);
     assert_eq!(daemon.stats().unwrap().rules.len(), 1);
 }
 
@@ -100,6 +106,28 @@ fn a_decrement_ends_a_loop_between_two_relays(path: &str) {
     .unwrap();
     // It passed a relay at each TTL from 16 down to 1.
     assert_eq!(ended(&first).0 + ended(&second).0, 16);
+}
+
+fn a_group_is_relayed_in_both_directions_and_once_in_each(path: &str) {
+    let (group, port) = ("239.255.255.250", 1900);
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let at = |link: &str| format!("{group}%{link}:{port}");
+    let (here, there) = (at("veth1"), at("veth2"));
+    daemon.add("there", &here, &[&there]).unwrap();
+    daemon.add("back", &there, &[&here]).unwrap();
+    let ends = [
+        ((&chain.sender, "veth0"), "10.0.0.1", "there", "10.0.1.1"),
+        ((&chain.sink, "veth3"), "10.0.1.2", "back", "10.0.0.2"),
+    ];
+    for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0])] {
+        let heard = Receiver::join(to.0, ip(group), port).unwrap();
+        let sender = Sender::open(from.0, ip(from.1)).unwrap();
+        sender.send_numbered(ip(group), port, 10, 100).unwrap();
+        let sources = heard.expect(10, PATIENCE).unwrap();
+        assert!(sources.iter().all(|source| source.ip() == ip(from.3)));
+        daemon.settled(from.2, 10).unwrap();
+    }
 }
 
 fn an_output_may_leave_by_the_input_interface_under_another_group(path: &str) {

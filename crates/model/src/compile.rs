@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::diff::TableDiff;
 use crate::endpoint::{Endpoint, is_wildcard};
-use crate::host::{Host, Interface, NextHopQuery};
+use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
 use crate::joins::groups_too_many;
 use crate::net::{Ifindex, Prefix};
 use crate::placement::{Listening, PathChoices, Placement, Support, place};
@@ -22,9 +22,6 @@ use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
 use crate::table::{DownReason, Output, Route, RouteKey, Table};
 use crate::wildcard;
-
-/// The loopback interface: never meant by a wildcard, its addresses betray no loop.
-const LOOPBACK: &str = "lo";
 
 /// What rules come to on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::{Ifindex, Mac};
 
+/// The loopback interface: never meant by a wildcard, its addresses betray no loop.
+pub(crate) const LOOPBACK: &str = "lo";
+
 /// A snapshot of the network namespace the daemon runs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {

@@ -2,23 +2,29 @@
 //! others.
 //!
 //! Only what the configuration can show is found: an output and an input on the same interface.
-//! Loops through the network beyond are caught by `own_source` and `ttl=dec` at run time; `ttl=dec`
-//! is no licence for a circle here.
+//! A circle whose rules all carry the same groups and ports from one interface to another is none:
+//! it relays them between these interfaces in every direction, as mDNS and SSDP want it, and no
+//! interface hears what it sends itself. Loops through the network beyond are caught by `own_source`
+//! and `ttl=dec` at run time; `ttl=dec` is no licence for a circle here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use crate::endpoint::Endpoint;
+use crate::host::LOOPBACK;
 use crate::problem::{Circle, Feed, Part, Problem, What};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
+use crate::ruleset::index::InputPlace;
 use crate::ruleset::place::Place;
 use crate::ruleset::set::RuleSet;
+use crate::wildcard;
 
 /// One output that arrives at an input.
 #[derive(Clone, Copy)]
 struct Edge {
     output: usize,
-    to: Place,
-    input: usize,
+    to: InputPlace,
 }
 
 /// Finds the outputs that feed their own rule, and of circles of several rules one each. Only what
@@ -28,14 +34,20 @@ pub(crate) fn find(rules: &RuleSet, starts: &[Place]) -> Vec<Problem> {
     let mut walk = Walk::new(rules);
     for from in starts {
         let mut reported = None;
-        for edge in walk.edges(*from).iter().filter(|edge| edge.to == *from) {
+        for edge in walk.edges(*from).iter().filter(|e| e.to.rule == *from) {
             if reported.replace(edge.output) != Some(edge.output) {
-                let input = rules[*from].inputs[edge.input].to_string();
+                let input = rules[*from].inputs[edge.to.input].to_string();
                 problems.push(problem(rules, *from, edge.output, What::FeedsItself(input)));
             }
         }
     }
-    for circle in walk.circles(starts) {
+    for start in starts {
+        for input in 0..rules[*start].inputs.len() {
+            let rule = *start;
+            walk.from(InputPlace { rule, input });
+        }
+    }
+    for circle in walk.circles() {
         let Some((from, edge)) = circle.first().copied() else {
             continue;
         };
@@ -46,20 +58,16 @@ pub(crate) fn find(rules: &RuleSet, starts: &[Place]) -> Vec<Problem> {
     problems
 }
 
-fn edges(rules: &RuleSet, rule: &Rule) -> Vec<Edge> {
+fn edges(rules: &RuleSet, rule: &Rule) -> Arc<[Edge]> {
     let mut edges = Vec::new();
     for (output, spec) in rule.outputs.iter().enumerate() {
-        for place in rules.index().reached_by(&spec.to) {
-            if may_be_sender(spec, &rules[place.rule].inputs[place.input].sources) {
-                edges.push(Edge {
-                    output,
-                    to: place.rule,
-                    input: place.input,
-                });
+        for to in rules.index().reached_by(&spec.to) {
+            if may_be_sender(spec, &rules[to.rule].inputs[to.input].sources) {
+                edges.push(Edge { output, to });
             }
         }
     }
-    edges
+    edges.into()
 }
 
 /// A copy with a fixed source address does not reach an input that listens to others only.
@@ -70,94 +78,183 @@ fn may_be_sender(output: &OutputSpec, sources: &[IpAddr]) -> bool {
     }
 }
 
-/// A walk through the rules along their edges, depth first.
-struct Walk<'a> {
-    rules: &'a RuleSet,
-    nodes: HashMap<Place, Node>,
+/// Says whether what comes by `input` leaves by `output` as it came, through another interface. On
+/// the loopback everything that is sent comes back.
+fn crosses(input: &Endpoint, output: &Endpoint) -> bool {
+    let (Some(from), Some(to)) = (&input.interface, &output.interface) else {
+        return false;
+    };
+    input.destination == output.destination
+        && input.ports == output.ports
+        && !wildcard::matches(from, to)
+        && from != LOOPBACK
+        && to != LOOPBACK
 }
 
-/// A rule that the walk has come to.
-struct Node {
-    edges: Vec<Edge>,
-    /// Where it is in the walk, as long as it is there.
-    depth: Option<usize>,
-    /// Whether everything behind it was walked.
-    is_done: bool,
-    /// Whether it is in a circle that was reported.
-    is_reported: bool,
+/// A walk along the ways of packets, depth first. An input is a place on the way; the edges of its
+/// rule lead on. Every circle lies within one strongly connected component (Tarjan, 1972).
+struct Walk<'a> {
+    rules: &'a RuleSet,
+    edges: HashMap<Place, Arc<[Edge]>>,
+    visits: BTreeMap<InputPlace, Visit>,
+    /// Places that are in no component yet.
+    open: Vec<InputPlace>,
+}
+
+/// A place that the walk has come to.
+struct Visit {
+    order: usize,
+    /// The earliest open place that can be got to from here, as far as is known.
+    earliest: usize,
+    component: Option<usize>,
 }
 
 impl<'a> Walk<'a> {
     fn new(rules: &'a RuleSet) -> Self {
         Self {
             rules,
-            nodes: HashMap::new(),
+            edges: HashMap::new(),
+            visits: BTreeMap::new(),
+            open: Vec::new(),
         }
     }
 
-    fn node(&mut self, place: Place) -> &mut Node {
+    fn edges(&mut self, rule: Place) -> Arc<[Edge]> {
         let rules = self.rules;
-        self.nodes.entry(place).or_insert_with(|| Node {
-            edges: edges(rules, &rules[place]),
-            depth: None,
-            is_done: false,
-            is_reported: false,
-        })
+        let known = self.edges.entry(rule);
+        Arc::clone(known.or_insert_with(|| edges(rules, &rules[rule])))
     }
 
-    fn edges(&mut self, place: Place) -> &[Edge] {
-        &self.node(place).edges
-    }
-
-    /// An edge back into the walk closes a circle. Circles whose rules were all in an earlier one
-    /// are left out, so that one mistake is reported once.
-    fn circles(&mut self, starts: &[Place]) -> Vec<Vec<(Place, Edge)>> {
-        let mut circles = Vec::new();
-        for start in starts {
-            if self.node(*start).is_done {
+    /// Finds the components of everything that can be got to from `start`.
+    fn from(&mut self, start: InputPlace) {
+        if self.visits.contains_key(&start) {
+            return;
+        }
+        self.visit(start);
+        // The places being walked, each with the number of its edges that were taken.
+        let mut walk = vec![(start, 0)];
+        while let Some((place, taken)) = walk.last_mut() {
+            let (place, edge) = (*place, *taken);
+            *taken += 1;
+            let Some(edge) = self.edges(place.rule).get(edge).copied() else {
+                walk.pop();
+                let earliest = self.finish(place);
+                if let Some((before, _)) = walk.last() {
+                    self.can_get_to(*before, earliest);
+                }
                 continue;
-            }
-            // The rules being walked, each with the number of its edges that were taken.
-            let mut walk = vec![(*start, 0)];
-            self.node(*start).depth = Some(0);
-            while let Some((rule, taken)) = walk.last_mut() {
-                let rule = *rule;
-                let Some(edge) = self.edges(rule).get(*taken).copied() else {
-                    let node = self.node(rule);
-                    (node.is_done, node.depth) = (true, None);
-                    walk.pop();
-                    continue;
-                };
-                *taken += 1;
-                let next_depth = walk.len();
-                let next = self.node(edge.to);
-                if edge.to == rule || next.is_done {
-                    continue;
-                }
-                let Some(back_to) = next.depth else {
-                    next.depth = Some(next_depth);
+            };
+            match self.visits.get(&edge.to) {
+                None => {
+                    self.visit(edge.to);
                     walk.push((edge.to, 0));
-                    continue;
-                };
-                let members = &walk[back_to..];
-                if !members.iter().all(|(rule, _)| self.node(*rule).is_reported) {
-                    for (rule, _) in members {
-                        self.node(*rule).is_reported = true;
-                    }
-                    circles.push(self.circle(members));
                 }
+                Some(visit) if visit.component.is_none() => {
+                    let order = visit.order;
+                    self.can_get_to(place, order);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn visit(&mut self, place: InputPlace) {
+        let order = self.visits.len();
+        let visit = Visit {
+            order,
+            earliest: order,
+            component: None,
+        };
+        self.visits.insert(place, visit);
+        self.open.push(place);
+    }
+
+    fn can_get_to(&mut self, place: InputPlace, order: usize) {
+        if let Some(visit) = self.visits.get_mut(&place) {
+            visit.earliest = visit.earliest.min(order);
+        }
+    }
+
+    /// Closes the component of a place that everything behind leads back to, and no further; hands
+    /// back the earliest place that can be got to.
+    fn finish(&mut self, place: InputPlace) -> usize {
+        let Some(&Visit {
+            order, earliest, ..
+        }) = self.visits.get(&place)
+        else {
+            return usize::MAX;
+        };
+        if earliest < order {
+            return earliest;
+        }
+        while let Some(member) = self.open.pop() {
+            if let Some(visit) = self.visits.get_mut(&member) {
+                visit.component = Some(order);
+            }
+            if member == place {
+                break;
+            }
+        }
+        usize::MAX
+    }
+
+    fn component(&self, place: InputPlace) -> Option<usize> {
+        self.visits.get(&place)?.component
+    }
+
+    /// The circles, through each step that does more than cross. Those whose rules were all in earlier
+    /// ones are left out, so that one mistake is reported once.
+    fn circles(&mut self) -> Vec<Vec<(Place, Edge)>> {
+        let mut circles = Vec::new();
+        let mut reported = BTreeSet::new();
+        let places: Vec<InputPlace> = self.visits.keys().copied().collect();
+        for from in places {
+            let rules = self.rules;
+            let rule = &rules[from.rule];
+            for edge in self.edges(from.rule).iter().copied() {
+                let is_within = self.component(from) == self.component(edge.to);
+                let is_own = edge.to.rule == from.rule;
+                let (input, output) = (&rule.inputs[from.input], &rule.outputs[edge.output].to);
+                let is_known = reported.contains(&from.rule) && reported.contains(&edge.to.rule);
+                if is_own || !is_within || is_known || crosses(input, output) {
+                    continue;
+                }
+                let mut circle = vec![(from.rule, edge)];
+                circle.extend(self.way(edge.to, from));
+                reported.extend(circle.iter().map(|(rule, _)| *rule));
+                // It begins with the first rule of the configuration.
+                let first = (0..circle.len()).min_by_key(|place| circle[*place].0);
+                circle.rotate_left(first.unwrap_or_default());
+                circles.push(circle);
             }
         }
         circles
     }
 
-    /// Makes the circle of the walked rules, beginning with the first of the configuration.
-    fn circle(&mut self, members: &[(Place, usize)]) -> Vec<(Place, Edge)> {
-        let step = |(rule, taken): &(Place, usize)| (*rule, self.edges(*rule)[taken - 1]);
-        let mut circle: Vec<(Place, Edge)> = members.iter().map(step).collect();
-        let first = (0..circle.len()).min_by_key(|place| circle[*place].0);
-        circle.rotate_left(first.unwrap_or_default());
-        circle
+    /// The shortest way between two places of a component.
+    fn way(&mut self, from: InputPlace, to: InputPlace) -> Vec<(Place, Edge)> {
+        let within = self.component(to);
+        let mut came_by: BTreeMap<InputPlace, (InputPlace, Edge)> = BTreeMap::new();
+        let mut next = VecDeque::from([from]);
+        while let Some(place) = next.pop_front().filter(|place| *place != to) {
+            for edge in self.edges(place.rule).iter().copied() {
+                if self.component(edge.to) == within && !came_by.contains_key(&edge.to) {
+                    came_by.insert(edge.to, (place, edge));
+                    next.push_back(edge.to);
+                }
+            }
+        }
+        let mut way = Vec::new();
+        let mut place = to;
+        while place != from {
+            let Some((before, edge)) = came_by.get(&place) else {
+                break;
+            };
+            way.push((before.rule, *edge));
+            place = *before;
+        }
+        way.reverse();
+        way
     }
 }
 
@@ -166,8 +263,8 @@ fn feed(rules: &RuleSet, from: Place, edge: Edge) -> Feed {
         from: rules[from].name.clone(),
         output: edge.output,
         output_text: rules[from].outputs[edge.output].to.to_string(),
-        to: rules[edge.to].name.clone(),
-        input_text: rules[edge.to].inputs[edge.input].to_string(),
+        to: rules[edge.to.rule].name.clone(),
+        input_text: rules[edge.to.rule].inputs[edge.to.input].to_string(),
     }
 }
 
@@ -295,6 +392,52 @@ mod tests {
     }
 
     #[test]
+    fn permits_relaying_a_group_in_every_direction() {
+        let mdns = |interface: &str| format!("224.0.0.251%{interface}:5353");
+        let all = ["eth0", "eth1", "eth2"];
+        let mesh: Vec<Rule> = all
+            .iter()
+            .map(|from| {
+                let others = all.iter().filter(|to| *to != from);
+                let others: Vec<String> = others.map(|to| mdns(to)).collect();
+                let others: Vec<&str> = others.iter().map(String::as_str).collect();
+                rule(from, &mdns(from), &others)
+            })
+            .collect();
+        assert_eq!(problems(&mesh), [""; 0]);
+        let one_way: Vec<Rule> = (0..3)
+            .map(|n| rule(all[n], &mdns(all[n]), &[&mdns(all[(n + 1) % 3])]))
+            .collect();
+        assert_eq!(problems(&one_way), [""; 0]);
+        // One that hands packets back where they came from, or as another group's, is enough.
+        let back = rule("back", &mdns("eth1"), &["224.0.0.251%eth1:5353"]);
+        assert_eq!(problems(&[mesh[0].clone(), back]).len(), 1);
+        let there = rule("there", "239.1.1.1%eth0:1", &["239.1.1.2%eth1:1"]);
+        let back = rule("back", "239.1.1.2%eth1:1", &["239.1.1.1%eth0:1"]);
+        assert_eq!(problems(&[there, back]).len(), 1);
+        let there = rule("there", "239.1.1.1%eth0:1", &["239.1.1.1%lo:1"]);
+        let back = rule("back", "239.1.1.1%lo:1", &["239.1.1.1%eth0:1"]);
+        assert_eq!(problems(&[there, back]).len(), 1);
+    }
+
+    #[test]
+    fn finds_a_circle_that_shares_its_rules_with_a_permitted_pair() {
+        let rules = [
+            rule("a", "239.1.1.1%eth0:1", &["239.1.1.1%eth1:1"]),
+            rule(
+                "b",
+                "239.1.1.1%eth1:1",
+                &["239.1.1.1%eth0:1", "239.1.1.2%eth2:1"],
+            ),
+            rule("c", "239.1.1.2%eth2:1", &["239.1.1.1%eth0:1"]),
+        ];
+        assert_eq!(problems(&rules[..2]).len(), 0);
+        let found = problems(&rules);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("239.1.1.2%eth2:1"), "{found:?}");
+    }
+
+    #[test]
     fn tells_two_circles_apart_and_each_once() {
         let group = |n: usize| format!("239.1.1.{n}%eth0:1");
         let pair = |a: usize, b: usize, name: &str| rule(name, &group(a), &[&group(b)]);
@@ -317,7 +460,7 @@ mod tests {
         assert_eq!(problems(&rules[1..]).len(), 0);
     }
 
-    /// Follows every path of at most as many steps as there are rules.
+    /// Follows every path of at most as many steps as there are rules, each of one input and output.
     fn has_circle(rules: &[Rule]) -> bool {
         let feeds = |a: &Rule, b: &Rule| {
             let mut pairs = a
@@ -341,7 +484,13 @@ mod tests {
                 }
             }
         }
-        (0..rules.len()).any(|i| reach[i][i])
+        let returns = |i: usize| {
+            let (input, output) = (&rules[i].inputs[0], &rules[i].outputs[0].to);
+            input.interface == output.interface
+                || input.destination != output.destination
+                || input.ports != output.ports
+        };
+        (0..rules.len()).any(|i| reach[i][i] && returns(i))
     }
 
     fn place() -> impl Strategy<Value = String> {

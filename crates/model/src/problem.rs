@@ -217,6 +217,14 @@ pub enum What {
     Loop(Circle),
 }
 
+impl What {
+    /// Says whether packets would go round.
+    #[must_use]
+    pub const fn is_loop(&self) -> bool {
+        matches!(self, Self::FeedsItself(_) | Self::Loop(_))
+    }
+}
+
 /// The rule a thing belongs to, as seen from another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {

@@ -3,7 +3,7 @@
 
 mod change;
 pub(crate) mod check;
-mod index;
+pub(crate) mod index;
 pub(crate) mod place;
 pub(crate) mod set;
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::{Down, LOOPBACK, Links, OutputView, link_down, next_hop_query};
-use crate::host::{Host, Interface, NextHop};
+use super::{Down, Links, OutputView, link_down, next_hop_query};
+use crate::host::{Host, Interface, LOOPBACK, NextHop};
 use crate::net::Mac;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
