@@ -25,9 +25,9 @@ pub(crate) fn taker<'a>(rules: &'a RuleSet, interface: &Interface, key: &Key) ->
     });
     let fitting = inputs.filter(|(_, input)| {
         key.vlan.is_none()
-            && is_on(input, interface)
             && input.destination.contains(key.group)
             && input.ports.contains(key.port)
+            && is_on(input, interface)
             && (input.sources.is_empty() || input.sources.contains(&key.source))
     });
     let specific = |(_, input): &(&str, &Endpoint)| (!input.sources.is_empty(), input.is_single());

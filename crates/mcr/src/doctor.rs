@@ -3,6 +3,7 @@
 //! [`snapshot`] does all the reading. The checks are functions of it, one file each. [`repair`] does
 //! all the changing. A check that finds nothing says nothing.
 
+mod arrival;
 mod capability;
 mod daemon;
 mod finding;
@@ -22,6 +23,7 @@ mod ttl;
 
 use serde::Serialize;
 
+pub(crate) use arrival::{Heard, listen};
 pub(crate) use finding::{Finding, Severity};
 
 use snapshot::Snapshot;
@@ -33,7 +35,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
@@ -48,6 +50,11 @@ const CHECKS: [Check; 13] = [
         name: "interface",
         covers: "interfaces and routes that rules need",
         run: interface::check,
+    },
+    Check {
+        name: "arrival",
+        covers: "rules that receive nothing, and what arrives instead",
+        run: arrival::check,
     },
     Check {
         name: "querier",
@@ -126,7 +133,11 @@ pub(crate) fn examine(snapshot: &Snapshot) -> Vec<CheckResult> {
         CheckResult {
             check: check.name,
             covers: check.covers,
-            skipped: { snapshot.rules.unasked.clone() }.filter(|_| check.name == "daemon"),
+            skipped: match check.name {
+                "daemon" => snapshot.rules.unasked.clone(),
+                "arrival" => snapshot.rules.unheard.clone(),
+                _ => None,
+            },
             findings,
         }
     });

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod arrival;
 mod bed;
 mod firewall;
 mod hooks;

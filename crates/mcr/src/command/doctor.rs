@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use model::placement::PathChoice;
 use model::ruleset::{Policy, RuleSet};
@@ -19,8 +20,8 @@ const CONFIGURATION: &str = "/etc/mcr/mcr.toml";
 /// Find what keeps multicast from flowing on this host.
 ///
 /// Looks at interfaces, bridges, packet filters, offloads, other programs and privileges, with the
-/// rules of the running daemon, of --config, or of /etc/mcr/mcr.toml. Says what it saw and what to
-/// do. Exits with status 5 if something stops traffic.
+/// rules of the running daemon, of --config, or of /etc/mcr/mcr.toml. Where a rule of the daemon
+/// receives nothing, it listens for what arrives instead. Says what it saw and what to do. Exits with status 5 if something stops traffic.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,10 +36,13 @@ pub(crate) struct Args {
     /// Mend what is safe: a forced IGMP version, rx-gro-list, a missing querier on a bridge
     #[arg(long)]
     fix: bool,
+    /// How long to listen where a rule receives nothing, in seconds; 0: not at all
+    #[arg(long, value_name = "S", default_value = "3", value_parser = super::traffic_run::seconds)]
+    listen: Duration,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let snapshot = Snapshot::read(rules(args, global)?)?;
+    let snapshot = Snapshot::read(listened(rules(args, global)?, args, global)?)?;
     let mut outcomes = doctor::examine(&snapshot);
     if args.fix {
         let findings = outcomes
@@ -104,6 +108,22 @@ fn rules(args: &Args, global: &Global) -> Result<Rules, Failure> {
         may_not_ask,
         ..rules
     })
+}
+
+/// Listens for what rules expect that receive nothing. What the daemon counted meanwhile counts.
+fn listened(mut rules: Rules, args: &Args, global: &Global) -> Result<Rules, Failure> {
+    rules.unheard.clone_from(&rules.unasked);
+    match doctor::listen(&rules, args.listen) {
+        Ok(None) => {}
+        Ok(heard) => {
+            rules = Rules {
+                heard,
+                ..of_daemon(global)?
+            };
+        }
+        Err(failure) => rules.unheard = Some(failure.to_string()),
+    }
+    Ok(rules)
 }
 
 fn of_file(file: &Path) -> Result<Rules, Failure> {

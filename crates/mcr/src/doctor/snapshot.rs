@@ -20,6 +20,7 @@ use model::rule::{OutputSpec, Rule};
 use model::ruleset::RuleSet;
 use model::{net::Ifindex, wildcard};
 
+use super::Heard;
 pub(crate) use link::Link;
 pub(crate) use socket::UdpSocket;
 
@@ -34,6 +35,10 @@ pub(crate) struct Rules {
     pub(crate) origin: String,
     /// What the daemon counts, if one answers.
     pub(crate) stats: Option<Stats>,
+    /// What arrived, if it was listened because rules receive nothing.
+    pub(crate) heard: Option<Heard>,
+    /// Why it was not, where there would be a reason to.
+    pub(crate) unheard: Option<String>,
     /// Why no daemon was looked at, where none was.
     pub(crate) unasked: Option<String>,
     /// Whether that is for want of a privilege.

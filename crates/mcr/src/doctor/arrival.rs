@@ -1,0 +1,198 @@
+//! Rules that receive nothing: what arrives instead, at another port, from another sender, on another
+//! interface, or nothing at all. It listens for some seconds, and only where a rule is silent.
+
+use std::cmp::Reverse;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use model::endpoint::Endpoint;
+use model::rule::Rule;
+
+use super::finding::{Finding, Severity};
+use super::snapshot::{Rules, Snapshot};
+use crate::discover::{self, Interface, Key, Listener};
+use crate::failure::Failure;
+
+/// An input is silent when its last packet came longer ago than this, in seconds.
+const SILENT: f64 = 10.0;
+/// As many silent inputs are told one by one.
+const EACH: usize = 8;
+/// As many streams that might be meant are named.
+const NAMED: usize = 3;
+
+/// What arrived while it was listened.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    listened: Duration,
+    streams: Vec<HeardStream>,
+}
+
+#[derive(Debug)]
+struct HeardStream {
+    interface: Interface,
+    key: Key,
+    packets: u64,
+    /// Whether a rule takes it.
+    taken: bool,
+}
+
+/// Listens where a rule that the daemon runs receives nothing; `None` if all of them do.
+pub(crate) fn listen(rules: &Rules, duration: Duration) -> Result<Option<Heard>, Failure> {
+    if duration.is_zero() || silent(rules).is_empty() {
+        return Ok(None);
+    }
+    let mut listener = Listener::open(discover::interfaces(&[])?)?;
+    listener.listen(Instant::now() + duration, &AtomicBool::new(false))?;
+    let streams = listener.streams.known.iter().map(|(key, stream)| {
+        let interface = &listener.interfaces[key.interface];
+        HeardStream {
+            interface: interface.clone(),
+            key: *key,
+            packets: stream.packets,
+            taken: discover::taker(&rules.set, interface, key).is_some(),
+        }
+    });
+    Ok(Some(Heard {
+        listened: duration,
+        streams: streams.collect(),
+    }))
+}
+
+pub(super) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let Some(heard) = &snapshot.rules.heard else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    let mut nothing = Vec::new();
+    for (rule, input) in silent(&snapshot.rules) {
+        match elsewhere(heard, input) {
+            Some(evidence) => findings.push(of(rule, input, evidence)),
+            None => nothing.push((rule, input)),
+        }
+    }
+    match nothing.len() {
+        0..=EACH => findings.extend(
+            nothing
+                .iter()
+                .map(|(rule, input)| absent(heard, rule, input)),
+        ),
+        count => findings.push(many_absent(heard, count, nothing[0])),
+    }
+    findings
+}
+
+/// The joined inputs that no packet comes for; what keeps others from receiving is other checks' to
+/// say.
+fn silent(rules: &Rules) -> Vec<(&Rule, &Endpoint)> {
+    let mut silent = Vec::new();
+    let stats = rules.stats.iter().flat_map(|stats| &stats.rules);
+    for (stats, rule) in stats.filter_map(|stats| Some((stats, rules.set.get(&stats.name)?))) {
+        for (stats, input) in stats.inputs.iter().zip(&rule.inputs) {
+            let is_silent = match stats.last_packet_seconds {
+                Some(seconds) => seconds > SILENT,
+                None => stats.received.packets == 0,
+            };
+            if is_silent && stats.joined && stats.reason.is_none() {
+                silent.push((rule, input));
+            }
+        }
+    }
+    silent
+}
+
+fn of(rule: &Rule, input: &Endpoint, (evidence, remedy): (String, String)) -> Finding {
+    let evidence = format!("input {input} receives nothing: {evidence}");
+    let finding = Finding::new(Severity::Stops, format!("rule {:?}", rule.name), evidence);
+    finding.remedy(remedy)
+}
+
+/// Where the input's group arrives all the same, with what to do; `None` if it does nowhere.
+fn elsewhere(heard: &Heard, input: &Endpoint) -> Option<(String, String)> {
+    let of_group = heard.streams.iter();
+    let of_group = of_group.filter(|stream| input.destination.contains(stream.key.group));
+    let free = of_group.filter(|stream| !stream.taken || stream.differences(input).is_empty());
+    let nearest = free.min_by_key(|s| (s.differences(input).len(), Reverse(s.packets)))?;
+    let (group, name) = (nearest.key.group, &nearest.interface.name);
+    let differences = nearest.differences(input);
+    let on = match discover::is_on(input, &nearest.interface) {
+        true => format!(" on {name}"),
+        false => String::new(),
+    };
+    if differences.is_empty() {
+        let evidence = format!("{group} arrives{on} as it says, and does not reach the rule");
+        let remedy =
+            "something takes it before MCR: see hook and firewall; mcr tap shows what arrives";
+        return Some((evidence, remedy.to_owned()));
+    }
+    let mended = discover::input(&nearest.interface, &nearest.key);
+    Some((
+        format!("{group} arrives{on} {}", differences.join(" and ")),
+        format!("write the input as {mended}, or have the sender send as the rule expects"),
+    ))
+}
+
+impl HeardStream {
+    /// What of it is not as the input says.
+    fn differences(&self, input: &Endpoint) -> Vec<String> {
+        let Key {
+            vlan, port, source, ..
+        } = self.key;
+        let mut differences = Vec::new();
+        if !discover::is_on(input, &self.interface) {
+            let wanted = input.interface.as_deref().unwrap_or("any");
+            differences.push(format!("on {}, not {wanted}", self.interface.name));
+        }
+        if let Some(vlan) = vlan {
+            differences.push(format!("tagged for VLAN {vlan}, not untagged"));
+        }
+        if !input.ports.contains(port) {
+            differences.push(format!("at port {port}, not {}", input.ports));
+        }
+        if !input.sources.is_empty() && !input.sources.contains(&source) {
+            let wanted: Vec<String> = input.sources.iter().map(ToString::to_string).collect();
+            differences.push(format!("from {source}, not {}", wanted.join(", ")));
+        }
+        differences
+    }
+
+    /// Whether it may be what the input means, sent to another group.
+    fn may_be(&self, input: &Endpoint) -> bool {
+        let key = &self.key;
+        !self.taken
+            && key.group.is_ipv4() == input.is_ipv4()
+            && discover::is_on(input, &self.interface)
+            && (input.ports.contains(key.port) || input.sources.contains(&key.source))
+    }
+}
+
+const ABSENT: &str = "does the sender send, with a TTL that outlives the routers between? does the \
+                      switch see the join (check querier and firewall)?";
+
+fn absent(heard: &Heard, rule: &Rule, input: &Endpoint) -> Finding {
+    let seconds = heard.listened.as_secs_f64();
+    let mut evidence = format!(
+        "input {input} receives nothing: nothing for {} arrives on any interface within {seconds} s",
+        input.destination
+    );
+    let others = heard.streams.iter().filter(|stream| stream.may_be(input));
+    let others = others.take(NAMED).map(|stream| {
+        let key = &stream.key;
+        format!("{} at port {} from {}", key.group, key.port, key.source)
+    });
+    let others: Vec<String> = others.collect();
+    if !others.is_empty() {
+        evidence += &format!("; there arrives, and no rule takes, {}", others.join("; "));
+    }
+    Finding::new(Severity::Harms, format!("rule {:?}", rule.name), evidence).remedy(ABSENT)
+}
+
+/// A thousand rules whose senders are off are one thing to say.
+fn many_absent(heard: &Heard, count: usize, (rule, input): (&Rule, &Endpoint)) -> Finding {
+    let seconds = heard.listened.as_secs_f64();
+    let evidence = format!(
+        "{count} inputs receive nothing, and nothing for their groups arrives on any interface \
+         within {seconds} s; the first is {input} of rule {:?}",
+        rule.name
+    );
+    Finding::new(Severity::Harms, format!("{count} inputs"), evidence).remedy(ABSENT)
+}

@@ -1,0 +1,116 @@
+//! Rules that receive nothing: the doctor says what arrives instead.
+
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::process::Process;
+use lab::topology::Chain;
+use lab::wait;
+
+use super::bed::{Diagnosis, diagnose};
+
+const OUTPUT: &str = "239.10.1.1%veth2:6001";
+const OUTPUT_6: &str = "[ff0e::9%veth2]:6001";
+
+/// A relay with rules, `sending` to them from the sender or, where it says veth3, from the sink.
+fn diagnosis(path: &str, rules: &[(&str, &str)], sending: &[&str]) -> Option<Diagnosis> {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    for (name, input) in rules {
+        let output = if input.contains('[') {
+            OUTPUT_6
+        } else {
+            OUTPUT
+        };
+        daemon.add(name, input, &[output]).unwrap();
+    }
+    let received = |interface| {
+        link::statistics((&chain.relay, interface))
+            .unwrap()
+            .received
+    };
+    let streams: Vec<Process> = sending
+        .iter()
+        .map(|destination| {
+            let from = match destination.contains("veth3") {
+                true => &chain.sink,
+                false => &chain.sender,
+            };
+            let mut command = from.command(env!("CARGO_BIN_EXE_mcr"));
+            command.args(["send", "--rate", "100", "--duration", "60", destination]);
+            Process::start(command).unwrap()
+        })
+        .collect();
+    let before = received("veth1") + received("veth2");
+    wait::until("the streams flow", || {
+        streams.is_empty() || received("veth1") + received("veth2") > before + 50
+    })
+    .unwrap();
+    Some(diagnose(&daemon))
+}
+
+lab::on_both_paths!(
+    tells_the_port_at_which_the_group_arrives,
+    tells_from_whom_the_group_arrives,
+    tells_on_which_interface_the_group_arrives,
+    tells_that_nothing_arrives_and_what_does,
+    says_nothing_of_rules_that_receive,
+);
+
+fn tells_the_port_at_which_the_group_arrives(path: &str) {
+    let rules = [("cam1", "239.1.1.1%veth1:5001")];
+    let Some(found) = diagnosis(path, &rules, &["239.1.1.1%veth0:5002"]) else {
+        return;
+    };
+    let words = [
+        "239.1.1.1 arrives on veth1 at port 5002, not 5001",
+        "239.1.1.1%veth1:5002",
+    ];
+    found.has("arrival", "stops", &words);
+    assert_eq!(found.status, 5);
+}
+
+fn tells_from_whom_the_group_arrives(path: &str) {
+    let rules = [("cam1", "10.0.0.77@232.1.1.1%veth1:5001")];
+    let Some(found) = diagnosis(path, &rules, &["232.1.1.1%veth0:5001"]) else {
+        return;
+    };
+    let words = ["232.1.1.1 arrives on veth1 from 10.0.0.1, not 10.0.0.77"];
+    found.has("arrival", "stops", &words);
+}
+
+fn tells_on_which_interface_the_group_arrives(path: &str) {
+    let rules = [("cam1", "[ff0e::1%veth1]:5001")];
+    let Some(found) = diagnosis(path, &rules, &["[ff0e::1%veth3]:5002"]) else {
+        return;
+    };
+    let words = ["ff0e::1 arrives on veth2, not veth1 and at port 5002, not 5001"];
+    found.has("arrival", "stops", &words);
+}
+
+fn tells_that_nothing_arrives_and_what_does(path: &str) {
+    let rules = [("cam1", "239.1.1.1%veth1:5001")];
+    let Some(found) = diagnosis(path, &rules, &["239.1.1.9%veth0:5001"]) else {
+        return;
+    };
+    let words = [
+        "nothing for 239.1.1.1 arrives on any interface",
+        "239.1.1.9 at port 5001 from 10.0.0.1",
+    ];
+    found.has("arrival", "harms", &words);
+    assert_eq!(
+        found.status, 0,
+        "a sender that is off is no fault of this host"
+    );
+}
+
+fn says_nothing_of_rules_that_receive(path: &str) {
+    let rules = [("cam1", "239.1.1.1%veth1:5001")];
+    let Some(found) = diagnosis(path, &rules, &["239.1.1.1%veth0:5001"]) else {
+        return;
+    };
+    found.has_no("arrival");
+}
