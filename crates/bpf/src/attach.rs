@@ -1,9 +1,11 @@
 //! Programs on their way into the kernel: whether it takes them, loading, attaching, pinning.
 
 pub mod attached;
+mod claim;
 mod clsact;
 mod interface;
 pub mod link;
+pub mod neighbour;
 pub mod pin;
 pub mod probe;
 pub mod program;

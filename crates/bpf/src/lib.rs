@@ -17,7 +17,7 @@ mod syscall;
 
 #[cfg(feature = "test-support")]
 pub use attach::testrun;
-pub use attach::{attached, link, pin, probe, program, socket_filter};
+pub use attach::{attached, link, neighbour, pin, probe, program, socket_filter};
 pub use aya::include_bytes_aligned;
 pub use maps::{Capacity, Maps, flows, layout, map, mapped};
 
@@ -75,6 +75,17 @@ pub enum Error {
         operation: &'static str,
         /// The kernel's answer.
         error: io::Error,
+    },
+    /// Another process has the instance's pins.
+    #[error(
+        "{directory} belongs to another daemon of that name: {owner}, perhaps in a container; stop \
+         that one, or choose another name with --instance"
+    )]
+    Claimed {
+        /// The pins.
+        directory: PathBuf,
+        /// Who has them.
+        owner: String,
     },
     /// A test run failed.
     #[cfg(feature = "test-support")]

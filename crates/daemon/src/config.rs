@@ -13,8 +13,9 @@ use crate::error::DaemonError;
 /// The configuration of a host that names no other.
 const DEFAULT: &str = "/etc/mcr/mcr.toml";
 
-/// Reads the file and `conf.d/*.toml` beside it. The default file may be missing, a named one may
-/// not.
+/// Reads the file and the directory of its parts beside it: `conf.d/*.toml` of `mcr.toml`,
+/// `NAME.conf.d/*.toml` of any other `NAME.toml`, so that instances do not read each other's. The
+/// default file may be missing, a named one may not.
 ///
 /// # Errors
 /// Which file cannot be read, or everything that is wrong with any of them.
@@ -55,7 +56,14 @@ fn files(named: Option<&Path>) -> Result<Vec<ConfigFile>, DaemonError> {
 }
 
 fn parts(main: &Path) -> Result<Vec<PathBuf>, DaemonError> {
-    let directory = main.with_file_name("conf.d");
+    let directory = match main.file_stem() {
+        Some(name) if name != "mcr" => {
+            let mut own = name.to_owned();
+            own.push(".conf.d");
+            main.with_file_name(own)
+        }
+        _ => main.with_file_name("conf.d"),
+    };
     let failed = |source| DaemonError::ConfigFile {
         path: directory.clone(),
         source,
@@ -120,6 +128,12 @@ mod tests {
             .map(|path| path.file_name().unwrap().to_owned())
             .collect();
         assert_eq!(names, ["a.toml", "b.toml", "link.toml"]);
+        let studio = directory.path().join("studio.toml");
+        assert_eq!(parts(&studio).unwrap(), Vec::<PathBuf>::new());
+        let own = directory.path().join("studio.conf.d");
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("a.toml"), "").unwrap();
+        assert_eq!(parts(&studio).unwrap(), [own.join("a.toml")]);
         symlink("nowhere", at.join("broken.toml")).unwrap();
         let error = files(Some(&at.join("a.toml"))).map(drop);
         assert!(error.is_ok(), "there is no conf.d in conf.d: {error:?}");

@@ -86,6 +86,11 @@ impl Step {
         &self.amendment.diff
     }
 
+    /// The host it is for.
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// What has to be left after it; `None` where all memberships have to be gone through.
     pub(crate) fn leaves(&self) -> Option<&BTreeSet<Membership>> {
         self.recompiled.some().map(|_| &self.wanted.leave)

@@ -10,7 +10,7 @@ use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
 use dataplane::features::Features;
 use dataplane::{Close, Dataplane, Support};
 use model::diff::TableDiff;
-use model::table::Table;
+use model::table::{RouteKey, Table};
 use tokio::sync::oneshot;
 
 use crate::abort_on_panic::AbortOnPanic;
@@ -112,6 +112,14 @@ impl DataplaneThread {
     /// Reads all counters.
     pub(crate) async fn counters(&self) -> Result<Counters, Error> {
         self.run(|dataplane| Ok(dataplane.counters()?)).await
+    }
+
+    /// Lists which of these keys other instances take too.
+    pub(crate) async fn rivals(
+        &self,
+        keys: Vec<RouteKey>,
+    ) -> Result<Vec<(RouteKey, String)>, Error> {
+        self.run(move |dataplane| Ok(dataplane.rivals(&keys))).await
     }
 
     /// Reads what each rule received.

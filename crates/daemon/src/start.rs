@@ -198,6 +198,9 @@ impl Supervisor {
         // Held before they take packets: from then on they may outlive this process.
         self.store_descriptors().await;
         self.dataplane.sync(table).await?;
+        for contested in self.contested(&step).await {
+            tracing::warn!("{contested}");
+        }
         self.finish(step, &[], Vec::new());
         block_in_place(|| self.save(None));
         Ok(())

@@ -16,6 +16,7 @@ mod owners;
 mod plan;
 mod ranges;
 mod read;
+mod rivals;
 pub(crate) mod shadow;
 mod transaction;
 
@@ -46,6 +47,7 @@ use crate::owners::name::Hash;
 use crate::owners::{First, Owners};
 
 pub(crate) use read::{read as read_counters, read_arrived};
+pub(crate) use rivals::rivals;
 
 /// The loaded program and what is in its maps.
 #[derive(Debug)]
@@ -95,8 +97,7 @@ struct Entry {
 
 impl Kernel {
     /// Loads the program and takes over what is pinned.
-    pub(crate) fn open(options: &Options, hook: Hook) -> Result<Self, Error> {
-        let pins = Pins::open(&options.bpffs, &options.instance)?;
+    pub(crate) fn open(options: &Options, hook: Hook, pins: Pins) -> Result<Self, Error> {
         let program = load(&pins, options)?;
         let take_over = match pins.foreign_maps()?.as_slice() {
             [] => TakeOver::SameMaps,

@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
+use bpf::pin::Pins;
 use model::diff::TableDiff;
 use model::table::{Path, RouteKey, Table};
 
@@ -38,6 +40,10 @@ pub use model::placement::Support;
 #[derive(Debug)]
 pub struct Dataplane {
     kernel: Option<Kernel>,
+    /// Kept also where there is no kernel path: one process has them.
+    pins: Option<Pins>,
+    instance: String,
+    bpffs: PathBuf,
     userspace: Option<Userspace>,
     support: Support,
     features: Features,
@@ -50,13 +56,21 @@ impl Dataplane {
     ///
     /// # Errors
     ///
-    /// Never because a path is not available: [`Dataplane::support`] tells.
+    /// When another daemon has the instance's pins, or an earlier one's programs forward and can
+    /// neither be adopted nor taken away. Never because a path is not available:
+    /// [`Dataplane::support`] tells.
     pub fn open(options: Options) -> Result<Self, Error> {
         let features = Features::probe().without(&options.without);
         for feature in features.missing() {
             tracing::info!("{}", feature.lack());
         }
-        let kernel = opening::open_kernel(&options, &features);
+        let pins = opening::claim(&options)?;
+        let claimed = pins.as_ref().map_err(Clone::clone);
+        let kernel =
+            claimed.and_then(|pins| opening::open_kernel(&options, &features, pins.clone()));
+        if let (Ok(pins), Err(reason)) = (&pins, &kernel) {
+            opening::take_away(pins, reason)?;
+        }
         let userspace = opening::open_userspace(&options, &features);
         let support = Support {
             kernel: kernel.as_ref().map(drop).map_err(Clone::clone),
@@ -64,6 +78,9 @@ impl Dataplane {
         };
         Ok(Self {
             kernel: kernel.ok(),
+            pins: pins.ok(),
+            instance: options.instance,
+            bpffs: options.bpffs,
             userspace: userspace.ok(),
             support,
             features,
@@ -239,6 +256,16 @@ impl Dataplane {
             received,
         };
         Ok(sums.into_iter().map(flow).collect())
+    }
+
+    /// Lists which of these keys other instances on this host take too, each with the name of that
+    /// instance, as far as their pins can be seen.
+    #[must_use]
+    pub fn rivals(&self, keys: &[RouteKey]) -> Vec<(RouteKey, String)> {
+        match &self.pins {
+            Some(_) => kernel::rivals(&self.bpffs, &self.instance, keys),
+            None => Vec::new(),
+        }
     }
 
     /// Ends the counters of rules that were taken out of the rule set, after the `apply` that took

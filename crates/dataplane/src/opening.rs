@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use bpf::link::Hook;
+use bpf::link::{Hook, Link};
+use bpf::pin::Pins;
 
 use crate::features::{Feature, Features};
 use crate::kernel::Kernel;
@@ -14,10 +15,41 @@ use crate::{Capacity, Error};
 /// Name of the file that holds what a verifier said of a program that it refused.
 pub const VERIFIER_LOG: &str = "verifier.log";
 
-pub(crate) fn open_kernel(options: &Options, features: &Features) -> Result<Kernel, String> {
+/// Claims the instance's pins, or says why there are none.
+///
+/// # Errors
+/// When another daemon has them.
+pub(crate) fn claim(options: &Options) -> Result<Result<Pins, String>, Error> {
     if !options.kernel {
-        return Err("switched off".to_owned());
+        return Ok(Err("switched off".to_owned()));
     }
+    match Pins::open(&options.bpffs, &options.instance) {
+        Err(claimed @ bpf::Error::Claimed { .. }) => Err(claimed.into()),
+        pins => Ok(pins.map_err(|error| error.to_string())),
+    }
+}
+
+/// Takes away what an earlier run left pinned, where there is no kernel path to adopt it: it would
+/// relay beside the userspace path.
+///
+/// # Errors
+/// When it cannot be taken away.
+pub(crate) fn take_away(pins: &Pins, reason: &str) -> Result<(), Error> {
+    let left = pins.links()?;
+    if !left.is_empty() {
+        tracing::warn!(
+            interfaces = left.len(),
+            "no kernel path: {reason}; the programs that an earlier run left there are taken away"
+        );
+    }
+    Ok(Link::remove_all(pins)?)
+}
+
+pub(crate) fn open_kernel(
+    options: &Options,
+    features: &Features,
+    pins: Pins,
+) -> Result<Kernel, String> {
     bpf::probe::probe().map_err(|reason| reason.to_string())?;
     if features.found(Feature::BpfLoop) == Some(false) {
         return Err(Feature::BpfLoop.lack().to_owned());
@@ -27,7 +59,7 @@ pub(crate) fn open_kernel(options: &Options, features: &Features) -> Result<Kern
     } else {
         Hook::Clsact
     };
-    let opened = Kernel::open(options, hook);
+    let opened = Kernel::open(options, hook, pins);
     opened.map_err(|error| tell(&error, options.log_directory.as_deref()))
 }
 

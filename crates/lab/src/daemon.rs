@@ -33,6 +33,8 @@ pub struct Options {
     pub config: Option<String>,
     /// Further arguments of `mcr run`.
     pub arguments: Vec<String>,
+    /// A program that starts `mcr run`, and its arguments: `setpriv`, `unshare`.
+    pub under: Vec<String>,
     /// Cores that the daemon and its workers are bound to; empty for all.
     pub cores: Vec<usize>,
 }
@@ -108,6 +110,15 @@ impl Daemon {
         Ok(())
     }
 
+    /// Starts the daemon again as [`Daemon::start_again`] does, by another program and its arguments.
+    ///
+    /// # Errors
+    /// When it ends or does not answer in time; the message has its log.
+    pub fn start_again_under(&mut self, under: &[&str]) -> Result<()> {
+        self.options.under = under.iter().map(ToString::to_string).collect();
+        self.start_again()
+    }
+
     /// Starts the daemon again after [`Daemon::kill`] in another namespace, as the same instance.
     ///
     /// # Errors
@@ -131,7 +142,7 @@ impl Daemon {
     }
 
     fn launch(&self) -> Result<Process> {
-        let mut command = self.command()?;
+        let mut command = self.command_under(&self.options.under)?;
         command.arg("run");
         if let Some(path) = &self.options.path {
             command.args(["--path", path]);
@@ -342,9 +353,15 @@ impl Daemon {
     }
 
     fn command(&self) -> Result<Command> {
-        let mut command = self
-            .namespace
-            .command_on(&self.options.cores, binary::mcr()?);
+        self.command_under(&[])
+    }
+
+    fn command_under(&self, under: &[String]) -> Result<Command> {
+        let words = under.iter().map(AsRef::as_ref);
+        let mut words = words.chain([binary::mcr()?.as_os_str()]);
+        let program = words.next().context("no program")?;
+        let mut command = self.namespace.command_on(&self.options.cores, program);
+        command.args(words);
         command.arg("--socket").arg(self.socket());
         command.args(["--instance", &self.instance]);
         Ok(command)

@@ -16,6 +16,7 @@ mod hitless;
 mod hostile;
 mod hostile_clients;
 mod inputs;
+mod instances;
 mod ipv6;
 mod isolation;
 mod limits;

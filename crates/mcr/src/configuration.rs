@@ -8,7 +8,7 @@ use model::ruleset::Policy;
 
 use crate::failure::{Failure, Status};
 
-/// Reads a configuration file and the files of `conf.d` beside it; `-` is standard input alone.
+/// Reads a configuration file and the files that belong to it; `-` is standard input alone.
 pub(crate) fn read(file: &Path, policy: Policy) -> Result<Config, Failure> {
     if file != Path::new("-") {
         let config = daemon::config::read(Some(file), policy);

@@ -1,4 +1,5 @@
-//! Where an instance's state lives in bpffs, and what outlives a process there.
+//! Where an instance's state lives in bpffs, and what outlives a process there. One process at a time
+//! has it ([`super::claim`]).
 //!
 //! `BPFFS/mcr/INSTANCE/maps-HASH/NAME` holds the maps, HASH being that of `layout.h`;
 //! `BPFFS/mcr/INSTANCE/link-IFINDEX` the links. Links of a program with another layout are moved to
@@ -6,33 +7,39 @@
 //! empty directories say where: `filter-IFINDEX`, and `qdisc-IFINDEX` if the discipline is ours.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::claim::claim;
 use super::clsact::Filter;
 use crate::maps::Maps;
 use crate::{Error, layout};
 
 /// What names of directories with maps begin with.
-const MAPS: &str = "maps-";
+pub(super) const MAPS: &str = "maps-";
 
 /// The pin directory of one instance.
 #[derive(Clone, Debug)]
 pub struct Pins {
     directory: PathBuf,
     filter: Filter,
+    _claim: Arc<File>,
 }
 
 impl Pins {
-    /// Makes the directories below `bpffs`, unless they are there.
+    /// Makes the directories below `bpffs`, unless they are there, and claims them until the value
+    /// and its clones are dropped.
     ///
     /// # Errors
     ///
-    /// When `bpffs` is not writable.
+    /// [`Error::Claimed`] where another process has them; when `bpffs` is not writable.
     pub fn open(bpffs: &Path, instance: &str) -> Result<Self, Error> {
+        let directory = bpffs.join("mcr").join(instance);
         let pins = Self {
-            directory: bpffs.join("mcr").join(instance),
+            _claim: Arc::new(claim(&directory)?),
+            directory,
             filter: Filter::of(instance),
         };
         let maps = pins.maps();
@@ -58,14 +65,7 @@ impl Pins {
     ///
     /// When the directory cannot be read.
     pub fn links(&self) -> Result<Vec<u32>, Error> {
-        let names = self.names()?;
-        let index = |name: &String| {
-            let prefixes = ["link-", "filter-"].into_iter();
-            let mut indexes = prefixes.filter_map(|prefix| name.strip_prefix(prefix));
-            indexes.next()?.parse().ok()
-        };
-        let indexes: BTreeSet<u32> = names.iter().filter_map(index).collect();
-        Ok(indexes.into_iter().collect())
+        links_in(&self.directory)
     }
 
     /// Directories of maps that this build does not use: of another layout, or set aside.
@@ -196,13 +196,29 @@ impl Pins {
     }
 
     fn names(&self) -> Result<Vec<String>, Error> {
-        let read = || -> io::Result<Vec<String>> {
-            fs::read_dir(&self.directory)?
-                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-                .collect()
-        };
-        read().map_err(|error| failed(&self.directory, "read", error))
+        names_in(&self.directory)
     }
+}
+
+/// As [`Pins::links`], of whatever instance has the directory.
+pub(super) fn links_in(directory: &Path) -> Result<Vec<u32>, Error> {
+    let names = names_in(directory)?;
+    let index = |name: &String| {
+        let prefixes = ["link-", "filter-"].into_iter();
+        let mut indexes = prefixes.filter_map(|prefix| name.strip_prefix(prefix));
+        indexes.next()?.parse().ok()
+    };
+    let indexes: BTreeSet<u32> = names.iter().filter_map(index).collect();
+    Ok(indexes.into_iter().collect())
+}
+
+fn names_in(directory: &Path) -> Result<Vec<String>, Error> {
+    let read = || -> io::Result<Vec<String>> {
+        fs::read_dir(directory)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    };
+    read().map_err(|error| failed(directory, "read", error))
 }
 
 fn remove_directory(path: &Path) -> Result<(), Error> {

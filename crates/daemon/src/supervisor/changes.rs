@@ -78,8 +78,29 @@ impl Supervisor {
         }
         self.reading = snapshot.reading;
         let change = step.change.clone();
+        let contested = self.contested(&step).await;
         self.finish(step, &came_back, events::of_change(&change));
-        Ok(change)
+        Ok(with_warnings(change, contested))
+    }
+
+    /// Says which streams that a step takes other instances take too.
+    pub(crate) async fn contested(&self, step: &Step) -> Vec<String> {
+        let set = &step.diff().set;
+        let keys = set.iter().map(|(key, _)| *key).collect();
+        let rivals = self.dataplane.rivals(keys).await.unwrap_or_default();
+        let own = &self.identity.instance;
+        let told = rivals.iter().filter_map(|(key, other)| {
+            let (_, route) = set.iter().find(|(set, _)| set == key)?;
+            let link = step.host().interfaces.get(&key.ingress);
+            let link = link.map_or_else(|| key.ingress.to_string(), |link| link.name.clone());
+            Some(format!(
+                "rule {:?}: group {} port {} on {link} is taken by instance {other:?} as well as by \
+                 {own:?}: on the kernel path one of them gets no packets, on the userspace path \
+                 receivers may get them twice; keep it in one",
+                route.rule, key.groups.address, key.ports.first
+            ))
+        });
+        told.collect()
     }
 
     /// Follows the host. What cannot be carried out is tried again.

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::{configuration, render};
 
-/// Check a configuration file, and conf.d/*.toml beside it, without a daemon.
+/// Check a configuration file and the files that belong to it, without a daemon.
 ///
 /// Exits with status 78 if something is wrong, and says what and where.
 #[derive(Debug, clap::Args)]

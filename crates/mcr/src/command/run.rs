@@ -26,8 +26,8 @@ use crate::logging;
     after_help = "Examples:\n  mcr run\n  mcr run --config my.toml --path userspace --workers 2\n  mcr run --instance studio --log json"
 )]
 pub(crate) struct Args {
-    /// The configuration, TOML; files in conf.d beside it belong to it [default:
-    /// /etc/mcr/mcr.toml if there is one]
+    /// The configuration, TOML; files in conf.d beside mcr.toml, in NAME.conf.d beside any other
+    /// NAME.toml, belong to it [default: /etc/mcr/mcr.toml if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Path of rules that do not choose one themselves [default: auto]

@@ -37,7 +37,8 @@ pub(super) fn page() -> Roff {
         &mut page,
         "DESCRIPTION",
         "TOML, read from `/etc/mcr/mcr.toml` or the file that `mcr run --config` names, and from \
-         every `conf.d/*.toml` beside it, in the order of their names. Unknown keys are errors. \
+         every `conf.d/*.toml` beside it, in the order of their names; files that belong to another \
+         `NAME.toml` are in `NAME.conf.d`. Unknown keys are errors. \
          `mcr check FILE` says what is wrong and where, without a daemon; `systemctl reload mcr`, \
          SIGHUP or `mcr apply FILE` change only the difference.",
     );
