@@ -1,6 +1,7 @@
 //! The control API: its socket, its routes, and the service that answers them. It changes nothing
 //! by itself: what only reads is answered here, changes are handed to the supervisor.
 
+pub(crate) mod answers;
 mod body;
 mod connections;
 mod event_stream;
@@ -8,6 +9,7 @@ pub(crate) mod host_name;
 pub(crate) mod refusal;
 #[cfg(feature = "rehearsal")]
 pub(crate) mod rehearsal;
+mod room;
 mod routes;
 pub(crate) mod server;
 pub(crate) mod service;

@@ -32,6 +32,14 @@ pub fn read(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError>
 /// # Errors
 /// As [`read`], and where there is no file at all.
 pub(crate) fn read_again(named: Option<&Path>, policy: Policy) -> Result<Config, DaemonError> {
+    if let Some(path) = named.filter(|path| is_stream(path)) {
+        return Err(DaemonError::ConfigFile {
+            path: path.to_owned(),
+            source: io::Error::other(
+                "is no file, and can be read only once; start the daemon with a file",
+            ),
+        });
+    }
     let files = files(named)?;
     if files.is_empty() {
         return Err(DaemonError::NoConfig {
@@ -93,6 +101,11 @@ fn is_part(path: &Path) -> bool {
     named && fs::metadata(path).map_or(true, |there| there.is_file())
 }
 
+/// Says whether a path is a pipe or the like, whose other end a reader waits for.
+fn is_stream(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
 fn read_file(path: &Path) -> Result<ConfigFile, DaemonError> {
     let text = fs::read_to_string(path).map_err(|source| DaemonError::ConfigFile {
         path: path.to_owned(),
@@ -137,6 +150,10 @@ mod tests {
         symlink("nowhere", at.join("broken.toml")).unwrap();
         let error = files(Some(&at.join("a.toml"))).map(drop);
         assert!(error.is_ok(), "there is no conf.d in conf.d: {error:?}");
+        // Whoever opened it would wait for a writer without end.
+        let stream = read_again(Some(&at.join("pipe.toml")), Policy::default());
+        let error = stream.unwrap_err().to_string();
+        assert!(error.contains("can be read only once"), "{error}");
         fs::write(&main, "version = 1\n").unwrap();
         let error = read(Some(&main), Policy::default()).unwrap_err();
         assert!(

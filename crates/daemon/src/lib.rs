@@ -6,6 +6,7 @@
 
 mod abort_on_panic;
 mod api;
+mod chunks;
 pub mod config;
 mod core;
 mod dataplane_thread;
@@ -50,6 +51,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     sys::capability::raise_locked_memory_limit();
     if let Err(error) = sys::capability::keep_needed() {
         tracing::warn!(%error, "cannot give up capabilities");
+    }
+    if let Some(log) = &options.log {
+        (log.start)();
     }
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)

@@ -37,6 +37,10 @@ pub struct LogControl {
     pub level: fn() -> LogLevel,
     /// Changes it.
     pub set_level: fn(LogLevel),
+    /// Has lines written from now on by a thread of its own; until then they wait.
+    pub start: fn(),
+    /// How many lines nobody will read, because nobody took them while they waited.
+    pub lost: fn() -> u64,
 }
 
 impl Default for Options {

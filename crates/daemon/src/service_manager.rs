@@ -1,5 +1,6 @@
 //! The service manager (`sd_notify(3)`): it is told that the daemon is ready, reloading, stopping or
-//! alive, and holds descriptors. Without a manager nothing is sent.
+//! alive, and holds descriptors. Without a manager nothing is sent. Nobody waits for one that does not
+//! listen: what it has to know is told later.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
@@ -7,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use nix::time::{ClockId, clock_gettime};
@@ -14,27 +16,34 @@ use nix::time::{ClockId, clock_gettime};
 /// The number of the first descriptor that a manager hands over (sd_listen_fds(3)).
 const FIRST_STORED: i32 = 3;
 
+/// The state that the manager did not take.
+static UNTOLD: Mutex<Option<String>> = Mutex::new(None);
+
 /// Rules are live and joined.
 pub(crate) fn ready(rules: usize) {
     let plural = if rules == 1 { "" } else { "s" };
-    notify(&format!("READY=1\nSTATUS=Relaying by {rules} rule{plural}"));
+    tell(format!("READY=1\nSTATUS=Relaying by {rules} rule{plural}"));
 }
 
 /// The configuration is being read again; [`ready`] follows.
 pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
     let now = now.map_or(0, |now| now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000);
-    notify(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
+    tell(format!("RELOADING=1\nMONOTONIC_USEC={now}"));
 }
 
 /// The supervisor's loop turns.
 pub(crate) fn alive() {
+    let state = untold().take();
+    if let Some(state) = state {
+        tell(state);
+    }
     notify("WATCHDOG=1");
 }
 
 /// The daemon ends.
 pub(crate) fn stopping() {
-    notify("STOPPING=1");
+    tell("STOPPING=1".to_owned());
 }
 
 /// Says whether a manager is there to hold descriptors.
@@ -74,13 +83,25 @@ pub(crate) fn stored() -> Vec<(String, OwnedFd)> {
     taken.collect()
 }
 
-fn notify(state: &str) {
+/// Tells a state, or notes it to be told later: only the last one counts.
+fn tell(state: String) {
+    *untold() = (!notify(&state)).then_some(state);
+}
+
+fn untold() -> MutexGuard<'static, Option<String>> {
+    UNTOLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says whether there is nothing more to tell.
+fn notify(state: &str) -> bool {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
+        return true;
     };
-    if let Err(error) = send(socket.as_bytes(), state, None) {
+    let sent = send(socket.as_bytes(), state, None);
+    if let Err(error) = &sent {
         tracing::debug!(%error, "cannot tell the service manager");
     }
+    !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 fn send(path: &[u8], state: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -92,7 +113,8 @@ fn send(path: &[u8], state: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<()> 
     let fds = fd.map(|fd| [fd.as_raw_fd()]);
     let rights = fds.as_ref().map(|fds| ControlMessage::ScmRights(fds));
     let bytes = [IoSlice::new(state.as_bytes())];
-    let flags = MsgFlags::MSG_NOSIGNAL;
+    // A manager that is stopped or busy holds nothing up.
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     sendmsg(
         socket.as_raw_fd(),
         &bytes,
@@ -152,6 +174,16 @@ mod tests {
         assert!(received);
         let length = message.bytes;
         assert_eq!(&bytes[..length], b"FDSTORE=1\nFDNAME=membership-1");
+    }
+
+    #[test]
+    fn a_manager_that_does_not_listen_is_an_error_and_no_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let _deaf = UnixDatagram::bind(&path).unwrap();
+        let mut sent = (0..10_000).map(|_| send(path.as_os_str().as_bytes(), "WATCHDOG=1", None));
+        let error = sent.find_map(Result::err).unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

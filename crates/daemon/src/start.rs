@@ -9,10 +9,11 @@ use model::config::{Config, MAX_MEMBERSHIPS, MAX_RULES};
 use model::placement::{PathChoice, Support};
 use model::ruleset::{Policy, RuleSet};
 use model::table::Table;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
 
+use crate::api::server::Public;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
 use crate::api::{host_name, server};
@@ -152,12 +153,15 @@ async fn start(
         events,
         sampler,
         log: options.log,
+        answers: Arc::default(),
     });
-    abort_on_panic::spawn(server::serve_control(control, service.clone()));
     if let Some(public) = public {
         let names = host_name::known(supervisor.started_with.listen_names.as_deref());
-        abort_on_panic::spawn(server::serve_read_only(public, service, names));
+        public
+            .serve(&service, names)
+            .map_err(DaemonError::Runtime)?;
     }
+    abort_on_panic::spawn(server::serve_control(control, service));
     tracing::info!(
         instance = instance.name(),
         socket = %options.socket.display(),
@@ -169,11 +173,11 @@ async fn start(
 }
 
 /// Listens on TCP where that is asked for; who connects waits until somebody answers.
-async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, DaemonError> {
+async fn listen(address: Option<SocketAddr>) -> Result<Option<Public>, DaemonError> {
     let Some(address) = address else {
         return Ok(None);
     };
-    let public = TcpListener::bind(address).await;
+    let public = Public::listen(address).await;
     let public = public.map_err(|source| DaemonError::Listen { address, source })?;
     Ok(Some(public))
 }

@@ -110,7 +110,10 @@ impl Supervisor {
         self.stop(hands_over).await
     }
 
-    async fn carry_out(&mut self, Command { order, reply }: Command) {
+    async fn carry_out(&mut self, Command { order, turn, reply }: Command) {
+        if !turn.begin() {
+            return;
+        }
         let outcome = match order {
             Order::Change(request) => self.change(&request).await.map_err(Refusal::from),
             Order::DryRun(request) => self.dry_run(&request).map_err(Refusal::from),

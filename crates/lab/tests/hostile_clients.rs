@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+mod bodies;
+mod readers;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::IpAddr;

@@ -21,6 +21,7 @@ mod ipv6;
 mod isolation;
 mod limits;
 mod local;
+mod log;
 mod loops;
 mod operation;
 mod privileges;

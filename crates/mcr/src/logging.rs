@@ -1,14 +1,19 @@
 //! Where log lines go: the journal, or standard error, as text for people or JSON for machines.
 
 mod journal;
+mod queue;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::linux::fs::MetadataExt;
+use std::panic;
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use api::reply::LogLevel;
 use daemon::LogControl;
 use model::config::LogForm;
+use queue::{Queue, Sink};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -41,20 +46,50 @@ impl From<Format> for LogForm {
 /// The level, which can be changed while the daemon runs.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
-/// Starts logging; to be called once.
-pub(crate) fn start(form: LogForm, verbose: bool) {
+/// Where lines go.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// How long the end waits for whoever reads the log.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Writes what is left of the log when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Log(());
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        finish();
+    }
+}
+
+/// Starts logging; to be called once. Lines wait until [`LogControl::start`].
+pub(crate) fn start(form: LogForm, verbose: bool) -> Log {
     let level = if verbose {
         LevelFilter::DEBUG
     } else {
         LevelFilter::INFO
     };
     let (filter, handle) = reload::Layer::new(level);
-    let layer = layer(form, verbose);
+    let (layer, queue) = layer(form, verbose);
+    let _ = QUEUE.set(queue);
     tracing_subscriber::registry()
         .with(filter)
         .with(layer)
         .init();
     let _ = LEVEL.set(handle);
+    // The one that is there waits for whoever reads standard error.
+    panic::set_hook(Box::new(|panic| {
+        let thread = thread::current();
+        tracing::error!(thread = thread.name(), "{panic}");
+        finish();
+    }));
+    Log(())
+}
+
+fn finish() {
+    if let Some(queue) = QUEUE.get() {
+        queue.finish(PATIENCE);
+    }
 }
 
 /// How the daemon reads and changes the level.
@@ -62,31 +97,39 @@ pub(crate) const fn control() -> LogControl {
     LogControl {
         level: current,
         set_level: set,
+        start: || QUEUE.get().into_iter().for_each(Queue::start),
+        lost: || QUEUE.get().map_or(0, Queue::lost),
     }
 }
 
 type Filtered = tracing_subscriber::layer::Layered<reload::Layer<LevelFilter, Registry>, Registry>;
 
-fn layer(form: LogForm, verbose: bool) -> Box<dyn Layer<Filtered> + Send + Sync> {
-    let lines = fmt::layer().with_writer(io::stderr).with_target(verbose);
+fn layer(form: LogForm, verbose: bool) -> (Box<dyn Layer<Filtered> + Send + Sync>, Queue) {
     let to_journal = match form {
         LogForm::Auto => goes_to_journal(),
         LogForm::Journal => true,
         LogForm::Text | LogForm::Json => false,
     };
-    let journal = to_journal.then(journal::Journal::open);
-    match (form, journal) {
-        (_, Some(Ok(journal))) => journal.boxed(),
-        (LogForm::Json, _) => lines.json().flatten_event(true).boxed(),
-        (_, failed) => {
-            if let Some(Err(error)) = failed {
-                eprintln!("mcr: no journal to log to ({error}); logging text to standard error");
-            }
-            lines
-                .with_ansi(io::stderr().is_terminal() && colours())
-                .boxed()
+    match to_journal.then(journal::connect) {
+        Some(Ok(socket)) => {
+            let queue = Queue::new(Sink::Journal(socket));
+            return (journal::Journal(queue.clone()).boxed(), queue);
         }
+        Some(Err(error)) => {
+            let text = "logging text to standard error";
+            let _ = writeln!(io::stderr(), "mcr: no journal to log to ({error}); {text}");
+        }
+        None => {}
     }
+    let queue = Queue::new(Sink::Text);
+    let lines = { fmt::layer().with_writer(queue.clone()) }.with_target(verbose);
+    let layer = match form {
+        LogForm::Json => lines.json().flatten_event(true).boxed(),
+        _ => lines
+            .with_ansi(io::stderr().is_terminal() && colours())
+            .boxed(),
+    };
+    (layer, queue)
 }
 
 /// Says whether standard error is the stream that the service manager connected to the journal

@@ -4,14 +4,15 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::connections::Connection;
 use super::refusal::{Code, Refusal};
+use super::room::{Client, Place, Room};
 
 /// Largest request body in bytes: 10,000 rules with room to spare.
 pub(super) const BODY_MAX: usize = 16 << 20;
@@ -19,8 +20,8 @@ pub(super) const BODY_MAX: usize = 16 << 20;
 /// Bytes that a body may have without asking for room.
 const BODY_SMALL: usize = 64 << 10;
 
-/// Room for all larger bodies together, in bytes: as much as the largest takes.
-const BODIES_MAX: usize = BODY_MAX;
+/// Room for larger bodies, in bytes: a client may take as much as the largest does.
+static ROOM: Room = Room::new(BODY_MAX, 2 * BODY_MAX);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
@@ -98,17 +99,18 @@ pub(super) struct Tagged<T>(pub(super) u64, pub(super) T);
 
 impl<T: Serialize> IntoResponse for Tagged<T> {
     fn into_response(self) -> Response {
-        let tag = format!("\"{}\"", self.0);
-        ([(header::ETAG, tag)], Json(self.1)).into_response()
+        (etag(self.0), Json(self.1)).into_response()
     }
+}
+
+/// The generation of the rules as a header.
+pub(super) fn etag(generation: u64) -> [(HeaderName, String); 1] {
+    [(header::ETAG, format!("\"{generation}\""))]
 }
 
 /// A request's JSON body, whatever its content type says.
 #[derive(Debug)]
 pub(super) struct Body<T>(pub(super) T);
-
-/// Room for bodies that are not small, in KiB.
-static ROOM: Semaphore = Semaphore::const_new(BODIES_MAX >> 10);
 
 impl<T: DeserializeOwned + Send + 'static, S: Sync> FromRequest<S> for Body<T> {
     type Rejection = Refusal;
@@ -119,8 +121,10 @@ impl<T: DeserializeOwned + Send + 'static, S: Sync> FromRequest<S> for Body<T> {
         if announced.is_some_and(|length| length > BODY_MAX) {
             return Err(too_large());
         }
-        let (bytes, room) = collect(request.into_body()).await?;
-        let read = if room.is_none() {
+        let client = request.extensions().get::<Connection>();
+        let client = client.and_then(Connection::client);
+        let (bytes, place) = collect(request.into_body(), client).await?;
+        let read = if place.is_none() {
             read(&bytes)
         } else {
             // Reading takes a while; others are answered meanwhile.
@@ -143,10 +147,19 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
 /// Takes the body in. Room is taken as bytes come, so that nobody holds what it only announces.
 async fn collect(
     mut body: axum::body::Body,
-) -> Result<(Vec<u8>, Option<SemaphorePermit<'static>>), Refusal> {
+    client: Client,
+) -> Result<(Vec<u8>, Option<Place<'static>>), Refusal> {
     let mut bytes = Vec::new();
-    let mut room: Option<SemaphorePermit<'static>> = None;
-    while let Some(frame) = body.frame().await {
+    let mut place: Option<Place<'static>> = None;
+    loop {
+        let frame = match &place {
+            None => body.frame().await,
+            Some(place) => tokio::select! {
+                frame = body.frame() => frame,
+                () = place.must_go() => return Err(made_room()),
+            },
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| refused(&error))?;
         let Ok(data) = frame.into_data() else {
             continue;
@@ -155,27 +168,26 @@ async fn collect(
         if length > BODY_MAX {
             return Err(too_large());
         }
-        let held = room.as_ref().map_or(0, SemaphorePermit::num_permits);
-        let wanted = length.div_ceil(1 << 10);
-        if length > BODY_SMALL && wanted > held {
-            let more = ROOM.try_acquire_many((wanted - held) as u32);
-            let more = more.map_err(|_| no_room())?;
-            match &mut room {
-                Some(room) => room.merge(more),
-                None => room = Some(more),
+        if length > BODY_SMALL {
+            let place = place.get_or_insert_with(|| ROOM.enter(client));
+            if !place.take(length).await {
+                return Err(made_room());
             }
         }
         bytes.extend_from_slice(&data);
     }
-    Ok((bytes, room))
+    if let Some(place) = &place {
+        place.finish();
+    }
+    Ok((bytes, place))
 }
 
 fn refused(error: &axum::Error) -> Refusal {
     Refusal::new(Code::Usage, format!("the body breaks off: {error}"))
 }
 
-fn no_room() -> Refusal {
-    let message = "too many large requests at once; try again";
+fn made_room() -> Refusal {
+    let message = "too many large requests at once, of which this one was idle longest; try again";
     Refusal::new(Code::Unavailable, message)
 }
 

@@ -14,7 +14,7 @@ use futures::{Stream, stream};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::connections::{Busy, Held};
+use super::connections::{Connection, Held};
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
 use crate::events::{Begin, Delivery, KEPT, Numbered, Subscriber};
@@ -43,7 +43,7 @@ pub(super) struct EventOptions {
         (status = 400, body = api::reply::ErrorReply)))]
 pub(super) async fn events(
     State(service): State<Arc<Service>>,
-    Extension(busy): Extension<Busy>,
+    Extension(connection): Extension<Connection>,
     options: Result<Query<EventOptions>, QueryRejection>,
     headers: HeaderMap,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
@@ -57,7 +57,7 @@ pub(super) async fn events(
     let begin = last.map_or(Begin::Recent(options.recent), Begin::After);
     let following = Following {
         subscriber: service.events.subscribe(begin, options.brief),
-        _held: busy.hold(),
+        _held: connection.hold(),
     };
     let stream = stream::unfold(following, Following::next);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))

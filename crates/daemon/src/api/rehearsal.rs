@@ -18,7 +18,7 @@ use model::ruleset::{Policy, RuleSet};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 
-use super::connections::Busy;
+use super::connections::Connection;
 use super::refusal::{Answer, Refusal};
 use super::routes;
 use super::server::serve_connection;
@@ -61,6 +61,7 @@ impl Default for Rehearsal {
             events: Events::new(),
             sampler: Sampler::default(),
             log: None,
+            answers: Arc::default(),
         };
         Self {
             router: routes::control(Arc::new(service)),
@@ -85,7 +86,7 @@ impl Rehearsal {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let conversation = serve_connection(stream, self.router.clone(), Busy::default());
+        let conversation = serve_connection(stream, self.router.clone(), Connection::default());
         tokio::pin!(conversation);
         let turn = |context: &mut Context<'_>| loop {
             if conversation.as_mut().poll(context).is_ready() {
@@ -107,7 +108,7 @@ impl Rehearsal {
     /// Does what the API asked of the supervisor and the dataplane; says whether it asked anything.
     fn serve_waiting(&mut self) -> bool {
         let mut any = self.dataplane.run_waiting();
-        while let Ok(Command { order, reply }) = self.commands.try_recv() {
+        while let Ok(Command { order, reply, .. }) = self.commands.try_recv() {
             // Whoever asked may have gone away.
             drop(reply.send(self.carry_out(&order)));
             any = true;

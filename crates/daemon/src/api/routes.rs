@@ -1,13 +1,15 @@
 //! Every route of the API, each described where it is written: the OpenAPI document is made of the
 //! router itself.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
 use axum::body::Bytes;
-use axum::extract::{Query, Request, State};
+use axum::extract::{FromRequestParts, Query, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -15,26 +17,29 @@ use axum::routing::get;
 use axum::{Extension, Json, Router};
 use model::document::RuleDocument;
 use serde::Deserialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::{Body, IfMatch, Name, Tagged};
-use super::connections::Busy;
+use super::answers::{Reading, Subject};
+use super::body::{Body, IfMatch, Name, Tagged, etag};
+use super::connections::Connection;
 use super::event_stream;
 use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
 use super::web;
 use crate::core::Request as ChangeRequest;
-use crate::stats::metrics::{self, Format};
-use crate::stats::process::Process;
+use crate::stats::metrics::Format;
 use crate::supervisor::command::Order;
 
 /// How long a request may take from its head to its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How much less time a change has, which can say more about what became of it.
+const CHANGE_HEADSTART: Duration = Duration::from_millis(500);
 
 /// The whole API.
 pub(super) fn control(service: Arc<Service>) -> Router {
@@ -105,13 +110,20 @@ fn finish(router: Router<Arc<Service>>, document: OpenApi, service: Arc<Service>
         .layer(middleware::from_fn(in_time))
 }
 
-async fn in_time(Extension(busy): Extension<Busy>, request: Request, next: Next) -> Response {
-    let _held = busy.hold();
-    match timeout(REQUEST_TIMEOUT, next.run(request)).await {
+async fn in_time(
+    Extension(connection): Extension<Connection>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let _held = connection.hold();
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    request.extensions_mut().insert(Deadline(deadline));
+    match timeout_at(deadline, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
             let limit = REQUEST_TIMEOUT.as_secs();
-            let message = format!("the request was not complete and done within {limit} s");
+            let message =
+                format!("the request was not complete within {limit} s; nothing was changed");
             Refusal::new(Code::Timeout, message).into_response()
         }
     }
@@ -133,6 +145,14 @@ async fn no_such_method(request: Request) -> Response {
     response
 }
 
+/// Who is asking.
+type Client = Extension<Connection>;
+
+fn text(kind: &'static str, reading: Reading) -> Response {
+    let body = axum::body::Body::new(reading);
+    ([(header::CONTENT_TYPE, kind)], body).into_response()
+}
+
 /// The daemon in a few words.
 #[utoipa::path(get, path = "/v1/status", tag = "daemon", responses((status = 200, body = Status)))]
 async fn status(State(service): State<Arc<Service>>) -> Json<Status> {
@@ -141,15 +161,17 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Status> {
 
 /// Everything counted.
 #[utoipa::path(get, path = "/v1/stats", tag = "daemon", responses((status = 200, body = Stats)))]
-async fn stats(State(service): State<Arc<Service>>) -> Answer<Json<Stats>> {
-    service.stats().await.map(Json)
+async fn stats(State(service): State<Arc<Service>>, client: Client) -> Answer<Response> {
+    let reading = service.read(Subject::Stats, &client).await?;
+    Ok(text("application/json", reading))
 }
 
 /// The interfaces of the daemon's network namespace.
 #[utoipa::path(get, path = "/v1/interfaces", tag = "daemon",
     responses((status = 200, body = Vec<InterfaceStatus>)))]
-async fn interfaces(State(service): State<Arc<Service>>) -> Json<Vec<InterfaceStatus>> {
-    Json(service.interfaces())
+async fn interfaces(State(service): State<Arc<Service>>, client: Client) -> Answer<Response> {
+    let reading = service.read(Subject::Interfaces, &client).await?;
+    Ok(text("application/json", reading))
 }
 
 /// How much the daemon logs.
@@ -170,19 +192,53 @@ async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> A
 /// The running rules and their generation.
 #[utoipa::path(get, path = "/v1/rules", tag = "rules", responses((status = 200, body = RuleList, headers(
         ("ETag" = String, description = "The generation, for If-Match")))))]
-async fn rules(State(service): State<Arc<Service>>) -> Tagged<RuleList> {
-    let rules = service.rules();
-    Tagged(rules.generation.unwrap_or_default(), rules)
+async fn rules(State(service): State<Arc<Service>>, client: Client) -> Answer<Response> {
+    let reading = service.read(Subject::Rules, &client).await?;
+    let tag = etag(reading.generation());
+    Ok((tag, text("application/json", reading)).into_response())
+}
+
+/// When a request has to be answered.
+#[derive(Clone, Copy, Debug)]
+struct Deadline(Instant);
+
+/// Who changes something, and until when.
+struct Changing {
+    service: Arc<Service>,
+    deadline: Instant,
+}
+
+impl Changing {
+    async fn change(&self, order: Order) -> Answer<Change> {
+        self.service.change(order, self.deadline).await
+    }
+}
+
+impl FromRequestParts<Arc<Service>> for Changing {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        service: &Arc<Service>,
+    ) -> Result<Self, Infallible> {
+        let deadline = parts.extensions.get::<Deadline>();
+        let deadline = deadline.map_or_else(Instant::now, |deadline| deadline.0);
+        Ok(Self {
+            service: Arc::clone(service),
+            // Before everything that the request waits for is cut short.
+            deadline: deadline - CHANGE_HEADSTART,
+        })
+    }
 }
 
 /// Hands a change to the supervisor.
-async fn change(service: &Service, order: Order) -> Answer<Tagged<Change>> {
-    let change = service.change(order).await?;
+async fn change(changing: &Changing, order: Order) -> Answer<Tagged<Change>> {
+    let change = changing.change(order).await?;
     Ok(Tagged(change.generation, change))
 }
 
-async fn transact(service: &Service, transaction: Transaction) -> Answer<Tagged<Change>> {
-    change(service, Order::Change(ChangeRequest::Change(transaction))).await
+async fn transact(changing: &Changing, transaction: Transaction) -> Answer<Tagged<Change>> {
+    change(changing, Order::Change(ChangeRequest::Change(transaction))).await
 }
 
 /// One rule.
@@ -202,18 +258,18 @@ async fn rule(State(service): State<Arc<Service>>, Name(name): Name) -> Answer<J
 async fn flows(
     State(service): State<Arc<Service>>,
     Name(name): Name,
-) -> Answer<Json<Vec<FlowStats>>> {
-    service.flows(name).await.map(Json)
+    client: Client,
+) -> Answer<Response> {
+    let reading = service.read(Subject::Flows(name), &client).await?;
+    Ok(text("application/json", reading))
 }
 
 /// The running rules as a configuration file, TOML.
 #[utoipa::path(get, path = "/v1/export", tag = "rules",
     responses((status = 200, body = String, content_type = "application/toml")))]
-async fn export(State(service): State<Arc<Service>>) -> impl IntoResponse {
-    (
-        [(header::CONTENT_TYPE, "application/toml")],
-        service.export(),
-    )
+async fn export(State(service): State<Arc<Service>>, client: Client) -> Answer<Response> {
+    let reading = service.read(Subject::Export, &client).await?;
+    Ok(text("application/toml", reading))
 }
 
 /// Rules to add.
@@ -230,7 +286,7 @@ struct Rules {
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
 async fn add(
-    State(service): State<Arc<Service>>,
+    changing: Changing,
     if_match: IfMatch,
     Body(Rules { rules }): Body<Rules>,
 ) -> Answer<Tagged<Change>> {
@@ -239,7 +295,7 @@ async fn add(
         add: rules,
         ..Transaction::default()
     };
-    transact(&service, transaction).await
+    transact(&changing, transaction).await
 }
 
 /// How [`IfMatch`] stands in the document.
@@ -270,7 +326,7 @@ struct ReplaceOptions {
         (status = 409, body = ErrorReply), (status = 413, body = ErrorReply),
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
 async fn replace(
-    State(service): State<Arc<Service>>,
+    changing: Changing,
     options: Result<Query<ReplaceOptions>, axum::extract::rejection::QueryRejection>,
     if_match: IfMatch,
     Body(mut rules): Body<RuleList>,
@@ -282,7 +338,7 @@ async fn replace(
         true => Order::DryRun(request),
         false => Order::Change(request),
     };
-    change(&service, order).await
+    change(&changing, order).await
 }
 
 /// Takes one rule out.
@@ -291,17 +347,13 @@ async fn replace(
     responses((status = 200, body = Change), (status = 400, body = ErrorReply),
         (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
-async fn remove(
-    State(service): State<Arc<Service>>,
-    Name(name): Name,
-    if_match: IfMatch,
-) -> Answer<Tagged<Change>> {
+async fn remove(changing: Changing, Name(name): Name, if_match: IfMatch) -> Answer<Tagged<Change>> {
     let transaction = Transaction {
         generation: if_match.and(None)?,
         remove: vec![name],
         ..Transaction::default()
     };
-    transact(&service, transaction).await
+    transact(&changing, transaction).await
 }
 
 /// Removes and adds rules as one step.
@@ -312,20 +364,20 @@ async fn remove(
         (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
 async fn transaction(
-    State(service): State<Arc<Service>>,
+    changing: Changing,
     if_match: IfMatch,
     Body(mut transaction): Body<Transaction>,
 ) -> Answer<Tagged<Change>> {
     transaction.generation = if_match.and(transaction.generation)?;
-    transact(&service, transaction).await
+    transact(&changing, transaction).await
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.
 #[utoipa::path(post, path = "/v1/reload", tag = "rules",
     responses((status = 200, body = Change), (status = 422, body = ErrorReply),
         (status = 503, body = ErrorReply)))]
-async fn reload(State(service): State<Arc<Service>>) -> Answer<Json<Change>> {
-    service.change(Order::Reload).await.map(Json)
+async fn reload(changing: Changing) -> Answer<Json<Change>> {
+    changing.change(Order::Reload).await.map(Json)
 }
 
 /// The counters for Prometheus.
@@ -333,14 +385,14 @@ async fn reload(State(service): State<Arc<Service>>) -> Answer<Json<Change>> {
     responses((status = 200, body = String, content_type = "text/plain")))]
 async fn metrics_text(
     State(service): State<Arc<Service>>,
+    client: Client,
     headers: HeaderMap,
-) -> Answer<impl IntoResponse> {
+) -> Answer<Response> {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
-    let scrape = service.scrape().await?;
-    let text = metrics::text(format, &scrape, &Process::read());
-    Ok(([(header::CONTENT_TYPE, format.content_type())], text))
+    let reading = service.read(Subject::Metrics(format), &client).await?;
+    Ok(text(format.content_type(), reading))
 }
 
 /// Says that the daemon answers.

@@ -8,7 +8,9 @@
 mod tests;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,12 +22,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::{Builder, Runtime};
 use tokio_io_timeout::TimeoutWriter;
 
-use super::connections::{Busy, Connections};
+use super::connections::{Connection, Connections};
 use super::host_name::Names;
 use super::routes;
 use super::service::Service;
+use crate::abort_on_panic::AbortOnPanic;
 
 /// How long a client may take over the head of a request, and be silent between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,18 +37,63 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take nothing of what it is answered.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Bytes of a request's head, and of an answer on its way, that a connection holds at most.
+const BUFFER_MAX: usize = 64 << 10;
+
 /// Connections held at a time.
 const CONNECTIONS_MAX: usize = 512;
 
 /// Serves the whole API on the control socket until the task is aborted.
 pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>) {
-    let accept = || async { Ok(listener.accept().await?.0) };
+    let accept = || async {
+        let (stream, _) = listener.accept().await?;
+        let client = stream.peer_cred().ok().and_then(|client| client.pid());
+        Ok((stream, client))
+    };
     serve_all(accept, routes::control(service)).await;
 }
 
+/// The listener on TCP, and a runtime of its own: whatever is asked there delays no change and no
+/// sign of life.
+#[derive(Debug)]
+pub(crate) struct Public {
+    listener: std::net::TcpListener,
+    runtime: Runtime,
+}
+
+impl Public {
+    /// Listens; who connects waits until somebody answers.
+    pub(crate) async fn listen(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?.into_std()?;
+        let runtime = Builder::new_current_thread()
+            .thread_name("listener")
+            .max_blocking_threads(1)
+            .enable_all()
+            .build()?;
+        Ok(Self { listener, runtime })
+    }
+
+    /// Serves what only reads for as long as the process lives.
+    pub(crate) fn serve(self, service: &Service, names: Names) -> io::Result<()> {
+        let Self { listener, runtime } = self;
+        let service = Arc::new(service.apart());
+        let serve = async move {
+            let listener = TcpListener::from_std(listener);
+            let listener = listener.expect("this runtime has just been made to serve it");
+            serve_read_only(listener, service, names).await;
+        };
+        let thread = thread::Builder::new().name("listener".to_owned());
+        thread.spawn(move || {
+            let _guard = AbortOnPanic;
+            runtime.block_on(serve);
+        })?;
+        Ok(())
+    }
+}
+
 /// Serves what only reads, on TCP, until the task is aborted.
-pub(crate) async fn serve_read_only(listener: TcpListener, service: Arc<Service>, names: Names) {
-    let accept = || async { Ok(listener.accept().await?.0) };
+async fn serve_read_only(listener: TcpListener, service: Arc<Service>, names: Names) {
+    let accept = || async { Ok((listener.accept().await?.0, None)) };
     serve_all(accept, routes::read_only(service, names)).await;
 }
 
@@ -52,14 +101,14 @@ pub(crate) async fn serve_read_only(listener: TcpListener, service: Arc<Service>
 async fn serve_all<S, F>(accept: impl Fn() -> F, router: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Future<Output = io::Result<S>>,
+    F: Future<Output = io::Result<(S, Option<i32>)>>,
 {
     let mut connections = Connections::new(CONNECTIONS_MAX);
     loop {
         match accept().await {
-            Ok(stream) => {
-                let serve = |busy| serve_connection(stream, router.clone(), busy);
-                connections.add(serve).await;
+            Ok((stream, client)) => {
+                let serve = |connection| serve_connection(stream, router.clone(), connection);
+                connections.add(client, serve).await;
             }
             Err(error) => pause(&error).await,
         }
@@ -72,7 +121,7 @@ async fn pause(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-pub(super) async fn serve_connection<S>(stream: S, router: Router, busy: Busy)
+pub(super) async fn serve_connection<S>(stream: S, router: Router, connection: Connection)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -81,15 +130,20 @@ where
     stream.set_timeout(Some(WRITE_TIMEOUT));
     // Not by a layer of the router: it would be built anew for each connection.
     let routes = TowerToHyperService::new(router);
+    let cut_off = connection.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(busy.clone());
+        request.extensions_mut().insert(connection.clone());
         routes.call(request)
     });
-    let connection = http1::Builder::new()
+    let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(BUFFER_MAX)
         .serve_connection(TokioIo::new(Box::pin(stream)), service);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "a client's connection broke off");
+    tokio::select! {
+        ended = conversation => if let Err(error) = ended {
+            tracing::debug!(%error, "a client's connection broke off");
+        },
+        () = cut_off.is_cut_off() => tracing::debug!("a client's connection made room for others"),
     }
 }

@@ -1,30 +1,38 @@
 //! What the API does: reads are answered from the view and the dataplane's counters by whoever asks,
 //! changes go to the supervisor. So nobody who reads waits for a change.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use api::reply::{
     Change, FeatureStatus, FlowStats, InterfaceStatus, Log, PathStatus, Stats, Status,
 };
 use api::request::RuleList;
+use dataplane::counters::Counters;
 use dataplane::features::{Feature, Features};
 use model::config::Settings;
 use model::document::RuleDocument;
 use model::host::Interface;
 use model::placement::Support;
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
 
+use super::answers::{Answers, Made, Reading, Subject};
+use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
+use crate::chunks::Chunks;
 use crate::dataplane_thread::{self, DataplaneThread};
 use crate::events::Events;
 use crate::options::LogControl;
-use crate::stats::metrics::Scrape;
+use crate::stats::metrics::{self, Format, Scrape};
+use crate::stats::process::Process;
 use crate::stats::{self, Identity, Sampler};
-use crate::supervisor::command::{Command, Order};
+use crate::supervisor::command::{Command, Order, Turn};
 use crate::view::{RuleState, View};
 
 /// What every route is given.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) identity: Identity,
     pub(crate) commands: mpsc::Sender<Command>,
@@ -35,34 +43,84 @@ pub(crate) struct Service {
     pub(crate) events: Events,
     pub(crate) sampler: Sampler,
     pub(crate) log: Option<LogControl>,
+    pub(crate) answers: Arc<Answers>,
 }
 
 impl Service {
+    /// The same for others, who hold up nobody here.
+    pub(super) fn apart(&self) -> Self {
+        let answers = Arc::default();
+        Self {
+            answers,
+            ..self.clone()
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
         self.status_of(&self.view())
     }
 
-    pub(super) async fn stats(&self) -> Answer<Stats> {
-        self.stats_and_view().await.map(|(stats, _)| stats)
+    /// Gives the text about a subject to somebody who asks for it.
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        subject: Subject,
+        client: &Connection,
+    ) -> Answer<Reading> {
+        let current = || self.view();
+        let make = || Arc::clone(self).make(subject.clone());
+        { Arc::clone(&self.answers) }
+            .read(subject.clone(), client, current, make)
+            .await
     }
 
-    /// All that the metrics show.
-    pub(super) async fn scrape(&self) -> Answer<Scrape> {
-        let (stats, view) = self.stats_and_view().await?;
-        Ok(Scrape {
-            status: self.status_of(&view),
-            stats,
-            possible: stats::possible_drops(&view),
-        })
-    }
-
-    pub(super) fn rules(&self) -> RuleList {
-        let view = self.view();
-        RuleList {
-            generation: Some(view.generation),
-            rules: view.rules.to_documents(),
-            settings: Some(Settings::clone(&view.settings)),
+    /// Makes the text about a subject, where nobody waits for it who has something else to do.
+    async fn make(self: Arc<Self>, subject: Subject) -> Answer<Made> {
+        let mut counters = Counters::default();
+        let mut flows = Vec::new();
+        match &subject {
+            Subject::Stats | Subject::Metrics(_) => {
+                counters = self.dataplane.counters().await.map_err(internal)?;
+            }
+            Subject::Flows(name) => flows = self.flows(name).await?,
+            Subject::Rules | Subject::Export | Subject::Interfaces => {}
         }
+        // Read after the counters: a rule just removed is not shown with nothing counted.
+        let view = self.view();
+        let write = move || {
+            let mut text = Chunks::default();
+            let written = match subject {
+                Subject::Stats => json(&mut text, &self.stats(&view, &counters)),
+                Subject::Flows(_) => json(&mut text, &flows),
+                Subject::Rules => json(&mut text, &rules(&view)),
+                Subject::Interfaces => json(&mut text, &interfaces(&view)),
+                Subject::Export => {
+                    text.write_all(model::config::export(&view.rules, &view.settings).as_bytes())
+                }
+                Subject::Metrics(format) => {
+                    text = self.metrics(format, &view, &counters);
+                    Ok(())
+                }
+            };
+            written.map_err(|error| Refusal::new(Code::Internal, error))?;
+            let pieces = text.finish();
+            Ok(Made { view, pieces })
+        };
+        let written = tokio::task::spawn_blocking(write).await;
+        written.map_err(|error| Refusal::new(Code::Internal, error))?
+    }
+
+    fn stats(&self, view: &View, counters: &Counters) -> Stats {
+        stats::stats(&self.identity, view, counters, &self.sampler)
+    }
+
+    fn metrics(&self, format: Format, view: &View, counters: &Counters) -> Chunks {
+        let scrape = Scrape {
+            status: self.status_of(view),
+            stats: self.stats(view, counters),
+            possible: stats::possible_drops(view),
+            lost_lines: self.log.map_or(0, |log| (log.lost)()),
+        };
+        metrics::text(format, &scrape, &Process::read())
     }
 
     pub(super) fn rule(&self, name: &str) -> Answer<RuleDocument> {
@@ -76,24 +134,13 @@ impl Service {
     }
 
     /// What arrived in the ranges of the rule of that name.
-    pub(super) async fn flows(&self, name: String) -> Answer<Vec<FlowStats>> {
-        if self.view().rules.get(&name).is_none() {
+    async fn flows(&self, name: &str) -> Answer<Vec<FlowStats>> {
+        if self.view().rules.get(name).is_none() {
             let message = format!("no rule {name}; GET /v1/rules lists what there is");
             return Err(Refusal::new(Code::NotFound, message));
         }
-        let flows = self.dataplane.flows(name).await.map_err(internal)?;
-        Ok(flows.iter().map(stats::flow).collect())
-    }
-
-    pub(super) fn interfaces(&self) -> Vec<InterfaceStatus> {
-        let view = self.view();
-        view.host.interfaces.values().map(interface).collect()
-    }
-
-    /// The running rules as a configuration file.
-    pub(super) fn export(&self) -> String {
-        let view = self.view();
-        model::config::export(&view.rules, &view.settings)
+        let flows = self.dataplane.flows(name.to_owned()).await;
+        Ok(flows.map_err(internal)?.iter().map(stats::flow).collect())
     }
 
     /// Refuses while the dataplane does not answer or an input is not joined.
@@ -122,26 +169,28 @@ impl Service {
         self.log()
     }
 
-    /// Has the supervisor change something and waits until it has.
-    pub(super) async fn change(&self, order: Order) -> Answer<Change> {
+    /// Has the supervisor change something and waits until it has. What it has not begun by the
+    /// deadline it does not do.
+    pub(super) async fn change(&self, order: Order, deadline: Instant) -> Answer<Change> {
         let (reply, answer) = oneshot::channel();
         let ending = || Refusal::new(Code::Unavailable, "the daemon is ending");
-        let sent = self.commands.send(Command { order, reply }).await;
-        sent.map_err(|_| ending())?;
-        answer.await.map_err(|_| ending())?
+        let turn = Turn::default();
+        let command = Command {
+            order,
+            turn: turn.clone(),
+            reply,
+        };
+        let generation = self.view().generation;
+        let exchange = async {
+            let sent = self.commands.send(command).await;
+            sent.map_err(|_| ending())?;
+            answer.await.map_err(|_| ending())?
+        };
+        let answered = timeout_at(deadline, exchange).await;
+        answered.unwrap_or_else(|_| Err(too_late(&turn, generation)))
     }
-
     fn view(&self) -> Arc<View> {
         self.view.borrow().clone()
-    }
-
-    /// The statistics and the view they are of.
-    async fn stats_and_view(&self) -> Answer<(Stats, Arc<View>)> {
-        let counters = self.dataplane.counters().await.map_err(internal)?;
-        // Read after the counters: a rule just removed is not shown with nothing counted.
-        let view = self.view();
-        let stats = stats::stats(&self.identity, &view, &counters, &self.sampler);
-        Ok((stats, view))
     }
 
     fn status_of(&self, view: &View) -> Status {
@@ -166,8 +215,35 @@ impl Service {
     }
 }
 
+fn too_late(turn: &Turn, generation: u64) -> Refusal {
+    let message = match turn.call_off() {
+        true => "the daemon is busy with other changes; nothing was changed, try again".to_owned(),
+        false => format!(
+            "no answer in time; the change may have been made: the generation of the rules was \
+             {generation}, and GET /v1/rules tells whether it is a later one"
+        ),
+    };
+    Refusal::new(Code::Timeout, message)
+}
+
 fn internal(error: dataplane_thread::Error) -> Refusal {
     Refusal::new(Code::Internal, error)
+}
+
+fn json(text: &mut Chunks, value: &impl Serialize) -> io::Result<()> {
+    Ok(serde_json::to_writer(text, value)?)
+}
+
+fn rules(view: &View) -> RuleList {
+    RuleList {
+        generation: Some(view.generation),
+        rules: view.rules.to_documents(),
+        settings: Some(Settings::clone(&view.settings)),
+    }
+}
+
+fn interfaces(view: &View) -> Vec<InterfaceStatus> {
+    view.host.interfaces.values().map(interface).collect()
 }
 
 fn interface(link: &Interface) -> InterfaceStatus {

@@ -7,13 +7,14 @@ mod streams;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use api::counter::{self, Counter, Unit, Value};
 use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats};
 
 use super::PossibleDrops;
 use super::process::Process;
+use crate::chunks::Chunks;
 
 /// What the metrics are a view of: the same replies that others get, of one moment.
 #[derive(Clone, Debug)]
@@ -22,10 +23,12 @@ pub(crate) struct Scrape {
     pub(crate) stats: Stats,
     /// For which reasons each rule can drop packets.
     pub(crate) possible: Vec<PossibleDrops>,
+    /// Lines of the log that nobody took.
+    pub(crate) lost_lines: u64,
 }
 
 /// How the text is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Format {
     #[default]
     Prometheus,
@@ -51,18 +54,24 @@ impl Format {
 }
 
 /// Writes every metric.
-pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> String {
+pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks {
     let Scrape {
         status,
         stats,
         possible,
+        lost_lines,
     } = scrape;
     let mut page = Page {
         format,
-        text: String::new(),
+        text: Chunks::default(),
         now_seconds: sys::clock::realtime_ns() as f64 / 1e9,
     };
     daemon(&mut page, status, process);
+    page.family(
+        "mcr_log_lost_lines_total",
+        "Lines of the log that were lost because nobody took them.",
+    );
+    page.sample("mcr_log_lost_lines_total", &[], lost_lines);
     this_process(&mut page, process);
     rules(&mut page, &stats.rules);
     inputs(&mut page, &stats.rules);
@@ -72,7 +81,7 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> String
     latency::histograms(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
     if format == Format::OpenMetrics {
-        page.text += "# EOF\n";
+        page.write(format_args!("# EOF\n"));
     }
     page.text
 }
@@ -260,7 +269,7 @@ fn workers(page: &mut Page, workers: &[WorkerStats]) {
 #[derive(Default)]
 struct Page {
     format: Format,
-    text: String,
+    text: Chunks,
     /// Seconds since the epoch.
     now_seconds: f64,
 }
@@ -300,17 +309,21 @@ impl Page {
             Format::Prometheus => name,
             Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
         };
-        self.text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.text += name;
+        self.write(format_args!("{name}"));
         for (position, (key, value)) in labels.iter().enumerate() {
             let open = if position == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{open}{key}=\"{}\"", escaped(value));
+            self.write(format_args!("{open}{key}=\"{}\"", escaped(value)));
         }
         let close = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{close} {value}");
+        self.write(format_args!("{close} {value}\n"));
+    }
+
+    fn write(&mut self, text: fmt::Arguments<'_>) {
+        self.text.write_fmt(text).expect("memory takes any text");
     }
 }
 

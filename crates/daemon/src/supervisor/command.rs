@@ -1,5 +1,7 @@
 //! What the supervisor is sent: changes alone. Reads need only the view.
 
+use std::sync::{Arc, OnceLock};
+
 use api::reply::Change;
 use tokio::sync::oneshot;
 
@@ -10,7 +12,24 @@ use crate::core::Request;
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) order: Order,
+    pub(crate) turn: Turn,
     pub(crate) reply: oneshot::Sender<Answer<Change>>,
+}
+
+/// Whether a change was begun, or is not to be any more: one or the other, for good.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turn(Arc<OnceLock<bool>>);
+
+impl Turn {
+    /// Says whether the change may begin.
+    pub(crate) fn begin(&self) -> bool {
+        *self.0.get_or_init(|| true)
+    }
+
+    /// Calls the change off; says whether that was in time.
+    pub(crate) fn call_off(&self) -> bool {
+        !*self.0.get_or_init(|| false)
+    }
 }
 
 /// What to do.

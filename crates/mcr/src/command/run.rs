@@ -67,7 +67,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let given = args.given();
-    logging::start(form_of_log(&args, &given), args.verbose);
+    let _log = logging::start(form_of_log(&args, &given), args.verbose);
     let program = std::env::current_exe().map_err(|error| {
         let message = format!("cannot find the own program, to start workers with: {error}");
         Failure::new(Status::Unavailable, message)

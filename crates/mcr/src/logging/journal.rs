@@ -10,34 +10,31 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+use super::queue::{Line, Queue};
+
 const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Where entries go.
-pub(super) struct Journal {
-    socket: UnixDatagram,
-}
+/// Makes entries.
+pub(super) struct Journal(pub(super) Queue);
 
-impl Journal {
-    /// Connects to the journal at `path`, or where it is.
-    ///
-    /// # Errors
-    /// The socket's: there is no journal.
-    pub(super) fn open() -> io::Result<Self> {
-        let socket = UnixDatagram::unbound()?;
-        socket.connect(SOCKET)?;
-        Ok(Self { socket })
-    }
+/// Connects to the journal.
+///
+/// # Errors
+/// The socket's: there is no journal.
+pub(super) fn connect() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(SOCKET)?;
+    Ok(socket)
 }
 
 impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut entry = Entry::default();
         event.record(&mut entry);
-        let text = entry.finish(*event.metadata().level());
+        let bytes = entry.finish(*event.metadata().level());
         // Whoever reads the unit's standard error still gets what the journal does not take.
-        if self.socket.send(&text).is_err() {
-            eprintln!("{}", entry.message);
-        }
+        let otherwise = Some(entry.message);
+        self.0.push(Line { bytes, otherwise });
     }
 }
 
@@ -110,12 +107,15 @@ fn append(text: &mut Vec<u8>, name: &str, value: &str) {
 mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
+    use super::super::queue::Sink;
     use super::*;
 
     #[test]
     fn every_field_is_a_field_of_the_entry() {
         let (socket, journal) = UnixDatagram::pair().unwrap();
-        let subscriber = tracing_subscriber::registry().with(Journal { socket });
+        let queue = Queue::new(Sink::Journal(socket));
+        queue.start();
+        let subscriber = tracing_subscriber::registry().with(Journal(queue));
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(event = "rule_down", rule = "cam1", "two\nlines");
         });

@@ -15,7 +15,7 @@ use super::*;
 use crate::dataplane_thread::{DataplaneThread, without_paths};
 use crate::events::Events;
 use crate::stats::{Identity, Sampler};
-use crate::supervisor::command::Command;
+use crate::supervisor::command::{Command, Order};
 use crate::view::View;
 
 struct Served {
@@ -69,6 +69,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         events: Events::new(),
         sampler: Sampler::default(),
         log: None,
+        answers: Arc::default(),
     };
     (Arc::new(service), incoming)
 }
@@ -175,6 +176,31 @@ async fn a_crowd_of_silent_clients_keeps_nobody_out() {
         start.elapsed() < HEAD_TIMEOUT,
         "had to wait until the crowd went"
     );
+}
+
+#[tokio::test]
+async fn a_change_that_is_not_answered_in_time_says_whether_it_may_have_been_made() {
+    let (service, mut commands) = service();
+    let order = || Order::Reload;
+    let soon = || tokio::time::Instant::now() + Duration::from_millis(20);
+    let refusal = service.change(order(), soon()).await.unwrap_err();
+    assert_eq!(refusal.code, Code::Timeout);
+    assert!(
+        refusal.message.contains("nothing was changed"),
+        "{refusal:?}"
+    );
+    let called_off = commands.try_recv().unwrap();
+    assert!(!called_off.turn.begin(), "and nothing will be");
+
+    let begin = async {
+        let command = commands.recv().await.unwrap();
+        assert!(command.turn.begin());
+        command
+    };
+    let (_command, refusal) = tokio::join!(begin, service.change(order(), soon()));
+    let refusal = refusal.unwrap_err();
+    let said = "the change may have been made: the generation of the rules was 1";
+    assert!(refusal.message.contains(said), "{refusal:?}");
 }
 
 #[tokio::test]

@@ -4,6 +4,14 @@ use dataplane::counters::DropReason;
 use super::*;
 use crate::stats::{PossibleDrops, Reasons};
 
+fn page(format: Format, scrape: &Scrape) -> String {
+    written(text(format, scrape, &Process::default()))
+}
+
+fn written(chunks: Chunks) -> String {
+    String::from_utf8(chunks.finish().concat()).unwrap()
+}
+
 fn status() -> Status {
     let text = r#"{"instance":"default","version":"1.2.3","pid":7,"uptime_seconds":12.5,
         "generation":4,"rules":1,"kernel":{"available":true},
@@ -51,12 +59,13 @@ fn scrape(stats: Stats) -> Scrape {
         status: status(),
         possible: stats.rules.iter().map(none).collect(),
         stats,
+        lost_lines: 0,
     }
 }
 
 #[test]
 fn every_number_of_the_statistics_is_a_sample() {
-    let page = text(Format::Prometheus, &scrape(stats()), &Process::default());
+    let page = page(Format::Prometheus, &scrape(stats()));
     let output = r#"rule="cam1",output="239.10.1.1%eth1:6001""#;
     for line in [
         r#"mcr_build_info{version="1.2.3",instance="default"} 1"#,
@@ -107,7 +116,7 @@ fn what_can_be_dropped_is_a_series_before_it_is() {
     let mut scrape = scrape(stats());
     scrape.possible[0].rule = Reasons::of(&[DropReason::Malformed, DropReason::OwnSource]);
     scrape.possible[0].outputs[0] = Reasons::of(&[DropReason::EgressFull]);
-    let page = text(Format::Prometheus, &scrape, &Process::default());
+    let page = page(Format::Prometheus, &scrape);
     let dropped: Vec<&str> = page
         .lines()
         .filter(|line| line.contains("dropped_packets_total{"))
@@ -129,7 +138,7 @@ fn outputs_to_one_destination_are_series_of_their_own() {
     let mut stats = stats();
     let outputs = &mut stats.rules[0].outputs;
     outputs.extend([outputs[0].clone(), outputs[0].clone()]);
-    let page = text(Format::Prometheus, &scrape(stats), &Process::default());
+    let page = page(Format::Prometheus, &scrape(stats));
     for output in ["6001", "6001 #2", "6001 #3"] {
         let labels = format!(r#"rule="cam1",output="239.10.1.1%eth1:{output}""#);
         let sample = format!("mcr_output_sent_packets_total{{{labels}}} 990");
@@ -145,7 +154,7 @@ fn outputs_to_one_destination_are_series_of_their_own() {
 
 #[test]
 fn openmetrics_names_families_without_total_and_ends() {
-    let page = text(Format::OpenMetrics, &scrape(stats()), &Process::default());
+    let page = page(Format::OpenMetrics, &scrape(stats()));
     assert!(page.contains("# TYPE mcr_rule_received_packets counter\n"));
     assert!(page.contains("\nmcr_rule_received_packets_total{rule=\"cam1\"} 1000\n"));
     assert!(page.ends_with("# EOF\n"));
@@ -158,5 +167,5 @@ fn openmetrics_names_families_without_total_and_ends() {
 fn label_values_cannot_break_out() {
     let mut page = Page::default();
     page.sample("m", &[("rule", "a\"b\\c\nd")], 1);
-    assert_eq!(page.text, "m{rule=\"a\\\"b\\\\c\\nd\"} 1\n");
+    assert_eq!(written(page.text), "m{rule=\"a\\\"b\\\\c\\nd\"} 1\n");
 }

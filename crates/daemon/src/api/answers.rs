@@ -1,0 +1,264 @@
+//! Long answers, in memory that is bounded however many ask and however slowly they read: those who
+//! ask at a time share one text, and where there are too many texts the readers of the oldest are
+//! cut off.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::connections::Connection;
+use super::refusal::Answer;
+use crate::stats::metrics::Format;
+use crate::view::View;
+
+/// Bytes of all texts together; a single one may be larger.
+const ROOM: usize = 32 << 20;
+
+/// How old a text may be for somebody to begin to read it, while others still do.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What a text says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Stats,
+    Rules,
+    Export,
+    Interfaces,
+    Metrics(Format),
+    Flows(String),
+}
+
+/// The texts that are being read.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// One text is made at a time: who waited finds it made.
+    turn: tokio::sync::Mutex<()>,
+    texts: Mutex<Texts>,
+}
+
+#[derive(Debug, Default)]
+struct Texts {
+    /// By number, so the oldest first.
+    by_number: BTreeMap<u64, Text>,
+    /// Of the next text, and of the next reader.
+    next: u64,
+    /// How many ask and have no text yet.
+    waiting: BTreeMap<Subject, usize>,
+    /// How long the last text of a kind was.
+    expected: BTreeMap<Subject, usize>,
+}
+
+#[derive(Debug)]
+struct Text {
+    subject: Subject,
+    /// When what it says began to be read.
+    begun: Instant,
+    view: Arc<View>,
+    pieces: Arc<[Bytes]>,
+    length: usize,
+    readers: BTreeMap<u64, Connection>,
+}
+
+/// What was made for whoever asks.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) view: Arc<View>,
+    pub(crate) pieces: Vec<Bytes>,
+}
+
+impl Answers {
+    /// Gives the text about `subject` as it is now, or was a moment ago under the same view. `make`
+    /// makes it where there is none.
+    pub(super) async fn read<F>(
+        self: &Arc<Self>,
+        subject: Subject,
+        connection: &Connection,
+        current: impl Fn() -> Arc<View>,
+        make: impl FnOnce() -> F,
+    ) -> Answer<Reading>
+    where
+        F: Future<Output = Answer<Made>>,
+    {
+        let asked = Instant::now();
+        let waiting = Waiting::new(self, &subject);
+        let _turn = self.turn.lock().await;
+        let shared = self.texts().shared(&subject, asked, &current());
+        let number = match shared {
+            Some(number) => number,
+            None => {
+                self.texts().make_room(&subject);
+                let begun = Instant::now();
+                let made = make().await?;
+                self.texts().add(subject, begun, made)
+            }
+        };
+        let reading = self.begin(number, connection);
+        drop(waiting);
+        Ok(reading)
+    }
+
+    fn begin(self: &Arc<Self>, number: u64, connection: &Connection) -> Reading {
+        let mut texts = self.texts();
+        let reader = texts.number();
+        let text = texts.by_number.get_mut(&number);
+        let text = text.expect("texts go when others are made, which waits for this turn's end");
+        text.readers.insert(reader, connection.clone());
+        Reading {
+            answers: Arc::clone(self),
+            text: number,
+            reader,
+            generation: text.view.generation,
+            pieces: Arc::clone(&text.pieces),
+            next: 0,
+            left: text.length as u64,
+        }
+    }
+
+    fn texts(&self) -> MutexGuard<'_, Texts> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Texts {
+    const fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The text that somebody may read who asked then.
+    fn shared(&self, subject: &Subject, asked: Instant, view: &Arc<View>) -> Option<u64> {
+        let mut newest = self.by_number.iter().rev();
+        let (number, text) = newest.find(|(_, text)| text.subject == *subject)?;
+        let is_of_now = text.begun >= asked;
+        let is_fresh = text.begun.elapsed() < FRESH && Arc::ptr_eq(&text.view, view);
+        (is_of_now || is_fresh).then_some(*number)
+    }
+
+    /// Cuts readers off, those of the oldest text first, until there is room for one more.
+    fn make_room(&mut self, subject: &Subject) {
+        let expected = self.expected.get(subject).copied().unwrap_or_default();
+        let held = |texts: &Self| {
+            texts
+                .by_number
+                .values()
+                .map(|text| text.length)
+                .sum::<usize>()
+        };
+        while held(self) + expected > ROOM {
+            let Some((_, oldest)) = self.by_number.pop_first() else {
+                break;
+            };
+            oldest.readers.values().for_each(Connection::cut_off);
+        }
+    }
+
+    fn add(&mut self, subject: Subject, begun: Instant, Made { view, pieces }: Made) -> u64 {
+        let length = pieces.iter().map(Bytes::len).sum();
+        if !matches!(subject, Subject::Flows(_)) {
+            self.expected.insert(subject.clone(), length);
+        }
+        let number = self.number();
+        let text = Text {
+            subject,
+            begun,
+            view,
+            pieces: pieces.into(),
+            length,
+            readers: BTreeMap::new(),
+        };
+        self.by_number.insert(number, text);
+        number
+    }
+
+    /// Forgets what nobody reads and nobody waits for.
+    fn sweep(&mut self) {
+        let waiting = &self.waiting;
+        self.by_number
+            .retain(|_, text| !text.readers.is_empty() || waiting.contains_key(&text.subject));
+    }
+}
+
+/// Somebody who has no text yet.
+struct Waiting<'a> {
+    answers: &'a Answers,
+    subject: Subject,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(answers: &'a Answers, subject: &Subject) -> Self {
+        *answers.texts().waiting.entry(subject.clone()).or_default() += 1;
+        let subject = subject.clone();
+        Self { answers, subject }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut texts = self.answers.texts();
+        if let Some(waiting) = texts.waiting.get_mut(&self.subject) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                texts.waiting.remove(&self.subject);
+            }
+        }
+        texts.sweep();
+    }
+}
+
+/// A text on its way to one client.
+#[derive(Debug)]
+pub(super) struct Reading {
+    answers: Arc<Answers>,
+    text: u64,
+    reader: u64,
+    generation: u64,
+    pieces: Arc<[Bytes]>,
+    next: usize,
+    left: u64,
+}
+
+impl Reading {
+    /// The generation of the rules that it tells of.
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+impl Body for Reading {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.pieces.get(self.next).cloned();
+        self.next += 1;
+        self.left -= piece.as_ref().map_or(0, Bytes::len) as u64;
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut texts = self.answers.texts();
+        if let Some(text) = texts.by_number.get_mut(&self.text) {
+            text.readers.remove(&self.reader);
+        }
+        texts.sweep();
+    }
+}

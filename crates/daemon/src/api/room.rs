@@ -1,0 +1,250 @@
+//! Room for large bodies of requests, taken as bytes come. A client may take as much as the largest
+//! body does, and all together twice that. Who needs more has the unfinished body that has waited
+//! longest for its next bytes make room: among the client's own where these are too many, else among
+//! all. So bodies that never come to their end keep nobody out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+/// Who sends a body: a process on the control socket.
+pub(super) type Client = Option<i32>;
+
+/// Room for bodies, in bytes.
+#[derive(Debug)]
+pub(super) struct Room {
+    per_client: usize,
+    in_all: usize,
+    bodies: Mutex<Bodies>,
+    /// Some of it was given back.
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Bodies {
+    next: u64,
+    by_number: BTreeMap<u64, Body>,
+}
+
+#[derive(Debug)]
+struct Body {
+    client: Client,
+    bytes: usize,
+    /// When its last bytes came; none once all are there.
+    waits_since: Option<Instant>,
+    /// It has been told to make room.
+    goes: bool,
+    told: Arc<Notify>,
+}
+
+/// The room that a body has taken.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    room: &'a Room,
+    number: u64,
+    told: Arc<Notify>,
+}
+
+/// What the next bytes of a body find.
+enum Found {
+    Room,
+    /// Others make room.
+    Wait,
+    /// It had to make room itself.
+    Gone,
+}
+
+impl Room {
+    pub(super) const fn new(per_client: usize, in_all: usize) -> Self {
+        let bodies = Bodies {
+            next: 0,
+            by_number: BTreeMap::new(),
+        };
+        Self {
+            per_client,
+            in_all,
+            bodies: Mutex::new(bodies),
+            freed: Notify::const_new(),
+        }
+    }
+
+    /// Gives a body a place; it takes no room yet.
+    pub(super) fn enter(&self, client: Client) -> Place<'_> {
+        let mut bodies = self.lock();
+        bodies.next += 1;
+        let number = bodies.next;
+        let told = Arc::new(Notify::new());
+        let body = Body {
+            client,
+            bytes: 0,
+            waits_since: Some(Instant::now()),
+            goes: false,
+            told: Arc::clone(&told),
+        };
+        bodies.by_number.insert(number, body);
+        Place {
+            room: self,
+            number,
+            told,
+        }
+    }
+
+    fn find(&self, number: u64, bytes: usize) -> Found {
+        let mut bodies = self.lock();
+        let Some(own) = bodies.by_number.get_mut(&number) else {
+            return Found::Gone;
+        };
+        if own.goes {
+            return Found::Gone;
+        }
+        own.waits_since = Some(Instant::now());
+        let (client, more) = (own.client, bytes.saturating_sub(own.bytes));
+        let of_client = bodies.held(|body| body.client == client) + more;
+        if client.is_some() && of_client > self.per_client {
+            let others = |other: u64, body: &Body| other != number && body.client == client;
+            bodies.make_room(of_client - self.per_client, others);
+            return Found::Wait;
+        }
+        let in_all = bodies.held(|_| true) + more;
+        if in_all > self.in_all {
+            bodies.make_room(in_all - self.in_all, |other, _| other != number);
+            return Found::Wait;
+        }
+        if let Some(own) = bodies.by_number.get_mut(&number) {
+            own.bytes += more;
+        }
+        Found::Room
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Bodies> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bodies {
+    fn held(&self, of: impl Fn(&Body) -> bool) -> usize {
+        let bodies = self.by_number.values().filter(|body| of(body));
+        bodies.map(|body| body.bytes).sum()
+    }
+
+    /// Tells unfinished bodies to go until so many bytes will be free, those first that have waited
+    /// longest.
+    fn make_room(&mut self, bytes: usize, of: impl Fn(u64, &Body) -> bool) {
+        let going = self
+            .by_number
+            .iter()
+            .filter(|(number, body)| body.goes && of(**number, body));
+        let mut comes: usize = going.map(|(_, body)| body.bytes).sum();
+        while comes < bytes {
+            let unfinished = self.by_number.iter_mut().filter(|(number, body)| {
+                body.waits_since.is_some() && !body.goes && body.bytes > 0 && of(**number, body)
+            });
+            let longest = unfinished.min_by_key(|(_, body)| body.waits_since);
+            let Some((_, body)) = longest else {
+                return;
+            };
+            body.goes = true;
+            comes += body.bytes;
+            body.told.notify_one();
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Takes room for so many bytes in all; says whether the body may go on.
+    pub(super) async fn take(&self, bytes: usize) -> bool {
+        loop {
+            let freed = self.room.freed.notified();
+            tokio::pin!(freed);
+            // From here on no word of freed room is lost.
+            freed.as_mut().enable();
+            match self.room.find(self.number, bytes) {
+                Found::Room => return true,
+                Found::Gone => return false,
+                Found::Wait => tokio::select! {
+                    () = freed => {}
+                    () = self.must_go() => {}
+                },
+            }
+        }
+    }
+
+    /// Waits until the body has to make room.
+    pub(super) async fn must_go(&self) {
+        self.told.notified().await;
+    }
+
+    /// All of the body is there: it makes room once it was read.
+    pub(super) fn finish(&self) {
+        if let Some(body) = self.room.lock().by_number.get_mut(&self.number) {
+            body.waits_since = None;
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.room.lock().by_number.remove(&self.number);
+        self.room.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn takes(place: &Place<'_>, bytes: usize) -> Option<bool> {
+        place.take(bytes).now_or_never()
+    }
+
+    #[test]
+    fn the_unfinished_body_that_has_waited_longest_makes_room() {
+        let room = Room::new(100, 200);
+        let stale = room.enter(Some(1));
+        let stalled = room.enter(Some(2));
+        let finished = room.enter(Some(3));
+        assert_eq!(takes(&finished, 60), Some(true));
+        finished.finish();
+        assert_eq!(takes(&stalled, 70), Some(true));
+        assert_eq!(takes(&stale, 70), Some(true));
+        let good = room.enter(Some(4));
+        assert_eq!(takes(&good, 60), None, "it waits until there is room");
+        assert_eq!(takes(&stalled, 71), Some(false));
+        assert_eq!(takes(&stale, 70), Some(true), "one is enough");
+        drop(stalled);
+        assert_eq!(takes(&good, 60), Some(true));
+    }
+
+    #[test]
+    fn a_client_with_many_bodies_has_its_own_make_room() {
+        let room = Room::new(100, 200);
+        let other = room.enter(Some(1));
+        assert_eq!(takes(&other, 90), Some(true));
+        let many: Vec<_> = (0..5).map(|_| room.enter(Some(2))).collect();
+        for body in &many {
+            assert_eq!(takes(body, 20), Some(true));
+        }
+        let next = room.enter(Some(2));
+        assert_eq!(takes(&next, 20), None);
+        assert_eq!(takes(&many[0], 20), Some(false));
+        assert_eq!(takes(&other, 100), Some(true), "the others' stay");
+    }
+
+    #[tokio::test]
+    async fn who_waits_goes_on_when_another_is_done() {
+        let room = Room::new(100, 100);
+        let first = room.enter(Some(1));
+        assert!(first.take(100).await);
+        first.finish();
+        let second = room.enter(Some(2));
+        let taken = second.take(50);
+        tokio::pin!(taken);
+        assert!(taken.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(taken.await);
+    }
+}

@@ -1,0 +1,229 @@
+//! The way of log lines out of the daemon: a queue of bounded length that one thread empties. Who
+//! logs never waits for who reads; lines that find no room are counted, and told of once there is
+//! some again.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Bytes of the lines that wait.
+const ROOM: usize = 4 << 20;
+
+/// Where lines go.
+#[derive(Debug)]
+pub(super) enum Sink {
+    /// Standard error.
+    Text,
+    /// The journal's socket, an entry a datagram.
+    Journal(UnixDatagram),
+}
+
+/// A line on its way.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) bytes: Vec<u8>,
+    /// What standard error gets if the journal does not take it.
+    pub(super) otherwise: Option<String>,
+}
+
+/// Lines on their way.
+#[derive(Clone, Debug)]
+pub(super) struct Queue(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    sink: Sink,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// One has left the queue and is not written yet.
+    is_writing: bool,
+    is_started: bool,
+    written: u64,
+    lost: u64,
+    /// So many of those lost have been told of.
+    told: u64,
+}
+
+impl Queue {
+    pub(super) fn new(sink: Sink) -> Self {
+        Self(Arc::new(Shared {
+            sink,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// Takes a line if there is room.
+    pub(super) fn push(&self, line: Line) {
+        let mut state = self.lock();
+        if state.bytes + line.bytes.len() > ROOM {
+            state.lost += 1;
+            return;
+        }
+        state.bytes += line.bytes.len();
+        state.lines.push_back(line);
+        self.0.changed.notify_all();
+    }
+
+    /// Starts the thread that empties the queue, once; until then lines wait.
+    pub(super) fn start(&self) {
+        if std::mem::replace(&mut self.lock().is_started, true) {
+            return;
+        }
+        let queue = self.clone();
+        let thread = thread::Builder::new().name("log".to_owned());
+        if thread.spawn(move || queue.run()).is_err() {
+            self.lock().is_started = false;
+        }
+    }
+
+    /// Waits until all is written, for as long as anything is within `patience`.
+    pub(super) fn finish(&self, patience: Duration) {
+        self.start();
+        let mut state = self.lock();
+        while !state.lines.is_empty() || state.is_writing {
+            let written = state.written;
+            let moved = |state: &mut State| state.written == written;
+            let waited = { &self.0.changed }.wait_timeout_while(state, patience, moved);
+            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = now;
+            if timeout.timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// How many lines nobody will read.
+    pub(super) fn lost(&self) -> u64 {
+        self.lock().lost
+    }
+
+    fn run(&self) {
+        loop {
+            let line = self.next();
+            let is_written = self.0.sink.write(&line);
+            let mut state = self.lock();
+            state.is_writing = false;
+            state.written += 1;
+            if !is_written {
+                // Whoever tells of it would be told the same.
+                state.lost += 1;
+                state.told += 1;
+            }
+            let untold = state.lost - state.told;
+            let has_room = state.bytes < ROOM / 2;
+            if has_room {
+                state.told = state.lost;
+            }
+            self.0.changed.notify_all();
+            drop(state);
+            if has_room && untold > 0 {
+                tracing::warn!(
+                    lost = untold,
+                    "lines of the log are lost: nobody read it for a while"
+                );
+            }
+        }
+    }
+
+    fn next(&self) -> Line {
+        let mut state = self.lock();
+        loop {
+            if let Some(line) = state.lines.pop_front() {
+                state.bytes -= line.bytes.len();
+                state.is_writing = true;
+                return line;
+            }
+            let waited = self.0.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink {
+    fn write(&self, line: &Line) -> bool {
+        match self {
+            Self::Text => io::stderr().write_all(&line.bytes).is_ok(),
+            Self::Journal(socket) => {
+                let text = line.otherwise.as_deref().unwrap_or_default();
+                socket.send(&line.bytes).is_ok() || writeln!(io::stderr(), "{text}").is_ok()
+            }
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Write for Queue {
+    /// Takes a whole line: the formatter writes each at once.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(Line {
+            bytes: bytes.to_vec(),
+            otherwise: None,
+        });
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Line {
+        Line {
+            bytes: text.into(),
+            otherwise: Some(text.to_owned()),
+        }
+    }
+
+    #[test]
+    fn lines_that_nobody_takes_are_counted_and_hold_up_nobody() {
+        let (socket, reader) = UnixDatagram::pair().unwrap();
+        let queue = Queue::new(Sink::Journal(socket));
+        queue.start();
+        let text = "x".repeat(1000);
+        for _ in 0..20_000 {
+            queue.push(line(&text));
+        }
+        assert!(queue.lost() > 15_000, "{} lost", queue.lost());
+        queue.finish(Duration::from_millis(1));
+        // Somebody reads again: what waited comes, and what is new.
+        let taken = thread::spawn(move || {
+            let mut buffer = [0; 2000];
+            let mut taken = 0;
+            while reader.recv(&mut buffer).unwrap() != 3 {
+                taken += 1;
+            }
+            taken
+        });
+        queue.finish(Duration::from_secs(60));
+        let lost = queue.lost();
+        queue.push(line("end"));
+        assert_eq!(taken.join().unwrap() + lost, 20_000);
+    }
+}
