@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod agree;
+mod alerts;
 mod bed;
 mod browser;
 mod events;

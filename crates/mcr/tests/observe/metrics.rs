@@ -6,7 +6,7 @@ use lab::process;
 
 use super::bed::{Bed, INPUT, OUTPUT};
 
-fn dist() -> PathBuf {
+pub(super) fn dist() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../dist")
 }
 

@@ -1,0 +1,133 @@
+//! The alert rules in dist, judged by promtool's own clock: streams of made-up samples, scraped every
+//! 15 s, 30 s and minute.
+
+use std::fmt::Write;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use lab::process;
+
+use super::metrics::dist;
+
+const MINUTE: u64 = 60;
+/// Seconds between two scrapes.
+const SCRAPES: [u64; 3] = [15, 30, 60];
+
+/// A series: its metric and labels, and its value at each second.
+type Series = (String, fn(u64) -> u64);
+
+/// An alert and the minutes at which it has to fire, and at which not.
+struct Expected {
+    alert: &'static str,
+    fires: &'static [u64],
+    is_quiet: &'static [u64],
+}
+
+/// Runs the rules over two hours of `series` at each interval of scrapes.
+fn holds(series: &[Series], expected: &[Expected]) {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        eprintln!("skipped: promtool is not installed (dist/bootstrap test installs it)");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for scrape in SCRAPES {
+        let file = directory.path().join(format!("every{scrape}.yml"));
+        fs::write(&file, test(scrape, series, expected)).unwrap();
+        let mut command = Command::new("promtool");
+        command.args(["test", "rules"]).arg(&file);
+        let finished = process::run(command, Duration::from_secs(60)).unwrap();
+        let said = finished.success();
+        said.unwrap_or_else(|error| panic!("scraped every {scrape} s: {error:#}"));
+    }
+}
+
+fn test(scrape: u64, series: &[Series], expected: &[Expected]) -> String {
+    let rules = dist().join("prometheus/mcr.rules.yml");
+    let mut text = format!(
+        "rule_files: [{}]\nevaluation_interval: 15s\ntests:\n  - interval: {scrape}s\n    \
+         input_series:\n",
+        rules.display()
+    );
+    for (name, value) in series {
+        let values = (0..=120 * MINUTE / scrape).map(|at| value(at * scrape).to_string());
+        let values: Vec<String> = values.collect();
+        let _ = writeln!(
+            text,
+            "      - series: '{name}'\n        values: '{}'",
+            values.join(" ")
+        );
+    }
+    // How often an alert fires is asked: what it says stands in the rules.
+    text += "    promql_expr_test:\n";
+    for Expected {
+        alert,
+        fires,
+        is_quiet,
+    } in expected
+    {
+        let all = { fires.iter().map(|at| (at, 1)) }.chain(is_quiet.iter().map(|at| (at, 0)));
+        for (minutes, count) in all {
+            let _ = writeln!(
+                text,
+                "      - expr: count(ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}) or \
+                 vector(0)\n        eval_time: {minutes}m\n        exp_samples: [{{ value: {count} }}]"
+            );
+        }
+    }
+    text
+}
+
+fn last_packet(rule: &str, input: &str) -> String {
+    format!(
+        "mcr_input_last_packet_timestamp_seconds{{instance=\"r\",job=\"mcr\",rule=\"{rule}\",\
+         input=\"{input}\"}}"
+    )
+}
+
+#[test]
+fn a_stream_that_stopped_is_told_of_until_it_goes_on() {
+    let goes_on = |at| at;
+    // From minute 30 to minute 90 nothing comes.
+    let stops = |at| match at {
+        at if at < 30 * MINUTE || at >= 90 * MINUTE => at,
+        _ => 30 * MINUTE,
+    };
+    let series: [Series; 4] = [
+        (last_packet("stops", "a"), stops),
+        (last_packet("goes_on", "a"), goes_on),
+        (last_packet("one_of_two", "a"), stops),
+        (last_packet("one_of_two", "b"), goes_on),
+    ];
+    let stopped = Expected {
+        alert: "McrStreamStopped",
+        fires: &[33, 36, 45, 60, 89],
+        is_quiet: &[5, 20, 30, 95, 119],
+    };
+    holds(&series, &[stopped]);
+}
+
+#[test]
+fn loss_is_told_of_while_it_lasts() {
+    let counter = |metric: &str| format!("{metric}{{instance=\"r\",job=\"mcr\",rule=\"cam1\"}}");
+    // Once a second from minute 30 to minute 60.
+    let lost = |at: u64| at.clamp(30 * MINUTE, 60 * MINUTE) - 30 * MINUTE;
+    let series: [Series; 3] = [
+        (counter("mcr_rtp_lost_packets_total"), lost),
+        (counter("mcr_ts_continuity_errors_total"), lost),
+        (counter("mcr_rule_dropped_packets_total"), lost),
+    ];
+    let told = |alert, fires| Expected {
+        alert,
+        fires,
+        is_quiet: &[5, 29, 70, 119],
+    };
+    holds(
+        &series,
+        &[
+            told("McrRtpLoss", &[34, 45, 59]),
+            told("McrTsContinuityErrors", &[34, 45, 59]),
+            told("McrRuleDrops", &[38, 45, 59]),
+        ],
+    );
+}
