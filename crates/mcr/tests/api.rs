@@ -4,7 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use lab::daemon::{Daemon, Options};
@@ -43,6 +44,11 @@ fn bed() -> Option<Bed> {
     };
     let daemon = Daemon::start(&chain.relay, options).unwrap();
     Some(Bed { daemon, chain })
+}
+
+/// Where bootstrap installs Python's tools.
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
 }
 
 /// An answer: its status, its ETag, its body.
@@ -140,10 +146,29 @@ fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
 }
 
 #[test]
+fn the_document_is_valid() {
+    let Some(bed) = bed() else { return };
+    let validator = target().join("python/bin/openapi-spec-validator");
+    if !validator.exists() {
+        eprintln!(
+            "skipped: needs openapi-spec-validator, which dist/bootstrap test installs with Python"
+        );
+        return;
+    }
+    let document = bed.curl("GET", "/openapi.json", None, None).body;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), document.to_string()).unwrap();
+    let mut command = Command::new(validator);
+    command.arg(file.path());
+    let finished = process::run(command, Duration::from_secs(60)).unwrap();
+    let said = finished.success().unwrap();
+    assert!(said.contains("OK"), "{said}");
+}
+
+#[test]
 fn answers_keep_to_the_document_whatever_is_asked() {
     let Some(bed) = bed() else { return };
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let schemathesis = target.join("python/bin/schemathesis");
+    let schemathesis = target().join("python/bin/schemathesis");
     if !schemathesis.exists() {
         eprintln!("skipped: needs schemathesis, which dist/bootstrap test installs with Python");
         return;

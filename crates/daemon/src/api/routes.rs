@@ -18,7 +18,7 @@ use axum::{Extension, Json, Router};
 use model::document::RuleDocument;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
-use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
+use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder, RefOr};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -94,7 +94,40 @@ fn described(router: OpenApiRouter<Arc<Service>>) -> (Router<Arc<Service>>, Open
     let (router, routes) = router.split_for_parts();
     let mut document = OpenApiBuilder::new().info(about).build();
     document.merge(routes);
+    describe_responses(&mut document);
     (router, document)
+}
+
+/// Says of each answer what it is: one that is good what was asked for, another what is wrong.
+fn describe_responses(document: &mut OpenApi) {
+    for item in document.paths.paths.values_mut() {
+        let operations = [
+            &mut item.get,
+            &mut item.put,
+            &mut item.post,
+            &mut item.delete,
+        ];
+        for operation in operations.into_iter().flatten() {
+            let asked = operation.summary.clone().unwrap_or_default();
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response {
+                    response.description = description(status, &asked).to_owned();
+                }
+            }
+        }
+    }
+}
+
+fn description<'a>(status: &str, asked: &'a str) -> &'a str {
+    match status {
+        "400" => "Not a request that is known here.",
+        "404" => "There is no such rule.",
+        "409" => "A rule of that name is there, or the rules are of another generation.",
+        "413" => "The body is too large.",
+        "422" => "The rules make no sense.",
+        "503" => "An interface, a path or room is missing.",
+        _ => asked,
+    }
 }
 
 fn finish(router: Router<Arc<Service>>, document: OpenApi, service: Arc<Service>) -> Router {

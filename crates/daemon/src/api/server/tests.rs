@@ -223,6 +223,17 @@ async fn every_route_and_reply_is_in_the_document() {
     ] {
         assert!(paths.contains_key(path), "{path}");
     }
+    for (path, item) in paths {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let description = response["description"].as_str().unwrap();
+                assert!(
+                    description.len() > 10,
+                    "{method} {path} {status}: {description:?}"
+                );
+            }
+        }
+    }
     let schemas = document["components"]["schemas"].as_object().unwrap();
     for schema in [
         "Stats",
