@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use api::reply::LogLevel;
+use dataplane::features::Feature;
 use model::config::DaemonSettings;
 
 /// How a daemon is started. The defaults are those of the default instance.
@@ -17,6 +18,8 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// What the command line says; the configuration says the rest.
     pub given: DaemonSettings,
+    /// What to do without although the kernel has it, for tests of what older kernels get.
+    pub without: Vec<Feature>,
     /// Program and arguments that run a worker; empty: no userspace path.
     pub worker_command: Vec<OsString>,
     /// Program and arguments that run a process that holds membership sockets, which is given the
@@ -50,6 +53,7 @@ impl Default for Options {
             socket: PathBuf::from("/run/mcr/mcr.sock"),
             config: None,
             given: DaemonSettings::default(),
+            without: Vec::new(),
             worker_command: Vec::new(),
             fd_holder_command: Vec::new(),
             log: None,

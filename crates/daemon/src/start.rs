@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dataplane::features::Feature;
 use model::config::{Config, MAX_MEMBERSHIPS, MAX_RULES};
 use model::placement::{PathChoice, Support};
 use model::ruleset::{Policy, RuleSet};
@@ -77,6 +78,7 @@ async fn start(
         // On `--path userspace` too: it consumes behind the taps what workers relay, and what an
         // earlier run left pinned must not go on forwarding beside them.
         kernel: true,
+        without: options.without.clone(),
         worker_command: options.worker_command.clone(),
         log_directory: Some(instance.directory().to_owned()),
         ..dataplane::Options::default()
@@ -108,7 +110,10 @@ async fn start(
         dataplane: dataplane.clone(),
         joined,
         descriptor_store,
-        offload: Offload::open(instance.directory()),
+        offload: Offload::open(
+            instance.directory(),
+            features.found(Feature::SuperPackets) != Some(false),
+        ),
         merging: Default::default(),
         heap_to_trim: true,
         configured,

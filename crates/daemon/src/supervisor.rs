@@ -176,6 +176,7 @@ impl Supervisor {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.update_view_of_memberships();
         }
+        self.follow_merging();
         self.store_descriptors().await;
         if std::mem::take(&mut self.heap_to_trim) {
             block_in_place(sys::heap::trim);

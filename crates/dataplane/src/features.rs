@@ -20,7 +20,7 @@ pub enum Feature {
     UdpSegment,
     /// Many sends with one system call.
     IoUring,
-    /// Packets of an interface shared among workers by flow.
+    /// Packets of an interface shared among workers by their addresses.
     PacketFanout,
     /// A fence around the file system.
     Landlock,
@@ -52,6 +52,12 @@ impl Feature {
         }
     }
 
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|feature| feature.name() == name)
+    }
+
     /// What it means that it is missing, in one sentence.
     #[must_use]
     pub const fn lack(self) -> &'static str {
@@ -64,7 +70,8 @@ impl Feature {
             }
             Self::SuperPackets => {
                 "no UDP GSO in packet sockets before Linux 6.2: packets of a burst leave the \
-                 userspace path one by one, about half the speed"
+                 userspace path one by one, about half the speed, and packets that were merged \
+                 before they reach it (rx-udp-gro-forwarding, rx-gro-list) are lost"
             }
             Self::UdpSegment => {
                 "no UDP_SEGMENT before Linux 4.18: mcr send hands over its packets one by one"
@@ -74,7 +81,7 @@ impl Feature {
                  filter): each send of the userspace path is a system call"
             }
             Self::PacketFanout => {
-                "no packet_fanout by flow hash: the userspace path has one worker"
+                "no packet_fanout by a program's choice: the userspace path has one worker"
             }
             Self::Landlock => {
                 "no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK, lsm=): workers are fenced in \

@@ -284,6 +284,50 @@ fn packets_are_merged_where_every_output_segments_and_the_reason_is_shown() {
     assert!(!merges());
 }
 
+/// On a kernel whose packet sockets know no UDP GSO.
+#[test]
+fn nothing_is_merged_for_a_userspace_path_that_would_lose_it() {
+    let chain = Chain::plain().unwrap();
+    let relay = &chain.relay;
+    let merges = || {
+        let features = relay.tool("ethtool", "-k veth1").unwrap();
+        features.contains("rx-udp-gro-forwarding: on")
+    };
+    let options = |path: &str| Options {
+        config: Some(config(&["a"]) + "[interface.veth1]\ngro = \"on\"\n"),
+        arguments: ["--without", "packet_udp_gso"].map(Into::into).to_vec(),
+        ..Options::path(path)
+    };
+    let merging = |daemon: &Daemon| -> String {
+        let rules = daemon.stats().unwrap().rules;
+        rules[0].inputs[0].merging.clone().unwrap()
+    };
+    let daemon = Daemon::start(relay, options("userspace")).unwrap();
+    assert!(!merges());
+    let said = merging(&daemon);
+    assert!(said.starts_with("off: rule \"a\""), "{said}");
+    let status = daemon.mcr(&["status"]).unwrap();
+    assert!(
+        status.contains("rx-udp-gro-forwarding, rx-gro-list"),
+        "{status}"
+    );
+
+    // What somebody switches on by hand is told within moments, with the remedy, which helps.
+    link::features((relay, "veth1"), "rx-udp-gro-forwarding on").unwrap();
+    let remedy = "ethtool -K veth1 rx-udp-gro-forwarding off";
+    wait::until("it says what is lost", || merging(&daemon).contains(remedy)).unwrap();
+    assert!(merges(), "what is not the daemon's is left alone");
+    link::features((relay, "veth1"), "rx-udp-gro-forwarding off").unwrap();
+    wait::until("nothing is lost any more", || {
+        merging(&daemon).starts_with("off: ")
+    })
+    .unwrap();
+    drop(daemon);
+
+    let _daemon = Daemon::start(relay, options("kernel")).unwrap();
+    assert!(merges(), "the kernel path takes what was merged");
+}
+
 #[test]
 fn what_is_relayed_in_user_space_stays_out_of_the_hosts_stack() {
     let chain = Chain::plain().unwrap();

@@ -28,6 +28,7 @@ pub(crate) mod tap;
 pub(crate) mod top;
 mod traffic_run;
 pub(crate) mod watch;
+mod without;
 pub(crate) mod worker;
 
 use std::fmt;

@@ -68,6 +68,30 @@ fn keys(object: &Value) -> Vec<&str> {
         .collect()
 }
 
+/// Packets as the interface counts them: a super-packet is one.
+fn received(pair: &Pair) -> u64 {
+    let shown = pair.receiver.ip("-s -j link show veth1").unwrap();
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    shown[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
+}
+
+#[test]
+fn without_segmentation_packets_are_handed_over_one_by_one() {
+    let Some(pair) = Pair::new() else { return };
+    let mut counts = Vec::new();
+    for without in ["", "--without udp_segment"] {
+        let before = received(&pair);
+        let sent = pair.send(&format!(
+            "239.1.1.1%veth0:5001 --count 2000 --rate max --json {without}"
+        ));
+        assert_eq!(json(&sent)["sent"]["packets"], 2000, "{sent:?}");
+        assert_eq!(json(&sent)["errors"], 0, "{sent:?}");
+        counts.push(received(&pair) - before);
+    }
+    assert!(counts[0] < 1000, "{counts:?}");
+    assert!(counts[1] >= 2000, "{counts:?}");
+}
+
 #[test]
 fn the_json_has_the_documented_shape() {
     let Some(pair) = Pair::new() else { return };

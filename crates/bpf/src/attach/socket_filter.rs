@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use aya_obj::generated::{
     BPF_F_MMAPABLE, BPF_PSEUDO_MAP_VALUE, bpf_insn, bpf_map_type, bpf_prog_type,
 };
-use packet::classic_bpf::{AND, Instruction, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, RETURN, WHOLE};
+use packet::classic_bpf::{
+    AND, Instruction, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, PACKET_TYPE, RETURN, WHOLE,
+};
 
 use packet::{ipv6, udp};
 
@@ -23,6 +25,7 @@ const NAME: &str = "tap_hidden";
 
 /// Offsets in `struct __sk_buff`.
 const LENGTH: i16 = 0;
+const TYPE: i16 = 4;
 const GSO_SIZE: i16 = 176;
 
 /// Counts the datagrams of super-packets beyond the first of each.
@@ -77,6 +80,7 @@ impl HiddenDatagrams {
             let to = |target: usize| (target - at - 1) as i16;
             let constant = one.k as i32;
             program.push(match (one.code, one.jt, one.jf, one.k) {
+                (LOAD_BYTE, .., PACKET_TYPE) => instruction(0x61, (0, 6), TYPE, 0),
                 (LOAD_WORD | LOAD_BYTE, ..) => instruction(one.code as u8, (0, 0), 0, constant),
                 (AND, ..) => instruction(AND as u8, (0, 0), 0, constant),
                 // JMP32, for words with the highest bit set: equal, not equal.
@@ -131,6 +135,8 @@ impl HiddenDatagrams {
 
 #[cfg(test)]
 mod tests {
+    use packet::classic_bpf::OUTGOING;
+
     use super::*;
 
     const fn classic(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
@@ -144,6 +150,9 @@ mod tests {
             return;
         }
         let filter = [
+            classic(LOAD_BYTE, 0, 0, PACKET_TYPE),
+            classic(JUMP_EQUAL, 0, 1, OUTGOING),
+            classic(RETURN, 0, 0, 0),
             classic(LOAD_BYTE, 0, 0, 23),
             classic(JUMP_EQUAL, 1, 0, 17),
             classic(RETURN, 0, 0, 0),

@@ -17,7 +17,6 @@ use crate::core::{Refused, Request, Step};
 use crate::dataplane_thread;
 use crate::events;
 use crate::host::Snapshot;
-use crate::host::offload;
 use crate::state::running::Running;
 use crate::view::{self, View};
 
@@ -183,8 +182,7 @@ impl Supervisor {
             }
             self.descriptor_store.update(&self.joined);
             let (host, table) = (self.core.host(), self.core.table());
-            let judged = offload::judge(&self.core.settings().interface, host, table);
-            merging = self.offload.settle(&judged);
+            merging = (self.offload).settle(&self.core.settings().interface, host, table);
             if self.core.generation() != before {
                 let now = (&**self.core.rules(), &**self.core.settings());
                 let generation = self.core.generation();
@@ -215,6 +213,20 @@ impl Supervisor {
         let known = changes.map(|changes| (&before.states, changes));
         let states = view::states(self.core.views(), &self.joined, &self.merging, known);
         self.replace_view(states, events);
+    }
+
+    /// Looks again at what interfaces merge, where what somebody switches on by hand costs packets.
+    pub(super) fn follow_merging(&mut self) {
+        if self.offload.takes_merged() {
+            return;
+        }
+        let (host, table) = (self.core.host(), self.core.table());
+        let settings = &self.core.settings().interface;
+        let merging = block_in_place(|| self.offload.settle(settings, host, table));
+        if merging != self.merging {
+            self.merging = merging;
+            self.update_view(None, Vec::new());
+        }
     }
 
     /// Makes the view anew after the memberships changed.

@@ -8,6 +8,7 @@ use model::placement::PathChoice;
 use model::ruleset::{Policy, RuleSet};
 use serde_json::json;
 
+use crate::command::without::Without;
 use crate::control::Control;
 use crate::doctor::snapshot::{Rules, Snapshot};
 use crate::doctor::{self, CheckResult, Finding, Severity};
@@ -33,16 +34,20 @@ pub(crate) struct Args {
     /// Judge the rules of this file instead of the daemon's
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Mend what is safe: a forced IGMP version, rx-gro-list, a missing querier on a bridge
+    /// Mend what is safe: a forced IGMP version, receive offloads that cost packets, a missing
+    /// querier on a bridge
     #[arg(long)]
     fix: bool,
     /// How long to listen where a rule receives nothing, in seconds; 0: not at all
     #[arg(long, value_name = "S", default_value = "3", value_parser = super::traffic_run::seconds)]
     listen: Duration,
+    #[command(flatten)]
+    without: Without,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    let snapshot = Snapshot::read(listened(rules(args, global)?, args, global)?)?;
+    let rules = listened(rules(args, global)?, args, global)?;
+    let snapshot = Snapshot::read(rules, &args.without.features)?;
     let mut outcomes = doctor::examine(&snapshot);
     if args.fix {
         let findings = outcomes

@@ -9,6 +9,7 @@ use model::config::{DaemonSettings, LogForm};
 use model::ruleset::Policy;
 
 use super::PathChoice;
+use super::without::Without;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::logging;
@@ -63,6 +64,8 @@ pub(crate) struct Args {
     /// Log more
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    without: Without,
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
@@ -78,6 +81,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         socket: global.socket(),
         config: args.config,
         given,
+        without: args.without.features,
         worker_command: subcommand("worker"),
         fd_holder_command: subcommand("keeper"),
         log: Some(logging::control()),

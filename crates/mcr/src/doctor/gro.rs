@@ -1,5 +1,7 @@
-//! Receive offloads: one that corrupts what is rewritten, one that helps or harms.
+//! Receive offloads: one that corrupts what is rewritten, one that helps or harms; and both where the
+//! userspace path cannot receive what they make.
 
+use dataplane::features::Feature::SuperPackets;
 use model::table::Path;
 use sys::ethtool::{Feature, features};
 
@@ -15,9 +17,38 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let links = snapshot.input_links();
     let findings = links.iter().filter_map(|link| {
         let features = features(&link.name).ok()?;
-        list(snapshot, link, &features).or_else(|| forwarding(snapshot, link, &features))
+        let found = list(snapshot, link, &features);
+        let stops = { found.iter() }.any(|finding| finding.severity == Severity::Stops);
+        match lost(snapshot, link, &features) {
+            Some(lost) if !stops => Some(lost),
+            _ => found.or_else(|| forwarding(snapshot, link, &features)),
+        }
     });
     findings.collect()
+}
+
+/// Whatever was merged is lost to the userspace path where packet sockets know no UDP GSO.
+fn lost(snapshot: &Snapshot, link: &Link, features: &[Feature]) -> Option<Finding> {
+    if snapshot.features.found(SuperPackets) != Some(false) {
+        return None;
+    }
+    let mut on = vec![LIST, FORWARDING];
+    on.retain(|name| is_on(features, name));
+    let rule = snapshot
+        .userspace_rule_on(link)
+        .filter(|_| !on.is_empty())?;
+    let name = &link.name;
+    let evidence = format!(
+        "rule {rule:?}, which runs in user space, loses what is merged here, as {} is on: the packet \
+         sockets of this kernel know no UDP GSO, before Linux 6.2",
+        on.join(" and "),
+    );
+    let finding = Finding::new(Severity::Harms, name, evidence);
+    let finding = finding.remedy(format!("ethtool -K {name} {} off", on.join(" off ")));
+    Some(finding.repair(Repair::Features {
+        interface: name.clone(),
+        features: on,
+    }))
 }
 
 fn is_on(features: &[Feature], name: &str) -> bool {
@@ -44,9 +75,9 @@ fn list(snapshot: &Snapshot, link: &Link, features: &[Feature]) -> Option<Findin
     );
     let finding = Finding::new(severity, name, evidence);
     let finding = finding.remedy(format!("ethtool -K {name} {LIST} off"));
-    Some(finding.repair(Repair::Feature {
+    Some(finding.repair(Repair::Features {
         interface: name.clone(),
-        feature: LIST.to_owned(),
+        features: vec![LIST],
     }))
 }
 

@@ -14,8 +14,11 @@ use serde::{Serialize, Serializer};
 pub(crate) enum Repair {
     /// Writes a kernel setting.
     Setting { file: PathBuf, value: String },
-    /// Switches a feature of an interface off.
-    Feature { interface: String, feature: String },
+    /// Switches features of an interface off.
+    Features {
+        interface: String,
+        features: Vec<&'static str>,
+    },
     /// Has a bridge ask for members.
     Querier { bridge: String, index: u32 },
 }
@@ -24,9 +27,10 @@ impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Setting { file, value } => write!(f, "echo {value} > {}", file.display()),
-            Self::Feature { interface, feature } => {
-                write!(f, "ethtool -K {interface} {feature} off")
-            }
+            Self::Features {
+                interface,
+                features,
+            } => write!(f, "ethtool -K {interface} {} off", features.join(" off ")),
             Self::Querier { bridge, .. } => {
                 write!(f, "ip link set {bridge} type bridge mcast_querier 1")
             }
@@ -45,8 +49,14 @@ impl Repair {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Setting { file, value } => Ok(fs::write(file, value)?),
-            Self::Feature { interface, feature } => {
-                Ok(sys::ethtool::switch(interface, feature, false)?)
+            Self::Features {
+                interface,
+                features,
+            } => {
+                for feature in features {
+                    sys::ethtool::switch(interface, feature, false)?;
+                }
+                Ok(())
             }
             Self::Querier { bridge, index } => ask_for_members(bridge, *index),
         }

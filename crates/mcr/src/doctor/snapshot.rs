@@ -8,16 +8,17 @@ mod socket;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{self, PathBuf};
 
 use api::reply::Stats;
-use dataplane::features::Features;
-use model::compile::{Compiled, compile, next_hop_queries};
+use dataplane::features::{Feature, Features};
+use model::compile::{Compiled, RuleView, compile, next_hop_queries};
 use model::endpoint::Endpoint;
 use model::host::{Host, NextHop, NextHopQuery};
 use model::placement::{PathChoices, Support};
 use model::rule::{OutputSpec, Rule};
 use model::ruleset::RuleSet;
+use model::table::Path;
 use model::{net::Ifindex, wildcard};
 
 use super::Heard;
@@ -59,8 +60,8 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the network namespace of the calling thread.
-    pub(crate) fn read(rules: Rules) -> Result<Self, Failure> {
+    /// Reads the network namespace of the calling thread; `without` count as missing in the kernel.
+    pub(crate) fn read(rules: Rules, without: &[Feature]) -> Result<Self, Failure> {
         let unavailable = |what: &str, error: &dyn std::fmt::Display| {
             Failure::new(Status::Unavailable, format!("cannot read {what}: {error}"))
         };
@@ -73,7 +74,7 @@ impl Snapshot {
             let cause = error.source().map(ToString::to_string);
             unavailable("links through netlink", &cause.unwrap_or_default())
         })?;
-        let features = Features::probe();
+        let features = Features::probe().without(without);
         let support = Support {
             kernel: dataplane::kernel_support(&features),
             userspace: dataplane::userspace::support().map_err(|error| error.to_string()),
@@ -169,6 +170,28 @@ impl Snapshot {
             .collect()
     }
 
+    /// A rule on the userspace path that listens on a link, as the daemon has it or else as it would
+    /// place it.
+    pub(crate) fn userspace_rule_on(&self, link: &Link) -> Option<&str> {
+        let running = self.rules.stats.as_ref().map(|stats| {
+            let there = stats.rules.iter().filter(|rule| rule.path == "userspace");
+            there
+                .map(|rule| rule.name.as_str())
+                .collect::<BTreeSet<_>>()
+        });
+        let is_there = |rule: &RuleView| match &running {
+            Some(running) => running.contains(rule.name.as_str()),
+            None => rule.placement.serves && rule.placement.path == Path::Userspace,
+        };
+        let listens = |rule: &RuleView| {
+            let mut inputs = rule.inputs.iter();
+            inputs.any(|input| input.interfaces.contains(&Ifindex(link.index)))
+        };
+        let mut rules = self.compiled.rules.values();
+        let rule = rules.find(|rule| listens(rule) && is_there(rule))?;
+        Some(&rule.name)
+    }
+
     /// A kernel setting, named by its path below `/proc/sys`.
     pub(crate) fn setting(&self, key: &str) -> Option<String> {
         let text = fs::read_to_string(self.settings.join(key)).ok()?;
@@ -182,7 +205,7 @@ impl Snapshot {
 
     /// Where a setting is, for a repair.
     pub(crate) fn setting_file(&self, key: &str) -> PathBuf {
-        Path::new("/proc/sys").join(key)
+        path::Path::new("/proc/sys").join(key)
     }
 }
 
@@ -238,7 +261,9 @@ outputs = ["239.10.1.1%one:6001"]
             set,
             ..Rules::default()
         };
-        let snapshot = here.run(|| Ok(Snapshot::read(rules).unwrap())).unwrap();
+        let snapshot = here
+            .run(|| Ok(Snapshot::read(rules, &[]).unwrap()))
+            .unwrap();
         let mut routes = snapshot.compiled.table.routes.values();
         let output = &routes.next().unwrap().outputs[0];
         let OutputState::Up(egress) = &output.state else {

@@ -156,3 +156,21 @@ fn notes_merging_where_outputs_cannot_segment() {
     bed.doctor(&[])
         .has("gro", "note", &["rx-udp-gro-forwarding", "veth2"]);
 }
+
+/// On a kernel whose packet sockets know no UDP GSO.
+#[test]
+fn finds_and_mends_merging_that_the_userspace_path_loses() {
+    let rules = format!("{RULE}path = \"userspace\"\n");
+    let Some(bed) = bed(&rules) else { return };
+    let old = ["--without", "packet_udp_gso"];
+    bed.doctor(&old).has_no("gro");
+    bed.doctor(&old)
+        .has("capability", "note", &["packet_udp_gso", "are lost"]);
+    let both = "rx-gro-list on rx-udp-gro-forwarding on";
+    link::features((bed.relay(), "veth1"), both).unwrap();
+    let remedy = "ethtool -K veth1 rx-gro-list off rx-udp-gro-forwarding off";
+    bed.doctor(&old).has("gro", "harms", &["cam1", remedy]);
+    let mended = bed.doctor(&[&old[..], &["--fix"]].concat());
+    assert_eq!(mended.has("gro", "harms", &["cam1"])["fixed"], true);
+    bed.doctor(&old).has_no("gro");
+}

@@ -74,6 +74,8 @@ pub struct Options {
     pub speed: f64,
     /// How datagrams are handed to the kernel.
     pub method: Method,
+    /// Whether the kernel segments what UDP sockets send; [`Method::Auto`] does without if not.
+    pub segmentation: bool,
     /// TTL or hop limit.
     pub ttl: u8,
     /// DSCP, 0 to 63.
@@ -105,6 +107,7 @@ impl Options {
             replay: None,
             speed: 1.0,
             method: Method::Auto,
+            segmentation: true,
             ttl: 16,
             dscp: 0,
             source: None,
@@ -202,7 +205,8 @@ impl Options {
             Method::Sockets | Method::Raw => false,
             Method::Auto => {
                 let streams = self.destinations.len() as f64;
-                self.replay.is_none()
+                self.segmentation
+                    && self.replay.is_none()
                     && self.sizes.largest() <= LARGEST_SEGMENT
                     && self
                         .rate_pps

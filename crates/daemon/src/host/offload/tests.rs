@@ -1,5 +1,6 @@
 //! Which interfaces `auto` lets merge.
 
+use model::host::Interface;
 use model::net::{Mac, Ports, Prefix};
 use model::table::{LinkHeader, LocalDelivery, Output, Path, RateLimit, RateUnit, RouteKey, Ttl};
 
@@ -95,4 +96,49 @@ fn an_interface_without_a_working_output_is_left_alone() {
     let mut down = route(Path::Userspace, PLAIN);
     down.outputs[0].state = OutputState::Down(table::DownReason::InterfaceMissing);
     assert!(!merges([down]));
+}
+
+/// What is said of an interface `in0`, which does not exist, from which one rule relays.
+fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
+    let mut host = Host::default();
+    let link = Interface {
+        index: INGRESS,
+        name: "in0".into(),
+        up: true,
+        mtu: 1500,
+        mac: None,
+        addresses: Vec::new(),
+        gro_list: false,
+    };
+    host.interfaces.insert(INGRESS, link);
+    let mut table = Table::default();
+    let key = RouteKey {
+        ingress: INGRESS,
+        groups: Prefix::host("239.1.1.1".parse().unwrap()),
+        ports: Ports::single(5001),
+        source: None,
+    };
+    table.routes.insert(key, route(path, PLAIN));
+    let asked = InterfaceSettings {
+        gro,
+        ..InterfaceSettings::default()
+    };
+    let settings = BTreeMap::from([("in0".to_owned(), asked)]);
+    let mut judged = judge(&settings, &host, &table, takes_merged);
+    let judgement = judged.remove(&INGRESS)?;
+    Some((judgement.merge, judgement.left_off(false)?))
+}
+
+#[test]
+fn a_userspace_path_that_would_lose_what_is_merged_gets_it_single() {
+    for gro in [Gro::On, Gro::Auto] {
+        let merges = |path, takes| judged(gro, path, takes).unwrap().0;
+        assert!(merges(Path::Userspace, true));
+        assert!(!merges(Path::Userspace, false));
+        let (_, said) = judged(gro, Path::Userspace, false).unwrap();
+        assert!(said.contains("would lose what is merged"), "{said}");
+    }
+    assert!(judged(Gro::On, Path::Kernel, false).unwrap().0);
+    // Nobody asked, and nothing is lost.
+    assert_eq!(judged(Gro::Off, Path::Userspace, false), None);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use model::net::Prefix;
-use packet::classic_bpf::{Instruction, NETWORK, Program};
+use packet::classic_bpf::{Instruction, NETWORK, OUTGOING, PACKET_TYPE, Program};
 use packet::{ipv4, ipv6, udp};
 
 /// Groups compared one by one; beyond, all UDP multicast is let in. A comparison costs about a
@@ -40,6 +40,10 @@ pub(super) fn filter(groups: &BTreeSet<Prefix>, ip_offset: u32) -> Vec<Instructi
         .collect();
     let v6 = groups.iter().any(|prefix| prefix.address.is_ipv6());
     let mut program = Program::new();
+    // Before Linux 6.2 a `packet_fanout` group is given what leaves the interface as well, whatever
+    // its sockets ask for (PACKET_FANOUT_FLAG_IGNORE_OUTGOING).
+    program.load_byte(PACKET_TYPE);
+    program.refuse_if(OUTGOING);
     if v6 {
         // IPv6 extension headers cannot be walked here: multicast is enough to be looked at.
         program.load_byte(ip_offset);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use dataplane::features::Feature;
 use model::endpoint::Endpoint;
 use traffic::capture::Capture;
 use traffic::endpoint::{self, Destination};
@@ -12,6 +13,7 @@ use traffic::framing::Framing;
 use traffic::generator::{Faults, Method, Options, Sizes};
 
 use crate::command::traffic_run::{seconds, usage};
+use crate::command::without::Without;
 use crate::failure::Failure;
 
 /// Send test traffic that `mcr receive` can check.
@@ -103,6 +105,8 @@ pub(crate) struct Args {
     /// CPU to run on
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+    #[command(flatten)]
+    without: Without,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -177,6 +181,8 @@ pub(super) fn options(args: &Args) -> Result<Options, Failure> {
             MethodArg::Gso => Method::Gso,
             MethodArg::Raw => Method::Raw,
         },
+        segmentation: sys::udp::option::has_segmentation()
+            && !args.without.features.contains(&Feature::UdpSegment),
         ttl: args.ttl,
         dscp: args.dscp,
         source: args.source,

@@ -1,0 +1,19 @@
+//! `--without`: what to do without although the kernel has it, so that tests see what older kernels
+//! get. Not shown in help and manual, as nobody else has a use for it.
+
+use dataplane::features::Feature;
+
+/// What to do without.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Without {
+    /// Do without this although the kernel has it, as on an older one
+    #[arg(long = "without", value_name = "FEATURE", hide = true, value_parser = feature)]
+    pub(crate) features: Vec<Feature>,
+}
+
+fn feature(name: &str) -> Result<Feature, String> {
+    Feature::named(name).ok_or_else(|| {
+        let names = Feature::ALL.map(Feature::name).join(", ");
+        format!("no such feature (have: {names})")
+    })
+}
