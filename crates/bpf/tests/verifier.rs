@@ -14,7 +14,7 @@ fn the_verifier_has_room_to_spare_whatever_the_number_of_outputs() {
         return;
     }
     if bpf::probe::has_loop() == Some(false) {
-        eprintln!("skipped: no kernel path: the kernel has no bpf_loop");
+        eprintln!("skipped: no bpf_loop before Linux 5.17: no kernel path");
         return;
     }
     let walked = |outputs| {

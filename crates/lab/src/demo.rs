@@ -167,7 +167,8 @@ impl<'a> Bed<'a> {
         mut sender: Process,
         show: &mut impl FnMut(Event) -> Result<()>,
     ) -> Result<SendAccount> {
-        let deadline = Instant::now() + Duration::from_secs(self.options.duration_s.into()) + REST;
+        let sending = Duration::from_secs(self.options.duration_s.into());
+        let deadline = Instant::now() + sending + wait::scaled(REST);
         let mut next = Instant::now();
         while sender.is_running() {
             ensure!(!self.stop.load(Ordering::Relaxed), "interrupted");

@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sys::packet_socket::{PacketSocket, VNET_HEADER, VnetHeader};
 
 use crate::link::End;
+use crate::wait;
 
 const BUFFER: usize = 4 << 20;
 
@@ -84,7 +85,7 @@ impl FrameReceiver {
         patience: Duration,
         mut wanted: impl FnMut(&[u8]) -> bool,
     ) -> Result<Option<Frame>> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + wait::scaled(patience);
         let mut buffer = vec![0; 1 << 17];
         loop {
             match self.0.receive(&mut buffer) {

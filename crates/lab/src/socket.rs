@@ -1,6 +1,7 @@
 //! Real UDP sockets in namespaces: receivers that join groups and check payloads, senders with and
 //! without segmentation offload.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Range;
@@ -12,6 +13,7 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
 use crate::link;
 use crate::namespace::Namespace;
+use crate::wait;
 
 const MAGIC: &[u8; 4] = b"LAB1";
 const BUFFER: usize = 8 << 20;
@@ -95,10 +97,13 @@ impl Receiver {
     /// # Errors
     /// When the socket fails.
     pub fn receive(&self, patience: Duration) -> Result<Option<Datagram>> {
-        let mut buffer = [0; 65536];
+        self.receive_by(&mut [0; 65536], patience)
+    }
+
+    fn receive_by(&self, buffer: &mut [u8], patience: Duration) -> Result<Option<Datagram>> {
         let patience = patience.max(Duration::from_millis(1));
         self.0.set_read_timeout(Some(patience))?;
-        match self.0.recv_from(&mut buffer) {
+        match self.0.recv_from(buffer) {
             Ok((length, from)) => Ok(Some(Datagram {
                 from,
                 payload: buffer[..length].to_vec(),
@@ -113,11 +118,12 @@ impl Receiver {
     /// # Errors
     /// When the socket fails.
     pub fn collect(&self, count: usize, patience: Duration) -> Result<Vec<Datagram>> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + wait::scaled(patience);
         let mut collected = Vec::new();
+        let mut buffer = vec![0; 65536];
         while collected.len() < count {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Some(datagram) = self.receive(left)? else {
+            let Some(datagram) = self.receive_by(&mut buffer, left)? else {
                 break;
             };
             collected.push(datagram);
@@ -143,13 +149,15 @@ impl Receiver {
         let datagrams = self.collect(count, patience)?;
         let came = datagrams.iter().map(|datagram| number(&datagram.payload));
         let came = came.collect::<Result<Vec<_>>>()?;
-        let missing: Vec<u64> = numbers.clone().filter(|one| !came.contains(one)).collect();
-        ensure!(
-            came.iter().copied().eq(numbers.clone()),
-            "expected payloads {numbers:?} in order, got {} of them, missing {:?}",
-            came.len(),
-            missing.iter().take(20).collect::<Vec<_>>()
-        );
+        if !came.iter().copied().eq(numbers.clone()) {
+            let there: BTreeSet<u64> = came.iter().copied().collect();
+            let missing = numbers.clone().filter(|one| !there.contains(one));
+            bail!(
+                "expected payloads {numbers:?} in order, got {} of them, missing {:?}",
+                came.len(),
+                missing.take(20).collect::<Vec<_>>()
+            );
+        }
         Ok(datagrams.iter().map(|datagram| datagram.from).collect())
     }
 

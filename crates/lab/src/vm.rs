@@ -12,11 +12,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::process;
+use crate::{process, wait};
 
 const FETCH: &str = include_str!("vm/fetch.sh");
 const INITRAMFS: &str = include_str!("vm/initramfs.sh");
 const QEMU: &str = "qemu-system-x86_64";
+
+/// How many times as long all takes under emulation as outside; time limits grow with it.
+const EMULATION: u32 = 8;
 
 /// A kernel that was asked for, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub struct Wanted {
 pub struct Step {
     /// Its name, without spaces.
     pub name: String,
-    /// How long it may take.
+    /// How long it may take under emulation, on a machine with nothing else to do.
     pub patience: Duration,
     /// Program and arguments, none of which needs quoting.
     pub command: String,
@@ -96,7 +99,8 @@ impl Kernels {
     }
 
     /// Boots a kernel, runs the steps one by one and says what became of each. `programs` are what
-    /// they need: where each is, and where it is to be.
+    /// they need: where each is, and where it is to be. All that the console said is kept beside the
+    /// kernel.
     ///
     /// # Errors
     /// When the initramfs cannot be made or qemu not started, or the kernel does not come up.
@@ -109,11 +113,12 @@ impl Kernels {
         let image = self.scripts.path().join(format!("{release}.cpio.gz"));
         let script = self.scripts.path().join(format!("{release}.steps"));
         let lines = steps.iter().map(|step| {
-            let seconds = step.patience.as_secs();
+            let seconds = wait::scaled(step.patience).as_secs();
             format!("step {} {seconds} {}\n", step.name, step.command)
         });
         fs::write(&script, lines.collect::<String>())?;
         let mut pack = Command::new(self.scripts.path().join("initramfs.sh"));
+        pack.env("MCR_TEST_SCALE", scale().to_string());
         pack.args([&self.directory, Path::new(release), &image, &script]);
         for (from, to) in programs {
             pack.arg(format!("{}={to}", from.display()));
@@ -126,16 +131,24 @@ impl Kernels {
         qemu.arg("-kernel")
             .arg(self.directory.join(release).join("vmlinuz"));
         qemu.arg("-initrd").arg(&image);
-        let arguments = "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off";
+        let arguments =
+            "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off random.trust_cpu=on";
         qemu.args(["-append", arguments]);
         let said = process::run(qemu, patience + Duration::from_secs(120))?;
         let console = said.stdout.replace('\r', "");
+        let kept = self.directory.join(release).join("console");
+        fs::write(kept, &console)?;
         let mut console = console.splitn(2, "@kernel ");
         let (before, inside) = (console.next().unwrap_or_default(), console.next());
         let inside = inside.with_context(|| format!("no init: {before}{}", said.stderr))?;
         fs::remove_file(&image)?;
         Ok(parse(inside, steps))
     }
+}
+
+/// By how much the time limits inside grow: with emulation, and with what this machine has to do.
+fn scale() -> u64 {
+    wait::scaled(Duration::from_secs(EMULATION.into())).as_secs()
 }
 
 fn is_there(tool: &str) -> bool {

@@ -1,5 +1,6 @@
 //! Waiting for a condition with a deadline, instead of sleeping for luck.
 
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,18 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const STEP: Duration = Duration::from_millis(10);
 
+/// A time limit as it is on this machine: `MCR_TEST_SCALE` times as long, 1 if that is not set. An
+/// emulated machine, and one with much else to do, takes many times as long for everything.
+#[must_use]
+pub fn scaled(limit: Duration) -> Duration {
+    static SCALE: OnceLock<u32> = OnceLock::new();
+    limit
+        * *SCALE.get_or_init(|| {
+            let given = std::env::var("MCR_TEST_SCALE").ok();
+            given.and_then(|text| text.parse().ok()).unwrap_or(1)
+        })
+}
+
 /// Waits until `condition` holds, for at most [`PATIENCE`].
 ///
 /// # Errors
@@ -19,7 +32,7 @@ pub fn until(what: &str, condition: impl FnMut() -> bool) -> Result<()> {
     until_within(PATIENCE, what, condition)
 }
 
-/// Waits until `condition` holds, for at most `patience`.
+/// Waits until `condition` holds, for at most `patience`, [scaled].
 ///
 /// # Errors
 /// When it does not hold in time; the message says `what` was awaited.
@@ -31,7 +44,7 @@ pub fn until_within(
     some_within(patience, what, || condition().then_some(()))
 }
 
-/// Waits until `attempt` gives a value, for at most `patience`, and hands it back.
+/// Waits until `attempt` gives a value, for at most `patience`, [scaled], and hands it back.
 ///
 /// # Errors
 /// When there is none in time; the message says `what` was awaited.
@@ -40,6 +53,7 @@ pub fn some_within<T>(
     what: &str,
     mut attempt: impl FnMut() -> Option<T>,
 ) -> Result<T> {
+    let patience = scaled(patience);
     let deadline = Instant::now() + patience;
     loop {
         if let Some(value) = attempt() {

@@ -15,7 +15,7 @@ use crate::case::{INGRESS, Packet};
 use crate::generated::{BOUND_PORT, packets, tables};
 use crate::reference::Reference;
 use crate::relayed::{Relay, Sum};
-use crate::segments::is_single;
+use crate::segments::{NO_SUPER_PACKETS, is_single};
 
 /// Packets that one table is tried with.
 const PACKETS_PER_TABLE: usize = 50;
@@ -54,7 +54,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     });
     eprintln!("{} generated packets", tried.get());
     if !every {
-        eprintln!("skipped: super-packets, which this kernel's packet sockets do not make");
+        eprintln!("skipped: super-packets: {NO_SUPER_PACKETS}");
     }
     match result {
         Ok(()) => {}

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use lab::wait;
 use model::net::{Ifindex, Ports, Prefix};
 use model::table::{LocalDelivery, OutputState, Path, Route, RouteKey, Table};
 use packet::craft::Craft;
@@ -170,7 +171,7 @@ pub(crate) fn bind(port: u16) -> UdpSocket {
 
 /// Reads up to and without the frame that ends in `mark`.
 fn read_until(wire: &FrameSocket, mark: &[u8]) -> Vec<([u8; VNET_HEADER], Vec<u8>)> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + wait::scaled(PATIENCE);
     let mut frames = Vec::new();
     loop {
         let received = wire.receive(deadline).expect("the wire is up");

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use dataplane::counters::HealthCounters;
+use lab::wait;
 use model::health::{Content, Inspect};
 use model::table::Table;
 use packet::craft::{Craft, CraftChecksum};
@@ -17,6 +18,7 @@ use packet::verdict::DropReason;
 use crate::case::{A, INGRESS, Packet, down, input, key, output, route};
 use crate::reference::Reference;
 use crate::relayed::{Relay, Sum};
+use crate::segments::NO_SUPER_PACKETS;
 
 const CLOCK: u32 = 90_000;
 
@@ -34,7 +36,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         let is_possible = stream.payloads.iter().all(|(_, size)| size.is_none());
         if !is_possible && !relay.gets_super_packets() {
             let name = stream.name;
-            eprintln!("skipped: stream {name}: this kernel's packet sockets make no super-packets");
+            eprintln!("skipped: stream {name}: {NO_SUPER_PACKETS}");
             continue;
         }
         let inspect = Inspect {
@@ -138,7 +140,7 @@ fn swing(
     let seen = relay.forward(&packets, &expected);
     assert_eq!(seen.counters, expected.counters, "rule {rule}");
     // A worker tells what it found right after what it counted.
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + wait::scaled(Duration::from_secs(2));
     loop {
         let found = relay.health(rule);
         if is_all(&found) || Instant::now() >= deadline {

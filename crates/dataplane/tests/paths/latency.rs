@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use lab::wait;
 use model::table::{DownReason, Table};
 use packet::craft::Craft;
 use packet::latency::{KERNEL_EVERY, Latency, bound_ns};
@@ -33,7 +34,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         let seen = relay.forward(std::iter::repeat_n(&packet, packets), &expected);
         assert_eq!(seen.counters, expected.counters, "rule {rule}");
         // A worker tells what stayed right after what it counted.
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + wait::scaled(Duration::from_secs(2));
         let is_in_bounds = |seen: &Latency| (1..=packets as u64).contains(&seen.samples());
         while !is_in_bounds(&relay.latency(rule)) && Instant::now() < deadline {
             std::thread::yield_now();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dataplane::counters::{Counters, Drops, HealthCounters, OutputCounters, RuleCounters, Traffic};
 use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Input, Outcome};
+use lab::wait;
 use model::diff::TableDiff;
 use model::net::Ifindex;
 use model::table::{Path, Table};
@@ -120,7 +121,7 @@ impl<'a> Relay<'a> {
     }
 
     fn observe(&mut self, before: &Counters, expected: &Sum) -> Sum {
-        let deadline = Instant::now() + self.patience();
+        let deadline = Instant::now() + wait::scaled(self.patience());
         let counters = loop {
             self.dataplane.tick().expect("nothing came loose");
             let counters = growth(before, &self.counters());

@@ -8,6 +8,9 @@ use packet::parse::{ChecksumState, Meta};
 use crate::case::{Case, Packet};
 use crate::relayed::Relay;
 
+/// Why the bed cannot make a case.
+pub(crate) const NO_SUPER_PACKETS: &str = "packet sockets know no UDP GSO here";
+
 /// The cases that the bed can make; names the others.
 pub(crate) fn possible(relay: &Relay<'_>, cases: Vec<Case>) -> Vec<Case> {
     if relay.gets_super_packets() {
@@ -16,10 +19,7 @@ pub(crate) fn possible(relay: &Relay<'_>, cases: Vec<Case>) -> Vec<Case> {
     let (possible, not): (Vec<_>, Vec<_>) =
         cases.into_iter().partition(|case| is_single(&case.packet));
     for case in not {
-        eprintln!(
-            "skipped: case {:?}: this kernel's packet sockets make no super-packets",
-            case.name
-        );
+        eprintln!("skipped: case {:?}: {NO_SUPER_PACKETS}", case.name);
     }
     possible
 }

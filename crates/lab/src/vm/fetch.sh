@@ -69,22 +69,38 @@ APT::Sandbox::User "";
 END
 }
 
-# The latest image package of a version and flavour.
-image_of() {
+# The image packages of a version and flavour, the latest first.
+images_of() {
     case $1 in
     newest) start='[0-9]*\.' ;;
     *) start="$(echo "$1" | sed 's/\./\\./g')\\." ;;
     esac
     apt-cache pkgnames linux-image- | grep -E "^linux-image-${start}[^-]*(-[0-9][^-]*)?-$2\$" |
-        sort -V | tail -n 1
+        sort -rV
 }
 
-# From Linux 7.1 on Debian splits an image into three packages. One in angle brackets is in the archive
-# no more.
+# An image with the packages it is split into from Linux 7.1 on. One in angle brackets is in the archive
+# no more. A kernel boots without linux-base, which has its configuration.
 parts_of() {
     echo "$1"
     apt-cache depends --no-recommends --no-suggests "$1" |
-        awk '$1 == "Depends:" && $2 ~ /^<?linux-(binary|modules|base)-[0-9]/ { print $2 }'
+        awk '$1 == "Depends:" && $2 ~ /^<?linux-(binary|modules)-[0-9]/ { print $2 }'
+}
+
+# The latest image of a version and flavour that the archive has whole, else the latest.
+image_of() {
+    latest=
+    for image in $(images_of "$1" "$2"); do
+        latest=${latest:-$image}
+        case $(parts_of "$image") in
+        *'<'*) ;;
+        *)
+            echo "$image"
+            return
+            ;;
+        esac
+    done
+    echo "$latest"
 }
 
 unpack() {

@@ -46,9 +46,11 @@ put "$busybox" /bin/busybox
 for applet in sh mount mkdir modprobe poweroff timeout uname cat cp rm sleep true; do
     ln -s busybox "$root/bin/$applet"
 done
-for tool in ip bridge tc ethtool; do
-    put "$(readlink -f "$(command -v $tool)")" "/usr/sbin/$tool"
+for tool in ip bridge tc ethtool socat; do
+    file=$(command -v $tool) || continue
+    put "$(readlink -f "$file")" "/usr/sbin/$tool"
 done
+echo "export MCR_TEST_SCALE=${MCR_TEST_SCALE:-1}" >"$root/environment"
 for program; do
     put "${program%%=*}" "${program#*=}"
 done
@@ -57,6 +59,7 @@ cp "$steps" "$root/steps"
 cat >"$root/init" <<'END'
 #!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root RUST_BACKTRACE=0
+. /environment
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
@@ -73,7 +76,7 @@ step() {
     name=$1 seconds=$2
     shift 2
     echo "@begin $name"
-    timeout "$seconds" "$@" 2>&1
+    timeout -k 10 "$seconds" "$@" 2>&1
     echo "@end $name $?"
 }
 echo "@kernel $(uname -r)"

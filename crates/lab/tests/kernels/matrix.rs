@@ -1,5 +1,6 @@
 //! The steps that run inside each kernel, and the table made of what became of them.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::Command;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub(crate) struct Row {
     /// What failed, with the end of what it wrote.
     pub(crate) failures: Vec<String>,
     /// Why what was skipped was.
-    pub(crate) skipped: Vec<String>,
+    pub(crate) skipped: BTreeSet<String>,
     /// Of 20,000 packets, those that got through.
     pub(crate) burst: Option<String>,
 }
@@ -87,13 +88,14 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
             }
             add(path, "burst", inside(path, "burst"));
             add(path, "adoption", inside(path, "adoption"));
+            add(path, "leaving", inside(path, "leaving"));
         }
     }
     if form == Form::Full {
         add(
             "userspace",
             "demo",
-            "/t/debug/mcr demo --duration 2".to_owned(),
+            "/t/debug/mcr demo --duration 2 --rate 200".to_owned(),
         );
         add("userspace", "doctor", "/t/debug/mcr doctor".to_owned());
     }
@@ -111,7 +113,7 @@ fn row(path: &'static str, done: &[Done]) -> Row {
         cases: (0, 0, 0),
         passed: Vec::new(),
         failures: Vec::new(),
-        skipped: Vec::new(),
+        skipped: BTreeSet::new(),
         burst: None,
     };
     for done in done {
@@ -135,9 +137,9 @@ fn row(path: &'static str, done: &[Done]) -> Row {
                     row.cases.2 += skipped;
                 }
             } else if let Some((_, reason)) = line.split_once("skipped: ") {
-                if !row.skipped.iter().any(|known| known == reason) {
-                    row.skipped.push(reason.to_owned());
-                }
+                row.skipped.insert(short(reason).to_owned());
+            } else if let Some((_, reason)) = line.split_once("refused: ") {
+                row.skipped.insert(short(reason).to_owned());
             } else if let Some((_, burst)) = line.split_once("burst: ") {
                 row.burst = Some(burst.split(" sent").next().unwrap_or(burst).to_owned());
             }
@@ -159,13 +161,15 @@ fn row(path: &'static str, done: &[Done]) -> Row {
 /// The document: a line for each path of each kernel.
 pub(crate) fn table(booted: &[(Wanted, Result<Vec<Row>, String>)]) -> String {
     let mut text = format!(
-        "# Kernels\n\nWhat `make kernels` saw on {}, version {}: Debian's kernels, booted under qemu's \
-         emulation with two processors, debug build. Cases are those of the packet tables; of the \
-         burst, 20,000 packets at 4,000 a second, those that arrived; other tests are loading, \
-         fragments, streams, generated packets, the daemon's death and return, the demo and the \
-         doctor.\n\n",
-        today(),
+        "# Kernels\n\nWhat `make kernels` saw on {}, version {} at commit {}: Debian's kernels, booted \
+         under qemu's emulation with two processors, debug build. Cases are those of the packet \
+         tables; of the burst, 20,000 packets at 4,000 a second, those that arrived; other tests are \
+         loading, fragments, streams, generated packets, the daemon's death and return, what the host \
+         itself sends, the demo and the doctor. Where there is no kernel path, they are that the \
+         daemon says so and why.\n\n",
+        said_by("date +%Y-%m-%d"),
         env!("CARGO_PKG_VERSION"),
+        said_by("git describe --always --dirty --exclude *"),
     );
     text.push_str("| kernel | path | cases passed | failed | skipped | burst | other tests | skipped because |\n");
     text.push_str("|---|---|---|---|---|---|---|---|\n");
@@ -186,18 +190,7 @@ fn line(text: &mut String, release: &str, row: &Row) {
     let (passed, failed, skipped) = row.cases;
     let others = format!("{} passed, {} failed", row.passed.len(), row.failures.len());
     let burst = row.burst.as_deref().unwrap_or("");
-    // Cases that are left out for one reason are told once.
-    let mut reasons: Vec<_> = row
-        .skipped
-        .iter()
-        .map(|reason| {
-            reason
-                .split_once(": ")
-                .filter(|(what, _)| what.starts_with("case ") || what.starts_with("stream "))
-                .map_or(reason.as_str(), |(_, why)| why)
-        })
-        .collect();
-    reasons.dedup();
+    let reasons: Vec<_> = row.skipped.iter().map(String::as_str).collect();
     let _ = writeln!(
         text,
         "| {release} | {} | {passed} | {failed} | {skipped} | {burst} | {others} | {} |",
@@ -206,10 +199,63 @@ fn line(text: &mut String, release: &str, row: &Row) {
     );
 }
 
-fn today() -> String {
-    let output = Command::new("date").arg("+%Y-%m-%d").output();
+/// Why, without of what, and without what follows.
+fn short(reason: &str) -> &str {
+    let whole = ["case ", "stream ", "super-packets"];
+    let why = match reason.rsplit_once(": ") {
+        Some((_, why)) if whole.iter().any(|what| reason.starts_with(what)) => why,
+        _ => reason,
+    };
+    why.split(", ").next().unwrap_or(why)
+}
+
+fn said_by(command: &str) -> String {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap_or_default())
+        .args(words)
+        .output();
     output.map_or_else(
         |_| String::new(),
         |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_once_however_many_cases_have_it() {
+        let output = "skipped: case \"a: b\": packet sockets know no UDP GSO here\n\
+                      skipped: super-packets: packet sockets know no UDP GSO here\n\
+                      test x ... packet cases: 3 passed, 0 failed, 1 skipped\n";
+        let done = Done {
+            name: "userspace:cases".to_owned(),
+            status: Some(0),
+            output: output.to_owned(),
+        };
+        let row = &rows(&[done])[1];
+        assert_eq!(row.cases, (3, 0, 1));
+        assert_eq!(row.passed, ["cases"]);
+        let reasons: Vec<_> = row.skipped.iter().collect();
+        assert_eq!(reasons, ["packet sockets know no UDP GSO here"]);
+    }
+
+    #[test]
+    fn a_refusal_that_is_told_passes_and_what_it_leaves_out_does_not_count() {
+        let step = |name: &str, output: &str| Done {
+            name: format!("kernel:{name}"),
+            status: Some(0),
+            output: output.to_owned(),
+        };
+        let why = "no bpf_loop before Linux 5.17: no kernel path";
+        let done = [
+            step("cases", &format!("skipped: {why}, every rule goes\n")),
+            step("burst", &format!("refused: {why}\n")),
+        ];
+        let row = &rows(&done)[0];
+        assert_eq!(row.passed, ["burst"]);
+        assert!(row.failures.is_empty());
+        assert_eq!(row.skipped.iter().collect::<Vec<_>>(), [why]);
+    }
 }
