@@ -171,7 +171,7 @@ impl LogLevel {
 pub struct Event {
     /// Milliseconds since the epoch.
     pub at_ms: u64,
-    /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_added`, `rule_changed`,
+    /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_disabled`, `rule_added`, `rule_changed`,
     /// `rule_removed`, `settings_changed`, `output_up`, `output_down`, `stream_up`,
     /// `stream_degraded`, `stream_down`, `joined`, `join_failed`, `worker_restarted`,
     /// `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`.

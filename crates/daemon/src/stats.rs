@@ -92,12 +92,13 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, sampler: &Sampler)
     let (rates, health) = sampler.of(state.name(), &counted.health);
     let placement = &state.rule.placement;
     let none = OutputCounters::default();
+    let enabled = state.rule.enabled;
     let outputs = state.outputs().zip(0..).map(|((to, down), index)| {
         let counted = counted
             .outputs
             .get(&index)
             .map_or(&none, |counted| &**counted);
-        output(to, down, counted)
+        output(to, enabled, down, counted)
     });
     RuleStats {
         name: state.name().to_owned(),
@@ -110,7 +111,7 @@ pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, sampler: &Sampler)
         dropped: dropped(&counted.dropped),
         outputs: outputs.collect(),
         rates,
-        health,
+        health: health.filter(|_| enabled),
         residence: latency::stats(&counted.latency),
     }
 }
@@ -155,12 +156,13 @@ fn input(at: &str, state: &InputState, received: counters::Traffic) -> InputStat
     }
 }
 
-fn output(to: &str, down: Option<&str>, counted: &OutputCounters) -> OutputStats {
+fn output(to: &str, enabled: bool, down: Option<&str>, counted: &OutputCounters) -> OutputStats {
     let mut dropped = dropped(&counted.dropped);
     dropped.entry(ALWAYS_SHOWN.to_owned()).or_default();
     OutputStats {
         to: to.to_owned(),
         state: match down {
+            _ if !enabled => State::Disabled,
             None => State::Up,
             Some(_) => State::Down,
         },

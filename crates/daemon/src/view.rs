@@ -105,7 +105,11 @@ fn rule_state(
         reason: None,
         inputs: inputs.collect(),
     };
-    if rule.placement.serves {
+    if !rule.enabled {
+        made.state = State::Disabled;
+        let remedy = format!("forwards nothing until `mcr enable {}`", rule.name);
+        made.reason = Some(remedy.into());
+    } else if rule.placement.serves {
         (made.state, made.reason) = judge(made.inputs(), made.outputs());
     } else {
         made.state = State::Down;

@@ -9,6 +9,7 @@ pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod discover;
 pub(crate) mod doctor;
+pub(crate) mod enable;
 pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod form;

@@ -9,10 +9,14 @@ use api::reply::{Change, Log, Stats};
 use api::request::{RuleList, Transaction};
 use model::config::Config;
 use model::document::RuleDocument;
+use model::ruleset::ChangeError;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::{Failure, Status};
 use crate::global::Global;
+
+/// How often a change is tried while somebody else changes the rules, too.
+const ATTEMPTS: u32 = 10;
 
 /// A conversation with the daemon that the global options name.
 pub(crate) struct Control {
@@ -99,6 +103,24 @@ impl Control {
         self.wait(self.client.transaction(&transaction))
     }
 
+    /// Changes the rules of these names, all or none. Where somebody else changed the rules in
+    /// between, `change` is asked again of what they are by then.
+    pub(crate) fn edit(
+        &self,
+        names: &[String],
+        change: impl Fn(&mut RuleDocument) -> Result<(), Failure>,
+    ) -> Result<Change, Failure> {
+        let mut attempts = 0;
+        loop {
+            let transaction = edited(self.rules()?, names, &change)?;
+            attempts += 1;
+            match self.runtime.block_on(self.client.transaction(&transaction)) {
+                Err(Error::Refused(reply)) if reply.code == "conflict" && attempts < ATTEMPTS => {}
+                outcome => return outcome.map_err(Failure::from),
+            }
+        }
+    }
+
     /// Makes what `config` says the running rules and settings, or only says what that would change.
     pub(crate) fn replace(&self, config: Config, dry_run: bool) -> Result<Change, Failure> {
         let rules = RuleList {
@@ -117,6 +139,41 @@ impl Control {
     fn wait<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
         self.runtime.block_on(request).map_err(Failure::from)
     }
+}
+
+/// What it takes to have the rules of these names as `change` leaves them.
+fn edited(
+    running: RuleList,
+    names: &[String],
+    change: impl Fn(&mut RuleDocument) -> Result<(), Failure>,
+) -> Result<Transaction, Failure> {
+    let known: Vec<&str> = running.rules.iter().map(|rule| rule.name.as_str()).collect();
+    require(names, &known)?;
+    let mut transaction = Transaction {
+        generation: running.generation,
+        ..Transaction::default()
+    };
+    let named = running.rules.into_iter();
+    for rule in named.filter(|rule| names.contains(&rule.name)) {
+        let mut changed = rule.clone();
+        change(&mut changed)?;
+        if changed != rule {
+            transaction.remove.push(rule.name);
+            transaction.add.push(changed);
+        }
+    }
+    Ok(transaction)
+}
+
+/// Refuses names that are not among those that are known, as the daemon does.
+pub(crate) fn require(names: &[String], known: &[&str]) -> Result<(), Failure> {
+    let missing = names.iter().filter(|name| !known.contains(&name.as_str()));
+    let missing: Vec<String> = missing.cloned().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let known = known.iter().map(ToString::to_string).collect();
+    Err(Failure::new(Status::Rule, ChangeError::NotFound { missing, known }))
 }
 
 impl From<Error> for Failure {

@@ -20,4 +20,5 @@ mod service;
 mod start;
 mod systemd;
 mod traffic;
+mod verbs;
 mod with_daemon;

@@ -50,6 +50,8 @@ pub struct Amendment {
 pub struct RuleView {
     /// Its name.
     pub name: String,
+    /// Whether it forwards; one that does not has no routes, joins nothing and is in no trouble.
+    pub enabled: bool,
     /// Where it runs and why; where no path serves it, it has no routes and joins nothing.
     pub placement: Placement,
     /// Its inputs, in its order.
@@ -64,7 +66,8 @@ impl RuleView {
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let rule = |text: &str| format!("rule {:?}: {text}", self.name);
-        let placement = (!self.placement.serves).then(|| rule(&self.placement.reason));
+        let unserved = self.enabled && !self.placement.serves;
+        let placement = unserved.then(|| rule(&self.placement.reason));
         let inputs = self.inputs.iter().filter_map(|input| {
             let pending = input.pending.as_ref()?;
             Some(rule(&format!("input {}: {pending}", input.at)))
@@ -248,9 +251,13 @@ fn compile_one(
     support: &Support,
     choices: &PathChoices,
 ) -> (RuleView, Option<Route>) {
+    if !rule.enabled {
+        return (disabled(rule, support, choices, links), None);
+    }
     let (outputs, views) = egress::outputs(rule, host, links);
     let mut view = RuleView {
         name: rule.name.clone(),
+        enabled: true,
         inputs: rule.inputs.iter().map(|i| input(i, links)).collect(),
         outputs: views,
         placement: place(rule, support, choices, &links.listening(rule)),
@@ -263,9 +270,32 @@ fn compile_one(
     (view, Some(route))
 }
 
+/// What can be said of a rule that forwards nothing: what it is made of, and where it would run.
+fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links<'_>) -> RuleView {
+    let inputs = rule.inputs.iter().map(|input| InputView {
+        at: input.to_string(),
+        interfaces: Vec::new(),
+        joins: Vec::new(),
+        pending: None,
+    });
+    let outputs = rule.outputs.iter().map(|output| OutputView {
+        to: output.to.to_string(),
+        link: None,
+        down: None,
+    });
+    RuleView {
+        name: rule.name.clone(),
+        enabled: false,
+        inputs: inputs.collect(),
+        outputs: outputs.collect(),
+        placement: place(rule, support, choices, &links.listening(rule)),
+    }
+}
+
 /// The unicast destinations that `rules` name, each once: what [`Host::next_hops`] should hold.
 pub fn next_hop_queries<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> BTreeSet<NextHopQuery> {
-    let outputs = rules.into_iter().flat_map(|rule| &rule.outputs);
+    let rules = rules.into_iter().filter(|rule| rule.enabled);
+    let outputs = rules.flat_map(|rule| &rule.outputs);
     let unicast = outputs.filter(|output| !output.to.is_multicast());
     unicast.map(|output| next_hop_query(&output.to)).collect()
 }

@@ -68,6 +68,10 @@ pub struct RuleDocument {
     /// What is watched of the stream; without it only its rates are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthDocument>,
+    /// Whether the rule forwards, `true` by default; one that does not stays configured, joins
+    /// nothing and takes no packet from other rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
 }
 
 impl RuleDocument {
@@ -128,6 +132,7 @@ impl RuleDocument {
             local: self.local.unwrap_or_default(),
             limit,
             health,
+            enabled: self.enabled.unwrap_or(true),
         })
     }
 
@@ -171,6 +176,7 @@ impl From<&Rule> for RuleDocument {
             limit: limit.map(limit::rate_text),
             burst: limit.and_then(limit::burst_text).map(Scalar::Text),
             health: rule.health.as_ref().map(HealthDocument::from),
+            enabled: Some(rule.enabled).filter(|enabled| !enabled),
         }
     }
 }

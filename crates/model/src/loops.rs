@@ -60,7 +60,8 @@ pub(crate) fn find(rules: &RuleSet, starts: &[Place]) -> Vec<Problem> {
 
 fn edges(rules: &RuleSet, rule: &Rule) -> Arc<[Edge]> {
     let mut edges = Vec::new();
-    for (output, spec) in rule.outputs.iter().enumerate() {
+    let outputs = rule.outputs.iter().filter(|_| rule.enabled).enumerate();
+    for (output, spec) in outputs {
         for to in rules.index().reached_by(&spec.to) {
             if may_be_sender(spec, &rules[to.rule].inputs[to.input].sources) {
                 edges.push(Edge { output, to });
@@ -295,6 +296,7 @@ mod tests {
             local: Default::default(),
             limit: None,
             health: None,
+            enabled: true,
         }
     }
 

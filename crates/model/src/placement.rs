@@ -292,6 +292,7 @@ mod tests {
             local: Default::default(),
             limit: None,
             health: None,
+            enabled: true,
         }
     }
 

@@ -38,6 +38,9 @@ pub struct Rule {
     pub limit: Option<RateLimit>,
     /// What is watched of the stream.
     pub health: Option<Health>,
+    /// Whether it forwards. One that does not stays configured, joins nothing and takes no packet
+    /// from other rules.
+    pub enabled: bool,
 }
 
 /// Makes a name for a rule that was given none, from its first input:

@@ -157,8 +157,9 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
         local,
         option::of(limit()),
         option::of(health()),
+        any::<bool>(),
     )
-        .prop_map(|(name, inputs, outputs, path, local, limit, health)| Rule {
+        .prop_map(|(name, inputs, outputs, path, local, limit, health, enabled)| Rule {
             name,
             inputs,
             outputs,
@@ -166,6 +167,7 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
             local,
             limit,
             health,
+            enabled,
         })
 }
 

@@ -68,6 +68,8 @@ pub struct FlowStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
+    /// Configured and, as it was asked for, not forwarding.
+    Disabled,
     /// Works.
     Up,
     /// A rule some of whose inputs or outputs are down.
@@ -129,7 +131,11 @@ pub struct OutputStats {
 
 impl Number for State {
     fn number(&self) -> Option<Value> {
-        (*self == Self::Up).number()
+        match self {
+            // Nobody asks whether it could.
+            Self::Disabled => None,
+            Self::Up | Self::Degraded | Self::Down => (*self == Self::Up).number(),
+        }
     }
 }
 

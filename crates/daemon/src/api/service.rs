@@ -126,18 +126,14 @@ impl Service {
     pub(super) fn rule(&self, name: &str) -> Answer<RuleDocument> {
         let view = self.view();
         let rule = view.rules.get(name).map(RuleDocument::from);
-        rule.ok_or_else(|| {
-            let names: Vec<&str> = view.rules.names().collect();
-            let message = format!("no rule {name} (have: {})", names.join(", "));
-            Refusal::new(Code::NotFound, message)
-        })
+        rule.ok_or_else(|| no_such_rule(&view, name))
     }
 
     /// What arrived in the ranges of the rule of that name.
     async fn flows(&self, name: &str) -> Answer<Vec<FlowStats>> {
-        if self.view().rules.get(name).is_none() {
-            let message = format!("no rule {name}; GET /v1/rules lists what there is");
-            return Err(Refusal::new(Code::NotFound, message));
+        let view = self.view();
+        if view.rules.get(name).is_none() {
+            return Err(no_such_rule(&view, name));
         }
         let flows = self.dataplane.flows(name.to_owned()).await;
         Ok(flows.map_err(internal)?.iter().map(stats::flow).collect())
@@ -147,7 +143,9 @@ impl Service {
     pub(super) async fn check_ready(&self) -> Answer<()> {
         self.dataplane.workers().await.map_err(internal)?;
         let view = self.view();
-        let joined = |state: &RuleState| state.inputs().all(|(_, input)| input.joined);
+        let joined = |state: &RuleState| {
+            !state.rule.enabled || state.inputs().all(|(_, input)| input.joined)
+        };
         let waiting = view.states.values().filter(|state| !joined(state));
         let waiting: Vec<&str> = waiting.map(|state| state.name()).collect();
         if waiting.is_empty() {
@@ -224,6 +222,12 @@ fn too_late(turn: &Turn, generation: u64) -> Refusal {
         ),
     };
     Refusal::new(Code::Timeout, message)
+}
+
+fn no_such_rule(view: &View, name: &str) -> Refusal {
+    let refused = view.rules.require(&[name.to_owned()]);
+    let message = refused.map_or_else(|error| error.to_string(), |()| format!("no rule {name:?}"));
+    Refusal::new(Code::NotFound, message)
 }
 
 fn internal(error: dataplane_thread::Error) -> Refusal {

@@ -67,7 +67,8 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         }
         match down {
             Some(reason) => add(OUTPUT_DOWN, format!(": output {to}: {reason}")),
-            None => add(OUTPUT_UP, format!(": output {to}: up")),
+            None if now.rule.enabled => add(OUTPUT_UP, format!(": output {to}: up")),
+            None => {}
         }
     }
     if before.map(|before| before.state) == Some(now.state) {
@@ -77,6 +78,7 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
         State::Up => (RULE_UP, "up"),
         State::Degraded => (RULE_DEGRADED, "degraded"),
         State::Down => (RULE_DOWN, "down"),
+        State::Disabled => (RULE_DISABLED, "disabled"),
     };
     let reason = now.reason.as_ref().map(|reason| format!(": {reason}"));
     add(kind, format!(" is {word}{}", reason.unwrap_or_default()));

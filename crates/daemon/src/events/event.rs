@@ -14,6 +14,7 @@ pub(super) const SETTINGS_CHANGED: &str = "settings_changed";
 pub(super) const RULE_UP: &str = "rule_up";
 pub(super) const RULE_DEGRADED: &str = "rule_degraded";
 pub(super) const RULE_DOWN: &str = "rule_down";
+pub(super) const RULE_DISABLED: &str = "rule_disabled";
 pub(super) const OUTPUT_UP: &str = "output_up";
 pub(super) const OUTPUT_DOWN: &str = "output_down";
 pub(super) const JOINED: &str = "joined";
@@ -56,7 +57,7 @@ pub(crate) fn worker_restarted(worker: &WorkerCounters) -> Event {
 /// A watched stream is in another state.
 pub(crate) fn stream(rule: &str, state: State, reason: Option<&str>) -> Event {
     let (kind, word) = match state {
-        State::Up => (STREAM_UP, "up"),
+        State::Up | State::Disabled => (STREAM_UP, "up"),
         State::Degraded => (STREAM_DEGRADED, "degraded"),
         State::Down => (STREAM_DOWN, "down"),
     };

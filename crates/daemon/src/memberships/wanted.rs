@@ -155,6 +155,7 @@ mod tests {
             pending: None,
         };
         Arc::new(RuleView {
+            enabled: true,
             name: "a".to_owned(),
             placement: Placement {
                 path: Path::Kernel,

@@ -191,6 +191,7 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
             ("up", State::Up),
             ("degraded", State::Degraded),
             ("down", State::Down),
+            ("disabled", State::Disabled),
         ];
         for (word, state) in states {
             let labels = [("rule", rule.name.as_str()), ("state", word)];

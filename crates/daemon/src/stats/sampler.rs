@@ -85,7 +85,8 @@ impl Sampler {
         let none = Default::default();
         for (rule, stream) in rules.iter().zip(&mut streams.streams) {
             let counted = arrived.get(rule.name.as_str()).unwrap_or(&none);
-            if let Some((state, reason)) = stream.sample(now_ns, rule.health.as_ref(), counted) {
+            let watched = rule.health.as_ref().filter(|_| rule.enabled);
+            if let Some((state, reason)) = stream.sample(now_ns, watched, counted) {
                 news.push(events::stream(&rule.name, state, reason.as_deref()));
             }
         }

@@ -196,6 +196,7 @@ fn document(args: Args) -> RuleDocument {
         limit: args.limit,
         burst: args.burst.map(Scalar::Text),
         health: args.health,
+        enabled: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::reply::{FlowStats, InputStats, OutputStats, RuleStats};
+use api::reply::{FlowStats, InputStats, OutputStats, RuleStats, State};
 use model::document::RuleDocument;
 use serde_json::json;
 
@@ -44,7 +44,7 @@ fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure>
     let stats = stats.into_iter().find(|stats| stats.name == args.name);
     // Removed between the two requests.
     let stats = stats.ok_or_else(|| {
-        let message = format!("rule {:?}: no such rule any more", args.name);
+        let message = format!("no rule {:?} any more", args.name);
         Failure::new(Status::Rule, message)
     })?;
     let flows = control.flows(&args.name)?;
@@ -72,6 +72,7 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
     for input in &stats.inputs {
         let joined = match (&input.reason, input.joined) {
             (_, true) => "joined".to_owned(),
+            _ if stats.state == State::Disabled => "disabled".to_owned(),
             (Some(reason), false) => format!("not joined: {reason}"),
             (None, false) => "not joined".to_owned(),
         };

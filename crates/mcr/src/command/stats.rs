@@ -7,8 +7,8 @@ use api::reply::Stats;
 use super::form::Output;
 use super::watch::Watch;
 use crate::completion;
-use crate::control::Control;
-use crate::failure::{Failure, Status};
+use crate::control::{self, Control};
+use crate::failure::Failure;
 use crate::global::Global;
 use crate::render::{self, Form};
 
@@ -57,10 +57,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 fn select(stats: &mut Stats, names: &[String]) -> Result<(), Failure> {
     let known: Vec<&str> = stats.rules.iter().map(|rule| rule.name.as_str()).collect();
-    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        let message = format!("rule {name:?}: no such rule (have: {})", known.join(", "));
-        return Err(Failure::new(Status::Rule, message));
-    }
+    control::require(names, &known)?;
     stats.rules.retain(|rule| names.contains(&rule.name));
     Ok(())
 }

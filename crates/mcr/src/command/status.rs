@@ -40,7 +40,8 @@ fn by_state(stats: &Stats) -> Vec<(String, serde_json::Value)> {
             .filter(|rule| rule.state == state)
             .count()
     };
-    let states = [State::Up, State::Degraded, State::Down].map(|state| (state, count(state)));
+    let states = [State::Up, State::Degraded, State::Down, State::Disabled];
+    let states = states.map(|state| (state, count(state)));
     let named = states.map(|(state, count)| (render::stats::state(state).to_owned(), count.into()));
     named.into()
 }
@@ -116,7 +117,7 @@ mod tests {
             "up               1 min 1 s\n",
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",
-            "rules            0: 0 up, 0 degraded, 0 down\n",
+            "rules            0: 0 up, 0 degraded, 0 down, 0 disabled\n",
             "tcx              found\n",
             "bpf_loop         no kernel path\n",
             "io_uring         not known",

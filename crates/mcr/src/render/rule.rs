@@ -20,6 +20,7 @@ pub(crate) fn outputs(rule: &RuleDocument) -> Vec<String> {
 /// The rule's own options that are not the default, as `key=value`.
 pub(crate) fn options(rule: &RuleDocument) -> Vec<String> {
     let mut options = Vec::new();
+    options.extend(rule.enabled.filter(|enabled| !enabled).map(|_| "enabled=no".to_owned()));
     options.extend(rule.path.map(|path| format!("path={}", word(&path))));
     options.extend(rule.local.map(|local| format!("local={}", word(&local))));
     options.extend(rule.limit.as_ref().map(|limit| format!("limit={limit}")));

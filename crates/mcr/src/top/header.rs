@@ -47,6 +47,10 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
         ),
         Span::raw(", "),
         Span::styled(format!("{down} down"), unless_zero(down, bad())),
+        Span::raw(match in_state(State::Disabled) {
+            0 => String::new(),
+            disabled => format!(", {disabled} disabled"),
+        }),
         Span::raw(format!(
             "  up {}  generation {generation}",
             render::stats::duration(stats.uptime_seconds)

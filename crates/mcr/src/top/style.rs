@@ -5,6 +5,7 @@ use ratatui::style::{Color, Style};
 
 pub(super) const fn of_state(state: State) -> Style {
     match state {
+        State::Disabled => Style::new().fg(Color::DarkGray),
         State::Up => good(),
         State::Degraded => half_good(),
         State::Down => bad(),

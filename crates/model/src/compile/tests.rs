@@ -85,6 +85,31 @@ const INPUT: &str = "239.1.1.1%eth0:5001";
 const OUTPUT: &str = "239.10.1.1%eth1:6001";
 
 #[test]
+fn a_disabled_rule_comes_to_nothing() {
+    let enabled = rules(&[("a", &["239.1.1.1%eth0:5001"], &["10.0.1.9:7000"])]);
+    let rule = Rule {
+        enabled: false,
+        ..enabled.get("a").unwrap().clone()
+    };
+    assert_eq!(next_hop_queries([&rule]), BTreeSet::new());
+    let rules = RuleSet::new(vec![rule], Policy::default()).unwrap();
+    let compiled = compile(&rules, &usual(), &support(), &PathChoices::default());
+    assert_eq!(compiled.table, Table::default());
+    let view = first(&compiled);
+    assert!(view.inputs[0].joins.is_empty() && view.troubles().is_empty());
+    // And whatever cannot be: its interfaces are nobody's trouble.
+    let bare = compile(&rules, &host(&[]), &support(), &PathChoices::default());
+    assert_eq!(first(&bare).troubles(), [""; 0]);
+    let amended = compiled.amended(
+        &RuleChanges::between(&rules, &enabled),
+        &usual(),
+        &support(),
+        &PathChoices::default(),
+    );
+    assert_eq!(amended.diff.set.len(), 1);
+}
+
+#[test]
 fn compiles_a_multicast_output_with_all_it_needs() {
     let compiled = one(
         INPUT,

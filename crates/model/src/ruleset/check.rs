@@ -36,8 +36,10 @@ pub(super) fn problems(rules: &RuleSet, places: &[Place], policy: Policy) -> Pro
         check.name(&mut names);
         check.inputs(policy);
         check.outputs();
-        check.problems = &mut rivals;
-        check.rivals(places);
+        if check.rule.enabled {
+            check.problems = &mut rivals;
+            check.rivals(places);
+        }
     }
     problems.append(&mut rivals);
     problems.sort_by_key(|problem| (problem.position, problem.part));

@@ -27,7 +27,8 @@ impl InputPlace {
     };
 }
 
-/// Every input of some rules. Inputs without an interface are not in it.
+/// Every input of some rules. Inputs without an interface, and those of rules that are disabled, are
+/// not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InputIndex {
     interfaces: SharedMap<String, Arc<Groups>>,
@@ -130,7 +131,7 @@ impl InputIndex {
 
 /// A rule's inputs as they are indexed, each with its interface.
 fn inputs(rule_at: Place, rule: &Rule) -> impl Iterator<Item = (&str, Input)> {
-    let inputs = rule.inputs.iter().enumerate();
+    let inputs = rule.inputs.iter().filter(|_| rule.enabled).enumerate();
     inputs.filter_map(move |(input, endpoint)| {
         let place = InputPlace {
             rule: rule_at,

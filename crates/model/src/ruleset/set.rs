@@ -164,7 +164,8 @@ impl RuleSet {
         if self.memberships <= enough && !self.has_wildcards() {
             return self.memberships;
         }
-        let inputs = self.iter().flat_map(|rule| &rule.inputs);
+        let enabled = self.iter().filter(|rule| rule.enabled);
+        let inputs = enabled.flat_map(|rule| &rule.inputs);
         let distinct: BTreeSet<_> = inputs
             .map(|input| {
                 (
@@ -228,7 +229,7 @@ impl<'a> IntoIterator for &'a RuleSet {
 }
 
 fn memberships(rule: &Rule) -> usize {
-    let inputs = rule.inputs.iter();
+    let inputs = rule.inputs.iter().filter(|_| rule.enabled);
     inputs
         .map(|input| joined_groups(input.destination) * input.sources.len().max(1))
         .sum()

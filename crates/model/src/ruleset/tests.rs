@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::index::InputIndex;
 use super::*;
+use crate::host::Host;
 
 fn document(json: &str) -> RuleDocument {
     serde_json::from_str(json).unwrap()
@@ -41,6 +42,30 @@ fn problems(rules: &[(&str, &str)]) -> Vec<String> {
         Ok(_) => Vec::new(),
         Err(problems) => problems.0.iter().map(ToString::to_string).collect(),
     }
+}
+
+#[test]
+fn a_disabled_rule_is_in_nobodys_way_until_it_is_enabled() {
+    let disabled = |rule: Rule| Rule {
+        enabled: false,
+        ..rule
+    };
+    let one = rule("a", "239.1.1.1%eth*:5001", "239.1.1.2%eth1:5001");
+    let same = rule("b", "239.1.1.1%eth*:5001", "239.1.1.3%eth1:5001");
+    let back = rule("c", "239.1.1.2%eth1:5001", "239.1.1.1%eth0:5001");
+    let others = vec![same.clone(), back.clone()];
+    let all = [vec![disabled(one.clone())], others].concat();
+    let set = RuleSet::new(all, Policy::default()).unwrap();
+    let none = [disabled(one.clone()), disabled(same), disabled(back)];
+    let none = RuleSet::new(none.to_vec(), Policy::default()).unwrap();
+    assert!(set.has_wildcards() && !none.has_wildcards());
+    assert_eq!(none.memberships(&Host::default(), 0), 0);
+    let enabled = set.changed(&["a".to_owned()], vec![one], Policy::default());
+    let Err(ChangeError::Invalid(problems)) = enabled else {
+        panic!("{enabled:?}");
+    };
+    let said = problems.to_string();
+    assert!(said.contains("\"b\"") && said.contains("loop"), "{said}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ import { drawPicture } from "./picture.js";
 const LOOK_MS = 1000;
 const SILENT_S = 1;
 const EVENTS_KEPT = 200;
-const ORDER = { down: 0, silent: 1, degraded: 2, up: 3 };
+const ORDER = { down: 0, silent: 1, degraded: 2, up: 3, disabled: 4 };
 
 const history = new History();
 const byId = (id) => document.getElementById(id);
@@ -45,13 +45,14 @@ function stateOf(rule) {
 }
 
 function judge(rule) {
-  if (rule.state === "down") return "down";
+  if (rule.state === "down" || rule.state === "disabled") return rule.state;
   const stream = rule.health?.state ?? "up";
   if (stream === "down" || history.isSilent(rule.name, SILENT_S)) return "silent";
   return rule.state === "up" ? stream : rule.state;
 }
 
 function linkState(rule, end, kind) {
+  if (rule.state === "disabled") return "idle";
   if (kind === "input" && !end.joined) return "down";
   if (kind === "output" && end.state !== "up") return end.state;
   const state = stateOf(rule);
@@ -94,7 +95,7 @@ function show() {
   summary.className = "";
   summary.textContent =
     `${stats.rules.length} rules: ${count("up")} up, ${count("silent")} silent, ` +
-    `${count("degraded")} degraded, ${count("down")} down · up ${duration(stats.uptime_seconds)}`;
+    `${count("degraded")} degraded, ${count("down")} down, ${count("disabled")} disabled · up ${duration(stats.uptime_seconds)}`;
   for (const title of document.querySelectorAll("th[data-sort]")) {
     const order = ["rate", "dropped"].includes(title.dataset.sort) ? "descending" : "ascending";
     title.setAttribute("aria-sort", title.dataset.sort === sort ? order : "none");
@@ -154,7 +155,7 @@ function fillRow({ line, cells, button }, rule) {
   button.setAttribute("aria-pressed", String(chosen === rule.name));
   cells[1].className = state;
   line.title = why ?? rule.path_reason;
-  const shade = { up: "", degraded: "amber" }[state] ?? "red";
+  const shade = { up: "", disabled: "", degraded: "amber" }[state] ?? "red";
   line.className = [shade, chosen === rule.name ? "chosen" : ""].join(" ").trim();
 }
 
@@ -256,7 +257,7 @@ function makePlots() {
 
 function follow() {
   const source = new EventSource("/v1/events?recent=200&brief=true");
-  const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_added", "rule_removed", "rule_changed",
+  const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_disabled", "rule_added", "rule_removed", "rule_changed",
     "settings_changed", "output_up", "output_down", "stream_up", "stream_degraded", "stream_down", "joined",
     "join_failed", "worker_restarted", "link_changed", "next_hop_changed", "reloaded",
     "reload_failed"];

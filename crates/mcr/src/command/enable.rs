@@ -1,0 +1,62 @@
+//! `mcr enable` and `mcr disable`: has rules forward, or not, that stay configured.
+
+use std::process::ExitCode;
+
+use crate::completion;
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::render;
+
+/// Have rules forward again that mcr disable stopped, all of those named or none.
+///
+/// Exits with status 3 if there is no rule of a name. A rule that forwards already stays as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr enable cam1
+  mcr enable cam1 cam2")]
+pub(crate) struct EnableArgs {
+    /// Names of the rules
+    #[arg(required = true, value_name = "NAME", add = completion::rule())]
+    names: Vec<String>,
+}
+
+/// Have rules forward nothing and stay configured, all of those named or none.
+///
+/// A disabled rule joins nothing, takes no packet from other rules, and keeps its place, its counters
+/// and its options. In a configuration that is enabled = false. Exits with status 3 if there is no
+/// rule of a name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr disable cam1
+  mcr disable cam1 cam2 && mcr enable cam3")]
+pub(crate) struct DisableArgs {
+    /// Names of the rules
+    #[arg(required = true, value_name = "NAME", add = completion::rule())]
+    names: Vec<String>,
+}
+
+pub(crate) fn enable(args: &EnableArgs, global: &Global) -> Result<ExitCode, Failure> {
+    set("enable", &args.names, true, global)
+}
+
+pub(crate) fn disable(args: &DisableArgs, global: &Global) -> Result<ExitCode, Failure> {
+    set("disable", &args.names, false, global)
+}
+
+fn set(
+    command: &str,
+    names: &[String],
+    enabled: bool,
+    global: &Global,
+) -> Result<ExitCode, Failure> {
+    let change = Control::open(global)?.edit(names, |rule| {
+        rule.enabled = Some(false).filter(|_| !enabled);
+        Ok(())
+    })?;
+    super::warn(command, &change);
+    if global.json {
+        render::json(&change)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,6 @@
+//! The verbs that change running rules, against a daemon; one topic per file.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod bed;
+mod enable;
