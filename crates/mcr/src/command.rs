@@ -3,6 +3,7 @@
 pub(crate) mod add;
 pub(crate) mod apply;
 pub(crate) mod bench;
+pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod completions;

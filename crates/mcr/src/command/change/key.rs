@@ -1,0 +1,145 @@
+//! `KEY=VALUE`: a key of a rule as the configuration writes it, and its value as text.
+
+use std::str::FromStr;
+
+use model::document::{HealthDocument, RuleDocument};
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Failure, Status};
+
+/// Keys that take a value.
+const KEYS: &str = "path, local, limit, burst, health, health.KEY, enabled";
+
+/// What one key is to be; without a value its default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    key: String,
+    value: Option<String>,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err("is written KEY=VALUE, as in limit=20Mbit".to_owned());
+        };
+        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
+        Ok(Self {
+            key: key.to_owned(),
+            value,
+        })
+    }
+}
+
+impl Setting {
+    /// Sets the key of a rule.
+    pub(super) fn apply(&self, rule: &mut RuleDocument) -> Result<(), Failure> {
+        let Self { key, value } = self;
+        let refused = |what: String| {
+            let text = value.as_deref().unwrap_or_default();
+            let message = format!("rule {:?}: {key}={text}: {what}", rule.name);
+            Failure::new(Status::Usage, message)
+        };
+        let mut document = json!(rule);
+        let value = self.json().map_err(refused)?;
+        let (table, key) = match key.split_once('.') {
+            None => (&mut document, key.as_str()),
+            Some((table, key)) => {
+                let table = &mut document[table];
+                if table.is_null() && !value.is_null() {
+                    *table = Value::Object(Map::new());
+                }
+                (table, key)
+            }
+        };
+        if let Some(keys) = table.as_object_mut() {
+            match value {
+                Value::Null => keys.remove(key),
+                value => keys.insert(key.to_owned(), value),
+            };
+        }
+        *rule = serde_json::from_value(document).map_err(|error| refused(error.to_string()))?;
+        Ok(())
+    }
+
+    fn json(&self) -> Result<Value, String> {
+        let text = self.value.as_deref();
+        Ok(match self.key.as_str() {
+            "path" | "local" | "limit" | "burst" => json!(text),
+            "enabled" => match text {
+                None => Value::Null,
+                Some("yes" | "true") => json!(true),
+                Some("no" | "false") => json!(false),
+                Some(_) => return Err("give yes or no".to_owned()),
+            },
+            "health" => match text {
+                None => Value::Null,
+                Some("on") => json!({}),
+                Some(text) => {
+                    json!(HealthDocument::from_text(text).map_err(|error| error.to_string())?)
+                }
+            },
+            key if key.starts_with("health.") => json!(text),
+            "input" | "inputs" => return Err("use --add-input and --remove-input".to_owned()),
+            "output" | "outputs" => return Err("use --add-output and --remove-output".to_owned()),
+            "name" => return Err("a rule keeps its name; add another and remove this".to_owned()),
+            _ => return Err(format!("there is no such key; there are {KEYS}")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(rule: &mut RuleDocument, setting: &str) -> Result<(), String> {
+        let setting: Setting = setting.parse()?;
+        setting.apply(rule).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn keys_are_set_and_go_back_to_their_defaults() {
+        let rule = r#"{"name": "a", "outputs": [], "limit": "5pps", "health": {"clock": "1"}}"#;
+        let mut rule: RuleDocument = serde_json::from_str(rule).unwrap();
+        for setting in [
+            "limit=20Mbit",
+            "path=kernel",
+            "enabled=no",
+            "health.silence=2s",
+        ] {
+            set(&mut rule, setting).unwrap();
+        }
+        assert_eq!(
+            serde_json::to_value(&rule).unwrap(),
+            json!({"name": "a", "outputs": [], "limit": "20Mbit", "path": "kernel",
+                "enabled": false, "health": {"silence": "2s", "clock": "1"}})
+        );
+        for setting in ["limit=", "path=", "enabled=yes", "health="] {
+            set(&mut rule, setting).unwrap();
+        }
+        set(&mut rule, "health.clock=").unwrap();
+        assert_eq!(
+            serde_json::to_value(&rule).unwrap(),
+            json!({"name": "a", "outputs": [], "enabled": true})
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_refused_with_what_can() {
+        let mut rule: RuleDocument =
+            serde_json::from_str(r#"{"name": "a", "outputs": []}"#).unwrap();
+        for (setting, said) in [
+            ("limit", "KEY=VALUE"),
+            ("enabled=maybe", "rule \"a\": enabled=maybe: give yes or no"),
+            ("path=fast", "give \"auto\", \"kernel\" or \"userspace\""),
+            ("tll=5", "there are path, local"),
+            ("outputs=x", "--add-output"),
+            ("health=x", "health=x: "),
+            ("health.loud=1", "unknown field `loud`"),
+        ] {
+            let error = set(&mut rule, setting).unwrap_err();
+            assert!(error.contains(said), "{setting}: {error}");
+        }
+    }
+}
