@@ -39,6 +39,9 @@ pub struct Change {
     pub removed: Vec<String>,
     /// Names of rules that are there before and after, but not the same.
     pub changed: Vec<String>,
+    /// What changed in each of them, line by line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<RuleChange>,
     /// How many rules stayed the same.
     pub unchanged: usize,
     /// What of the settings beyond rules changed, and what it was.
@@ -48,6 +51,17 @@ pub struct Change {
     /// accepted: an interface they wait for, a destination nobody answers for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// What changed in a rule that is there before and after.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RuleChange {
+    /// Name of the rule.
+    pub rule: String,
+    /// Parts that went, as in `output 10.9.9.9:7000` or `limit 20Mbit`.
+    pub removed: Vec<String>,
+    /// Parts that came.
+    pub added: Vec<String>,
 }
 
 /// The daemon in a few words.

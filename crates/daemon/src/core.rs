@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::reply::Change;
+use api::reply::{Change, RuleChange};
 use api::request::{RULES_MAX, Transaction};
 use model::budget::Spenders;
 use model::compile::{Amendment, Compiled, RuleView};
@@ -25,7 +25,7 @@ use model::net::Ifindex;
 use model::placement::{PathChoice, Support};
 use model::problem::Problems;
 use model::rule::Rule;
-use model::ruleset::{Place, Policy, RuleChanges, RuleSet, diff};
+use model::ruleset::{Place, Policy, RuleChanges, RuleDifference, RuleSet, diff};
 use model::shared_map::SharedMap;
 use model::table::Table;
 use sys::membership::Membership;
@@ -277,8 +277,18 @@ impl Core {
     pub(crate) fn compare(&self, rules: &RuleSet, settings: &Settings) -> Change {
         let diff = diff(self.rules(), rules);
         let unchanged = rules.len() - diff.added.len() - diff.changed.len();
+        let differences = diff.changed.iter().filter_map(|name| {
+            let (before, after) = (self.rules.get(name)?, rules.get(name)?);
+            let RuleDifference { removed, added } = RuleDifference::between(before, after);
+            Some(RuleChange {
+                rule: name.clone(),
+                removed,
+                added,
+            })
+        });
         Change {
             generation: self.generation,
+            differences: differences.collect(),
             added: diff.added,
             removed: diff.removed,
             changed: diff.changed,

@@ -147,7 +147,11 @@ fn edited(
     names: &[String],
     change: impl Fn(&mut RuleDocument) -> Result<(), Failure>,
 ) -> Result<Transaction, Failure> {
-    let known: Vec<&str> = running.rules.iter().map(|rule| rule.name.as_str()).collect();
+    let known: Vec<&str> = running
+        .rules
+        .iter()
+        .map(|rule| rule.name.as_str())
+        .collect();
     require(names, &known)?;
     let mut transaction = Transaction {
         generation: running.generation,
@@ -173,7 +177,10 @@ pub(crate) fn require(names: &[String], known: &[&str]) -> Result<(), Failure> {
         return Ok(());
     }
     let known = known.iter().map(ToString::to_string).collect();
-    Err(Failure::new(Status::Rule, ChangeError::NotFound { missing, known }))
+    Err(Failure::new(
+        Status::Rule,
+        ChangeError::NotFound { missing, known },
+    ))
 }
 
 impl From<Error> for Failure {

@@ -401,7 +401,27 @@ fn apply_makes_the_difference_and_a_dry_run_does_not() {
         assert_eq!(change["unchanged"], 0);
     };
     expected(&bed.json(&["apply", path, "--dry-run", "--json"]));
-    expected(&bed.json(&["diff", path, "--json"]));
+    let diff = |arguments: &[&str]| {
+        let diff = bed.daemon.client(&[&["diff"], arguments].concat()).unwrap();
+        assert_eq!(
+            diff.status.code(),
+            Some(1),
+            "{arguments:?}: {}",
+            diff.stderr
+        );
+        diff.stdout
+    };
+    let told = serde_json::from_str(&diff(&[path, "--json"])).unwrap();
+    expected(&told);
+    let lines = [
+        "- cam2",
+        "+ cam3",
+        "~ cam1",
+        "    - output 10.0.1.2:7000,ttl=32",
+        "    + output 10.0.1.2:7000,ttl=33",
+        "0 unchanged",
+    ];
+    assert_eq!(diff(&[path]).lines().collect::<Vec<_>>(), lines);
     expected(&bed.json(&["apply", path, "--json"]));
     assert_eq!(bed.daemon.mcr(&["diff", path]).unwrap(), "2 unchanged\n");
     std::fs::write(file.path(), "version = 1\nrules = []\n").unwrap();

@@ -6,6 +6,8 @@ mod health;
 mod output;
 mod scalar;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -134,6 +136,33 @@ impl RuleDocument {
             health,
             enabled: self.enabled.unwrap_or(true),
         })
+    }
+
+    /// Its options that are not the default, each with its value as text.
+    #[must_use]
+    pub fn options(&self) -> Vec<(&'static str, String)> {
+        let mut options = Vec::new();
+        let mut put = |key, value: Option<String>| options.extend(value.map(|value| (key, value)));
+        let word = |choice: &dyn fmt::Debug| format!("{choice:?}").to_lowercase();
+        let enabled = self.enabled.filter(|enabled| !enabled);
+        put("enabled", enabled.map(|_| "no".to_owned()));
+        put("path", self.path.map(|path| word(&path)));
+        put("local", self.local.map(|local| word(&local)));
+        put("limit", self.limit.clone());
+        put("burst", self.burst.as_ref().map(ToString::to_string));
+        put("health", self.health.as_ref().map(ToString::to_string));
+        options
+    }
+
+    /// The rule in lines, each a part of it: `output 10.9.9.9:7000`, `limit 20Mbit`.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let inputs = self.input.iter().chain(&self.inputs);
+        let inputs = inputs.map(|input| format!("input {input}"));
+        let outputs = self.outputs.iter().map(|output| format!("output {output}"));
+        let options = self.options().into_iter();
+        let options = options.map(|(key, value)| format!("{key} {value}"));
+        inputs.chain(outputs).chain(options).collect()
     }
 
     /// Writes a single input as `input`, as a person would.

@@ -15,7 +15,7 @@ use crate::problem::{Problems, What};
 use crate::rule::Rule;
 
 pub(crate) use change::listed;
-pub use change::{ChangeError, RuleChanges, RuleSetDiff, diff};
+pub use change::{ChangeError, RuleChanges, RuleDifference, RuleSetDiff, diff};
 pub use check::{Policy, is_link_local};
 pub use place::Place;
 pub use set::{Iter, RuleSet};

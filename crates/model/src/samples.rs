@@ -159,16 +159,18 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
         option::of(health()),
         any::<bool>(),
     )
-        .prop_map(|(name, inputs, outputs, path, local, limit, health, enabled)| Rule {
-            name,
-            inputs,
-            outputs,
-            path,
-            local,
-            limit,
-            health,
-            enabled,
-        })
+        .prop_map(
+            |(name, inputs, outputs, path, local, limit, health, enabled)| Rule {
+                name,
+                inputs,
+                outputs,
+                path,
+                local,
+                limit,
+                health,
+                enabled,
+            },
+        )
 }
 
 /// A rule that makes sense by itself: one group to others and to a host.

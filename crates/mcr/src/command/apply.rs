@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use api::reply::Change;
+use api::reply::{Change, RuleChange};
 use model::ruleset::Policy;
 
 use crate::configuration;
 use crate::control::Control;
-use crate::failure::Failure;
+use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
 
@@ -29,23 +29,41 @@ pub(crate) struct Args {
     dry_run: bool,
 }
 
-/// Say what mcr apply would change.
+/// Say what mcr apply would change, rule by rule and line by line.
+///
+/// Exits with status 0 where nothing would, with 1 where something would, as diff does.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  mcr diff /etc/mcr/mcr.toml")]
+#[command(after_help = "Examples:\n  mcr diff /etc/mcr/mcr.toml
+  mcr diff new.toml > /dev/null || mcr apply new.toml")]
 pub(crate) struct DiffArgs {
     /// The configuration, TOML; - is standard input
     file: PathBuf,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    replace(&args.file, args.dry_run, global)
+    replace(&args.file, args.dry_run, global)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure> {
-    replace(&args.file, true, global)
+    let change = replace(&args.file, true, global).map_err(|failure| {
+        // Its status is that of a difference.
+        match failure.is(Status::Refused) {
+            true => Failure::new(Status::Configuration, failure),
+            false => failure,
+        }
+    })?;
+    Ok(ExitCode::from(u8::from(differs(&change))))
 }
 
-fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<ExitCode, Failure> {
+const fn differs(change: &Change) -> bool {
+    let rules = [&change.added, &change.removed, &change.changed];
+    let [added, removed, changed] = rules;
+    let none = added.is_empty() && removed.is_empty() && changed.is_empty();
+    !(none && change.settings.is_empty())
+}
+
+fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<Change, Failure> {
     // Whether link-local inputs are permitted is the daemon's to say.
     let policy = Policy {
         allow_link_local: true,
@@ -58,7 +76,7 @@ fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<ExitCode, Fail
     } else {
         render::text(&text(&change))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(change)
 }
 
 fn text(change: &Change) -> String {
@@ -66,10 +84,17 @@ fn text(change: &Change) -> String {
         let lines = names.iter().map(|name| format!("{mark} {name}\n"));
         lines.collect::<String>()
     };
+    let changed = change.changed.iter().map(|name| {
+        let differs = change.differences.iter().filter(|one| one.rule == *name);
+        let lines = differs.map(|RuleChange { removed, added, .. }| {
+            marked("    -", removed) + &marked("    +", added)
+        });
+        format!("~ {name}\n{}", lines.collect::<String>())
+    });
     let changes = [
         marked("-", &change.removed),
         marked("+", &change.added),
-        marked("~", &change.changed),
+        changed.collect(),
         marked("~", &change.settings),
     ];
     format!("{}{} unchanged", changes.concat(), change.unchanged)

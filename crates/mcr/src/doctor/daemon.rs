@@ -10,7 +10,10 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings = Vec::new();
-    let enabled = stats.rules.iter().filter(|rule| rule.state != State::Disabled);
+    let enabled = stats
+        .rules
+        .iter()
+        .filter(|rule| rule.state != State::Disabled);
     for rule in enabled {
         let seen = snapshot
             .compiled

@@ -213,7 +213,8 @@ fn dropped(drops: &BTreeMap<String, u64>) -> String {
 fn rule_note(rule: &RuleStats) -> String {
     let not_joined = |input: &InputStats| {
         let reason = input.reason.as_deref().unwrap_or("no reason given");
-        (!input.joined && rule.state != State::Disabled).then(|| format!("{} not joined: {reason}", input.at))
+        (!input.joined && rule.state != State::Disabled)
+            .then(|| format!("{} not joined: {reason}", input.at))
     };
     let mut notes: Vec<String> = rule.inputs.iter().filter_map(not_joined).collect();
     if notes.is_empty() {

@@ -1,5 +1,7 @@
 //! How a rule's stream is watched, as written: `health = { silence = "2s", content = "rtp" }`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -61,6 +63,17 @@ impl HealthDocument {
         given
             .filter_map(|(key, value)| Some((key, value.as_ref()?.to_string())))
             .collect()
+    }
+}
+
+impl fmt::Display for HealthDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = self.pairs().into_iter();
+        let texts: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
+        match texts.as_slice() {
+            [] => f.write_str("on"),
+            texts => f.write_str(&texts.join(",")),
+        }
     }
 }
 

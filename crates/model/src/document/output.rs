@@ -82,6 +82,16 @@ impl OutputTable {
     }
 }
 
+impl fmt::Display for OutputDocument {
+    /// As one text with options, also where it cannot be read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_output() {
+            Ok(output) => output.fmt(f),
+            Err(error) => f.write_str(&error.text),
+        }
+    }
+}
+
 impl From<&str> for OutputDocument {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::place::Place;
 use super::set::RuleSet;
+use crate::document::RuleDocument;
 use crate::problem::Problems;
 use crate::rule::Rule;
 use crate::shared_map::SharedMap;
@@ -98,6 +99,33 @@ pub fn diff(old: &RuleSet, new: &RuleSet) -> RuleSetDiff {
     let removed = removed.filter(|name| new.get(name).is_none());
     diff.removed = removed.cloned().collect();
     diff
+}
+
+/// What is not the same in a rule before and after a change, line by line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleDifference {
+    /// Lines of before that are there no more.
+    pub removed: Vec<String>,
+    /// Lines that were not there before.
+    pub added: Vec<String>,
+}
+
+impl RuleDifference {
+    /// Compares two rules.
+    #[must_use]
+    pub fn between(before: &Rule, after: &Rule) -> Self {
+        let [before, after] = [before, after].map(|rule| RuleDocument::from(rule).lines());
+        let only = |these: &[String], others: &[String]| -> Vec<String> {
+            let these = these.iter().filter(|line| !others.contains(line));
+            these.cloned().collect()
+        };
+        let mut added = only(&after, &before);
+        let removed = only(&before, &after);
+        if added.is_empty() && removed.is_empty() && before != after {
+            added.push("another order of inputs or outputs".to_owned());
+        }
+        Self { removed, added }
+    }
 }
 
 /// Why a change was refused. The set stays as it was.
