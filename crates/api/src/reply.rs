@@ -1,5 +1,6 @@
 //! What the daemon answers. The shapes are a contract with scripts: fields are added, never renamed.
 
+mod egress;
 mod health;
 mod residence;
 mod rule;
@@ -8,6 +9,7 @@ mod worker;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use egress::EgressStats;
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use residence::{ResidenceBucket, ResidenceStats};
 pub use rule::{FlowStats, InputStats, OutputStats, RuleStats, State, Traffic};
@@ -26,6 +28,9 @@ pub struct Stats {
     pub rules: Vec<RuleStats>,
     /// Workers of the userspace path; empty while no rule needs one.
     pub workers: Vec<WorkerStats>,
+    /// The devices that outputs leave by, and what they and their queues did not send.
+    #[serde(default)]
+    pub egress: Vec<EgressStats>,
 }
 
 /// What a change of the rules changed, or would change.
@@ -186,8 +191,9 @@ pub struct Event {
     /// Milliseconds since the epoch.
     pub at_ms: u64,
     /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_disabled`, `rule_added`, `rule_changed`,
-    /// `rule_removed`, `settings_changed`, `output_up`, `output_down`, `stream_up`,
-    /// `stream_degraded`, `stream_down`, `joined`, `join_failed`, `worker_restarted`,
+    /// `rule_removed`, `settings_changed`, `output_up`, `output_degraded`, `output_down`,
+    /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `joined`,
+    /// `join_failed`, `worker_restarted`,
     /// `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`.
     pub kind: String,
     /// Rule, interface or worker it happened to, or `configuration`; empty where it stands for many

@@ -5,6 +5,7 @@ mod coalesce;
 mod compare;
 mod event;
 mod event_log;
+mod loss;
 mod subscriber;
 mod throttle;
 
@@ -17,10 +18,13 @@ use tracing::Level;
 pub(crate) use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
 pub(crate) use compare::{between, of_change};
-pub(crate) use event::{RELOAD_FAILED, RELOADED, event, not_used, stream, worker_restarted};
+pub(crate) use event::{
+    RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event, not_used, stream, worker_restarted,
+};
 use event::{is_detail, is_trouble};
 use event_log::EventLog;
 pub(crate) use event_log::{Begin, KEPT};
+pub(crate) use loss::{egress_drops_began, egress_drops_ended, everything, loss};
 pub(crate) use subscriber::{Delivery, Subscriber};
 use throttle::{HeldBack, Line, Throttle};
 
@@ -147,7 +151,6 @@ fn log(event: &Event, count: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::event::RULE_UP;
     use super::*;
 
     #[test]

@@ -4,6 +4,7 @@
 //! A notification only says that something changed; what is true is read again, so a lost or
 //! reordered notification cannot leave a wrong picture behind.
 
+mod egress;
 mod gro_list;
 mod links;
 mod next_hop;
@@ -27,6 +28,7 @@ use rtnetlink::{Handle, MulticastGroup};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+pub(crate) use egress::{EgressCounters, read_egress};
 pub use links::{Link, read_links};
 pub use route::{Via, query_route};
 

@@ -1,7 +1,10 @@
 //! Counters and states put together into what `mcr stats` shows.
 
 mod drop_reasons;
+mod egress;
+mod growth;
 mod latency;
+mod losses;
 pub(crate) mod metrics;
 pub(crate) mod process;
 pub(crate) mod sampler;
@@ -15,11 +18,16 @@ use api::reply::{
 use dataplane::counters::{
     self, Counters, Drops, Flow, OutputCounters, RuleCounters, WorkerCounters,
 };
+use model::compile::OutputView;
+use model::host::{Host, Interface};
 use model::table::Path;
 
 pub(crate) use drop_reasons::{PossibleDrops, Reasons, possible_drops};
+pub(crate) use egress::EgressDrops;
+pub(crate) use losses::{Loss, LossNews};
 pub(crate) use sampler::Sampler;
 
+use crate::events;
 use crate::view::{InputState, RuleState, View};
 
 /// The reason that is shown even before it occurred.
@@ -42,7 +50,7 @@ pub(crate) fn stats(
     let none = RuleCounters::default();
     let of = |state: &RuleState| {
         let counted = counters.rules.get(state.name()).unwrap_or(&none);
-        rule(state, counted, sampler)
+        rule(state, counted, &view.host, sampler)
     };
     Stats {
         instance: identity.instance.clone(),
@@ -50,6 +58,7 @@ pub(crate) fn stats(
         uptime_seconds: identity.started.elapsed().as_secs_f64(),
         rules: view.states.values().map(AsRef::as_ref).map(of).collect(),
         workers: counters.workers.iter().map(worker).collect(),
+        egress: sampler.egress(&view.host),
     }
 }
 
@@ -88,31 +97,52 @@ pub(crate) fn log(stats: &Stats) {
 }
 
 /// Makes the statistics of one rule.
-pub(crate) fn rule(state: &RuleState, counted: &RuleCounters, sampler: &Sampler) -> RuleStats {
-    let (rates, health) = sampler.of(state.name(), &counted.health);
+fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sampler) -> RuleStats {
+    let sample = sampler.of(state.name(), &counted.health);
     let placement = &state.rule.placement;
     let none = OutputCounters::default();
     let enabled = state.rule.enabled;
-    let outputs = state.outputs().zip(0..).map(|((to, down), index)| {
+    let outputs = state.rule.outputs.iter().zip(0..).map(|(view, index)| {
         let counted = counted
             .outputs
             .get(&index)
             .map_or(&none, |counted| &**counted);
-        output(to, enabled, down, counted)
+        let starved = sample.starved.iter().find(|(output, _)| *output == index);
+        let starved =
+            starved.map(|(_, reason)| events::everything(*reason, state, Some(index), host));
+        let link = view.link.and_then(|link| host.interfaces.get(&link));
+        output(view, enabled, starved, counted, link)
     });
+    let outputs: Vec<OutputStats> = outputs.collect();
+    let (worst, reason) = judge(state, &outputs);
     RuleStats {
         name: state.name().to_owned(),
-        state: state.state,
-        state_reason: state.reason.as_deref().map(str::to_owned),
+        state: worst,
+        state_reason: reason,
         path: path_name(placement.path).to_owned(),
         path_reason: placement.reason.to_string(),
         inputs: inputs(state, counted),
         received: traffic(counted.received),
         dropped: dropped(&counted.dropped),
-        outputs: outputs.collect(),
-        rates,
-        health: health.filter(|_| enabled),
+        outputs,
+        rates: sample.rates,
+        health: sample.health.filter(|_| enabled),
         residence: latency::stats(&counted.latency),
+    }
+}
+
+/// A rule with an output that drops everything is degraded, unless it is in a worse state.
+fn judge(state: &RuleState, outputs: &[OutputStats]) -> (State, Option<String>) {
+    let degraded = outputs
+        .iter()
+        .find(|output| output.state == State::Degraded);
+    match degraded.filter(|_| state.state == State::Up) {
+        Some(output) => {
+            let reason = output.reason.as_deref().unwrap_or_default();
+            let reason = format!("output {}: {reason}", output.to);
+            (State::Degraded, Some(reason))
+        }
+        None => (state.state, state.reason.as_deref().map(str::to_owned)),
     }
 }
 
@@ -156,17 +186,27 @@ fn input(at: &str, state: &InputState, received: counters::Traffic) -> InputStat
     }
 }
 
-fn output(to: &str, enabled: bool, down: Option<&str>, counted: &OutputCounters) -> OutputStats {
+/// `starved`: why it drops everything, if it does.
+fn output(
+    view: &OutputView,
+    enabled: bool,
+    starved: Option<String>,
+    counted: &OutputCounters,
+    link: Option<&Interface>,
+) -> OutputStats {
     let mut dropped = dropped(&counted.dropped);
     dropped.entry(ALWAYS_SHOWN.to_owned()).or_default();
+    let (state, reason) = match (&view.down, starved) {
+        (down, _) if !enabled => (State::Disabled, down.as_ref().map(|down| down.text.clone())),
+        (Some(down), _) => (State::Down, Some(down.text.clone())),
+        (None, Some(why)) => (State::Degraded, Some(why)),
+        (None, None) => (State::Up, None),
+    };
     OutputStats {
-        to: to.to_owned(),
-        state: match down {
-            _ if !enabled => State::Disabled,
-            None => State::Up,
-            Some(_) => State::Down,
-        },
-        reason: down.map(str::to_owned),
+        to: view.to.clone(),
+        state,
+        reason,
+        interface: link.map(|link| link.name.clone()),
         sent: traffic(counted.sent),
         last_packet_seconds: last_packet_seconds(counted.sent),
         dropped,

@@ -46,6 +46,17 @@ pub struct Received {
     pub traffic: Traffic,
     /// What was found in them, if anything was: most rules are not watched.
     pub health: Option<Box<HealthCounters>>,
+    /// What was dropped, if anything was: most rules drop nothing.
+    pub lost: Option<Box<Lost>>,
+}
+
+/// What a rule dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Packets dropped before the outputs.
+    pub dropped: Drops,
+    /// The outputs that dropped anything, by their index in the rule.
+    pub outputs: BTreeMap<u32, OutputCounters>,
 }
 
 impl Received {
@@ -54,6 +65,23 @@ impl Received {
         self.traffic.add(traffic);
         if *health != HealthCounters::default() {
             self.health.get_or_insert_default().add(health);
+        }
+    }
+
+    /// Adds what a path dropped before the outputs.
+    pub fn add_dropped(&mut self, dropped: &Drops) {
+        if dropped.total() > 0 {
+            self.lost.get_or_insert_default().dropped.add(dropped);
+        }
+    }
+
+    /// Adds what a path dropped at an output, and what it sent there.
+    pub fn add_output(&mut self, index: u32, sent: Traffic, dropped: &Drops) {
+        if dropped.total() > 0 {
+            let lost = self.lost.get_or_insert_default();
+            let output = lost.outputs.entry(index).or_default();
+            output.sent.add(sent);
+            output.dropped.add(dropped);
         }
     }
 }

@@ -214,7 +214,7 @@ impl Dataplane {
         Ok(counters)
     }
 
-    /// Reads what each rule received and nothing else: a small part of the time and memory that all
+    /// Reads what each rule received, and what it dropped if anything: a small part of the time and memory that all
     /// counters take.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod events;
 mod health;
 mod latency;
 mod log;
+mod losses;
 mod metrics;
 mod page;
 mod pictures;

@@ -98,6 +98,36 @@ impl DropReason {
             Self::OverBudget => "over_budget",
         }
     }
+
+    /// What to do about it, for people.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Malformed => {
+                "look at the sender: lengths or checksums of its packets contradict each other"
+            }
+            Self::OwnSource => {
+                "a bridge or another relay sends this host's own copies back: break that loop"
+            }
+            Self::RateLimited => "raise the limit, or find out why so much comes",
+            Self::FragmentUnknown => "find what reorders, or what loses first fragments",
+            Self::BufferExhausted => "give the userspace path more workers, or fewer packets",
+            Self::TooBig => {
+                "raise the egress MTU, make the sender's packets smaller, or set fragment=yes"
+            }
+            Self::TtlExpired => "raise the TTL at the sender, or set ttl=16 instead of ttl=dec",
+            Self::InterfaceMissing | Self::InterfaceDown => {
+                "it goes on by itself when the interface comes back"
+            }
+            Self::NoAddress => "give the interface an address, or set source=ADDR or source=keep",
+            Self::NoRoute | Self::NoNeighbour => "look at ip route get and ip neigh",
+            Self::EgressFull => {
+                "lengthen the queue: ip link set IFACE txqueuelen 10000, or use a faster link"
+            }
+            Self::EgressError => "look at ip -s link show IFACE and the kernel's log",
+            Self::OverBudget => "raise [budget], or find the rule that takes it up",
+        }
+    }
 }
 
 impl fmt::Display for DropReason {

@@ -72,7 +72,7 @@ pub enum State {
     Disabled,
     /// Works.
     Up,
-    /// A rule some of whose inputs or outputs are down.
+    /// A rule some of whose inputs or outputs do not work; an output that drops everything.
     Degraded,
     /// Does not work; the reason stands beside it.
     Down,
@@ -117,9 +117,12 @@ pub struct OutputStats {
     pub to: String,
     /// Whether it sends.
     pub state: State,
-    /// Why it is down.
+    /// Why it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The interface it leaves by, whose own drops stand in `egress`; none while it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// Copies handed to the egress device.
     pub sent: Traffic,
     /// Seconds since the last of them was; none while none was.
@@ -134,7 +137,7 @@ impl Number for State {
         match self {
             // Nobody asks whether it could.
             Self::Disabled => None,
-            Self::Up | Self::Degraded | Self::Down => (*self == Self::Up).number(),
+            Self::Up | Self::Degraded | Self::Down => (*self != Self::Down).number(),
         }
     }
 }

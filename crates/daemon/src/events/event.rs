@@ -11,12 +11,15 @@ pub(super) const RULE_ADDED: &str = "rule_added";
 pub(super) const RULE_REMOVED: &str = "rule_removed";
 pub(super) const RULE_CHANGED: &str = "rule_changed";
 pub(super) const SETTINGS_CHANGED: &str = "settings_changed";
-pub(super) const RULE_UP: &str = "rule_up";
-pub(super) const RULE_DEGRADED: &str = "rule_degraded";
+pub(crate) const RULE_UP: &str = "rule_up";
+pub(crate) const RULE_DEGRADED: &str = "rule_degraded";
 pub(super) const RULE_DOWN: &str = "rule_down";
 pub(super) const RULE_DISABLED: &str = "rule_disabled";
 pub(super) const OUTPUT_UP: &str = "output_up";
+pub(super) const OUTPUT_DEGRADED: &str = "output_degraded";
 pub(super) const OUTPUT_DOWN: &str = "output_down";
+pub(super) const DROPS_BEGAN: &str = "drops_began";
+pub(super) const DROPS_ENDED: &str = "drops_ended";
 pub(super) const JOINED: &str = "joined";
 pub(super) const JOIN_FAILED: &str = "join_failed";
 pub(super) const STREAM_UP: &str = "stream_up";
@@ -77,6 +80,8 @@ pub(super) fn is_trouble(kind: &str) -> bool {
         RULE_DOWN
             | RULE_DEGRADED
             | OUTPUT_DOWN
+            | OUTPUT_DEGRADED
+            | DROPS_BEGAN
             | STREAM_DOWN
             | STREAM_DEGRADED
             | JOIN_FAILED

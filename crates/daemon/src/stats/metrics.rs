@@ -10,7 +10,9 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
 use api::counter::{self, Counter, Unit, Value};
-use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats};
+use api::reply::{
+    EgressStats, InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats,
+};
 
 use super::PossibleDrops;
 use super::process::Process;
@@ -80,6 +82,7 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
     streams::streams(&mut page, &stats.rules);
     latency::histograms(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
+    egress(&mut page, &stats.egress);
     if format == Format::OpenMetrics {
         page.write(format_args!("# EOF\n"));
     }
@@ -210,6 +213,12 @@ fn inputs(page: &mut Page, rules: &[RuleStats]) {
 fn outputs(page: &mut Page, rules: &[RuleStats]) {
     let outputs: Vec<_> = rules.iter().flat_map(outputs_of).collect();
     page.counters(OutputStats::COUNTERS, &outputs);
+    let name = "mcr_output_degraded";
+    page.family(name, "1 if the output drops everything.");
+    for (labels, output) in &outputs {
+        let is_degraded = u8::from(output.state == State::Degraded);
+        page.sample(name, &of(labels), is_degraded);
+    }
 }
 
 /// A label: key and value.
@@ -265,6 +274,12 @@ fn workers(page: &mut Page, workers: &[WorkerStats]) {
         page.sample("mcr_worker_up", &of(labels), is_running);
     }
     page.counters(WorkerStats::COUNTERS, &workers);
+}
+
+fn egress(page: &mut Page, egress: &[EgressStats]) {
+    let label = |one: &EgressStats| ("interface", Cow::Owned(one.interface.clone()));
+    let egress: Vec<_> = egress.iter().map(|one| ([label(one)], one)).collect();
+    page.counters(EgressStats::COUNTERS, &egress);
 }
 
 #[derive(Default)]

@@ -1,17 +1,20 @@
-//! Samples the counters twice a second: from them come the rates of every rule and the state of each
-//! stream that is watched, the same for every view.
+//! Samples the counters twice a second: from them come the rates of every rule, the state of each
+//! stream that is watched, and what is told of drops, the same for every view.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::reply::{Event, HealthStats, Rates};
-use dataplane::counters::{Arrived, HealthCounters};
+use api::reply::{EgressStats, Event, HealthStats, Rates, State};
+use dataplane::counters::{Arrived, DropReason, HealthCounters};
+use model::host::Host;
 use model::rule::Rule;
 use model::ruleset::RuleSet;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::egress::Egress;
+use super::losses::{Loss, LossNews};
 use super::stream::Stream;
 use crate::dataplane_thread::DataplaneThread;
 use crate::events::{self, Events};
@@ -24,6 +27,26 @@ const INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sampler {
     streams: Arc<Mutex<Streams>>,
+    egress: Egress,
+}
+
+/// What the samples say of a rule.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) rates: Rates,
+    /// Of its stream, if it is watched.
+    pub(crate) health: Option<HealthStats>,
+    /// Its outputs that drop everything, and why.
+    pub(crate) starved: Vec<(u32, DropReason)>,
+}
+
+/// What follows from a reading.
+#[derive(Debug, Default)]
+struct News {
+    /// Of streams that are watched.
+    streams: Vec<Event>,
+    /// Of drops, each with its rule, and whether none of its outputs drops everything any more.
+    losses: Vec<(String, LossNews, bool)>,
 }
 
 /// One stream of each rule, in their order.
@@ -31,6 +54,8 @@ pub(crate) struct Sampler {
 struct Streams {
     rules: Arc<RuleSet>,
     streams: Vec<Stream>,
+    /// Whether there was a reading before: what was dropped until then is no news.
+    has_begun: bool,
 }
 
 impl Streams {
@@ -48,9 +73,10 @@ impl Streams {
         self.rules = Arc::clone(rules);
     }
 
-    fn of(&self, rule: &str) -> Option<&Stream> {
+    fn of(&self, rule: &str) -> Option<(&Rule, &Stream)> {
         let place = self.rules.place(rule)?;
-        self.streams.get(self.rules.position(place))
+        let stream = self.streams.get(self.rules.position(place))?;
+        Some((self.rules.get(rule)?, stream))
     }
 }
 
@@ -67,50 +93,95 @@ impl Sampler {
         loop {
             ticks.tick().await;
             events.log_held_back();
+            let view = Arc::clone(&view.borrow());
+            let now_ns = sys::clock::monotonic_ns();
+            events.publish_all(self.egress.sample(now_ns, &view).await);
             let Ok(arrived) = dataplane.arrived().await else {
                 // It has its own ways to complain.
                 continue;
             };
-            let rules = Arc::clone(&view.borrow().rules);
-            let news = self.sample(sys::clock::monotonic_ns(), &rules, &arrived);
-            events.publish_all(news);
+            let news = self.sample(sys::clock::monotonic_ns(), &view.rules, &arrived);
+            let losses = news.losses.iter();
+            let losses = losses.flat_map(|(rule, loss, last)| of_loss(&view, rule, loss, *last));
+            let losses: Vec<Event> = losses.collect();
+            events.publish_all(news.streams.into_iter().chain(losses).collect());
         }
     }
 
-    /// Takes in one reading; returns the events that follow from it.
-    fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> Vec<Event> {
+    /// Takes in one reading; returns what follows from it.
+    fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
         let mut streams = self.lock();
         streams.follow(rules);
-        let mut news = Vec::new();
+        let adopted = !std::mem::replace(&mut streams.has_begun, true);
+        let mut news = News::default();
         let none = Default::default();
         for (rule, stream) in rules.iter().zip(&mut streams.streams) {
             let counted = arrived.get(rule.name.as_str()).unwrap_or(&none);
             let watched = rule.health.as_ref().filter(|_| rule.enabled);
             if let Some((state, reason)) = stream.sample(now_ns, watched, counted) {
-                news.push(events::stream(&rule.name, state, reason.as_deref()));
+                let event = events::stream(&rule.name, state, reason.as_deref());
+                news.streams.push(event);
+            }
+            if let Some(lost) = &counted.lost {
+                let losses = stream.losses.get_or_insert_default();
+                for loss in losses.sample(now_ns, rule, lost, adopted) {
+                    let last = losses.none_starved();
+                    news.losses.push((rule.name.clone(), loss, last));
+                }
             }
         }
         news
     }
 
-    /// The rates of a rule, and the health of its stream if it is watched. `inspected` counts what was
-    /// found in its packets by now, so that these numbers are as new as the other counters.
-    pub(crate) fn of(
-        &self,
-        rule: &str,
-        inspected: &HealthCounters,
-    ) -> (Rates, Option<HealthStats>) {
+    /// What the samples say of a rule. `inspected` counts what was found in its packets by now, so
+    /// that these numbers are as new as the other counters.
+    pub(crate) fn of(&self, rule: &str, inspected: &HealthCounters) -> Sample {
         let now_ns = sys::clock::monotonic_ns();
         let streams = self.lock();
-        let stream = streams.of(rule);
-        stream.map_or_else(Default::default, |stream| {
-            (stream.rates(), stream.health(now_ns, inspected))
-        })
+        let Some((rule, stream)) = streams.of(rule) else {
+            return Sample::default();
+        };
+        let losses = stream.losses.as_ref();
+        Sample {
+            rates: stream.rates(),
+            health: stream.health(now_ns, inspected),
+            starved: losses.map_or_else(Vec::new, |losses| losses.starved(rule)),
+        }
+    }
+
+    /// What the devices that outputs leave by dropped.
+    pub(crate) fn egress(&self, host: &Host) -> Vec<EgressStats> {
+        self.egress.stats(host)
     }
 
     fn lock(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The events that a loss comes to: of the output or the rule, and, where the rule is up but for
+/// that, of its state.
+fn of_loss(view: &View, rule: &str, loss: &LossNews, last: bool) -> Vec<Event> {
+    let place = view.rules.place(rule);
+    let Some(state) = place.and_then(|place| view.states.get(&place)) else {
+        return Vec::new();
+    };
+    let mut events = vec![events::loss(loss, state, &view.host)];
+    let text = |word: &str| format!("rule {rule:?} is {word}");
+    if state.state == State::Up {
+        match loss.what {
+            Loss::Everything { reason } => {
+                let why = events::everything(reason, state, loss.output, &view.host);
+                let text = format!("{}: {why}", text("degraded"));
+                events.push(events::event(events::RULE_DEGRADED, rule, text));
+            }
+            Loss::Recovered if last => {
+                events.push(events::event(events::RULE_UP, rule, text("up")));
+            }
+            _ => {}
+        }
+    }
+    events
 }
 
 #[cfg(test)]
@@ -136,7 +207,7 @@ mod tests {
     fn arrived(rules: &RuleSet, samples: u64) -> Arrived {
         let received = |name: &str| Received {
             traffic: Traffic::new(samples * 100 * u64::from(name.as_bytes()[0] - b'a' + 1), 0),
-            health: None,
+            ..Received::default()
         };
         rules
             .names()
@@ -167,7 +238,10 @@ mod tests {
             sample(samples, &now);
             assert_eq!(sampler.lock().streams.len(), names.len());
             for name in names {
-                let rate = sampler.of(name, &HealthCounters::default()).0.packets_1s;
+                let rate = sampler
+                    .of(name, &HealthCounters::default())
+                    .rates
+                    .packets_1s;
                 let per_sample = 100.0 * f64::from(name.as_bytes()[0] - b'a' + 1);
                 // One that has just come has been sampled once.
                 let expected = if before.get(name).is_some() {

@@ -13,6 +13,8 @@ use dataplane::counters::{HealthCounters, Received, Traffic};
 use model::health::{Content, Health, Rate, duration_text, rate_text};
 use model::table::RateUnit;
 
+use super::losses::Losses;
+
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
 const MEMORY_NS: u64 = 10 * SECOND_NS;
@@ -33,6 +35,8 @@ pub(super) struct Stream {
     flowing_since_ns: u64,
     first_sample_ns: u64,
     watched: Option<Box<Watched>>,
+    /// What is known of the drops of its rule, if there were any.
+    pub(super) losses: Option<Box<Losses>>,
 }
 
 /// What is remembered besides of a stream that is watched: most are not.
@@ -70,6 +74,7 @@ impl Stream {
             // The first sample, or another rule of the same name: nothing is known of before.
             *self = Self {
                 first_sample_ns: now_ns,
+                losses: self.losses.take(),
                 ..Self::default()
             };
         }

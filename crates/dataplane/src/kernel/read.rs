@@ -41,13 +41,20 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
     latency::read(kernel, counters)
 }
 
-/// Adds what the kernel path received to `arrived`, and nothing else of what it counted.
+/// Adds to `arrived` what the kernel path received, and what it dropped where it dropped anything.
 pub(crate) fn read_arrived(kernel: &Kernel, arrived: &mut Arrived) -> Result<(), Error> {
     let raw = kernel.program.maps.counters.read(kernel.owners.used())?;
     for (name, rule) in kernel.known.iter() {
-        if let Some((_, traffic)) = traffic(kernel, &raw, rule.hash) {
-            let total = arrived.entry(Arc::clone(name)).or_default();
-            total.traffic.add(traffic);
+        let Some((received, dropped)) = one(kernel, &raw, rule.hash) else {
+            continue;
+        };
+        let total = arrived.entry(Arc::clone(name)).or_default();
+        total.traffic.add(received);
+        total.add_dropped(&dropped);
+        for (index, hash) in &rule.outputs {
+            if let Some((sent, dropped)) = one(kernel, &raw, *hash) {
+                total.add_output(*index, sent, &dropped);
+            }
         }
     }
     for (name, health) in health::read(kernel) {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::reply::{FlowStats, InputStats, OutputStats, RuleStats, State};
+use api::reply::{EgressStats, FlowStats, InputStats, OutputStats, RuleStats, State, Stats};
 use model::document::RuleDocument;
 use serde_json::json;
 
@@ -40,8 +40,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure> {
     let rule = control.rule(&args.name)?;
-    let stats = control.stats()?.rules.into_iter();
-    let stats = stats.into_iter().find(|stats| stats.name == args.name);
+    let Stats { rules, egress, .. } = control.stats()?;
+    let stats = rules.into_iter().find(|stats| stats.name == args.name);
     // Removed between the two requests.
     let stats = stats.ok_or_else(|| {
         let message = format!("no rule {:?} any more", args.name);
@@ -49,13 +49,20 @@ fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure>
     })?;
     let flows = control.flows(&args.name)?;
     Ok(if json {
-        render::json_text(&json!({ "rule": rule, "stats": stats, "flows": flows }))?
+        render::json_text(
+            &json!({ "rule": rule, "stats": stats, "flows": flows, "egress": egress }),
+        )?
     } else {
-        text(&rule, &stats, &flows)
+        text(&rule, &stats, &flows, &egress)
     })
 }
 
-fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
+fn text(
+    rule: &RuleDocument,
+    stats: &RuleStats,
+    flows: &[FlowStats],
+    egress: &[EgressStats],
+) -> String {
     let mut lines = vec![format!("rule      {}", rule.name)];
     let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
     line(
@@ -132,6 +139,11 @@ fn text(rule: &RuleDocument, stats: &RuleStats, flows: &[FlowStats]) -> String {
         more(&mut line, number::all(OutputStats::COUNTERS, output));
         for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {
             line("  dropped", format!("{} {reason}", render::count(*count)));
+        }
+        let behind = egress.iter().filter(|egress| egress.any());
+        for behind in behind.filter(|behind| Some(&behind.interface) == output.interface.as_ref()) {
+            let counted = number::all(EgressStats::COUNTERS, behind);
+            line("  behind", format!("{}: {counted}", behind.interface));
         }
     }
     lines.join("\n")

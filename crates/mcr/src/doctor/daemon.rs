@@ -1,9 +1,11 @@
 //! What the running daemon itself knows to be wrong: joins that failed, outputs that are down.
 
-use api::reply::{OutputStats, RuleStats, State};
+use api::reply::{EgressStats, OutputStats, RuleStats, State};
+use packet::verdict::DropReason;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
+use crate::render::number;
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(stats) = &snapshot.rules.stats else {
@@ -41,7 +43,20 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         }
         findings.extend(losses(rule));
     }
+    let behind = stats.egress.iter().filter(|egress| egress.any());
+    findings.extend(behind.map(lost_behind));
     findings
+}
+
+/// Others than rules may have sent it, and long ago.
+fn lost_behind(egress: &EgressStats) -> Finding {
+    let name = &egress.interface;
+    let counted = number::all(EgressStats::COUNTERS, egress);
+    let evidence = format!("{counted} since it is there, of all that was handed to it");
+    let finding = Finding::new(Severity::Note, name, evidence);
+    finding.remedy(format!(
+        "where that grows, look at tc -s qdisc show dev {name} and ip -s -s link show {name}"
+    ))
 }
 
 fn subject(rule: &RuleStats) -> String {
@@ -62,36 +77,25 @@ fn output_down(rule: &RuleStats, output: &OutputStats) -> Finding {
         .remedy("it goes on by itself once that is mended")
 }
 
-/// Reasons of drops that have a remedy, with it.
-const REMEDIES: [(&str, &str); 4] = [
-    (
-        "malformed",
-        "look at the sender: lengths or checksums of its packets contradict each other",
-    ),
-    (
-        "own_source",
-        "a bridge or another relay sends this host's own copies back: break that loop",
-    ),
-    (
-        "too_big",
-        "raise the egress MTU, make the sender's packets smaller, or set fragment=yes",
-    ),
-    (
-        "egress_full",
-        "lengthen the queue: ip link set IFACE txqueuelen 10000, or use a faster link",
-    ),
+/// Reasons of drops that something else than the rules is to blame for.
+const FAULTS: [DropReason; 4] = [
+    DropReason::Malformed,
+    DropReason::OwnSource,
+    DropReason::TooBig,
+    DropReason::EgressFull,
 ];
 
 fn losses(rule: &RuleStats) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (reason, remedy) in REMEDIES {
-        let own = rule.dropped.get(reason).copied().unwrap_or(0);
+    for reason in FAULTS {
+        let own = rule.dropped.get(reason.as_str()).copied().unwrap_or(0);
         let of_outputs = rule.outputs.iter();
-        let of_outputs = of_outputs.filter_map(|output| output.dropped.get(reason));
+        let of_outputs = of_outputs.filter_map(|output| output.dropped.get(reason.as_str()));
         let count = own + of_outputs.sum::<u64>();
         if count > 0 {
             let evidence = format!("{count} packets were dropped as {reason} since it was added");
-            findings.push(Finding::new(Severity::Harms, subject(rule), evidence).remedy(remedy));
+            let finding = Finding::new(Severity::Harms, subject(rule), evidence);
+            findings.push(finding.remedy(reason.remedy()));
         }
     }
     findings

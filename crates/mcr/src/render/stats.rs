@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use api::reply::{InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats};
+use api::reply::{
+    EgressStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
+};
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, Table};
 
 use crate::render::{self, number};
@@ -71,6 +73,13 @@ pub(crate) fn footer(stats: &Stats) -> String {
             worker.cpu,
             worker.state,
             number::all(WorkerStats::COUNTERS, worker),
+        );
+    }
+    for egress in stats.egress.iter().filter(|egress| egress.any()) {
+        text += &format!(
+            "\nbehind MCR, {}: {}",
+            egress.interface,
+            number::all(EgressStats::COUNTERS, egress)
         );
     }
     text

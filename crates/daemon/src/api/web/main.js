@@ -258,7 +258,8 @@ function makePlots() {
 function follow() {
   const source = new EventSource("/v1/events?recent=200&brief=true");
   const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_disabled", "rule_added", "rule_removed", "rule_changed",
-    "settings_changed", "output_up", "output_down", "stream_up", "stream_degraded", "stream_down", "joined",
+    "settings_changed", "output_up", "output_degraded", "output_down", "drops_began", "drops_ended",
+    "stream_up", "stream_degraded", "stream_down", "joined",
     "join_failed", "worker_restarted", "link_changed", "next_hop_changed", "reloaded",
     "reload_failed"];
   for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));

@@ -175,12 +175,18 @@ impl CounterOwners {
         }
     }
 
-    /// Adds what each rule received, and nothing else.
+    /// Adds what each rule received, and what it dropped where it dropped anything.
     pub(super) fn read_arrived(&self, slots: &impl ReadSlot, arrived: &mut Arrived) {
         for (name, known) in self.known.iter() {
             if let Some(counted) = self.counted(slots, Kind::Rule, known.hash) {
                 let total = arrived.entry(Arc::clone(name)).or_default();
                 total.add(counted.traffic, &counted.health);
+                total.add_dropped(&counted.drops);
+                for (index, hash) in &known.outputs {
+                    if let Some(counted) = self.counted(slots, Kind::Output, *hash) {
+                        total.add_output(*index, counted.traffic, &counted.drops);
+                    }
+                }
             }
         }
     }

@@ -1,0 +1,91 @@
+//! What becomes of packets behind MCR: what devices and their queues drop, of all that anybody on
+//! this host hands to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::TryStreamExt;
+use model::net::Ifindex;
+use rtnetlink::Handle;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+
+use super::Error;
+
+/// What a device and its queue did not send, since the device is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EgressCounters {
+    /// Packets that the device dropped (`tx_dropped`).
+    pub(crate) device_dropped: u64,
+    /// Packets that it could not send (`tx_errors`).
+    pub(crate) device_errors: u64,
+    /// Packets that its queueing discipline dropped; 32 bits wide in the kernel.
+    pub(crate) queue_dropped: u64,
+}
+
+/// Reads the counters of these links; those that are not there are left out.
+///
+/// # Errors
+/// The kernel's answer, if it refuses the list of queueing disciplines.
+pub(crate) async fn read_egress(
+    handle: &Handle,
+    links: &BTreeSet<Ifindex>,
+) -> Result<BTreeMap<Ifindex, EgressCounters>, Error> {
+    let mut all = BTreeMap::new();
+    for link in links {
+        let answer = handle.link().get().match_index(link.0).execute();
+        // An error is the kernel's way to say that there is no such link.
+        if let Ok(Some(message)) = Box::pin(answer).try_next().await {
+            all.insert(*link, of_link(&message));
+        }
+    }
+    if all.is_empty() {
+        return Ok(all);
+    }
+    let dump = |source| Error::Dump {
+        what: "queueing disciplines",
+        source,
+    };
+    let qdiscs = handle.qdisc().get().execute();
+    let qdiscs: Vec<TcMessage> = qdiscs.try_collect().await.map_err(dump)?;
+    // The root counts for its classes and for the queues of a device with several.
+    for qdisc in qdiscs
+        .iter()
+        .filter(|qdisc| qdisc.header.parent == TcHandle::ROOT)
+    {
+        let link = Ifindex(qdisc.header.index as u32);
+        if let Some(counters) = all.get_mut(&link) {
+            counters.queue_dropped += of_queue(qdisc);
+        }
+    }
+    Ok(all)
+}
+
+fn of_link(message: &LinkMessage) -> EgressCounters {
+    let counters = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(EgressCounters {
+                device_dropped: stats.tx_dropped,
+                device_errors: stats.tx_errors,
+                queue_dropped: 0,
+            }),
+            _ => None,
+        });
+    counters.unwrap_or_default()
+}
+
+fn of_queue(message: &TcMessage) -> u64 {
+    let stats = message
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            TcAttribute::Stats2(stats) => Some(stats),
+            _ => None,
+        });
+    let queues = stats.flatten().filter_map(|part| match part {
+        TcStats2::Queue(queue) => Some(u64::from(queue.drops)),
+        _ => None,
+    });
+    queues.sum()
+}

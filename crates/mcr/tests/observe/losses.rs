@@ -1,0 +1,227 @@
+//! Drops are told: by an event and a line of the log when they begin and when they end, and by the
+//! state of an output that drops everything. What devices drop behind MCR stands beside.
+
+use std::net::IpAddr;
+
+use lab::process::Process;
+use lab::socket::Sender;
+use lab::wait;
+use serde_json::Value;
+
+use super::bed::{Bed, INPUT, OUTPUT};
+
+lab::on_both_paths!(
+    what_is_too_big_is_told_with_both_mtus_and_degrades_the_output,
+    what_the_queue_behind_drops_stands_beside_what_was_sent,
+    drops_of_before_are_no_news_after_a_restart,
+);
+
+/// The events as they come.
+struct Followed(Process);
+
+impl Followed {
+    fn start(bed: &Bed) -> Self {
+        let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
+        command.arg("--socket").arg(bed.daemon.socket());
+        command.args(["events", "--json", "--recent", "200"]);
+        Self(Process::start(command).unwrap())
+    }
+
+    fn all(&self) -> Vec<Value> {
+        let told = self.0.stdout();
+        let whole = told
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        whole.collect()
+    }
+
+    /// Waits for an event of that kind about that subject; returns what it says.
+    #[track_caller]
+    fn wait(&self, kind: &str, subject: &str) -> String {
+        let mut message = String::new();
+        let told = wait::until(&format!("{kind} of {subject}"), || {
+            let of = |event: &&Value| event["kind"] == kind && event["subject"] == subject;
+            let events = self.all();
+            let found = events.iter().find(of);
+            message = found.map_or_else(String::new, |event| event["message"].to_string());
+            found.is_some()
+        });
+        told.unwrap_or_else(|error| panic!("{error:#}: {:#?}", self.all()));
+        message
+    }
+}
+
+fn sender(bed: &Bed) -> Sender {
+    let source: IpAddr = "10.0.0.1".parse().unwrap();
+    Sender::open((&bed.chain.sender, "veth0"), source).unwrap()
+}
+
+fn group() -> IpAddr {
+    "239.1.1.1".parse().unwrap()
+}
+
+fn stats(bed: &Bed) -> Value {
+    serde_json::from_str(&bed.daemon.mcr(&["stats", "--json"]).unwrap()).unwrap()
+}
+
+/// The sample of a metric whose labels have these words.
+fn metric(bed: &Bed, name: &str, label: &str) -> Option<String> {
+    let mut command = bed.chain.relay.command("curl");
+    command
+        .args(["-sf", "--unix-socket"])
+        .arg(bed.daemon.socket());
+    command.arg("http://mcr/metrics");
+    let text = lab::process::run(command, wait::PATIENCE).unwrap();
+    let text = text.success().unwrap();
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.starts_with(name) && line.contains(label))?;
+    line.rsplit(' ').next().map(str::to_owned)
+}
+
+fn what_is_too_big_is_told_with_both_mtus_and_degrades_the_output(path: &str) {
+    let Some(bed) = Bed::new(&["curl"], &["--path", path]) else {
+        return;
+    };
+    bed.chain.relay.ip("link set veth2 mtu 1400").unwrap();
+    bed.daemon
+        .add("cam1", INPUT, &[OUTPUT, "239.10.1.2%veth1:6002"])
+        .unwrap();
+    let events = Followed::start(&bed);
+    let sender = sender(&bed);
+    sender.send_numbered(group(), 5001, 20, 1430).unwrap();
+    let began = events.wait("drops_began", "cam1");
+    for part in [
+        OUTPUT,
+        "too_big",
+        "veth2, which is 1400",
+        "veth1 is 1500",
+        "fragment=yes",
+    ] {
+        assert!(began.contains(part), "no {part} in {began}");
+    }
+    events.wait("output_degraded", "cam1");
+    events.wait("rule_degraded", "cam1");
+    let rule = &stats(&bed)["rules"][0];
+    assert_eq!(rule["state"], "degraded", "{rule}");
+    let of = |index: usize| &rule["outputs"][index];
+    assert_eq!(of(0)["state"], "degraded", "{rule}");
+    assert_eq!(of(0)["interface"], "veth2", "{rule}");
+    assert!(of(0)["reason"].to_string().contains("1400"), "{rule}");
+    assert_eq!(of(1)["state"], "up", "{rule}");
+    for arguments in [
+        &["show", "cam1"][..],
+        &["stats"],
+        &["list", "-o", "wide"],
+        &["status"],
+    ] {
+        let text = bed.daemon.mcr(arguments).unwrap();
+        assert!(text.contains("degraded"), "{arguments:?}: {text}");
+    }
+    let label = format!("output=\"{OUTPUT}\"");
+    assert_eq!(
+        metric(&bed, "mcr_output_degraded", &label).as_deref(),
+        Some("1")
+    );
+    let label = "rule=\"cam1\",state=\"degraded\"";
+    assert_eq!(metric(&bed, "mcr_rule_state", label).as_deref(), Some("1"));
+
+    // One that fits leaves: the output works. That others are too big has not ended by that.
+    sender.send_numbered(group(), 5001, 1, 100).unwrap();
+    wait::until("the output works again, and that is told", || {
+        let events = events.all();
+        let mut told = events.iter().map(|event| event["message"].to_string());
+        stats(&bed)["rules"][0]["state"] == "up"
+            && told.any(|message| message.contains("no longer drops everything"))
+    })
+    .unwrap();
+    let ended = events.wait("drops_ended", "cam1");
+    assert!(ended.contains("too_big: 20 were"), "{ended}");
+    let told = |kind| {
+        events
+            .all()
+            .iter()
+            .filter(|event| event["kind"] == kind)
+            .count()
+    };
+    assert_eq!((told("drops_began"), told("drops_ended")), (1, 1));
+    let log = bed.daemon.log();
+    assert_eq!(log.matches("drops packets as too_big").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("drops no more packets as too_big").count(),
+        1,
+        "{log}"
+    );
+}
+
+fn what_the_queue_behind_drops_stands_beside_what_was_sent(path: &str) {
+    let Some(bed) = Bed::new(&["curl"], &["--path", path]) else {
+        return;
+    };
+    let queue = "qdisc add dev veth2 root tbf rate 8kbit burst 2000 limit 3000";
+    if let Err(error) = bed.chain.relay.tool("tc", queue) {
+        eprintln!("skipped: no tbf here: {error:#}");
+        return;
+    }
+    bed.add();
+    let events = Followed::start(&bed);
+    // Read once before: what was dropped until then is no news.
+    wait::until("the device is looked at", || {
+        stats(&bed)["egress"][0]["interface"] == "veth2"
+    })
+    .unwrap();
+    assert!(!bed.daemon.mcr(&["stats"]).unwrap().contains("behind MCR"));
+    sender(&bed)
+        .send_numbered(group(), 5001, 200, 1000)
+        .unwrap();
+    let began = events.wait("drops_began", "veth2");
+    for part in [
+        "its queue drops packets behind MCR",
+        "tc -s qdisc show dev veth2",
+    ] {
+        assert!(began.contains(part), "no {part} in {began}");
+    }
+    let mut egress = Value::Null;
+    wait::until("all that the queue dropped is counted", || {
+        egress = stats(&bed)["egress"][0].clone();
+        egress["queue_dropped"].as_u64() > Some(150)
+    })
+    .unwrap();
+    let dropped = egress["queue_dropped"].as_u64().unwrap();
+    let said = format!("{dropped} dropped by its queue");
+    for arguments in [&["show", "cam1"][..], &["stats"]] {
+        let text = bed.daemon.mcr(arguments).unwrap();
+        assert!(text.contains(&said), "{arguments:?}: {text}");
+    }
+    let name = "mcr_egress_queue_dropped_packets_total";
+    let counted = metric(&bed, name, "interface=\"veth2\"");
+    assert_eq!(counted, Some(dropped.to_string()));
+}
+
+fn drops_of_before_are_no_news_after_a_restart(path: &str) {
+    let Some(mut bed) = Bed::new(&["curl"], &["--path", path]) else {
+        return;
+    };
+    bed.chain.relay.ip("link set veth2 mtu 1400").unwrap();
+    bed.add();
+    let first = Followed::start(&bed);
+    let sender = sender(&bed);
+    sender.send_numbered(group(), 5001, 20, 1430).unwrap();
+    first.wait("drops_began", "cam1");
+    bed.daemon.kill().unwrap();
+    bed.daemon.start_again().unwrap();
+    let second = Followed::start(&bed);
+    // Drops of another reason's place: those that come now are told, with their number.
+    wait::until("the daemon has taken its first sample", || {
+        sender.send_numbered(group(), 5001, 1, 1430).unwrap();
+        second
+            .all()
+            .iter()
+            .any(|event| event["kind"] == "drops_began")
+    })
+    .unwrap();
+    let began = second.wait("drops_began", "cam1");
+    assert!(
+        !began.contains("20 so far") && !began.contains("21 so far"),
+        "{began}"
+    );
+}
