@@ -11,5 +11,6 @@ pub mod probe;
 pub mod program;
 mod rtnetlink;
 pub mod socket_filter;
+pub mod stray;
 #[cfg(feature = "test-support")]
 pub mod testrun;

@@ -17,7 +17,7 @@ mod syscall;
 
 #[cfg(feature = "test-support")]
 pub use attach::testrun;
-pub use attach::{attached, link, neighbour, pin, probe, program, socket_filter};
+pub use attach::{attached, link, neighbour, pin, probe, program, socket_filter, stray};
 pub use aya::include_bytes_aligned;
 pub use maps::{Capacity, Maps, flows, layout, map, mapped};
 
@@ -61,6 +61,14 @@ pub enum Error {
     /// The program cannot be attached.
     #[error("cannot attach the kernel path to interface {ifindex}: {error}")]
     Attach {
+        /// Index of the interface.
+        ifindex: u32,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// A program that an earlier daemon left cannot be taken away.
+    #[error("cannot take the program of an earlier daemon off interface {ifindex}: {error}")]
+    Detach {
         /// Index of the interface.
         ifindex: u32,
         /// The kernel's answer.

@@ -9,11 +9,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-#[cfg(feature = "test-support")]
-use aya_obj::generated::bpf_prog_info;
 use aya_obj::generated::{
     bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_info, bpf_map_type,
-    bpf_prog_type,
+    bpf_prog_info, bpf_prog_type,
 };
 
 /// Calls bpf(2) with `attr`.
@@ -177,6 +175,60 @@ pub(crate) fn tcx_ingress(ifindex: u32) -> io::Result<Vec<(u32, u32)>> {
     // SAFETY: reads the union member that was passed.
     let count = unsafe { attr.query.__bindgen_anon_2.count } as usize;
     Ok(links.into_iter().zip(programs).take(count).collect())
+}
+
+/// Opens an object that the kernel has under a number; `command` says of what kind it is.
+/// Needs CAP_SYS_ADMIN.
+pub(crate) fn open_by_id(command: bpf_cmd, id: u32) -> io::Result<OwnedFd> {
+    let mut attr = attr();
+    attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
+    // SAFETY: the commands that open by number take no pointers.
+    unsafe { bpf(command, &mut attr) }.map(new_descriptor)
+}
+
+/// Takes a link off its interface, whoever else holds it.
+pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = attr();
+    attr.link_detach.link_fd = link.as_raw_fd() as u32;
+    // SAFETY: BPF_LINK_DETACH takes no pointers.
+    unsafe { bpf(bpf_cmd::BPF_LINK_DETACH, &mut attr) }.map(drop)
+}
+
+/// The name of a program, and the numbers of its maps.
+pub(crate) fn program_maps(program: BorrowedFd<'_>) -> io::Result<(String, Vec<u32>)> {
+    /// MAX_USED_MAPS of linux/bpf_verifier.h.
+    const MOST: usize = 64;
+    let mut maps = [0_u32; MOST];
+    // SAFETY: bpf_prog_info is a plain C struct; all-zero is a value of it, and asks for no arrays.
+    let mut info: bpf_prog_info = unsafe { mem::zeroed() };
+    info.map_ids = maps.as_mut_ptr() as u64;
+    info.nr_map_ids = MOST as u32;
+    object_info(program, &mut info)?;
+    let count = MOST.min(info.nr_map_ids as usize);
+    Ok((name(&info.name), maps[..count].to_vec()))
+}
+
+/// The text of an object's name.
+pub(crate) fn name(bytes: &[libc::c_char]) -> String {
+    let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// Reads the first value of an array of values of `bytes` bytes.
+pub(crate) fn first_value(array: BorrowedFd<'_>, bytes: usize) -> io::Result<Vec<u8>> {
+    // The kernel rounds values up to 8 bytes.
+    let mut value = vec![0_u8; bytes.next_multiple_of(8)];
+    let key = 0_u32;
+    let mut attr = attr();
+    attr.__bindgen_anon_2.map_fd = array.as_raw_fd() as u32;
+    attr.__bindgen_anon_2.key = &raw const key as u64;
+    attr.__bindgen_anon_2.__bindgen_anon_1.value = value.as_mut_ptr() as u64;
+    // SAFETY: the key of an array is a u32, and `value` has room for one value, which the caller
+    // knows the size of from the map's own information.
+    unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) }?;
+    value.truncate(bytes);
+    Ok(value)
 }
 
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<bpf_map_info> {

@@ -24,6 +24,10 @@ use crate::state::journal::Journal;
 use fd_holder::FdHolder;
 use record::{Claim, Line, Record};
 
+/// The holding process's socket, in the instance's directory.
+const SOCKET: &str = "keeper.sock";
+/// Name of the record of what is joined.
+const RECORD: &str = "memberships";
 /// Labels of membership sockets in the manager's store.
 const MEMBERSHIP: &str = "membership-";
 /// Labels of what the dataplane leaves.
@@ -72,8 +76,8 @@ impl DescriptorStore {
         let mut store = Self {
             holder,
             command: command.to_vec(),
-            socket: directory.join("keeper.sock"),
-            record: Journal::new(directory, "memberships"),
+            socket: directory.join(SOCKET),
+            record: Journal::new(directory, RECORD),
             process: None,
             held: BTreeSet::new(),
             revision: None,
@@ -320,6 +324,20 @@ impl DescriptorStore {
         self.held.remove(label);
         Ok(())
     }
+}
+
+/// Ends the process that holds what a daemon left, if there is one, and what it holds; says how many
+/// descriptors that were.
+pub(crate) fn end_left(directory: &Path) -> io::Result<Option<usize>> {
+    let socket = directory.join(SOCKET);
+    let mut held = None;
+    if let Ok(mut process) = FdHolder::connect(&socket) {
+        held = Some(process.recall()?.len());
+        process.end()?;
+    }
+    Journal::new(directory, RECORD).remove();
+    let _ = fs::remove_file(socket);
+    Ok(held)
 }
 
 fn label(number: u32) -> String {

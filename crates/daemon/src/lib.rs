@@ -15,6 +15,7 @@ mod error;
 mod events;
 pub mod host;
 mod instance;
+pub mod leftovers;
 mod memberships;
 mod options;
 mod service_manager;
@@ -44,6 +45,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     // The control socket is claimed before anything is touched that another daemon may use.
     let listener = api::socket::Listener::bind(&options.socket)?;
     instance::mount_bpffs(&options.bpffs);
+    leftovers::end_strays(&options)?;
     // Before the first thread: capabilities belong to threads.
     if let Err(error) = sys::capability::raise_descriptor_limit() {
         tracing::warn!(%error, "cannot raise the limit of open descriptors");

@@ -8,6 +8,7 @@ mod error;
 pub mod features;
 mod inspection;
 mod kernel;
+pub mod leftovers;
 mod opening;
 mod options;
 mod owners;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -10,8 +11,13 @@ use lab::bed::{Bed, INPUT, OUTPUT, RULE};
 use lab::daemon::{Daemon, Options};
 use lab::namespace::Namespace;
 use lab::process;
+use lab::wait;
 
-lab::on_both_paths!(a_stream_that_two_instances_take_is_told_by_both_names);
+lab::on_both_paths!(
+    a_stream_that_two_instances_take_is_told_by_both_names,
+    what_a_daemon_left_is_found_named_and_ended,
+    stop_ends_the_daemon_and_waits_until_it_is_gone,
+);
 
 /// `mcr run` in a container: of the file system the bpffs alone is shared.
 fn in_a_container(namespace: &Namespace, instance: &str, socket: &Path) -> Command {
@@ -58,6 +64,9 @@ fn a_stream_that_two_instances_take_is_told_by_both_names(path: &str) {
     assert!(added.stderr.contains(&told), "{}", added.stderr);
     let other = second.client(&["add", "239.1.1.1%veth1:5002", OUTPUT, "--name", "other"]);
     assert_eq!(other.unwrap().stderr, "", "another port is another stream");
+    let doctor = second.client(&["doctor"]).unwrap().stdout;
+    let found = "both take group 239.1.1.1 port 5001 here: one";
+    assert!(doctor.contains(found), "{doctor}");
     let mut second = second;
     second.kill().unwrap();
     second.start_again().unwrap();
@@ -81,4 +90,80 @@ fn what_was_left_is_taken_away_by_a_daemon_without_bpf() {
     // Each of them once.
     bed.relay(50, 100).unwrap();
     bed.sink.expect_nothing(Duration::from_millis(200)).unwrap();
+}
+
+fn what_a_daemon_left_is_found_named_and_ended(path: &str) {
+    let mut bed = Bed::new(path).unwrap();
+    bed.relay(50, 100).unwrap();
+    let (relay, instance) = (&bed.chain.relay, bed.daemon.instance().to_owned());
+    let refused = bed.daemon.client(&["stop", "--leftovers"]).unwrap();
+    assert_eq!(refused.status.code(), Some(69), "{}", refused.stderr);
+    bed.relay(50, 100).unwrap();
+    bed.daemon.kill().unwrap();
+    bed.relay(50, 100).unwrap();
+
+    let doctor = bed.daemon.client(&["doctor"]).unwrap().stdout;
+    let found = "an earlier daemon's programs forward at veth1, and no daemon runs";
+    assert!(
+        doctor.contains(found) && doctor.contains(&instance),
+        "{doctor}"
+    );
+    let ended = bed.daemon.mcr(&["stop", "--leftovers"]).unwrap();
+    for told in [
+        "the program at veth1 is detached",
+        "keeper",
+        "1 running rules",
+    ] {
+        assert!(ended.contains(told), "{told}: {ended}");
+    }
+    let nothing = || {
+        let joined = relay.ip("maddress show dev veth1").unwrap();
+        !joined.contains("239.1.1.1") && relay.processes().is_empty()
+    };
+    wait::until("nothing is joined and no process is left", nothing).unwrap();
+    bed.sender
+        .send_numbered(bed.group(), 5001, 20, 100)
+        .unwrap();
+    bed.sink.expect_nothing(Duration::from_millis(200)).unwrap();
+    let state = Path::new("/run/mcr").join(&instance);
+    assert!(!bed.daemon.pins().exists() && !state.exists());
+    let again = bed.daemon.mcr(&["stop", "--leftovers"]).unwrap();
+    assert_eq!(again, "nothing is left of an earlier daemon\n");
+}
+
+fn stop_ends_the_daemon_and_waits_until_it_is_gone(path: &str) {
+    let bed = Bed::new(path).unwrap();
+    bed.daemon.mcr(&["stop"]).unwrap();
+    assert!(!bed.daemon.pins().exists(), "it is gone by now");
+    let state = Path::new("/run/mcr").join(bed.daemon.instance());
+    assert!(!state.exists());
+    let again = bed.daemon.client(&["stop"]).unwrap();
+    assert_eq!(again.status.code(), Some(4), "{}", again.stderr);
+}
+
+#[test]
+fn what_is_pinned_in_another_bpffs_is_found_at_the_interface() {
+    let mut bed = Bed::new("kernel").unwrap();
+    bed.daemon.kill().unwrap();
+    bed.daemon.mcr(&["stop", "--leftovers"]).unwrap();
+    let script = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
+    let elsewhere = ["unshare", "--mount", "sh", "-c", script, "sh"];
+    bed.daemon.start_again_under(&elsewhere).unwrap();
+    bed.daemon.add(RULE, INPUT, &[OUTPUT]).unwrap();
+    bed.relay(50, 100).unwrap();
+    // Otherwise the pins would end with the last process that sees them.
+    let bpffs = format!("/proc/{}/root/sys/fs/bpf", bed.daemon.id());
+    let _bpffs = File::open(bpffs).unwrap();
+    bed.daemon.kill().unwrap();
+    bed.relay(50, 100).unwrap();
+    let doctor = bed.daemon.client(&["doctor"]).unwrap().stdout;
+    let found = "of an earlier daemon forwards here; its pins are gone or in another bpffs";
+    assert!(doctor.contains(found), "{doctor}");
+
+    bed.daemon.start_again_under(&[]).unwrap();
+    let told = "a program that an earlier daemon left at veth1, pinned nowhere here, is taken away";
+    assert!(bed.daemon.log().contains(told), "{}", bed.daemon.log());
+    bed.relay(50, 100).unwrap();
+    bed.sink.expect_nothing(Duration::from_millis(100)).unwrap();
+    bed.daemon.settled(RULE, 50).unwrap();
 }

@@ -12,6 +12,7 @@ mod gro;
 mod hook;
 mod igmp_version;
 mod interface;
+mod leftover;
 mod limit;
 mod listener;
 mod mtu;
@@ -35,7 +36,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
@@ -45,6 +46,11 @@ const CHECKS: [Check; 14] = [
         name: "daemon",
         covers: "rules and memberships as the daemon has them",
         run: daemon::check,
+    },
+    Check {
+        name: "leftover",
+        covers: "what earlier daemons left forwarding; streams that two instances take",
+        run: leftover::check,
     },
     Check {
         name: "interface",

@@ -8,7 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, getsockopt, recvmsg, sendmsg,
+};
 
 /// Descriptors one message may carry (`SCM_MAX_FD` is 253).
 pub const MAX_DESCRIPTORS: usize = 64;
@@ -166,7 +169,7 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// Opens process `pid`, a child that has not been waited for.
+    /// Opens process `pid`, a child that has not been waited for, or one known to be there.
     ///
     /// # Errors
     /// `ESRCH` if there is no such process.
@@ -181,17 +184,47 @@ impl ProcessHandle {
         Ok(Self { fd })
     }
 
+    /// Opens the process that listens at the other end of a connection.
+    ///
+    /// # Errors
+    /// `NotFound` where it is in a process namespace that this one does not see, or has ended.
+    pub fn behind(stream: &UnixStream) -> io::Result<Self> {
+        let peer = getsockopt(stream, PeerCredentials)?;
+        let pid = u32::try_from(peer.pid()).unwrap_or(0);
+        if pid == 0 {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let process = Self::open(pid)?;
+        // Its number belongs to nobody else as long as the connection stands.
+        match crate::wait::readable(stream.as_fd(), Duration::ZERO)? {
+            true => Err(io::ErrorKind::NotFound.into()),
+            false => Ok(process),
+        }
+    }
+
     /// Kills the process.
     ///
     /// # Errors
     /// `ESRCH` if it has ended.
     pub fn kill(&self) -> io::Result<()> {
+        self.send(libc::SIGKILL)
+    }
+
+    /// Asks the process to end, by SIGTERM.
+    ///
+    /// # Errors
+    /// `ESRCH` if it has ended, `EPERM` if it is another user's.
+    pub fn terminate(&self) -> io::Result<()> {
+        self.send(libc::SIGTERM)
+    }
+
+    fn send(&self, signal: libc::c_int) -> io::Result<()> {
         // SAFETY: the siginfo pointer may be null, the other arguments are integers.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
                 self.fd.as_raw_fd(),
-                libc::SIGKILL,
+                signal,
                 std::ptr::null::<libc::siginfo_t>(),
                 0,
             )

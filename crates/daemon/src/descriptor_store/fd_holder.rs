@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sys::descriptor::{receive_with, send_with};
+use sys::descriptor::{ProcessHandle, receive_with, send_with};
 
 /// Longest label in bytes.
 const LABEL_MAX: usize = 200;
@@ -28,6 +28,9 @@ const HELD_MAX: usize = 4096;
 
 /// How long a holder may take to answer after it was started.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a holder may take to end: the kernel leaves thousands of groups one by one.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a client may take over one message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -269,6 +272,19 @@ impl FdHolder {
     pub(super) fn quit(mut self) -> io::Result<()> {
         write_message(&mut self.stream, Verb::Quit, "", None)?;
         self.answer().map(drop)
+    }
+
+    /// Ends the holder and waits until its process is gone.
+    ///
+    /// # Errors
+    /// The stream's; `TimedOut` where it does not end.
+    pub(super) fn end(self) -> io::Result<()> {
+        let process = ProcessHandle::behind(&self.stream)?;
+        self.quit()?;
+        match sys::wait::readable(process.as_fd(), END_TIMEOUT)? {
+            true => Ok(()),
+            false => Err(ErrorKind::TimedOut.into()),
+        }
     }
 
     fn answer(&mut self) -> io::Result<(Verb, String, Option<OwnedFd>)> {

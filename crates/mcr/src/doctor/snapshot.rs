@@ -11,6 +11,8 @@ use std::fs;
 use std::path::{self, PathBuf};
 
 use api::reply::Stats;
+use bpf::neighbour::{Neighbour, neighbours};
+use bpf::stray;
 use dataplane::features::{Feature, Features};
 use model::compile::{Compiled, RuleView, compile, next_hop_queries};
 use model::endpoint::Endpoint;
@@ -55,6 +57,10 @@ pub(crate) struct Snapshot {
     pub(crate) support: Support,
     pub(crate) features: Features,
     pub(crate) sockets: Vec<UdpSocket>,
+    /// The instances that have programs here.
+    pub(crate) instances: Vec<Neighbour>,
+    /// Programs of the kernel path that nobody looks after and no pins hold, each with its interface.
+    pub(crate) strays: Vec<(u32, u32)>,
     host: Host,
     settings: PathBuf,
 }
@@ -80,7 +86,13 @@ impl Snapshot {
             userspace: dataplane::userspace::support().map_err(|error| error.to_string()),
         };
         let compiled = compile(&rules.set, &host, &support, &rules.choices);
+        let bpffs = path::Path::new("/sys/fs/bpf");
+        let indexes: Vec<u32> = links.iter().map(|link| link.index).collect();
+        let (strays, _) = stray::abandoned(stray::strays(bpffs, &indexes));
+        let strays = strays.iter().map(|stray| (stray.program, stray.ifindex));
         Ok(Self {
+            instances: neighbours(bpffs, ""),
+            strays: strays.collect(),
             rules,
             links,
             compiled,

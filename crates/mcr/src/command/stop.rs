@@ -1,0 +1,82 @@
+//! `mcr stop`: ends the daemon, or what an earlier one left.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use daemon::Options;
+use serde_json::json;
+use sys::descriptor::ProcessHandle;
+
+use crate::failure::{Failure, Status};
+use crate::global::Global;
+use crate::render;
+
+/// How long a daemon may take to end: it leaves thousands of groups one by one.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Stop the daemon, and wait until it is gone.
+///
+/// It detaches everything, as on SIGTERM: nothing is relayed, nothing joined any more. With
+/// --leftovers it ends instead what a daemon left that was killed, or stopped with
+/// --keep-forwarding: programs, keeper, workers, memberships, pins and running rules of the instance,
+/// and programs at the interfaces here that no pins hold and no daemon looks after.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr stop
+  mcr --instance studio stop
+  mcr stop --leftovers                      nothing of an earlier daemon forwards any more")]
+pub(crate) struct Args {
+    /// End what an earlier daemon left, where none runs
+    #[arg(long)]
+    leftovers: bool,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    if args.leftovers {
+        return end_leftovers(global);
+    }
+    let socket = global.socket();
+    let connected = UnixStream::connect(&socket).map_err(|source| {
+        let path = socket.clone();
+        Failure::from(api::client::Error::Connect { path, source })
+    })?;
+    let failed = |error: io::Error| {
+        let status = match error.kind() {
+            io::ErrorKind::PermissionDenied => Status::Privilege,
+            _ => Status::Unavailable,
+        };
+        let at = socket.display();
+        Failure::new(status, format!("cannot stop the daemon at {at}: {error}"))
+    };
+    let process = ProcessHandle::behind(&connected).map_err(failed)?;
+    drop(connected);
+    process.terminate().map_err(failed)?;
+    if !sys::wait::readable(process.as_fd(), PATIENCE).map_err(failed)? {
+        let patience = PATIENCE.as_secs();
+        let message = format!("the daemon still runs {patience} s after SIGTERM; its log says why");
+        return Err(Failure::new(Status::Unavailable, message));
+    }
+    if global.json {
+        render::json(&json!({ "stopped": true }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn end_leftovers(global: &Global) -> Result<ExitCode, Failure> {
+    let options = Options {
+        instance: global.instance.clone(),
+        ..Options::default()
+    };
+    let ended = daemon::leftovers::end(&options)?;
+    if global.json {
+        render::json(&json!({ "ended": ended }))?;
+    } else if ended.is_empty() {
+        render::text("nothing is left of an earlier daemon")?;
+    } else {
+        render::text(&ended.join("\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
