@@ -134,6 +134,14 @@ world:
 	$(CARGO) build --release --locked --package mcr
 	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test lab world:: -- --ignored --nocapture
 
+# Long: faults of every kind, hostile clients and strangers' programs at once, in an order of chance,
+# DURATION seconds; MCR_TEST_SEED to repeat one (target/bench/reliability.json).
+.PHONY: adversary
+adversary: DURATION = 3600
+adversary:
+	$(CARGO) build --release --locked --package mcr
+	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test lab adversary:: -- --ignored --nocapture
+
 # Long: a dozen kernels of Debian's under qemu, without KVM and without root: loading, the packet cases
 # of both paths, a burst, a death, the demo. Writes docs/kernels.md.
 .PHONY: kernels

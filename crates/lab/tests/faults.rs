@@ -34,6 +34,15 @@ impl Random {
         self.seed
     }
 
+    /// Chance of its own for somebody else, repeatable likewise.
+    pub(crate) fn fork(&mut self) -> Self {
+        let state = self.below(u64::MAX >> 11) | 1;
+        Self {
+            seed: self.seed,
+            state,
+        }
+    }
+
     /// A number below `limit`, which is not 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.state ^= self.state >> 12;

@@ -3,6 +3,7 @@
 //! One program, so that tests of all topics run side by side and are linked once.
 
 mod accounting;
+mod adversary;
 mod bench;
 mod bridge;
 mod change_cost;

@@ -1,0 +1,201 @@
+//! Clients that change rules all the time, each against a model of what it was told: what was
+//! acknowledged is there, what was refused is not, and of what was never answered one of both is.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use api::reply::Stats;
+use api::request::Transaction;
+use lab::{control, wait};
+
+use crate::faults::Random;
+
+const CLIENTS: u64 = 3;
+/// Rules that a client has at the most.
+const SLOTS: u64 = 12;
+const PACE: Duration = Duration::from_millis(20);
+
+/// The clients.
+pub(super) struct Storm {
+    shared: Arc<Shared>,
+    clients: Vec<JoinHandle<Client>>,
+    socket: PathBuf,
+}
+
+#[derive(Default)]
+struct Shared {
+    is_over: AtomicBool,
+    /// Held for writing while nobody may change anything.
+    gate: RwLock<()>,
+    changes: AtomicU64,
+}
+
+struct Client {
+    number: u64,
+    socket: PathBuf,
+    random: Random,
+    /// For each of its rules what it may be: the output's number, `None` where there is no rule. One
+    /// possibility, but for a change that was not answered.
+    model: BTreeMap<u64, Vec<Option<u64>>>,
+}
+
+impl Storm {
+    pub(super) fn start(socket: &Path, random: &mut Random) -> Self {
+        let shared = Arc::<Shared>::default();
+        let clients = (1..=CLIENTS).map(|number| {
+            let client = Client {
+                number,
+                socket: socket.to_owned(),
+                random: random.fork(),
+                model: (0..SLOTS).map(|slot| (slot, vec![None])).collect(),
+            };
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || client.run(&shared))
+        });
+        Self {
+            clients: clients.collect(),
+            shared,
+            socket: socket.to_owned(),
+        }
+    }
+
+    /// Nobody changes anything meanwhile.
+    pub(super) fn pause(&self, work: impl FnOnce()) {
+        let _gate = self.shared.gate.write().unwrap();
+        work();
+    }
+
+    /// Ends the clients, compares what each was told with what is there, and says how many changes
+    /// were acknowledged.
+    pub(super) fn finish(&mut self) -> u64 {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        let clients: Vec<Client> = self
+            .clients
+            .drain(..)
+            .map(|client| client.join().unwrap())
+            .collect();
+        let there = wait::some_within(wait::PATIENCE, "the rules are told", || {
+            rules(&self.socket).ok()
+        });
+        let mut there = there.unwrap();
+        for client in &clients {
+            for (slot, possible) in &client.model {
+                let found = there.remove(&client.name(*slot));
+                assert!(
+                    possible.contains(&found),
+                    "rule {} is {found:?}, and was told to be {possible:?}",
+                    client.name(*slot)
+                );
+            }
+        }
+        assert!(there.is_empty(), "nobody added {there:?}");
+        self.shared.changes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Storm {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Client {
+    fn run(mut self, shared: &Shared) -> Self {
+        while !shared.is_over.load(Ordering::Relaxed) {
+            {
+                let _gate = shared.gate.read().unwrap();
+                if self.change() {
+                    shared.changes.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            thread::sleep(PACE);
+        }
+        self
+    }
+
+    /// Changes one rule, and says whether that was acknowledged.
+    fn change(&mut self) -> bool {
+        let slot = self.random.below(SLOTS);
+        let Some(old) = self.known(slot) else {
+            return false;
+        };
+        // A third goes, the others come or are replaced.
+        let new = (old.is_none() || self.random.below(3) > 0).then(|| self.random.below(200));
+        let change = Transaction {
+            remove: old.map(|_| self.name(slot)).into_iter().collect(),
+            add: new
+                .map(|output| self.rule(slot, output))
+                .into_iter()
+                .collect(),
+            ..Transaction::default()
+        };
+        let answer = control::transaction(&self.socket, &change);
+        let possible = match &answer {
+            Ok(()) => vec![new],
+            Err(error) if is_refusal(&error.to_string()) => vec![old],
+            // Nobody answered, or not to the end: it may have been made.
+            Err(_) => vec![old, new],
+        };
+        self.model.insert(slot, possible);
+        answer.is_ok()
+    }
+
+    /// What a rule is; asks where that is not known, `None` while nobody answers.
+    fn known(&mut self, slot: u64) -> Option<Option<u64>> {
+        let possible = &self.model[&slot];
+        if let [known] = possible[..] {
+            return Some(known);
+        }
+        let found = rules(&self.socket).ok()?.remove(&self.name(slot));
+        assert!(
+            possible.contains(&found),
+            "rule {} is {found:?}, and was told to be one of {possible:?}",
+            self.name(slot)
+        );
+        self.model.insert(slot, vec![found]);
+        Some(found)
+    }
+
+    fn name(&self, slot: u64) -> String {
+        format!("client{}-{slot}", self.number)
+    }
+
+    fn rule(&self, slot: u64, output: u64) -> model::document::RuleDocument {
+        let text = format!(
+            r#"{{"name":"{}","input":"239.100.{}.{slot}%veth1:5001",
+                "outputs":["239.200.{}.{output}%spare0:6001"]}}"#,
+            self.name(slot),
+            self.number,
+            self.number,
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+/// Says whether the answer means that nothing was changed; one that came too late for the daemon
+/// itself (408) does not.
+fn is_refusal(answer: &str) -> bool {
+    answer.contains("HTTP/1.1 ") && !answer.contains("HTTP/1.1 408")
+}
+
+/// The clients' rules that run, each with the last octet of its output.
+fn rules(socket: &Path) -> Result<BTreeMap<String, u64>> {
+    let answer = control::read(socket, "/v1/stats")?;
+    let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+    let stats: Stats = serde_json::from_str(body)?;
+    let rules = stats.rules.into_iter();
+    rules
+        .filter(|rule| rule.name.starts_with("client"))
+        .map(|rule| {
+            let to = &rule.outputs[0].to;
+            let octet = to.split(['.', '%']).nth(3);
+            let octet = octet.and_then(|octet| octet.parse().ok());
+            Ok((rule.name, octet.with_context(|| to.clone())?))
+        })
+        .collect()
+}
