@@ -82,6 +82,9 @@ pub struct Status {
     pub uptime_seconds: f64,
     /// Generation of the running rule set; every change of it adds one.
     pub generation: u64,
+    /// Main file of the configuration, whether or not it is there; conf.d beside it belongs to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// Number of rules.
     pub rules: usize,
     /// Whether the kernel path is available.

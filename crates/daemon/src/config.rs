@@ -13,6 +13,33 @@ use crate::error::DaemonError;
 /// The configuration of a host that names no other.
 const DEFAULT: &str = "/etc/mcr/mcr.toml";
 
+/// The main file of a daemon that was given this one or none, as an absolute path.
+pub(crate) fn main_file(named: Option<&Path>) -> PathBuf {
+    let main = named.unwrap_or(Path::new(DEFAULT));
+    std::path::absolute(main).unwrap_or_else(|_| main.to_owned())
+}
+
+/// Reads the texts of the main file and of `conf.d/*.toml` beside it, to write them back. A main file
+/// that is not there is empty.
+///
+/// # Errors
+/// Which file cannot be read.
+pub fn texts(main: &Path) -> Result<Vec<ConfigFile>, DaemonError> {
+    let mut files = vec![match read_file(main) {
+        Err(DaemonError::ConfigFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            ConfigFile {
+                name: main.display().to_string(),
+                text: String::new(),
+            }
+        }
+        file => file?,
+    }];
+    for part in parts(main)? {
+        files.push(read_file(&part)?);
+    }
+    Ok(files)
+}
+
 /// Reads the file and the directory of its parts beside it: `conf.d/*.toml` of `mcr.toml`,
 /// `NAME.conf.d/*.toml` of any other `NAME.toml`, so that instances do not read each other's. The
 /// default file may be missing, a named one may not.

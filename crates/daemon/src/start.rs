@@ -92,6 +92,7 @@ async fn start(
     let identity = Identity {
         instance: instance.name().to_owned(),
         started: Instant::now(),
+        config: config::main_file(options.config.as_deref()),
     };
     let events = Events::new();
     let mut joined = Joined::default();

@@ -38,6 +38,8 @@ const ALWAYS_SHOWN: &str = "too_big";
 pub(crate) struct Identity {
     pub(crate) instance: String,
     pub(crate) started: std::time::Instant,
+    /// The main file of the configuration.
+    pub(crate) config: std::path::PathBuf,
 }
 
 /// Makes the statistics.

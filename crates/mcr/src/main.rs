@@ -11,6 +11,7 @@ mod failure;
 mod global;
 mod logging;
 mod render;
+mod save;
 mod tap;
 mod top;
 

@@ -5,3 +5,4 @@
 mod bed;
 mod change;
 mod enable;
+mod save;

@@ -6,6 +6,7 @@
 mod daemon;
 mod error;
 mod file;
+mod rewrite;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 pub use daemon::{DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES};
 pub use error::{ConfigError, ConfigErrors};
+pub use rewrite::rewrite;
 pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, Settings};
 
 use crate::document::RuleDocument;

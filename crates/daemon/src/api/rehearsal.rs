@@ -52,6 +52,7 @@ impl Default for Rehearsal {
             identity: Identity {
                 instance: "rehearsal".to_owned(),
                 started: Instant::now(),
+                config: crate::config::main_file(None),
             },
             commands,
             dataplane,

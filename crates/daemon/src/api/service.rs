@@ -198,6 +198,7 @@ impl Service {
             pid: std::process::id(),
             uptime_seconds: self.identity.started.elapsed().as_secs_f64(),
             generation: view.generation,
+            config: Some(self.identity.config.display().to_string()),
             rules: view.rules.len(),
             kernel: path(&self.support.kernel),
             userspace: path(&self.support.userspace),

@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
+use crate::save::Save;
 
 /// Add a rule: relay what arrives at INPUT to every OUTPUT.
 ///
@@ -56,6 +57,8 @@ pub(crate) struct Args {
     /// clock=HZ, joined by commas; see mcr.toml(5)
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = HealthDocument::from_text)]
     health: Option<HealthDocument>,
+    #[command(flatten)]
+    save: Save,
 }
 
 const EXAMPLES: &str = "\
@@ -77,6 +80,7 @@ enum Local {
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+    let save = args.save;
     let documents = if args.input == "-" {
         refuse_options(&args)?;
         batch()?
@@ -84,12 +88,17 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
         vec![checked(args)?]
     };
     let names: Vec<String> = { documents.iter() }.map(|rule| rule.name.clone()).collect();
-    let change = Control::open(global)?.add(documents)?;
+    let control = Control::open(global)?;
+    let saving = save.begin(&control)?;
+    let change = control.add(documents)?;
     super::warn("add", &change);
     if global.json {
         render::json(&change)?;
     } else {
         render::text(&names.join("\n"))?;
+    }
+    if let Some(configuration) = saving {
+        configuration.write(&control, &names)?;
     }
     Ok(ExitCode::SUCCESS)
 }

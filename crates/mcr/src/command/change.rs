@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use model::document::{OutputDocument, RuleDocument};
 use model::endpoint::Endpoint;
 use model::rule::OutputSpec;
-use model::ruleset::{Policy, RuleSet};
 
 use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
+use crate::save::Save;
 use key::Setting;
 
 /// Change a running rule: its inputs, outputs and options.
@@ -50,15 +50,21 @@ pub(crate) struct Args {
     /// value its default
     #[arg(long, value_name = "KEY=VALUE", group = "what")]
     set: Vec<Setting>,
+    #[command(flatten)]
+    save: Save,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
+    let saving = args.save.begin(&control)?;
     let names = std::slice::from_ref(&args.name);
     let change = control.edit(names, |rule| changed(rule, args))?;
     super::warn("change", &change);
     if global.json {
         render::json(&change)?;
+    }
+    if let Some(configuration) = saving {
+        configuration.write(&control, names)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -69,13 +75,7 @@ fn changed(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
     for setting in &args.set {
         setting.apply(rule)?;
     }
-    // What the daemon permits beyond the ordinary is left to the daemon.
-    let policy = Policy {
-        allow_link_local: true,
-    };
-    RuleSet::from_documents(std::slice::from_ref(rule), policy)
-        .map(drop)
-        .map_err(|problems| Failure::new(Status::Usage, problems))
+    super::add::check(rule)
 }
 
 fn inputs(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {

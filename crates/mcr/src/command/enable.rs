@@ -7,6 +7,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
+use crate::save::Save;
 
 /// Have rules forward again that mcr disable stopped, all of those named or none.
 ///
@@ -14,11 +15,13 @@ use crate::render;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr enable cam1
-  mcr enable cam1 cam2")]
+  mcr enable cam1 cam2 --save")]
 pub(crate) struct EnableArgs {
     /// Names of the rules
     #[arg(required = true, value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
+    #[command(flatten)]
+    save: Save,
 }
 
 /// Have rules forward nothing and stay configured, all of those named or none.
@@ -34,29 +37,37 @@ pub(crate) struct DisableArgs {
     /// Names of the rules
     #[arg(required = true, value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
+    #[command(flatten)]
+    save: Save,
 }
 
 pub(crate) fn enable(args: &EnableArgs, global: &Global) -> Result<ExitCode, Failure> {
-    set("enable", &args.names, true, global)
+    set("enable", &args.names, true, args.save, global)
 }
 
 pub(crate) fn disable(args: &DisableArgs, global: &Global) -> Result<ExitCode, Failure> {
-    set("disable", &args.names, false, global)
+    set("disable", &args.names, false, args.save, global)
 }
 
 fn set(
     command: &str,
     names: &[String],
     enabled: bool,
+    save: Save,
     global: &Global,
 ) -> Result<ExitCode, Failure> {
-    let change = Control::open(global)?.edit(names, |rule| {
+    let control = Control::open(global)?;
+    let saving = save.begin(&control)?;
+    let change = control.edit(names, |rule| {
         rule.enabled = Some(false).filter(|_| !enabled);
         Ok(())
     })?;
     super::warn(command, &change);
     if global.json {
         render::json(&change)?;
+    }
+    if let Some(configuration) = saving {
+        configuration.write(&control, names)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,7 @@ use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
+use crate::save::Save;
 
 /// Remove rules, all of those named or none.
 ///
@@ -21,6 +22,8 @@ pub(crate) struct Args {
     /// Names of the rules; - reads them from standard input
     #[arg(required = true, value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
+    #[command(flatten)]
+    save: Save,
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
@@ -30,9 +33,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
             .map_err(|error| Failure::new(Status::Usage, format!("standard input: {error}")))?;
         names = text.split_whitespace().map(str::to_owned).collect();
     }
-    let change = Control::open(global)?.remove(names)?;
+    let control = Control::open(global)?;
+    let saving = args.save.begin(&control)?;
+    let change = control.remove(names.clone())?;
     if global.json {
         render::json(&change)?;
+    }
+    if let Some(configuration) = saving {
+        configuration.write(&control, &names)?;
     }
     Ok(ExitCode::SUCCESS)
 }

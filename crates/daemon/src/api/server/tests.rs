@@ -60,6 +60,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         identity: Identity {
             instance: "test".to_owned(),
             started: Instant::now(),
+            config: "/etc/mcr/mcr.toml".into(),
         },
         commands,
         dataplane,

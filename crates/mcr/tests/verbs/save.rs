@@ -1,0 +1,112 @@
+//! `--save`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use super::bed::{Bed, OUTPUT};
+
+const FILE: &str = r#"# The head end.
+version = 1
+
+# The first camera.
+[[rule]]
+name = "cam1"   # on the roof
+input = "239.1.1.1%veth1:5001"
+outputs = ["239.10.1.1%veth2:6001"]
+"#;
+
+#[test]
+fn what_is_changed_and_saved_is_what_a_reload_finds() {
+    let Some(bed) = Bed::new(Some(FILE), &[]) else {
+        return;
+    };
+    let file = bed.daemon.config_file();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let mcr = |arguments: &[&str]| bed.daemon.mcr(&[arguments, &["--save"]].concat()).unwrap();
+    let unsaved = ["add", "239.1.1.9%veth1:5001", OUTPUT, "--name", "trial"];
+    bed.daemon.mcr(&unsaved).unwrap();
+    mcr(&[
+        "add",
+        "239.1.1.2%veth1:5001",
+        "239.10.1.2%veth2:6002,ttl=9",
+        "--name",
+        "cam2",
+    ]);
+    mcr(&["change", "cam1", "--set", "limit=20Mbit"]);
+    mcr(&["disable", "cam1"]);
+    let written = fs::read_to_string(&file).unwrap();
+    let cam1 = "outputs = [\"239.10.1.1%veth2:6001\"]\nenabled = false\nlimit = \"20Mbit\"\n";
+    let cam1_too = "outputs = [\"239.10.1.1%veth2:6001\"]\nlimit = \"20Mbit\"\nenabled = false\n";
+    assert!(
+        written.starts_with(FILE.split("outputs").next().unwrap()),
+        "{written}"
+    );
+    assert!(
+        written.contains(cam1) || written.contains(cam1_too),
+        "{written}"
+    );
+    assert!(
+        written.contains("name = \"cam2\"") && !written.contains("trial"),
+        "{written}"
+    );
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o640
+    );
+
+    let diff = bed
+        .daemon
+        .client(&["diff", file.to_str().unwrap()])
+        .unwrap();
+    assert_eq!(diff.stdout, "- trial\n2 unchanged\n");
+    mcr(&["enable", "cam1"]);
+    mcr(&["change", "cam1", "--set", "limit="]);
+    mcr(&["remove", "cam2"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), FILE);
+    let left: Vec<_> = fs::read_dir(file.parent().unwrap()).unwrap().collect();
+    let hidden = left
+        .iter()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with('.'));
+    assert_eq!(hidden.count(), 0, "{left:?}");
+}
+
+#[test]
+fn nothing_changes_where_it_cannot_be_saved() {
+    let Some(bed) = Bed::new(Some(FILE), &[]) else {
+        return;
+    };
+    let file = bed.daemon.config_file();
+    fs::write(&file, FILE.replace("outputs", "outptus")).unwrap();
+    let before = bed.json(&["list", "--json"]);
+    bed.fails(
+        &["disable", "cam1", "--save"],
+        78,
+        &["outptus", "cannot be used as it is"],
+    );
+    assert_eq!(bed.json(&["list", "--json"]), before);
+    // Taken in the file, which nobody has reloaded.
+    let other = "[[rule]]\nname = \"new\"\ninput = \"239.1.1.7%veth1:5001\"\n\
+                 outputs = [\"239.10.1.7%veth2:6001\"]\n";
+    fs::write(&file, format!("{FILE}{other}")).unwrap();
+    let add = [
+        "add",
+        "239.1.1.7%veth1:5001",
+        OUTPUT,
+        "--name",
+        "mine",
+        "--save",
+    ];
+    bed.fails(
+        &add,
+        78,
+        &["the change runs, but", "stays as it was", "\"new\""],
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{FILE}{other}"));
+    assert_eq!(
+        bed.json(&["list", "--json"])["rules"][1]["name"],
+        json!("mine")
+    );
+}
