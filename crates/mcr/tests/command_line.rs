@@ -119,11 +119,6 @@ fn add_names_what_is_wrong_with_an_endpoint() {
         2,
         &["limit=fast"],
     );
-    fails(
-        &["add", "239.1.1.1%eth0:5001", "239.1.1.1%eth0:5001"],
-        2,
-        &["239.1.1.1%eth0:5001", "own input"],
-    );
 }
 
 #[test]
