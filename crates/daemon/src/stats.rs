@@ -11,6 +11,7 @@ pub(crate) mod sampler;
 mod stream;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::reply::{
     FlowStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
@@ -20,6 +21,7 @@ use dataplane::counters::{
 };
 use model::compile::OutputView;
 use model::host::{Host, Interface};
+use model::rule::Rule;
 use model::table::Path;
 
 pub(crate) use drop_reasons::{PossibleDrops, Reasons, possible_drops};
@@ -50,15 +52,19 @@ pub(crate) fn stats(
     sampler: &Sampler,
 ) -> Stats {
     let none = RuleCounters::default();
-    let of = |state: &RuleState| {
+    let of = |(written, state): (&Rule, &Arc<RuleState>)| {
         let counted = counters.rules.get(state.name()).unwrap_or(&none);
-        rule(state, counted, &view.host, sampler)
+        RuleStats {
+            labels: written.labels.clone(),
+            ..rule(state, counted, &view.host, sampler)
+        }
     };
+    let rules = view.rules.iter().zip(view.states.values());
     Stats {
         instance: identity.instance.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: identity.started.elapsed().as_secs_f64(),
-        rules: view.states.values().map(AsRef::as_ref).map(of).collect(),
+        rules: rules.map(of).collect(),
         workers: counters.workers.iter().map(worker).collect(),
         egress: sampler.egress(&view.host),
     }
@@ -119,6 +125,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
     let (worst, reason) = judge(state, &outputs);
     RuleStats {
         name: state.name().to_owned(),
+        labels: BTreeMap::new(),
         state: worst,
         state_reason: reason,
         path: path_name(placement.path).to_owned(),

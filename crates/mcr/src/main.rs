@@ -12,6 +12,7 @@ mod global;
 mod logging;
 mod render;
 mod save;
+mod selection;
 mod tap;
 mod top;
 

@@ -27,14 +27,15 @@ pub(crate) enum Form {
     Name,
 }
 
-/// Writes `text` and ends the line if it does not.
+/// Writes `text` and ends the line if it does not; of nothing no line.
 ///
 /// # Errors
 /// A reader that went away (`mcr list | head`) is one too; as a failure it ends the process
 /// quietly.
 pub(crate) fn text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let is_whole = text.is_empty() || text.ends_with('\n');
+    let end = if is_whole { "" } else { "\n" };
     write!(out, "{text}{end}")?;
     out.flush()
 }

@@ -5,4 +5,5 @@
 mod bed;
 mod change;
 mod enable;
+mod labels;
 mod save;

@@ -6,6 +6,7 @@ mod health;
 mod output;
 mod scalar;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use crate::endpoint::Endpoint;
 use crate::limit;
 use crate::placement::PathChoice;
 use crate::problem::{Part, Problem, Problems, What};
-use crate::rule::{Rule, is_name};
+use crate::rule::{LABELS_MAX, Rule, TEXT_MAX, is_label_key, is_name};
 use crate::table::LocalDelivery;
 
 /// One rule.
@@ -74,6 +75,13 @@ pub struct RuleDocument {
     /// nothing and takes no packet from other rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// What people say of it, at most 255 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// What it is chosen by, as in `{ site = "y" }`: at most 16, each key a letter and then letters,
+    /// digits and `_`, each value at most 255 bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl RuleDocument {
@@ -126,6 +134,9 @@ impl RuleDocument {
             report(Part::Health, "", what.into());
             None
         });
+        if let Some(what) = self.problem_of_texts() {
+            report(Part::Labels, "", what);
+        }
         problems.or(Rule {
             name: self.name.clone(),
             inputs,
@@ -135,6 +146,8 @@ impl RuleDocument {
             limit,
             health,
             enabled: self.enabled.unwrap_or(true),
+            comment: self.comment.clone(),
+            labels: self.labels.clone(),
         })
     }
 
@@ -151,7 +164,26 @@ impl RuleDocument {
         put("limit", self.limit.clone());
         put("burst", self.burst.as_ref().map(ToString::to_string));
         put("health", self.health.as_ref().map(ToString::to_string));
+        put("comment", self.comment.clone());
         options
+    }
+
+    /// Its labels, each `key=value`.
+    pub fn labels(&self) -> impl Iterator<Item = String> {
+        self.labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+    }
+
+    fn problem_of_texts(&self) -> Option<What> {
+        let bad_key = self.labels.keys().find(|key| !is_label_key(key));
+        let mut texts = self.labels.values().chain(&self.comment);
+        let is_bad = |text: &String| text.len() > TEXT_MAX || text.contains(char::is_control);
+        match bad_key {
+            Some(key) => Some(What::LabelKey(key.clone())),
+            None if self.labels.len() > LABELS_MAX => Some(What::TooManyLabels),
+            None => texts.any(is_bad).then_some(What::Text),
+        }
     }
 
     /// The rule in lines, each a part of it: `output 10.9.9.9:7000`, `limit 20Mbit`.
@@ -162,7 +194,8 @@ impl RuleDocument {
         let outputs = self.outputs.iter().map(|output| format!("output {output}"));
         let options = self.options().into_iter();
         let options = options.map(|(key, value)| format!("{key} {value}"));
-        inputs.chain(outputs).chain(options).collect()
+        let labels = self.labels().map(|label| format!("label {label}"));
+        inputs.chain(outputs).chain(options).chain(labels).collect()
     }
 
     /// Writes a single input as `input`, as a person would.
@@ -206,6 +239,8 @@ impl From<&Rule> for RuleDocument {
             burst: limit.and_then(limit::burst_text).map(Scalar::Text),
             health: rule.health.as_ref().map(HealthDocument::from),
             enabled: Some(rule.enabled).filter(|enabled| !enabled),
+            comment: rule.comment.clone(),
+            labels: rule.labels.clone(),
         }
     }
 }

@@ -297,6 +297,8 @@ mod tests {
             limit: None,
             health: None,
             enabled: true,
+            comment: None,
+            labels: Default::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::endpoint::EndpointProblem;
 use crate::health::HealthProblem;
 use crate::limit::LimitProblem;
-use crate::rule::{NAME_MAX, OutputProblem};
+use crate::rule::{LABELS_MAX, NAME_MAX, OutputProblem, TEXT_MAX};
 
 /// One thing that is wrong with one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub enum Part {
     Limit,
     /// What is watched of its stream.
     Health,
+    /// Its labels and its comment.
+    Labels,
     /// The input of that index.
     Input(usize),
     /// The output of that index.
@@ -52,7 +54,7 @@ impl fmt::Display for Problem {
             write!(f, "rule {:?}: ", self.rule)?;
         }
         let kind = match self.part {
-            Part::Rule | Part::Name | Part::Limit | Part::Health => {
+            Part::Rule | Part::Name | Part::Limit | Part::Health | Part::Labels => {
                 return write!(f, "{}", self.what);
             }
             Part::Input(_) => "input",
@@ -124,6 +126,18 @@ pub enum What {
         /// Place of that rule in the set, from 0.
         first: usize,
     },
+    /// A key that cannot be a label's.
+    #[error(
+        "label {0:?}: a key begins with a letter and has letters, digits and '_', at most {NAME_MAX} \
+         of them"
+    )]
+    LabelKey(String),
+    /// More labels than a rule may have.
+    #[error("has more than {LABELS_MAX} labels; leave some out")]
+    TooManyLabels,
+    /// A comment or a label's value.
+    #[error("a comment or label is one line of at most {TEXT_MAX} bytes; make it shorter")]
+    Text,
     /// Neither `input` nor `inputs`, or an empty list.
     #[error("has no input; give one, as in input = \"239.1.1.1%eth0:5001\"")]
     NoInput,

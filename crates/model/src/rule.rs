@@ -5,6 +5,8 @@
 mod options;
 mod output;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use options::{OptionProblem, SourceChoice};
@@ -13,6 +15,12 @@ pub use output::{OutputError, OutputProblem, OutputSpec};
 use crate::endpoint::Endpoint;
 use crate::health::Health;
 use crate::table::{LocalDelivery, Path, RateLimit};
+
+/// Longest comment and longest value of a label, in bytes.
+pub const TEXT_MAX: usize = 255;
+
+/// The most labels of a rule.
+pub const LABELS_MAX: usize = 16;
 
 /// Longest name of a rule, in bytes.
 pub const NAME_MAX: usize = 63;
@@ -41,6 +49,18 @@ pub struct Rule {
     /// Whether it forwards. One that does not stays configured, joins nothing and takes no packet
     /// from other rules.
     pub enabled: bool,
+    /// What people say of it.
+    pub comment: Option<String>,
+    /// What it is chosen by: keys and values that mean nothing to MCR.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Says whether `key` can be a label's key: a letter, then letters, digits and `_`, as in metrics.
+#[must_use]
+pub fn is_label_key(key: &str) -> bool {
+    key.len() <= NAME_MAX
+        && key.starts_with(|c: char| c.is_ascii_alphabetic())
+        && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// Makes a name for a rule that was given none, from its first input:

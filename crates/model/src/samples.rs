@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -158,9 +158,11 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
         option::of(limit()),
         option::of(health()),
         any::<bool>(),
+        option::of("[ -~]{0,9}"),
+        btree_map("[a-z][a-z0-9_]{0,5}", "[ -~]{0,9}", 0..3),
     )
         .prop_map(
-            |(name, inputs, outputs, path, local, limit, health, enabled)| Rule {
+            |(name, inputs, outputs, path, local, limit, health, enabled, comment, labels)| Rule {
                 name,
                 inputs,
                 outputs,
@@ -169,6 +171,8 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
                 limit,
                 health,
                 enabled,
+                comment,
+                labels,
             },
         )
 }

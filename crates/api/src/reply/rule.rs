@@ -13,6 +13,9 @@ use crate::counter::{Number, Value, counters};
 pub struct RuleStats {
     /// Name of the rule.
     pub name: String,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Worst state of its inputs and outputs.
     pub state: State,
     /// Why the state is not `up`.

@@ -201,8 +201,34 @@ fn rules(page: &mut Page, rules: &[RuleStats]) {
             page.sample("mcr_rule_state", &labels, u8::from(rule.state == state));
         }
     }
+    infos(page, rules);
     let rules: Vec<_> = rules.iter().map(|rule| ([name_of(rule)], rule)).collect();
     page.counters(RuleStats::COUNTERS, &rules);
+}
+
+/// The labels of those rules that have some.
+fn infos(page: &mut Page, rules: &[RuleStats]) {
+    let mut labelled = rules
+        .iter()
+        .filter(|rule| !rule.labels.is_empty())
+        .peekable();
+    if labelled.peek().is_some() {
+        page.family("mcr_rule_info", "Labels of the rule; always 1.");
+    }
+    for rule in labelled {
+        let keys: Vec<String> = { rule.labels.keys() }
+            .map(|key| format!("label_{key}"))
+            .collect();
+        let own = keys
+            .iter()
+            .map(String::as_str)
+            .zip(rule.labels.values().map(String::as_str));
+        let labels: Vec<(&str, &str)> = [("rule", rule.name.as_str())]
+            .into_iter()
+            .chain(own)
+            .collect();
+        page.sample("mcr_rule_info", &labels, 1);
+    }
 }
 
 fn inputs(page: &mut Page, rules: &[RuleStats]) {

@@ -15,6 +15,7 @@ use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
 use crate::save::Save;
+use crate::selection::label;
 
 /// Add a rule: relay what arrives at INPUT to every OUTPUT.
 ///
@@ -57,6 +58,12 @@ pub(crate) struct Args {
     /// clock=HZ, joined by commas; see mcr.toml(5)
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = HealthDocument::from_text)]
     health: Option<HealthDocument>,
+    /// What it is chosen by, as in mcr list -l site=y; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// What to say of it
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
     #[command(flatten)]
     save: Save,
 }
@@ -114,6 +121,8 @@ fn refuse_options(args: &Args) -> Result<(), Failure> {
         ("--limit", args.limit.is_some()),
         ("--burst", args.burst.is_some()),
         ("--health", args.health.is_some()),
+        ("--label", !args.labels.is_empty()),
+        ("--comment", args.comment.is_some()),
     ];
     let given = given.into_iter().filter(|(_, given)| *given);
     let given: Vec<&str> = given.map(|(name, _)| name).collect();
@@ -155,6 +164,12 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             refused(first.trim_start_matches("error: ").to_owned())
+        });
+        let parsed = parsed.and_then(|line| match line.rule.save.is_asked() {
+            true => Err(refused(
+                "--save: give it beside -, for all lines".to_owned(),
+            )),
+            false => Ok(line),
         });
         match parsed.and_then(|line| checked(line.rule)) {
             Ok(document) => documents.push(document),
@@ -206,12 +221,14 @@ fn document(args: Args) -> RuleDocument {
         burst: args.burst.map(Scalar::Text),
         health: args.health,
         enabled: None,
+        comment: args.comment,
+        labels: args.labels.into_iter().collect(),
     }
 }
 
 /// Finds what is wrong with the rule by itself: that is the command line's fault. What the daemon
 /// permits beyond the ordinary is left to the daemon, and loops are, which it refuses of any rules.
-fn check(document: &RuleDocument) -> Result<(), Failure> {
+pub(super) fn check(document: &RuleDocument) -> Result<(), Failure> {
     let policy = Policy {
         allow_link_local: true,
     };

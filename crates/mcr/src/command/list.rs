@@ -12,12 +12,14 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render::{self, Form};
+use crate::selection::Selection;
 
 /// List the rules as configured; mcr stats shows what they do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr list
   mcr list -o wide                          with state and path
+  mcr list -l site=y                        those with this label
   mcr list -o name | xargs mcr remove       remove all of them
   mcr list --json | jq -r '.rules[].name'")]
 pub(crate) struct Args {
@@ -25,19 +27,24 @@ pub(crate) struct Args {
     output: Output,
     #[command(flatten)]
     watch: Watch,
+    #[command(flatten)]
+    selection: Selection,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
     let form = args.output.form(global);
     args.watch.print(|| {
-        let rules = control.rules()?;
+        let mut rules = control.rules()?;
+        rules
+            .rules
+            .retain(|rule| args.selection.takes(&rule.labels));
         if form == Form::Json {
             return Ok(render::json_text(&rules)?);
         }
         let rules = rules.rules;
         if rules.is_empty() {
-            eprintln!("no rules; add one with mcr add INPUT OUTPUT");
+            eprintln!("{}", args.selection.none());
             return Ok(String::new());
         }
         Ok(match form {

@@ -11,6 +11,7 @@ use crate::control::{self, Control};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render::{self, Form};
+use crate::selection::Selection;
 
 /// Show what every rule and output counted.
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,8 @@ pub(crate) struct Args {
     watch: Watch,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    selection: Selection,
     /// Show only these rules
     #[arg(value_name = "NAME", add = completion::rule())]
     names: Vec<String>,
@@ -37,6 +40,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         if !args.names.is_empty() {
             select(&mut stats, &args.names)?;
         }
+        stats
+            .rules
+            .retain(|rule| args.selection.takes(&rule.labels));
         let text = match form {
             Form::Json => render::json_text(&stats)?,
             Form::Name => stats

@@ -9,6 +9,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
+use crate::selection::Selection;
 use crate::top::{Feed, Screen, draw};
 
 /// How long a key waits at most for news to be drawn first.
@@ -23,6 +24,8 @@ pub(crate) struct Args {
     /// Seconds between two looks
     #[arg(long, value_name = "S", default_value = "1", value_parser = super::watch::interval)]
     interval: Duration,
+    #[command(flatten)]
+    selection: Selection,
     /// Show only what contains this, as typed after /
     #[arg(value_name = "FILTER", default_value = "")]
     filter: String,
@@ -38,6 +41,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let feed = Feed::start(global, args.interval);
     let mut screen = Screen::default();
     screen.filter.clone_from(&args.filter);
+    screen.selection.clone_from(&args.selection);
     let mut terminal = ratatui::try_init().map_err(on_terminal)?;
     let outcome = watch(&mut terminal, &feed, &mut screen);
     ratatui::restore();

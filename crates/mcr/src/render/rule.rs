@@ -15,7 +15,7 @@ pub(crate) fn outputs(rule: &RuleDocument) -> Vec<String> {
 /// The rule's own options that are not the default, as `key=value`.
 pub(crate) fn options(rule: &RuleDocument) -> Vec<String> {
     let options = rule.options().into_iter();
-    options
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect()
+    let options = options.map(|(key, value)| format!("{key}={value}"));
+    let labels = rule.labels().map(|label| format!("label {label}"));
+    options.chain(labels).collect()
 }

@@ -9,6 +9,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::feed::News;
 use super::history::History;
+use crate::selection::Selection;
 
 /// Events that are remembered.
 const EVENTS_KEPT: usize = 500;
@@ -68,6 +69,8 @@ pub(crate) struct Screen {
     pub(crate) view: View,
     pub(crate) sort: Sort,
     pub(crate) filter: String,
+    /// Which labels rules must have.
+    pub(crate) selection: Selection,
     /// Whether keys go into the filter.
     pub(crate) typing: bool,
     /// Whether the picture stands still.
@@ -168,7 +171,11 @@ impl Screen {
     }
 
     fn passes(&self, rule: &RuleStats) -> bool {
+        if !self.selection.takes(&rule.labels) {
+            return false;
+        }
         let wanted = self.filter.to_lowercase();
+        let labels = { rule.labels.iter() }.map(|(key, value)| format!("{key}={value}"));
         let inputs = rule.inputs.iter().map(|input| input.at.as_str());
         let outputs = rule.outputs.iter().map(|output| output.to.as_str());
         let state = crate::render::stats::state(rule.worst().0);
@@ -176,7 +183,9 @@ impl Screen {
             .into_iter()
             .chain(inputs)
             .chain(outputs)
-            .any(|text| text.to_lowercase().contains(&wanted))
+            .map(str::to_lowercase)
+            .chain(labels.map(|label| label.to_lowercase()))
+            .any(|text| text.contains(&wanted))
     }
 
     fn type_filter(&mut self, key: KeyCode) {

@@ -58,7 +58,7 @@ impl<'r> Check<'r, '_> {
         let text = match part {
             Part::Input(index) => self.rule.inputs[index].to_string(),
             Part::Output(index) => self.rule.outputs[index].to.to_string(),
-            Part::Rule | Part::Name | Part::Limit | Part::Health => String::new(),
+            Part::Rule | Part::Name | Part::Limit | Part::Health | Part::Labels => String::new(),
         };
         self.problems.push(Problem {
             position: self.rules.position(self.place),

@@ -71,7 +71,8 @@ function linkState(rule, end, kind) {
 function shown() {
   const wanted = byId("filter").value.toLowerCase();
   const text = (rule) =>
-    [rule.name, rule.path, stateOf(rule), ...rule.inputs.map((i) => i.at), ...rule.outputs.map((o) => o.to)]
+    [rule.name, rule.path, stateOf(rule), ...rule.inputs.map((i) => i.at), ...rule.outputs.map((o) => o.to),
+      ...Object.entries(rule.labels ?? {}).map(([key, value]) => `${key}=${value}`)]
       .join(" ")
       .toLowerCase();
   const rules = stats.rules.filter((rule) => wanted === "" || text(rule).includes(wanted));

@@ -26,7 +26,7 @@ fn status() -> Status {
 
 fn stats() -> Stats {
     let text = r#"{"instance":"default","version":"1.2.3","uptime_seconds":12.5,
-        "rules":[{"name":"cam1","state":"degraded","path":"kernel","path_reason":"",
+        "rules":[{"name":"cam1","labels":{"customer":"x","site":"y"},"state":"degraded","path":"kernel","path_reason":"",
           "inputs":[{"at":"239.1.1.1%eth0:5001","joined":true,
               "received":{"packets":600,"bytes":614400}},
             {"at":"239.1.1.2%eth0:5001","joined":false,"received":{"packets":400,"bytes":409600}}],
@@ -75,6 +75,7 @@ fn every_number_of_the_statistics_is_a_sample() {
         "mcr_config_last_reload_timestamp_seconds 1.5",
         r#"mcr_path_available{path="userspace"} 0"#,
         r#"mcr_rule_up{rule="cam1",path="kernel"} 0"#,
+        r#"mcr_rule_info{rule="cam1",label_customer="x",label_site="y"} 1"#,
         r#"mcr_rule_state{rule="cam1",state="degraded"} 1"#,
         r#"mcr_rule_state{rule="cam1",state="up"} 0"#,
         r#"mcr_input_joined{rule="cam1",input="239.1.1.1%eth0:5001"} 1"#,

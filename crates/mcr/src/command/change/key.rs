@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::{Failure, Status};
 
 /// Keys that take a value.
-const KEYS: &str = "path, local, limit, burst, health, health.KEY, enabled";
+const KEYS: &str = "path, local, limit, burst, health, health.KEY, enabled, comment, labels.KEY";
 
 /// What one key is to be; without a value its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Setting {
     fn json(&self) -> Result<Value, String> {
         let text = self.value.as_deref();
         Ok(match self.key.as_str() {
-            "path" | "local" | "limit" | "burst" => json!(text),
+            "path" | "local" | "limit" | "burst" | "comment" => json!(text),
             "enabled" => match text {
                 None => Value::Null,
                 Some("yes" | "true") => json!(true),
@@ -80,7 +80,7 @@ impl Setting {
                     json!(HealthDocument::from_text(text).map_err(|error| error.to_string())?)
                 }
             },
-            key if key.starts_with("health.") => json!(text),
+            key if key.starts_with("health.") || key.starts_with("labels.") => json!(text),
             "input" | "inputs" => return Err("use --add-input and --remove-input".to_owned()),
             "output" | "outputs" => return Err("use --add-output and --remove-output".to_owned()),
             "name" => return Err("a rule keeps its name; add another and remove this".to_owned()),
