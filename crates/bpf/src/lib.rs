@@ -15,9 +15,9 @@ mod maps;
 pub mod object;
 mod syscall;
 
-#[cfg(feature = "test-support")]
-pub use attach::testrun;
 pub use attach::{attached, link, neighbour, pin, probe, program, socket_filter, stray};
+#[cfg(feature = "test-support")]
+pub use attach::{scribble::scribble, testrun};
 pub use aya::include_bytes_aligned;
 pub use maps::{Capacity, Maps, flows, layout, map, mapped};
 

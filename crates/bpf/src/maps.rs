@@ -116,6 +116,30 @@ impl Maps {
         ]
     }
 
+    /// Checks that maps that are indexed alike are as long as one another, which pinned ones may not
+    /// be.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] with the name of one that is not.
+    pub fn check(&self) -> Result<(), Error> {
+        let problem = "has another length than the maps that it belongs to";
+        let counters = self.identities.len();
+        let lengths = [
+            ("health", self.health.len(), self.route_table.len()),
+            ("counters", self.counters.len(), counters),
+            ("drops", self.drops.len(), counters),
+            ("limits", self.limits.len(), counters),
+        ];
+        match lengths
+            .into_iter()
+            .find(|(_, length, wanted)| length != wanted)
+        {
+            Some((name, ..)) => Err(Error::Map { name, problem }),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn take(object: &mut Object) -> Result<Self, Error> {
         Ok(Self {
             routes: object.hash_map("routes")?,

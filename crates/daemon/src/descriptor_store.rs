@@ -344,7 +344,8 @@ fn label(number: u32) -> String {
     format!("{MEMBERSHIP}{number}")
 }
 
-/// The number of a membership socket.
+/// The number of a membership socket; there are numbers behind it.
 fn number(label: &str) -> Option<u32> {
-    label.strip_prefix(MEMBERSHIP)?.parse().ok()
+    let number: u32 = label.strip_prefix(MEMBERSHIP)?.parse().ok()?;
+    (number <= u32::MAX / 2).then_some(number)
 }

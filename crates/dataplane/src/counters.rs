@@ -126,7 +126,8 @@ pub struct HealthCounters {
 }
 
 impl HealthCounters {
-    /// Adds what was found in another stream.
+    /// Adds what was found in another stream. Sums wrap: what they are made of may come from pinned
+    /// maps, which somebody else may have written to.
     pub fn add(&mut self, other: &Self) {
         self.add_sums(other);
         if other.arrivals.last_ns > self.arrivals.last_ns {
@@ -139,7 +140,7 @@ impl HealthCounters {
     /// Adds what only grows.
     pub fn add_sums(&mut self, other: &Self) {
         for (mine, theirs) in self.sums_mut().into_iter().zip(other.sums()) {
-            *mine += theirs;
+            *mine = mine.wrapping_add(theirs);
         }
     }
 
@@ -238,8 +239,8 @@ impl Traffic {
 
     /// Adds what passed elsewhere, or later.
     pub fn add(&mut self, other: Self) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
         self.last_ns = self.last_ns.max(other.last_ns);
     }
 
@@ -287,7 +288,7 @@ impl Drops {
     /// Adds, reason by reason.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
-            *mine += theirs;
+            *mine = mine.wrapping_add(theirs);
         }
     }
 

@@ -282,7 +282,8 @@ fn load(pins: &Pins, options: &Options) -> Result<Program, Error> {
     let problem = if pins.is_incomplete()? {
         "some are missing".to_owned()
     } else {
-        match Program::load(Some(&maps), options.capacity) {
+        let loaded = Program::load(Some(&maps), options.capacity);
+        match loaded.and_then(|program| program.maps.check().map(|()| program)) {
             Ok(program) => return Ok(program),
             Err(error) if pins.is_empty()? => return Err(error.into()),
             Err(error) => error.to_string(),

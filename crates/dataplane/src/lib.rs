@@ -34,6 +34,8 @@ pub use crate::opening::{VERIFIER_LOG, kernel_support};
 pub use crate::options::{Close, Options};
 pub use bpf::Capacity;
 #[cfg(feature = "test-run")]
+pub use bpf::scribble;
+#[cfg(feature = "test-run")]
 pub use bpf::testrun::{Action, Input, Outcome};
 pub use model::placement::Support;
 

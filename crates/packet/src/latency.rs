@@ -52,7 +52,7 @@ impl Latency {
     /// Adds what was seen elsewhere.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.words_mut().zip(other.words()) {
-            *mine += theirs;
+            *mine = mine.wrapping_add(theirs);
         }
     }
 

@@ -1,10 +1,15 @@
 //! Takes over what a former process left in the pinned maps.
+//!
+//! Nothing there is believed: whoever may write to the bpffs may have left anything, and what makes one
+//! daemon panic would make each one after it panic as well. What makes no sense is left out, and the
+//! rules bring it back.
 
 use std::collections::HashMap;
 
 use bpf::layout::{LOOKUP_PLACEHOLDER, Word};
 
 use crate::error::Error;
+use crate::kernel::allocator::Places;
 use crate::kernel::key::{self, Key};
 use crate::kernel::{Entry, Kernel};
 
@@ -12,22 +17,27 @@ impl Kernel {
     /// Rebuilds this process's picture from the maps, and mends what a process that was killed in
     /// the middle of a change left behind.
     pub(super) fn adopt(&mut self) -> Result<(), Error> {
-        let limit = self.program.maps.route_table.len();
         let mut elements = key::read(&self.program.maps)?;
-        elements.extend(self.ranges.adopt(&self.program.maps)?);
+        elements.extend(self.ranges.adopt(&mut self.program.maps)?);
+        let mut routes = Places::new(self.program.maps.route_table.len());
+        let mut outputs = Places::new(self.program.maps.outputs.len());
+        let mut senseless = Vec::new();
         for (key, index) in elements {
-            if index >= limit {
-                key::remove(&mut self.program.maps, &[key])?;
-                continue;
+            let entry = routes.take(index, 1).then(|| self.entry_at(index));
+            let entry = entry.filter(|entry| {
+                let word = entry.word;
+                let is_sound = self.is_sound(word);
+                entry.placeholder || is_sound && outputs.take(word.first, word.count.into())
+            });
+            match entry {
+                Some(entry) => self.put_entry(key, entry),
+                None => senseless.push(key),
             }
-            let route = self.program.maps.route_table.read(index);
-            let entry = Entry {
-                index,
-                word: Word::unpack(route.word),
-                placeholder: route.lookup & LOOKUP_PLACEHOLDER != 0,
-                inspection: self.adopted_inspection(index, route.health),
-            };
-            self.put_entry(key, entry);
+        }
+        if !senseless.is_empty() {
+            let routes = senseless.len();
+            tracing::warn!(routes, "pinned routes make no sense; they are made anew");
+            key::remove(&mut self.program.maps, &senseless)?;
         }
         self.adopt_sources()?;
         self.adopt_slots();
@@ -39,6 +49,33 @@ impl Kernel {
         let own = self.program.maps.own_sources.entries()?;
         self.own = own.into_iter().map(|(key, _)| key.into()).collect();
         Ok(())
+    }
+
+    fn entry_at(&self, index: u32) -> Entry {
+        let route = self.program.maps.route_table.read(index);
+        let word = Word::unpack(route.word);
+        let placeholder = route.lookup & LOOKUP_PLACEHOLDER != 0;
+        Entry {
+            index,
+            word: match placeholder && !self.is_sound(word) {
+                true => Word::default(),
+                false => word,
+            },
+            placeholder,
+            inspection: self.adopted_inspection(index, route.health),
+        }
+    }
+
+    /// Says whether all that a word leads to is there.
+    fn is_sound(&self, word: Word) -> bool {
+        let maps = &self.program.maps;
+        let is_counter = |counter: u32| counter < maps.identities.len();
+        let end = word.first.checked_add(word.count.into());
+        let Some(end) = end.filter(|end| *end <= maps.outputs.len()) else {
+            return false;
+        };
+        let mut counters = (word.first..end).map(|slot| maps.outputs.read(slot).counter);
+        is_counter(word.counter) && is_counter(self.rule_counter(word)) && counters.all(is_counter)
     }
 
     /// Counts the (S,G) entries and corrects the flags of the (*,G) ones.

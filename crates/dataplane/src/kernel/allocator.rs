@@ -161,6 +161,29 @@ impl Blocks {
     }
 }
 
+/// Which places of an array are taken: of what is found in maps, no two things may have the same.
+#[derive(Debug)]
+pub(super) struct Places(Vec<bool>);
+
+impl Places {
+    pub(super) fn new(limit: u32) -> Self {
+        Self(vec![false; limit as usize])
+    }
+
+    /// Takes some in a row; says whether they are there and were free.
+    pub(super) fn take(&mut self, first: u32, count: u32) -> bool {
+        let first = first as usize;
+        let Some(places) = self.0.get_mut(first..first + count as usize) else {
+            return false;
+        };
+        let are_free = places.iter().all(|taken| !taken);
+        if are_free {
+            places.fill(true);
+        }
+        are_free
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

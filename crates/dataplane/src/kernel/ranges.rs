@@ -11,7 +11,7 @@ use model::net::Prefix;
 
 use crate::error::Error;
 use crate::kernel::Entry;
-use crate::kernel::allocator::Blocks;
+use crate::kernel::allocator::{Blocks, Places};
 use crate::kernel::key::{Key, RangeRoute};
 
 /// Interface and group prefix.
@@ -35,15 +35,24 @@ impl Ranges {
         }
     }
 
-    /// Reads what is in the maps; returns every route with its index.
-    pub(super) fn adopt(&mut self, maps: &Maps) -> Result<Vec<(Key, u32)>, Error> {
+    /// Reads what is in the maps; returns every route with its index. What makes no sense is taken
+    /// out.
+    pub(super) fn adopt(&mut self, maps: &mut Maps) -> Result<Vec<(Key, u32)>, Error> {
         let mut found = Vec::new();
+        let mut places = Places::new(maps.candidates.len());
         for (key, range) in maps.ranges.entries()? {
             let node = (key.ifindex, prefix_of(&key));
+            let most = if key.ipv6 == 0 { 32 } else { 128 };
+            let is_sound = node.1.length <= most && key_of(node) == key;
+            if !is_sound || !places.take(range.first, range.count) {
+                maps.ranges.remove(&[key])?;
+                continue;
+            }
             self.blocks.occupy(range.first, range.count);
-            for slot in range.first..(range.first + range.count).min(maps.candidates.len()) {
+            for slot in range.first..range.first + range.count {
                 let candidate = maps.candidates.read(slot);
-                if candidate.prefix == u32::from(node.1.length) {
+                let is_own = candidate.prefix == u32::from(node.1.length);
+                if is_own && candidate.first_port <= candidate.last_port {
                     found.push((Key::Range(route_of(node, &candidate)), candidate.route));
                 }
             }

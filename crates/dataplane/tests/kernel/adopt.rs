@@ -267,3 +267,64 @@ fn attaches_again_when_an_interface_comes_back_with_its_index() {
         .unwrap();
     sink.expect(10, PATIENCE).unwrap();
 }
+
+/// Each word is of a kind that an index, a length or a flag may be.
+fn nonsense(seed: u64) -> impl FnMut() -> u32 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        match state >> 61 {
+            0 => u32::MAX,
+            1 => 1 << (state % 32),
+            2 => (state % 100_000) as u32,
+            3 => state as u32,
+            _ => (state % 8) as u32,
+        }
+    }
+}
+
+#[test]
+fn nothing_that_pinned_maps_hold_is_believed() {
+    let bed = Bed::new();
+    let (sender, sink) = (bed.sender(), bed.sink(OUT, 6001));
+    let (one, range) = (bed.key(IN, 5001), bed.key(IN, 5002));
+    let range = model::table::RouteKey {
+        ports: model::net::Ports {
+            first: 5002,
+            last: 5010,
+        },
+        ..range
+    };
+    let specific = model::table::RouteKey {
+        source: Some(Ipv4Addr::new(10, 0, 0, 1).into()),
+        ..bed.key(IN, 5020)
+    };
+    let two = |rule| {
+        let outputs = vec![bed.output(0, OUT, 6001), bed.output(1, IN, 6002)];
+        route(rule, outputs)
+    };
+    let wanted = table([(one, two("a")), (range, two("b")), (specific, two("c"))]);
+    bed.sync(&mut bed.open(Capacity::default()), &wanted);
+    let there = fs::read_dir(bed.pins()).unwrap();
+    let mut there = there.map(|entry| entry.unwrap().path());
+    let maps = there.find(|path| path.is_dir()).unwrap();
+    for seed in 1..=12 {
+        let mut word = nonsense(seed);
+        for pin in fs::read_dir(&maps).unwrap() {
+            dataplane::scribble(&pin.unwrap().path(), &mut word).unwrap();
+        }
+        println!("seed {seed}");
+        let mut dataplane = bed.open(Capacity::default());
+        bed.sync(&mut dataplane, &wanted);
+        dataplane.counters().unwrap();
+        for port in [5001, 5004, 5020] {
+            sender.send_numbered(IN.into(), port, 5, 100).unwrap();
+            let relayed = sink.expect(5, PATIENCE);
+            relayed.unwrap_or_else(|error| panic!("seed {seed}, port {port}: {error}"));
+        }
+        bed.sync(&mut dataplane, &table([]));
+        bed.sync(&mut dataplane, &wanted);
+    }
+}
