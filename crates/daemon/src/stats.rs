@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::reply::{
-    FlowStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
+    FlowStats, HealthStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
 };
 use dataplane::counters::{
     self, Counters, Drops, Flow, OutputCounters, RuleCounters, WorkerCounters,
@@ -34,6 +34,8 @@ use crate::view::{InputState, RuleState, View};
 
 /// The reason that is shown even before it occurred.
 const ALWAYS_SHOWN: &str = "too_big";
+/// A stream has stopped when its last packet came longer ago: one of a packet a second goes on.
+const SILENT_SECONDS: f64 = 1.2;
 
 /// Who counts.
 #[derive(Clone, Debug)]
@@ -123,6 +125,8 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
     });
     let outputs: Vec<OutputStats> = outputs.collect();
     let (worst, reason) = judge(state, &outputs);
+    let silent_seconds = silent_seconds(counted.received, sample.health.as_ref());
+    let silent_seconds = silent_seconds.filter(|_| enabled);
     RuleStats {
         name: state.name().to_owned(),
         labels: BTreeMap::new(),
@@ -137,6 +141,18 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         rates: sample.rates,
         health: sample.health.filter(|_| enabled),
         residence: latency::stats(&counted.latency),
+        silent_seconds,
+    }
+}
+
+/// Seconds since the last packet of a stream that has stopped. One that is watched is judged as its
+/// rule says.
+fn silent_seconds(received: counters::Traffic, health: Option<&HealthStats>) -> Option<f64> {
+    match health {
+        Some(health) => health
+            .silent_seconds
+            .filter(|_| health.state == State::Down),
+        None => last_packet_seconds(received).filter(|seconds| *seconds > SILENT_SECONDS),
     }
 }
 

@@ -36,6 +36,10 @@ pub struct RuleStats {
     /// What the rule receives per second.
     #[serde(default)]
     pub rates: Rates,
+    /// Seconds since its last packet, where packets came and have stopped: none has for more than a
+    /// second, or, where the stream is watched, for as long as makes it `down`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_seconds: Option<f64>,
     /// How its stream does; none unless the rule has `health`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthStats>,
@@ -45,6 +49,20 @@ pub struct RuleStats {
 }
 
 impl RuleStats {
+    /// How it does in one word, the same wherever people look: `down`, `silent`, `degraded`, `up`,
+    /// `disabled`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match (self.worst().0, self.silent_seconds) {
+            _ if self.state == State::Down => "down",
+            (State::Disabled, _) => "disabled",
+            (_, Some(_)) => "silent",
+            (State::Down, None) => "down",
+            (State::Degraded, None) => "degraded",
+            (State::Up, None) => "up",
+        }
+    }
+
     /// The worse of the rule's state and its stream's, and why it is not `up`.
     #[must_use]
     pub fn worst(&self) -> (State, Option<&str>) {

@@ -75,12 +75,12 @@ fn wide(rules: &[RuleDocument], stats: &Stats) -> String {
     for rule in rules {
         let stats = stats.rules.iter().find(|stats| stats.name == rule.name);
         let shown = |text: fn(&RuleStats) -> &str| stats.map_or("", text);
-        let why = stats.map_or("", |stats| {
-            stats.state_reason.as_ref().unwrap_or(&stats.path_reason)
+        let why = stats.map_or_else(String::new, |stats| {
+            render::stats::reason(stats).unwrap_or_else(|| stats.path_reason.clone())
         });
         let first = [
             Cell::new(&rule.name),
-            render::state_cell(shown(|stats| render::stats::state(stats.state))),
+            render::state_cell(shown(RuleStats::word)),
             Cell::new(shown(|stats| &stats.path)),
         ];
         let cells = first.into_iter().chain(parts(rule));

@@ -67,9 +67,9 @@ fn text(
     let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
     line(
         "state",
-        match &stats.state_reason {
-            Some(reason) => format!("{}: {reason}", render::stats::state(stats.state)),
-            None => render::stats::state(stats.state).to_owned(),
+        match render::stats::reason(stats) {
+            Some(reason) => format!("{}: {reason}", stats.word()),
+            None => stats.word().to_owned(),
         },
     );
     line("path", format!("{}: {}", stats.path, stats.path_reason));

@@ -119,7 +119,7 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: 
     };
     let mut row = vec![
         Cell::new(&rule.name),
-        render::state_cell(state(rule.worst().0)),
+        render::state_cell(rule.word()),
         Cell::new(&rule.path),
         Cell::new(at),
     ];
@@ -227,9 +227,20 @@ fn rule_note(rule: &RuleStats) -> String {
     };
     let mut notes: Vec<String> = rule.inputs.iter().filter_map(not_joined).collect();
     if notes.is_empty() {
-        notes.extend(rule.worst().1.map(str::to_owned));
+        notes.extend(reason(rule));
     }
     notes.join("\n")
+}
+
+/// Why a rule is not simply up.
+pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
+    let silent = rule.silent_seconds.filter(|_| rule.word() == "silent");
+    let silent = silent.map(|seconds| format!("no packet for {}", duration(seconds)));
+    match (silent, &rule.state_reason) {
+        (Some(silent), Some(reason)) => Some(format!("{silent}; {reason}")),
+        (Some(silent), None) => Some(silent),
+        (None, _) => rule.worst().1.map(str::to_owned),
+    }
 }
 
 fn has_notes(rule: &RuleStats) -> bool {

@@ -10,7 +10,7 @@ use ratatui::widgets::Paragraph;
 use super::rules::sparkline;
 use super::screen::Screen;
 use super::scroll::{self, wrapped};
-use super::style::{bad, of_state};
+use super::style::{bad, of_state, of_word};
 use crate::render::{self, number};
 
 /// Draws the selected rule.
@@ -30,15 +30,15 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     let mut add = |title: &str, text: &str, style| {
         lines.extend(wrapped(title, text, style, width));
     };
-    let of_rule = of_state(rule.state);
-    add("state", render::stats::state(rule.state), of_rule);
+    let of_rule = of_word(rule.word());
+    add("state", rule.word(), of_rule);
     add(
         "path",
         &format!("{}: {}", rule.path, rule.path_reason),
         plain,
     );
-    if let Some(reason) = &rule.state_reason {
-        add("", reason, of_rule);
+    if let Some(reason) = render::stats::reason(rule) {
+        add("", &reason, of_rule);
     }
     for (index, input) in rule.inputs.iter().enumerate() {
         match (&input.reason, input.joined) {

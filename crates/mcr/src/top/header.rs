@@ -1,6 +1,6 @@
 //! The two lines above everything: the daemon, its rules by state, its workers.
 
-use api::reply::{State, Stats, WorkerStats};
+use api::reply::{Stats, WorkerStats};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -29,8 +29,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
 
 /// What matters most comes first: a narrow terminal cuts the end off.
 fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
-    let in_state = |state| stats.rules.iter().filter(|r| r.worst().0 == state).count();
-    let (degraded, down) = (in_state(State::Degraded), in_state(State::Down));
+    let count = |word| {
+        stats
+            .rules
+            .iter()
+            .filter(|rule| rule.word() == word)
+            .count()
+    };
+    let (degraded, silent, down) = (count("degraded"), count("silent"), count("down"));
     let generation = screen.status.as_ref().map_or(0, |status| status.generation);
     Line::from(vec![
         Span::styled("mcr ", Style::new().add_modifier(Modifier::BOLD)),
@@ -39,7 +45,7 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
             stats.instance,
             stats.version,
             stats.rules.len(),
-            in_state(State::Up),
+            count("up"),
         )),
         Span::styled(
             format!("{degraded} degraded"),
@@ -47,7 +53,14 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
         ),
         Span::raw(", "),
         Span::styled(format!("{down} down"), unless_zero(down, bad())),
-        Span::raw(match in_state(State::Disabled) {
+        Span::styled(
+            match silent {
+                0 => String::new(),
+                silent => format!(", {silent} silent"),
+            },
+            bad(),
+        ),
+        Span::raw(match count("disabled") {
             0 => String::new(),
             disabled => format!(", {disabled} disabled"),
         }),

@@ -10,7 +10,7 @@ use ratatui::widgets::{Cell, Row, Table, TableState};
 use super::columns::{self, Column, LAST_MAX};
 use super::history::drops;
 use super::screen::Screen;
-use super::style::{bad, of_state};
+use super::style::{bad, of_word};
 use crate::render;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -41,15 +41,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
 
 fn row(screen: &Screen, rule: &RuleStats, layout: &[(Column, u16)]) -> Row<'static> {
     let trail = screen.history.trail(&rule.name, usize::from(LAST_MAX));
-    let has_stopped = rule.rates.packets_1s < 0.5 && trail.iter().any(|rate| *rate > 0);
+    let has_stopped = rule.silent_seconds.is_some();
     let cells = layout.iter().map(|(column, width)| {
         let width = usize::from(*width);
         let packets = |rate: f64| format!("{:>width$}", render::count(rate.round() as u64));
         let (text, style) = match column {
             Column::Name => (columns::shortened(&rule.name, width), Style::new()),
             Column::State => {
-                let state = rule.worst().0;
-                (render::stats::state(state).to_owned(), of_state(state))
+                let word = rule.word();
+                (word.to_owned(), of_word(word))
             }
             Column::Path if rule.path == "userspace" => ("user".to_owned(), Style::new()),
             Column::Path => (rule.path.clone(), Style::new()),

@@ -145,7 +145,12 @@ impl Screen {
         match self.sort {
             Sort::Configured => {}
             Sort::Name => rules.sort_by(|a, b| a.name.cmp(&b.name)),
-            Sort::State => rules.sort_by_key(|rule| Reverse(rule.worst().0)),
+            Sort::State => rules.sort_by_key(|rule| {
+                (
+                    Reverse(rule.silent_seconds.is_some()),
+                    Reverse(rule.worst().0),
+                )
+            }),
             Sort::Drops => rules.sort_by_cached_key(|rule| {
                 let drops = super::history::drops(rule);
                 Reverse(drops.values().sum::<u64>())
@@ -178,8 +183,7 @@ impl Screen {
         let labels = { rule.labels.iter() }.map(|(key, value)| format!("{key}={value}"));
         let inputs = rule.inputs.iter().map(|input| input.at.as_str());
         let outputs = rule.outputs.iter().map(|output| output.to.as_str());
-        let state = crate::render::stats::state(rule.worst().0);
-        [rule.name.as_str(), rule.path.as_str(), state]
+        [rule.name.as_str(), rule.path.as_str(), rule.word()]
             .into_iter()
             .chain(inputs)
             .chain(outputs)

@@ -12,6 +12,16 @@ pub(super) const fn of_state(state: State) -> Style {
     }
 }
 
+/// Of a rule's word.
+pub(super) fn of_word(word: &str) -> Style {
+    match word {
+        "up" => good(),
+        "degraded" => half_good(),
+        "disabled" => of_state(State::Disabled),
+        _ => bad(),
+    }
+}
+
 pub(super) const fn unless_zero(count: usize, style: Style) -> Style {
     if count == 0 { Style::new() } else { style }
 }

@@ -61,7 +61,7 @@ impl Bed {
 }
 
 /// Whether a tool is installed and can enter the network namespaces of the tests.
-fn can_run(tool: &str) -> Result<(), String> {
+pub(crate) fn can_run(tool: &str) -> Result<(), String> {
     let missing = || format!("{tool} is not installed (dist/bootstrap test installs it)");
     let script = format!("command -v {tool}");
     let found = Command::new("sh").args(["-c", &script]).output();

@@ -3,9 +3,11 @@
 
 use std::net::IpAddr;
 
+use lab::frame::FrameSender;
 use lab::process::Process;
 use lab::socket::Sender;
 use lab::wait;
+use packet::craft::Craft;
 use serde_json::Value;
 
 use super::bed::{Bed, INPUT, OUTPUT};
@@ -14,6 +16,7 @@ lab::on_both_paths!(
     what_is_too_big_is_told_with_both_mtus_and_degrades_the_output,
     what_the_queue_behind_drops_stands_beside_what_was_sent,
     drops_of_before_are_no_news_after_a_restart,
+    what_a_rule_drops_itself_is_told_too,
 );
 
 /// The events as they come.
@@ -115,7 +118,10 @@ fn what_is_too_big_is_told_with_both_mtus_and_degrades_the_output(path: &str) {
         &["status"],
     ] {
         let text = bed.daemon.mcr(arguments).unwrap();
-        assert!(text.contains("degraded"), "{arguments:?}: {text}");
+        // A rule whose stream has stopped meanwhile is silent besides.
+        let said = ["degraded", "all packets are dropped as too_big"];
+        let is_said = said.iter().any(|said| text.contains(said));
+        assert!(is_said, "{arguments:?}: {text}");
     }
     let label = format!("output=\"{OUTPUT}\"");
     assert_eq!(
@@ -195,6 +201,26 @@ fn what_the_queue_behind_drops_stands_beside_what_was_sent(path: &str) {
     let name = "mcr_egress_queue_dropped_packets_total";
     let counted = metric(&bed, name, "interface=\"veth2\"");
     assert_eq!(counted, Some(dropped.to_string()));
+}
+
+/// From an address of the relay's own: a loop somewhere behind it.
+fn what_a_rule_drops_itself_is_told_too(path: &str) {
+    let Some(bed) = Bed::new(&["curl"], &["--path", path]) else {
+        return;
+    };
+    bed.add();
+    let events = Followed::start(&bed);
+    let wire = FrameSender::open((&bed.chain.sender, "veth0")).unwrap();
+    let (source, to) = ("10.0.1.1:4000".parse(), "239.1.1.1:5001".parse());
+    let frame = Craft::new(source.unwrap(), to.unwrap(), vec![0; 100]).frame();
+    wire.send(&frame).unwrap();
+    let began = events.wait("drops_began", "cam1");
+    for part in ["drops packets as own_source, 1 so far", "break that loop"] {
+        assert!(began.contains(part), "no {part} in {began}");
+    }
+    let label = "rule=\"cam1\",reason=\"own_source\"";
+    let counted = metric(&bed, "mcr_rule_dropped_packets_total", label);
+    assert_eq!(counted.as_deref(), Some("1"));
 }
 
 fn drops_of_before_are_no_news_after_a_restart(path: &str) {

@@ -32,15 +32,6 @@ export class History {
     return this.rate(seconds, (look) => look.rules.get(name)?.sent[index]);
   }
 
-  // Whether packets came since the history began, and none did for `seconds`.
-  isSilent(name, seconds) {
-    const count = (look) => look.rules.get(name)?.received.packets ?? 0;
-    const [now, first] = [this.looks.at(-1), this.looks[0]];
-    if (!now || count(now) === count(first)) return false;
-    const old = this.before(seconds);
-    return old !== undefined && now.at - old.at >= seconds * 0.9 && count(old) === count(now);
-  }
-
   // Times and rates between each two looks: of one rule, or of all together.
   trail(name) {
     const none = { packets: 0, bytes: 0 };

@@ -5,7 +5,6 @@ import { History, droppedBy } from "./history.js";
 import { drawPicture } from "./picture.js";
 
 const LOOK_MS = 1000;
-const SILENT_S = 1;
 const EVENTS_KEPT = 200;
 const ORDER = { down: 0, silent: 1, degraded: 2, up: 3, disabled: 4 };
 
@@ -46,9 +45,8 @@ function stateOf(rule) {
 
 function judge(rule) {
   if (rule.state === "down" || rule.state === "disabled") return rule.state;
-  const stream = rule.health?.state ?? "up";
-  if (stream === "down" || history.isSilent(rule.name, SILENT_S)) return "silent";
-  return rule.state === "up" ? stream : rule.state;
+  if (rule.silent_seconds !== undefined || rule.health?.state === "down") return "silent";
+  return rule.state === "up" ? (rule.health?.state ?? "up") : rule.state;
 }
 
 function linkState(rule, end, kind) {

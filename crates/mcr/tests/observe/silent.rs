@@ -1,0 +1,77 @@
+//! A stream that has stopped is told as such wherever people look, also by who looks for the first
+//! time after that.
+
+use std::time::Duration;
+
+use lab::process;
+use lab::wait;
+use serde_json::Value;
+
+use super::bed::Bed;
+use super::browser::Browser;
+use super::top::Screen;
+
+lab::on_both_paths!(a_stream_that_stopped_is_silent_wherever_people_look);
+
+fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
+    let listen = ["--listen", "127.0.0.1:9190", "--path", path];
+    let Some(bed) = Bed::new(&["tmux"], &listen) else {
+        return;
+    };
+    bed.add();
+    let idle = ["239.1.1.9%veth1:5009", "239.10.1.9%veth2:6009"];
+    bed.daemon.add("idle", idle[0], &idle[1..]).unwrap();
+    let mut command = bed.chain.sender.command(lab::binary::mcr().unwrap());
+    command.args(["send", "239.1.1.1%veth0:5001", "--count", "50"]);
+    let sent = process::run(command, Duration::from_secs(20)).unwrap();
+    sent.success().unwrap();
+    wait::until("it has stopped", || {
+        let stats: Value = bed
+            .daemon
+            .mcr(&["stats", "--json"])
+            .unwrap()
+            .parse()
+            .unwrap();
+        let silent = |rule: usize| stats["rules"][rule]["silent_seconds"].as_f64();
+        // MCR can relay, and of what never came nobody knows that it should.
+        assert_eq!(
+            (&stats["rules"][0]["state"], silent(1)),
+            (&"up".into(), None)
+        );
+        silent(0).is_some()
+    })
+    .unwrap();
+    let show = bed.daemon.mcr(&["show", "cam1"]).unwrap();
+    assert!(show.contains("state     silent: no packet for "), "{show}");
+    for arguments in [&["stats"][..], &["list", "-o", "wide"]] {
+        let text = bed.daemon.mcr(arguments).unwrap();
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(row("cam1").contains(" silent "), "{arguments:?}: {text}");
+        assert!(
+            row("cam1").contains("no packet for "),
+            "{arguments:?}: {text}"
+        );
+        assert!(row("idle").contains(" up "), "{arguments:?}: {text}");
+    }
+    let mcr = lab::binary::mcr().unwrap().display().to_string();
+    let socket = bed.daemon.socket().display().to_string();
+    let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);
+    screen.until("top says so", |text| {
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name));
+        row("cam1").is_some_and(|line| line.contains(" silent "))
+            && row("idle").is_some_and(|line| line.contains(" up "))
+            && text.contains("1 silent")
+    });
+    if super::bed::can_run("chromedriver").is_err() {
+        eprintln!("the page was not looked at: no chromedriver");
+        return;
+    }
+    let browser = Browser::start(&bed.chain.relay);
+    browser.open("http://127.0.0.1:9190/");
+    let row = "const row = document.querySelector('tr[data-rule=cam1]'); \
+               return row ? row.cells[1].textContent + row.className : ''";
+    wait::until("a page that was just opened shows it in red", || {
+        browser.run(row) == "silentred"
+    })
+    .unwrap();
+}
