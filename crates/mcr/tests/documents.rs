@@ -88,6 +88,74 @@ fn the_operations_guide_runs() {
     run_document("docs/operations.md");
 }
 
+/// The table of faults promises nothing that is not there: tests, events, metrics and checks.
+#[test]
+fn every_fault_names_a_test_that_exists_and_who_tells() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| {
+        let text = fs::read_to_string(root.join(file));
+        text.unwrap_or_else(|error| panic!("{file}: {error}"))
+    };
+    let guide = read("docs/operations.md");
+    let (_, faults) = guide.split_once("\n## Faults, and who tells\n").unwrap();
+    let (faults, _) = faults.split_once("\n## ").unwrap();
+    let sources = |folder: &str| {
+        let files = fs::read_dir(root.join(folder)).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let files = files.filter(|file| file.extension().is_some_and(|end| end == "rs"));
+        let texts = files.map(|file| fs::read_to_string(file).unwrap());
+        texts.collect::<String>()
+    };
+    let events = sources("crates/daemon/src/events");
+    let metrics = ["crates/api/src/reply", "crates/daemon/src/stats"]
+        .map(sources)
+        .concat()
+        + &sources("crates/daemon/src/stats/metrics");
+    let checks = read("crates/mcr/src/doctor.rs");
+    let mut rows = 0;
+    for row in faults.lines().filter(|line| line.contains(".rs`")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" |").map(str::trim).collect();
+        let [_, said, event, metric, doctor, test] = cells[..] else {
+            panic!("six cells: {row}");
+        };
+        let named = |cell: &str| -> Vec<String> {
+            cell.split('`')
+                .skip(1)
+                .step_by(2)
+                .map(str::to_owned)
+                .collect()
+        };
+        let [file, function] = &named(test)[..] else {
+            panic!("a file and a test: {row}");
+        };
+        let source = read(file);
+        assert!(
+            source.contains(&format!("fn {function}(")),
+            "{file} has no {function}"
+        );
+        for kind in named(event) {
+            assert!(events.contains(&format!("\"{kind}\"")), "no event {kind}");
+        }
+        for name in named(metric) {
+            assert!(metrics.contains(&format!("\"{name}\"")), "no metric {name}");
+        }
+        for check in named(doctor) {
+            assert!(
+                checks.contains(&format!("name: \"{check}\"")),
+                "no check {check}"
+            );
+        }
+        assert!(
+            [said, event, metric, doctor]
+                .iter()
+                .any(|cell| !cell.is_empty()),
+            "{row}"
+        );
+        rows += 1;
+    }
+    assert!(rows > 20, "{rows} faults");
+}
+
 #[test]
 fn the_cookbook_runs() {
     run_document("docs/cookbook.md");
