@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use api::reply::State;
+use lab::bed::Bed;
 use lab::daemon::{Daemon, Options};
 use lab::frame::FrameReceiver;
 use lab::link;
@@ -24,6 +25,7 @@ lab::on_both_paths!(
     comes_in_by_a_bridge,
     comes_in_by_a_macvlan,
     comes_in_through_a_vxlan,
+    counts_what_the_queue_of_a_device_refuses,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -50,6 +52,27 @@ fn relay_ten(chain: &Chain, path: &str, output: &str, sink: &Receiver, source: &
     let sources = sink.expect(10, PATIENCE).unwrap();
     assert!(sources.iter().all(|from| from.ip() == ip(source)));
     daemon.settled("cam1", 10).unwrap();
+}
+
+/// Of two outputs, as the kernel path sends the last by a redirect, which tells nothing.
+fn counts_what_the_queue_of_a_device_refuses(path: &str) {
+    let bed = Bed::new(path).unwrap();
+    let outputs = ["239.10.2.1%veth2:6001", "239.10.2.2%veth2:6002"];
+    bed.daemon
+        .add("two", "239.1.2.1%veth1:5001", &outputs)
+        .unwrap();
+    let relay = &bed.chain.relay;
+    relay
+        .tool("tc", "qdisc add dev veth2 root pfifo limit 0")
+        .unwrap();
+    bed.sender
+        .send_numbered(ip("239.1.2.1"), 5001, 20, 200)
+        .unwrap();
+    let rule = bed.daemon.settled("two", 20).unwrap();
+    assert_eq!(rule.outputs[0].dropped["egress_full"], 20, "{rule:?}");
+    assert_eq!(rule.outputs[0].sent.packets, 0);
+    relay.tool("tc", "qdisc del dev veth2 root").unwrap();
+    bed.relay(20, 200).unwrap();
 }
 
 fn leaves_by_a_macvlan(path: &str) {

@@ -21,7 +21,7 @@ macro_rules! inside {
         }
     };
 }
-inside!(burst, adoption, leaving);
+inside!(burst, adoption, leaving, refused);
 
 /// What a daemon that is to run the kernel path says on a kernel that cannot.
 const REFUSAL: &str = "no bpf_loop before Linux 5.17: no kernel path";
@@ -102,4 +102,18 @@ fn leaving(path: &str) {
     bed.relay(50, 200).unwrap();
     let rule = bed.daemon.settled(RULE, 50).unwrap();
     assert_eq!(rule.received.packets, 50);
+}
+
+/// What the queue of an output's device refuses is counted: sends and clones tell so on every kernel.
+fn refused(path: &str) {
+    let Some(bed) = bed(path) else { return };
+    let outputs = ["239.10.2.1%veth2:6001", "239.10.2.2%veth2:6002"];
+    let input = "239.1.2.1%veth1:5001";
+    bed.daemon.add("two", input, &outputs).unwrap();
+    let full = "qdisc add dev veth2 root pfifo limit 0";
+    bed.chain.relay.tool("tc", full).unwrap();
+    let group = IpAddr::from([239, 1, 2, 1]);
+    bed.sender.send_numbered(group, PORT, 20, 200).unwrap();
+    let rule = bed.daemon.settled("two", 20).unwrap();
+    assert_eq!(rule.outputs[0].dropped["egress_full"], 20, "{rule:?}");
 }

@@ -88,7 +88,7 @@ fn open() -> Option<Kernels> {
     }
 }
 
-/// Boots them one by one, or side by side where nothing in it has to do with time.
+/// Boots them side by side in pairs: each has two processors of its own making.
 fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Booted {
     let programs = programs();
     let all = kernels
@@ -105,11 +105,7 @@ fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Booted {
         rows
     };
     let mut booted = Vec::new();
-    let together = match form {
-        Form::Short => 2,
-        Form::Full => 1,
-    };
-    for pair in all.chunks(together) {
+    for pair in all.chunks(2) {
         let results = thread::scope(|scope| {
             let threads: Vec<_> = pair.iter().map(|one| scope.spawn(|| run(one))).collect();
             let ended = threads.into_iter().map(|thread| thread.join().unwrap());

@@ -89,6 +89,7 @@ pub(crate) fn steps(form: Form) -> Vec<Step> {
             add(path, "burst", inside(path, "burst"));
             add(path, "adoption", inside(path, "adoption"));
             add(path, "leaving", inside(path, "leaving"));
+            add(path, "refused", inside(path, "refused"));
         }
     }
     if form == Form::Full {
@@ -162,11 +163,11 @@ fn row(path: &'static str, done: &[Done]) -> Row {
 pub(crate) fn table(booted: &[(Wanted, Result<Vec<Row>, String>)]) -> String {
     let mut text = format!(
         "# Kernels\n\nWhat `make kernels` saw on {}, version {} at commit {}: Debian's kernels, booted \
-         under qemu's emulation with two processors, debug build. Cases are those of the packet \
+         under qemu's emulation with two processors. Cases are those of the packet \
          tables; of the burst, 20,000 packets at 4,000 a second, those that arrived; other tests are \
          loading, fragments, streams, generated packets, the daemon's death and return, what the host \
-         itself sends, the demo and the doctor. Where there is no kernel path, they are that the \
-         daemon says so and why.\n\n",
+         itself sends, what a device's queue refuses, the demo and the doctor. Where there is no \
+         kernel path, they are that the daemon says so and why.\n\n",
         said_by("date +%Y-%m-%d"),
         env!("CARGO_PKG_VERSION"),
         said_by("git describe --always --dirty --exclude *"),
