@@ -90,7 +90,7 @@ fn a_stream_that_stopped_is_told_of_until_it_goes_on() {
     let goes_on = |at| at;
     // From minute 30 to minute 90 nothing comes.
     let stops = |at| match at {
-        at if at < 30 * MINUTE || at >= 90 * MINUTE => at,
+        at if !(30 * MINUTE..90 * MINUTE).contains(&at) => at,
         _ => 30 * MINUTE,
     };
     let series: [Series; 4] = [
