@@ -9,8 +9,11 @@
 use std::io;
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, Scope};
-use libc::c_long;
-use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use libc::{c_int, c_long};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, apply_filter,
+};
 
 /// The newest Landlock whose rights are known here; of an older one all it has is closed.
 const LANDLOCK: ABI = ABI::V6;
@@ -25,7 +28,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_close,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_futex,
     libc::SYS_getpid,
@@ -56,11 +58,20 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
     libc::SYS_sigaltstack,
-    libc::SYS_tgkill,
     libc::SYS_write,
     libc::SYS_writev,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
+];
+
+/// What a process may ask of its descriptors. Not among them is `F_SETOWN`, with which the kernel would
+/// signal whom the process names, in the name of whoever opened the descriptor: root.
+const FCNTL: &[c_int] = &[
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
 ];
 
 /// Closes the fence around the calling thread, and what it starts, for good. For a process of one
@@ -71,12 +82,15 @@ const ALLOWED: &[c_long] = &[
 /// # Errors
 /// The first fence that could not be closed; the others are.
 pub fn close(landlock: bool) -> io::Result<()> {
+    close_at(landlock.then_some(LANDLOCK))
+}
+
+fn close_at(landlock: Option<ABI>) -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
     let dumpable = nix::sys::prctl::set_dumpable(false).map_err(io::Error::from);
-    let files = if landlock {
-        close_file_system().map_err(io::Error::other)
-    } else {
-        Ok(())
+    let files = match landlock {
+        Some(newest) => close_file_system(newest).map_err(io::Error::other),
+        None => Ok(()),
     };
     let calls = close_calls();
     dumpable.and(files).and(calls)
@@ -94,14 +108,17 @@ pub fn has_landlock() -> bool {
 
 /// Handles every right that the kernel's Landlock knows and allows none of them: files, TCP, abstract
 /// Unix sockets and signals of others. Does nothing where there is no Landlock.
-fn close_file_system() -> Result<(), RulesetError> {
-    Ruleset::default()
-        .handle_access(AccessFs::from_all(LANDLOCK))?
-        .handle_access(AccessNet::from_all(LANDLOCK))?
-        .scope(Scope::from_all(LANDLOCK))?
-        .create()?
-        .restrict_self()
-        .map(drop)
+///
+/// Signals are a right from Linux 6.12 on (version 6), so seccomp does not leave them to it.
+fn close_file_system(newest: ABI) -> Result<(), RulesetError> {
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(newest))?
+        .handle_access(AccessNet::from_all(newest))?;
+    let scopes = Scope::from_all(newest);
+    if !scopes.is_empty() {
+        rules = rules.scope(scopes)?;
+    }
+    rules.create()?.restrict_self().map(drop)
 }
 
 /// Allows the calls of the list, and those alone, of this architecture alone: one of another ends the
@@ -112,10 +129,22 @@ fn close_calls() -> io::Result<()> {
 }
 
 fn filter() -> Result<BpfProgram, BackendError> {
-    let allowed = ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
+    let allowed = ALLOWED.iter().map(|call| (*call, Vec::new()));
+    let commands: Result<Vec<_>, _> = FCNTL.iter().map(|c| is(1, *c as u32)).collect();
+    // `abort` signals the process itself.
+    let own = vec![is(0, std::process::id())?];
+    let judged = [(libc::SYS_fcntl, commands?), (libc::SYS_tgkill, own)];
+    let allowed = allowed.chain(judged).collect();
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let architecture = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(allowed, refuse, SeccompAction::Allow, architecture)?.try_into()
+}
+
+/// Allows a call whose argument has this value.
+fn is(argument: u8, value: u32) -> Result<SeccompRule, BackendError> {
+    let (length, equal) = (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq);
+    let condition = SeccompCondition::new(argument, length, equal, value.into())?;
+    SeccompRule::new(vec![condition])
 }
 
 #[cfg(test)]
@@ -165,4 +194,50 @@ mod tests {
         });
         assert_eq!(refused, [Err(ErrorKind::PermissionDenied); 6]);
     }
+
+    /// As on kernels before 6.12, whose Landlock knows no signals.
+    #[test]
+    #[expect(unsafe_code, reason = "the calls that are refused")]
+    fn nobody_can_be_signalled() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let victim = child.id() as c_int;
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let refused = std::thread::spawn(move || {
+            close_at(Some(ABI::V5)).unwrap();
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+            let own = (std::process::id() as c_int, nix::unistd::gettid().as_raw());
+            // F_OWNER_PID of fcntl(2), and whom.
+            let owner = [1, victim];
+            // SAFETY: none of these calls but F_SETOWN_EX takes a pointer, and that one reads two
+            // integers, which live during the call.
+            let results = unsafe {
+                [
+                    libc::syscall(libc::SYS_tgkill, victim, victim, libc::SIGTERM),
+                    libc::syscall(libc::SYS_tkill, victim, libc::SIGTERM),
+                    libc::syscall(libc::SYS_kill, victim, libc::SIGTERM),
+                    libc::fcntl(fd, libc::F_SETOWN, victim).into(),
+                    libc::fcntl(fd, F_SETSIG, libc::SIGTERM).into(),
+                    libc::fcntl(fd, F_SETOWN_EX, owner.as_ptr()).into(),
+                    // What a process may do goes on.
+                    libc::syscall(libc::SYS_tgkill, own.0, own.1, 0),
+                    libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK).into(),
+                ]
+            };
+            results.map(|result| result == 0)
+        });
+        let refused = refused.join().unwrap();
+        let lives = child.try_wait().unwrap().is_none();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let allowed = [false, false, false, false, false, false, true, true];
+        assert_eq!(refused, allowed);
+        assert!(lives);
+    }
+
+    // asm-generic/fcntl.h.
+    const F_SETSIG: c_int = 10;
+    const F_SETOWN_EX: c_int = 15;
 }
