@@ -12,6 +12,7 @@ mod churn;
 mod devices;
 mod fanout;
 mod faults;
+mod filters;
 mod fragments;
 mod hitless;
 mod hostile;

@@ -122,7 +122,9 @@ impl DropReason {
             Self::NoAddress => "give the interface an address, or set source=ADDR or source=keep",
             Self::NoRoute | Self::NoNeighbour => "look at ip route get and ip neigh",
             Self::EgressFull => {
-                "lengthen the queue: ip link set IFACE txqueuelen 10000, or use a faster link"
+                "tc -s qdisc show dev IFACE: if it counts drops too, lengthen the queue (ip link set \
+                 IFACE txqueuelen 10000) or use a faster link; if not, a packet filter at the egress \
+                 dropped them: nft list ruleset, tc filter show dev IFACE egress"
             }
             Self::EgressError => "look at ip -s link show IFACE and the kernel's log",
             Self::OverBudget => "raise [budget], or find the rule that takes it up",

@@ -1,6 +1,6 @@
-//! Packet filters. What is relayed passes none but those at a device's egress, IGMP and MLD do: a
-//! filter that drops queries ends every stream behind a snooping switch after some minutes, one that
-//! drops reports at once.
+//! Packet filters. What is relayed passes none but, on the userspace path, those at a device's
+//! egress; IGMP and MLD do: a filter that drops queries ends every stream behind a snooping switch
+//! after some minutes, one that drops reports at once.
 
 mod chain;
 mod legacy;
@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use chain::{Chain, Fate, ProbePacket, judge};
+use model::table::Path;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::{Egress, Link, Snapshot};
@@ -24,6 +25,8 @@ struct Probe {
     packet: ProbePacket,
     what: &'static str,
     follows: &'static str,
+    /// Whether it does not come by the chains that it would be judged by.
+    is_unseen: bool,
 }
 
 pub(crate) fn nftables(snapshot: &Snapshot) -> Vec<Finding> {
@@ -75,12 +78,28 @@ fn verdicts(snapshot: &Snapshot, chains: &[Chain]) -> Vec<Finding> {
                 Fate::MayDrop(by) => (Severity::Harms, "may drop", by),
             };
             let (hook, what, follows) = (&base.hook, probe.what, probe.follows);
+            if probe.is_unseen {
+                findings.push(unseen(base, &probe.packet));
+                continue;
+            }
             let evidence = format!("chain {base} (hook {hook}) {may} {what}: {by}; {follows}");
             let finding = Finding::new(severity, &probe.packet.interface, evidence);
             findings.push(finding.remedy(remedy(base, &probe.packet)));
         }
     }
     findings
+}
+
+/// What a tc program redirects passes no packet filter at the egress (`nf_skip_egress`), whatever
+/// that would say.
+fn unseen(base: &Chain, packet: &ProbePacket) -> Finding {
+    let evidence = format!(
+        "chain {base} (hook {}) would drop relayed copies, but those of the kernel path do not pass \
+         it: they leave",
+        base.hook
+    );
+    let finding = Finding::new(Severity::Note, &packet.interface, evidence);
+    finding.remedy("remove the output, or put the rule on the userspace path, whose copies pass it")
 }
 
 fn remedy(base: &Chain, packet: &ProbePacket) -> String {
@@ -112,11 +131,14 @@ fn probes(snapshot: &Snapshot) -> Vec<Probe> {
             probes.push(report(link, is_ipv4));
         }
     }
-    probes.extend(snapshot.outputs().iter().map(copy));
+    let outputs = snapshot.outputs();
+    probes.extend(outputs.iter().map(|output| copy(snapshot, output)));
     probes
 }
 
-fn copy(output: &Egress<'_>) -> Probe {
+fn copy(snapshot: &Snapshot, output: &Egress<'_>) -> Probe {
+    let mut views = snapshot.compiled.rules.values();
+    let view = views.find(|view| view.name == output.rule.name);
     let to = &output.spec.to;
     Probe {
         packet: ProbePacket {
@@ -130,7 +152,8 @@ fn copy(output: &Egress<'_>) -> Probe {
             is_copy: true,
         },
         what: "relayed copies",
-        follows: "receivers get nothing of them, though they were handed to the device",
+        follows: "receivers get nothing of them; they count as egress_full",
+        is_unseen: view.is_some_and(|view| view.placement.path == Path::Kernel),
     }
 }
 
@@ -142,6 +165,7 @@ fn query(link: &Link, is_ipv4: bool) -> Probe {
         } else {
             "MLD queries"
         },
+        is_unseen: false,
         follows: "this host then never answers, and a snooping switch ends the stream some minutes \
                   after the join",
     }
@@ -155,6 +179,7 @@ fn report(link: &Link, is_ipv4: bool) -> Probe {
         } else {
             "MLD reports"
         },
+        is_unseen: false,
         follows: "no switch or router learns that this host wants the stream",
     }
 }

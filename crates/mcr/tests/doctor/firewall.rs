@@ -35,7 +35,8 @@ fn finds_filters_that_drop_queries_or_reports() {
 
 #[test]
 fn finds_a_filter_at_the_egress_and_says_that_the_forward_hook_does_not_matter() {
-    let Some(bed) = bed(RULE) else { return };
+    let userspace = format!("{RULE}path = \"userspace\"\n");
+    let Some(bed) = bed(&userspace) else { return };
     nft(
         bed.relay(),
         "table netdev guard {
@@ -52,6 +53,15 @@ fn finds_a_filter_at_the_egress_and_says_that_the_forward_hook_does_not_matter()
     diagnosis.has("firewall", "stops", &words);
     diagnosis.has("firewall", "note", &["forward", "does not matter"]);
     assert_eq!(diagnosis.status, 5);
+    // On the kernel path copies pass it unseen.
+    if bpf::probe::probe().is_ok() {
+        let path = bed.directory.path().join("mcr.toml");
+        std::fs::write(path, userspace.replace("userspace", "kernel")).unwrap();
+        let diagnosis = bed.doctor(&[]);
+        let words = ["veth2", "netdev guard out", "do not pass it"];
+        diagnosis.has("firewall", "note", &words);
+        assert_eq!(diagnosis.status, 0);
+    }
     nft(bed.relay(), "delete table netdev guard");
     assert_eq!(bed.doctor(&[]).status, 0);
 }
