@@ -22,6 +22,7 @@ lab::on_both_paths!(
     a_datagram_in_fragments_is_whole_at_the_sink,
     fragments_in_any_order_are_whole_at_the_sink,
     fragments_in_any_order_are_whole_at_the_sink_by_ipv6,
+    fragments_behind_whose_header_are_options_are_whole_at_the_sink,
 );
 
 fn a_datagram_in_fragments_is_whole_at_the_sink(path: &str) {
@@ -47,6 +48,34 @@ fn fragments_in_any_order_are_whole_at_the_sink_by_ipv6(path: &str) {
     let sink = Receiver::join((&chain.sink, "veth3"), group, 6001).unwrap();
     let (from, to) = ("[fd00::1]:4000", "[ff1e::1:1]:5001");
     relay_in_any_order(&daemon, &chain, &sink, from, to);
+}
+
+/// Destination options in the part that is cut (RFC 8200 section 4.5): no fragment's header says UDP.
+fn fragments_behind_whose_header_are_options_are_whole_at_the_sink(path: &str) {
+    const OPTIONS: u8 = 60;
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let output = ["[ff1e::10:1%veth2]:6001"];
+    daemon.add(RULE, "[ff1e::1:1%veth1]:5001", &output).unwrap();
+    let group = "ff1e::10:1".parse().unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), group, 6001).unwrap();
+    let wire = FrameSender::open((&chain.sender, "veth0")).unwrap();
+    let (from, to) = ("[fd00::1]:4000", "[ff1e::1:1]:5001");
+    for (number, order) in (0..).zip([[0, 1, 2, 3], [3, 2, 1, 0]]) {
+        let mut craft = Craft::new(
+            from.parse().unwrap(),
+            to.parse().unwrap(),
+            payload(number, SIZE),
+        );
+        craft.first_extension = OPTIONS;
+        craft.options = vec![17, 0, 1, 4, 0, 0, 0, 0];
+        let pieces = pieces_of_ipv6(&craft.frame(), number as u32 + 1);
+        for at in order {
+            wire.send(&pieces[at]).unwrap();
+        }
+        sink.expect_these(number..number + 1, PATIENCE).unwrap();
+    }
+    assert_eq!(udp_counters(&chain.sink).unwrap().bad_checksums, 0);
 }
 
 /// Sends fragments as a network may bring them; the sink's own stack has to make datagrams of them.
@@ -101,12 +130,12 @@ fn pieces_of_ipv4(datagram: &[u8], id: u16) -> Vec<Vec<u8>> {
 fn pieces_of_ipv6(datagram: &[u8], id: u32) -> Vec<Vec<u8>> {
     const PIECE: usize = 1448;
     const FRAGMENT: u8 = 44;
-    const UDP: u8 = 17;
     let (headers, data) = datagram.split_at(ETHERNET + 40);
+    let next = headers[ETHERNET + 6];
     let pieces = data.chunks(PIECE).enumerate().map(|(number, piece)| {
         let more = u16::from((number + 1) * PIECE < data.len());
         let offset = ((number * PIECE) as u16 | more).to_be_bytes();
-        let header = [[UDP, 0, offset[0], offset[1]], id.to_be_bytes()].concat();
+        let header = [[next, 0, offset[0], offset[1]], id.to_be_bytes()].concat();
         let mut frame = [headers, &header, piece].concat();
         let length = (header.len() + piece.len()) as u16;
         frame[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&length.to_be_bytes());
@@ -140,4 +169,11 @@ fn a_rule_that_allows_it_fragments_for_a_smaller_mtu() {
     careful.send_numbered(bed.group(), PORT, 5, 1400).unwrap();
     let rule = bed.daemon.settled(RULE, 25).unwrap();
     assert_eq!(rule.outputs[0].dropped["too_big"], 5);
+
+    // What comes in fragments already is cut once more where that is needed.
+    bed.relay(20, 4000).unwrap();
+    let counters = udp_counters(&bed.chain.sink).unwrap();
+    assert_eq!(counters.bad_checksums, 0);
+    let stats = bed.daemon.stats().unwrap();
+    lab::accounting::check(&stats).unwrap();
 }

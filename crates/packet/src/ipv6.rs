@@ -113,7 +113,8 @@ pub struct FragmentHeader {
 
 /// Follows the extension headers of `packet` from `next_header` to UDP. Hop-by-hop options,
 /// routing headers that are used up, and destination options are skipped; a fragment header ends
-/// the walk in every fragment but the first, because what follows there is data.
+/// the walk in every fragment but the first, because what follows there is data. Destination options
+/// may be part of these data, and then it is they that every fragment's header names.
 ///
 /// # Errors
 /// A header that is cut off, more than [`MAX_EXTENSIONS`], a routing header with segments left
@@ -136,9 +137,9 @@ pub fn upper(packet: &[u8], next_header: u8) -> Result<Upper, NotOurs> {
                 let header = read_fragment(packet, offset)?;
                 fragment = Some(header);
                 if header.offset != 0 {
-                    let is_udp = following == udp::PROTOCOL;
+                    let may_be_udp = matches!(following, udp::PROTOCOL | DESTINATION_OPTIONS);
                     let offset = offset + 8;
-                    return is_udp
+                    return may_be_udp
                         .then_some(Upper { offset, fragment })
                         .ok_or(NotOurs::Protocol);
                 }

@@ -140,7 +140,9 @@ VERIFIED_ONCE __u64 udp_behind_extensions(struct __sk_buff *skb, __u32 next, __u
 			offset += 8;
 			if (header[2] || header[3] & 0xf8) {
 				fragment = (__u64)id << 32 | PART_LATER << 16 | (offset & L4_MASK);
-				return header[0] == IPPROTO_UDP ? fragment : 0;
+				/* The first one's data may begin with options. */
+				return header[0] == IPPROTO_UDP || header[0] == IPPROTO_DSTOPTS ?
+					fragment : 0;
 			}
 			if (header[3] & 1)
 				fragment = (__u64)id << 32 | PART_FIRST << 16;

@@ -6,8 +6,8 @@
 use packet::checksum;
 use packet::datagram::{Datagram, Part};
 use packet::fragment;
+use packet::ipv4;
 use packet::parse::ChecksumState;
-use packet::udp;
 
 use super::headers::{CopyHeaders, HEADERS_ROOM, Headers};
 
@@ -29,9 +29,9 @@ impl PieceOf<'_> {
     }
 }
 
-/// Says whether a datagram may be cut: not if it is a fragment already.
+/// Says whether a datagram, or a fragment of one, may be cut.
 pub(super) fn is_allowed(datagram: &Datagram) -> bool {
-    datagram.source.is_ipv4() && !datagram.dont_fragment && datagram.part == Part::Whole
+    datagram.source.is_ipv4() && !datagram.dont_fragment
 }
 
 /// The datagrams of a packet, one unless it is a super-packet, each with its own headers.
@@ -67,17 +67,25 @@ pub(super) fn pieces<'p>(
     let mut copy = *copy;
     copy.forget_offload();
     let ip_header = datagram.udp_offset - datagram.ip_offset;
-    if datagram.checksum == ChecksumState::Partial {
+    let udp_header = datagram.payload_offset() - datagram.udp_offset;
+    // A fragment's checksum is whole: it covers what is in other fragments.
+    if datagram.checksum == ChecksumState::Partial && datagram.part == Part::Whole {
         finish_checksum(copy.udp_mut(), payload);
     }
-    let pieces = fragment::pieces(ip_header, udp::HEADER + payload.len(), mtu);
+    let pieces = fragment::pieces(ip_header, udp_header + payload.len(), mtu);
     pieces.filter_map(move |piece| {
         let first = piece.offset == 0;
-        let start = piece.offset.saturating_sub(udp::HEADER);
-        let end = piece.offset + piece.length - udp::HEADER;
-        let (mut bytes, length) = copy.with_udp(first);
+        let start = piece.offset.saturating_sub(udp_header);
+        let end = piece.offset + piece.length - udp_header;
+        let (mut bytes, length) = copy.without(if first { 0 } else { udp_header });
         let ip = bytes.get_mut(copy.ip_at()..length)?;
-        fragment::write_piece_header(ip, piece)?;
+        let came = ipv4::Header::parse(ip).ok()?;
+        let place = fragment::Piece {
+            offset: usize::from(came.fragment_offset()) + piece.offset,
+            more: came.more_fragments() || piece.more,
+            ..piece
+        };
+        fragment::write_piece_header(ip, place)?;
         Some(PieceOf {
             payload: payload.get(start..end)?,
             more: piece.more,

@@ -190,18 +190,14 @@ impl CopyHeaders {
         &mut self.bytes[self.end - udp::HEADER..self.end]
     }
 
-    /// Where the IP header lies in [`CopyHeaders::with_udp`]'s bytes.
+    /// Where the IP header lies in [`CopyHeaders::without`]'s bytes.
     pub(super) const fn ip_at(&self) -> usize {
         IP_AT - self.start
     }
 
-    /// The bytes to send before the payload, from their start, with the UDP header or without.
-    pub(super) fn with_udp(&self, udp: bool) -> ([u8; HEADERS_ROOM], usize) {
-        let end = if udp {
-            self.end
-        } else {
-            self.end - udp::HEADER
-        };
+    /// The bytes to send before the payload, without the last `cut`.
+    pub(super) fn without(&self, cut: usize) -> ([u8; HEADERS_ROOM], usize) {
+        let end = self.end - cut;
         let mut bytes = [0; HEADERS_ROOM];
         let length = end - self.start;
         bytes[..length].copy_from_slice(&self.bytes[self.start..end]);

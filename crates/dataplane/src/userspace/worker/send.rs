@@ -266,8 +266,8 @@ impl<'p> Outgoing<'_, 'p> {
                 } else if piece.more {
                     self.ledger.pending_piece(copies.output.slot);
                 } else {
-                    let bytes = head.datagram.udp_length.saturating_sub(UDP_HEADER);
-                    self.ledger.pending(copies.output.slot, 1, bytes.into());
+                    let bytes = copies.cost(&head).bytes;
+                    self.ledger.pending(copies.output.slot, 1, bytes);
                 }
             }
         }
