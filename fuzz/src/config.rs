@@ -28,6 +28,8 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
             IpAddr::from([0xfd00, 0, 0, index.into(), 0, 0, 0, 1]),
         ],
         gro_list: false,
+        no_ipv6: false,
+        shared_with: Vec::new(),
     };
     let links = [
         link(2, "eth0"),
@@ -38,6 +40,7 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
     Host {
         interfaces: links.into_iter().map(|link| (link.index, link)).collect(),
         next_hops: BTreeMap::new(),
+        ..Host::default()
     }
 });
 

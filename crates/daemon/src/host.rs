@@ -7,19 +7,20 @@
 mod egress;
 mod gro_list;
 mod links;
+mod multicast_route;
 mod next_hop;
 pub(crate) mod offload;
 mod route;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
-use model::host::{Host, NextHopQuery};
+use model::host::{Host, Interface, NextHopQuery};
 use model::net::Ifindex;
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -30,6 +31,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 pub(crate) use egress::{EgressCounters, read_egress};
 pub use links::{Link, read_links};
+pub use multicast_route::read as read_multicast_routes;
 pub use route::{Via, query_route};
 
 use crate::abort_on_panic;
@@ -202,7 +204,10 @@ impl Follower {
                     self.report().await;
                 }
                 _ = probe.tick() => {
-                    if self.next_hops.probe().await || gro_list::differs(&self.host) {
+                    if self.next_hops.probe().await
+                        || gro_list::differs(&self.host)
+                        || multicast_route::differs(&self.host)
+                    {
                         self.wake();
                     }
                 }
@@ -260,11 +265,13 @@ impl Follower {
         self.due = None;
         let links = read_links(&self.handle).await?.into_iter();
         let interfaces = links.map(|link| (link.interface.index, link.interface));
-        let interfaces = interfaces.collect();
+        let interfaces: BTreeMap<Ifindex, Interface> = interfaces.collect();
+        let multicast_routes = multicast_route::read(interfaces.values());
         let next_hops = self.next_hops.resolve(&interfaces).await?;
         self.host = Host {
             interfaces,
             next_hops,
+            multicast_routes,
         };
         self.readings += 1;
         Ok(Snapshot {

@@ -30,7 +30,7 @@ pub(crate) use losses::{Loss, LossNews};
 pub(crate) use sampler::Sampler;
 
 use crate::events;
-use crate::view::{InputState, RuleState, View};
+use crate::view::{self, InputState, RuleState, View};
 
 /// The reason that is shown even before it occurred.
 const ALWAYS_SHOWN: &str = "too_big";
@@ -195,8 +195,13 @@ fn inputs(state: &RuleState, counted: &RuleCounters) -> Vec<InputStats> {
         true => counted.received,
         false => counted.inputs.get(at).copied().unwrap_or_default(),
     };
+    let views = &state.rule.inputs;
     inputs
-        .map(|(at, state)| input(at, state, received(at)))
+        .zip(views)
+        .map(|((at, state), view)| InputStats {
+            shared_with: view::passed_to(view),
+            ..input(at, state, received(at))
+        })
         .collect()
 }
 
@@ -208,6 +213,7 @@ fn input(at: &str, state: &InputState, received: counters::Traffic) -> InputStat
         received: traffic(received),
         last_packet_seconds: last_packet_seconds(received),
         merging: state.merging.as_deref().map(str::to_owned),
+        shared_with: None,
     }
 }
 

@@ -120,8 +120,10 @@ fn rule_state(
 
 fn input(view: &InputView, joined: &Joined, merging: &BTreeMap<Ifindex, String>) -> InputState {
     let memberships = || view.joins.iter().flat_map(of_join);
-    let all = !view.joins.is_empty() && memberships().all(|m| joined.holds(&m));
-    let failures: BTreeSet<&str> = match all {
+    let held = !view.joins.is_empty() && memberships().all(|m| joined.holds(&m));
+    // The kernel keeps a membership where nothing can arrive: link down, IPv6 turned off.
+    let all = held && view.pending.is_none();
+    let failures: BTreeSet<&str> = match held {
         true => BTreeSet::new(),
         false => memberships().filter_map(|m| joined.failure(&m)).collect(),
     };
@@ -132,6 +134,13 @@ fn input(view: &InputView, joined: &Joined, merging: &BTreeMap<Ifindex, String>)
         reason: reason.map(Into::into),
         merging: merges(view, merging),
     }
+}
+
+/// Who besides sockets gets the original of what an input takes.
+pub(crate) fn passed_to(view: &InputView) -> Option<String> {
+    let texts: BTreeSet<&str> = view.shared.iter().map(|(_, text)| text.as_str()).collect();
+    let texts: Vec<&str> = texts.into_iter().collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 /// What the interfaces of an input do about merging, those that do the same together.

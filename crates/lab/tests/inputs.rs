@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use api::reply::RuleStats;
+use api::reply::{RuleStats, State};
 use lab::daemon::{Daemon, Options};
 use lab::link;
 use lab::socket::Sender;
@@ -15,7 +15,10 @@ const SSM: &str = "10.0.0.5@239.1.1.1%veth1:5001";
 const RANGE: &str = "239.1.2.0/24%veth1:5001-5010";
 const SIZE: u64 = 100;
 
-lab::on_both_paths!(each_of_several_inputs_is_counted);
+lab::on_both_paths!(
+    each_of_several_inputs_is_counted,
+    an_input_is_joined_only_where_something_can_arrive,
+);
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -89,4 +92,41 @@ fn each_of_several_inputs_is_counted(path: &str) {
     send(&any, "239.1.2.7", 5001, 6);
     let counted = daemon.settled("cam1", 6).unwrap();
     assert_came(&counted, &[(ASM, 0), (RANGE, 6)]);
+}
+
+fn an_input_is_joined_only_where_something_can_arrive(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let relay = &chain.relay;
+    daemon
+        .add("cam4", "239.1.1.1%veth1:5001", &["239.10.1.1%veth2:6001"])
+        .unwrap();
+    daemon
+        .add("cam6", "[ff3e::1%veth1]:5001", &["[ff3e::2%veth2]:6001"])
+        .unwrap();
+    let expect = |rule: &str, joined: bool, reason: &str| {
+        let what = format!("joined is {joined}: {reason}");
+        let state = if joined { State::Up } else { State::Down };
+        daemon
+            .wait_for(rule, &what, |rule| {
+                let input = &rule.inputs[0];
+                let told = input.reason.as_deref().unwrap_or_default();
+                input.joined == joined && told.contains(reason) && rule.state == state
+            })
+            .unwrap();
+    };
+    let ipv6 = "net/ipv6/conf/veth1/disable_ipv6";
+    for _ in 0..2 {
+        expect("cam4", true, "");
+        expect("cam6", true, "");
+        relay.sysctl(ipv6, "1").unwrap();
+        expect("cam6", false, "IPv6 is turned off");
+        expect("cam4", true, "");
+        relay.sysctl(ipv6, "0").unwrap();
+        expect("cam6", true, "");
+        link::down((relay, "veth1")).unwrap();
+        expect("cam4", false, "down");
+        expect("cam6", false, "down");
+        link::up((relay, "veth1")).unwrap();
+    }
 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use lab::bed::{Bed, INPUT, OUTPUT, PORT, RULE};
 use lab::daemon::Options;
+use lab::link;
+use lab::namespace::Namespace;
+use lab::process::Process;
 use lab::socket::Receiver;
 use lab::topology::Chain;
 use lab::wait;
@@ -17,6 +20,8 @@ const SILENCE: Duration = Duration::from_millis(200);
 lab::on_both_paths!(
     a_socket_of_the_host_gets_its_copy_also_when_it_binds_later,
     a_rule_that_says_no_keeps_the_stream_from_the_host,
+    a_bridge_still_gets_what_a_rule_takes_from_its_port,
+    the_kernels_multicast_routing_still_gets_what_a_rule_takes,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -60,4 +65,69 @@ fn a_rule_that_says_no_keeps_the_stream_from_the_host(path: &str) {
     if path == "kernel" {
         own.expect_nothing(SILENCE).unwrap();
     }
+}
+
+/// A link of the relay's to one more namespace, where somebody listens to the input's group.
+fn member(bed: &Bed) -> (Namespace, Receiver) {
+    let there = Namespace::new("member").unwrap();
+    link::veth((&bed.chain.relay, "member0"), (&there, "member1")).unwrap();
+    link::address((&bed.chain.relay, "member0"), "10.0.9.1/24").unwrap();
+    link::address((&there, "member1"), "10.0.9.2/24").unwrap();
+    let receiver = Receiver::join((&there, "member1"), bed.group(), PORT).unwrap();
+    (there, receiver)
+}
+
+/// Both get what is sent, and whoever asks is told why.
+fn both_hear(bed: &Bed, member: &Receiver, taker: &str) {
+    bed.daemon
+        .wait_for(RULE, "the input is shared", |rule| {
+            let shared = rule.inputs[0].shared_with.as_deref();
+            shared.is_some_and(|shared| shared.contains(taker))
+        })
+        .unwrap();
+    bed.relay(20, 100).unwrap();
+    member.expect(20, PATIENCE).unwrap();
+    bed.daemon.settled(RULE, 20).unwrap();
+    let shown = bed.daemon.mcr(&["show", RULE]).unwrap();
+    let told = format!("goes on to {taker} as well");
+    assert!(shown.contains(&told), "{shown}");
+}
+
+fn a_bridge_still_gets_what_a_rule_takes_from_its_port(path: &str) {
+    let bed = Bed::new(path).unwrap();
+    let (_there, member) = member(&bed);
+    let relay = &bed.chain.relay;
+    relay
+        .ip("link add br9 type bridge mcast_snooping 0")
+        .unwrap();
+    link::up((relay, "br9")).unwrap();
+    for port in ["veth1", "member0"] {
+        relay.ip(&format!("link set {port} master br9")).unwrap();
+    }
+    both_hear(&bed, &member, "bridge br9");
+    relay.ip("link set veth1 nomaster").unwrap();
+    bed.daemon
+        .wait_for(RULE, "the input is its own again", |rule| {
+            rule.inputs[0].shared_with.is_none()
+        })
+        .unwrap();
+}
+
+fn the_kernels_multicast_routing_still_gets_what_a_rule_takes(path: &str) {
+    let bed = Bed::new(path).unwrap();
+    let (_there, member) = member(&bed);
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let config = "phyint veth1 enable\nphyint member0 enable\n\
+                  mroute from veth1 source 10.0.0.1 group 239.1.1.1 to member0\n";
+    std::fs::write(file("smcroute.conf"), config).unwrap();
+    let mut command = bed.chain.relay.command("smcrouted");
+    command.args(["-n", "-N", "-f"]).arg(file("smcroute.conf"));
+    command.arg("-P").arg(file("pid"));
+    command.arg("-u").arg(file("socket"));
+    let Ok(_routing) = Process::start(command) else {
+        println!("skipped: no smcrouted to route multicast with");
+        return;
+    };
+    both_hear(&bed, &member, "the kernel's multicast routing");
 }

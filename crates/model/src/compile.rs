@@ -20,7 +20,7 @@ use crate::placement::{Listening, PathChoices, Placement, Support, place};
 use crate::rule::Rule;
 use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
-use crate::table::{DownReason, Output, Route, RouteKey, Table};
+use crate::table::{DownReason, LocalDelivery, Output, Route, RouteKey, Table};
 use crate::wildcard;
 
 /// What rules come to on a host.
@@ -91,6 +91,9 @@ pub struct InputView {
     pub joins: Vec<Join>,
     /// Why nothing may arrive: a missing interface, one that is down, a range too large to join.
     pub pending: Option<String>,
+    /// Who on this host gets its packets besides sockets, by interface; then the original goes on
+    /// with `local=auto`.
+    pub shared: Vec<(Ifindex, String)>,
 }
 
 /// Membership of one group, or of each group of a range, on one interface.
@@ -258,7 +261,7 @@ fn compile_one(
     let mut view = RuleView {
         name: rule.name.clone(),
         enabled: true,
-        inputs: rule.inputs.iter().map(|i| input(i, links)).collect(),
+        inputs: rule.inputs.iter().map(|i| input(i, host, links)).collect(),
         outputs: views,
         placement: place(rule, support, choices, &links.listening(rule)),
     };
@@ -277,6 +280,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         interfaces: Vec::new(),
         joins: Vec::new(),
         pending: None,
+        shared: Vec::new(),
     });
     let outputs = rule.outputs.iter().map(|output| OutputView {
         to: output.to.to_string(),
@@ -369,7 +373,7 @@ impl<'a> Links<'a> {
     }
 }
 
-fn input(endpoint: &Endpoint, links: &Links<'_>) -> InputView {
+fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
     let name = endpoint.interface.as_deref().unwrap_or_default();
     let matching = links.of_input(name);
     let too_many = groups_too_many(endpoint.destination);
@@ -383,17 +387,48 @@ fn input(endpoint: &Endpoint, links: &Links<'_>) -> InputView {
         Some(_) => Vec::new(),
     };
     let down = matching.iter().find(|link| !link.up);
-    let pending = match (matching.is_empty(), down) {
-        (true, _) => Some(format!("{}; waits for it", links.missing(name))),
-        (_, Some(link)) => Some(link_down(link)),
+    let no_ipv6 = matching.iter().find(|link| link.no_ipv6);
+    let no_ipv6 = no_ipv6.filter(|_| !endpoint.is_ipv4());
+    let pending = match (matching.is_empty(), down, no_ipv6) {
+        (true, ..) => Some(format!("{}; waits for it", links.missing(name))),
+        (_, Some(link), _) => Some(link_down(link)),
+        (.., Some(link)) => Some(ipv6_is_off(link)),
         _ => too_many,
     };
+    let shared = matching.iter().filter_map(|link| {
+        let takers = takers(endpoint, link, host);
+        (!takers.is_empty()).then(|| (link.index, takers.join(", ")))
+    });
     InputView {
         at: endpoint.to_string(),
         interfaces: matching.iter().map(|link| link.index).collect(),
         joins,
         pending,
+        shared: shared.collect(),
     }
+}
+
+/// Who besides sockets gets what comes by an input on `link`.
+fn takers(endpoint: &Endpoint, link: &Interface, host: &Host) -> Vec<String> {
+    let mut takers = link.shared_with.clone();
+    let groups = endpoint.destination;
+    let first = (link.index, groups.address);
+    let mut routed = host.multicast_routes.range(first..);
+    if routed
+        .next()
+        .is_some_and(|(index, group)| *index == link.index && groups.contains(*group))
+    {
+        takers.push("the kernel's multicast routing".to_owned());
+    }
+    takers
+}
+
+fn ipv6_is_off(link: &Interface) -> String {
+    let name = &link.name;
+    format!(
+        "IPv6 is turned off on interface {name}, so nothing can be joined or received there; \
+         `sysctl net.ipv6.conf.{name}.disable_ipv6=0`"
+    )
 }
 
 fn link_down(link: &Interface) -> String {
@@ -427,13 +462,20 @@ fn under_keys(
     let keys = inputs.flat_map(|(endpoint, input)| {
         let keys = keys(endpoint, &input.interfaces).into_iter();
         let at = several.then_some(input.at.as_str());
-        keys.map(move |key| (key, endpoint.has_wildcard(), at))
+        keys.map(move |key| {
+            let mut shared = input.shared.iter();
+            let is_shared = shared.any(|(link, _)| *link == key.ingress);
+            (key, endpoint.has_wildcard(), is_shared, at)
+        })
     });
-    let keys: Vec<(RouteKey, bool, Option<&str>)> = keys.collect();
+    let keys: Vec<(RouteKey, bool, bool, Option<&str>)> = keys.collect();
     let routes = route.map(|route| repeat_n(route, keys.len()));
     let under = keys.into_iter().zip(routes.into_iter().flatten());
-    under.map(|((key, is_wild, at), mut route)| {
+    under.map(|((key, is_wild, is_shared, at), mut route)| {
         route.input = at.map(str::to_owned);
+        if is_shared && route.local == LocalDelivery::Auto {
+            route.local = LocalDelivery::Yes;
+        }
         (key, route, is_wild)
     })
 }

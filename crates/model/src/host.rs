@@ -1,6 +1,6 @@
 //! What the daemon knows of the host: links, addresses, routes and neighbours, as plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,8 @@ pub struct Host {
     pub interfaces: BTreeMap<Ifindex, Interface>,
     /// Next hops of the unicast destinations that rules name, looked up by the daemon.
     pub next_hops: BTreeMap<NextHopQuery, NextHop>,
+    /// Groups that the kernel's multicast routing forwards, with the interface they come in by.
+    pub multicast_routes: BTreeSet<(Ifindex, IpAddr)>,
 }
 
 impl Host {
@@ -48,6 +50,12 @@ pub struct Interface {
     /// rewritten.
     #[serde(default)]
     pub gro_list: bool,
+    /// Whether IPv6 is turned off on it (`disable_ipv6`), so that no IPv6 group can be joined there.
+    #[serde(default)]
+    pub no_ipv6: bool,
+    /// Who else gets the packets that come in: the device that it is a port of, macvlans upon it.
+    #[serde(default)]
+    pub shared_with: Vec<String>,
 }
 
 impl Interface {

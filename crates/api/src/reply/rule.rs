@@ -120,6 +120,11 @@ pub struct InputStats {
     /// configuration asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merging: Option<String>,
+    /// Who on this host gets its packets besides sockets: the bridge that its interface is a port
+    /// of, macvlans upon it, the kernel's multicast routing. With `local=auto` the original goes on
+    /// to them, with `local=no` they get nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_with: Option<String>,
 }
 
 /// Packets and bytes; bytes are UDP payload.

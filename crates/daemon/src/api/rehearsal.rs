@@ -178,6 +178,8 @@ fn host() -> Host {
         mac: Some(Mac([2, 0, 0, 0, 0, index])),
         addresses: vec![IpAddr::from([10, 0, index, 1])],
         gro_list: false,
+        no_ipv6: false,
+        shared_with: Vec::new(),
     };
     let links = [link(2, "eth0"), link(3, "eth1")];
     Host {

@@ -31,6 +31,8 @@ fn link(index: u32, name: &str) -> Interface {
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: vec![IpAddr::from([10, 0, index as u8, 1])],
         gro_list: false,
+        no_ipv6: false,
+        shared_with: Vec::new(),
     }
 }
 

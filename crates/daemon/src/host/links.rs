@@ -9,7 +9,10 @@ use model::net::{Ifindex, Mac};
 use model::printable::printable;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use rtnetlink::packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, InfoKind, InfoPortKind, LinkAttribute, LinkFlags, LinkInfo,
+    LinkLayerType, LinkMessage,
+};
 
 use super::{Error, gro_list};
 
@@ -41,6 +44,7 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
         addresses.entry(index).or_default().push(address);
     }
     let mut links: Vec<Link> = links.into_iter().map(link).collect();
+    share(&mut links);
     let gro_list = gro_list::read_among(links.iter().map(|link| &link.interface));
     for Link { interface, .. } in &mut links {
         interface.gro_list = gro_list.contains(&interface.index);
@@ -60,6 +64,8 @@ fn link(message: LinkMessage) -> Link {
         mac: None,
         addresses: Vec::new(),
         gro_list: false,
+        no_ipv6: false,
+        shared_with: Vec::new(),
     };
     let has_header = matches!(
         header.link_layer_type,
@@ -74,11 +80,85 @@ fn link(message: LinkMessage) -> Link {
             LinkAttribute::Address(bytes) if has_header => {
                 interface.mac = bytes.as_slice().try_into().ok().map(Mac);
             }
+            LinkAttribute::AfSpecUnspec(families) => interface.no_ipv6 = has_no_ipv6(families),
             _ => {}
         }
     }
     interface.up = header.flags.contains(LinkFlags::Up) && carrier;
     Link { interface, message }
+}
+
+fn has_no_ipv6(families: &[AfSpecUnspec]) -> bool {
+    let ipv6 = families.iter().filter_map(|family| match family {
+        AfSpecUnspec::Inet6(ipv6) => Some(ipv6),
+        _ => None,
+    });
+    ipv6.flatten()
+        .any(|of| matches!(of, AfSpecInet6::DevConf(settings) if settings.disable_ipv6 != 0))
+}
+
+/// Notes who takes packets from a link behind its ingress hook: the device that it is a port of, and
+/// macvlans upon it (`rx_handler`). One that was moved to another namespace is not seen from here.
+fn share(links: &mut [Link]) {
+    let mut shared: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
+    let names: BTreeMap<u32, String> = links
+        .iter()
+        .map(|link| (link.interface.index.0, link.interface.name.clone()))
+        .collect();
+    for Link { interface, message } in links.iter() {
+        let mut below = None;
+        let mut is_elsewhere = false;
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::Link(index) => below = Some(Ifindex(*index)),
+                LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
+                _ => {}
+            }
+        }
+        let infos = message
+            .attributes
+            .iter()
+            .filter_map(|attribute| match attribute {
+                LinkAttribute::LinkInfo(infos) => Some(infos),
+                _ => None,
+            });
+        for info in infos.flatten() {
+            match info {
+                LinkInfo::Kind(
+                    kind @ (InfoKind::MacVlan
+                    | InfoKind::MacVtap
+                    | InfoKind::IpVlan
+                    | InfoKind::IpVtap),
+                ) => {
+                    if let Some(below) = below.filter(|_| !is_elsewhere) {
+                        let text = format!("{kind} {}", interface.name);
+                        shared.entry(below).or_default().push(text);
+                    }
+                }
+                // A VRF takes nothing away: sockets and routing within it get the packets.
+                LinkInfo::PortKind(kind) if *kind != InfoPortKind::Vrf => {
+                    if let Some(name) = controller(message).and_then(|index| names.get(&index)) {
+                        let text = format!("{kind} {name}");
+                        shared.entry(interface.index).or_default().push(text);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    for Link { interface, .. } in links {
+        interface.shared_with = shared.remove(&interface.index).unwrap_or_default();
+    }
+}
+
+fn controller(message: &LinkMessage) -> Option<u32> {
+    message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Controller(index) => Some(*index),
+            _ => None,
+        })
 }
 
 /// Place of an address among those of its interface: the least is sent from.

@@ -153,6 +153,7 @@ mod tests {
             interfaces: Vec::new(),
             joins,
             pending: None,
+            shared: Vec::new(),
         };
         Arc::new(RuleView {
             enabled: true,

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use api::reply::{EgressStats, FlowStats, InputStats, OutputStats, RuleStats, State, Stats};
 use model::document::RuleDocument;
+use model::table::LocalDelivery;
 use serde_json::json;
 
 use super::watch::Watch;
@@ -90,6 +91,13 @@ fn text(
         line("input", text);
         if let Some(merging) = &input.merging {
             line("  merging", merging.clone());
+        }
+        if let Some(takers) = &input.shared_with {
+            let text = match rule.local {
+                Some(LocalDelivery::No) => format!("local=no keeps it from {takers}"),
+                _ => format!("goes on to {takers} as well"),
+            };
+            line("  original", text);
         }
         more(&mut line, number::all(InputStats::COUNTERS, input));
     }

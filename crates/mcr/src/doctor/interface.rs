@@ -59,10 +59,8 @@ fn port(snapshot: &Snapshot, link: &Link) -> Option<Finding> {
         return None;
     }
     let (name, above, kind) = (&link.name, &master.name, &master.kind);
-    let evidence = format!(
-        "it is a port of {kind} {above}: its joins are not seen where {above}'s would be, and what \
-         is relayed from it no longer reaches {above} and its other ports"
-    );
+    let evidence =
+        format!("it is a port of {kind} {above}: its joins are not seen where {above}'s would be");
     let finding = Finding::new(Severity::Harms, name, evidence);
     Some(finding.remedy(format!("write %{above} instead of %{name} in the input")))
 }

@@ -1,7 +1,9 @@
-//! Local sockets that wait for a stream which is consumed, or for a copy that only leaves.
+//! Local sockets that wait for a stream which is consumed, or for a copy that only leaves; and who
+//! else on this host takes what rules take.
 
 use std::net::IpAddr;
 
+use model::compile::RuleView;
 use model::net::{Ports, Prefix};
 use model::rule::Rule;
 use model::table::LocalDelivery;
@@ -14,6 +16,40 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     for rule in &snapshot.rules.set {
         findings.extend(deaf(snapshot, rule));
         findings.extend(waiting_for_copies(snapshot, rule));
+    }
+    for view in snapshot.compiled.rules.values() {
+        let mut rules = snapshot.rules.set.iter();
+        let rule = rules.find(|rule| rule.name == view.name);
+        findings.extend(rule.into_iter().flat_map(|rule| shared(rule, view)));
+    }
+    findings
+}
+
+/// A bridge, a macvlan or the kernel's multicast routing wants the original.
+fn shared(rule: &Rule, view: &RuleView) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for input in &view.inputs {
+        for (_, takers) in &input.shared {
+            let at = &input.at;
+            let (severity, evidence, remedy) = match rule.local {
+                LocalDelivery::No => (
+                    Severity::Harms,
+                    format!(
+                        "local=no, but {takers} takes the packets of input {at} too: nothing reaches it any more"
+                    ),
+                    "set local=auto: the original goes on to whoever else takes it",
+                ),
+                LocalDelivery::Auto | LocalDelivery::Yes => (
+                    Severity::Note,
+                    format!(
+                        "{takers} takes the packets of input {at} too, so each original goes on to it"
+                    ),
+                    "set local=no if only the rule is to have them",
+                ),
+            };
+            let subject = format!("rule {:?}", rule.name);
+            findings.push(Finding::new(severity, subject, evidence).remedy(remedy));
+        }
     }
     findings
 }

@@ -61,7 +61,13 @@ fn finds_an_input_that_is_a_port_of_a_bridge() {
     let Some(bed) = bed(RULE) else { return };
     link::snooping_bridge((bed.relay(), "br0")).unwrap();
     link::bridge_port((bed.relay(), "veth1"), "br0").unwrap();
-    bed.doctor(&[]).has("interface", "harms", &["veth1", "br0"]);
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("interface", "harms", &["veth1", "br0"]);
+    diagnosis.has("listener", "note", &["cam1", "bridge br0", "goes on"]);
+    let path = bed.directory.path().join("mcr.toml");
+    std::fs::write(path, format!("{RULE}local = \"no\"\n")).unwrap();
+    let diagnosis = bed.doctor(&[]);
+    diagnosis.has("listener", "harms", &["cam1", "bridge br0", "local=no"]);
 }
 
 #[test]

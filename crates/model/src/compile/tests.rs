@@ -20,6 +20,8 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         mac: Some(Mac([2, 0, 0, 0, 0, index as u8])),
         addresses: address.split(' ').filter_map(|a| a.parse().ok()).collect(),
         gro_list: false,
+        no_ipv6: false,
+        shared_with: Vec::new(),
     }
 }
 
@@ -28,6 +30,7 @@ fn host(links: &[Interface]) -> Host {
     Host {
         interfaces: links.map(|link| (link.index, link)).collect(),
         next_hops: BTreeMap::new(),
+        ..Host::default()
     }
 }
 

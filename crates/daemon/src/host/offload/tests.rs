@@ -109,6 +109,8 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
         mac: None,
         addresses: Vec::new(),
         gro_list: false,
+        no_ipv6: false,
+        shared_with: Vec::new(),
     };
     host.interfaces.insert(INGRESS, link);
     let mut table = Table::default();

@@ -1,6 +1,6 @@
 //! The network as the daemon reads it, and what only the checks want to know: all through netlink.
 
-use daemon::host::{Error, Via, connect, query_route, read_links};
+use daemon::host::{Error, Via, connect, query_route, read_links, read_multicast_routes};
 use futures::TryStreamExt;
 use model::host::{Host, NextHop, NextHopQuery};
 use rtnetlink::Handle;
@@ -24,6 +24,7 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
         interfaces: interfaces.collect(),
         ..Host::default()
     };
+    host.multicast_routes = read_multicast_routes(host.interfaces.values());
     for query in queries {
         let via = query_route(&handle, &query, &host.interfaces).await;
         host.next_hops

@@ -1,0 +1,98 @@
+//! What the kernel's multicast routing forwards (`ip mroute`), of its default table: read again with
+//! the host, and each second, as a route that comes with a packet notifies nobody who asks for links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+
+use model::host::{Host, Interface};
+use model::net::Ifindex;
+
+/// Reads the groups that are routed, each with the interface that they come in by.
+#[must_use]
+pub fn read<'a>(
+    interfaces: impl Iterator<Item = &'a Interface> + Clone,
+) -> BTreeSet<(Ifindex, IpAddr)> {
+    let mut routes = BTreeSet::new();
+    for (family, group) in [
+        ("ip", group4 as fn(&str) -> Option<IpAddr>),
+        ("ip6", group6),
+    ] {
+        // A kernel without multicast routing has no such files.
+        let list = |what| {
+            let path = format!("/proc/thread-self/net/{family}_mr_{what}");
+            fs::read_to_string(path).unwrap_or_default()
+        };
+        let cache = list("cache");
+        let mut cache = cache.lines().skip(1).peekable();
+        if cache.peek().is_none() {
+            continue;
+        }
+        let vifs = vifs(&list("vif"), interfaces.clone());
+        routes.extend(cache.filter_map(|line| entry(line, group, &vifs)));
+    }
+    routes
+}
+
+/// Says whether `host` was read with other routes.
+pub(super) fn differs(host: &Host) -> bool {
+    read(host.interfaces.values()) != host.multicast_routes
+}
+
+/// The interface of each number that entries name (`ipmr_vif_seq_show`): number, name, counters.
+fn vifs<'a>(
+    list: &str,
+    interfaces: impl Iterator<Item = &'a Interface>,
+) -> BTreeMap<String, Ifindex> {
+    let names: BTreeMap<&str, Ifindex> = interfaces
+        .map(|link| (link.name.as_str(), link.index))
+        .collect();
+    let vif = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let number = words.next()?.to_owned();
+        Some((number, *names.get(words.next()?)?))
+    };
+    list.lines().skip(1).filter_map(vif).collect()
+}
+
+/// Group, origin, and the number of the interface it comes in by (`ipmr_mfc_seq_show`): -1 where
+/// nobody has said yet what becomes of it.
+fn entry(
+    line: &str,
+    group: fn(&str) -> Option<IpAddr>,
+    vifs: &BTreeMap<String, Ifindex>,
+) -> Option<(Ifindex, IpAddr)> {
+    let mut words = line.split_ascii_whitespace();
+    let group = group(words.next()?)?;
+    Some((*vifs.get(words.nth(1)?)?, group))
+}
+
+/// As the kernel's number.
+fn group4(word: &str) -> Option<IpAddr> {
+    let bits = u32::from_str_radix(word, 16).ok()?;
+    Some(IpAddr::from(bits.to_ne_bytes()))
+}
+
+fn group6(word: &str) -> Option<IpAddr> {
+    word.parse::<Ipv6Addr>().ok().map(IpAddr::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_kernels_lists() {
+        let vifs = BTreeMap::from([("0".to_owned(), Ifindex(7))]);
+        let ipv4 = "010101EF 0500000A 0          20      2560        0  1:1  ";
+        let ipv6 = "ff3e:0000:0000:0000:0000:0000:0000:0001 \
+                    fd00:0000:0000:0000:0000:0000:0000:0005 0   20 2560 0  1:1";
+        let unresolved = "010101EF 0500000A -1  0  0  0";
+        let group = |text: &str| (Ifindex(7), text.parse::<IpAddr>().unwrap());
+        if cfg!(target_endian = "little") {
+            assert_eq!(entry(ipv4, group4, &vifs), Some(group("239.1.1.1")));
+        }
+        assert_eq!(entry(ipv6, group6, &vifs), Some(group("ff3e::1")));
+        assert_eq!(entry(unresolved, group4, &vifs), None);
+    }
+}
