@@ -70,7 +70,7 @@ mod tests {
         let mut chunks = Chunks::default();
         let mut expected = String::new();
         for number in 0..400_000 {
-            let _ = write!(chunks, "line {number}\n");
+            let _ = writeln!(chunks, "line {number}");
             expected += &format!("line {number}\n");
         }
         let pieces = chunks.finish();
