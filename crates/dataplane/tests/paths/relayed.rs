@@ -160,6 +160,11 @@ impl<'a> Relay<'a> {
         }
     }
 
+    /// Says whether packets of all streams leave in the order they came.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.path == Path::Kernel
+    }
+
     /// Says whether super-packets come in by the bed's wires here.
     pub(crate) fn gets_super_packets(&self) -> bool {
         self.bed.super_packets

@@ -65,7 +65,7 @@ fn difference(relay: &mut Relay<'_>, case: &Case) -> Option<String> {
 
 /// The packet with its IPv4 identification so many later, as the next of its stream has it. Fragments
 /// keep theirs: they would be of another datagram.
-fn numbered(packet: &Packet, n: u16) -> Packet {
+pub(crate) fn numbered(packet: &Packet, n: u16) -> Packet {
     let mut packet = packet.clone();
     let frame = &mut packet.frame;
     let whole = frame.get(12..14) == Some(&[0x08, 0x00]) && frame.len() >= 34;
@@ -85,7 +85,7 @@ fn header_is_valid(frame: &[u8]) -> bool {
 
 /// Single datagrams with whole checksums, as they come to a receiver in the end: in order within each
 /// flow.
-fn settled(copies: &BTreeMap<Ifindex, Vec<Packet>>) -> BTreeMap<Ifindex, Vec<Vec<u8>>> {
+pub(crate) fn settled(copies: &BTreeMap<Ifindex, Vec<Packet>>) -> BTreeMap<Ifindex, Vec<Vec<u8>>> {
     let frames = |packets: &Vec<Packet>| {
         let single = packets.iter().flat_map(datagrams);
         let mut frames: Vec<_> = single.map(finished).collect();
