@@ -47,10 +47,49 @@ impl Instance {
         &self.name
     }
 
+    /// The lock, to be watched.
+    pub(crate) fn lock(&self) -> OwnFile {
+        let meaning = "another daemon of the name could start beside this one";
+        OwnFile::new(&self.lock_path, meaning)
+    }
+
     /// The directory of the running rules.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
+}
+
+/// A file that others find this daemon by, as it made it.
+#[derive(Debug)]
+pub(crate) struct OwnFile {
+    path: PathBuf,
+    inode: Option<u64>,
+    /// What it means that it is gone.
+    meaning: &'static str,
+}
+
+impl OwnFile {
+    pub(crate) fn new(path: &Path, meaning: &'static str) -> Self {
+        Self {
+            path: path.to_owned(),
+            inode: inode(path),
+            meaning,
+        }
+    }
+
+    /// Says once that somebody has removed or replaced it.
+    pub(crate) fn watch(&mut self) {
+        let now = inode(&self.path);
+        if self.inode.is_some() && now != self.inode {
+            let (path, meaning) = (self.path.display(), self.meaning);
+            tracing::error!("{path} was removed or replaced: {meaning}; restart the daemon");
+            self.inode = None;
+        }
+    }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    Some(fs::symlink_metadata(path).ok()?.ino())
 }
 
 impl Drop for Instance {

@@ -46,9 +46,21 @@ pub(crate) fn stopping() {
     tell("STOPPING=1".to_owned());
 }
 
-/// Says whether a manager is there to hold descriptors.
+/// Says whether a manager is there to hold descriptors, for this process: what a service starts, a
+/// shell above all, inherits `NOTIFY_SOCKET` from it, and nobody would hold anything for that.
 pub(crate) fn has_store() -> bool {
+    let started = std::env::var("SYSTEMD_EXEC_PID").ok();
+    let is_service = std::env::var_os("INVOCATION_ID").is_some();
     std::env::var_os("NOTIFY_SOCKET").is_some()
+        && is_managed(std::process::id(), started.as_deref(), is_service)
+}
+
+/// The manager says which process it started, since version 248; before that, that it started one.
+fn is_managed(process: u32, started: Option<&str>, is_service: bool) -> bool {
+    match started {
+        Some(started) => started == process.to_string(),
+        None => is_service,
+    }
 }
 
 /// Has the manager hold a duplicate of `fd` under `label` until the service is stopped.
@@ -184,6 +196,14 @@ mod tests {
         let mut sent = (0..10_000).map(|_| send(path.as_os_str().as_bytes(), "WATCHDOG=1", None));
         let error = sent.find_map(Result::err).unwrap();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_manager_holds_nothing_for_a_process_that_it_did_not_start() {
+        assert!(is_managed(7, Some("7"), true));
+        assert!(!is_managed(7, Some("1234"), true), "a shell of a service");
+        assert!(is_managed(7, None, true), "before systemd 248");
+        assert!(!is_managed(7, None, false), "somebody set the variable");
     }
 
     #[test]

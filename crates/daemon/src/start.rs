@@ -104,6 +104,7 @@ async fn start(
         )
     });
     let mut supervisor = Supervisor {
+        own_files: [instance.lock(), listener.file()],
         options: options.clone(),
         started_with,
         identity: identity.clone(),

@@ -28,6 +28,7 @@ use crate::error::DaemonError;
 use crate::events::{self, Events};
 use crate::host::offload::Offload;
 use crate::host::{Snapshot, Watch};
+use crate::instance::OwnFile;
 use crate::memberships::Joined;
 use crate::options::Options;
 use crate::service_manager;
@@ -66,6 +67,8 @@ pub(crate) struct Supervisor {
     pub(crate) restarts: BTreeMap<u32, u64>,
     /// The reading of the host that the rules were last carried out on.
     pub(crate) reading: u64,
+    /// What others find this daemon by.
+    pub(crate) own_files: [OwnFile; 2],
     /// A change of the host that could not be carried out yet.
     pub(crate) pending: Option<Snapshot>,
 }
@@ -168,6 +171,7 @@ impl Supervisor {
     /// Tries again what could not be done, and notices what nobody reports.
     async fn do_periodic_work(&mut self) {
         service_manager::alive();
+        self.own_files.iter_mut().for_each(OwnFile::watch);
         if let Some(snapshot) = self.pending.take() {
             self.host_changed(snapshot).await;
         }

@@ -276,7 +276,11 @@ impl Traffic {
 
 impl From<Tally> for Traffic {
     fn from(tally: Tally) -> Self {
-        Self::from_words([tally.packets, tally.bytes, tally.last_ns])
+        let last_ns = match tally.last_ns {
+            0 => 0,
+            last => sys::clock::from_kernel_ns(last),
+        };
+        Self::from_words([tally.packets, tally.bytes, last_ns])
     }
 }
 

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -17,6 +18,7 @@ lab::on_both_paths!(
     a_stream_that_two_instances_take_is_told_by_both_names,
     what_a_daemon_left_is_found_named_and_ended,
     stop_ends_the_daemon_and_waits_until_it_is_gone,
+    a_time_namespace_changes_nothing,
 );
 
 /// `mcr run` in a container: of the file system the bpffs alone is shared.
@@ -166,4 +168,44 @@ fn what_is_pinned_in_another_bpffs_is_found_at_the_interface() {
     bed.relay(50, 100).unwrap();
     bed.sink.expect_nothing(Duration::from_millis(100)).unwrap();
     bed.daemon.settled(RULE, 50).unwrap();
+}
+
+fn a_time_namespace_changes_nothing(path: &str) {
+    let mut bed = Bed::new(path).unwrap();
+    bed.daemon.kill().unwrap();
+    let shifted = ["unshare", "--time", "--monotonic", "1000000"];
+    bed.daemon.start_again_under(&shifted).unwrap();
+    bed.relay(50, 100).unwrap();
+    let rule = bed.daemon.settled(RULE, 50).unwrap();
+    let ago = rule.outputs[0].last_packet_seconds.unwrap();
+    assert!(ago < 1000.0, "{ago} s ago");
+    bed.sender
+        .send_numbered(bed.group(), 5001, 10, 100)
+        .unwrap();
+    let up = |rule: &api::reply::RuleStats| rule.state == api::reply::State::Up;
+    bed.daemon.wait_for(RULE, "it is up", up).unwrap();
+}
+
+#[test]
+fn idle_clients_shut_nobody_out_where_descriptors_are_few() {
+    let mut bed = Bed::new("kernel").unwrap();
+    bed.daemon.kill().unwrap();
+    bed.daemon
+        .start_again_under(&["prlimit", "--nofile=100"])
+        .unwrap();
+    let socket = bed.daemon.socket();
+    let idle: Vec<_> = (0..200).map(|_| UnixStream::connect(&socket)).collect();
+    assert!(idle.iter().all(Result::is_ok));
+    assert_eq!(bed.daemon.mcr(&["list", "-o", "name"]).unwrap(), "cam1\n");
+}
+
+#[test]
+fn a_socket_or_lock_that_is_removed_is_noticed() {
+    let bed = Bed::new("kernel").unwrap();
+    let lock = format!("/run/mcr/{}.lock", bed.daemon.instance());
+    for file in [Path::new(&lock), &bed.daemon.socket()] {
+        fs::remove_file(file).unwrap();
+        let told = format!("{} was removed or replaced: ", file.display());
+        wait::until(&told, || bed.daemon.log().contains(&told)).unwrap();
+    }
 }

@@ -109,7 +109,9 @@ impl Service {
             .args(["run", "--config"])
             .arg(directory.path().join("mcr.toml"))
             .args(arguments)
-            .env("NOTIFY_SOCKET", &notify);
+            .env("NOTIFY_SOCKET", &notify)
+            .env("INVOCATION_ID", "of this test")
+            .env_remove("SYSTEMD_EXEC_PID");
         Some(Self {
             daemon: Some(Process::start(command).unwrap()),
             manager,

@@ -96,6 +96,14 @@ fn a_start_whose_rules_do_not_fit_leaves_nothing_behind() {
              outputs = [\"239.10.1.{group}%veth2:{port}\"]\n"
         );
     }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), &rules).unwrap();
+    let mut check = chain.relay.command(lab::binary::mcr().unwrap());
+    check.arg("check").arg(file.path());
+    let checked = process::run(check, Duration::from_secs(60)).unwrap();
+    assert_eq!(checked.status.code(), Some(78), "{}", checked.stdout);
+    let room = "17000 routes needed, the kernel path has room for 16384";
+    assert!(checked.stderr.contains(room), "{}", checked.stderr);
     let said = start_in_vain(&chain, &rules, &["--path", "kernel"]);
     assert!(
         said.contains("17000 routes needed, room for 16384"),

@@ -1,5 +1,8 @@
 //! The clocks as numbers, comparable between processes.
 
+use std::fs;
+use std::sync::OnceLock;
+
 use nix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds since some fixed time before this boot's first process.
@@ -7,6 +10,36 @@ use nix::time::{ClockId, clock_gettime};
 pub fn monotonic_ns() -> u64 {
     // The clock exists on every Linux; a failure would only make limits stricter.
     nanoseconds(ClockId::CLOCK_MONOTONIC)
+}
+
+/// What this process's monotonic clock shows when the kernel's own, which its BPF programs go by, shows
+/// `ns`: a time namespace shifts it.
+#[must_use]
+pub fn from_kernel_ns(ns: u64) -> u64 {
+    ns.wrapping_add_signed(shift_ns())
+}
+
+/// What the kernel's own monotonic clock shows, which its BPF programs go by.
+#[must_use]
+pub fn kernel_monotonic_ns() -> u64 {
+    monotonic_ns().wrapping_add_signed(shift_ns().wrapping_neg())
+}
+
+/// How far the time namespace of this process shifts its monotonic clock (time_namespaces(7)); 0
+/// where there are none.
+fn shift_ns() -> i64 {
+    static SHIFT: OnceLock<i64> = OnceLock::new();
+    *SHIFT.get_or_init(|| {
+        let text = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        let mut lines = text.lines();
+        let shift = lines.find_map(|line| {
+            let mut words = line.strip_prefix("monotonic")?.split_ascii_whitespace();
+            let seconds: i64 = words.next()?.parse().ok()?;
+            let nanoseconds: i64 = words.next()?.parse().ok()?;
+            seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+        });
+        shift.unwrap_or(0)
+    })
 }
 
 /// Nanoseconds since the epoch, as the kernel's receive timestamps count them.

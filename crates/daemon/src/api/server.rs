@@ -40,8 +40,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a request's head, and of an answer on its way, that a connection holds at most.
 const BUFFER_MAX: usize = 64 << 10;
 
-/// Connections held at a time.
+/// Connections held at a time, where the limit of open descriptors allows as many.
 const CONNECTIONS_MAX: usize = 512;
+
+/// The part of the descriptors that one listener's connections may take: the daemon needs the rest.
+const DESCRIPTORS_PART: usize = 4;
 
 /// Serves the whole API on the control socket until the task is aborted.
 pub(crate) async fn serve_control(listener: UnixListener, service: Arc<Service>) {
@@ -103,7 +106,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Future<Output = io::Result<(S, Option<i32>)>>,
 {
-    let mut connections = Connections::new(CONNECTIONS_MAX);
+    let descriptors = sys::capability::descriptor_limit() / DESCRIPTORS_PART;
+    let mut connections = Connections::new(descriptors.clamp(1, CONNECTIONS_MAX));
     loop {
         match accept().await {
             Ok((stream, client)) => {

@@ -12,6 +12,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket
 use nix::unistd::{Gid, Group, chown, geteuid};
 
 use crate::error::DaemonError;
+use crate::instance::OwnFile;
 
 /// Who may use the socket besides its owner.
 const GROUP: &str = "mcr";
@@ -55,6 +56,11 @@ impl Listener {
             path: path.to_owned(),
             inode,
         })
+    }
+
+    /// The socket's file, to be watched.
+    pub(crate) fn file(&self) -> OwnFile {
+        OwnFile::new(&self.path, "no client reaches this daemon any more")
     }
 
     /// The listening end.

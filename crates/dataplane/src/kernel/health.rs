@@ -159,7 +159,10 @@ pub(super) fn read(kernel: &Kernel) -> HashMap<&str, HealthCounters> {
 fn health(counted: &layout::Health) -> HealthCounters {
     HealthCounters {
         arrivals: Arrivals {
-            last_ns: counted.last_ns,
+            last_ns: match counted.last_ns {
+                0 => 0,
+                last => sys::clock::from_kernel_ns(last),
+            },
             epoch: counted.epoch,
             gap_ns: counted.gap_ns,
             gap_before_ns: counted.gap_before_ns,

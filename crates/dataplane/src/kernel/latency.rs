@@ -15,9 +15,9 @@ impl Kernel {
     /// Tells the program how the clock of receive timestamps stands to its own. To be called again
     /// and again: somebody may set the clock.
     pub(super) fn set_clock(&mut self) {
-        let before = sys::clock::monotonic_ns();
+        let before = sys::clock::kernel_monotonic_ns();
         let real = sys::clock::realtime_ns();
-        let between = before.midpoint(sys::clock::monotonic_ns());
+        let between = before.midpoint(sys::clock::kernel_monotonic_ns());
         let offset = real.wrapping_sub(between);
         let at = offset_of!(Settings, clock_ns);
         self.program.maps.settings.store(0, at, offset);

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use model::ruleset::Policy;
+use dataplane::Capacity;
+use model::ruleset::{Policy, RuleSet};
+use model::table::Path;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::{configuration, render};
 
@@ -30,6 +32,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         allow_link_local: args.allow_link_local,
     };
     let rules = configuration::read(&args.file, policy)?.rules;
+    require_room(&rules)?;
     if global.json {
         render::json(&json!({ "file": args.file, "rules": rules.len() }))?;
     } else {
@@ -41,4 +44,23 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses more streams than the kernel path has room for: each input takes a route, and one for each
+/// source that it names.
+fn require_room(rules: &RuleSet) -> Result<(), Failure> {
+    let rules = rules
+        .iter()
+        .filter(|rule| rule.path != Some(Path::Userspace));
+    let inputs = rules.flat_map(|rule| &rule.inputs);
+    let routes: usize = inputs.map(|input| input.sources.len().max(1)).sum();
+    let room = Capacity::default().routes as usize;
+    if routes <= room {
+        return Ok(());
+    }
+    let message = format!(
+        "{routes} routes needed, the kernel path has room for {room}: put some of the rules on \
+         the userspace path (path = \"userspace\"), or in another instance"
+    );
+    Err(Failure::new(Status::Configuration, message))
 }
