@@ -57,7 +57,7 @@ fn the_page_has_its_picture_taken() {
     let browser = Browser::start(&bed.chain.relay);
     browser.open("http://127.0.0.1:9190/");
     let seconds = "return document.querySelector('tr[data-rule=cam1]')?.cells[6].textContent \
-                   .replaceAll(',', '') ?? '0'";
+                   .replaceAll('\u{202f}', '') ?? '0'";
     wait::until_within(
         std::time::Duration::from_secs(60),
         "there is something to see",

@@ -1,60 +1,74 @@
-// Rates of successive statistics, of what the daemon does not rate itself: inputs, outputs, and the past
-// of what rules receive; over the daemon's own time between them, as `mcr top` makes them.
+// Rates of successive statistics, of what the daemon does not rate itself: inputs and outputs of the last
+// seconds, and what rules received in the past, over the daemon's own time between two looks. What is kept
+// of the past is two numbers a rule and look, for there may be ten thousand rules.
 
 const KEPT = 121;
+const SECONDS = 1;
 
 export class History {
   constructor() {
-    this.looks = [];
+    // Every two looks lie a second or more apart; the last few are kept whole.
+    this.recent = [];
+    this.past = [];
   }
 
   add(stats) {
-    const last = this.looks.at(-1);
-    if (last && stats.uptime_seconds < last.at) this.looks = [];
-    const rules = new Map();
-    const all = { packets: 0, bytes: 0 };
-    for (const rule of stats.rules) {
-      all.packets += rule.received.packets;
-      all.bytes += rule.received.bytes;
-      const came = rule.inputs.map((input) => input.received);
-      const sent = rule.outputs.map((output) => output.sent);
-      rules.set(rule.name, { received: rule.received, came, sent, dropped: droppedBy(rule).total });
-    }
-    this.looks.push({ at: stats.uptime_seconds, time: Date.now() / 1000, rules, all });
-    if (this.looks.length > KEPT) this.looks.shift();
+    const last = this.past.at(-1);
+    if (last && stats.uptime_seconds < last.at) [this.recent, this.past] = [[], []];
+    const names = stats.rules.map((rule) => rule.name);
+    const known = this.past.at(-1)?.places;
+    const same = known?.size === names.length && names.every((name, place) => known.get(name) === place);
+    const look = {
+      at: stats.uptime_seconds,
+      time: Date.now() / 1000,
+      places: same ? known : new Map(names.map((name, place) => [name, place])),
+      packets: Float64Array.from(stats.rules, (rule) => rule.received.packets),
+      bytes: Float64Array.from(stats.rules, (rule) => rule.received.bytes),
+    };
+    look.all = { packets: sum(look.packets), bytes: sum(look.bytes) };
+    this.past.push(look);
+    if (this.past.length > KEPT) this.past.shift();
+    this.recent.push({ at: look.at, places: look.places, rules: stats.rules });
+    // All but the newest of those that are old enough to compare with.
+    while (this.recent.length > 2 && look.at - this.recent[1].at >= SECONDS * 0.9) this.recent.shift();
   }
 
-  came(name, index, seconds) {
-    return this.rate(seconds, (look) => look.rules.get(name)?.came[index]);
+  came(name, index) {
+    return this.rate(name, (rule) => rule.inputs[index]?.received);
   }
 
-  sent(name, index, seconds) {
-    return this.rate(seconds, (look) => look.rules.get(name)?.sent[index]);
+  sent(name, index) {
+    return this.rate(name, (rule) => rule.outputs[index]?.sent);
   }
 
   // Times and rates between each two looks: of one rule, or of all together.
   trail(name) {
-    const none = { packets: 0, bytes: 0 };
-    const total = (look) => (name === null ? look.all : look.rules.get(name)?.received ?? none);
+    const total = (look) => {
+      if (name === null) return look.all;
+      const place = look.places.get(name);
+      return place === undefined ? undefined : { packets: look.packets[place], bytes: look.bytes[place] };
+    };
     const [times, packets, bits] = [[], [], []];
-    for (let at = 1; at < this.looks.length; at += 1) {
-      const rate = between(this.looks[at - 1], this.looks[at], total);
-      times.push(this.looks[at].time);
+    for (let at = 1; at < this.past.length; at += 1) {
+      const rate = between(this.past[at - 1], this.past[at], total);
+      times.push(this.past[at].time);
       packets.push(rate.packets);
       bits.push(rate.bits);
     }
     return { times, packets, bits };
   }
 
-  before(seconds) {
-    const now = this.looks.at(-1);
-    return this.looks.findLast((look) => now.at - look.at >= seconds * 0.9);
+  rate(name, of) {
+    const counted = (look) => {
+      const rule = look.rules[look.places.get(name)];
+      return rule && of(rule);
+    };
+    return between(this.recent[0], this.recent.at(-1), counted);
   }
+}
 
-  rate(seconds, of) {
-    const now = this.looks.at(-1);
-    return between(this.before(seconds) ?? this.looks[0], now, of);
-  }
+function sum(numbers) {
+  return numbers.reduce((all, number) => all + number, 0);
 }
 
 function between(before, now, of) {
@@ -65,18 +79,4 @@ function between(before, now, of) {
     packets: Math.max(0, counted.packets - then.packets) / seconds,
     bits: (Math.max(0, counted.bytes - then.bytes) * 8) / seconds,
   };
-}
-
-// Drops of a rule and its outputs by reason.
-export function droppedBy(rule) {
-  const reasons = new Map();
-  let total = 0;
-  for (const drops of [rule.dropped, ...rule.outputs.map((output) => output.dropped)]) {
-    for (const [reason, count] of Object.entries(drops)) {
-      if (count === 0) continue;
-      reasons.set(reason, (reasons.get(reason) ?? 0) + count);
-      total += count;
-    }
-  }
-  return { reasons, total };
 }

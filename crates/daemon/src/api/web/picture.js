@@ -1,6 +1,8 @@
 // Inputs on the left, rules in the middle, outputs on the right; links have the colour of their state.
 
-const SHOWN = 30;
+// Of more rules none is drawn until one is chosen.
+export const PICTURED = 12;
+
 const [ROW, BOX] = [30, 24];
 // As wide as it is shown, so that letters have the size of the page's; narrower ones are scaled.
 const LEAST_WIDTH = 460;
@@ -39,7 +41,7 @@ export function drawPicture(svg, rules, linkState) {
   const part = (width - 4) / 10;
   const [left, right] = [2 + 4 * part, 2 + 6 * part];
   let y = ROW / 2 + 2;
-  for (const rule of rules.slice(0, SHOWN)) {
+  for (const rule of rules) {
     const rows = Math.max(rule.inputs.length, rule.outputs.length, 1);
     const middle = y + ((rows - 1) * ROW) / 2;
     const at = (index, count) => middle + (index - (count - 1) / 2) * ROW;
@@ -55,11 +57,6 @@ export function drawPicture(svg, rules, linkState) {
     });
     parts.push(box(left, 2 * part, middle, rule.name, `${rule.name}: ${rule.path}, ${rule.path_reason}`));
     y += rows * ROW + 6;
-  }
-  if (rules.length > SHOWN) {
-    const more = `${rules.length - SHOWN} more rules; the filter chooses`;
-    parts.push(element("text", { x: 2, y: y + 4 }, more));
-    y += ROW;
   }
   svg.setAttribute("viewBox", `0 0 ${width} ${Math.max(y - ROW / 2 + 4, ROW)}`);
   svg.replaceChildren(...parts);

@@ -1,0 +1,48 @@
+// How a rule does, as the page says it: the worse of its own state and its stream's, and silent where a
+// stream came and comes no more.
+
+// Worst first.
+export const STATES = ["down", "silent", "degraded", "up", "disabled"];
+
+export function judge(rule) {
+  if (rule.state === "down" || rule.state === "disabled") return rule.state;
+  if (rule.silent_seconds !== undefined || rule.health?.state === "down") return "silent";
+  return rule.state === "up" ? (rule.health?.state ?? "up") : rule.state;
+}
+
+export function why(rule) {
+  return rule.state_reason ?? rule.health?.reason;
+}
+
+// How the link between a rule and one of its ends does.
+export function linkState(rule, end, kind, history) {
+  const state = judge(rule);
+  if (state === "disabled") return "idle";
+  if (kind === "input" && !end.joined) return "down";
+  if (kind === "output" && end.state !== "up") return end.state;
+  if (state === "silent") return "silent";
+  if (kind === "input" && rule.health?.state === "degraded") return "degraded";
+  if (rule.rates.packets_1s === 0) return "idle";
+  if (kind === "input") {
+    // Of several inputs only some may have a stream.
+    const several = rule.inputs.length > 1;
+    return several && history.came(rule.name, rule.inputs.indexOf(end)).packets === 0 ? "idle" : "up";
+  }
+  // Something comes but nothing leaves: all of it is dropped.
+  return history.sent(rule.name, rule.outputs.indexOf(end)).packets > 0 ? "up" : "degraded";
+}
+
+// Drops of a rule and its outputs by reason.
+export function droppedBy(rule) {
+  const reasons = new Map();
+  let total = 0;
+  for (const drops of [rule.dropped, ...rule.outputs.map((output) => output.dropped)]) {
+    for (const reason in drops) {
+      const count = drops[reason];
+      if (count === 0) continue;
+      reasons.set(reason, (reasons.get(reason) ?? 0) + count);
+      total += count;
+    }
+  }
+  return { reasons, total };
+}

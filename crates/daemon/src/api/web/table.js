@@ -1,0 +1,117 @@
+// The table of rules: worst first, as many rows as are wanted, and below the chosen rule its inputs and
+// outputs with their counts.
+
+import { droppedBy, judge, why } from "./state.js";
+import { drops, duration, element, scaled, whole } from "./words.js";
+
+const COLUMNS = ["name", "state", "path", "number now", "number long", "number bits", "number received",
+  "number sent", "number dropped", "why"];
+
+export class Table {
+  // `choose(name)` is called with the rule that is pressed.
+  constructor(body, choose) {
+    this.body = body;
+    this.choose = choose;
+    this.rows = new Map();
+    this.detail = element("tr", "detail");
+    this.detail.insertCell().colSpan = COLUMNS.length;
+  }
+
+  show(rules, chosen, history) {
+    const lines = [];
+    const shown = new Set();
+    for (const rule of rules) {
+      const row = this.rows.get(rule.name) ?? this.make(rule.name);
+      shown.add(rule.name);
+      fill(row, rule, rule.name === chosen);
+      lines.push(row.line);
+      if (rule.name === chosen) {
+        this.detail.cells[0].replaceChildren(ends(rule, history));
+        lines.push(this.detail);
+      }
+    }
+    // Rows are moved only where the order differs.
+    const { children } = this.body;
+    const same = children.length === lines.length && lines.every((line, place) => children[place] === line);
+    if (!same) this.body.replaceChildren(...lines);
+    for (const name of this.rows.keys()) if (!shown.has(name)) this.rows.delete(name);
+  }
+
+  line(name) {
+    return this.rows.get(name)?.line;
+  }
+
+  make(name) {
+    const line = element("tr");
+    const cells = COLUMNS.map((kind) => {
+      const cell = line.insertCell();
+      cell.className = kind;
+      return cell;
+    });
+    const link = element("a", "", name);
+    link.href = `#rule=${encodeURIComponent(name)}`;
+    cells[0].append(link);
+    line.dataset.rule = name;
+    line.addEventListener("click", (event) => {
+      // Into a tab of its own as any link.
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      this.choose(name);
+    });
+    const row = { line, cells, link };
+    this.rows.set(name, row);
+    return row;
+  }
+}
+
+function fill({ line, cells, link }, rule, isChosen) {
+  const state = judge(rule);
+  const { packets_1s: now, packets_10s: long, bits_1s: bits } = rule.rates;
+  const { reasons, total } = droppedBy(rule);
+  const sent = rule.outputs.reduce((all, output) => all + output.sent.packets, 0);
+  const silent = state === "silent" && rule.silent_seconds !== undefined && !why(rule)
+    ? `no packet for ${duration(rule.silent_seconds)}` : undefined;
+  const texts = [
+    rule.name, state, rule.path, whole(now), whole(long), scaled(bits, "bit"), whole(rule.received.packets),
+    whole(sent), whole(total), [why(rule), silent, drops(reasons)].filter(Boolean).join("; "),
+  ];
+  texts.forEach((text, place) => {
+    if (place > 0 && cells[place].textContent !== text) cells[place].textContent = text;
+  });
+  link.setAttribute("aria-expanded", String(isChosen));
+  cells[1].className = `state ${state}`;
+  cells[9].title = texts[9];
+  line.title = why(rule) ?? rule.path_reason;
+  const shade = { up: "", disabled: "pale", degraded: "amber" }[state] ?? "red";
+  line.className = [shade, isChosen ? "chosen" : ""].join(" ").trim();
+}
+
+// What came by each input and left by each output.
+function ends(rule, history) {
+  const table = element("table");
+  const head = table.createTHead().insertRow();
+  for (const [title, kind] of [["", ""], ["State", ""], ["Packets/s", "number"], ["Bit/s", "number"],
+    ["Packets", "number"], ["Last", "number age"], ["Dropped", "why"]]) head.append(element("th", kind, title));
+  const body = table.createTBody();
+  const add = (at, state, rate, counted, age, note) => {
+    const row = body.insertRow();
+    const last = age === undefined ? "never" : `${duration(age)} ago`;
+    const texts = [at, state, whole(rate.packets), scaled(rate.bits, "bit"), whole(counted.packets), last, note];
+    texts.forEach((text, place) => {
+      const cell = row.insertCell();
+      cell.textContent = text;
+      cell.className = ["", `state ${state}`, "number", "number", "number", "number age", "why"][place];
+    });
+  };
+  rule.inputs.forEach((input, index) => {
+    const state = rule.state === "disabled" ? "disabled" : input.joined ? "joined" : "down";
+    add(`← ${input.at}`, state, history.came(rule.name, index), input.received, input.last_packet_seconds,
+      [input.reason, drops(Object.entries(rule.dropped))].filter(Boolean).join("; "));
+  });
+  rule.outputs.forEach((output, index) => {
+    const dropped = Object.entries(output.dropped).filter(([, count]) => count > 0);
+    add(`→ ${output.to}`, output.state, history.sent(rule.name, index), output.sent, output.last_packet_seconds,
+      [output.reason, drops(dropped)].filter(Boolean).join("; "));
+  });
+  return table;
+}
