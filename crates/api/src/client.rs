@@ -161,6 +161,14 @@ impl Client {
         self.read(Method::PUT, path, Some(rules)).await
     }
 
+    /// Has the daemon read its configuration again.
+    ///
+    /// # Errors
+    /// As every request; `invalid` where the configuration cannot be used.
+    pub async fn reload(&self) -> Result<Change, Error> {
+        self.read(Method::POST, "/v1/reload", None::<&()>).await
+    }
+
     /// Reads how much the daemon logs.
     ///
     /// # Errors

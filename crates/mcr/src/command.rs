@@ -20,6 +20,7 @@ pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod receive;
+pub(crate) mod reload;
 pub(crate) mod remove;
 pub(crate) mod run;
 pub(crate) mod send;

@@ -77,6 +77,10 @@ impl Control {
         self.wait(self.client.export())
     }
 
+    pub(crate) fn reload(&self) -> Result<Change, Failure> {
+        self.wait(self.client.reload())
+    }
+
     pub(crate) fn log(&self) -> Result<Log, Failure> {
         self.wait(self.client.log())
     }

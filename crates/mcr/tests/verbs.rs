@@ -6,4 +6,5 @@ mod bed;
 mod change;
 mod enable;
 mod labels;
+mod reload;
 mod save;

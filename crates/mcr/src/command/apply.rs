@@ -79,7 +79,7 @@ fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<Change, Failur
     Ok(change)
 }
 
-fn text(change: &Change) -> String {
+pub(super) fn text(change: &Change) -> String {
     let marked = |mark: &'static str, names: &[String]| {
         let lines = names.iter().map(|name| format!("{mark} {name}\n"));
         lines.collect::<String>()

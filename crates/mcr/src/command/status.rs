@@ -1,9 +1,11 @@
 //! `mcr status`: the daemon on one screen.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use api::reply::{FeatureStatus, PathStatus, State, Stats, Status};
+use api::reply::{FeatureStatus, PathStatus, Reload, RuleStats, State, Stats, Status};
+use model::printable::printable;
 use serde_json::json;
 
 use crate::control::Control;
@@ -11,7 +13,10 @@ use crate::failure::Failure;
 use crate::global::Global;
 use crate::render;
 
-/// Show the daemon on one screen: paths, what its kernel has, rules by state.
+/// Troubles that fit one screen.
+const TROUBLES_SHOWN: usize = 12;
+
+/// Show the daemon on one screen: paths, rules by state, what is wrong, the worst first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr status
@@ -57,35 +62,87 @@ fn screen(status: &Status, stats: &Stats) -> String {
     );
     line("version", &status.version);
     line("up", &render::stats::duration(status.uptime_seconds));
+    if let Some(config) = &status.config {
+        line("configuration", &read(config, status.last_reload.as_ref()));
+    }
     line("kernel path", path(&status.kernel));
     line("userspace path", path(&status.userspace));
     let states = by_state(stats);
     let states = states
         .iter()
         .map(|(state, count)| format!("{count} {state}"));
-    line(
-        "rules",
-        &format!(
-            "{}: {}",
-            status.rules,
-            states.collect::<Vec<_>>().join(", ")
-        ),
-    );
-    for feature in &status.features {
-        line(&feature.name, present(feature));
+    let states = states.collect::<Vec<_>>().join(", ");
+    line("rules", &format!("{}: {states}", status.rules));
+    for feature in status
+        .features
+        .iter()
+        .filter(|feature| feature.present != Some(true))
+    {
+        line(&feature.name, missing(feature));
     }
+    troubles(&mut text, stats);
     text
+}
+
+/// The configuration file, and what became of reading it again.
+fn read(config: &str, last: Option<&Reload>) -> String {
+    match last {
+        None => config.to_owned(),
+        Some(Reload { at_ms, succeeded }) => {
+            let outcome = if *succeeded {
+                "read again"
+            } else {
+                "cannot be used, tried"
+            };
+            format!("{config}, {outcome} {}", render::moment(*at_ms))
+        }
+    }
+}
+
+/// What is wrong, the worst first.
+fn troubles(text: &mut String, stats: &Stats) {
+    let mut troubled: Vec<&RuleStats> = { stats.rules.iter() }
+        .filter(|rule| !matches!(rule.worst().0, State::Up | State::Disabled))
+        .collect();
+    troubled.sort_by_key(|rule| Reverse(rule.worst().0));
+    let workers = stats
+        .workers
+        .iter()
+        .filter(|worker| worker.state != "running");
+    let workers = workers.map(|worker| ("worker", format!("{}: {}", worker.id, worker.state)));
+    let rules = troubled.iter().map(|rule| {
+        let (state, reason) = rule.worst();
+        let reason = reason.unwrap_or("no reason given");
+        (
+            render::stats::state(state),
+            format!("{}: {reason}", rule.name),
+        )
+    });
+    let all: Vec<(&str, String)> = workers.chain(rules).collect();
+    for (what, reason) in all.iter().take(TROUBLES_SHOWN) {
+        let _ = writeln!(text, "{what:<16} {}", printable(reason));
+    }
+    if let Some(more) = all
+        .len()
+        .checked_sub(TROUBLES_SHOWN)
+        .filter(|more| *more > 0)
+    {
+        let _ = writeln!(
+            text,
+            "{:<16} and {more} more; mcr top, s sorts by state",
+            ""
+        );
+    }
 }
 
 fn path(path: &PathStatus) -> &str {
     path.reason.as_deref().unwrap_or("available")
 }
 
-fn present(feature: &FeatureStatus) -> &str {
+fn missing(feature: &FeatureStatus) -> &str {
     match feature.present {
-        Some(true) => "found",
-        Some(false) => feature.meaning.as_deref().unwrap_or("missing"),
         None => "not known: this daemon may not find out",
+        Some(_) => feature.meaning.as_deref().unwrap_or("missing"),
     }
 }
 
@@ -118,7 +175,6 @@ mod tests {
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",
             "rules            0: 0 up, 0 degraded, 0 down, 0 disabled\n",
-            "tcx              found\n",
             "bpf_loop         no kernel path\n",
             "io_uring         not known",
         ] {

@@ -1,0 +1,30 @@
+//! `mcr reload`: has the daemon read its configuration again.
+
+use std::process::ExitCode;
+
+use super::apply;
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::render;
+
+/// Have the daemon read its configuration again, as SIGHUP does, and say what that changed.
+///
+/// Exits with status 1 if the configuration cannot be used; the rules stay then. Rules that stay the
+/// same lose no packet; rules that were added at run time and not saved go.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr reload
+  mcr check /etc/mcr/mcr.toml && mcr reload")]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let change = Control::open(global)?.reload()?;
+    super::warn("reload", &change);
+    if global.json {
+        render::json(&change)?;
+    } else {
+        render::text(&apply::text(&change))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
