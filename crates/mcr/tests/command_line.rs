@@ -122,6 +122,29 @@ fn add_names_what_is_wrong_with_an_endpoint() {
 }
 
 #[test]
+fn manual_pages_say_what_stands_in_none_of_the_options() {
+    let directory = tempfile::tempdir().unwrap();
+    let written = mcr(&["man", "--directory", directory.path().to_str().unwrap()]);
+    assert!(written.status.success(), "{}", err(&written));
+    let page = |name: &str| fs::read_to_string(directory.path().join("man1").join(name)).unwrap();
+    let sections = ["FILES", "SIGNALS", "ENVIRONMENT", "EXIT STATUS", "SEE ALSO"];
+    for section in sections {
+        let title = |page: &str| {
+            page.lines().any(|line| {
+                line == format!(".SH {section}") || line == format!(".SH \"{section}\"")
+            })
+        };
+        assert!(
+            title(&page("mcr.1")) && title(&page("mcr-run.1")),
+            "{section}"
+        );
+        assert!(title(&out(&mcr(&["man"]))), "{section}");
+        let has = !matches!(section, "FILES" | "SIGNALS");
+        assert_eq!(title(&page("mcr-add.1")), has, "{section}");
+    }
+}
+
+#[test]
 fn what_watches_names_what_is_wrong_before_it_asks_a_daemon() {
     let filter = ["tap", "cam1", "src", "10.0.0.5", "and", "tcp"];
     fails(
@@ -301,7 +324,7 @@ fn completions_know_the_subcommands() {
         assert!(script.contains("complete --"), "{shell}");
     }
     let offered = out(&mcr(&["complete", "--", "re"]));
-    assert_eq!(offered, "remove\nreceive\n");
+    assert_eq!(offered, "remove\nreload\nreceive\n");
 }
 
 #[test]

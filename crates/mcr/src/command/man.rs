@@ -1,6 +1,7 @@
 //! `mcr man`: the manual pages, generated from the same source as `--help` and the configuration.
 
 mod configuration;
+mod sections;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ pub(crate) fn run(args: &Args, definition: clap::Command) -> Result<ExitCode, Fa
         None => {
             let mut page = Vec::new();
             Man::new(definition).render(&mut page)?;
-            render::text(&String::from_utf8_lossy(&page))?;
+            let page = String::from_utf8_lossy(&page).into_owned() + &sections::of("mcr");
+            render::text(&page)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -41,6 +43,14 @@ fn write_all(directory: &Path, definition: clap::Command) -> Result<(), Failure>
         fs::create_dir_all(&commands)?;
         fs::create_dir_all(&formats)?;
         clap_mangen::generate_to(definition, &commands)?;
+        for page in fs::read_dir(&commands)? {
+            let path = page?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            if name == "mcr" || name.starts_with("mcr-") {
+                let page = fs::read_to_string(&path)? + &sections::of(&name);
+                fs::write(&path, page)?;
+            }
+        }
         fs::write(formats.join("mcr.toml.5"), configuration::page().render())
     };
     write().map_err(|error| {

@@ -131,13 +131,13 @@ fn keys(page: &mut Roff, schema: &impl serde::Serialize) {
     }
 }
 
-fn key(page: &mut Roff, name: &str, text: &str) {
+pub(super) fn key(page: &mut Roff, name: &str, text: &str) {
     page.control("TP", []);
     page.text([bold(name)]);
     page.text(inlines(text));
 }
 
-fn paragraph(page: &mut Roff, title: &str, text: &str) {
+pub(super) fn paragraph(page: &mut Roff, title: &str, text: &str) {
     page.control("SH", [title]);
     page.text(inlines(text));
 }
