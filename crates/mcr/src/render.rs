@@ -66,6 +66,10 @@ fn arranged(header: &[&str], arrangement: ContentArrangement) -> Table {
         .load_style(NOTHING)
         .set_content_arrangement(arrangement)
         .set_header(header);
+    // A serial console and `ssh -tt` without a window say 0 columns: that is not known, no limit.
+    if table.width() == Some(0) {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }

@@ -120,7 +120,8 @@ fn remark(args: &Args, total: &Tally) {
         }
     };
     of_them(total.unchecked, unchecked);
-    if let Some(expect) = args.expect.filter(|&expect| expect != total.packets) {
+    let short = args.count.filter(|&count| total.packets < count);
+    if let Some(expect) = { args.expect.filter(|&expect| expect != total.packets) }.or(short) {
         eprintln!(
             "mcr receive: expected {}, received {}",
             packets(expect),
@@ -155,7 +156,9 @@ fn default_idle(args: &Args) -> Option<Duration> {
 fn is_complete(args: &Args, report: &ReceiveReport) -> bool {
     let total = &report.total;
     let is_expected = |expect| total.packets == expect && total.duplicated == 0;
-    !total.has_loss() && args.expect.is_none_or(is_expected)
+    // Time or silence ended it before they were there.
+    let has_count = args.count.is_none_or(|count| total.packets >= count);
+    has_count && !total.has_loss() && args.expect.is_none_or(is_expected)
 }
 
 fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {

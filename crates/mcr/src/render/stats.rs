@@ -18,7 +18,8 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
         header.extend(["PACKETS/S", "RATE"]);
     }
     header.push("DROPPED");
-    let notes = now.rules.iter().any(has_notes);
+    // Where it would take room from the others it stands below its row.
+    let notes = wide && now.rules.iter().any(has_notes);
     if notes {
         header.push("NOTE");
     }
@@ -43,9 +44,10 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
         wide,
         more,
     };
+    let mut below = Below::default();
     for rule in &now.rules {
         let earlier = before.and_then(|stats| Some((of(stats, rule)?, elapsed(stats, now))));
-        add_rule(&mut table, rule, earlier, columns);
+        add_rule(&mut table, rule, earlier, columns, &mut below);
     }
     if let Some(endpoints) = table.column_mut(3) {
         endpoints.set_constraint(ColumnConstraint::ContentWidth);
@@ -55,7 +57,38 @@ pub(crate) fn table(now: &Stats, before: Option<&Stats>, wide: bool) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    render::table_text(&table)
+    below.put_into(&render::table_text(&table))
+}
+
+/// Notes that stand below rows. In the table each is a row of one character that nobody writes.
+#[derive(Default)]
+struct Below(Vec<String>);
+
+impl Below {
+    /// The first of Unicode's second plane for private use.
+    const FIRST: u32 = 0xf_0000;
+
+    fn add(&mut self, table: &mut Table, note: &str) {
+        for line in note.lines() {
+            let mark = char::from_u32(Self::FIRST + self.0.len() as u32 % 0xffff);
+            table.add_row([mark.map(String::from).unwrap_or_default()]);
+            self.0.push(line.to_owned());
+        }
+    }
+
+    fn put_into(self, text: &str) -> String {
+        let mut notes = self.0.into_iter();
+        let is_mark = |c: char| (Self::FIRST..Self::FIRST + 0xffff).contains(&u32::from(c));
+        let lines = text
+            .lines()
+            .map(|line| match line.trim_start().chars().next() {
+                Some(first) if is_mark(first) => {
+                    format!("    {}", notes.next().unwrap_or_default())
+                }
+                _ => line.to_owned(),
+            });
+        lines.collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// One line on everything that is not a rule: instance, workers.
@@ -106,7 +139,13 @@ struct Columns {
     more: bool,
 }
 
-fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: Columns) {
+fn add_rule(
+    table: &mut Table,
+    rule: &RuleStats,
+    earlier: Earlier<'_>,
+    columns: Columns,
+    below: &mut Below,
+) {
     let Columns {
         rates,
         notes,
@@ -141,6 +180,9 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: 
         row.push(Cell::new(&rule.path_reason));
     }
     table.add_row(row);
+    if !wide {
+        below.add(table, &rule_note(rule));
+    }
     let several = Some(&rule.inputs).filter(|inputs| inputs.len() > 1);
     for input in several.into_iter().flatten() {
         let mut row = [""; 3].map(Cell::new).to_vec();
@@ -184,6 +226,9 @@ fn add_rule(table: &mut Table, rule: &RuleStats, earlier: Earlier<'_>, columns: 
             row.push(Cell::new(number::all(OutputStats::COUNTERS, output)));
         }
         table.add_row(row);
+        if !wide {
+            below.add(table, output.reason.as_deref().unwrap_or_default());
+        }
     }
 }
 
@@ -329,7 +374,7 @@ mod tests {
             lines,
             [
                 vec![
-                    "RULE", "STATE", "PATH", "ENDPOINT", "PACKETS", "BYTES", "DROPPED", "NOTE"
+                    "RULE", "STATE", "PATH", "ENDPOINT", "PACKETS", "BYTES", "DROPPED"
                 ],
                 vec![
                     "cam1",
@@ -338,9 +383,9 @@ mod tests {
                     "239.1.1.1%eth0:5001",
                     "12 000",
                     "12.0 MB",
-                    "-",
-                    "1 of 2 outputs is down"
+                    "-"
                 ],
+                vec!["1 of 2 outputs is down"],
                 vec![
                     "up",
                     "→ 239.10.1.1%eth1:6001",
@@ -348,14 +393,8 @@ mod tests {
                     "12.0 MB",
                     "too_big 7"
                 ],
-                vec![
-                    "down",
-                    "→ 10.9.9.9:7000",
-                    "0",
-                    "0 B",
-                    "no_route 12 000",
-                    "no_route"
-                ],
+                vec!["down", "→ 10.9.9.9:7000", "0", "0 B", "no_route 12 000"],
+                vec!["no_route"],
             ]
         );
     }

@@ -93,7 +93,10 @@ fn a_stream_that_stops_is_red_though_an_output_was_down_before() {
     );
     let ends = ends.as_str().unwrap();
     let second = "; ← 239.1.1.2%veth1:5001 joined 0; →";
-    assert!(ends.contains(second) && ends.contains("veth9:6001 down 0"), "{ends}");
+    assert!(
+        ends.contains(second) && ends.contains("veth9:6001 down 0"),
+        "{ends}"
+    );
     let links = "return ['up', 'idle'].map((state) => \
                  document.querySelectorAll(`#picture path.${state}`).length).join()";
     wait::until("the second input is idle", || browser.run(links) == "2,1").unwrap();
@@ -128,16 +131,30 @@ fn of_a_thousand_rules_the_page_begins_with_those_in_trouble() {
     let shown = || {
         let names = browser.run(names);
         let names = names.as_array().cloned().unwrap_or_default();
-        names.iter().map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        names
+            .iter()
+            .map(|name| name.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     wait::until("rules are shown", || shown().len() > 100).unwrap();
     // What the address names, then the worst.
     assert_eq!(shown()[..3], ["r0999", "r0777", "r0000"]);
-    assert!(shown().len() < 500, "no more than can be seen: {}", shown().len());
-    assert_eq!(browser.run("return document.querySelectorAll('tr.detail').length"), 1);
+    assert!(
+        shown().len() < 500,
+        "no more than can be seen: {}",
+        shown().len()
+    );
+    assert_eq!(
+        browser.run("return document.querySelectorAll('tr.detail').length"),
+        1
+    );
     let counts = "return [...document.querySelectorAll('#counts button:not([hidden])')]\
                   .map((one) => one.textContent).join(', ')";
-    let counts = browser.run(counts).as_str().unwrap().replace('\u{202f}', "");
+    let counts = browser
+        .run(counts)
+        .as_str()
+        .unwrap()
+        .replace('\u{202f}', "");
     assert_eq!(counts, "1000 rules, 1 down, 0 degraded, 999 up");
     browser.run("document.querySelector('tr.chosen a').click()");
     browser.run("document.querySelector('#counts [data-state=down]').click()");

@@ -159,7 +159,15 @@ fn no_such_rules(missing: &[String], known: &[String]) -> String {
             None => format!("no rule {name:?} (have: {})", listed(known)),
         }
     };
-    missing.iter().map(line).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = missing.iter().take(NAMES_SHOWN).map(line).collect();
+    if let Some(more) = missing
+        .len()
+        .checked_sub(NAMES_SHOWN)
+        .filter(|more| *more > 0)
+    {
+        lines.push(format!("and {more} more that are not there"));
+    }
+    lines.join("\n")
 }
 
 fn already_there(names: &[String]) -> String {

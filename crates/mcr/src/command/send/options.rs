@@ -37,8 +37,8 @@ pub(crate) struct Args {
     /// Packets per second of each stream; "max" for as fast as possible
     #[arg(short, long, value_name = "PPS", default_value = "1000", value_parser = rate)]
     rate: SendRate,
-    /// Bits of UDP payload per second of each stream, such as 20M, in place of a packet rate
-    #[arg(short, long, value_name = "BITS", value_parser = number, conflicts_with = "rate")]
+    /// Bits of UDP payload per second of each stream, such as 20Mbit, in place of a packet rate
+    #[arg(short, long, value_name = "RATE", value_parser = bitrate, conflicts_with = "rate")]
     bitrate: Option<f64>,
     /// Packets of each stream; with --replay, rounds through the capture
     #[arg(short, long, value_name = "N")]
@@ -227,6 +227,12 @@ fn percentage(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "not a percentage from 0 to 100".to_owned())
 }
 
+/// Reads a rate of bits as rules write it, `20Mbit`; the unit may be left out.
+fn bitrate(text: &str) -> Result<f64, String> {
+    number(text.strip_suffix("bit").unwrap_or(text))
+        .map_err(|error| error.replace("1500, 400k or 1M", "400kbit or 20Mbit"))
+}
+
 /// Reads a number above 0 with an optional k, M or G.
 fn number(text: &str) -> Result<f64, String> {
     let (digits, unit) = match text.as_bytes().last() {
@@ -240,5 +246,19 @@ fn number(text: &str) -> Result<f64, String> {
         Ok(number) if number > 0.0 => Err("too large".to_owned()),
         Ok(_) => Err("must be above 0".to_owned()),
         Err(_) => Err("not a number such as 1500, 400k or 1M".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bitrate_is_written_as_in_rules() {
+        for text in ["20Mbit", "20M", "20000kbit", "20000000"] {
+            assert_eq!(bitrate(text), Ok(20e6), "{text}");
+        }
+        let error = bitrate("fast").unwrap_err();
+        assert!(error.contains("20Mbit"), "{error}");
     }
 }
