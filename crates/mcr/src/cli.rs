@@ -150,6 +150,17 @@ mod tests {
         ["README.md", "docs/operations.md"].map(read).into()
     }
 
+    /// The words of a command: as a shell splits them, which single quotes keep together.
+    fn words(command: &str) -> Vec<String> {
+        let mut is_quoted = false;
+        let ends = |letter: char| {
+            is_quoted ^= letter == '\'';
+            letter.is_whitespace() && !is_quoted
+        };
+        let words = command.split(ends).filter(|word| !word.is_empty());
+        words.map(|word| word.replace('\'', "")).collect()
+    }
+
     #[test]
     fn commands_in_the_documents_are_well_formed() {
         let mut seen = 0;
@@ -164,7 +175,7 @@ mod tests {
                     .split(['>', '&', '|', '#'])
                     .next()
                     .unwrap_or_default();
-                let parsed = Cli::try_parse_from(command.split_whitespace());
+                let parsed = Cli::try_parse_from(words(command));
                 assert!(parsed.is_ok(), "{name}: {line}: {}", parsed.unwrap_err());
                 seen += 1;
             }

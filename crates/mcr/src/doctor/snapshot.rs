@@ -243,11 +243,11 @@ mod tests {
     const RULES: &str = r#"version = 1
 [[rule]]
 name = "cam1"
-input = "239.1.1.1%one:5001"
-outputs = ["239.10.1.1%one:6001"]
+input = "[ff0e::1%one]:5001"
+outputs = ["[ff0e::2%one]:6001"]
 "#;
 
-    /// The daemon ranks addresses: a deprecated one comes behind all others.
+    /// The daemon ranks addresses as sockets do: of IPv6 a deprecated one comes behind all others.
     #[test]
     fn judges_by_the_source_address_that_the_daemon_uses() {
         if !lab::demo::may_run() {
@@ -259,8 +259,8 @@ outputs = ["239.10.1.1%one:6001"]
             "link add one type veth peer name other",
             "link set other up",
             "link set one up",
-            "address add 10.0.0.1/24 dev one preferred_lft 0",
-            "address add 10.0.1.1/24 dev one",
+            "address add fd00::1/64 dev one nodad preferred_lft 0",
+            "address add fd00:1::1/64 dev one nodad",
         ] {
             here.ip(step).unwrap();
         }
@@ -281,6 +281,6 @@ outputs = ["239.10.1.1%one:6001"]
         let OutputState::Up(egress) = &output.state else {
             panic!("{output:?}");
         };
-        assert_eq!(egress.source, Some([10, 0, 1, 1].into()));
+        assert_eq!(egress.source, Some("fd00:1::1".parse().unwrap()));
     }
 }
