@@ -97,6 +97,17 @@ pub struct Status {
     /// The last time the configuration was read again; none since the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<Reload>,
+    /// `degraded` while the running rules are not written down, so that a crash would bring back those
+    /// of before.
+    #[serde(default = "up")]
+    pub state: State,
+    /// Why the state is not `up`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_reason: Option<String>,
+}
+
+const fn up() -> State {
+    State::Up
 }
 
 /// Something that not every kernel has.
@@ -197,9 +208,9 @@ pub struct Event {
     /// `rule_removed`, `settings_changed`, `output_up`, `output_degraded`, `output_down`,
     /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `joined`,
     /// `join_failed`, `worker_restarted`,
-    /// `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`.
+    /// `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`, `not_saved`, `saved`.
     pub kind: String,
-    /// Rule, interface or worker it happened to, or `configuration`; empty where it stands for many
+    /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many
     /// of its kind.
     pub subject: String,
     /// What happened, for people.

@@ -91,6 +91,11 @@ impl Step {
         &self.host
     }
 
+    /// What runs after it.
+    pub(crate) fn rules_and_settings(&self) -> (&RuleSet, &Settings) {
+        (&self.rules, &self.settings)
+    }
+
     /// What has to be left after it; `None` where all memberships have to be gone through.
     pub(crate) fn leaves(&self) -> Option<&BTreeSet<Membership>> {
         self.recompiled.some().map(|_| &self.wanted.leave)

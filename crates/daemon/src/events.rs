@@ -19,7 +19,8 @@ pub(crate) use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
 pub(crate) use compare::{between, of_change};
 pub(crate) use event::{
-    RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event, not_used, stream, worker_restarted,
+    RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event, not_saved, not_used, saved, stream,
+    worker_restarted,
 };
 use event::{is_detail, is_trouble};
 use event_log::EventLog;

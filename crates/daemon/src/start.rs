@@ -121,6 +121,7 @@ async fn start(
         configured,
         watch,
         running_store,
+        unsaved: None,
         events: events.clone(),
         view: sender,
         commands: incoming,

@@ -3,6 +3,7 @@
 
 mod changes;
 pub(crate) mod command;
+mod saving;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub(crate) struct Supervisor {
     pub(crate) configured: Config,
     pub(crate) watch: Watch,
     pub(crate) running_store: RunningStore,
+    /// Why what runs is not written down, while it is not.
+    pub(crate) unsaved: Option<Arc<str>>,
     pub(crate) events: Events,
     pub(crate) view: watch::Sender<Arc<View>>,
     pub(crate) commands: mpsc::Receiver<Command>,
@@ -182,6 +185,7 @@ impl Supervisor {
         }
         self.follow_merging();
         self.store_descriptors().await;
+        block_in_place(|| self.save_again());
         if std::mem::take(&mut self.heap_to_trim) {
             block_in_place(sys::heap::trim);
         }

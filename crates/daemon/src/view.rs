@@ -23,6 +23,8 @@ pub(crate) struct View {
     /// In the order of the rules.
     pub(crate) states: SharedMap<Place, Arc<RuleState>>,
     pub(crate) host: Arc<Host>,
+    /// Why what runs is not written down, while it is not.
+    pub(crate) unsaved: Option<Arc<str>>,
 }
 
 /// How a rule does, without its counters. There may be ten thousand, so what the core knows is not

@@ -14,6 +14,7 @@ mod fanout;
 mod faults;
 mod filters;
 mod fragments;
+mod full;
 mod hitless;
 mod hostile;
 mod hostile_clients;

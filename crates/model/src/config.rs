@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use daemon::{DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES};
+pub use daemon::{DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
 pub use error::{ConfigError, ConfigErrors};
 pub use rewrite::rewrite;
 pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, Settings};

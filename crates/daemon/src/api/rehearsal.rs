@@ -153,6 +153,7 @@ impl Rehearsal {
                 None,
             ),
             host: Arc::clone(self.core.host()),
+            unsaved: None,
         }));
         change
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use api::reply::{
-    Change, FeatureStatus, FlowStats, InterfaceStatus, Log, PathStatus, Stats, Status,
+    Change, FeatureStatus, FlowStats, InterfaceStatus, Log, PathStatus, State, Stats, Status,
 };
 use api::request::RuleList;
 use dataplane::counters::Counters;
@@ -204,6 +204,11 @@ impl Service {
             userspace: path(&self.support.userspace),
             features: self.features.iter().map(feature).collect(),
             last_reload: self.events.last_reload(),
+            state: match view.unsaved {
+                None => State::Up,
+                Some(_) => State::Degraded,
+            },
+            state_reason: view.unsaved.as_deref().map(str::to_owned),
         }
     }
 

@@ -33,6 +33,11 @@ pub(crate) const RELOADED: &str = "reloaded";
 /// The configuration could not be read again.
 pub(crate) const RELOAD_FAILED: &str = "reload_failed";
 
+/// What runs cannot be written down.
+pub(super) const NOT_SAVED: &str = "not_saved";
+/// It could be again.
+pub(super) const SAVED: &str = "saved";
+
 /// Something that happened just now.
 pub(crate) fn event(kind: &str, subject: &str, message: String) -> Event {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -48,6 +53,17 @@ pub(crate) fn event(kind: &str, subject: &str, message: String) -> Event {
 pub(crate) fn not_used(why: &dyn Display) -> Event {
     let message = format!("configuration not used, the rules stay: {why}");
     event(RELOAD_FAILED, "configuration", message)
+}
+
+/// What runs is not written down.
+pub(crate) fn not_saved(why: &str) -> Event {
+    event(NOT_SAVED, "daemon", why.to_owned())
+}
+
+/// What runs is written down again.
+pub(crate) fn saved() -> Event {
+    let message = "the running rules are written down again".to_owned();
+    event(SAVED, "daemon", message)
 }
 
 /// A worker was started again.
@@ -87,6 +103,7 @@ pub(super) fn is_trouble(kind: &str) -> bool {
             | JOIN_FAILED
             | WORKER_RESTARTED
             | RELOAD_FAILED
+            | NOT_SAVED
     )
 }
 

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// How long a journal may grow behind a snapshot that is shorter, in bytes.
@@ -17,8 +18,27 @@ const ROOM: usize = 64 * 1024;
 pub(crate) struct Journal {
     snapshot: PathBuf,
     journal: PathBuf,
-    /// The journal of the snapshot that this process wrote last, and the room left in it.
-    open: Option<(File, usize)>,
+    /// The journal of the snapshot that this process wrote last.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// Bytes that count.
+    length: usize,
+    /// Bytes that may be added.
+    room: usize,
+}
+
+/// What was written and does not count yet: it takes all the room that it needs.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Prepared {
+    /// So many bytes of lines.
+    Lines(usize),
+    /// A snapshot beside the one that counts.
+    Snapshot(Vec<u8>),
 }
 
 /// What is on disk.
@@ -60,44 +80,96 @@ impl Journal {
 
     /// Remembers `snapshot` and nothing else, in one step.
     pub(crate) fn replace(&mut self, snapshot: &[u8]) -> io::Result<()> {
-        self.open = None;
-        let temporary = self.snapshot.with_extension("json.new");
-        fs::write(&temporary, snapshot)?;
-        fs::rename(&temporary, &self.snapshot)?;
-        self.open = self.begin(snapshot).ok();
-        Ok(())
+        let prepared = self.prepare_snapshot(snapshot.to_vec())?;
+        self.commit(prepared)
     }
 
     /// Adds whole lines in one step; says whether it could. If not, the next thing has to be a
     /// snapshot: the journal is as long as it may be, or cannot be written.
     #[must_use]
     pub(crate) fn append(&mut self, lines: &[u8]) -> bool {
-        let Some((mut file, room)) = self.open.take() else {
-            return false;
-        };
+        let prepared = self.prepare_lines(lines);
+        prepared.is_some_and(|prepared| self.commit(prepared).is_ok())
+    }
+
+    /// Writes whole lines so that they do not count yet: without the last one's end. `None` where
+    /// the next thing has to be a snapshot.
+    pub(crate) fn prepare_lines(&mut self, lines: &[u8]) -> Option<Prepared> {
+        let open = self.open.take().filter(|open| lines.len() <= open.room)?;
+        let (_, line) = lines.split_last()?;
+        let unfinished = [line, b" "].concat();
         // What may stand in the file after a failure is the start of a line.
-        let Some(room) = room.checked_sub(lines.len()) else {
-            return false;
-        };
-        if file.write_all(lines).is_err() {
-            return false;
+        open.file
+            .write_all_at(&unfinished, open.length as u64)
+            .ok()?;
+        self.open = Some(open);
+        Some(Prepared::Lines(lines.len()))
+    }
+
+    /// Writes a snapshot beside the one that counts.
+    pub(crate) fn prepare_snapshot(&mut self, snapshot: Vec<u8>) -> io::Result<Prepared> {
+        let written = fs::write(self.temporary(), &snapshot);
+        if written.is_err() {
+            let _ = fs::remove_file(self.temporary());
         }
-        self.open = Some((file, room));
-        true
+        written.map(|()| Prepared::Snapshot(snapshot))
+    }
+
+    /// Has what was prepared count.
+    pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
+        match (prepared, self.open.take()) {
+            (Prepared::Lines(bytes), Some(mut open)) => {
+                open.length += bytes;
+                open.room -= bytes;
+                // In the place of a byte that is there: this needs no room.
+                open.file.write_all_at(b"\n", open.length as u64 - 1)?;
+                self.open = Some(open);
+            }
+            (Prepared::Lines(_), None) => return Err(ErrorKind::NotFound.into()),
+            (Prepared::Snapshot(snapshot), _) => {
+                fs::rename(self.temporary(), &self.snapshot)?;
+                self.open = self.begin(&snapshot).ok();
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was prepared.
+    pub(crate) fn abort(&mut self, prepared: Prepared) {
+        match (prepared, &self.open) {
+            (Prepared::Lines(_), Some(open)) => {
+                if open.file.set_len(open.length as u64).is_err() {
+                    self.open = None;
+                }
+            }
+            (Prepared::Lines(_), None) => {}
+            (Prepared::Snapshot(_), _) => {
+                let _ = fs::remove_file(self.temporary());
+            }
+        }
     }
 
     /// Forgets everything.
     pub(crate) fn remove(&mut self) {
         self.open = None;
         let _ = fs::remove_file(&self.snapshot);
-        let _ = fs::remove_file(self.snapshot.with_extension("json.new"));
+        let _ = fs::remove_file(self.temporary());
         let _ = fs::remove_file(&self.journal);
     }
 
-    fn begin(&self, snapshot: &[u8]) -> io::Result<(File, usize)> {
+    fn begin(&self, snapshot: &[u8]) -> io::Result<Open> {
         let mut file = File::create(&self.journal)?;
-        file.write_all(&head(snapshot))?;
-        Ok((file, snapshot.len().max(ROOM)))
+        let head = head(snapshot);
+        file.write_all(&head)?;
+        Ok(Open {
+            file,
+            length: head.len(),
+            room: snapshot.len().max(ROOM),
+        })
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.snapshot.with_extension("json.new")
     }
 }
 
@@ -135,6 +207,30 @@ mod tests {
         journal.remove();
         assert_eq!(texts(&journal), None);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_prepared_counts_once_it_is_committed_and_never_when_it_is_aborted() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::new(directory.path(), "a");
+        journal.replace(b"first").unwrap();
+        let of = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let aborted = journal
+            .prepare_lines(b"longer than the next one\n")
+            .unwrap();
+        assert_eq!(texts(&journal), Some(("first".to_owned(), of(&[]))));
+        journal.abort(aborted);
+        let kept = journal.prepare_lines(b"one\ntwo\n").unwrap();
+        journal.commit(kept).unwrap();
+        let expected = Some(("first".to_owned(), of(&["one", "two"])));
+        assert_eq!(texts(&journal), expected);
+        let aborted = journal.prepare_snapshot(b"second".to_vec()).unwrap();
+        assert_eq!(texts(&journal), expected);
+        journal.abort(aborted);
+        assert!(journal.append(b"three\n"), "the journal goes on");
+        let kept = journal.prepare_snapshot(b"third".to_vec()).unwrap();
+        journal.commit(kept).unwrap();
+        assert_eq!(texts(&journal), Some(("third".to_owned(), of(&[]))));
     }
 
     #[test]

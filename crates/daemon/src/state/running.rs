@@ -9,7 +9,7 @@ use model::document::RuleDocument;
 use model::ruleset::RuleSet;
 use serde::{Deserialize, Serialize};
 
-use crate::state::journal::Journal;
+use crate::state::journal::{Journal, Prepared};
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
@@ -139,14 +139,14 @@ impl RunningStore {
         Some(running)
     }
 
-    /// Writes down what runs now, rules and settings, as it became from what ran before: in the
-    /// time that the difference takes.
-    pub(crate) fn save_change(
+    /// Writes down what will run, rules and settings, as it becomes from what ran before: in the time
+    /// that the difference takes. It does not count before [`Self::commit`].
+    pub(crate) fn prepare_change(
         &mut self,
         generation: u64,
         before: (&RuleSet, &Settings),
         (rules, settings): (&RuleSet, &Settings),
-    ) -> io::Result<()> {
+    ) -> io::Result<Prepared> {
         let (at, gone, come) = rules.difference_to(before.0);
         let edit = Edit {
             generation,
@@ -157,10 +157,26 @@ impl RunningStore {
         };
         let mut line = serde_json::to_vec(&edit)?;
         line.push(b'\n');
-        if self.journal.append(&line) {
-            return Ok(());
+        if let Some(prepared) = self.journal.prepare_lines(&line) {
+            return Ok(prepared);
         }
-        self.save(&Running::new(generation, rules, settings))
+        let running = Running::new(generation, rules, settings);
+        self.journal.prepare_snapshot(serde_json::to_vec(&running)?)
+    }
+
+    /// Has what was prepared count.
+    pub(crate) fn commit(&mut self, prepared: Prepared) -> io::Result<()> {
+        self.journal.commit(prepared)
+    }
+
+    /// Forgets what was prepared.
+    pub(crate) fn abort(&mut self, prepared: Prepared) {
+        self.journal.abort(prepared);
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.journal.path()
     }
 
     /// Writes all of them down, in one step.
@@ -256,7 +272,9 @@ mod tests {
                 unreachable!("two by two")
             };
             let now = (rules_now, settings_now);
-            store.save_change(7 + at, (rules, settings), now).unwrap();
+            let before = (rules, settings);
+            let prepared = store.prepare_change(7 + at, before, now).unwrap();
+            store.commit(prepared).unwrap();
             assert_eq!(store.load(), Some(expected(at as usize)));
         }
         assert_eq!(fs::read(store.journal.path()).unwrap(), snapshot);
@@ -287,7 +305,8 @@ mod tests {
         let mut sets = [&one, &two];
         for generation in 1..=2000 {
             let [before, now] = sets.map(|set| (set, &settings));
-            store.save_change(generation, before, now).unwrap();
+            let prepared = store.prepare_change(generation, before, now).unwrap();
+            store.commit(prepared).unwrap();
             sets.reverse();
         }
         let expected = Running::new(2000, sets[0], &settings);

@@ -70,6 +70,12 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
     };
     daemon(&mut page, status, process);
     page.family(
+        "mcr_running_rules_saved",
+        "1 if the running rules are written down, for a crash.",
+    );
+    let is_saved = u8::from(status.state == State::Up);
+    page.sample("mcr_running_rules_saved", &[], is_saved);
+    page.family(
         "mcr_log_lost_lines_total",
         "Lines of the log that were lost because nobody took them.",
     );

@@ -1,7 +1,6 @@
 //! Changes of rules and of the host, carried out whole or not at all.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
 use api::reply::{Change, Event};
@@ -17,7 +16,6 @@ use crate::core::{Refused, Request, Step};
 use crate::dataplane_thread;
 use crate::events;
 use crate::host::Snapshot;
-use crate::state::running::Running;
 use crate::view::{self, View};
 
 /// Rules in a change whose reading takes memory that is worth giving back.
@@ -61,15 +59,13 @@ impl Supervisor {
         let host = self.known(&snapshot.host);
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
-        let required = block_in_place(|| self.joined.require(&self.core.joins(&step)));
-        let carried = match required {
-            Ok(()) => {
-                let applied = self.apply(&step).await;
-                applied.map_err(|error| unavailable(&error))
-            }
-            Err(error) => Err(unavailable(&error)),
+        let written = block_in_place(|| self.prepare(&step));
+        let carried = match self.require_written(&written) {
+            Ok(()) => self.carry_over(&step).await,
+            refused => refused,
         };
         if let Err(refused) = carried {
+            self.take_back(written);
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             // What was read of the host is true all the same, and nobody reports it again.
             self.host_changed(snapshot).await;
@@ -78,8 +74,20 @@ impl Supervisor {
         self.reading = snapshot.reading;
         let change = step.change.clone();
         let contested = self.contested(&step).await;
-        self.finish(step, &came_back, events::of_change(&change));
-        Ok(with_warnings(change, contested))
+        let mut events = events::of_change(&change);
+        events.extend(block_in_place(|| self.keep(written)));
+        self.finish(step, &came_back, events);
+        let warnings = contested.into_iter().chain(self.unsaved_warning());
+        Ok(with_warnings(change, warnings.collect()))
+    }
+
+    /// Joins what a step needs joined and brings it to the dataplane.
+    async fn carry_over(&mut self, step: &Step) -> Result<(), Refused> {
+        let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
+        let required = block_in_place(|| self.joined.require(&self.core.joins(step)));
+        required.map_err(|error| unavailable(&error))?;
+        let applied = self.apply(step).await;
+        applied.map_err(|error| unavailable(&error))
     }
 
     /// Says which streams that a step takes other instances take too.
@@ -157,8 +165,6 @@ impl Supervisor {
 
     /// Does all that follows once the dataplane has the table; `events` led to it.
     pub(crate) fn finish(&mut self, step: Step, came_back: &[Ifindex], events: Vec<Event>) {
-        let before = self.core.generation();
-        let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
         let Change {
             added,
             removed,
@@ -183,28 +189,10 @@ impl Supervisor {
             self.descriptor_store.update(&self.joined);
             let (host, table) = (self.core.host(), self.core.table());
             merging = (self.offload).settle(&self.core.settings().interface, host, table);
-            if self.core.generation() != before {
-                let now = (&**self.core.rules(), &**self.core.settings());
-                let generation = self.core.generation();
-                report(
-                    self.running_store
-                        .save_change(generation, (&rules, &settings), now),
-                );
-            }
         });
         let same = complete && !self.joined.is_incomplete() && merging == self.merging;
         self.merging = merging;
         self.update_view(recompiled.some().filter(|_| same), events);
-    }
-
-    /// Writes all that runs down; for a daemon that hands over with what was configured.
-    pub(crate) fn save(&mut self, configured: Option<&Config>) {
-        let (rules, settings) = (self.core.rules(), self.core.settings());
-        let mut running = Running::new(self.core.generation(), rules, settings);
-        if let Some(configured) = configured {
-            running.note(configured);
-        }
-        report(self.running_store.save(&running));
     }
 
     /// Makes the view anew; where it is known what changed, the other rules keep their states.
@@ -229,6 +217,13 @@ impl Supervisor {
         }
     }
 
+    /// Shows that what runs is written down, or is not.
+    pub(super) fn tell(&self, news: Vec<Event>) {
+        // Not in one line: the view cannot be replaced while it is borrowed.
+        let states = self.view.borrow().states.clone();
+        self.replace_view(states, news);
+    }
+
     /// Makes the view anew after the memberships changed.
     pub(super) fn update_view_of_memberships(&mut self) {
         self.update_view(None, Vec::new());
@@ -242,15 +237,10 @@ impl Supervisor {
             settings: self.core.settings().clone(),
             states,
             host: self.core.host().clone(),
+            unsaved: self.unsaved.clone(),
         });
         let before = self.view.send_replace(Arc::clone(&view));
         events.extend(events::between(&before, &view));
         self.events.publish_all(events);
-    }
-}
-
-fn report(saved: io::Result<()>) {
-    if let Err(error) = saved {
-        tracing::error!(%error, "cannot write the running rules; a crash would lose this change");
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use daemon::{DaemonError, Options};
-use model::config::{DaemonSettings, LogForm};
+use model::config::{DaemonSettings, LogForm, OnFull};
 use model::ruleset::Policy;
 
 use super::PathChoice;
@@ -20,7 +20,8 @@ use crate::logging;
 /// the configuration anew; SIGUSR1 stops it as --keep-forwarding does, for the next one to take over.
 /// Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and CAP_SYS_ADMIN to mount bpffs
 /// where it is not. The table [daemon] of the configuration has a key for each of --listen,
-/// --listen-name (listen_names), --path, --workers, --log, --max-rules, --max-memberships, --allow-link-local and --keep-forwarding; what
+/// --listen-name (listen_names), --path, --workers, --log, --max-rules, --max-memberships, --on-full,
+/// --allow-link-local and --keep-forwarding; what
 /// the command line says comes first.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -55,6 +56,10 @@ pub(crate) struct Args {
     /// the configuration may hold more [default: 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_memberships: Option<u32>,
+    /// What becomes of a change that cannot be written down, because /run is full: it is refused, or
+    /// carried out with a warning, though a crash would undo it [default: refuse]
+    #[arg(long, value_enum, value_name = "HOW")]
+    on_full: Option<OnFullChoice>,
     /// Permit 224.0.0.0/24 and ff02::/16 as inputs
     #[arg(long)]
     allow_link_local: bool,
@@ -66,6 +71,24 @@ pub(crate) struct Args {
     verbose: bool,
     #[command(flatten)]
     without: Without,
+}
+
+/// What becomes of a change that cannot be written down.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum OnFullChoice {
+    /// It is refused: what was answered survives a crash
+    Refuse,
+    /// It is carried out, with a warning: a crash would undo it
+    Warn,
+}
+
+impl From<OnFullChoice> for OnFull {
+    fn from(choice: OnFullChoice) -> Self {
+        match choice {
+            OnFullChoice::Refuse => Self::Refuse,
+            OnFullChoice::Warn => Self::Warn,
+        }
+    }
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
@@ -102,6 +125,7 @@ impl Args {
             log: self.log.map(Into::into),
             max_rules: self.max_rules,
             max_memberships: self.max_memberships,
+            on_full: self.on_full.map(Into::into),
             allow_link_local: self.allow_link_local.then_some(true),
             keep_forwarding: self.keep_forwarding,
         }

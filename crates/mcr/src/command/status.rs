@@ -61,6 +61,10 @@ fn screen(status: &Status, stats: &Stats) -> String {
         &format!("{}, pid {}", status.instance, status.pid),
     );
     line("version", &status.version);
+    line(
+        "state",
+        &format!("{}{}", render::stats::state(status.state), reason(status)),
+    );
     line("up", &render::stats::duration(status.uptime_seconds));
     if let Some(config) = &status.config {
         line("configuration", &read(config, status.last_reload.as_ref()));
@@ -135,6 +139,11 @@ fn troubles(text: &mut String, stats: &Stats) {
     }
 }
 
+fn reason(status: &Status) -> String {
+    let reason = status.state_reason.as_ref();
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
+}
+
 fn path(path: &PathStatus) -> &str {
     path.reason.as_deref().unwrap_or("available")
 }
@@ -154,7 +163,7 @@ mod tests {
     fn what_is_missing_is_told_with_what_it_means() {
         let status: Status = serde_json::from_value(json!({
             "instance": "default", "version": "1", "pid": 7, "uptime_seconds": 61.0,
-            "generation": 1, "rules": 0,
+            "generation": 1, "rules": 0, "state": "degraded", "state_reason": "full",
             "kernel": {"available": false, "reason": "no bpf_loop"},
             "userspace": {"available": true},
             "features": [
@@ -171,6 +180,7 @@ mod tests {
         .unwrap();
         let screen = screen(&status, &stats);
         for expected in [
+            "state            degraded: full\n",
             "up               1 min 1 s\n",
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",

@@ -83,6 +83,14 @@ pub struct DaemonSettings {
     )]
     #[schema(minimum = 1)]
     pub max_memberships: Option<u32>,
+    /// What becomes of a change that cannot be written down, because `/run` is full: `refuse` (the
+    /// default), or `warn`, and it is carried out though a crash would undo it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_on_full"
+    )]
+    pub on_full: Option<OnFull>,
     /// Whether 224.0.0.0/24 and ff02::/16 may be inputs, as the key of this name at top level says;
     /// one of them is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,6 +98,17 @@ pub struct DaemonSettings {
     /// Whether the kernel path goes on forwarding when the daemon stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_forwarding: Option<bool>,
+}
+
+/// What becomes of a change that cannot be written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFull {
+    /// It is refused: what was answered survives a crash.
+    #[default]
+    Refuse,
+    /// It is carried out, with a warning: a crash would undo it.
+    Warn,
 }
 
 /// Form of the log.
@@ -119,6 +138,7 @@ impl DaemonSettings {
             log: self.log.or(below.log),
             max_rules: self.max_rules.or(below.max_rules),
             max_memberships: self.max_memberships.or(below.max_memberships),
+            on_full: self.on_full.or(below.on_full),
             allow_link_local: self.allow_link_local.or(below.allow_link_local),
             keep_forwarding: self.keep_forwarding.or(below.keep_forwarding),
         }
@@ -149,7 +169,7 @@ impl DaemonSettings {
     }
 
     /// What each comes to, defaults included.
-    fn texts(&self) -> [(&'static str, String); 9] {
+    fn texts(&self) -> [(&'static str, String); 10] {
         let lowercase = |name: String| name.to_lowercase();
         let or = |text: Option<String>, default: &str| text.unwrap_or_else(|| default.to_owned());
         let listen = self.listen.map(|address| address.to_string());
@@ -157,6 +177,7 @@ impl DaemonSettings {
         let workers = self.workers.map(|number| number.to_string());
         let path = format!("{:?}", self.path.unwrap_or_default());
         let log = format!("{:?}", self.log.unwrap_or_default());
+        let on_full = format!("{:?}", self.on_full.unwrap_or_default());
         let yes = |said: Option<bool>| said.unwrap_or_default().to_string();
         [
             ("listen", or(listen, "none")),
@@ -169,6 +190,7 @@ impl DaemonSettings {
                 "max_memberships",
                 self.max_memberships.unwrap_or(MAX_MEMBERSHIPS).to_string(),
             ),
+            ("on_full", lowercase(on_full)),
             ("allow_link_local", yes(self.allow_link_local)),
             ("keep_forwarding", yes(self.keep_forwarding)),
         ]
@@ -211,6 +233,19 @@ fn parsed<'de, D: Deserializer<'de>, T: FromStr>(
     match text.parse().ok().filter(fits) {
         Some(value) => Ok(Some(value)),
         None => Err(D::Error::custom(format!("{name} = {text}: give {give}"))),
+    }
+}
+
+fn some_on_full<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OnFull>, D::Error> {
+    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    match value.to_string().as_str() {
+        "refuse" => Ok(Some(OnFull::Refuse)),
+        "warn" => Ok(Some(OnFull::Warn)),
+        other => Err(D::Error::custom(format!(
+            "on_full = {other:?}: give \"refuse\" or \"warn\""
+        ))),
     }
 }
 

@@ -333,6 +333,7 @@ workers = 2
 log = "json"
 max_rules = 100
 max_memberships = 200
+on_full = "warn"
 allow_link_local = true
 keep_forwarding = false
 
@@ -350,6 +351,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         log: Some(LogForm::Json),
         max_rules: Some(100),
         max_memberships: Some(200),
+        on_full: Some(OnFull::Warn),
         allow_link_local: Some(true),
         keep_forwarding: Some(false),
     };
@@ -376,13 +378,18 @@ outputs = ["224.0.0.251%eth1:5353"]
         ("max_rules = 0", "max_rules = 0: give 1 or more"),
         ("max_memberships = 0", "max_memberships = 0: give 1 or more"),
         (
+            "on_full = \"stop\"",
+            "on_full = \"stop\": give \"refuse\" or \"warn\"",
+        ),
+        (
             "keep_forwarding = 1",
             "invalid type: integer `1`, expected a boolean",
         ),
         (
             "instance = \"a\"",
             "unknown field `instance`, expected one of `listen`, `listen_names`, `path`, \
-             `workers`, `log`, `max_rules`, `max_memberships`, `allow_link_local`, `keep_forwarding`",
+             `workers`, `log`, `max_rules`, `max_memberships`, `on_full`, `allow_link_local`, \
+             `keep_forwarding`",
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");

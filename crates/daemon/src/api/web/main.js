@@ -206,7 +206,7 @@ function follow() {
     "rule_changed", "settings_changed", "output_up", "output_degraded", "output_down", "drops_began",
     "drops_ended", "stream_up", "stream_degraded",
     "stream_down", "joined", "join_failed", "worker_restarted", "link_changed", "next_hop_changed",
-    "reloaded", "reload_failed"];
+    "reloaded", "reload_failed", "not_saved", "saved"];
   for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));
   source.addEventListener("missed", (told) => {
     tell({ at_ms: Date.now(), kind: "missed", message: `${told.data} events were missed` });

@@ -191,6 +191,7 @@ mod tests {
             "log",
             "max_rules",
             "max_memberships",
+            "on_full",
             "keep_forwarding",
         ];
         for key in keys {
