@@ -6,6 +6,7 @@ mod bytes;
 mod capture;
 mod config;
 mod endpoint;
+mod left_behind;
 pub mod mutate;
 mod packet;
 
@@ -13,17 +14,20 @@ pub use api::{api, http};
 pub use capture::capture;
 pub use config::config;
 pub use endpoint::endpoint;
+pub use left_behind::{handover, journal};
 pub use packet::packet;
 
 /// A target: its name, which is that of its corpus, and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 8] = [
     ("endpoint", endpoint),
     ("config", config),
     ("api", api),
     ("http", http),
     ("packet", packet),
     ("capture", capture),
+    ("journal", journal),
+    ("handover", handover),
 ];

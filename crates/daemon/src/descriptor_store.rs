@@ -218,12 +218,7 @@ impl DescriptorStore {
         let Ok(Some(read)) = self.record.read() else {
             return Record::default();
         };
-        let mut record: Record = serde_json::from_slice(&read.snapshot).unwrap_or_default();
-        let lines = read.lines.iter().map(|line| serde_json::from_slice(line));
-        lines
-            .map_while(Result::ok)
-            .for_each(|line| record.apply(line));
-        record
+        Record::of(&read)
     }
 
     fn connect(&mut self) {
@@ -338,6 +333,13 @@ pub(crate) fn end_left(directory: &Path) -> io::Result<Option<usize>> {
     Journal::new(directory, RECORD).remove();
     let _ = fs::remove_file(socket);
     Ok(held)
+}
+
+/// Reads what is joined. For fuzzers and tests.
+#[cfg(feature = "rehearsal")]
+pub(crate) fn read_memberships(read: &crate::state::journal::Remembered) {
+    let claims = Record::of(read).0.into_values().flatten();
+    claims.map(Membership::from).for_each(drop);
 }
 
 fn label(number: u32) -> String {

@@ -15,6 +15,8 @@ mod error;
 mod events;
 pub mod host;
 mod instance;
+#[cfg(feature = "rehearsal")]
+pub mod left_behind;
 pub mod leftovers;
 mod memberships;
 mod options;

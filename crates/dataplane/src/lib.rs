@@ -8,6 +8,8 @@ mod error;
 pub mod features;
 mod inspection;
 mod kernel;
+#[cfg(feature = "rehearsal")]
+pub mod left_behind;
 pub mod leftovers;
 mod opening;
 mod options;

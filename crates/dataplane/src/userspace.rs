@@ -4,8 +4,8 @@
 //! `supervisor` runs in the daemon, `worker` (the hot path) in processes of its own, `shared` is what
 //! both speak and write to.
 
-mod shared;
-mod supervisor;
+pub(crate) mod shared;
+pub(crate) mod supervisor;
 pub mod worker;
 
 pub use shared::messages::Means;

@@ -88,6 +88,13 @@ pub fn serve(listener: &UnixListener, deadline: Duration) -> io::Result<()> {
     Ok(())
 }
 
+/// Attends to a client that has said all it will, and holds nothing. For fuzzers and tests.
+#[cfg(feature = "rehearsal")]
+pub(crate) fn hear(client: &mut UnixStream) {
+    // What cannot be understood ends the conversation and nothing else.
+    let _ = attend(client, &mut BTreeMap::new());
+}
+
 /// What is held, by label.
 #[derive(Debug, Default)]
 struct Stored(BTreeMap<String, OwnedFd>);

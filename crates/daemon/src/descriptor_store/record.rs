@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use sys::membership::{Change, Membership};
 
+use crate::state::journal::Remembered;
+
 /// What is joined through each socket, by its number.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Record(pub(super) BTreeMap<u32, Vec<Claim>>);
@@ -20,6 +22,16 @@ pub(super) struct Claim(u32, IpAddr, Option<IpAddr>);
 pub(super) struct Line(bool, u32, Claim);
 
 impl Record {
+    /// What was written down, as far as it can be understood.
+    pub(super) fn of(read: &Remembered) -> Self {
+        let mut record: Self = serde_json::from_slice(&read.snapshot).unwrap_or_default();
+        let lines = read.lines.iter().map(|line| serde_json::from_slice(line));
+        lines
+            .map_while(Result::ok)
+            .for_each(|line| record.apply(line));
+        record
+    }
+
     /// Applies a change.
     pub(super) fn apply(&mut self, Line(joined, number, claim): Line) {
         let claims = self.0.entry(number).or_default();

@@ -49,6 +49,18 @@ pub(crate) struct Remembered {
     pub(crate) lines: Vec<Vec<u8>>,
 }
 
+impl Remembered {
+    /// What a snapshot and a journal say.
+    pub(crate) fn of(snapshot: Vec<u8>, journal: &[u8]) -> Self {
+        let mut lines = journal.split_inclusive(|byte| *byte == b'\n');
+        let continues = lines.next() == Some(&head(&snapshot));
+        let lines = lines.filter(|_| continues);
+        let lines = lines.filter_map(|line| line.strip_suffix(b"\n"));
+        let lines = lines.map(<[u8]>::to_vec).collect();
+        Self { snapshot, lines }
+    }
+}
+
 impl Journal {
     pub(crate) fn new(directory: &Path, name: &str) -> Self {
         Self {
@@ -70,12 +82,7 @@ impl Journal {
             read => read?,
         };
         let journal = fs::read(&self.journal).unwrap_or_default();
-        let mut lines = journal.split_inclusive(|byte| *byte == b'\n');
-        let continues = lines.next() == Some(&head(&snapshot));
-        let lines = lines.filter(|_| continues);
-        let lines = lines.filter_map(|line| line.strip_suffix(b"\n"));
-        let lines = lines.map(<[u8]>::to_vec).collect();
-        Ok(Some(Remembered { snapshot, lines }))
+        Ok(Some(Remembered::of(snapshot, &journal)))
     }
 
     /// Remembers `snapshot` and nothing else, in one step.
@@ -174,7 +181,7 @@ impl Journal {
 }
 
 /// The first line of a snapshot's journal: its length and its FNV-1a hash.
-fn head(snapshot: &[u8]) -> Vec<u8> {
+pub(crate) fn head(snapshot: &[u8]) -> Vec<u8> {
     let hash = snapshot.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     });

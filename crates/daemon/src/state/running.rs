@@ -9,7 +9,7 @@ use model::document::RuleDocument;
 use model::ruleset::RuleSet;
 use serde::{Deserialize, Serialize};
 
-use crate::state::journal::{Journal, Prepared};
+use crate::state::journal::{Journal, Prepared, Remembered};
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
@@ -80,6 +80,30 @@ struct Edit {
 }
 
 impl Running {
+    /// What was written down, as far as it can be understood.
+    pub(crate) fn of(read: &Remembered) -> Option<Self> {
+        let mut running = match serde_json::from_slice::<Self>(&read.snapshot) {
+            Ok(running) if running.version == VERSION => running,
+            Ok(running) => {
+                let version = running.version;
+                tracing::warn!(version, "running rules are of another version; not used");
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "running rules are damaged");
+                return None;
+            }
+        };
+        for (line, edit) in read.lines.iter().enumerate() {
+            let edit = serde_json::from_slice(edit);
+            if !edit.is_ok_and(|edit| running.edit(edit)) {
+                tracing::warn!(line, "the last changes of the running rules are damaged");
+                break;
+            }
+        }
+        Some(running)
+    }
+
     fn edit(&mut self, edit: Edit) -> bool {
         let place = edit.at..edit.at.saturating_add(edit.gone);
         let fits = place.end <= self.rules.len()
@@ -110,33 +134,13 @@ impl RunningStore {
     /// and not used.
     pub(crate) fn load(&self) -> Option<Running> {
         let path = self.journal.path().display();
-        let (text, edits) = match self.journal.read() {
-            Ok(read) => read.map(|read| (read.snapshot, read.lines))?,
+        match self.journal.read() {
+            Ok(read) => Running::of(&read?),
             Err(error) => {
                 tracing::warn!(%path, %error, "cannot read running rules");
-                return None;
-            }
-        };
-        let mut running = match serde_json::from_slice::<Running>(&text) {
-            Ok(running) if running.version == VERSION => running,
-            Ok(running) => {
-                let version = running.version;
-                tracing::warn!(version, "running rules are of another version; not used");
-                return None;
-            }
-            Err(error) => {
-                tracing::warn!(%path, %error, "running rules are damaged");
-                return None;
-            }
-        };
-        for (line, edit) in edits.iter().enumerate() {
-            let edit = serde_json::from_slice(edit);
-            if !edit.is_ok_and(|edit| running.edit(edit)) {
-                tracing::warn!(%path, line, "the last changes of the running rules are damaged");
-                break;
+                None
             }
         }
-        Some(running)
     }
 
     /// Writes down what will run, rules and settings, as it becomes from what ran before: in the time

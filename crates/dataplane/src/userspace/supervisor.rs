@@ -247,3 +247,15 @@ impl Userspace {
         })
     }
 }
+
+/// Reads words as the file of the counters' owners. For fuzzers and tests.
+#[cfg(feature = "rehearsal")]
+pub(crate) fn read_owners(words: &[u64]) {
+    owner_file::read_all(words);
+}
+
+/// Reads the label of a descriptor. For fuzzers and tests.
+#[cfg(feature = "rehearsal")]
+pub(crate) fn read_label(text: &str) {
+    let _ = text.parse::<inheritance::Label>();
+}

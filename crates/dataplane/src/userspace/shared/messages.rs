@@ -256,6 +256,23 @@ impl Channel {
     }
 }
 
+/// Takes bytes for what a supervisor says, and for what a worker says. For fuzzers and tests.
+#[cfg(feature = "rehearsal")]
+pub(crate) fn hear(bytes: &[u8]) {
+    let hear = |longest| {
+        let (stream, _) = UnixStream::pair().ok()?;
+        let mut channel = Channel::new(stream, longest);
+        channel.incoming = bytes.to_vec();
+        Some(channel)
+    };
+    if let Some(mut worker) = hear(MAX_MESSAGE) {
+        while let Ok(Some(_)) = worker.next::<ToWorker>() {}
+    }
+    if let Some(mut supervisor) = hear(MAX_CONFIRMATION) {
+        while let Ok(Some(FromWorker::Done(_))) = supervisor.next() {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

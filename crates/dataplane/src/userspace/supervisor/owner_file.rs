@@ -139,6 +139,24 @@ const fn entry_at(kind: Kind, slot: u32) -> usize {
     first + slot as usize * entry_words(kind)
 }
 
+/// Reads a file that says `words` at its beginning and where each kind's entries begin.
+#[cfg(feature = "rehearsal")]
+pub(super) fn read_all(words: &[u64]) {
+    let Ok((_, file)) = OwnerFile::create() else {
+        return;
+    };
+    for (at, word) in words.iter().enumerate() {
+        for start in [0, RULES_AT, OUTPUTS_AT, INPUTS_AT] {
+            file.store(start + at, *word);
+        }
+    }
+    for kind in Kind::ALL {
+        for (_, name, _) in file.read(kind).take(words.len()) {
+            let _ = crate::owners::name::Name::parse(kind, &name);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use packet::verdict::DropReason;

@@ -1,0 +1,48 @@
+//! What a daemon before left, read as the next one reads it, whatever it says. For fuzzers and tests.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use model::config::Settings;
+use model::ruleset::{Policy, RuleSet};
+
+use crate::descriptor_store::{self, fd_holder};
+use crate::state::journal::{Remembered, head};
+use crate::state::running::Running;
+
+/// Reads a snapshot and the lines of its journal, of the running rules and of the memberships.
+///
+/// # Panics
+/// Where rules that are valid are not the same once they were written down again.
+pub fn journal(snapshot: &[u8], lines: &[u8]) {
+    let journal = [&head(snapshot), lines].concat();
+    let read = Remembered::of(snapshot.to_vec(), &journal);
+    descriptor_store::read_memberships(&read);
+    let Some(running) = Running::of(&read) else {
+        return;
+    };
+    let settings = running.settings.clone().unwrap_or_default();
+    let policy = settings.policy(Policy::default());
+    if let Ok(rules) = RuleSet::from_documents(&running.rules, policy) {
+        check_written_again(running.generation, &rules, &settings);
+    }
+}
+
+fn check_written_again(generation: u64, rules: &RuleSet, settings: &Settings) {
+    let running = Running::new(generation, rules, settings);
+    let snapshot = serde_json::to_vec(&running).expect("what was read from JSON is JSON again");
+    let read = Running::of(&Remembered::of(snapshot, b""));
+    assert_eq!(read, Some(running), "written down and read again");
+}
+
+/// Says bytes to the process that holds descriptors.
+pub fn keeper(bytes: &[u8]) {
+    let Ok((mut client, mut holder)) = UnixStream::pair() else {
+        return;
+    };
+    let said = client.write_all(bytes);
+    if said.and_then(|()| client.shutdown(Shutdown::Write)).is_ok() {
+        fd_holder::hear(&mut holder);
+    }
+}
