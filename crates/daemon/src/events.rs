@@ -8,6 +8,7 @@ mod event_log;
 mod loss;
 mod subscriber;
 mod throttle;
+pub(crate) mod webhook;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -28,6 +29,7 @@ pub(crate) use event_log::{Begin, KEPT};
 pub(crate) use loss::{egress_drops_began, egress_drops_ended, everything, loss};
 pub(crate) use subscriber::{Delivery, Subscriber};
 use throttle::{HeldBack, Line, Throttle};
+use webhook::Posted;
 
 /// Where events go: to every subscriber, and into the log.
 #[derive(Clone, Debug)]
@@ -35,6 +37,7 @@ pub(crate) struct Events {
     event_log: EventLog,
     last_reload: Arc<Mutex<Option<Reload>>>,
     throttle: Arc<Mutex<Throttle>>,
+    posted: Arc<Posted>,
 }
 
 impl Events {
@@ -43,7 +46,13 @@ impl Events {
             event_log: EventLog::new(),
             last_reload: Arc::default(),
             throttle: Arc::default(),
+            posted: Arc::default(),
         }
+    }
+
+    /// What became of events that were posted.
+    pub(crate) const fn posted(&self) -> &Arc<Posted> {
+        &self.posted
     }
 
     /// What became of the last reload.

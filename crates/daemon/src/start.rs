@@ -22,7 +22,7 @@ use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
-use crate::events::{self, Events};
+use crate::events::{self, Events, webhook};
 use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::memberships::Joined;
@@ -151,6 +151,11 @@ async fn start(
             .clone()
             .run(dataplane.clone(), view.clone(), events.clone()),
     );
+    abort_on_panic::spawn(webhook::run(
+        events.clone(),
+        view.clone(),
+        instance.name().to_owned(),
+    ));
     let service = Arc::new(Service {
         identity,
         commands,

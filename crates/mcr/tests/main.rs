@@ -21,4 +21,5 @@ mod start;
 mod systemd;
 mod traffic;
 mod verbs;
+mod webhook;
 mod with_daemon;

@@ -6,6 +6,7 @@
 mod daemon;
 mod error;
 mod file;
+mod notify;
 mod rewrite;
 mod settings;
 
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 pub use daemon::{DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
 pub use error::{ConfigError, ConfigErrors};
+pub use notify::{Notify, Webhook};
 pub use rewrite::rewrite;
 pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, Settings};
 
@@ -73,6 +75,10 @@ impl Config {
             if let Some((daemon, line)) = parsed.daemon {
                 once("daemon".to_owned(), line);
                 settings.daemon = daemon;
+            }
+            if let Some((notify, line)) = parsed.notify {
+                once("notify".to_owned(), line);
+                settings.notify = notify;
             }
             rules.append(&mut parsed.rules);
             for (name, of_interface, line) in parsed.interfaces {

@@ -119,6 +119,7 @@ impl Service {
             stats: self.stats(view, counters),
             possible: stats::possible_drops(view),
             lost_lines: self.log.map_or(0, |log| (log.lost)()),
+            posted: Arc::clone(self.events.posted()),
         };
         metrics::text(format, &scrape, &Process::read())
     }

@@ -8,6 +8,8 @@ mod streams;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use api::counter::{self, Counter, Unit, Value};
 use api::reply::{
@@ -17,6 +19,7 @@ use api::reply::{
 use super::PossibleDrops;
 use super::process::Process;
 use crate::chunks::Chunks;
+use crate::events::webhook::Posted;
 
 /// What the metrics are a view of: the same replies that others get, of one moment.
 #[derive(Clone, Debug)]
@@ -27,6 +30,7 @@ pub(crate) struct Scrape {
     pub(crate) possible: Vec<PossibleDrops>,
     /// Lines of the log that nobody took.
     pub(crate) lost_lines: u64,
+    pub(crate) posted: Arc<Posted>,
 }
 
 /// How the text is written.
@@ -62,6 +66,7 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
         stats,
         possible,
         lost_lines,
+        posted,
     } = scrape;
     let mut page = Page {
         format,
@@ -80,6 +85,22 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
         "Lines of the log that were lost because nobody took them.",
     );
     page.sample("mcr_log_lost_lines_total", &[], lost_lines);
+    let posted = [
+        (
+            "mcr_webhook_sent_events_total",
+            "Events posted to the webhook.",
+            &posted.sent,
+        ),
+        (
+            "mcr_webhook_dropped_events_total",
+            "Events that the webhook did not take in time, or refused.",
+            &posted.dropped,
+        ),
+    ];
+    for (name, help, count) in posted {
+        page.family(name, help);
+        page.sample(name, &[], count.load(Ordering::Relaxed));
+    }
     this_process(&mut page, process);
     rules(&mut page, &stats.rules);
     inputs(&mut page, &stats.rules);

@@ -7,14 +7,16 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::{
-    Budget, BudgetTable, ConfigError, ConfigFile, DaemonSettings, InterfaceSettings, VERSION,
+    Budget, BudgetTable, ConfigError, ConfigFile, DaemonSettings, InterfaceSettings, Notify,
+    VERSION,
 };
 use crate::document::RuleDocument;
 use crate::endpoint::check_interface_name;
 use crate::problem::Part;
 
 /// Keys a file may have.
-const KEYS: &str = "version, allow_link_local, [budget], [daemon], [interface.NAME], [[rule]]";
+const KEYS: &str =
+    "version, allow_link_local, [budget], [daemon], [interface.NAME], [notify], [[rule]]";
 
 /// What a file holds, as far as it can be read.
 #[derive(Default)]
@@ -25,6 +27,8 @@ pub(super) struct Parsed {
     pub(super) budget: Option<(Budget, usize)>,
     /// How a daemon is started, and the line.
     pub(super) daemon: Option<(DaemonSettings, usize)>,
+    /// Who is told of events, and the line.
+    pub(super) notify: Option<(Notify, usize)>,
     /// Name, settings, line.
     pub(super) interfaces: Vec<(String, InterfaceSettings, usize)>,
     pub(super) rules: Vec<LocatedRule>,
@@ -99,6 +103,7 @@ impl<'a> Reader<'a> {
                 "budget" => self.budget(value),
                 "daemon" => self.daemon(value),
                 "interface" => self.interfaces(value),
+                "notify" => self.notify(value),
                 "rule" => self.rules(value),
                 unknown => {
                     let message = format!("unknown key {unknown:?}; there are {KEYS}");
@@ -151,6 +156,17 @@ impl<'a> Reader<'a> {
             Err(error) => {
                 let at = error.span().unwrap_or(span);
                 self.refuse(Some(at), format!("daemon: {}", error.message()));
+            }
+        }
+    }
+
+    fn notify(&mut self, value: Value<'a>) {
+        let span = value.span();
+        match Notify::deserialize(ValueDeserializer::from(value)) {
+            Ok(notify) => self.parsed.notify = Some((notify, self.line(span.start))),
+            Err(error) => {
+                let at = error.span().unwrap_or(span);
+                self.refuse(Some(at), format!("notify: {}", error.message()));
             }
         }
     }

@@ -6,7 +6,7 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::DaemonSettings;
+use super::{DaemonSettings, Notify};
 use crate::document::Scalar;
 use crate::endpoint::check_interface_name;
 use crate::limit::{self, LimitProblem};
@@ -35,6 +35,9 @@ pub struct Settings {
         deserialize_with = "of_interfaces"
     )]
     pub interface: BTreeMap<String, InterfaceSettings>,
+    /// Who is told of events.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub notify: Notify,
 }
 
 /// Cap on what all unicast outputs send together.
@@ -127,6 +130,11 @@ impl Settings {
         for (name, now, then) in self.daemon.differences(&before.daemon) {
             compare(format!("daemon {name}"), then, now);
         }
+        let webhook = |settings: &Self| match &settings.notify.webhook {
+            None => "none".to_owned(),
+            Some(webhook) => webhook.to_string(),
+        };
+        compare("notify webhook".into(), webhook(before), webhook(self));
         let mut names: Vec<&String> = before.interface.keys().collect();
         names.extend(self.interface.keys());
         names.sort();

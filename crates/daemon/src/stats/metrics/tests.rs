@@ -60,6 +60,7 @@ fn scrape(stats: Stats) -> Scrape {
         possible: stats.rules.iter().map(none).collect(),
         stats,
         lost_lines: 0,
+        posted: Arc::default(),
     }
 }
 

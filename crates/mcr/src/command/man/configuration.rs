@@ -1,7 +1,7 @@
 //! mcr.toml(5): the keys and what they mean are those of the types that read the file.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use model::config::{DaemonSettings, InterfaceSettings};
+use model::config::{DaemonSettings, InterfaceSettings, Notify};
 use model::document::{HealthDocument, OutputTable, RuleDocument};
 use serde_json::Value;
 use utoipa::PartialSchema;
@@ -97,6 +97,8 @@ pub(super) fn page() -> Roff {
     keys(&mut page, &DaemonSettings::schema());
     paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
     keys(&mut page, &InterfaceSettings::schema());
+    paragraph(&mut page, "[notify]", "Who is told of events.");
+    keys(&mut page, &Notify::schema());
     page.control("SH", ["EXAMPLE"]);
     page.control("nf", []);
     page.text([roman(EXAMPLE)]);
@@ -192,6 +194,7 @@ mod tests {
             "max_rules",
             "max_memberships",
             "on_full",
+            "webhook",
             "keep_forwarding",
         ];
         for key in keys {

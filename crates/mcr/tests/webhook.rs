@@ -1,0 +1,125 @@
+//! Events posted to a web server: in order, again where it failed, and in nobody's way while it is
+//! gone.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::Path;
+
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::process::Process;
+use lab::topology::Chain;
+use lab::wait;
+use serde_json::Value;
+
+const CONFIG: &str = "version = 1\n[notify]\nwebhook = \"http://127.0.0.1:8099/hook?a=b\"\n";
+
+/// Answers the first request with 503 and the others with 200; writes down what these said.
+const SERVER: &str = r#"
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+failed = False
+
+class Hook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        global failed
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        good = failed and self.path == "/hook?a=b" and self.headers["Content-Type"] == "application/json"
+        failed = True
+        if good:
+            with open(sys.argv[1], "ab") as file:
+                file.write(body + b"\n")
+        self.send_response(200 if good else 503)
+        self.end_headers()
+
+HTTPServer.allow_reuse_address = True
+HTTPServer(("127.0.0.1", 8099), Hook).serve_forever()
+"#;
+
+fn serve(chain: &Chain, file: &Path) -> Process {
+    let mut command = chain.relay.command("python3");
+    command.args(["-c", SERVER]).arg(file);
+    Process::start(command).unwrap()
+}
+
+fn told(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let lines = text
+        .split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'));
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn heard(file: &Path, kind: &str, subject: &str) -> bool {
+    let told = told(file);
+    told.iter()
+        .any(|event| event["kind"] == kind && event["subject"] == subject)
+}
+
+fn metric(daemon: &Daemon, chain: &Chain, name: &str) -> u64 {
+    let arguments = format!(
+        "-s --unix-socket {} http://mcr/metrics",
+        daemon.socket().display()
+    );
+    let page = chain.relay.tool("curl", &arguments).unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn events_reach_a_web_server_in_order_and_wait_for_it_in_bounded_memory() {
+    if !lab::demo::may_run() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let chain = Chain::plain().unwrap();
+    link::up((&chain.relay, "lo")).unwrap();
+    let options = Options {
+        config: Some(CONFIG.to_owned()),
+        ..Options::default()
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("told");
+    let server = serve(&chain, &file);
+    let (input, output) = ("239.1.1.1%veth1:5001", "239.10.1.1%veth2:6001");
+    daemon.add("cam1", input, &[output]).unwrap();
+    daemon.mcr(&["remove", "cam1"]).unwrap();
+    wait::until("both are told", || heard(&file, "rule_removed", "cam1")).unwrap();
+    let events = told(&file);
+    let at = |kind: &str| {
+        events
+            .iter()
+            .position(|event| event["kind"] == kind)
+            .unwrap()
+    };
+    assert!(at("rule_added") < at("rule_removed"), "{events:?}");
+    assert_eq!(events[0]["instance"], daemon.instance());
+    assert!(events[0]["at_ms"].as_u64().unwrap() > 0);
+    assert_eq!(
+        metric(&daemon, &chain, "mcr_webhook_dropped_events_total"),
+        0
+    );
+
+    server.stop(nix::sys::signal::Signal::SIGTERM).unwrap();
+    for round in 0..100 {
+        let name = format!("gone{round}");
+        daemon.add(&name, input, &[output]).unwrap();
+        daemon.mcr(&["remove", &name]).unwrap();
+    }
+    let dropped = metric(&daemon, &chain, "mcr_webhook_dropped_events_total");
+    assert!(dropped > 0, "three events a round, and 256 wait");
+    daemon.add("last", input, &[output]).unwrap();
+    let _server = serve(&chain, &file);
+    wait::until_within(4 * wait::PATIENCE, "the newest is told", || {
+        heard(&file, "rule_added", "last")
+    })
+    .unwrap();
+    assert!(!heard(&file, "rule_added", "gone0"), "the oldest made room");
+    let sent = metric(&daemon, &chain, "mcr_webhook_sent_events_total");
+    assert!(sent as usize >= told(&file).len() - 1, "{sent}");
+}
