@@ -31,6 +31,9 @@ use crate::stats::{self, Identity, Sampler};
 use crate::supervisor::command::{Command, Order, Turn};
 use crate::view::{RuleState, View};
 
+/// Up to so many rules a text is written at once: in some milliseconds.
+const FEW: usize = 1024;
+
 /// What every route is given.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
@@ -86,6 +89,7 @@ impl Service {
         }
         // Read after the counters: a rule just removed is not shown with nothing counted.
         let view = self.view();
+        let few = view.rules.len() <= FEW;
         let write = move || {
             let mut text = Chunks::default();
             let written = match subject {
@@ -105,6 +109,9 @@ impl Service {
             let pieces = text.finish();
             Ok(Made { view, pieces })
         };
+        if few {
+            return write();
+        }
         let written = tokio::task::spawn_blocking(write).await;
         written.map_err(|error| Refusal::new(Code::Internal, error))?
     }
