@@ -105,7 +105,7 @@ async fn answers_the_client() {
         panic!("there is no such rule");
     };
     assert_eq!(reply.code, "not_found");
-    assert_eq!(reply.message, "no rule cam2 (have: cam1)");
+    assert_eq!(reply.message, "no rule \"cam2\" (have: cam1)");
 }
 
 #[tokio::test]
