@@ -53,7 +53,7 @@ async fn start(
     // All that can refuse comes before the first rule is live.
     let signals = Signals::new()?;
     let policy = Policy {
-        allow_link_local: options.given.allow_link_local == Some(true),
+        allow_link_local: options.given.allow_link_local,
     };
     let running_store = RunningStore::new(instance.directory());
     let running = running_store.load();

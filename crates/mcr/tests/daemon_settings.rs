@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::process::Command;
+
 use lab::daemon::{Daemon, Options};
 use lab::topology::Chain;
 use lab::wait;
@@ -93,6 +95,143 @@ fn the_file_starts_the_daemon_and_the_command_line_comes_first() {
     // What the command line says, no file changes, and no restart does.
     let (change, said) = apply(&daemon, "workers = 7\nlog = \"json\"\n", false);
     assert_eq!(change.get("warnings"), None, "{said}");
+}
+
+/// Whether the page answers at that address.
+fn answers(chain: &Chain, address: &str) -> bool {
+    let url = format!("-sf http://{address}/healthz");
+    chain.relay.tool("curl", &url).is_ok()
+}
+
+/// Whether the daemon takes one more rule with that input.
+fn takes(daemon: &Daemon, input: &str) -> bool {
+    let arguments = ["add", "--name", "more", input, "239.10.1.2%veth2:1"];
+    let added = daemon.client(&arguments).unwrap();
+    assert!(
+        matches!(added.status.code(), Some(0 | 1 | 69)),
+        "{}",
+        added.stderr
+    );
+    added.status.success()
+}
+
+#[test]
+fn an_address_of_the_file_is_served_unless_the_command_line_has_another() {
+    let lines = "listen = \"127.0.0.1:9469\"\n";
+    for (arguments, at_file, at_option) in [
+        (&[][..], true, false),
+        (&["--listen", "127.0.0.1:9470"], false, true),
+    ] {
+        let Some((_daemon, chain)) = start(lines, arguments) else {
+            return;
+        };
+        assert_eq!(answers(&chain, "127.0.0.1:9469"), at_file, "{arguments:?}");
+        assert_eq!(
+            answers(&chain, "127.0.0.1:9470"),
+            at_option,
+            "{arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn a_path_of_the_file_is_taken_unless_the_command_line_has_another() {
+    let lines = "path = \"userspace\"\nworkers = 1\n";
+    for (arguments, path) in [(&[][..], "userspace"), (&["--path", "kernel"], "kernel")] {
+        let Some((daemon, _chain)) = start(lines, arguments) else {
+            return;
+        };
+        let shown = daemon.mcr(&["stats", "--json"]).unwrap();
+        let stats: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(stats["rules"][0]["path"], path, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_limit_of_the_file_holds_unless_the_command_line_has_another() {
+    for (arguments, room) in [(&[][..], false), (&["--max-rules", "2"], true)] {
+        let Some((daemon, _chain)) = start("max_rules = 1\n", arguments) else {
+            return;
+        };
+        assert_eq!(takes(&daemon, "239.1.1.2%veth1:1"), room, "{arguments:?}");
+    }
+}
+
+#[test]
+fn link_local_inputs_are_permitted_by_the_file_unless_the_command_line_forbids_them() {
+    for (lines, arguments, permitted) in [
+        ("", &[][..], false),
+        ("allow_link_local = true\n", &[], true),
+        (
+            "allow_link_local = true\n",
+            &["--allow-link-local=false"],
+            false,
+        ),
+        ("allow_link_local = false\n", &["--allow-link-local"], true),
+    ] {
+        let Some((daemon, _chain)) = start(lines, arguments) else {
+            return;
+        };
+        assert_eq!(
+            takes(&daemon, "224.0.0.251%veth1:5353"),
+            permitted,
+            "{lines:?} {arguments:?}"
+        );
+    }
+}
+
+#[test]
+fn the_file_says_what_goes_on_after_the_end_unless_the_command_line_does() {
+    for (lines, arguments, goes_on) in [
+        ("", &[][..], false),
+        ("keep_forwarding = true\n", &[], true),
+        (
+            "keep_forwarding = true\n",
+            &["--keep-forwarding=false"],
+            false,
+        ),
+        ("keep_forwarding = false\n", &["--keep-forwarding"], true),
+    ] {
+        let Some((mut daemon, _chain)) = start(lines, arguments) else {
+            return;
+        };
+        let finished = daemon.stop(Signal::SIGTERM).unwrap();
+        assert!(finished.status.success(), "{finished:?}");
+        assert_eq!(daemon.pins().exists(), goes_on, "{lines:?} {arguments:?}");
+    }
+}
+
+#[test]
+fn a_check_knows_every_option_and_finds_what_is_wrong_with_each() {
+    let check = |lines: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), config(lines)).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_mcr"))
+            .arg("check")
+            .arg(file.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    for (good, bad) in [
+        ("listen = \"[::1]:9469\"", "listen = \"9469\""),
+        ("path = \"kernel\"", "path = \"fast\""),
+        ("workers = 3", "workers = 0"),
+        ("log = \"json\"", "log = \"xml\""),
+        ("max_rules = 7", "max_rules = -1"),
+        ("allow_link_local = true", "allow_link_local = \"yes\""),
+        ("keep_forwarding = true", "keep_forwarding = 1"),
+    ] {
+        assert_eq!(check(&format!("{good}\n")), (Some(0), String::new()));
+        let (status, said) = check(&format!("{bad}\n"));
+        assert_eq!(status, Some(78), "{bad}: {said}");
+        // In its line of the file, and by its name or by what it should be.
+        assert!(said.contains(":3: daemon: "), "{bad}: {said}");
+    }
+    let (status, said) = check("keep_forwardin = true\n");
+    assert_eq!(status, Some(78));
+    assert!(said.contains("keep_forwardin"), "{said}");
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn document(args: Args) -> RuleDocument {
 /// permits beyond the ordinary is left to the daemon, and loops are, which it refuses of any rules.
 pub(super) fn check(document: &RuleDocument) -> Result<(), Failure> {
     let policy = Policy {
-        allow_link_local: true,
+        allow_link_local: Some(true),
     };
     let checked = RuleSet::from_documents(std::slice::from_ref(document), policy);
     let Err(mut problems) = checked else {

@@ -66,7 +66,7 @@ const fn differs(change: &Change) -> bool {
 fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<Change, Failure> {
     // Whether link-local inputs are permitted is the daemon's to say.
     let policy = Policy {
-        allow_link_local: true,
+        allow_link_local: Some(true),
     };
     let config = configuration::read(file, policy)?;
     let change = Control::open(global)?.replace(config, dry_run)?;

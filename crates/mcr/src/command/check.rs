@@ -22,9 +22,9 @@ use crate::{configuration, render};
 pub(crate) struct Args {
     /// The configuration, TOML; - is standard input
     file: PathBuf,
-    /// Permit 224.0.0.0/24 and ff02::/16 as inputs, as mcr run does with this option
-    #[arg(long)]
-    allow_link_local: bool,
+    /// Permit 224.0.0.0/24 and ff02::/16 as inputs, or not, as mcr run does with this option
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    allow_link_local: Option<bool>,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {

@@ -115,7 +115,7 @@ fn rules(global: &Global, interfaces: &[Interface]) -> Result<RuleSet, Failure> 
         return Err(Failure::new(Status::Unavailable, message));
     }
     let policy = Policy {
-        allow_link_local: true,
+        allow_link_local: Some(true),
     };
     RuleSet::from_documents(&documents, policy)
         .map_err(|problems| Failure::new(Status::Refused, problems))

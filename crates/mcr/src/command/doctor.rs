@@ -133,7 +133,7 @@ fn listened(mut rules: Rules, args: &Args, global: &Global) -> Result<Rules, Fai
 
 fn of_file(file: &Path) -> Result<Rules, Failure> {
     let policy = Policy {
-        allow_link_local: true,
+        allow_link_local: Some(true),
     };
     let config = configuration::read(file, policy)?;
     Ok(Rules {
@@ -149,7 +149,7 @@ fn of_daemon(global: &Global) -> Result<Rules, Failure> {
     let control = Control::open(global)?;
     let documents = control.rules()?.rules;
     let policy = Policy {
-        allow_link_local: true,
+        allow_link_local: Some(true),
     };
     let set = RuleSet::from_documents(&documents, policy)
         .map_err(|problems| Failure::new(Status::Refused, problems))?;

@@ -61,8 +61,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "HOW")]
     on_full: Option<OnFullChoice>,
     /// Permit 224.0.0.0/24 and ff02::/16 as inputs
-    #[arg(long)]
-    allow_link_local: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    allow_link_local: Option<bool>,
     /// Form of the log [default: auto]
     #[arg(long, value_enum, value_name = "FORM")]
     log: Option<logging::Format>,
@@ -126,7 +126,7 @@ impl Args {
             max_rules: self.max_rules,
             max_memberships: self.max_memberships,
             on_full: self.on_full.map(Into::into),
-            allow_link_local: self.allow_link_local.then_some(true),
+            allow_link_local: self.allow_link_local,
             keep_forwarding: self.keep_forwarding,
         }
     }

@@ -31,7 +31,7 @@ pub fn rewrite(
     }
     // What the daemon permits beyond the ordinary is left to the daemon.
     let policy = Policy {
-        allow_link_local: true,
+        allow_link_local: Some(true),
     };
     let before = Config::load(&texts, policy)?.rules;
     let mut documents = Vec::new();

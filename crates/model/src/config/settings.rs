@@ -87,12 +87,13 @@ pub enum Gro {
 }
 
 impl Settings {
-    /// What rules may be: what `process` permits, and what one key or the other does.
+    /// What rules may be: what `process` says, and where it says nothing, what one key or the other
+    /// permits.
     #[must_use]
     pub fn policy(&self, process: Policy) -> Policy {
         let by_keys = self.allow_link_local || self.daemon.allow_link_local == Some(true);
         Policy {
-            allow_link_local: process.allow_link_local || by_keys,
+            allow_link_local: process.allow_link_local.or(Some(by_keys)),
         }
     }
 

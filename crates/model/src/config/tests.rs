@@ -104,7 +104,7 @@ fn exports_an_empty_set_as_a_valid_file() {
 #[test]
 fn exports_the_permission_that_rules_need() {
     let policy = Policy {
-        allow_link_local: true,
+        allow_link_local: Some(true),
     };
     let text = r#"version = 1
 rule = [{ name = "mdns", input = "224.0.0.251%eth0:5353", outputs = ["224.0.0.251%eth1:5353"] }]"#;

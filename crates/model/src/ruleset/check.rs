@@ -15,8 +15,8 @@ use crate::rule::{OutputSpec, Rule, is_name};
 /// What is permitted beyond the ordinary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs.
-    pub allow_link_local: bool,
+    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs; where nobody says so, they may not.
+    pub allow_link_local: Option<bool>,
 }
 
 /// What is wrong with the rules at `places`, alone and with any other of the set: everything, where
@@ -91,7 +91,7 @@ impl<'r> Check<'r, '_> {
             let part = Part::Input(index);
             if !input.is_multicast() {
                 self.report(part, What::NotMulticast(input.destination.to_string()));
-            } else if !policy.allow_link_local && is_link_local(input.destination) {
+            } else if policy.allow_link_local != Some(true) && is_link_local(input.destination) {
                 self.report(part, What::LinkLocal(input.destination.to_string()));
             }
             if input.interface.is_none() {

@@ -231,7 +231,7 @@ fn reports_everything_at_once_in_the_order_of_the_rules() {
 fn permits_link_local_inputs_when_allowed() {
     let rule = rule("a", "224.0.0.251%eth0:5353", "224.0.0.251%eth1:5353");
     let policy = Policy {
-        allow_link_local: true,
+        allow_link_local: Some(true),
     };
     assert!(RuleSet::new(vec![rule], policy).is_ok());
 }
