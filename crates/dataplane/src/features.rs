@@ -1,5 +1,15 @@
 //! What not every kernel has: found by trying, once, in this one place; what its lack means; and
 //! what a test leaves out, to see that what stands in for it does.
+//!
+//! `bpf_clone_redirect` is not among it, though its answers are what drops are counted by: they are
+//! the same on all kernels that have bpf_loop. `__bpf_tx_skb` (net/core/filter.c; read in the sources
+//! of 5.18 to 6.0, 6.6 and 6.18) hands on what `dev_queue_xmit` says, `NET_XMIT_DROP` and `NET_XMIT_CN`
+//! included. To turn them into `ENOBUFS` was proposed in July 2023 and done for the callers in
+//! net/core/lwt_bpf.c alone (Linux 6.6); `send_clone` in replicate.h takes one form as well as the
+//! other. The kernels' tests (`refused`) look at it on each kernel that is booted. What does differ is
+//! a device's own word for a packet that it drops: veth says `NETDEV_TX_OK` before Linux 6.6
+//! (151e887d8ff9), so a copy that its ring has no room for counts as sent there, and stands in the
+//! device's statistics, which are shown beside.
 
 use std::collections::BTreeMap;
 

@@ -45,6 +45,7 @@ static __always_inline __u32 send_clone(struct __sk_buff *skb, const struct pack
 
 	if (!rewrite(skb, p, o))
 		return DROP_EGRESS_ERROR;
+	/* What dev_queue_xmit said, an errno or NET_XMIT_*; dataplane/src/features.rs on kernels. */
 	error = bpf_clone_redirect(skb, o->ifindex, 0);
 	if (likely(error == 0 || error == 2 /* NET_XMIT_CN: queued */))
 		return NOT_DROPPED;

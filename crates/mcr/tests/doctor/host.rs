@@ -3,7 +3,10 @@
 use std::fs;
 use std::net::IpAddr;
 
-use lab::socket::Receiver;
+use dataplane::features::Feature;
+use lab::daemon::{Daemon, Options};
+use lab::socket::{Receiver, Sender};
+use serde_json::Value;
 
 use super::bed::{RULE, bed, nft};
 
@@ -100,4 +103,48 @@ fn names_the_path_that_is_left_without_privileges() {
     let diagnosis = bed.examine(&mut without("-all"));
     diagnosis.has("capability", "stops", &["no path is left"]);
     assert_eq!(diagnosis.status, 5);
+}
+
+/// What stands in for each passes the packet cases; here all of it is told, and both paths relay.
+#[test]
+fn tells_what_the_lack_of_each_feature_means_and_the_daemon_does_without() {
+    let rules = format!(
+        "{RULE}[[rule]]\nname = \"cam2\"\ninput = \"239.1.1.2%veth1:5001\"\n\
+         outputs = [\"239.10.1.2%veth2:6001\"]\npath = \"userspace\"\n"
+    );
+    let Some(bed) = bed(&rules) else { return };
+    let sender = Sender::open((&bed.chain.sender, "veth0"), IpAddr::from([10, 0, 0, 1])).unwrap();
+    for feature in Feature::ALL {
+        let without = ["--without", feature.name()];
+        let severity = match feature {
+            Feature::BpfLoop => "harms",
+            _ => "note",
+        };
+        bed.doctor(&without)
+            .has("capability", severity, &[feature.lack()]);
+
+        let options = Options {
+            config: Some(rules.clone()),
+            arguments: without.map(Into::into).to_vec(),
+            ..Options::default()
+        };
+        let daemon = Daemon::start(bed.relay(), options).unwrap();
+        let status: Value = serde_json::from_str(&daemon.mcr(&["status", "--json"]).unwrap())
+            .expect("status prints JSON");
+        let features = status["features"].as_array().unwrap();
+        assert_eq!(features.len(), Feature::ALL.len());
+        let told = features.iter().find(|told| told["name"] == feature.name());
+        let told = told.unwrap_or_else(|| panic!("no {} in {status}", feature.name()));
+        assert_eq!(told["present"], false);
+        assert_eq!(told["meaning"], feature.lack());
+        let screen = daemon.mcr(&["status"]).unwrap();
+        let line = format!("{:<16} {}\n", feature.name(), feature.lack());
+        assert!(format!("{screen}\n").contains(&line), "{screen}");
+        for (rule, group) in [("cam1", [239, 1, 1, 1]), ("cam2", [239, 1, 1, 2])] {
+            let group = IpAddr::from(group);
+            sender.send_numbered(group, 5001, 20, 200).unwrap();
+            let counted = daemon.settled(rule, 20).unwrap();
+            assert_eq!(counted.outputs[0].sent.packets, 20, "{feature:?} {rule}");
+        }
+    }
 }
