@@ -374,7 +374,7 @@ fn settings_permit_link_local_inputs_as_long_as_they_say_so() {
     };
     assert!(core.resolve(&add(vec![mdns.clone()])).is_err());
     let permission = Settings {
-        allow_link_local: Some(true),
+        allow_link_local: true,
         ..Settings::default()
     };
     let request = replace(vec![mdns.clone()], Some(permission));
