@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use self::events::{Events, StreamItem};
-use crate::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
+use crate::reply::{Change, ErrorReply, FlowStats, History, InterfaceStatus, Log, Stats, Status};
 use crate::request::{RuleList, Transaction};
 
 /// How long a request may take.
@@ -136,6 +136,17 @@ impl Client {
     /// As every request; `not_found` where there is none of that name.
     pub async fn flows(&self, name: &str) -> Result<Vec<FlowStats>, Error> {
         let path = format!("/v1/rules/{}/flows", escaped(name));
+        self.read(Method::GET, &path, None::<&()>).await
+    }
+
+    /// Reads what all rules together, and these of them, received and dropped in the last `seconds`.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is none of a name, `usage` of more rules than
+    /// [`HISTORY_RULES_MAX`](crate::request::HISTORY_RULES_MAX).
+    pub async fn history(&self, rules: &[&str], seconds: u32) -> Result<History, Error> {
+        let names: Vec<String> = rules.iter().map(|name| escaped(name)).collect();
+        let path = format!("/v1/history?seconds={seconds}&rules={}", names.join(","));
         self.read(Method::GET, &path, None::<&()>).await
     }
 

@@ -2,6 +2,7 @@
 
 mod egress;
 mod health;
+mod history;
 mod residence;
 mod rule;
 mod worker;
@@ -11,6 +12,7 @@ use utoipa::ToSchema;
 
 pub use egress::EgressStats;
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
+pub use history::{History, RuleHistory, Steps};
 pub use residence::{ResidenceBucket, ResidenceStats};
 pub use rule::{FlowStats, InputStats, OutputStats, RuleStats, State, Traffic};
 pub use worker::WorkerStats;

@@ -11,6 +11,9 @@ use utoipa::ToSchema;
 /// The most rules that one request may hold; no path holds as many.
 pub const RULES_MAX: usize = 20_000;
 
+/// The most rules whose history one request may ask for.
+pub const HISTORY_RULES_MAX: usize = 100;
+
 /// A whole rule set, to put in the place of the running one; also what the daemon answers when
 /// asked for its rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -3,6 +3,7 @@
 mod drop_reasons;
 mod egress;
 mod growth;
+pub(crate) mod history;
 mod latency;
 mod losses;
 pub(crate) mod metrics;

@@ -32,6 +32,7 @@ pub(crate) enum Subject {
     Interfaces,
     Metrics(Format),
     Flows(String),
+    History { rules: Vec<String>, seconds: u32 },
 }
 
 /// The texts that are being read.
@@ -160,7 +161,7 @@ impl Texts {
 
     fn add(&mut self, subject: Subject, begun: Instant, Made { view, pieces }: Made) -> u64 {
         let length = pieces.iter().map(Bytes::len).sum();
-        if !matches!(subject, Subject::Flows(_)) {
+        if !matches!(subject, Subject::Flows(_) | Subject::History { .. }) {
             self.expected.insert(subject.clone(), length);
         }
         let number = self.number();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
 use api::request::{RuleList, Transaction};
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -27,6 +28,7 @@ use super::answers::{Reading, Subject};
 use super::body::{Body, IfMatch, Name, Tagged, etag};
 use super::connections::Connection;
 use super::event_stream;
+use super::history;
 use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
 use super::service::Service;
@@ -67,6 +69,7 @@ fn reading() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(rules))
         .routes(routes!(rule))
         .routes(routes!(flows))
+        .routes(routes!(history::history))
         .routes(routes!(export))
         .routes(routes!(interfaces))
         .routes(routes!(log))
@@ -179,9 +182,9 @@ async fn no_such_method(request: Request) -> Response {
 }
 
 /// Who is asking.
-type Client = Extension<Connection>;
+pub(super) type Client = Extension<Connection>;
 
-fn text(kind: &'static str, reading: Reading) -> Response {
+pub(super) fn text(kind: &'static str, reading: Reading) -> Response {
     let body = axum::body::Body::new(reading);
     ([(header::CONTENT_TYPE, kind)], body).into_response()
 }
@@ -360,7 +363,7 @@ struct ReplaceOptions {
         (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
 async fn replace(
     changing: Changing,
-    options: Result<Query<ReplaceOptions>, axum::extract::rejection::QueryRejection>,
+    options: Result<Query<ReplaceOptions>, QueryRejection>,
     if_match: IfMatch,
     Body(mut rules): Body<RuleList>,
 ) -> Answer<Tagged<Change>> {

@@ -85,6 +85,10 @@ impl Service {
                 counters = self.dataplane.counters().await.map_err(internal)?;
             }
             Subject::Flows(name) => flows = self.flows(name).await?,
+            Subject::History { rules, .. } => {
+                let unknown = self.view().rules.require(rules);
+                unknown.map_err(|error| Refusal::new(Code::NotFound, error))?;
+            }
             Subject::Rules | Subject::Export | Subject::Interfaces => {}
         }
         // Read after the counters: a rule just removed is not shown with nothing counted.
@@ -95,6 +99,9 @@ impl Service {
             let written = match subject {
                 Subject::Stats => json(&mut text, &self.stats(&view, &counters)),
                 Subject::Flows(_) => json(&mut text, &flows),
+                Subject::History { rules, seconds } => {
+                    json(&mut text, &self.sampler.history(&rules, seconds))
+                }
                 Subject::Rules => json(&mut text, &rules(&view)),
                 Subject::Interfaces => json(&mut text, &interfaces(&view)),
                 Subject::Export => {

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use api::reply::{EgressStats, Event, HealthStats, Rates, State};
+use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory, State};
 use dataplane::counters::{Arrived, DropReason, HealthCounters};
 use model::host::Host;
 use model::rule::Rule;
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::egress::Egress;
+use super::history::{self, Amount, Past, Ring, Span};
 use super::losses::{Loss, LossNews};
 use super::stream::Stream;
 use crate::dataplane_thread::DataplaneThread;
@@ -54,8 +55,10 @@ struct News {
 struct Streams {
     rules: Arc<RuleSet>,
     streams: Vec<Stream>,
-    /// Whether there was a reading before: what was dropped until then is no news.
-    has_begun: bool,
+    /// When the first reading and the last one were: what was counted until the first is no news.
+    read_ns: Option<(u64, u64)>,
+    /// The past of all rules together.
+    all: Ring,
 }
 
 impl Streams {
@@ -71,6 +74,13 @@ impl Streams {
         let new: Vec<Stream> = come.iter().map(&mut stream).collect();
         self.streams.splice(at..at, new);
         self.rules = Arc::clone(rules);
+    }
+
+    /// Begins a reading; gives the time since the one before.
+    fn begin(&mut self, now_ns: u64) -> Span {
+        let (begun_ns, before_ns) = self.read_ns.unwrap_or((now_ns, now_ns));
+        self.read_ns = Some((begun_ns, now_ns));
+        Span::new(begun_ns, before_ns, now_ns)
     }
 
     fn of(&self, rule: &str) -> Option<(&Rule, &Stream)> {
@@ -112,16 +122,20 @@ impl Sampler {
     fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
         let mut streams = self.lock();
         streams.follow(rules);
-        let adopted = !std::mem::replace(&mut streams.has_begun, true);
+        let adopted = streams.read_ns.is_none();
+        let span = streams.begin(now_ns);
         let mut news = News::default();
+        let mut all = Amount::default();
         let none = Default::default();
         for (rule, stream) in rules.iter().zip(&mut streams.streams) {
             let counted = arrived.get(rule.name.as_str()).unwrap_or(&none);
             let watched = rule.health.as_ref().filter(|_| rule.enabled);
+            let before = stream.counted();
             if let Some((state, reason)) = stream.sample(now_ns, watched, counted) {
                 let event = events::stream(&rule.name, state, reason.as_deref());
                 news.streams.push(event);
             }
+            all.add(stream.past.sample(span, before, counted, adopted));
             if let Some(lost) = &counted.lost {
                 let losses = stream.losses.get_or_insert_default();
                 for loss in losses.sample(now_ns, rule, lost, adopted) {
@@ -130,7 +144,34 @@ impl Sampler {
                 }
             }
         }
+        streams.all.add(span, all);
         news
+    }
+
+    /// What all rules together, and each of these, received and dropped in the last `seconds`; of a
+    /// rule that is not known nothing.
+    pub(crate) fn history(&self, rules: &[String], seconds: u32) -> History {
+        let now_ns = sys::clock::monotonic_ns();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let streams = self.lock();
+        let (begun_ns, read_ns) = streams.read_ns.unwrap_or((now_ns, now_ns));
+        let span = Span::new(begun_ns, begun_ns, read_ns);
+        let ended = span.ended(seconds.div_ceil(history::STEP_SECONDS));
+        let age = Duration::from_nanos(now_ns.saturating_sub(begun_ns + span.until_ns()));
+        let rule = |name: &String| RuleHistory {
+            name: name.clone(),
+            steps: match streams.of(name) {
+                Some((_, stream)) => stream.past.steps(ended.clone()),
+                None => Past::default().steps(ended.clone()),
+            },
+        };
+        History {
+            step_seconds: history::STEP_SECONDS,
+            until_ms: now.unwrap_or_default().saturating_sub(age).as_millis() as u64,
+            age_seconds: age.as_millis() as f64 / 1e3,
+            all: streams.all.steps(ended.clone()),
+            rules: rules.iter().map(rule).collect(),
+        }
     }
 
     /// What the samples say of a rule. `inspected` counts what was found in its packets by now, so
@@ -255,5 +296,38 @@ mod tests {
                 );
             }
         }
+    }
+    #[test]
+    fn the_past_is_kept_by_name_and_of_all_rules_together() {
+        let sampler = Sampler::default();
+        let first = rules(&["a", "b"]);
+        let mut at = 0;
+        let mut sample = |samples: u64, rules: &Arc<RuleSet>| {
+            for _ in 0..samples {
+                at += 1;
+                sampler.sample(at * 500_000_000, rules, &arrived(rules, at));
+            }
+        };
+        sample(41, &first);
+        let history = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            sampler.history(&names, 3600)
+        };
+        let told = history(&["b", "a"]);
+        let packets = |told: &History| -> Vec<Vec<u64>> {
+            let rules = told.rules.iter();
+            rules.map(|rule| rule.steps.packets.clone()).collect()
+        };
+        // Two letters of a hundred and two hundred a sample, twenty samples a step.
+        assert_eq!(packets(&told), [[4000, 4000], [2000, 2000]]);
+        assert_eq!(told.all.packets, [6000, 6000]);
+        assert_eq!((told.step_seconds, told.rules[0].name.as_str()), (10, "b"));
+        // Rules that come and go move the others; what went stays in the sum.
+        sample(20, &rules(&["c", "b"]));
+        let told = history(&["b"]);
+        assert_eq!(packets(&told), [[4000, 4000, 4000]]);
+        assert_eq!(told.all.packets[..2], [6000, 6000]);
+        assert!(told.all.packets[2] >= 10_000, "{told:?}");
+        assert_eq!(sampler.history(&[], 10).all.packets.len(), 1);
     }
 }

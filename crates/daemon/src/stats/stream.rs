@@ -7,12 +7,14 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::mem;
 
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
 use dataplane::counters::{HealthCounters, Received, Traffic};
 use model::health::{Content, Health, Rate, duration_text, rate_text};
 use model::table::RateUnit;
 
+use super::history::Past;
 use super::losses::Losses;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -37,6 +39,8 @@ pub(super) struct Stream {
     watched: Option<Box<Watched>>,
     /// What is known of the drops of its rule, if there were any.
     pub(super) losses: Option<Box<Losses>>,
+    /// What came and was dropped in the last hour.
+    pub(super) past: Past,
 }
 
 /// What is remembered besides of a stream that is watched: most are not.
@@ -75,6 +79,7 @@ impl Stream {
             *self = Self {
                 first_sample_ns: now_ns,
                 losses: self.losses.take(),
+                past: mem::take(&mut self.past),
                 ..Self::default()
             };
         }
@@ -148,6 +153,11 @@ impl Stream {
             self.flowing_since_ns = at;
         }
         self.last_packet_ns = Some(at);
+    }
+
+    /// What was counted by the last reading.
+    pub(super) fn counted(&self) -> Option<Traffic> {
+        self.samples.back().map(|last| last.received)
     }
 
     /// What the rule receives.

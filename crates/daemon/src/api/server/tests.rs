@@ -101,6 +101,10 @@ async fn answers_the_client() {
     let client = Client::new(&served.path);
     assert_eq!(client.stats().await.unwrap().instance, "test");
     assert_eq!(client.rule("cam1").await.unwrap().name, "cam1");
+    let history = client.history(&["cam1"], 60).await.unwrap();
+    assert_eq!((history.step_seconds, history.rules.len()), (10, 1));
+    assert_eq!(history.rules[0].name, "cam1");
+    assert!(client.history(&[], 3600).await.unwrap().rules.is_empty());
     let Err(Error::Refused(reply)) = client.rule("cam2").await else {
         panic!("there is no such rule");
     };
@@ -127,6 +131,21 @@ async fn refusals_have_a_code_and_a_message() {
             request("POST /v1/rules", "{\"rules\":[]}"),
             "422",
             "invalid",
+        ),
+        (
+            request("GET /v1/history?rules=cam1,cam2", ""),
+            "404",
+            "not_found",
+        ),
+        (request("GET /v1/history?seconds=3601", ""), "400", "usage"),
+        (request("GET /v1/history?second=1", ""), "400", "usage"),
+        (
+            request(
+                &format!("GET /v1/history?rules={}", "cam1,".repeat(101)),
+                "",
+            ),
+            "400",
+            "usage",
         ),
         (
             request("PUT /v1/rules?dry_run=maybe", "{\"rules\":[]}"),

@@ -1,0 +1,62 @@
+//! The past of rules, as much of it as one answer may hold.
+
+use std::sync::Arc;
+
+use api::reply::{ErrorReply, History};
+use api::request::HISTORY_RULES_MAX;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::answers::Subject;
+use super::refusal::{Answer, Code, Refusal};
+use super::routes::{Client, text};
+use super::service::Service;
+use crate::stats::history::{STEP_SECONDS, STEPS};
+
+/// How much of the past, and of which rules.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryOptions {
+    /// Names of rules, with commas between them, at most 100; all rules together are told in any case.
+    #[serde(default)]
+    rules: String,
+    /// How far back, in seconds; an hour if it is left out.
+    #[serde(default = "an_hour")]
+    #[param(minimum = 1, maximum = 3600)]
+    seconds: u32,
+}
+
+const fn an_hour() -> u32 {
+    STEPS * STEP_SECONDS
+}
+
+/// What rules received and dropped in the last hour, or since the daemon started.
+#[utoipa::path(get, path = "/v1/history", tag = "rules", params(HistoryOptions),
+    responses((status = 200, body = History), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply)))]
+pub(super) async fn history(
+    State(service): State<Arc<Service>>,
+    options: Result<Query<HistoryOptions>, QueryRejection>,
+    client: Client,
+) -> Answer<Response> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    let HistoryOptions { rules, seconds } = options;
+    let rules = rules.split(',').filter(|name| !name.is_empty());
+    let rules: Vec<String> = rules.map(str::to_owned).collect();
+    if rules.len() > HISTORY_RULES_MAX {
+        let message = format!("{} rules: at most {HISTORY_RULES_MAX} at once", rules.len());
+        return Err(Refusal::new(Code::Usage, message));
+    }
+    if !(1..=an_hour()).contains(&seconds) {
+        let message = format!("seconds={seconds}: 1 to {}", an_hour());
+        return Err(Refusal::new(Code::Usage, message));
+    }
+    let reading = service
+        .read(Subject::History { rules, seconds }, &client)
+        .await?;
+    Ok(text("application/json", reading))
+}
