@@ -15,6 +15,7 @@ pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod form;
 pub(crate) mod guard;
+pub(crate) mod history;
 pub(crate) mod keeper;
 pub(crate) mod list;
 pub(crate) mod log;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 
 use api::client::{Client, Error, Events, StreamItem};
-use api::reply::{Change, Log, Stats};
+use api::reply::{Change, History, Log, Stats};
 use api::request::{RuleList, Transaction};
 use model::config::Config;
 use model::document::RuleDocument;
@@ -71,6 +71,11 @@ impl Control {
 
     pub(crate) fn flows(&self, name: &str) -> Result<Vec<api::reply::FlowStats>, Failure> {
         self.wait(self.client.flows(name))
+    }
+
+    /// Reads what all rules together, and these of them, received and dropped in so many seconds.
+    pub(crate) fn history(&self, rules: &[&str], seconds: u32) -> Result<History, Failure> {
+        self.wait(self.client.history(rules, seconds))
     }
 
     pub(crate) fn export(&self) -> Result<String, Failure> {

@@ -140,6 +140,11 @@ pub(crate) fn moment(at_ms: u64) -> String {
     }
 }
 
+/// The same without the part of a second: `10:04:50Z`.
+pub(crate) fn second(at_ms: u64) -> String {
+    moment(at_ms / 1000 * 1000).replace(".000Z", "Z")
+}
+
 const DAY_MS: u64 = 86_400_000;
 
 /// The date of a day counted from 1970, as `2026-11-21`. The year begins in March here, so that the

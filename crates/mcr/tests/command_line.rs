@@ -59,6 +59,7 @@ fn help_lists_every_subcommand_that_works_and_no_other() {
         "list",
         "show",
         "stats",
+        "history",
         "check",
         "diff",
         "apply",
