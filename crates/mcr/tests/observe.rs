@@ -9,6 +9,7 @@ mod bed;
 mod browser;
 mod events;
 mod health;
+mod history;
 mod latency;
 mod log;
 mod losses;

@@ -112,7 +112,8 @@ PPS 1s, PPS 10s   packets received a second, over the last 1 and 10 seconds;
                   a red 0: packets came within the last minutes, none come now
 RATE              UDP payload received, over the last second
 DROPPED           packets of the rule and copies of its outputs; red: growing
-LAST              packets a second between looks, against the highest shown
+LAST              packets a second between looks, against the highest shown; at first
+                  what the daemon knows of the time before, by steps of 10 s
 A narrow terminal, or long names, leave columns out.";
     let block = Block::new().borders(Borders::TOP).title(" help ");
     let help = Paragraph::new(text).block(block).wrap(Wrap { trim: false });

@@ -1,13 +1,13 @@
 //! Rates of what the daemon does not rate itself: inputs, outputs, drops, and the past of what rules
 //! receive. A rate is what was counted between two samples of the statistics, over the daemon's own time
-//! between them, so a late answer changes nothing.
+//! between them, so a late answer changes nothing. What was before the first sample the daemon tells.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use api::reply::{RuleStats, Stats, Traffic};
+use api::reply::{self, RuleStats, Stats, Traffic};
 
 /// Samples that are remembered.
-const KEPT: usize = 121;
+pub(super) const KEPT: usize = 121;
 
 /// Packets and bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,6 +28,20 @@ impl Rate {
 pub(crate) struct History {
     samples: VecDeque<Sample>,
     last: Option<Stats>,
+    /// Of rules before the first sample.
+    past: BTreeMap<String, Past>,
+    /// Seconds between two samples as it was asked for.
+    interval: f64,
+}
+
+/// What a rule received before the first sample.
+#[derive(Debug)]
+struct Past {
+    /// When the newest of the steps ended, as the daemon's uptime.
+    until: f64,
+    step: f64,
+    /// Packets per second since then, and in each step, the newest first.
+    rates: Vec<f64>,
 }
 
 /// What one answer counted.
@@ -52,6 +66,7 @@ impl History {
         let at = stats.uptime_seconds;
         if self.samples.back().is_some_and(|last| at < last.at) {
             self.samples.clear();
+            self.past.clear();
         }
         let rules = stats.rules.iter();
         let rules = rules.map(|rule| (rule.name.clone(), counted(rule)));
@@ -63,6 +78,32 @@ impl History {
             self.samples.pop_front();
         }
         self.last = Some(stats);
+    }
+
+    /// Takes in what the daemon knows of the time before the newest sample, which is one of many that
+    /// are `interval` seconds apart.
+    pub(crate) fn begin(&mut self, told: &reply::History, interval: f64) {
+        let Some(stats) = &self.last else {
+            return;
+        };
+        let step = f64::from(told.step_seconds.max(1));
+        self.interval = interval;
+        // Both in one order: ten thousand are asked for in many parts.
+        let mut rules = stats.rules.iter();
+        for rule in &told.rules {
+            let now = rules.find(|now| now.name == rule.name);
+            let steps = rule.steps.packets.iter().rev();
+            let now = now.map_or(0.0, |now| now.rates.packets_10s);
+            let past = Past {
+                until: stats.uptime_seconds - told.age_seconds,
+                step,
+                rates: [now]
+                    .into_iter()
+                    .chain(steps.map(|packets| *packets as f64 / step))
+                    .collect(),
+            };
+            self.past.insert(rule.name.clone(), past);
+        }
     }
 
     /// The newest statistics.
@@ -93,7 +134,8 @@ impl History {
         self.rate(seconds, of).packets
     }
 
-    /// Packets per second that a rule received between each two samples, the newest last.
+    /// Packets per second that a rule received between each two samples, the newest last. Before the
+    /// first sample they are those of the daemon's steps.
     pub(crate) fn trail(&self, rule: &str, length: usize) -> Vec<u64> {
         let samples: Vec<_> = self.samples.iter().rev().take(length + 1).collect();
         let of = |sample: &Sample| sample.rules.get(rule).map(|counted| counted.received);
@@ -102,6 +144,12 @@ impl History {
             .windows(2)
             .map(|pair| rate(pair).packets as u64)
             .collect();
+        let first = self.samples.front().map_or(0.0, |first| first.at);
+        if let Some(past) = self.past.get(rule) {
+            let missing = 0..length.saturating_sub(rates.len());
+            let before = missing.map(|n| first - (n as f64 + 0.5) * self.interval);
+            rates.extend(before.map_while(|at| past.rate(at)).map(|rate| rate as u64));
+        }
         rates.reverse();
         rates
     }
@@ -117,6 +165,13 @@ impl History {
             return Rate::default();
         };
         between(before, now, of(before), of(now))
+    }
+}
+
+impl Past {
+    fn rate(&self, at: f64) -> Option<f64> {
+        let steps = ((self.until - at) / self.step).max(-1.0).floor();
+        self.rates.get((steps + 1.0) as usize).copied()
     }
 }
 
@@ -197,6 +252,41 @@ pub(super) mod tests {
         assert_eq!(history.trail("a", 9), [100, 100, 2000]);
         assert_eq!(history.sent("a", 1, 1.0), Rate::default());
         assert_eq!(history.sent("b", 0, 1.0), Rate::default());
+    }
+
+    #[test]
+    fn the_trail_begins_with_what_the_daemon_knows() {
+        let mut history = History::default();
+        let told = |age_seconds| reply::History {
+            step_seconds: 10,
+            age_seconds,
+            rules: vec![reply::RuleHistory {
+                name: "a".to_owned(),
+                steps: reply::Steps {
+                    packets: vec![10, 20, 30],
+                    ..reply::Steps::default()
+                },
+            }],
+            ..reply::History::default()
+        };
+        history.begin(&told(0.0), 1.0);
+        assert!(history.trail("a", 9).is_empty(), "no sample yet");
+        let mut first = stats(100.0, &[("a", 5000)]);
+        first.rules[0].rates.packets_10s = 9.0;
+        history.add(first);
+        history.begin(&told(2.0), 1.0);
+        let trail = history.trail("a", 15);
+        assert_eq!(trail[..3], [2; 3]);
+        assert_eq!(trail[3..13], [3; 10]);
+        assert_eq!(trail[13..], [9, 9]);
+        assert_eq!(history.trail("a", 1000).len(), 32);
+        history.add(stats(101.0, &[("a", 5100)]));
+        assert_eq!(history.trail("a", 4), [3, 9, 9, 100]);
+        // Looks that are further apart.
+        history.begin(&told(3.0), 5.0);
+        assert_eq!(history.trail("a", 6), [1, 2, 2, 3, 3, 100]);
+        history.add(stats(1.0, &[("a", 0)]));
+        assert!(history.trail("a", 9).is_empty(), "of another daemon");
     }
 
     #[test]

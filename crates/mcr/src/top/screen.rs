@@ -92,6 +92,7 @@ impl Screen {
                     self.status = Some(*status);
                 }
             }
+            News::Past(past, interval) => self.history.begin(&past, interval.as_secs_f64()),
             News::Event(event) => self.remember(event),
             News::Missed(missed) => self.remember(Event {
                 at_ms: self.events.back().map_or(0, |event| event.at_ms),

@@ -1,8 +1,12 @@
 // Rates of successive statistics, of what the daemon does not rate itself: inputs and outputs of the last
-// seconds, and what rules received in the past, over the daemon's own time between two looks. What is kept
-// of the past is two numbers a rule and look, for there may be ten thousand rules.
+// seconds, and what rules received, over the daemon's own time between two looks. The last hour the daemon
+// knows in steps, which are asked for of what is shown; only what is newer than they is kept here, three
+// numbers a rule and look, for there may be ten thousand rules.
 
-const KEPT = 121;
+import { droppedBy } from "./state.js";
+
+// A step, and the time until it is asked for, at least.
+const KEPT_SECONDS = 30;
 const SECONDS = 1;
 
 export class History {
@@ -10,24 +14,40 @@ export class History {
     // Every two looks lie a second or more apart; the last few are kept whole.
     this.recent = [];
     this.past = [];
+    // Of one rule, or of all together, since an hour ago.
+    this.steps = null;
+  }
+
+  // What is to be asked for, if anything: of which rule, or null.
+  wants(name) {
+    const { steps } = this;
+    return steps === null || steps.name !== name || now() - steps.until >= 2 * steps.length;
+  }
+
+  // Takes in what the daemon knows of a rule, or of all together.
+  begin(name, told) {
+    const { packets, bytes, dropped } = told.rules[0] ?? told.all;
+    const [length, until] = [told.step_seconds, now() - told.age_seconds];
+    this.steps = { name, packets, bytes, dropped, length, until };
   }
 
   add(stats) {
     const last = this.past.at(-1);
-    if (last && stats.uptime_seconds < last.at) [this.recent, this.past] = [[], []];
+    if (last && stats.uptime_seconds < last.at) [this.recent, this.past, this.steps] = [[], [], null];
     const names = stats.rules.map((rule) => rule.name);
     const known = this.past.at(-1)?.places;
     const same = known?.size === names.length && names.every((name, place) => known.get(name) === place);
     const look = {
       at: stats.uptime_seconds,
-      time: Date.now() / 1000,
+      time: now(),
       places: same ? known : new Map(names.map((name, place) => [name, place])),
       packets: Float64Array.from(stats.rules, (rule) => rule.received.packets),
       bytes: Float64Array.from(stats.rules, (rule) => rule.received.bytes),
+      dropped: Float64Array.from(stats.rules, (rule) => droppedBy(rule).total),
     };
-    look.all = { packets: sum(look.packets), bytes: sum(look.bytes) };
+    look.all = { packets: sum(look.packets), bytes: sum(look.bytes), dropped: sum(look.dropped) };
     this.past.push(look);
-    if (this.past.length > KEPT) this.past.shift();
+    while (this.past.length > 2 && look.time - this.past[1].time > KEPT_SECONDS) this.past.shift();
     this.recent.push({ at: look.at, places: look.places, rules: stats.rules });
     // All but the newest of those that are old enough to compare with.
     while (this.recent.length > 2 && look.at - this.recent[1].at >= SECONDS * 0.9) this.recent.shift();
@@ -41,21 +61,32 @@ export class History {
     return this.rate(name, (rule) => rule.outputs[index]?.sent);
   }
 
-  // Times and rates between each two looks: of one rule, or of all together.
+  // Times and rates in each step and then between each two looks: of one rule, or of all together.
   trail(name) {
     const total = (look) => {
       if (name === null) return look.all;
       const place = look.places.get(name);
-      return place === undefined ? undefined : { packets: look.packets[place], bytes: look.bytes[place] };
+      const { packets, bytes, dropped } = look;
+      return place === undefined ? undefined
+        : { packets: packets[place], bytes: bytes[place], dropped: dropped[place] };
     };
-    const [times, packets, bits] = [[], [], []];
+    const [times, packets, bits, drops] = [[], [], [], []];
+    const steps = this.steps?.name === name ? this.steps : { packets: [], until: 0 };
+    steps.packets.forEach((count, place) => {
+      times.push(steps.until - (steps.packets.length - place - 0.5) * steps.length);
+      packets.push(count / steps.length);
+      bits.push((steps.bytes[place] * 8) / steps.length);
+      drops.push(steps.dropped[place] / steps.length);
+    });
     for (let at = 1; at < this.past.length; at += 1) {
+      if (this.past[at].time <= steps.until) continue;
       const rate = between(this.past[at - 1], this.past[at], total);
       times.push(this.past[at].time);
       packets.push(rate.packets);
       bits.push(rate.bits);
+      drops.push(rate.drops);
     }
-    return { times, packets, bits };
+    return { times, packets, bits, drops };
   }
 
   rate(name, of) {
@@ -67,6 +98,10 @@ export class History {
   }
 }
 
+function now() {
+  return Date.now() / 1000;
+}
+
 function sum(numbers) {
   return numbers.reduce((all, number) => all + number, 0);
 }
@@ -74,9 +109,7 @@ function sum(numbers) {
 function between(before, now, of) {
   const seconds = now.at - before.at;
   const [then, counted] = [of(before), of(now)];
-  if (!then || !counted || seconds <= 0) return { packets: 0, bits: 0 };
-  return {
-    packets: Math.max(0, counted.packets - then.packets) / seconds,
-    bits: (Math.max(0, counted.bytes - then.bytes) * 8) / seconds,
-  };
+  if (!then || !counted || seconds <= 0) return { packets: 0, bits: 0, drops: 0 };
+  const rate = (name) => Math.max(0, (counted[name] ?? 0) - (then[name] ?? 0)) / seconds;
+  return { packets: rate("packets"), bits: rate("bytes") * 8, drops: rate("dropped") };
 }

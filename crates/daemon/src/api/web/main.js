@@ -32,6 +32,7 @@ async function look() {
     states.clear();
     for (const rule of stats.rules) states.set(rule.name, judge(rule));
     show();
+    await remember();
   } catch (error) {
     byId("summary").textContent = `the daemon does not answer: ${error.message}`;
     byId("summary").className = "down";
@@ -40,6 +41,17 @@ async function look() {
   // rules one takes long, and the daemon has other work.
   const took = performance.now() - began;
   setTimeout(look, Math.max(LOOK_MS - took, 3 * took - LOOK_MS, LOOK_MS / 4));
+}
+
+// Asks for the last hour of what the charts show.
+async function remember() {
+  const name = stats.rules.some((rule) => rule.name === chosen) ? chosen : null;
+  if (!history.wants(name)) return;
+  const answer = await fetch(`/v1/history?rules=${encodeURIComponent(name ?? "")}`, { cache: "no-store" });
+  // A rule that went meanwhile has none.
+  if (!answer.ok) return;
+  history.begin(name, await answer.json());
+  showPlots(stats.rules.find((rule) => rule.name === chosen));
 }
 
 // The rules that are asked for, worst first unless another order is.
@@ -124,6 +136,7 @@ function choose(name) {
   const hash = name === null ? "" : `#rule=${encodeURIComponent(name)}`;
   window.history.replaceState(null, "", `${pathname}${search}${hash}`);
   if (stats) show();
+  if (stats) remember().catch(() => {});
 }
 
 // The rule that the address names.
@@ -141,7 +154,7 @@ function showWorkers() {
   byId("workers").textContent = texts.length === 0 ? "none needed" : texts.join(" · ");
 }
 
-function makePlot(id, title, unit) {
+function makePlot(id, title, unit, ...more) {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 } };
@@ -151,9 +164,10 @@ function makePlot(id, title, unit) {
     title, width: byId(id).clientWidth || 600, height: 170,
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.05] } },
     axes: [{ ...axis, values: hours, space: 80 }, { ...axis, values, size: 74 }],
-    series: [{}, { stroke: colour("--accent"), fill: `${colour("--accent")}22`, width: 2 }],
+    series: [{}, { stroke: colour("--accent"), fill: `${colour("--accent")}22`, width: 2 },
+      ...more.map((name) => ({ stroke: colour(name), width: 2 }))],
   };
-  return new uPlot(options, [[], []], byId(id));
+  return new uPlot(options, options.series.map(() => []), byId(id));
 }
 
 // What is known of the chosen rule: why it is in its state, and what its packets say.
@@ -189,14 +203,15 @@ function showFacts(rule) {
 function showPlots(rule) {
   byId("selected").textContent = chosen === null ? "All rules" : rule ? chosen : `no rule ${chosen}`;
   showFacts(rule);
-  const { times, packets, bits } = history.trail(rule ? chosen : null);
-  plots[0].setData([times, packets]);
+  const { times, packets, bits, drops } = history.trail(rule ? chosen : null);
+  plots[0].setData([times, packets, drops]);
   plots[1].setData([times, bits]);
+  byId("plots").dataset.since = times[0] ?? "";
 }
 
 function makePlots() {
   plots.splice(0).forEach((plot) => plot.destroy());
-  plots.push(makePlot("packets", "packets/s received", ""), makePlot("bits", "bit/s received", "bit"));
+  plots.push(makePlot("packets", "packets/s received, and in red dropped", "", "--down"), makePlot("bits", "bit/s received", "bit"));
   if (stats) showPlots(stats.rules.find(({ name }) => name === chosen));
 }
 
