@@ -4,8 +4,9 @@
 //! The short form belongs to the ordinary tests; `make kernels` runs the whole matrix and writes
 //! docs/kernels.md. Kernels are kept in `target/kernels`. What cannot be had here is named and skipped.
 //!
-//! `MCR_TEST_KERNELS` picks those whose names have one of its words in them (`6.1 newest`); the document
-//! is then left as it is. `MCR_TEST_SCALE` multiplies all time limits, for a machine that is busy.
+//! `MCR_TEST_KERNELS` picks those that its words name (`6.1 newest`) or that have one of them in their
+//! names (`rt`); the others' rows stay in the document as they are. `MCR_TEST_SCALE` multiplies all
+//! time limits, for a machine that is busy.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -17,7 +18,7 @@ use std::thread;
 
 use lab::vm::{Kernels, Wanted};
 
-use matrix::{Form, Row, rows, steps, table};
+use matrix::{Booted, Form, document, rows, steps, table};
 
 /// One kernel without UDP super-packets in packet sockets and without tcx, and the last.
 const SHORT: [&str; 2] = ["6.1", "newest"];
@@ -45,26 +46,26 @@ fn all_that_can_be_had() {
     let Some(kernels) = open() else {
         panic!("the matrix needs qemu");
     };
-    let picked = picked();
-    let booted = boot(&kernels, &picked, Form::Full);
-    let text = table(&booted);
-    println!("{text}");
-    if picked.len() == ALL.len() {
-        std::fs::write(root().join("docs/kernels.md"), text).unwrap();
-    }
+    let booted = boot(&kernels, &picked(), Form::Full);
+    println!("{}", table(&booted));
+    let file = root().join("docs/kernels.md");
+    let before = std::fs::read_to_string(&file).unwrap_or_default();
+    std::fs::write(file, document(&before, &ALL, &booted)).unwrap();
     insist(&booted);
 }
 
 fn picked() -> Vec<&'static str> {
     let words = std::env::var("MCR_TEST_KERNELS").unwrap_or_default();
     let words: Vec<&str> = words.split_whitespace().collect();
-    let is_picked = |name: &&str| words.is_empty() || words.iter().any(|word| name.contains(word));
+    let picks = |word: &str, name: &str| match ALL.contains(&word) {
+        true => name == word,
+        false => name.contains(word),
+    };
+    let is_picked = |name: &&str| words.is_empty() || words.iter().any(|word| picks(word, name));
     ALL.into_iter().filter(is_picked).collect()
 }
 
-type Booted = Vec<(Wanted, Result<Vec<Row>, String>)>;
-
-fn insist(booted: &Booted) {
+fn insist(booted: &[Booted]) {
     let there = booted.iter().filter(|(wanted, _)| wanted.release.is_ok());
     let down: Vec<_> = { there.clone() }
         .filter_map(|(wanted, rows)| Some((&wanted.version, rows.as_ref().err()?)))
@@ -89,7 +90,7 @@ fn open() -> Option<Kernels> {
 }
 
 /// Boots them side by side in pairs: each has two processors of its own making.
-fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Booted {
+fn boot(kernels: &Kernels, versions: &[&str], form: Form) -> Vec<Booted> {
     let programs = programs();
     let all = kernels
         .fetch(versions, versions.len() == ALL.len())

@@ -159,45 +159,76 @@ fn row(path: &'static str, done: &[Done]) -> Row {
     row
 }
 
-/// The document: a line for each path of each kernel.
-pub(crate) fn table(booted: &[(Wanted, Result<Vec<Row>, String>)]) -> String {
+/// The document: the rows of those kernels that were booted now, those of the others as they stood
+/// `before`.
+pub(crate) fn document(before: &str, all: &[&str], booted: &[Booted]) -> String {
     let mut text = format!(
-        "# Kernels\n\nWhat `make kernels` saw on {}, version {} at commit {}: Debian's kernels, booted \
-         under qemu's emulation with two processors. Cases are those of the packet \
-         tables; of the burst, 20,000 packets at 4,000 a second, those that arrived; other tests are \
-         loading, fragments, streams, generated packets, the daemon's death and return, what the host \
-         itself sends, what a device's queue refuses, the demo and the doctor. Where there is no \
-         kernel path, they are that the daemon says so and why.\n\n",
-        said_by("date +%Y-%m-%d"),
-        env!("CARGO_PKG_VERSION"),
-        said_by("git describe --always --dirty --exclude *"),
+        "# Kernels\n\nWhat `make kernels` saw: Debian's kernels, booted under qemu's emulation with two \
+         processors, release build. Each row says on which day and at which commit. Cases are those of \
+         the packet tables; of the burst, 20,000 packets at 4,000 a second, those that arrived; other \
+         tests are loading, fragments, streams, generated packets, the daemon's death and return, what \
+         the host itself sends, what a device's queue refuses, the demo and the doctor. Where there is \
+         no kernel path, they are that the daemon says so and why.\n\n{HEAD}"
     );
-    text.push_str("| kernel | path | cases passed | failed | skipped | burst | other tests | skipped because |\n");
-    text.push_str("|---|---|---|---|---|---|---|---|\n");
-    for (wanted, rows) in booted {
-        match (&wanted.release, rows) {
-            (Ok(release), Ok(rows)) => rows.iter().for_each(|row| line(&mut text, release, row)),
-            (_, Err(why)) => {
-                let why = why.lines().next().unwrap_or_default();
-                let _ = writeln!(text, "| {} | | | | | | | {why} |", wanted.version);
+    for version in all {
+        match booted.iter().find(|(wanted, _)| wanted.version == *version) {
+            Some(booted) => lines(&mut text, booted),
+            None => {
+                let begin = format!("| {version} |");
+                let kept = before.lines().filter(|line| line.starts_with(&begin));
+                kept.for_each(|line| text.extend([line, "\n"]));
             }
-            (Err(_), Ok(_)) => {}
         }
     }
     text
 }
 
-fn line(text: &mut String, release: &str, row: &Row) {
+/// A kernel, and a row for each path or why there is none.
+pub(crate) type Booted = (Wanted, Result<Vec<Row>, String>);
+
+const HEAD: &str = "| kernel | release | path | cases passed | failed | skipped | burst | other tests | \
+                    skipped because | seen |\n|---|---|---|---|---|---|---|---|---|---|\n";
+
+/// The rows of those that were booted.
+pub(crate) fn table(booted: &[Booted]) -> String {
+    let mut text = HEAD.to_owned();
+    booted.iter().for_each(|booted| lines(&mut text, booted));
+    text
+}
+
+/// A line for each path of a kernel.
+fn lines(text: &mut String, (wanted, rows): &Booted) {
+    let version = &wanted.version;
+    let seen = format!(
+        "{}, {}",
+        said_by("date +%Y-%m-%d"),
+        said_by("git describe --always --dirty --exclude *"),
+    );
+    match (&wanted.release, rows) {
+        (Ok(release), Ok(rows)) => {
+            for row in rows {
+                let cells = cells(row);
+                let _ = writeln!(text, "| {version} | {release} | {cells} | {seen} |");
+            }
+        }
+        (_, Err(why)) => {
+            let why = why.lines().next().unwrap_or_default();
+            let _ = writeln!(text, "| {version} | | | | | | | | {why} | {seen} |");
+        }
+        (Err(_), Ok(_)) => {}
+    }
+}
+
+fn cells(row: &Row) -> String {
     let (passed, failed, skipped) = row.cases;
     let others = format!("{} passed, {} failed", row.passed.len(), row.failures.len());
     let burst = row.burst.as_deref().unwrap_or("");
     let reasons: Vec<_> = row.skipped.iter().map(String::as_str).collect();
-    let _ = writeln!(
-        text,
-        "| {release} | {} | {passed} | {failed} | {skipped} | {burst} | {others} | {} |",
+    format!(
+        "{} | {passed} | {failed} | {skipped} | {burst} | {others} | {}",
         row.path,
         reasons.join("; "),
-    );
+    )
 }
 
 /// Why, without of what, and without what follows.
@@ -240,6 +271,24 @@ mod tests {
         assert_eq!(row.passed, ["cases"]);
         let reasons: Vec<_> = row.skipped.iter().collect();
         assert_eq!(reasons, ["packet sockets know no UDP GSO here"]);
+    }
+
+    #[test]
+    fn the_rows_of_kernels_that_were_not_booted_stay() {
+        let booted = |version: &str, why: &str| {
+            let wanted = Wanted {
+                version: version.to_owned(),
+                release: Err(why.to_owned()),
+            };
+            (wanted, Err(why.to_owned()))
+        };
+        let all = ["6.1", "6.12", "newest"];
+        let whole = all.map(|version| booted(version, "first"));
+        let before = document("", &all, &whole);
+        let after = document(&before, &all, &[booted("6.12", "second")]);
+        let rows = |text: &str, why: &str| text.matches(&format!("| {why} |")).count();
+        assert_eq!((rows(&after, "first"), rows(&after, "second")), (2, 1));
+        assert_eq!(document(&after, &all, &[]), after);
     }
 
     #[test]
