@@ -62,6 +62,16 @@ pub enum DaemonError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
+    /// Workers cannot run as the user that they are to run as.
+    #[error("worker_user {name:?}: {problem}")]
+    WorkerUser {
+        /// The user.
+        name: String,
+        /// What is wrong and what to do.
+        problem: String,
+        /// Capabilities this process lacks.
+        missing: Vec<&'static str>,
+    },
     /// Neither path, or not the one that was asked for, is available.
     #[error("{reason}{}", hint(.missing))]
     NoPath {
@@ -94,8 +104,15 @@ impl DaemonError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::ConfigFile { .. } | Self::NoConfig { .. } => 78,
-            Self::NoPath { missing, .. } if !missing.is_empty() => 77,
+            Self::NoPath { missing, .. } | Self::WorkerUser { missing, .. }
+                if !missing.is_empty() =>
+            {
+                77
+            }
+            Self::Config(_)
+            | Self::ConfigFile { .. }
+            | Self::NoConfig { .. }
+            | Self::WorkerUser { .. } => 78,
             Self::File { source, .. } | Self::Listen { source, .. } if is_denied(source) => 77,
             _ => 69,
         }

@@ -6,6 +6,7 @@
 
 mod abort_on_panic;
 mod api;
+mod beginning;
 mod chunks;
 pub mod config;
 mod core;
@@ -31,6 +32,8 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
+use beginning::Beginning;
+
 #[cfg(feature = "rehearsal")]
 pub use api::rehearsal::Rehearsal;
 pub use descriptor_store::fd_holder;
@@ -53,9 +56,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         tracing::warn!(%error, "cannot raise the limit of open descriptors");
     }
     sys::capability::raise_locked_memory_limit();
-    if let Err(error) = sys::capability::keep_needed() {
-        tracing::warn!(%error, "cannot give up capabilities");
-    }
+    keep_needed(true);
+    let beginning = Beginning::read(&options, &instance)?;
+    keep_needed(beginning.worker_user.is_some());
     if let Some(log) = &options.log {
         (log.start)();
     }
@@ -64,8 +67,15 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         .enable_all()
         .build()
         .map_err(DaemonError::Runtime)?;
-    let result = runtime.block_on(start::run(&options, &instance, listener));
+    let result = runtime.block_on(start::run(&options, &instance, listener, beginning));
     // A task that hangs must not keep the process from ending.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// Gives up all other capabilities; those that change users too, unless it is `switching`.
+fn keep_needed(switching: bool) {
+    if let Err(error) = sys::capability::keep_needed(switching) {
+        tracing::warn!(%error, "cannot give up capabilities");
+    }
 }

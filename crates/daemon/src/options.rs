@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use api::reply::LogLevel;
 use dataplane::features::Feature;
 use model::config::DaemonSettings;
+use model::ruleset::Policy;
 
 /// How a daemon is started. The defaults are those of the default instance.
 #[derive(Clone, Debug)]
@@ -31,6 +32,15 @@ pub struct Options {
     pub run_directory: PathBuf,
     /// Where bpffs is, or is to be mounted.
     pub bpffs: PathBuf,
+}
+
+impl Options {
+    /// What the command line permits.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            allow_link_local: self.given.allow_link_local,
+        }
+    }
 }
 
 /// Reads and changes the level of this process's log, which whoever started the daemon set up.

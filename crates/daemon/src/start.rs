@@ -8,7 +8,6 @@ use std::time::Instant;
 use dataplane::features::Feature;
 use model::config::{Config, MAX_MEMBERSHIPS, MAX_RULES};
 use model::placement::{PathChoice, Support};
-use model::ruleset::{Policy, RuleSet};
 use model::table::Table;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
@@ -18,6 +17,7 @@ use crate::api::server::Public;
 use crate::api::service::Service;
 use crate::api::socket::Listener;
 use crate::api::{host_name, server};
+use crate::beginning::Beginning;
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
 use crate::descriptor_store::DescriptorStore;
@@ -27,7 +27,7 @@ use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::memberships::Joined;
 use crate::options::Options;
-use crate::state::running::{Running, RunningStore};
+use crate::state::running::RunningStore;
 use crate::stats::{Identity, Sampler};
 use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
@@ -41,31 +41,29 @@ pub(crate) async fn run(
     options: &Options,
     instance: &Instance,
     listener: Listener,
+    beginning: Beginning,
 ) -> Result<(), DaemonError> {
-    start(options, instance, &listener).await?.serve().await
+    let supervisor = start(options, instance, &listener, beginning).await?;
+    supervisor.serve().await
 }
 
 async fn start(
     options: &Options,
     instance: &Instance,
     listener: &Listener,
+    beginning: Beginning,
 ) -> Result<Supervisor, DaemonError> {
     // All that can refuse comes before the first rule is live.
     let signals = Signals::new()?;
-    let policy = Policy {
-        allow_link_local: options.given.allow_link_local,
-    };
-    let running_store = RunningStore::new(instance.directory());
-    let running = running_store.load();
-    let found = running.is_some();
-    let config = config::read(options.config.as_deref(), policy);
     let Beginning {
         configured,
         first,
         generation,
+        continues,
         unread,
-    } = begin(config, running, policy)?;
-    let started_with = options.given.over(&first.settings.daemon);
+        started_with,
+        worker_user,
+    } = beginning;
     let control = listener.listener().and_then(UnixListener::from_std);
     let control = control.map_err(DaemonError::Runtime)?;
     let public = listen(started_with.listen).await?;
@@ -80,12 +78,14 @@ async fn start(
         kernel: true,
         without: options.without.clone(),
         worker_command: options.worker_command.clone(),
+        worker_user,
         log_directory: Some(instance.directory().to_owned()),
         ..dataplane::Options::default()
     })?;
     let max_rules = started_with.max_rules.unwrap_or(MAX_RULES) as usize;
     let max_memberships = started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize;
-    let mut core = Core::new(support.clone(), path, policy).at_most(max_rules, max_memberships);
+    let mut core =
+        Core::new(support.clone(), path, options.policy()).at_most(max_rules, max_memberships);
     core.continue_from(generation);
     let (commands, incoming) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));
@@ -120,7 +120,7 @@ async fn start(
         heap_to_trim: true,
         configured,
         watch,
-        running_store,
+        running_store: RunningStore::new(instance.directory()),
         unsaved: None,
         events: events.clone(),
         view: sender,
@@ -137,7 +137,7 @@ async fn start(
     };
     if let Err(error) = live {
         // What an earlier run left goes on until a start succeeds.
-        if !found {
+        if !continues {
             let _ = supervisor.detach().await;
         }
         return Err(error);
@@ -221,75 +221,6 @@ impl Supervisor {
         self.finish(step, &[], Vec::new());
         block_in_place(|| self.save(None));
         Ok(())
-    }
-}
-
-/// What a daemon begins with.
-struct Beginning {
-    /// The configuration; empty where it cannot be read.
-    configured: Config,
-    /// The first rules and settings.
-    first: Config,
-    /// The generation of the rules before them.
-    generation: u64,
-    /// Why the configuration is not used, though there is one.
-    unread: Option<DaemonError>,
-}
-
-/// After a crash or a hand-over the running rules and settings of before, unless the configuration
-/// was edited since the daemon before read it; otherwise those of the configuration. A configuration
-/// that cannot be read ends nothing that runs: it is an error only where nothing ran before.
-fn begin(
-    config: Result<Config, DaemonError>,
-    running: Option<Running>,
-    policy: Policy,
-) -> Result<Beginning, DaemonError> {
-    let of_configuration = |configured: Config, generation| Beginning {
-        first: configured.clone(),
-        configured,
-        generation,
-        unread: None,
-    };
-    let Some(running) = running else {
-        return config.map(|configured| of_configuration(configured, 0));
-    };
-    let (configured, unread) = match config {
-        Ok(configured) => (configured, None),
-        Err(error) => (Config::default(), Some(error)),
-    };
-    if unread.is_none() && running.is_overtaken_by(&configured) {
-        tracing::info!("the configuration was edited; rules added at run time are not used");
-        return Ok(of_configuration(configured, running.generation));
-    }
-    let mut settings = running
-        .settings
-        .unwrap_or_else(|| configured.settings.clone());
-    if unread.is_none() {
-        // How this daemon is started is the configuration's to say, not the one before's.
-        settings.daemon = configured.settings.daemon.clone();
-    }
-    let rules = RuleSet::from_documents(&running.rules, settings.policy(policy));
-    match (rules, unread) {
-        (Ok(rules), unread) => {
-            tracing::info!(
-                rules = rules.len(),
-                generation = running.generation,
-                "goes on with the running rules of before; `mcr apply` takes the configuration"
-            );
-            Ok(Beginning {
-                configured,
-                first: Config { rules, settings },
-                generation: running.generation,
-                unread,
-            })
-        }
-        (Err(problems), unread) => {
-            tracing::warn!(%problems, "running rules of before are not valid any more; not used");
-            match unread {
-                None => Ok(of_configuration(configured, 0)),
-                Some(error) => Err(error),
-            }
-        }
     }
 }
 

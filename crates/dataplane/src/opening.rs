@@ -104,6 +104,7 @@ pub(crate) fn open_userspace(options: &Options, features: &Features) -> Result<U
     let options = userspace::Options {
         workers: if fanout { options.workers } else { 1 },
         worker_command: options.worker_command.clone(),
+        worker_user: options.worker_user.clone(),
         means: Means {
             super_packets: features.has(Feature::SuperPackets),
             io_uring: features.has(Feature::IoUring),

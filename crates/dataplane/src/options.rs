@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bpf::Capacity;
+use sys::user::User;
 
 use crate::features::Feature;
 
@@ -22,6 +23,8 @@ pub struct Options {
     pub without: Vec<Feature>,
     /// Program and arguments that run [`crate::userspace::worker::main`]; empty: no userspace path.
     pub worker_command: Vec<OsString>,
+    /// The user that workers run as; `None`: this process's.
+    pub worker_user: Option<User>,
     /// Where a verifier's log is kept that says why the kernel path is not available.
     pub log_directory: Option<PathBuf>,
     /// Sizes of the kernel path's maps, unless pinned ones are adopted.
@@ -37,6 +40,7 @@ impl Default for Options {
             kernel: true,
             without: Vec::new(),
             worker_command: Vec::new(),
+            worker_user: None,
             log_directory: None,
             capacity: Capacity::default(),
         }

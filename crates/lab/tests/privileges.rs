@@ -123,6 +123,105 @@ fn every_worker_has_a_session_of_its_own() {
     }
 }
 
+/// A user that no host has, by number.
+const WORKER: &str = "4000014";
+
+#[test]
+fn workers_run_as_the_user_that_they_are_to_run_as() {
+    let chain = Chain::plain().unwrap();
+    let mut options = Options::path("userspace");
+    options.config = Some(format!(
+        "version = 1\n[daemon]\nworker_user = \"{WORKER}\"\n"
+    ));
+    options.arguments = vec!["--workers".into(), "2".into()];
+    let mut daemon = Daemon::start(&chain.relay, options).unwrap();
+    daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let relays = |count| {
+        sender
+            .send_numbered(ip("239.1.1.1"), 5001, count, 100)
+            .unwrap();
+        sink.expect(count, PATIENCE).unwrap();
+    };
+    relays(20);
+    let workers = |daemon: &Daemon| -> Vec<u32> {
+        let workers = daemon.stats().unwrap().workers;
+        workers.into_iter().map(|worker| worker.pid).collect()
+    };
+    let first = workers(&daemon);
+    for worker in &first {
+        for set in ["Uid", "Gid"] {
+            assert_eq!(status(*worker, set), [WORKER; 4].join("\t"), "{set}");
+        }
+        assert_eq!(status(*worker, "Groups"), "");
+        assert_eq!(status(*worker, "CapPrm"), NONE);
+    }
+    // SETGID 6, SETUID 7 and KILL 5 beside what every daemon needs.
+    assert_eq!(status(daemon.id(), "CapPrm"), "000000c0000030e0");
+
+    // Without the fence too: no signal of that user reaches the daemon or another of root's.
+    let mut signal = Command::new("setpriv");
+    signal.args([&format!("--reuid={WORKER}"), "--clear-groups", "kill", "-0"]);
+    let answer = signal.arg(daemon.id().to_string()).output().unwrap();
+    assert!(!answer.status.success());
+    let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+    assert!(said.contains("permitted"), "{said}");
+
+    // The daemon can still end one that hangs, and start another in its place.
+    let stop = nix::sys::signal::Signal::SIGSTOP;
+    let one = nix::unistd::Pid::from_raw(i32::try_from(first[0]).unwrap());
+    nix::sys::signal::kill(one, stop).unwrap();
+    let is_new = || {
+        workers(&daemon)
+            .iter()
+            .all(|pid| *pid != 0 && *pid != first[0])
+    };
+    wait::until("the worker that stands still is replaced", is_new).unwrap();
+    relays(20);
+
+    // So can the next daemon, which takes over from those that run.
+    let before = workers(&daemon);
+    daemon.kill().unwrap();
+    daemon.start_again().unwrap();
+    let ended = || before.iter().all(|pid| status(*pid, "Uid").is_empty());
+    wait::until("the workers of before have ended", ended).unwrap();
+    relays(20);
+    for worker in workers(&daemon) {
+        assert_eq!(status(worker, "Uid"), [WORKER; 4].join("\t"));
+    }
+}
+
+#[test]
+fn the_user_of_workers_is_refused_before_the_first_rule() {
+    let chain = Chain::plain().unwrap();
+    let refused = |options: Options| {
+        let error = Daemon::start(&chain.relay, options).unwrap_err();
+        assert!(chain.relay.processes().is_empty(), "nothing is left");
+        format!("{error:#}")
+    };
+    let given = |user: &str| Options {
+        arguments: vec!["--worker-user".into(), user.into()],
+        ..Options::path("userspace")
+    };
+    let said = refused(given("mcr-nobody-has-this-name"));
+    assert!(
+        said.contains("worker_user \"mcr-nobody-has-this-name\": no such user"),
+        "{said}"
+    );
+    let mut unable = given(WORKER);
+    let without = "--bounding-set=-all,+net_admin,+net_raw,+bpf,+perfmon";
+    unable.under = vec!["setpriv".into(), without.into()];
+    let said = refused(unable);
+    let lacks =
+        "this process lacks CAP_SETUID, CAP_SETGID, CAP_KILL to run workers as another user";
+    assert!(said.contains(lacks), "{said}");
+    // Whoever runs the daemon may run its workers.
+    let mut own = given("root");
+    own.under = vec!["setpriv".into(), without.into()];
+    Daemon::start(&chain.relay, own).unwrap();
+}
+
 #[test]
 fn the_socket_answers_root_and_the_group_alone() {
     let chain = Chain::plain().unwrap();

@@ -42,18 +42,24 @@ const NEEDED: [(Capability, &str); 3] = [
 /// What the daemon makes use of beyond that: without it the verifier makes the program slower.
 const USEFUL: [Capability; 1] = [Capability::CAP_PERFMON];
 
-/// Gives up for good what the daemon does not need after start-up. It holds for threads and
+/// What it takes to start processes as another user, and to end them.
+const SWITCHING: [(Capability, &str); 3] = [
+    (Capability::CAP_SETUID, "CAP_SETUID"),
+    (Capability::CAP_SETGID, "CAP_SETGID"),
+    (Capability::CAP_KILL, "CAP_KILL"),
+];
+
+/// Gives up for good what the daemon does not need after start-up, which `switching` users is if it
+/// starts workers as another one. It holds for threads and
 /// processes started from here on, so it comes before the first of them. The bounding set is empty
 /// then, and a program that root runs begins with nothing at all.
 ///
 /// # Errors
 /// The system call's.
-pub fn keep_needed() -> io::Result<()> {
-    let keep: CapsHashSet = NEEDED
-        .iter()
-        .map(|(needed, _)| *needed)
-        .chain(USEFUL)
-        .collect();
+pub fn keep_needed(switching: bool) -> io::Result<()> {
+    let switching = if switching { &SWITCHING[..] } else { &[] };
+    let needed = NEEDED.iter().chain(switching);
+    let keep: CapsHashSet = needed.map(|(needed, _)| *needed).chain(USEFUL).collect();
     nix::sys::prctl::set_no_new_privs()?;
     empty_bounding_set();
     let has = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
@@ -104,8 +110,19 @@ pub fn descriptor_limit() -> usize {
 /// Names what the daemon needs of capabilities and this process does not have.
 #[must_use]
 pub fn missing() -> Vec<&'static str> {
+    missing_of(NEEDED)
+}
+
+/// Names what starting and ending processes of another user needs of capabilities and this process
+/// does not have.
+#[must_use]
+pub fn missing_for_switching() -> Vec<&'static str> {
+    missing_of(SWITCHING)
+}
+
+fn missing_of<const N: usize>(needed: [(Capability, &'static str); N]) -> Vec<&'static str> {
     let lacks = |capability| !caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false);
-    let missing = NEEDED.into_iter().filter(|(needed, _)| lacks(*needed));
+    let missing = needed.into_iter().filter(|(needed, _)| lacks(*needed));
     missing.map(|(_, name)| name).collect()
 }
 

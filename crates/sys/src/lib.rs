@@ -15,4 +15,5 @@ pub mod shared_memory;
 pub mod sniffer;
 pub mod udp;
 pub mod uring;
+pub mod user;
 pub mod wait;

@@ -20,9 +20,9 @@ use crate::logging;
 /// the configuration anew; SIGUSR1 stops it as --keep-forwarding does, for the next one to take over.
 /// Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and CAP_SYS_ADMIN to mount bpffs
 /// where it is not. The table [daemon] of the configuration has a key for each of --listen,
-/// --listen-name (listen_names), --path, --workers, --log, --max-rules, --max-memberships, --on-full,
-/// --allow-link-local and --keep-forwarding; what
-/// the command line says comes first.
+/// --listen-name (listen_names), --path, --workers, --worker-user, --log, --max-rules,
+/// --max-memberships, --on-full, --allow-link-local and --keep-forwarding; what the command line says
+/// comes first.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mcr run\n  mcr run --config my.toml --path userspace --workers 2\n  mcr run --instance studio --log json"
@@ -38,6 +38,10 @@ pub(crate) struct Args {
     /// Workers of the userspace path [default: one per core it may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
+    /// User that workers run as, by name or number; needs CAP_SETUID, CAP_SETGID and CAP_KILL
+    /// [default: the daemon's own]
+    #[arg(long, value_name = "USER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    worker_user: Option<String>,
     /// Serve metrics, read only, on this address and port as well
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
@@ -122,6 +126,7 @@ impl Args {
             listen_names: (!self.listen_names.is_empty()).then(|| self.listen_names.clone()),
             path: self.path.map(PathChoice::document),
             workers: self.workers,
+            worker_user: self.worker_user.clone(),
             log: self.log.map(Into::into),
             max_rules: self.max_rules,
             max_memberships: self.max_memberships,
@@ -147,7 +152,10 @@ fn form_of_log(args: &Args, given: &DaemonSettings) -> LogForm {
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         let code = error.exit_code();
-        let says_what_to_do = matches!(error, DaemonError::NoPath { .. });
+        let says_what_to_do = matches!(
+            error,
+            DaemonError::NoPath { .. } | DaemonError::WorkerUser { .. }
+        );
         if code == Status::Privilege as u8 && !says_what_to_do {
             return Self::new(Status::Privilege, format!("{error}; run it as root"));
         }

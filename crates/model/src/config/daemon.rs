@@ -57,6 +57,14 @@ pub struct DaemonSettings {
     )]
     #[schema(minimum = 1, maximum = 1024)]
     pub workers: Option<u16>,
+    /// User that workers run as, by name or number; by default the daemon's own.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_worker_user"
+    )]
+    #[schema(min_length = 1)]
+    pub worker_user: Option<String>,
     /// Form of the log: `text`, `json`, `journal`, or `auto` (the default), which is the journal
     /// where standard error goes there and text elsewhere.
     #[serde(
@@ -135,6 +143,7 @@ impl DaemonSettings {
             listen_names: { self.listen_names.clone() }.or_else(|| below.listen_names.clone()),
             path: self.path.or(below.path),
             workers: self.workers.or(below.workers),
+            worker_user: { self.worker_user.clone() }.or_else(|| below.worker_user.clone()),
             log: self.log.or(below.log),
             max_rules: self.max_rules.or(below.max_rules),
             max_memberships: self.max_memberships.or(below.max_memberships),
@@ -169,7 +178,7 @@ impl DaemonSettings {
     }
 
     /// What each comes to, defaults included.
-    fn texts(&self) -> [(&'static str, String); 10] {
+    fn texts(&self) -> [(&'static str, String); 11] {
         let lowercase = |name: String| name.to_lowercase();
         let or = |text: Option<String>, default: &str| text.unwrap_or_else(|| default.to_owned());
         let listen = self.listen.map(|address| address.to_string());
@@ -184,6 +193,10 @@ impl DaemonSettings {
             ("listen_names", or(names, "none")),
             ("path", lowercase(path)),
             ("workers", or(workers, "one per core")),
+            (
+                "worker_user",
+                or(self.worker_user.clone(), "the daemon's own"),
+            ),
             ("log", lowercase(log)),
             ("max_rules", self.max_rules.unwrap_or(MAX_RULES).to_string()),
             (
@@ -205,6 +218,15 @@ fn some_listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sock
 fn some_workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
     let fits = |number: &u16| WORKERS.contains(number);
     parsed(deserializer, "workers", "1 to 1024", fits)
+}
+
+fn some_worker_user<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    let give = "the name of a user, or a number";
+    parsed(deserializer, "worker_user", give, |name: &String| {
+        !name.is_empty()
+    })
 }
 
 fn some_max_memberships<'de, D: Deserializer<'de>>(

@@ -330,6 +330,7 @@ listen = "127.0.0.1:9469"
 listen_names = ["relay1.example"]
 path = "userspace"
 workers = 2
+worker_user = "relay"
 log = "json"
 max_rules = 100
 max_memberships = 200
@@ -348,6 +349,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         listen_names: Some(vec!["relay1.example".to_owned()]),
         path: Some(PathChoice::Userspace),
         workers: Some(2),
+        worker_user: Some("relay".to_owned()),
         log: Some(LogForm::Json),
         max_rules: Some(100),
         max_memberships: Some(200),
@@ -375,6 +377,10 @@ outputs = ["224.0.0.251%eth1:5353"]
             "log = \"xml\"",
             "log = \"xml\": give \"auto\", \"text\", \"json\" or \"journal\"",
         ),
+        (
+            "worker_user = \"\"",
+            "worker_user = : give the name of a user, or a number",
+        ),
         ("max_rules = 0", "max_rules = 0: give 1 or more"),
         ("max_memberships = 0", "max_memberships = 0: give 1 or more"),
         (
@@ -388,8 +394,8 @@ outputs = ["224.0.0.251%eth1:5353"]
         (
             "instance = \"a\"",
             "unknown field `instance`, expected one of `listen`, `listen_names`, `path`, \
-             `workers`, `log`, `max_rules`, `max_memberships`, `on_full`, `allow_link_local`, \
-             `keep_forwarding`",
+             `workers`, `worker_user`, `log`, `max_rules`, `max_memberships`, `on_full`, \
+             `allow_link_local`, `keep_forwarding`",
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");

@@ -1,6 +1,5 @@
 //! One worker process from its start to its end: its control socket, its taps and its heartbeat.
 
-use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,9 +13,10 @@ use sys::descriptor::ProcessHandle;
 use sys::packet_socket::PacketSocket;
 
 use super::taps::Taps;
+use super::wanted::Options;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
-use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, TableChange, ToWorker};
+use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange, ToWorker};
 
 /// Bytes of an egress socket's send buffer: one submission of full super-packets.
 const SEND_BUFFER: usize = 16 << 20;
@@ -47,31 +47,34 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts one of `workers` and says hello.
+    /// Starts a worker and says hello.
     ///
     /// # Errors
     /// The program cannot be run, or the conversation fails.
     pub(super) fn start(
-        command: &[OsString],
+        options: &Options,
         (worker, cpu): (u32, u32),
         (region, limits): (&OwnedFd, &OwnedFd),
         counters: &Arc<SharedCounters>,
-        (workers, means): (usize, Means),
     ) -> Result<Self, messages::Error> {
         let (here, there) = UnixStream::pair()?;
         here.set_write_timeout(Some(PATIENCE))?;
-        let (program, arguments) = command
+        let (program, arguments) = options
+            .worker_command
             .split_first()
             .ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(arguments)
             .stdin(Stdio::from(OwnedFd::from(there)))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(messages::Error::Socket)?;
+            .stdout(Stdio::null());
+        if let Some(user) = &options.worker_user {
+            user.run(&mut command);
+        }
+        let child = command.spawn().map_err(messages::Error::Socket)?;
         let pid = child.id();
         let handle = ProcessHandle::open(pid)?;
-        let taps = Arc::new(Mutex::new(Taps::new(Arc::clone(counters), workers)));
+        let taps = Arc::new(Mutex::new(Taps::new(Arc::clone(counters), options.workers)));
         let ended = Arc::new(AtomicBool::new(false));
         let reaper = reap(child, Arc::clone(&taps), Arc::clone(&ended))?;
         let mut process = Self {
@@ -89,7 +92,11 @@ impl Process {
             stalled: None,
             counters: Arc::clone(counters),
         };
-        let hello = ToWorker::Hello { worker, cpu, means };
+        let hello = ToWorker::Hello {
+            worker,
+            cpu,
+            means: options.means,
+        };
         process.channel.send(&hello, Some(region.as_fd()))?;
         let limits = Some(limits.as_fd());
         process.channel.send(&ToWorker::Limits, limits)?;

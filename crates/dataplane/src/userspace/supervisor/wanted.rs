@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use model::net::Prefix;
 use model::table::{OutputState, RateLimit, RouteKey};
+use sys::user::User;
 
 use crate::userspace::shared::messages::{CountedRoute, Means};
 
@@ -17,6 +18,8 @@ pub struct Options {
     pub workers: usize,
     /// Program and arguments that run [`crate::userspace::worker::main`].
     pub worker_command: Vec<OsString>,
+    /// The user that workers run as; `None`: this process's.
+    pub worker_user: Option<User>,
     /// What workers may use of what not every kernel has.
     pub means: Means,
 }

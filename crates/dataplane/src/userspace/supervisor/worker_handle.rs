@@ -85,16 +85,9 @@ impl WorkerHandle {
         common: &Common,
     ) -> Result<Process, messages::Error> {
         let place = (self.id, self.cpu);
-        let command = &options.worker_command;
         let (region, limits) = (&self.region, &self.limits);
         let shared = (&region.fd, limits);
-        let mut process = Process::start(
-            command,
-            place,
-            shared,
-            &region.counters,
-            (options.workers, options.means),
-        )?;
+        let mut process = Process::start(options, place, shared, &region.counters)?;
         let tell = |process: &mut Process| {
             process.add_egress(interfaces.egress.iter().copied())?;
             process.change(TableChange {

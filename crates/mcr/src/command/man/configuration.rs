@@ -190,6 +190,7 @@ mod tests {
             "listen",
             "listen_names",
             "workers",
+            "worker_user",
             "log",
             "max_rules",
             "max_memberships",

@@ -1,0 +1,150 @@
+//! What a daemon begins with, as running rules of before and the configuration say: all that is read
+//! while the process is one thread and has not yet given up what it may not need.
+
+use model::config::{Config, DaemonSettings};
+use model::ruleset::{Policy, RuleSet};
+use sys::user::User;
+
+use crate::config;
+use crate::error::DaemonError;
+use crate::instance::Instance;
+use crate::options::Options;
+use crate::state::running::{Running, RunningStore};
+
+/// What a daemon begins with.
+pub(crate) struct Beginning {
+    /// The configuration; empty where it cannot be read.
+    pub(crate) configured: Config,
+    /// The first rules and settings.
+    pub(crate) first: Config,
+    /// The generation of the rules before them.
+    pub(crate) generation: u64,
+    /// Whether a daemon before left running rules.
+    pub(crate) continues: bool,
+    /// Why the configuration is not used, though there is one.
+    pub(crate) unread: Option<DaemonError>,
+    /// How it is started.
+    pub(crate) started_with: DaemonSettings,
+    /// The user that workers run as, if it is another one.
+    pub(crate) worker_user: Option<User>,
+}
+
+impl Beginning {
+    /// Reads what there is.
+    ///
+    /// # Errors
+    /// When the configuration or what the command line says cannot be gone by.
+    pub(crate) fn read(options: &Options, instance: &Instance) -> Result<Self, DaemonError> {
+        let policy = options.policy();
+        let running = RunningStore::new(instance.directory()).load();
+        let continues = running.is_some();
+        let config = config::read(options.config.as_deref(), policy);
+        let read = begin(config, running, policy)?;
+        let started_with = options.given.over(&read.first.settings.daemon);
+        let worker_user = started_with.worker_user.as_deref().map(worker_user);
+        Ok(Self {
+            configured: read.configured,
+            first: read.first,
+            generation: read.generation,
+            continues,
+            unread: read.unread,
+            worker_user: worker_user.transpose()?.flatten(),
+            started_with,
+        })
+    }
+}
+
+/// The user of this name; `None` if it is this process's own.
+fn worker_user(name: &str) -> Result<Option<User>, DaemonError> {
+    let refused = |problem: String, missing| DaemonError::WorkerUser {
+        name: name.to_owned(),
+        problem,
+        missing,
+    };
+    let found = User::find(name);
+    let found =
+        found.map_err(|error| refused(format!("cannot be looked up: {error}"), Vec::new()))?;
+    let Some(user) = found else {
+        let problem = "no such user; make one with `useradd --system --no-create-home`, or name \
+                       another one in [daemon] or by --worker-user";
+        return Err(refused(problem.to_owned(), Vec::new()));
+    };
+    if user.is_own() {
+        return Ok(None);
+    }
+    let missing = sys::capability::missing_for_switching();
+    if missing.is_empty() {
+        return Ok(Some(user));
+    }
+    let problem = format!(
+        "this process lacks {} to run workers as another user; give it these, under systemd by \
+         CapabilityBoundingSet= in `systemctl edit`",
+        missing.join(", ")
+    );
+    Err(refused(problem, missing))
+}
+
+/// What configuration and running rules come to.
+struct Read {
+    configured: Config,
+    first: Config,
+    generation: u64,
+    unread: Option<DaemonError>,
+}
+
+/// After a crash or a hand-over the running rules and settings of before, unless the configuration
+/// was edited since the daemon before read it; otherwise those of the configuration. A configuration
+/// that cannot be read ends nothing that runs: it is an error only where nothing ran before.
+fn begin(
+    config: Result<Config, DaemonError>,
+    running: Option<Running>,
+    policy: Policy,
+) -> Result<Read, DaemonError> {
+    let of_configuration = |configured: Config, generation| Read {
+        first: configured.clone(),
+        configured,
+        generation,
+        unread: None,
+    };
+    let Some(running) = running else {
+        return config.map(|configured| of_configuration(configured, 0));
+    };
+    let (configured, unread) = match config {
+        Ok(configured) => (configured, None),
+        Err(error) => (Config::default(), Some(error)),
+    };
+    if unread.is_none() && running.is_overtaken_by(&configured) {
+        tracing::info!("the configuration was edited; rules added at run time are not used");
+        return Ok(of_configuration(configured, running.generation));
+    }
+    let mut settings = running
+        .settings
+        .unwrap_or_else(|| configured.settings.clone());
+    if unread.is_none() {
+        // How this daemon is started is the configuration's to say, not the one before's.
+        settings.daemon = configured.settings.daemon.clone();
+    }
+    let rules = RuleSet::from_documents(&running.rules, settings.policy(policy));
+    match (rules, unread) {
+        (Ok(rules), unread) => {
+            tracing::info!(
+                rules = rules.len(),
+                generation = running.generation,
+                "goes on with the running rules of before; `mcr apply` takes the configuration"
+            );
+            Ok(Read {
+                configured,
+                first: Config { rules, settings },
+                generation: running.generation,
+                unread,
+            })
+        }
+        (Err(problems), unread) => {
+            tracing::warn!(%problems, "running rules of before are not valid any more; not used");
+            match unread {
+                None => Ok(of_configuration(configured, 0)),
+                Some(error) => Err(error),
+            }
+        }
+    }
+}
