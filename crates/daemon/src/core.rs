@@ -321,7 +321,8 @@ impl Core {
         // Where no rule differs, their order may.
         let differ = has_changes(&change) || rules != self.rules;
         if differ || settings != self.settings {
-            change.generation += 1;
+            // Whatever number the running rules of before told.
+            change.generation = change.generation.wrapping_add(1);
         }
         let choices = settings.path_choices(self.process_choice);
         let recompiled = match self.still_holds(&rules, &settings, &host, renewed) {

@@ -123,6 +123,14 @@ fn nothing_to_change_keeps_the_generation() {
 }
 
 #[test]
+fn the_last_generation_is_followed_by_the_first() {
+    let (mut core, host) = (core(), two_links());
+    core.continue_from(u64::MAX);
+    let step = carry_out(&mut core, &add(vec![plain("a", 1)]), &host);
+    assert_eq!((step.change.generation, core.generation()), (0, 0));
+}
+
+#[test]
 fn a_change_for_another_generation_is_a_conflict() {
     let (mut core, host) = (core(), two_links());
     carry_out(&mut core, &add(vec![plain("a", 1)]), &host);

@@ -106,8 +106,8 @@ impl Running {
 
     fn edit(&mut self, edit: Edit) -> bool {
         let place = edit.at..edit.at.saturating_add(edit.gone);
-        let fits = place.end <= self.rules.len()
-            && Some(edit.generation) == self.generation.checked_add(1);
+        let fits =
+            place.end <= self.rules.len() && edit.generation == self.generation.wrapping_add(1);
         if fits {
             self.rules.splice(place, edit.rules);
             self.settings = edit.settings.or(self.settings.take());
@@ -244,6 +244,21 @@ mod tests {
         };
         let all = sets.into_iter().enumerate();
         all.map(|(at, set)| (set, settings(at))).collect()
+    }
+
+    /// Whoever may write there may leave any number.
+    #[test]
+    fn a_change_follows_the_last_generation() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = RunningStore::new(directory.path());
+        let settings = Settings::default();
+        let (before, after) = (set(&["a"]), set(&["a", "b"]));
+        let running = Running::new(u64::MAX, &before, &settings);
+        store.save(&running).unwrap();
+        let prepared = store.prepare_change(0, (&before, &settings), (&after, &settings));
+        store.commit(prepared.unwrap()).unwrap();
+        let read = store.load().unwrap();
+        assert_eq!((read.generation, read.rules), (0, after.to_documents()));
     }
 
     #[test]
