@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod attack;
+mod own_run;
 mod storm;
 
 use std::thread;
@@ -22,6 +23,7 @@ use lab::{accounting, usage, wait};
 
 use crate::faults::{self, Random};
 use attack::Attack;
+use own_run::OwnRun;
 use storm::Storm;
 
 lab::on_both_paths!(a_round_of_everything);
@@ -42,6 +44,7 @@ struct World {
     daemon: Daemon,
     chain: Chain,
     spare: Namespace,
+    run: OwnRun,
     path: &'static str,
 }
 
@@ -102,8 +105,10 @@ impl World {
         let spare = Namespace::new("spare").unwrap();
         link::veth((&chain.relay, "spare0"), (&spare, "spare1")).unwrap();
         link::address((&chain.relay, "spare0"), attack::SPARE_ADDRESS).unwrap();
+        let run = OwnRun::mount().unwrap();
         let options = Options {
             config: Some(plan().config()),
+            under: run.under(),
             ..Options::path(path)
         };
         let daemon = Daemon::start(&chain.relay, options).unwrap();
@@ -111,6 +116,7 @@ impl World {
             daemon,
             chain,
             spare,
+            run,
             path,
         };
         world.recovered("at first");

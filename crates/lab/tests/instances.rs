@@ -22,7 +22,7 @@ lab::on_both_paths!(
 );
 
 /// `mcr run` in a container: of the file system the bpffs alone is shared.
-fn in_a_container(namespace: &Namespace, instance: &str, socket: &Path) -> Command {
+pub(crate) fn in_a_container(namespace: &Namespace, instance: &str, socket: &Path) -> Command {
     let mut command = namespace.command("unshare");
     let script = "mkdir -p /run/mcr && mount -t tmpfs tmpfs /run/mcr && exec \"$@\"";
     command.args(["--mount", "sh", "-c", script, "sh"]);

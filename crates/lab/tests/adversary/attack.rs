@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use lab::frame::FrameSender;
+use lab::namespace::Namespace;
 use lab::{link, process, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -16,6 +17,7 @@ use packet::craft::Craft;
 
 use super::{World, rest};
 use crate::faults::Random;
+use crate::instances::in_a_container;
 
 /// Address of the interface that the clients' rules send by.
 pub(super) const SPARE_ADDRESS: &str = "10.0.7.1/24";
@@ -38,10 +40,13 @@ pub(super) enum Attack {
     ForeignProgram,
     PinRemoved,
     ConfigurationBroken,
+    RunFull,
+    PinsAltered,
+    SecondDaemon,
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::DaemonKilled,
         Self::DaemonKilledWhileItStarts,
         Self::DaemonFrozen,
@@ -58,19 +63,23 @@ impl Attack {
         Self::ForeignProgram,
         Self::PinRemoved,
         Self::ConfigurationBroken,
+        Self::RunFull,
+        Self::PinsAltered,
+        Self::SecondDaemon,
     ];
 
     /// Says whether a stream loses nothing by it.
     pub(super) fn is_lossless(self, path: &str) -> bool {
         match self {
             // Without any process nobody holds the memberships, and the switch stops sending.
-            Self::AllKilled | Self::PinRemoved => false,
+            Self::AllKilled | Self::PinRemoved | Self::PinsAltered => false,
             // What a worker had taken and not sent is gone with it; between the last of a daemon's
             // workers and the first of the next nobody takes anything; and the rings of one that
             // stands still hold a quarter of a second, not any time.
             Self::DaemonKilled
             | Self::DaemonKilledWhileItStarts
             | Self::ConfigurationBroken
+            | Self::RunFull
             | Self::WorkerKilled
             | Self::WorkerFrozen => path == "kernel",
             _ => true,
@@ -201,6 +210,24 @@ impl Attack {
                 world.daemon.start_again().unwrap();
                 fs::write(&file, whole).unwrap();
             }
+            Self::RunFull => {
+                world.run.fill();
+                rest(random, Duration::from_secs(1));
+                world.daemon.kill().unwrap();
+                world.daemon.start_again().unwrap();
+                rest(random, Duration::from_millis(500));
+                world.run.make_room();
+            }
+            Self::PinsAltered => {
+                world.daemon.kill().unwrap();
+                alter_pins(&world.daemon.pins(), random);
+                rest(random, Duration::from_millis(300));
+                world.daemon.start_again().unwrap();
+            }
+            Self::SecondDaemon => {
+                let namespace = random.choose(&[&relay, &world.spare]);
+                second_daemon(namespace, world.daemon.instance());
+            }
         }
     }
 }
@@ -225,6 +252,40 @@ fn is_keeper(pid: i32) -> bool {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = words.split(|byte| *byte == 0);
     words.any(|word| word == b"keeper")
+}
+
+/// Maps that lead packets: what is wrong there costs packets until the next daemon. Left alone is what
+/// leads to counters, because what was counted wrongly by then stays wrong.
+const LEADING: [&str; 8] = [
+    "routes",
+    "routes6",
+    "limits",
+    "settings",
+    "ranges",
+    "candidates",
+    "own_sources",
+    "group_routes",
+];
+
+fn alter_pins(pins: &Path, random: &mut Random) {
+    let maps = fs::read_dir(pins).into_iter().flatten().flatten();
+    for maps in maps.filter(|entry| entry.path().is_dir()) {
+        for map in LEADING {
+            let pin = maps.path().join(map);
+            let word = || random.below(1 << 32) as u32;
+            if pin.exists() {
+                bpf::scribble(&pin, word).unwrap();
+            }
+        }
+    }
+}
+
+/// A daemon of the same name, of the same bpffs and of nothing else that is the first one's.
+fn second_daemon(namespace: &Namespace, instance: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let command = in_a_container(namespace, instance, &directory.path().join("mcr.sock"));
+    let refused = process::run(command, wait::PATIENCE).unwrap();
+    assert_eq!(refused.status.code(), Some(69), "{}", refused.stderr);
 }
 
 /// Frames to groups that no rule takes, pieces of datagrams that never get whole, and noise.
