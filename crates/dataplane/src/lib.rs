@@ -182,7 +182,7 @@ impl Dataplane {
             shadow::or_without(diff, &own, |diff| kernel.apply(diff))?;
         }
         if let Some(userspace) = &mut self.userspace {
-            userspace.apply(&there)?;
+            userspace.apply(&there, diff)?;
         }
         for key in &diff.removed {
             self.userspace_routes.remove(key);

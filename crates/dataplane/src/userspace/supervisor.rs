@@ -2,6 +2,7 @@
 //! the workers. It touches no packet.
 
 mod counter_owners;
+mod elsewhere;
 mod error;
 mod filter;
 mod inheritance;
@@ -22,6 +23,7 @@ use model::table::{Path, Route, RouteKey, Table};
 use crate::counters::{Arrived, Counters, Flow, WorkerCounters};
 use crate::userspace::shared::messages::{CountedRoute, TableChange};
 use counter_owners::CounterOwners;
+use elsewhere::Elsewhere;
 use inheritance::{Inheritance, Label};
 use limiters::Limiters;
 use owner_file::OwnerFile;
@@ -39,6 +41,7 @@ pub(crate) struct Userspace {
     /// Its routes, which may be ten thousand.
     counted: BTreeMap<RouteKey, CountedRoute>,
     common: Common,
+    elsewhere: Elsewhere,
     limiters: Limiters,
     /// The memory in which the owners are written down, once there is one.
     owner_file: Option<OwnedFd>,
@@ -66,6 +69,7 @@ impl Userspace {
             owners: CounterOwners::default(),
             counted: BTreeMap::new(),
             common: Common::default(),
+            elsewhere: Elsewhere::default(),
             limiters: Limiters::default(),
             owner_file: None,
         })
@@ -106,7 +110,9 @@ impl Userspace {
     pub(crate) fn sync(&mut self, table: &Table) -> Result<(), Error> {
         let mut own = table.clone();
         own.routes.retain(|_, route| route.path == Path::Userspace);
-        self.apply(&TableDiff::between(&self.table(), &own))?;
+        self.elsewhere.replace(table);
+        let own = TableDiff::between(&self.table(), &own);
+        self.apply(&own, &TableDiff::default())?;
         self.pool.end_predecessors();
         Ok(())
     }
@@ -132,18 +138,27 @@ impl Userspace {
         Ok(())
     }
 
-    /// Applies a change, all of whose routes are of this path. When this returns, every worker
-    /// that runs executes the new table.
+    /// Applies a change: `own` has the routes of this path, `whole` those of both. When this
+    /// returns, every worker that runs executes the new table.
     ///
     /// # Errors
     /// As [`Userspace::prepare`], with nothing changed.
-    pub(crate) fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
-        if diff.is_empty() {
+    pub(crate) fn apply(&mut self, own: &TableDiff, whole: &TableDiff) -> Result<(), Error> {
+        self.prepare(own)?;
+        let mut change = TableChange::default();
+        let mut interfaces = None;
+        if !own.is_empty() {
+            change = self.assign(own)?;
+            interfaces = Some(Interfaces::of(self.counted.iter()));
+        }
+        self.elsewhere.apply(whole);
+        let (gone, come) = self.elsewhere.changes(whole, interfaces.as_ref());
+        if own.is_empty() && gone.is_empty() && come.is_empty() {
             return Ok(());
         }
-        self.prepare(diff)?;
-        let change = self.assign(diff)?;
-        let interfaces = Interfaces::of(self.counted.iter());
+        (change.elsewhere_removed, change.elsewhere_added) = (gone, come);
+        self.common.elsewhere = self.elsewhere.told().collect();
+        let interfaces = interfaces.unwrap_or_else(|| self.pool.interfaces().clone());
         let change = (&change, self.limiters.take_fresh());
         self.pool
             .change(change, &interfaces, &self.counted, &self.common);
@@ -244,6 +259,7 @@ impl Userspace {
             own_removed: diff.own_removed.clone(),
             own_added: diff.own_added.clone(),
             budget: diff.budget,
+            ..TableChange::default()
         })
     }
 }

@@ -5,6 +5,7 @@
 mod bed;
 mod death;
 mod fan_out;
+mod fragments;
 mod load;
 mod overload;
 mod relay;

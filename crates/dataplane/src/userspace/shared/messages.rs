@@ -97,6 +97,10 @@ pub(crate) struct TableChange {
     pub own_removed: Vec<IpAddr>,
     /// Own addresses that came.
     pub own_added: Vec<IpAddr>,
+    /// Keys of the kernel path that take packets of the worker's groups no more.
+    pub elsewhere_removed: Vec<RouteKey>,
+    /// Those that do from now on.
+    pub elsewhere_added: Vec<RouteKey>,
     /// The budget, if it is another one.
     pub budget: Option<BudgetChange>,
 }

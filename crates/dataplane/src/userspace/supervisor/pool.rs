@@ -165,6 +165,11 @@ impl Pool {
         Ok(())
     }
 
+    /// What workers listen to and send by.
+    pub(super) const fn interfaces(&self) -> &Interfaces {
+        &self.interfaces
+    }
+
     /// Tells all workers of a change, after which the limits of `fresh` start full. A worker that does
     /// not take it is killed, and will start again with the whole table.
     pub(super) fn change(

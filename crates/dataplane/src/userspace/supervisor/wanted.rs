@@ -29,6 +29,8 @@ pub struct Options {
 pub(super) struct Common {
     pub own_addresses: BTreeSet<IpAddr>,
     pub budget: Option<RateLimit>,
+    /// Keys of the kernel path that take packets of the workers' groups too.
+    pub elsewhere: Vec<RouteKey>,
 }
 
 /// The interfaces the path listens on, with the groups wanted there, and those it sends by.

@@ -93,6 +93,7 @@ impl WorkerHandle {
             process.change(TableChange {
                 set: counted.iter().map(|(k, v)| (*k, v.clone())).collect(),
                 own_added: common.own_addresses.iter().copied().collect(),
+                elsewhere_added: common.elsewhere.clone(),
                 budget: Some(BudgetChange(common.budget)),
                 ..TableChange::default()
             })?;

@@ -1,7 +1,7 @@
 //! Executes the table for the packets of a batch: finds each one's route, decides what becomes of it,
 //! and stages its copies or counts why there are none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use model::diff::BudgetChange;
@@ -28,6 +28,9 @@ use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter, SharedLimits};
 use crate::userspace::shared::messages::TableChange;
 
+/// Where the kernel path's routes lead to among those of [`ActiveTable`].
+const ELSEWHERE: RouteIndex = RouteIndex(u32::MAX);
+
 /// The table as it is executed.
 #[derive(Default)]
 pub(super) struct ActiveTable {
@@ -36,8 +39,10 @@ pub(super) struct ActiveTable {
     pub(super) routes: Vec<Option<CompiledRoute>>,
     free: Vec<u32>,
     lookup: Lookup,
-    /// The same without regard to ports, for fragments.
+    /// The same without regard to ports, and with the kernel path's, for fragments.
     groups: Lookup,
+    /// Keys of the kernel path that take packets of these groups too.
+    elsewhere: BTreeSet<RouteKey>,
     own: Vec<IpAddr>,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<CompiledLimit>,
@@ -189,7 +194,8 @@ impl ActiveTable {
     }
 
     /// Finds a fragment's route: by its datagram's ports where they are known, else by its group;
-    /// `true` with one that another rule might take as well. `None` if no rule has the group.
+    /// `true` with one that another rule might take as well, on either path. `None` if no rule has
+    /// the group; one that the kernel path judges leads to no route.
     #[cold]
     fn attribute(
         &self,
@@ -197,17 +203,17 @@ impl ActiveTable {
         interface: u32,
         memory: &mut Memory,
     ) -> Option<(Datagram, Option<RouteIndex>, bool)> {
-        let mut first: Option<(RouteIndex, RuleSlot)> = None;
-        let mut several = false;
+        let mut first: Option<(RouteIndex, Option<RuleSlot>)> = None;
+        let (mut mine, mut several) = (false, false);
         let addresses = (fragment.key.destination, fragment.key.source);
         self.groups.by_group(interface, addresses, |index| {
             let route = self.routes.get(index.0 as usize).and_then(Option::as_ref);
-            let Some(route) = route else { return };
-            let own = route.counts.rule;
+            let own = route.map(|route| route.counts.rule);
             let (_, rule) = *first.get_or_insert((index, own));
+            mine |= own.is_some();
             several |= rule != own;
         });
-        let (index, _) = first?;
+        let (index, _) = first.filter(|_| mine)?;
         match fragment.attribute(memory, interface, sys::clock::monotonic_ns())? {
             Attribution::Known(datagram) => {
                 Some((datagram, self.find(interface, &datagram), false))
@@ -234,7 +240,12 @@ impl ActiveTable {
         self.own.extend(change.own_added);
         let keys = self.indices.iter().map(|(key, index)| (*index, key));
         self.lookup = Lookup::build(keys.clone());
-        self.groups = Lookup::build_groups(keys);
+        for key in &change.elsewhere_removed {
+            self.elsewhere.remove(key);
+        }
+        self.elsewhere.extend(change.elsewhere_added);
+        let elsewhere = self.elsewhere.iter().map(|key| (ELSEWHERE, key));
+        self.groups = Lookup::build_groups(keys.chain(elsewhere));
         if let Some(BudgetChange(budget)) = change.budget {
             self.budget = budget.as_ref().map(CompiledLimit::compile);
         }

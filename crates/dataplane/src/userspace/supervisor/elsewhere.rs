@@ -1,0 +1,182 @@
+//! Routes of the kernel path that workers have to know of: those that may take the same packets of
+//! a group as theirs, were it not for the ports. A fragment without ports belongs to none of them then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::diff::TableDiff;
+use model::net::Prefix;
+use model::table::{Path, RouteKey, Table};
+
+use super::wanted::Interfaces;
+
+/// The kernel path's keys.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    /// All of them, which may be ten thousand.
+    keys: BTreeSet<RouteKey>,
+    /// What workers listen to, and the lengths of the prefixes among it.
+    groups: BTreeMap<u32, BTreeSet<Prefix>>,
+    lengths: BTreeSet<u8>,
+    /// Those that workers know of.
+    told: BTreeSet<RouteKey>,
+    /// Nothing is known of what workers know.
+    is_new: bool,
+}
+
+impl Elsewhere {
+    /// Takes a whole difference over. To be followed by [`Elsewhere::changes`].
+    pub(super) fn apply(&mut self, diff: &TableDiff) {
+        for key in &diff.removed {
+            self.keys.remove(key);
+        }
+        for (key, route) in &diff.set {
+            match route.path {
+                Path::Kernel => self.keys.insert(*key),
+                Path::Userspace => self.keys.remove(key),
+            };
+        }
+    }
+
+    /// Begins with the kernel path's routes of a whole table.
+    pub(super) fn replace(&mut self, table: &Table) {
+        let routes = table.routes.iter();
+        let theirs = routes.filter(|(_, route)| route.path == Path::Kernel);
+        self.keys = theirs.map(|(key, _)| *key).collect();
+        self.is_new = true;
+    }
+
+    /// What workers have to forget and to learn after `diff`, and where they listen to other
+    /// `interfaces` than before.
+    pub(super) fn changes(
+        &mut self,
+        diff: &TableDiff,
+        interfaces: Option<&Interfaces>,
+    ) -> (Vec<RouteKey>, Vec<RouteKey>) {
+        let mut is_new = std::mem::take(&mut self.is_new);
+        if let Some(interfaces) = interfaces.filter(|there| there.ingress != self.groups) {
+            self.groups.clone_from(&interfaces.ingress);
+            let groups = self.groups.values().flatten();
+            self.lengths = groups.map(|prefix| prefix.length).collect();
+            is_new = true;
+        }
+        let candidates: Vec<RouteKey> = if is_new {
+            self.keys.union(&self.told).copied().collect()
+        } else {
+            let set = diff.set.iter().map(|(key, _)| key);
+            diff.removed.iter().chain(set).copied().collect()
+        };
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        for key in candidates {
+            if self.keys.contains(&key) && self.concerns_workers(&key) {
+                if self.told.insert(key) {
+                    come.push(key);
+                }
+            } else if self.told.remove(&key) {
+                gone.push(key);
+            }
+        }
+        (gone, come)
+    }
+
+    /// Those that workers know of.
+    pub(super) fn told(&self) -> impl Iterator<Item = RouteKey> + '_ {
+        self.told.iter().copied()
+    }
+
+    /// Says whether workers listen to a group that this key takes.
+    fn concerns_workers(&self, key: &RouteKey) -> bool {
+        let Some(groups) = self.groups.get(&key.ingress.0) else {
+            return false;
+        };
+        let address = key.groups.address;
+        let around = |length: &u8| groups.contains(&Prefix::new(address, *length));
+        let mut wider = self.lengths.range(..=key.groups.length);
+        // The first that begins within the key's own range, if any does.
+        let from = Prefix { address, length: 0 };
+        let within = groups.range(from..).next();
+        wider.any(around) || within.is_some_and(|prefix| prefix.overlaps(key.groups))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::net::{Ifindex, Ports};
+    use model::table::{LocalDelivery, Route};
+
+    use super::*;
+
+    fn key(groups: &str, length: u8, port: u16) -> RouteKey {
+        RouteKey {
+            ingress: Ifindex(1),
+            groups: Prefix::new(groups.parse().unwrap(), length),
+            ports: Ports::single(port),
+            source: None,
+        }
+    }
+
+    fn set(keys: &[RouteKey], path: Path) -> TableDiff {
+        let route = Route {
+            rule: "cam1".to_owned(),
+            input: None,
+            path,
+            local: LocalDelivery::Auto,
+            limit: None,
+            inspect: None,
+            outputs: vec![],
+        };
+        TableDiff {
+            set: keys.iter().map(|key| (*key, route.clone())).collect(),
+            ..TableDiff::default()
+        }
+    }
+
+    fn listening(groups: &[(&str, u8)]) -> Interfaces {
+        let prefix = |(group, length): &(&str, u8)| Prefix::new(group.parse().unwrap(), *length);
+        let groups = groups.iter().map(prefix).collect();
+        Interfaces {
+            ingress: [(1, groups)].into(),
+            ..Interfaces::default()
+        }
+    }
+
+    #[test]
+    fn workers_learn_of_what_may_take_packets_of_their_groups() {
+        let same = key("239.1.1.1", 32, 5001);
+        let around = key("239.1.0.0", 16, 5001);
+        let within = key("239.2.3.0", 24, 5001);
+        let other = key("239.1.1.2", 32, 5001);
+        let mapped = key("ff3e::1", 128, 5001);
+        let all = set(&[same, around, within, other, mapped], Path::Kernel);
+        let mut elsewhere = Elsewhere::default();
+        elsewhere.apply(&all);
+        let theirs = listening(&[("239.1.1.1", 32), ("239.2.0.0", 16)]);
+        let (gone, mut come) = elsewhere.changes(&all, Some(&theirs));
+        come.sort();
+        let mut expected = vec![same, around, within];
+        expected.sort();
+        assert_eq!((gone, come), (vec![], expected));
+        // What stays is not told again.
+        let again = elsewhere.changes(&TableDiff::default(), None);
+        assert_eq!(again, (vec![], vec![]));
+        let (gone, come) =
+            elsewhere.changes(&TableDiff::default(), Some(&listening(&[("ff3e::", 32)])));
+        assert_eq!((gone.len(), come), (3, vec![mapped]));
+    }
+
+    #[test]
+    fn workers_forget_what_is_removed_or_becomes_theirs() {
+        let (one, two) = (key("239.1.1.1", 32, 5001), key("239.1.1.1", 32, 5002));
+        let theirs = listening(&[("239.1.1.1", 32)]);
+        let mut elsewhere = Elsewhere::default();
+        let both = set(&[one, two], Path::Kernel);
+        elsewhere.apply(&both);
+        assert_eq!(elsewhere.changes(&both, Some(&theirs)).1.len(), 2);
+        let mut diff = set(&[one], Path::Userspace);
+        diff.removed.push(two);
+        elsewhere.apply(&diff);
+        let (mut gone, come) = elsewhere.changes(&diff, Some(&theirs));
+        gone.sort();
+        assert_eq!((gone, come), (vec![one, two], vec![]));
+        assert_eq!(elsewhere.told().count(), 0);
+    }
+}
