@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use model::config::{ConfigFile, rewrite};
+use model::config::{ConfigErrors, ConfigFile, rewrite, rewrite_all};
 use model::document::RuleDocument;
 
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 
 /// Whether to write the change down.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Save {
     /// Write the change into the daemon's configuration file, too, whose comments stay
     #[arg(long)]
@@ -62,12 +62,26 @@ impl Configuration {
                 (name.clone(), rule.cloned())
             })
             .collect();
+        self.replace_all(|files| rewrite(files, &changes))
+    }
+
+    /// Writes all rules and settings as they run now, and nothing else.
+    pub(crate) fn write_all(self, control: &Control) -> Result<(), Failure> {
+        let running = control.rules()?;
+        let settings = running.settings.unwrap_or_default();
+        self.replace_all(|files| rewrite_all(files, &running.rules, &settings))
+    }
+
+    fn replace_all(
+        self,
+        rewritten: impl FnOnce(&[ConfigFile]) -> Result<Vec<ConfigFile>, ConfigErrors>,
+    ) -> Result<(), Failure> {
         let not_saved = |why: &dyn std::fmt::Display| {
             let main = self.main.display();
             let message = format!("the change runs, but {main} stays as it was: {why}");
             Failure::new(Status::Configuration, message)
         };
-        let written = rewrite(&self.files, &changes).map_err(|errors| not_saved(&errors))?;
+        let written = rewritten(&self.files).map_err(|errors| not_saved(&errors))?;
         if texts(&self.main)? != self.files {
             return Err(not_saved(
                 &"somebody else edited it meanwhile; repeat it with --save",

@@ -17,7 +17,7 @@ use serde::Serialize;
 pub use daemon::{DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
 pub use error::{ConfigError, ConfigErrors};
 pub use notify::{Notify, Webhook};
-pub use rewrite::rewrite;
+pub use rewrite::{rewrite, rewrite_all};
 pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, Settings};
 
 use crate::document::RuleDocument;

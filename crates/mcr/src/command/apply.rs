@@ -12,6 +12,7 @@ use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
+use crate::save::Save;
 
 /// Make the running rules and settings those of a configuration file: all of it or nothing.
 ///
@@ -19,14 +20,16 @@ use crate::render;
 /// budget and the settings of interfaces too, as when the daemon reads its own file again.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  mcr apply /etc/mcr/mcr.toml\n  mcr apply new.toml --dry-run\n  generate-rules | mcr apply -"
+    after_help = "Examples:\n  mcr apply /etc/mcr/mcr.toml\n  mcr apply new.toml --dry-run\n  mcr apply new.toml --save\n  generate-rules | mcr apply -"
 )]
 pub(crate) struct Args {
     /// The configuration, TOML; - is standard input
     file: PathBuf,
     /// Only say what would change, like mcr diff
-    #[arg(long)]
+    #[arg(long, conflicts_with = "save")]
     dry_run: bool,
+    #[command(flatten)]
+    save: Save,
 }
 
 /// Say what mcr apply would change, rule by rule and line by line.
@@ -41,12 +44,12 @@ pub(crate) struct DiffArgs {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
-    replace(&args.file, args.dry_run, global)?;
+    replace(&args.file, args.dry_run, args.save, global)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<ExitCode, Failure> {
-    let change = replace(&args.file, true, global).map_err(|failure| {
+    let change = replace(&args.file, true, Save::default(), global).map_err(|failure| {
         // Its status is that of a difference.
         match failure.is(Status::Refused) {
             true => Failure::new(Status::Configuration, failure),
@@ -63,18 +66,23 @@ const fn differs(change: &Change) -> bool {
     !(none && change.settings.is_empty())
 }
 
-fn replace(file: &Path, dry_run: bool, global: &Global) -> Result<Change, Failure> {
+fn replace(file: &Path, dry_run: bool, save: Save, global: &Global) -> Result<Change, Failure> {
     // Whether link-local inputs are permitted is the daemon's to say.
     let policy = Policy {
         allow_link_local: Some(true),
     };
     let config = configuration::read(file, policy)?;
-    let change = Control::open(global)?.replace(config, dry_run)?;
+    let control = Control::open(global)?;
+    let saving = save.begin(&control)?;
+    let change = control.replace(config, dry_run)?;
     super::warn(if dry_run { "diff" } else { "apply" }, &change);
     if global.json {
         render::json(&change)?;
     } else {
         render::text(&text(&change))?;
+    }
+    if let Some(configuration) = saving {
+        configuration.write_all(&control)?;
     }
     Ok(change)
 }

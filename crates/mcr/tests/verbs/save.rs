@@ -74,6 +74,43 @@ fn what_is_changed_and_saved_is_what_a_reload_finds() {
 }
 
 #[test]
+fn what_is_applied_and_saved_is_what_a_reload_finds() {
+    let Some(bed) = Bed::new(Some(FILE), &[]) else {
+        return;
+    };
+    let file = bed.daemon.config_file();
+    let unsaved = ["add", "239.1.1.9%veth1:5001", OUTPUT, "--name", "trial"];
+    bed.daemon.mcr(&unsaved).unwrap();
+    let new = file.with_file_name("new.txt");
+    let cam2 = "[[rule]]\nname = \"cam2\"\ninput = \"239.1.1.2%veth1:5001\"\n\
+                outputs = [\"239.10.1.2%veth2:6001\"]\n[budget]\nunicast = \"1Gbit\"\n";
+    fs::write(&new, format!("{FILE}limit = \"20Mbit\"\n{cam2}")).unwrap();
+    let apply = ["apply", new.to_str().unwrap(), "--save"];
+    bed.fails(&[&apply[..], &["--dry-run"]].concat(), 2, &["--save"]);
+    let said = bed.daemon.mcr(&apply).unwrap();
+    assert!(
+        said.contains("- trial") && said.contains("+ cam2"),
+        "{said}"
+    );
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(written.starts_with(FILE), "{written}");
+    assert!(
+        written.contains("1Gbit") && !written.contains("trial"),
+        "{written}"
+    );
+    assert_eq!(bed.daemon.mcr(&["reload"]).unwrap(), "2 unchanged\n");
+
+    fs::write(&new, FILE).unwrap();
+    bed.daemon.mcr(&apply).unwrap();
+    assert_eq!(
+        fs::read_to_string(&file).unwrap().trim_end(),
+        FILE.trim_end()
+    );
+    let own = bed.daemon.mcr(&["apply", file.to_str().unwrap(), "--save"]);
+    assert_eq!(own.unwrap(), "1 unchanged\n");
+}
+
+#[test]
 fn nothing_changes_where_it_cannot_be_saved() {
     let Some(bed) = Bed::new(Some(FILE), &[]) else {
         return;

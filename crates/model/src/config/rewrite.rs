@@ -2,15 +2,22 @@
 //! written: comments, order, and how values look.
 
 mod array;
+mod settings;
+
+use std::collections::BTreeSet;
 
 use toml::{Table as Keys, Value as Wanted};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-use super::{Config, ConfigError, ConfigErrors, ConfigFile, VERSION};
+use super::{Config, ConfigError, ConfigErrors, ConfigFile, Settings, VERSION};
 use crate::document::RuleDocument;
 use crate::rule::Rule;
 use crate::ruleset::Policy;
 
+/// What the daemon permits beyond the ordinary is left to the daemon.
+const POLICY: Policy = Policy {
+    allow_link_local: Some(true),
+};
 /// Length of a line from which on a list of outputs takes a line for each.
 const LINE: usize = 80;
 
@@ -25,26 +32,66 @@ pub fn rewrite(
     files: &[ConfigFile],
     changes: &[(String, Option<RuleDocument>)],
 ) -> Result<Vec<ConfigFile>, ConfigErrors> {
+    let (texts, before) = read(files)?;
+    written(files, texts, &before, changes, &before.settings)
+}
+
+/// Has the files of a configuration say just these rules and settings, each where it stands. A rule
+/// or a setting that no file has comes into the first, the main file. Hands back the files whose text
+/// is another one then.
+///
+/// # Errors
+///
+/// What is wrong with the files as they are, or would be afterwards; nothing is written then.
+pub fn rewrite_all(
+    files: &[ConfigFile],
+    rules: &[RuleDocument],
+    settings: &Settings,
+) -> Result<Vec<ConfigFile>, ConfigErrors> {
+    let (texts, before) = read(files)?;
+    let wanted: BTreeSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
+    let gone = before.rules.names().filter(|name| !wanted.contains(name));
+    let gone = gone.map(|name| (name.to_owned(), None));
+    // Each is looked for in all files: not those that are to stay as they are.
+    let differs = |rule: &&RuleDocument| {
+        let before = before.rules.get(&rule.name).map(RuleDocument::from);
+        before.as_ref() != Some(*rule)
+    };
+    let stay = rules.iter().filter(differs);
+    let stay = stay.map(|rule| (rule.name.clone(), Some(rule.clone())));
+    let changes: Vec<(String, Option<RuleDocument>)> = gone.chain(stay).collect();
+    written(files, texts, &before, &changes, settings)
+}
+
+/// The files with what an empty one needs, and what they say.
+fn read(files: &[ConfigFile]) -> Result<(Vec<ConfigFile>, Config), ConfigErrors> {
     let mut texts = files.to_vec();
     if let Some(main) = texts.first_mut().filter(|main| main.text.is_empty()) {
         main.text = format!("version = {VERSION}\n");
     }
-    // What the daemon permits beyond the ordinary is left to the daemon.
-    let policy = Policy {
-        allow_link_local: Some(true),
-    };
-    let before = Config::load(&texts, policy)?.rules;
+    let before = Config::load(&texts, POLICY)?;
+    Ok((texts, before))
+}
+
+fn written(
+    files: &[ConfigFile],
+    mut texts: Vec<ConfigFile>,
+    before: &Config,
+    changes: &[(String, Option<RuleDocument>)],
+    settings: &Settings,
+) -> Result<Vec<ConfigFile>, ConfigErrors> {
     let mut documents = Vec::new();
     for file in &texts {
         documents.push(parse(file)?);
     }
+    settings::update(&mut documents, &before.settings, settings);
     for (name, wanted) in changes {
         let wanted = wanted.as_ref().map(|rule| rule.clone().with_short_input());
         let place = documents.iter_mut().find_map(|document| {
             let place = place(document, name)?;
             Some((document, place))
         });
-        match (place, before.get(name), wanted) {
+        match (place, before.rules.get(name), wanted) {
             (Some((document, place)), Some(before), Some(wanted)) => {
                 if let Some(table) = rules(document).get_mut(place) {
                     update(table, before, &wanted);
@@ -62,7 +109,7 @@ pub fn rewrite(
     for (file, document) in texts.iter_mut().zip(&documents) {
         file.text = document.to_string();
     }
-    check(&texts, changes, policy)?;
+    check(&texts, changes, settings)?;
     let written = texts.into_iter().zip(files);
     let written = written.filter(|(now, before)| now.text != before.text);
     Ok(written.map(|(now, _)| now).collect())
@@ -72,25 +119,27 @@ pub fn rewrite(
 fn check(
     files: &[ConfigFile],
     changes: &[(String, Option<RuleDocument>)],
-    policy: Policy,
+    settings: &Settings,
 ) -> Result<(), ConfigErrors> {
-    let now = Config::load(files, policy)?.rules;
+    let now = Config::load(files, POLICY)?;
+    let refuse = |what: &str| {
+        let main = files.first().map(|file| file.name.clone());
+        let message = format!("{what}: cannot be written back; write it by hand");
+        let at = (main.unwrap_or_default(), 1);
+        Err(ConfigErrors(vec![ConfigError::at(at, message)]))
+    };
+    if now.settings != *settings {
+        return refuse("settings");
+    }
     for (position, (name, wanted)) in changes.iter().enumerate() {
         let wanted = wanted.as_ref().map(|rule| rule.to_rule(position));
-        let is_so = match (now.get(name), &wanted) {
+        let is_so = match (now.rules.get(name), &wanted) {
             (Some(now), Some(Ok(wanted))) => now == wanted,
             (None, None) => true,
             _ => false,
         };
         if !is_so {
-            let name = format!("rule {name:?}: cannot be written back; write it by hand");
-            let at = (
-                files
-                    .first()
-                    .map_or_else(String::new, |file| file.name.clone()),
-                1,
-            );
-            return Err(ConfigErrors(vec![ConfigError::at(at, name)]));
+            return refuse(&format!("rule {name:?}"));
         }
     }
     Ok(())

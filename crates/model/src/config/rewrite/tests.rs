@@ -62,6 +62,90 @@ fn written(text: &str, name: &str, rule: Option<RuleDocument>) -> String {
         .map_or_else(|| text.to_owned(), |file| file.text)
 }
 
+/// The text once it says what another configuration does.
+fn made_to_say(files: &[&str], wanted: &str) -> Vec<String> {
+    let named = |(number, text): (usize, &&str)| ConfigFile {
+        name: format!("{number}.toml"),
+        text: (*text).to_owned(),
+    };
+    let files: Vec<ConfigFile> = files.iter().enumerate().map(named).collect();
+    let wanted = Config::load(&[file(wanted)], Policy::default()).unwrap();
+    let documents = wanted.rules.to_documents();
+    let written = rewrite_all(&files, &documents, &wanted.settings).unwrap();
+    let texts = files.into_iter().map(|file| {
+        let now = written.iter().find(|now| now.name == file.name);
+        now.unwrap_or(&file).text.clone()
+    });
+    let texts: Vec<String> = texts.collect();
+    let named = |(number, text): (usize, &String)| named((number, &text.as_str()));
+    let again: Vec<ConfigFile> = texts.iter().enumerate().map(named).collect();
+    let again = Config::load(&again, Policy::default()).unwrap();
+    assert_eq!(again.settings, wanted.settings);
+    let by_name = |rules: Vec<RuleDocument>| {
+        let named = rules.into_iter().map(|rule| (rule.name.clone(), rule));
+        named.collect::<std::collections::BTreeMap<String, RuleDocument>>()
+    };
+    assert_eq!(by_name(again.rules.to_documents()), by_name(documents));
+    texts
+}
+
+#[test]
+fn a_whole_configuration_is_taken_over_and_comments_of_what_stays_stay() {
+    assert_eq!(made_to_say(&[FILE], FILE), [FILE]);
+    let budget = FILE.replace("\"1Gbit\"", "\"2Gbit\"");
+    assert_eq!(made_to_say(&[FILE], &budget), [budget.as_str()]);
+    // Without a budget, with an interface and a daemon, and another second rule.
+    let wanted = "version = 1\nallow_link_local = true\n[interface.eth0]\ngro = \"auto\"\n\
+                  [daemon]\nworkers = 2\n[notify]\nwebhook = \"http://10.0.0.9/\"\n";
+    let cam1 = &FILE[FILE.find("[[rule]]").unwrap()..FILE.find("# The second.").unwrap()];
+    let cam3 = "[[rule]]\nname = \"cam3\"\ninput = \"239.1.1.3%eth0:5001\"\n\
+                outputs = [\"239.10.1.3%eth1:6001\"]\n";
+    let wanted = format!("{wanted}{cam1}{cam3}");
+    let [text] = made_to_say(&[FILE], &wanted).try_into().unwrap();
+    for kept in [
+        "# Rules of the studio, by Ann.",
+        "# on the roof",
+        "# cloud",
+        "# The end.",
+    ] {
+        assert!(text.contains(kept), "no {kept} in {text}");
+    }
+    assert!(!text.contains("cam2") && !text.contains("1Gbit"), "{text}");
+    assert!(
+        text.contains("[interface.eth0]") && text.contains("[daemon]"),
+        "{text}"
+    );
+    // Nothing of it is left where nothing is wanted.
+    let [text] = made_to_say(&[&text], "version = 1\n").try_into().unwrap();
+    assert!(!text.contains("rule]]") && !text.contains("eth0"), "{text}");
+    assert_eq!(made_to_say(&[""], FILE).len(), 1);
+}
+
+#[test]
+fn settings_change_in_the_file_that_has_them() {
+    let main =
+        "version = 1\n[interface.eth0]\ngro = \"on\"   # the fast one\n[daemon]\n# none yet\n";
+    let part = "allow_link_local = true\n# The slow one.\n[interface.eth1]\npath = \"userspace\"\n";
+    let wanted = "version = 1\n[interface.eth0]\ngro = \"auto\"\n[interface.eth1]\n\
+                  path = \"kernel\"\n[interface.eth2]\ngro = \"on\"\n[daemon]\nworkers = 2\n";
+    let texts = made_to_say(&[main, part], wanted);
+    assert!(
+        texts[0].contains("gro = \"auto\"   # the fast one"),
+        "{}",
+        texts[0]
+    );
+    assert!(texts[0].contains("[interface.eth2]"), "{}", texts[0]);
+    assert!(
+        texts[0].contains("[daemon]\n# none yet\n") || texts[0].contains("none yet"),
+        "{}",
+        texts[0]
+    );
+    assert_eq!(
+        texts[1],
+        "# The slow one.\n[interface.eth1]\npath = \"kernel\"\n"
+    );
+}
+
 #[test]
 fn a_key_changes_and_everything_else_stays() {
     let same = changed(FILE, "cam1", |_| {});

@@ -1,0 +1,99 @@
+//! What a configuration says beyond rules, written back where it stands.
+
+use std::collections::BTreeSet;
+
+use toml::{Table as Keys, Value as Wanted};
+use toml_edit::{DocumentMut, Item, Table, TableLike};
+
+use super::super::Settings;
+use super::{edited, put_all};
+
+/// Has the files say `wanted` instead of `before`; what no file has comes into the first.
+pub(super) fn update(documents: &mut [DocumentMut], before: &Settings, wanted: &Settings) {
+    let [then, now] = [before, wanted].map(|settings| {
+        Keys::try_from(settings).expect("texts, numbers and tables are always valid TOML")
+    });
+    set_all(documents, None, &then, &now);
+}
+
+/// Sets the keys that differ, of the root or of a table below it. Interfaces have a table each, and
+/// those may stand in several files.
+fn set_all(documents: &mut [DocumentMut], below: Option<&str>, then: &Keys, now: &Keys) {
+    let keys: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+    for key in keys {
+        let (before, wanted) = (then.get(key), now.get(key));
+        if before == wanted {
+            continue;
+        }
+        if below.is_none() && key == "interface" {
+            let keys = |value: Option<&Wanted>| value.and_then(Wanted::as_table).cloned();
+            let [before, wanted] = [before, wanted].map(|value| keys(value).unwrap_or_default());
+            set_all(documents, Some(key), &before, &wanted);
+            continue;
+        }
+        let Some(wanted) = wanted else {
+            let tables = documents
+                .iter_mut()
+                .filter_map(|document| table(document, below));
+            tables.for_each(|table| drop(table.remove(key)));
+            continue;
+        };
+        let mut tables = documents
+            .iter_mut()
+            .filter_map(|document| table(document, below));
+        match tables.find(|table| table.contains_key(key)) {
+            Some(table) => {
+                // What stands there may say no more than what holds anyway.
+                let none = || Wanted::Table(Keys::new());
+                let before = before.cloned().or_else(|| wanted.is_table().then(none));
+                let then = before
+                    .map(|before| (key.clone(), before))
+                    .into_iter()
+                    .collect();
+                put_all(
+                    table,
+                    &then,
+                    &[(key.clone(), wanted.clone())].into_iter().collect(),
+                );
+            }
+            None => insert(documents, below, key, wanted),
+        }
+    }
+}
+
+/// The root of a file, or a table below it.
+fn table<'a>(document: &'a mut DocumentMut, below: Option<&str>) -> Option<&'a mut dyn TableLike> {
+    match below {
+        None => Some(document.as_table_mut()),
+        Some(key) => document.get_mut(key)?.as_table_like_mut(),
+    }
+}
+
+fn insert(documents: &mut [DocumentMut], below: Option<&str>, key: &str, wanted: &Wanted) {
+    let Some(main) = documents.first_mut() else {
+        return;
+    };
+    let item = match wanted {
+        Wanted::Table(keys) => {
+            let keys = keys
+                .iter()
+                .map(|(key, value)| (key.as_str(), Item::Value(edited(value))));
+            let mut table: Table = keys.collect();
+            table.decor_mut().set_prefix("\n");
+            Item::Table(table)
+        }
+        value => Item::Value(edited(value)),
+    };
+    let table: &mut dyn TableLike = match below {
+        None => main.as_table_mut(),
+        Some(below) => {
+            let mut above = Table::new();
+            above.set_implicit(true);
+            let above = main.entry(below).or_insert(Item::Table(above));
+            above
+                .as_table_like_mut()
+                .expect("whatever else was there was refused when it was read")
+        }
+    };
+    table.insert(key, item);
+}
