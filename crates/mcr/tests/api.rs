@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use lab::daemon::{Daemon, Options};
 use lab::process::{self, Process};
-use lab::topology::Chain;
 use lab::wait;
 use serde_json::{Value, json};
+
+use crate::bed::Bed;
 
 const RULES: &str = r#"version = 1
 [[rule]]
@@ -26,25 +26,6 @@ outputs = ["239.10.1.1%veth2:6001"]
 const CHECKS: &str = r#"[checks.positive_data_acceptance]
 expected-statuses = ["2xx", "400", "401", "403", "404", "409", "422", "429", "503"]
 "#;
-
-struct Bed {
-    daemon: Daemon,
-    chain: Chain,
-}
-
-fn bed() -> Option<Bed> {
-    if !lab::demo::may_run() {
-        eprintln!("skipped: needs root");
-        return None;
-    }
-    let chain = Chain::plain().unwrap();
-    let options = Options {
-        config: Some(RULES.to_owned()),
-        ..Options::default()
-    };
-    let daemon = Daemon::start(&chain.relay, options).unwrap();
-    Some(Bed { daemon, chain })
-}
 
 /// Where bootstrap installs Python's tools.
 fn target() -> PathBuf {
@@ -96,7 +77,9 @@ fn rule(name: &str, group: u8) -> Value {
 
 #[test]
 fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let read = bed.curl("GET", "/v1/rules", None, None);
     let generation = read.body["generation"].as_u64().unwrap();
     assert_eq!(read.tag, format!("\"{generation}\""));
@@ -147,7 +130,9 @@ fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
 
 #[test]
 fn the_document_is_valid() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let validator = target().join("python/bin/openapi-spec-validator");
     if !validator.exists() {
         eprintln!(
@@ -167,7 +152,9 @@ fn the_document_is_valid() {
 
 #[test]
 fn answers_keep_to_the_document_whatever_is_asked() {
-    let Some(bed) = bed() else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let schemathesis = target().join("python/bin/schemathesis");
     if !schemathesis.exists() {
         eprintln!("skipped: needs schemathesis, which dist/bootstrap test installs with Python");

@@ -3,6 +3,7 @@
 //! One program, so that tests of all topics run side by side and are linked once.
 
 mod api;
+mod bed;
 mod bench;
 mod bootstrap;
 mod command_line;

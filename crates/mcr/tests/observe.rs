@@ -5,7 +5,6 @@
 
 mod agree;
 mod alerts;
-mod bed;
 mod browser;
 mod events;
 mod health;

@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod bed;
 mod change;
 mod enable;
 mod labels;

@@ -5,13 +5,10 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use lab::daemon::{Daemon, Options};
-use lab::process::Finished;
-use lab::topology::Chain;
 use serde_json::{Value, json};
 
-const INPUT: &str = "239.1.1.1%veth1:5001";
-const OUTPUT: &str = "239.10.1.1%veth2:6001";
+use crate::bed::{Bed, INPUT, OUTPUT};
+
 const RULES: &str = r#"version = 1
 [[rule]]
 name = "cam1"
@@ -23,32 +20,11 @@ input = "10.0.0.1@232.1.1.2%veth1:5002"
 outputs = ["239.10.1.2%veth2:6002,dscp=34"]
 "#;
 
-struct Bed {
-    daemon: Daemon,
-    _chain: Chain,
-}
-
-/// Relay and daemon, or nothing where the test may not make namespaces.
-fn bed(config: Option<&str>) -> Option<Bed> {
-    if !lab::demo::may_run() {
-        eprintln!("skipped: needs root");
-        return None;
-    }
-    let chain = Chain::plain().unwrap();
-    let options = Options {
-        config: config.map(str::to_owned),
-        ..Options::default()
-    };
-    let daemon = Daemon::start(&chain.relay, options).unwrap();
-    Some(Bed {
-        daemon,
-        _chain: chain,
-    })
-}
-
 #[test]
 fn status_shows_paths_features_and_rules_by_state() {
-    let Some(bed) = bed(Some(RULES)) else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let status = bed.json(&["status", "--json"]);
     assert_eq!(status["rules"], 2);
     let states = status["rules_by_state"].as_object().unwrap();
@@ -69,33 +45,11 @@ fn status_shows_paths_features_and_rules_by_state() {
     assert!(screen.contains("\nrules            2: "), "{screen}");
 }
 
-impl Bed {
-    fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.daemon.mcr(arguments).unwrap()).unwrap()
-    }
-
-    /// Runs `mcr`, expects this exit status and every one of `words` on standard error.
-    #[track_caller]
-    fn fails(&self, arguments: &[&str], status: i32, words: &[&str]) {
-        let Finished {
-            status: got,
-            stdout,
-            stderr,
-        } = self.daemon.client(arguments).unwrap();
-        assert_eq!(got.code(), Some(status), "{arguments:?}: {stdout}{stderr}");
-        assert_eq!(stdout, "", "{arguments:?}");
-        for word in words {
-            assert!(
-                stderr.contains(word),
-                "{arguments:?}: no {word:?} in: {stderr}"
-            );
-        }
-    }
-}
-
 #[test]
 fn a_rule_comes_is_shown_and_goes() {
-    let Some(bed) = bed(None) else { return };
+    let Some(bed) = Bed::new(None, &[]) else {
+        return;
+    };
     let name = bed.daemon.mcr(&["add", INPUT, OUTPUT]).unwrap();
     assert_eq!(name, "veth1-239.1.1.1-5001\n");
     let added = bed.json(&[
@@ -127,7 +81,9 @@ fn a_rule_comes_is_shown_and_goes() {
 
 #[test]
 fn statistics_have_the_documented_shape() {
-    let Some(bed) = bed(Some(RULES)) else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let stats = bed.json(&["stats", "--json"]);
     assert_eq!(stats["instance"], bed.daemon.instance());
     assert!(stats["version"].is_string() && stats["uptime_seconds"].is_f64());
@@ -151,7 +107,9 @@ fn statistics_have_the_documented_shape() {
 
 #[test]
 fn lists_and_shows_rules_as_configured() {
-    let Some(bed) = bed(Some(RULES)) else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let list = bed.json(&["--json", "list"]);
     assert!(list["generation"].is_u64());
     let names: Vec<_> = list["rules"]
@@ -168,13 +126,15 @@ fn lists_and_shows_rules_as_configured() {
 
 #[test]
 fn names_that_are_not_there_or_taken_are_status_3() {
-    let Some(bed) = bed(Some(RULES)) else { return };
-    bed.fails(&["show", "cam9"], 3, &["cam9"]);
-    bed.fails(&["remove", "cam9"], 3, &["cam9"]);
-    bed.fails(&["stats", "cam9"], 3, &["cam9", "cam1"]);
-    bed.fails(&["remove", "cam1", "cam9"], 3, &["cam9"]);
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
+    bed.refuses(&["show", "cam9"], 3, &["cam9"]);
+    bed.refuses(&["remove", "cam9"], 3, &["cam9"]);
+    bed.refuses(&["stats", "cam9"], 3, &["cam9", "cam1"]);
+    bed.refuses(&["remove", "cam1", "cam9"], 3, &["cam9"]);
     let again = ["add", "239.1.1.9%veth1:5009", OUTPUT, "--name", "cam1"];
-    bed.fails(&again, 3, &["cam1"]);
+    bed.refuses(&again, 3, &["cam1"]);
     assert_eq!(
         bed.json(&["list", "--json"])["rules"]
             .as_array()
@@ -186,20 +146,22 @@ fn names_that_are_not_there_or_taken_are_status_3() {
 
 #[test]
 fn what_contradicts_the_running_rules_is_refused() {
-    let Some(bed) = bed(Some(RULES)) else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     // The input is taken.
-    bed.fails(
+    bed.refuses(
         &["add", INPUT, "239.10.9.9%veth2:9", "--name", "twin"],
         1,
         &["twin", "cam1"],
     );
     // cam1's output would come back as cam1's input.
-    bed.fails(
+    bed.refuses(
         &["add", "239.10.1.1%veth2:6001", INPUT, "--name", "back"],
         1,
         &["back", "loop"],
     );
-    bed.fails(
+    bed.refuses(
         &["add", "224.0.0.5%veth1:5001", OUTPUT, "--name", "local"],
         1,
         &["224.0.0.5"],
@@ -208,7 +170,9 @@ fn what_contradicts_the_running_rules_is_refused() {
 
 #[test]
 fn a_rule_for_an_unknown_interface_waits_and_says_so() {
-    let Some(bed) = bed(None) else { return };
+    let Some(bed) = Bed::new(None, &[]) else {
+        return;
+    };
     let arguments = ["add", INPUT, "239.10.1.1%eth9:6001", "--name", "a"];
     let added = bed.daemon.client(&arguments).unwrap();
     assert!(added.status.success(), "{}", added.stderr);
@@ -247,7 +211,9 @@ fn said(bytes: &[u8]) -> &str {
 
 #[test]
 fn many_rules_come_and_go_through_standard_input_all_or_none() {
-    let Some(bed) = bed(None) else { return };
+    let Some(bed) = Bed::new(None, &[]) else {
+        return;
+    };
     let lines = "# from a script\n\n\
                  239.1.1.1%veth1:5001 239.10.1.1%veth2:6001 --name a --limit 5000pps  # capped\n\
                  239.1.1.2%veth1:5001 239.10.1.2%veth2:6001,ttl=9 10.0.1.2:7000 --name b\n";
@@ -307,7 +273,9 @@ fn many_rules_come_and_go_through_standard_input_all_or_none() {
 
 #[test]
 fn forms_of_lists_are_for_people_scripts_and_wide_screens() {
-    let Some(bed) = bed(Some(RULES)) else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let wide = bed.daemon.mcr(&["list", "-o", "wide"]).unwrap();
     assert!(wide.starts_with("RULE  STATE  PATH"), "{wide}");
     assert!(wide.contains(" up "), "{wide}");
@@ -325,7 +293,9 @@ fn tables_fit_the_terminal_and_watching_looks_again() {
         "cam1",
         "a-rule-with-a-name-of-a-length-that-nobody-expects-61-letters",
     );
-    let Some(bed) = bed(Some(&long)) else { return };
+    let Some(bed) = Bed::new(Some(&long), &[]) else {
+        return;
+    };
     let binary = env!("CARGO_BIN_EXE_mcr");
     for subcommand in [
         "list",
@@ -366,7 +336,9 @@ fn visible(line: &str) -> usize {
 
 #[test]
 fn export_is_a_configuration_that_applies_unchanged() {
-    let Some(bed) = bed(Some(RULES)) else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let text = bed.daemon.mcr(&["export"]).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &text).unwrap();
@@ -387,7 +359,9 @@ fn export_is_a_configuration_that_applies_unchanged() {
 
 #[test]
 fn apply_makes_the_difference_and_a_dry_run_does_not() {
-    let Some(bed) = bed(Some(RULES)) else { return };
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
     let file = tempfile::NamedTempFile::new().unwrap();
     let other = RULES
         .replace("ttl = 32", "ttl = 33")
@@ -425,7 +399,7 @@ fn apply_makes_the_difference_and_a_dry_run_does_not() {
     expected(&bed.json(&["apply", path, "--json"]));
     assert_eq!(bed.daemon.mcr(&["diff", path]).unwrap(), "2 unchanged\n");
     std::fs::write(file.path(), "version = 1\nrules = []\n").unwrap();
-    bed.fails(&["apply", path], 78, &[path, "rules", "2"]);
+    bed.refuses(&["apply", path], 78, &[path, "rules", "2"]);
     assert_eq!(
         bed.json(&["list", "--json"])["rules"]
             .as_array()
@@ -437,7 +411,9 @@ fn apply_makes_the_difference_and_a_dry_run_does_not() {
 
 #[test]
 fn a_second_daemon_of_the_same_name_is_refused_by_name_and_process() {
-    let Some(bed) = bed(None) else { return };
+    let Some(bed) = Bed::new(None, &[]) else {
+        return;
+    };
     let id = bed.daemon.id().to_string();
-    bed.fails(&["run"], 69, &[bed.daemon.instance(), &id]);
+    bed.refuses(&["run"], 69, &[bed.daemon.instance(), &id]);
 }

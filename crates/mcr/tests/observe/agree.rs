@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use api::reply::{RuleStats, Stats};
 use lab::process;
 
-use super::bed::{Bed, INPUT, OUTPUT};
 use super::top::Screen;
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 const PACKETS: u64 = 3000;
 
@@ -19,7 +19,7 @@ type Samples = BTreeMap<String, f64>;
 #[test]
 fn every_number_is_the_same_wherever_it_is_shown() {
     for path in ["kernel", "userspace"] {
-        let Some(bed) = Bed::new(&["curl", "tmux"], &["--path", path]) else {
+        let Some(bed) = Bed::with_tools(&["curl", "tmux"], &["--path", path]) else {
             return;
         };
         let outputs = [
@@ -80,7 +80,7 @@ fn every_number_is_the_same_wherever_it_is_shown() {
 #[test]
 fn the_last_packet_is_remembered_over_a_killed_daemon() {
     for path in ["kernel", "userspace"] {
-        let Some(mut bed) = Bed::new(&["curl"], &["--path", path]) else {
+        let Some(mut bed) = Bed::with_tools(&["curl"], &["--path", path]) else {
             return;
         };
         let second = ["--input", "239.1.1.2%veth1:5001"];

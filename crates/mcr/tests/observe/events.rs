@@ -5,11 +5,11 @@ use lab::process::{self, Process};
 use lab::wait;
 use serde_json::Value;
 
-use super::bed::Bed;
+use crate::bed::Bed;
 
 #[test]
 fn events_are_told_as_they_happen() {
-    let Some(bed) = Bed::new(&[], &[]) else {
+    let Some(bed) = Bed::with_tools(&[], &[]) else {
         return;
     };
     let mut command = bed.chain.relay.command(lab::binary::mcr().unwrap());
@@ -35,7 +35,7 @@ fn events_are_told_as_they_happen() {
 
 #[test]
 fn who_comes_later_is_told_what_happened() {
-    let Some(bed) = Bed::new(&["curl"], &[]) else {
+    let Some(bed) = Bed::with_tools(&["curl"], &[]) else {
         return;
     };
     bed.add();
@@ -71,7 +71,7 @@ fn who_comes_later_is_told_what_happened() {
 
 #[test]
 fn a_thousand_rules_are_told_in_full_and_kept_in_few() {
-    let Some(bed) = Bed::new(&["curl"], &["--log", "json"]) else {
+    let Some(bed) = Bed::with_tools(&["curl"], &["--log", "json"]) else {
         return;
     };
     let follow = |arguments: &[&str]| {

@@ -3,12 +3,12 @@ use std::time::Duration;
 use api::reply::{RuleStats, State};
 use lab::{process, wait};
 
-use super::bed::Bed;
+use crate::bed::Bed;
 
 #[test]
 fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
     for path in ["kernel", "userspace"] {
-        let Some(bed) = Bed::new(&[], &["--path", path]) else {
+        let Some(bed) = Bed::with_tools(&[], &["--path", path]) else {
             return;
         };
         bed.add_watched("silence=1s,content=rtp");
@@ -72,7 +72,7 @@ fn what_is_wrong_with_a_stream_is_told_on_both_paths() {
 
 #[test]
 fn continuity_errors_of_lost_packets_are_counted() {
-    let Some(bed) = Bed::new(&[], &[]) else {
+    let Some(bed) = Bed::with_tools(&[], &[]) else {
         return;
     };
     bed.add_watched("content=ts");

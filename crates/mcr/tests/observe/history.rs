@@ -6,9 +6,9 @@ use api::reply::History;
 use lab::process;
 use lab::wait;
 
-use super::bed::{Bed, INPUT};
 use super::browser::Browser;
 use super::top::Screen;
+use crate::bed::{Bed, INPUT};
 
 const PACKETS: u64 = 3000;
 /// Longer than two steps and what a busy machine adds.
@@ -27,7 +27,7 @@ fn sum(steps: &[u64]) -> u64 {
 
 #[test]
 fn the_past_adds_up_to_what_was_counted_and_ends_with_the_daemon() {
-    let Some(mut bed) = Bed::new(&[], &[]) else {
+    let Some(mut bed) = Bed::with_tools(&[], &[]) else {
         return;
     };
     let output = "239.10.1.1%veth2:6001,limit=100pps";
@@ -86,11 +86,11 @@ fn the_past_adds_up_to_what_was_counted_and_ends_with_the_daemon() {
 #[test]
 fn top_and_page_begin_with_the_past() {
     let tools = ["tmux", "chromium", "chromedriver"];
-    let Some(bed) = Bed::new(&tools, &["--listen", "127.0.0.1:9190"]) else {
+    let Some(bed) = Bed::with_tools(&tools, &["--listen", "127.0.0.1:9190"]) else {
         return;
     };
     bed.add();
-    let _stream = bed.send(1000);
+    let _stream = bed.stream(1000);
     wait::until_within(STEPS_END, "two steps are full of packets", || {
         let full = |packets: &&u64| **packets > 5000;
         history(&bed, &[]).all.packets.iter().filter(full).count() >= 2

@@ -2,16 +2,16 @@
 
 use api::reply::RuleStats;
 
-use super::bed::Bed;
+use crate::bed::Bed;
 
 #[test]
 fn how_long_packets_stay_is_shown_on_both_paths() {
     for path in ["kernel", "userspace"] {
-        let Some(bed) = Bed::new(&[], &["--path", path]) else {
+        let Some(bed) = Bed::with_tools(&[], &["--path", path]) else {
             return;
         };
         bed.add();
-        let stream = bed.send(2000);
+        let stream = bed.stream(2000);
         let some = |rule: &RuleStats| rule.residence.iter().any(|seen| seen.samples > 5);
         let seen = bed.daemon.wait_for("cam1", "some are looked at", some);
         let [residence] = &seen.unwrap().residence[..] else {

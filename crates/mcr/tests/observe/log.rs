@@ -1,11 +1,11 @@
 use lab::link;
 use lab::wait;
 
-use super::bed::Bed;
+use crate::bed::Bed;
 
 #[test]
 fn a_flapping_link_does_not_flood_the_log() {
-    let Some(bed) = Bed::new(&[], &["--log", "text"]) else {
+    let Some(bed) = Bed::with_tools(&[], &["--log", "text"]) else {
         return;
     };
     bed.add();
@@ -34,7 +34,7 @@ fn a_flapping_link_does_not_flood_the_log() {
 
 #[test]
 fn the_level_changes_while_the_daemon_runs() {
-    let Some(bed) = Bed::new(&[], &["--log", "json"]) else {
+    let Some(bed) = Bed::with_tools(&[], &["--log", "json"]) else {
         return;
     };
     assert_eq!(bed.daemon.mcr(&["log"]).unwrap(), "info\n");

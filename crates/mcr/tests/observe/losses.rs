@@ -10,7 +10,7 @@ use lab::wait;
 use packet::craft::Craft;
 use serde_json::Value;
 
-use super::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 lab::on_both_paths!(
     what_is_too_big_is_told_with_both_mtus_and_degrades_the_output,
@@ -82,7 +82,7 @@ fn metric(bed: &Bed, name: &str, label: &str) -> Option<String> {
 }
 
 fn what_is_too_big_is_told_with_both_mtus_and_degrades_the_output(path: &str) {
-    let Some(bed) = Bed::new(&["curl"], &["--path", path]) else {
+    let Some(bed) = Bed::with_tools(&["curl"], &["--path", path]) else {
         return;
     };
     bed.chain.relay.ip("link set veth2 mtu 1400").unwrap();
@@ -160,7 +160,7 @@ fn what_is_too_big_is_told_with_both_mtus_and_degrades_the_output(path: &str) {
 }
 
 fn what_the_queue_behind_drops_stands_beside_what_was_sent(path: &str) {
-    let Some(bed) = Bed::new(&["curl"], &["--path", path]) else {
+    let Some(bed) = Bed::with_tools(&["curl"], &["--path", path]) else {
         return;
     };
     let queue = "qdisc add dev veth2 root tbf rate 8kbit burst 2000 limit 3000";
@@ -205,7 +205,7 @@ fn what_the_queue_behind_drops_stands_beside_what_was_sent(path: &str) {
 
 /// From an address of the relay's own: a loop somewhere behind it.
 fn what_a_rule_drops_itself_is_told_too(path: &str) {
-    let Some(bed) = Bed::new(&["curl"], &["--path", path]) else {
+    let Some(bed) = Bed::with_tools(&["curl"], &["--path", path]) else {
         return;
     };
     bed.add();
@@ -224,7 +224,7 @@ fn what_a_rule_drops_itself_is_told_too(path: &str) {
 }
 
 fn drops_of_before_are_no_news_after_a_restart(path: &str) {
-    let Some(mut bed) = Bed::new(&["curl"], &["--path", path]) else {
+    let Some(mut bed) = Bed::with_tools(&["curl"], &["--path", path]) else {
         return;
     };
     bed.chain.relay.ip("link set veth2 mtu 1400").unwrap();

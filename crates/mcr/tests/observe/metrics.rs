@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::process;
 
-use super::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 pub(super) fn dist() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../dist")
@@ -12,7 +12,7 @@ pub(super) fn dist() -> PathBuf {
 
 #[test]
 fn promtool_accepts_the_metrics_of_a_live_daemon() {
-    let Some(bed) = Bed::new(&["promtool", "curl"], &["--listen", "127.0.0.1:9190"]) else {
+    let Some(bed) = Bed::with_tools(&["promtool", "curl"], &["--listen", "127.0.0.1:9190"]) else {
         return;
     };
     let second = ["--input", "239.1.1.2%veth1:5001"];
@@ -20,7 +20,7 @@ fn promtool_accepts_the_metrics_of_a_live_daemon() {
     bed.daemon
         .mcr(&[rule.as_slice(), &second].concat())
         .unwrap();
-    let _stream = bed.send(1000);
+    let _stream = bed.stream(1000);
     bed.daemon
         .wait_for("cam1", "packets are relayed", |rule| {
             rule.received.packets > 0
@@ -80,7 +80,7 @@ fn a_reload_that_fails_shows_until_one_succeeds() {
     let config = directory.path().join("mcr.toml");
     std::fs::write(&config, "version = 1\n").unwrap();
     let arguments = ["--config", config.to_str().unwrap()];
-    let Some(bed) = Bed::new(&["curl"], &arguments) else {
+    let Some(bed) = Bed::with_tools(&["curl"], &arguments) else {
         return;
     };
     let ask = |arguments: &[&str]| {

@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 use lab::wait;
 
-use super::bed::{Bed, INPUT, OUTPUT};
 use super::browser::Browser;
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 const TOOLS: [&str; 2] = ["chromium", "chromedriver"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];
@@ -19,13 +19,13 @@ fn cell(column: usize) -> String {
 
 #[test]
 fn the_page_shows_the_daemons_numbers_and_a_stopped_stream_in_red() {
-    let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
+    let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
         return;
     };
     bed.add();
     let browser = Browser::start(&bed.chain.relay);
     browser.open(PAGE);
-    let stream = bed.send(1000);
+    let stream = bed.stream(1000);
     wait::until("the stream's rate is shown", || {
         let rate = browser.run(&cell(3));
         let rate: f64 = rate.as_str().unwrap().parse().unwrap_or(0.0);
@@ -67,7 +67,7 @@ fn the_page_shows_the_daemons_numbers_and_a_stopped_stream_in_red() {
 
 #[test]
 fn a_stream_that_stops_is_red_though_an_output_was_down_before() {
-    let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
+    let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
         return;
     };
     let second = ["--input", "239.1.1.2%veth1:5001"];
@@ -76,7 +76,7 @@ fn a_stream_that_stops_is_red_though_an_output_was_down_before() {
     bed.daemon.mcr(&rule).unwrap();
     let browser = Browser::start(&bed.chain.relay);
     browser.open(PAGE);
-    let stream = bed.send(500);
+    let stream = bed.stream(500);
     wait::until("the row is degraded and names the interface", || {
         let why = browser.run(&cell(9));
         let received = browser.run(&cell(6));
@@ -109,7 +109,7 @@ fn a_stream_that_stops_is_red_though_an_output_was_down_before() {
 
 #[test]
 fn of_a_thousand_rules_the_page_begins_with_those_in_trouble() {
-    let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
+    let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
         return;
     };
     let mut config = "version = 1\n".to_owned();

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use lab::process::Process;
 use lab::wait;
 
-use super::bed::Bed;
 use super::browser::Browser;
+use crate::bed::Bed;
 
 const TOOLS: [&str; 3] = ["chromium", "chromedriver", "base64"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];
@@ -43,7 +43,7 @@ outputs = ["239.10.5.1%veth2:6001"]
 #[test]
 #[ignore = "writes docs/images; make pictures runs it"]
 fn the_page_has_its_picture_taken() {
-    let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
+    let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
         return;
     };
     bed.daemon.apply(RULES).unwrap();
@@ -78,7 +78,12 @@ fn the_page_has_its_picture_taken() {
             browser.run("return document.querySelectorAll('.uplot canvas').length") == 2
         })
         .unwrap();
-        write(&format!("page-{scheme}.png"), &browser.picture());
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
+        write(
+            &directory,
+            &format!("page-{scheme}.png"),
+            &browser.picture(),
+        );
     }
     drop((first, second, fourth));
 }
@@ -98,9 +103,9 @@ fn send(bed: &Bed, (group, pps, form): (u8, u32, &str)) -> Process {
     Process::start(command).unwrap()
 }
 
-fn write(name: &str, picture: &str) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
-    std::fs::create_dir_all(&directory).unwrap();
+/// Writes a picture in base64 into a directory, as what it is.
+pub(super) fn write(directory: &Path, name: &str, picture: &str) {
+    std::fs::create_dir_all(directory).unwrap();
     let file = std::fs::File::create(directory.join(name)).unwrap();
     let mut command = Command::new("base64");
     command.arg("-d").stdin(Stdio::piped()).stdout(file);

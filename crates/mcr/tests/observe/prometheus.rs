@@ -6,7 +6,7 @@ use lab::process::{self, Process};
 use lab::wait;
 use serde_json::Value;
 
-use super::bed::Bed;
+use crate::bed::Bed;
 
 const TOOLS: [&str; 2] = ["prometheus", "curl"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];
@@ -16,11 +16,11 @@ const ADDRESS: &str = "127.0.0.1:9191";
 
 #[test]
 fn prometheus_fires_the_alert_for_a_stream_that_was_killed() {
-    let Some(bed) = Bed::new(&TOOLS, &LISTEN) else {
+    let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
         return;
     };
     bed.add_watched("silence=1s");
-    let stream = bed.send(500);
+    let stream = bed.stream(500);
     let directory = tempfile::tempdir().unwrap();
     let _prometheus = start(&bed, directory.path());
     wait::until_within(PATIENCE, "the stream is up in Prometheus", || {

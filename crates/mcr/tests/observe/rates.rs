@@ -5,7 +5,7 @@ use lab::process;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::bed::Bed;
+use crate::bed::Bed;
 
 const PROMISED: Duration = Duration::from_secs(2);
 /// On a busy machine a look may come late; that one stream of so many ends in time is enough.
@@ -17,7 +17,7 @@ const STREAMS: usize = 5;
 fn rates_are_zero_two_seconds_after_a_stream_ends() {
     for path in ["kernel", "userspace"] {
         let listen = ["--path", path, "--listen", "127.0.0.1:9191"];
-        let Some(bed) = Bed::new(&["curl"], &listen) else {
+        let Some(bed) = Bed::with_tools(&["curl"], &listen) else {
             return;
         };
         bed.add_watched("silence=1s");
@@ -35,7 +35,7 @@ fn rates_are_zero_two_seconds_after_a_stream_ends() {
 
 /// How long after its last packet a stream's rates are zero.
 fn end_of_a_stream(bed: &Bed) -> Duration {
-    let stream = bed.send(1000);
+    let stream = bed.stream(1000);
     let flows = |rule: &RuleStats| rule.rates.packets_1s > 500.0 && rule.rates.bits_1s > 0.0;
     bed.daemon.wait_for("cam1", "it flows", flows).unwrap();
     let ended = Instant::now();

@@ -7,15 +7,15 @@ use lab::process;
 use lab::wait;
 use serde_json::Value;
 
-use super::bed::Bed;
 use super::browser::Browser;
 use super::top::Screen;
+use crate::bed::Bed;
 
 lab::on_both_paths!(a_stream_that_stopped_is_silent_wherever_people_look);
 
 fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
     let listen = ["--listen", "127.0.0.1:9190", "--path", path];
-    let Some(bed) = Bed::new(&["tmux"], &listen) else {
+    let Some(bed) = Bed::with_tools(&["tmux"], &listen) else {
         return;
     };
     bed.add();
@@ -59,7 +59,7 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
             && row("idle").is_some_and(|line| line.contains(" up "))
             && text.contains("1 silent")
     });
-    if super::bed::can_run("chromedriver").is_err() {
+    if crate::bed::can_run("chromedriver").is_err() {
         eprintln!("the page was not looked at: no chromedriver");
         return;
     }

@@ -7,7 +7,7 @@ use lab::wait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 /// Starts `mcr tap` with these arguments into a file; it has begun.
 fn capture(bed: &Bed, file: &Path, arguments: &[&str]) -> Process {
@@ -24,7 +24,7 @@ fn capture(bed: &Bed, file: &Path, arguments: &[&str]) -> Process {
 
 #[test]
 fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
-    let Some(bed) = Bed::new(&["tshark", "capinfos"], &[]) else {
+    let Some(bed) = Bed::with_tools(&["tshark", "capinfos"], &[]) else {
         return;
     };
     bed.add();
@@ -84,7 +84,7 @@ fn a_capture_has_the_input_and_the_output_and_says_which_is_which() {
 
 #[test]
 fn a_filter_chooses_and_the_end_of_the_rule_ends_the_capture() {
-    let Some(bed) = Bed::new(&["tshark"], &[]) else {
+    let Some(bed) = Bed::with_tools(&["tshark"], &[]) else {
         return;
     };
     let input = "239.1.1.0/24%veth1:5001-5002";
@@ -130,7 +130,7 @@ fn a_filter_chooses_and_the_end_of_the_rule_ends_the_capture() {
 
 #[test]
 fn outputs_to_one_destination_are_told_apart_by_their_source() {
-    let Some(bed) = Bed::new(&[], &[]) else {
+    let Some(bed) = Bed::with_tools(&[], &[]) else {
         return;
     };
     let [first, second] = [1000, 2000].map(|port| format!("{OUTPUT},sport={port}"));
@@ -149,7 +149,7 @@ fn outputs_to_one_destination_are_told_apart_by_their_source() {
 
 #[test]
 fn a_capture_takes_what_comes_later() {
-    let Some(bed) = Bed::new(&["capinfos"], &[]) else {
+    let Some(bed) = Bed::with_tools(&["capinfos"], &[]) else {
         return;
     };
     bed.add();
@@ -178,7 +178,7 @@ fn a_capture_takes_what_comes_later() {
 
 #[test]
 fn a_daemon_that_stands_still_does_not_hold_up_a_capture() {
-    let Some(bed) = Bed::new(&[], &["--path", "kernel"]) else {
+    let Some(bed) = Bed::with_tools(&[], &["--path", "kernel"]) else {
         return;
     };
     bed.add();
@@ -207,11 +207,11 @@ fn a_daemon_that_stands_still_does_not_hold_up_a_capture() {
 
 #[test]
 fn one_output_can_be_read_through_a_pipe() {
-    let Some(bed) = Bed::new(&["tshark"], &[]) else {
+    let Some(bed) = Bed::with_tools(&["tshark"], &[]) else {
         return;
     };
     bed.add();
-    let _stream = bed.send(1000);
+    let _stream = bed.stream(1000);
     let mcr = lab::binary::mcr().unwrap().display();
     let socket = bed.daemon.socket();
     let script = format!(
@@ -228,7 +228,7 @@ fn one_output_can_be_read_through_a_pipe() {
 
 #[test]
 fn a_unicast_output_is_captured_where_its_route_leads() {
-    let Some(bed) = Bed::new(&[], &[]) else {
+    let Some(bed) = Bed::with_tools(&[], &[]) else {
         return;
     };
     // The route leaves by veth2, with the address of veth1.

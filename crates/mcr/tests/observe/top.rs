@@ -3,7 +3,7 @@ use std::process::Command;
 
 use lab::wait;
 
-use super::bed::Bed;
+use crate::bed::Bed;
 
 /// A terminal of 80 columns and 24 lines, on a tmux server of its own.
 pub(crate) struct Screen {
@@ -61,14 +61,14 @@ impl Drop for Screen {
 
 #[test]
 fn top_shows_rates_sorts_filters_and_goes_into_detail() {
-    let Some(bed) = Bed::new(&["tmux"], &[]) else {
+    let Some(bed) = Bed::with_tools(&["tmux"], &[]) else {
         return;
     };
     bed.add();
     bed.daemon
         .add("idle", "239.1.1.9%veth1:5009", &["239.10.1.9%veth2:6009"])
         .unwrap();
-    let _stream = bed.send(1000);
+    let _stream = bed.stream(1000);
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let socket = bed.daemon.socket().display().to_string();
     let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 const SECOND: &str = "239.10.1.2%veth2:6002";
 

@@ -5,7 +5,7 @@ use lab::process;
 use serde_json::json;
 use std::time::Duration;
 
-use super::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 #[test]
 fn a_disabled_rule_forwards_nothing_and_says_so_wherever_it_is_shown() {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::{Bed, INPUT, OUTPUT};
 
 const FILE: &str = r#"version = 1
 [[rule]]

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::bed::{Bed, OUTPUT};
+use crate::bed::{Bed, OUTPUT};
 
 const FILE: &str = r#"version = 1
 [[rule]]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use super::bed::{Bed, OUTPUT};
+use crate::bed::{Bed, OUTPUT};
 
 const FILE: &str = r#"# The head end.
 version = 1
