@@ -17,6 +17,7 @@ mod page;
 mod pictures;
 mod prometheus;
 mod rates;
+mod scale;
 mod silent;
 mod tap;
 mod top;

@@ -81,6 +81,14 @@ impl Browser {
         self.tell("POST", "goog/cdp/execute", &command);
     }
 
+    /// Has the page be so wide and high.
+    pub(crate) fn resize(&self, width: u32, height: u32) {
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
+        self.tell("POST", "goog/cdp/execute", &command);
+    }
+
     /// What can be seen of the page, a PNG in base64.
     pub(crate) fn picture(&self) -> String {
         let picture = self.tell("GET", "screenshot", &Value::Null);
