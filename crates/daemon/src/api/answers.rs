@@ -47,6 +47,8 @@ pub(crate) struct Answers {
 struct Texts {
     /// By number, so the oldest first.
     by_number: BTreeMap<u64, Text>,
+    /// Bytes of all of them.
+    held: usize,
     /// Of the next text, and of the next reader.
     next: u64,
     /// How many ask and have no text yet.
@@ -144,17 +146,11 @@ impl Texts {
     /// Cuts readers off, those of the oldest text first, until there is room for one more.
     fn make_room(&mut self, subject: &Subject) {
         let expected = self.expected.get(subject).copied().unwrap_or_default();
-        let held = |texts: &Self| {
-            texts
-                .by_number
-                .values()
-                .map(|text| text.length)
-                .sum::<usize>()
-        };
-        while held(self) + expected > ROOM {
+        while self.held + expected > ROOM {
             let Some((_, oldest)) = self.by_number.pop_first() else {
                 break;
             };
+            self.held -= oldest.length;
             oldest.readers.values().for_each(Connection::cut_off);
         }
     }
@@ -174,14 +170,18 @@ impl Texts {
             readers: BTreeMap::new(),
         };
         self.by_number.insert(number, text);
+        self.held += length;
         number
     }
 
     /// Forgets what nobody reads and nobody waits for.
     fn sweep(&mut self) {
-        let waiting = &self.waiting;
-        self.by_number
-            .retain(|_, text| !text.readers.is_empty() || waiting.contains_key(&text.subject));
+        let (waiting, held) = (&self.waiting, &mut self.held);
+        self.by_number.retain(|_, text| {
+            let stays = !text.readers.is_empty() || waiting.contains_key(&text.subject);
+            *held -= if stays { 0 } else { text.length };
+            stays
+        });
     }
 }
 
@@ -261,5 +261,50 @@ impl Drop for Reading {
             text.readers.remove(&self.reader);
         }
         texts.sweep();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of the texts that are there, and what is counted of them.
+    fn held(answers: &Answers) -> (usize, usize) {
+        let texts = answers.texts();
+        (
+            texts.by_number.values().map(|text| text.length).sum(),
+            texts.held,
+        )
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_texts_are_known_as_they_come_and_go() {
+        let answers = Arc::new(Answers::default());
+        let view = Arc::new(View::default());
+        let connection = Connection::default();
+        let read = async |subject: Subject, length: usize| {
+            let make = || async {
+                Ok(Made {
+                    view: Arc::clone(&view),
+                    pieces: vec![Bytes::from(vec![b'x'; length])],
+                })
+            };
+            answers
+                .read(subject, &connection, || Arc::clone(&view), make)
+                .await
+                .unwrap()
+        };
+        let first = read(Subject::Stats, ROOM / 2).await;
+        let second = read(Subject::Rules, ROOM / 2).await;
+        assert_eq!(held(&answers), (ROOM, ROOM));
+        // Nothing is expected of it yet, so it has room; a second one needs the others' room.
+        let third = read(Subject::Export, ROOM).await;
+        assert_eq!(held(&answers), (2 * ROOM, 2 * ROOM));
+        drop(second);
+        assert_eq!(held(&answers), (ROOM / 2 + ROOM, ROOM / 2 + ROOM));
+        let fourth = read(Subject::Interfaces, 7).await;
+        assert_eq!(held(&answers), (ROOM + 7, ROOM + 7));
+        drop((first, third, fourth));
+        assert_eq!(held(&answers), (0, 0));
     }
 }
