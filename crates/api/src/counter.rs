@@ -11,7 +11,8 @@ pub struct Counter<T> {
     pub metric: &'static str,
     /// What it is, for who reads the metrics.
     pub help: &'static str,
-    /// How texts for people say it, with `{}` for the number; none where they say it their own way
+    /// How texts for people say it, with `{}` for the number and `{s}` for the ending of what there
+    /// may be one of; none where they say it their own way
     /// or not at all.
     pub text: Option<&'static str>,
     /// Where it stands in the JSON of a `T`, names separated by dots.

@@ -157,7 +157,7 @@ fn counters_of_a_rule_that_was_removed_do_not_come_back() {
 fn restarts_of_workers_are_told_once() {
     let mut bed = Bed::new("userspace").unwrap();
     bed.daemon.kill_worker(0).unwrap();
-    logged(&bed, "1 times so far");
+    logged(&bed, "1 time so far");
     bed.daemon.kill().unwrap();
     bed.daemon.start_again().unwrap();
     bed.daemon.kill_worker(0).unwrap();

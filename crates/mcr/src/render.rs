@@ -113,6 +113,12 @@ pub(crate) fn count(n: u64) -> String {
     text
 }
 
+/// Says how many events a reader was too slow for.
+pub(crate) fn missed(events: u64) -> String {
+    let were = if events == 1 { "was" } else { "were" };
+    format!("{} {were} missed", number::things(events, "event"))
+}
+
 /// Writes a number of bytes with a decimal unit: `1.5 MB`.
 pub(crate) fn bytes(n: u64) -> String {
     scaled(n as f64, "B")

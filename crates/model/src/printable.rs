@@ -31,6 +31,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The ending of a noun that counts `n` things: `1 packet`, `2 packets`.
+#[must_use]
+pub const fn plural(n: u64) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,7 +31,7 @@ counters! { EgressStats {
     device_dropped: "mcr_egress_device_dropped_packets_total",
         "Packets that the device dropped behind MCR, of anybody's.", "{} dropped by the device";
     device_errors: "mcr_egress_device_errors_total",
-        "Packets that the device could not send, of anybody's.", "{} errors of the device";
+        "Packets that the device could not send, of anybody's.", "{} error{s} of the device";
     queue_dropped: "mcr_egress_queue_dropped_packets_total",
         "Packets that the device's queueing discipline dropped, of anybody's.",
         "{} dropped by its queue";

@@ -106,10 +106,10 @@ counters! { TsStats {
     packets: "mcr_ts_packets_total", "MPEG-TS packets of 188 bytes.";
     continuity_errors: "mcr_ts_continuity_errors_total",
         "MPEG-TS packets that do not go on from the last one of their PID.",
-        "{} continuity errors";
+        "{} continuity error{s}";
     transport_errors: "mcr_ts_transport_errors_total",
-        "MPEG-TS packets that the sender marks as broken.", "{} transport errors";
+        "MPEG-TS packets that the sender marks as broken.", "{} transport error{s}";
     sync_errors: "mcr_ts_sync_errors_total",
-        "MPEG-TS packets that do not begin with the sync byte.", "{} sync errors";
-    pids: "mcr_ts_pids", "PIDs seen so far.", "{} PIDs";
+        "MPEG-TS packets that do not begin with the sync byte.", "{} sync error{s}";
+    pids: "mcr_ts_pids", "PIDs seen so far.", "{} PID{s}";
 } }

@@ -35,7 +35,7 @@ pub struct WorkerStats {
 }
 
 counters! { WorkerStats {
-    restarts: "mcr_worker_restarts_total", "Times the worker was started again.", "{} restarts";
+    restarts: "mcr_worker_restarts_total", "Times the worker was started again.", "{} restart{s}";
     received: "mcr_worker_received_packets_total", "Packets read from the taps.", "received {}";
     matched: "mcr_worker_matched_packets_total", "Packets that took a route.", "matched {}";
     not_matched: "mcr_worker_not_matched_packets_total", "Packets that took none.";

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use api::reply::{Event, State};
 use dataplane::counters::WorkerCounters;
-use model::printable::printable;
+use model::printable::{plural, printable};
 
 pub(super) const RULE_ADDED: &str = "rule_added";
 pub(super) const RULE_REMOVED: &str = "rule_removed";
@@ -69,7 +69,8 @@ pub(crate) fn saved() -> Event {
 /// A worker was started again.
 pub(crate) fn worker_restarted(worker: &WorkerCounters) -> Event {
     let (id, restarts) = (worker.id, worker.restarts);
-    let message = format!("worker {id} ended and was started again, {restarts} times so far");
+    let times = plural(restarts);
+    let message = format!("worker {id} ended and was started again, {restarts} time{times} so far");
     event(WORKER_RESTARTED, &id.to_string(), message)
 }
 

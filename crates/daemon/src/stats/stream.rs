@@ -12,6 +12,7 @@ use std::mem;
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
 use dataplane::counters::{HealthCounters, Received, Traffic};
 use model::health::{Content, Health, Rate, duration_text, rate_text};
+use model::printable::plural;
 use model::table::RateUnit;
 
 use super::history::Past;
@@ -298,8 +299,10 @@ impl Stream {
         let none = HealthCounters::default();
         let before = first.inspected.as_deref().unwrap_or(&none);
         let news = last.inspected.as_deref().unwrap_or(&none).since(before);
-        let many =
-            |count: u64, what: &str| (count > 0).then(|| format!("{count} {what} within 10 s"));
+        let many = |count: u64, one: &str, rest: &str| {
+            let what = plural(count);
+            (count > 0).then(|| format!("{count} {one}{what}{rest} within 10 s"))
+        };
         let outside = self.watched.as_ref();
         let outside = outside.and_then(|watched| watched.outside.as_ref());
         let outside = outside.filter(|(at, _)| now_ns.saturating_sub(*at) < MEMORY_NS);
@@ -311,12 +314,12 @@ impl Stream {
         };
         let other = expected.filter(|_| received > 0 && news.unrecognised >= received);
         let other = other.map(|content| format!("no packet is {content} (content)"));
-        many(news.lost, "RTP packets lost")
-            .or_else(|| many(news.continuity_errors, "MPEG-TS continuity errors"))
-            .or_else(|| many(news.transport_errors, "MPEG-TS packets marked broken"))
-            .or_else(|| many(news.sync_errors, "MPEG-TS packets without sync byte"))
-            .or_else(|| many(news.ssrc_changes, "changes of the RTP source"))
-            .or_else(|| many(news.restarts, "restarts of the RTP sequence"))
+        many(news.lost, "RTP packet", " lost")
+            .or_else(|| many(news.continuity_errors, "MPEG-TS continuity error", ""))
+            .or_else(|| many(news.transport_errors, "MPEG-TS packet", " marked broken"))
+            .or_else(|| many(news.sync_errors, "MPEG-TS packet", " without sync byte"))
+            .or_else(|| many(news.ssrc_changes, "change", " of the RTP source"))
+            .or_else(|| many(news.restarts, "restart", " of the RTP sequence"))
             .or_else(|| outside.map(|(_, text)| text.clone()))
             .or(other)
     }

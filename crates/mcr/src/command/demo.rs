@@ -178,8 +178,8 @@ fn summary(report: &Report) -> String {
         "delivered: every packet of every output, once and unharmed".to_owned()
     } else {
         format!(
-            "FAILED: {} packets lost, {} not sent",
-            render::count(lost),
+            "FAILED: {} lost, {} not sent",
+            render::number::things(lost, "packet"),
             render::count(report.send_errors)
         )
     };

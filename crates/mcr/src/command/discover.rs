@@ -91,7 +91,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         render::text(&format!("{clear}{}", report.text()))?;
     }
     for (name, missed) in listener.missed().filter(|(_, missed)| *missed > 0) {
-        eprintln!("mcr discover: {name}: {missed} packets came too fast; its rates are too low");
+        let missed = render::number::things(missed, "packet");
+        eprintln!("mcr discover: {name}: {missed} came too fast; its rates are too low");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         let event = match control.next_event(&mut following)? {
             Some(StreamItem::Event(event)) => event,
             Some(StreamItem::Missed(missed)) => {
-                eprintln!("mcr events: {missed} events were missed");
+                eprintln!("mcr events: {}", render::missed(missed));
                 continue;
             }
             None => {

@@ -125,7 +125,7 @@ fn remark(args: &Args, total: &Tally) {
         eprintln!(
             "mcr receive: expected {}, received {}",
             packets(expect),
-            total.packets
+            render::count(total.packets)
         );
     }
 }
@@ -209,7 +209,7 @@ fn row(name: &str, tally: &Tally) -> Vec<String> {
         tally.reordered,
         tally.corrupt,
     ];
-    let counts = counts.iter().map(ToString::to_string);
+    let counts = counts.into_iter().map(render::count);
     let figures = [min, p50, p99, max].map(figure);
     [name.to_owned()]
         .into_iter()
@@ -226,10 +226,10 @@ fn show_progress(options: &Options, control: &Control, is_over: impl Fn() -> boo
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let endpoints = options.endpoints.len();
+    let endpoints = options.endpoints.len() as u64;
     eprintln!(
-        "receiving on {endpoints} endpoint{}",
-        if endpoints == 1 { "" } else { "s" }
+        "receiving on {}",
+        render::number::things(endpoints, "endpoint")
     );
     watch_packets(options.count, &control.received, is_over);
 }

@@ -70,10 +70,11 @@ fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
         0.0
     };
     let mut text = format!(
-        "sent {}, {} bytes in {seconds:.3} s: {} packets/s, {megabits:.3} Mbit/s, {errors} errors\n",
+        "sent {}, {} in {seconds:.3} s: {} packets/s, {megabits:.3} Mbit/s, {}\n",
         packets(sent.packets),
-        sent.bytes,
+        render::number::things(sent.bytes, "byte"),
         rate_text(*pps),
+        render::number::things(*errors, "error"),
     );
     if let Some(injected) = injected {
         text += &format!(

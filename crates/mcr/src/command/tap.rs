@@ -19,6 +19,7 @@ use sys::sniffer::Direction;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
+use crate::render;
 use crate::tap::{
     CapturePoints, CaptureSocket, Captured, Filter, Follower, Pcapng, RuleState, query_points,
 };
@@ -257,7 +258,11 @@ impl Capture<'_> {
             socket.close();
             let (what, name) = (&socket.point.what, &socket.point.interface);
             let (taken, dropped) = (socket.taken, socket.dropped);
-            eprintln!("mcr tap: {what} on {name}: {taken} packets, {dropped} lost to the tap");
+            let (taken, dropped) = (
+                render::number::things(taken, "packet"),
+                render::count(dropped),
+            );
+            eprintln!("mcr tap: {what} on {name}: {taken}, {dropped} lost to the tap");
         }
         for (number, socket) in (0..).zip(&self.sockets) {
             let (taken, dropped) = (socket.taken, socket.dropped);

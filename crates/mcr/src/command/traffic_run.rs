@@ -12,6 +12,7 @@ use signal_hook::flag;
 use traffic::receiver::Error;
 
 use crate::failure::{Failure, Status};
+use crate::render;
 
 /// Whole from 100 on, with a decimal below: 0.5 packets a second is a rate, too.
 pub(super) fn rate_text(pps: f64) -> String {
@@ -21,7 +22,7 @@ pub(super) fn rate_text(pps: f64) -> String {
 
 /// A count of packets in words.
 pub(super) fn packets(count: u64) -> String {
-    format!("{count} packet{}", if count == 1 { "" } else { "s" })
+    render::number::things(count, "packet")
 }
 
 /// Draws a bar on a terminal until the run is over, a counter where no total is known.

@@ -93,7 +93,9 @@ fn losses(rule: &RuleStats) -> Vec<Finding> {
         let of_outputs = of_outputs.filter_map(|output| output.dropped.get(reason.as_str()));
         let count = own + of_outputs.sum::<u64>();
         if count > 0 {
-            let evidence = format!("{count} packets were dropped as {reason} since it was added");
+            let were = if count == 1 { "was" } else { "were" };
+            let packets = number::things(count, "packet");
+            let evidence = format!("{packets} {were} dropped as {reason} since it was added");
             let finding = Finding::new(Severity::Harms, subject(rule), evidence);
             findings.push(finding.remedy(reason.remedy()));
         }

@@ -5,6 +5,7 @@ use model::table::Ttl;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
+use crate::render::number;
 
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -43,8 +44,9 @@ fn expired(snapshot: &Snapshot) -> Vec<Finding> {
             .get("ttl_expired")
             .filter(|count| **count > 0)?;
         let evidence = format!(
-            "output {} dropped {count} packets as ttl_expired: they arrived with TTL 1",
-            output.to
+            "output {} dropped {} as ttl_expired, for arriving with TTL 1",
+            output.to,
+            number::things(*count, "packet")
         );
         let finding = Finding::new(Severity::Harms, format!("rule {:?}", rule.name), evidence);
         Some(finding.remedy("raise the TTL at the sender, or set ttl=16 instead of ttl=dec"))

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use api::counter::{Counter, Unit, Value};
 use api::reply::Traffic;
+use model::printable::plural;
 
 use super::{bits_per_second, bytes, count, stats, stream};
 
 /// All numbers of `of` that are declared with a text, in one line.
 pub(crate) fn all<T>(counters: &[Counter<T>], of: &T) -> String {
     let texts = counters.iter().filter_map(|counter| {
-        let number = number(counter.unit(), (counter.value)(of)?);
-        Some(counter.text?.replace("{}", &number))
+        let value = (counter.value)(of)?;
+        let ending = if value == Value::Whole(1) { "" } else { "s" };
+        let text = counter.text?.replace("{s}", ending);
+        Some(text.replace("{}", &number(counter.unit(), value)))
     });
     texts.collect::<Vec<String>>().join(", ")
 }
@@ -25,10 +28,15 @@ fn number(unit: Unit, value: Value) -> String {
     }
 }
 
+/// So many of a thing: `1 packet`, `12 000 packets`.
+pub(crate) fn things(n: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(n), plural(n))
+}
+
 /// Packets and bytes.
 pub(crate) fn volume(traffic: Traffic) -> String {
-    let (packets, bytes) = (count(traffic.packets), bytes(traffic.bytes));
-    format!("{packets} packets, {bytes}")
+    let (packets, bytes) = (things(traffic.packets, "packet"), bytes(traffic.bytes));
+    format!("{packets}, {bytes}")
 }
 
 /// Rates over a second and over ten, each of packets and bits.
@@ -46,4 +54,35 @@ pub(crate) fn drops(drops: &BTreeMap<String, u64>) -> Vec<String> {
     occurred
         .map(|(reason, packets)| format!("{reason} {}", count(*packets)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::reply::TsStats;
+
+    use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(things(1, "packet"), "1 packet");
+        assert_eq!(things(0, "packet"), "0 packets");
+        assert_eq!(things(12_000, "packet"), "12 000 packets");
+        let one = Traffic {
+            packets: 1,
+            bytes: 7,
+        };
+        assert_eq!(volume(one), "1 packet, 7 B");
+        let ts = TsStats {
+            packets: 9000,
+            continuity_errors: 1,
+            transport_errors: 2,
+            sync_errors: 0,
+            pids: 1,
+        };
+        let said = all(TsStats::COUNTERS, &ts);
+        assert!(
+            said.contains("1 continuity error, 2 transport errors, 0 sync errors, 1 PID"),
+            "{said}"
+        );
+    }
 }

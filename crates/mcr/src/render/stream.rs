@@ -19,11 +19,11 @@ pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
         let text = number::all(RtpStats::COUNTERS, rtp);
         lines.push(("  rtp", text));
         let text = format!(
-            "payload type {}, SSRC 0x{:08x}, {} changes, {} restarts",
+            "payload type {}, SSRC 0x{:08x}, {}, {}",
             rtp.payload_type,
             rtp.ssrc,
-            count(rtp.ssrc_changes),
-            count(rtp.restarts)
+            number::things(rtp.ssrc_changes, "change"),
+            number::things(rtp.restarts, "restart")
         );
         lines.push(("", text));
     }
@@ -31,7 +31,10 @@ pub(crate) fn health(health: &HealthStats) -> Vec<(&'static str, String)> {
         lines.push(("  ts", number::all(TsStats::COUNTERS, ts)));
     }
     if health.unrecognised > 0 {
-        let text = format!("{} packets of another form", count(health.unrecognised));
+        let text = format!(
+            "{} of another form",
+            number::things(health.unrecognised, "packet")
+        );
         lines.push(("  other", text));
     }
     lines

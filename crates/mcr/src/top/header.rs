@@ -41,10 +41,10 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
     Line::from(vec![
         Span::styled("mcr ", Style::new().add_modifier(Modifier::BOLD)),
         Span::raw(format!(
-            "{} {}  {} rules: {} up, ",
+            "{} {}  {}: {} up, ",
             stats.instance,
             stats.version,
-            stats.rules.len(),
+            render::number::things(stats.rules.len() as u64, "rule"),
             count("up"),
         )),
         Span::styled(

@@ -9,6 +9,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::feed::News;
 use super::history::History;
+use crate::render;
 use crate::selection::Selection;
 
 /// Events that are remembered.
@@ -98,7 +99,7 @@ impl Screen {
                 at_ms: self.events.back().map_or(0, |event| event.at_ms),
                 kind: "missed".to_owned(),
                 subject: String::new(),
-                message: format!("{missed} events were missed"),
+                message: render::missed(missed),
             }),
             News::Gone(reason) => self.gone = Some(reason),
         }

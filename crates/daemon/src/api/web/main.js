@@ -4,7 +4,7 @@ import { History } from "./history.js";
 import { drawPicture, PICTURED } from "./picture.js";
 import { droppedBy, judge, linkState, STATES, why } from "./state.js";
 import { Table } from "./table.js";
-import { clock, duration, element, scaled, time, whole, words } from "./words.js";
+import { clock, duration, element, plural, scaled, time, whole, words } from "./words.js";
 
 const LOOK_MS = 1000;
 const EVENTS_KEPT = 200;
@@ -91,7 +91,7 @@ function show() {
   if (rule && !shown.includes(rule)) shown.unshift(rule);
   table.show(shown, chosen, history);
   byId("more").hidden = rules.length <= limit;
-  byId("more").firstChild.textContent = `${whole(rules.length - limit)} more rules`;
+  byId("more").firstChild.textContent = `${whole(rules.length - limit)} more rule${plural(rules.length - limit)}`;
   const pictured = rule ? [rule] : rules;
   byId("drawn").hidden = pictured.length > PICTURED || pictured.length === 0;
   if (!byId("drawn").hidden) {
@@ -122,7 +122,7 @@ function showCounts() {
   for (const button of group.children) {
     const { state } = button.dataset;
     const count = state === "all" ? states.size : counts.get(state);
-    const word = state === "all" ? (count === 1 ? "rule" : "rules") : state;
+    const word = state === "all" ? `rule${plural(count)}` : state;
     button.textContent = `${whole(count)} ${word}`;
     button.className = count === 0 || state === "all" ? "" : state;
     button.hidden = count === 0 && (state === "disabled" || state === "silent") && only !== state;
@@ -148,7 +148,7 @@ function linked() {
 function showWorkers() {
   const texts = stats.workers.map(
     (worker) => `${worker.id} on CPU ${worker.cpu}: ${worker.state}, ${whole(worker.restarts)} ` +
-      `${worker.restarts === 1 ? "restart" : "restarts"}, ${whole(worker.forwarded)} forwarded, ` +
+      `restart${plural(worker.restarts)}, ${whole(worker.forwarded)} forwarded, ` +
       `${whole(worker.buffer_exhausted)} lost`,
   );
   byId("workers").textContent = texts.length === 0 ? "none needed" : texts.join(" · ");
@@ -186,7 +186,7 @@ function showFacts(rule) {
     if (health) facts.push(["stream", [health.state, health.reason ?? `longest gap in 10 s: ${time(health.gap_seconds_10s)}`]]);
     const rtp = health?.rtp;
     if (rtp) facts.push(["RTP", [...words("rtp", rtp),
-      `SSRC ${rtp.ssrc.toString(16).padStart(8, "0")}, ${whole(rtp.ssrc_changes)} changes`]]);
+      `SSRC ${rtp.ssrc.toString(16).padStart(8, "0")}, ${whole(rtp.ssrc_changes)} change${plural(rtp.ssrc_changes)}`]]);
     const ts = health?.ts;
     if (ts) facts.push(["MPEG-TS", words("ts", ts)]);
   }
@@ -224,7 +224,7 @@ function follow() {
     "reloaded", "reload_failed", "not_saved", "saved"];
   for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));
   source.addEventListener("missed", (told) => {
-    tell({ at_ms: Date.now(), kind: "missed", message: `${told.data} events were missed` });
+    tell({ at_ms: Date.now(), kind: "missed", message: `${told.data} event${plural(Number(told.data))} missed` });
   });
 }
 

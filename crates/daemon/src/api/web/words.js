@@ -37,12 +37,17 @@ export function clock(at) {
   return at.toDateString() === new Date().toDateString() ? hour : `${day} ${hour}`;
 }
 
+// The ending of a noun that counts so many things.
+export function plural(number) {
+  return number === 1 ? "" : "s";
+}
+
 // What is declared of a kind of thing, in words.
 export function words(kind, of) {
   const write = { count: whole, seconds: time, ago: duration };
   return COUNTERS[kind].flatMap(({ at, unit, text }) => {
     const value = at.split(".").reduce((part, name) => part?.[name], of);
-    return value === undefined ? [] : [text.replace("{}", write[unit](value))];
+    return value === undefined ? [] : [text.replace("{s}", plural(value)).replace("{}", write[unit](value))];
   });
 }
 

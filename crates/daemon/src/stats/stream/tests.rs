@@ -124,7 +124,7 @@ fn what_packets_say_degrades_and_is_forgotten_after_ten_seconds() {
         ),
         (
             |inspected| inspected.ssrc_changes += 1,
-            "1 changes of the RTP source within 10 s",
+            "1 change of the RTP source within 10 s",
         ),
         (
             |inspected| inspected.continuity_errors += 2,
@@ -132,7 +132,7 @@ fn what_packets_say_degrades_and_is_forgotten_after_ten_seconds() {
         ),
         (
             |inspected| inspected.sync_errors += 1,
-            "1 MPEG-TS packets without sync byte within 10 s",
+            "1 MPEG-TS packet without sync byte within 10 s",
         ),
     ];
     for (trouble, reason) in troubles {

@@ -111,8 +111,8 @@ impl Report {
         let mut text = self.table();
         if self.not_listed > 0 {
             text += &format!(
-                "\n\nmore than {LIMIT} streams: {} packets of others are not listed",
-                render::count(self.not_listed)
+                "\n\nmore than {LIMIT} streams: {} of others not listed",
+                render::number::things(self.not_listed, "packet")
             );
         }
         let free = self.streams.iter().filter(|line| line.rule.is_none());
