@@ -164,8 +164,8 @@ fn row(path: &'static str, done: &[Done]) -> Row {
 pub(crate) fn document(before: &str, all: &[&str], booted: &[Booted]) -> String {
     let mut text = format!(
         "# Kernels\n\nWhat `make kernels` saw: Debian's kernels, booted under qemu's emulation with two \
-         processors, release build. Each row says on which day and at which commit. Cases are those of \
-         the packet tables; of the burst, 20,000 packets at 4,000 a second, those that arrived; other \
+         processors, release build. Rows may be of several runs: each says of which day and commit. \
+         Cases are those of the packet tables; of the burst, 20,000 packets at 4,000 a second, those that arrived; other \
          tests are loading, fragments, streams, generated packets, the daemon's death and return, what \
          the host itself sends, what a device's queue refuses, the demo and the doctor. Where there is \
          no kernel path, they are that the daemon says so and why.\n\n{HEAD}"
