@@ -204,7 +204,8 @@ function showPlots(rule) {
   byId("selected").textContent = chosen === null ? "All rules" : rule ? chosen : `no rule ${chosen}`;
   showFacts(rule);
   const { times, packets, bits, drops } = history.trail(rule ? chosen : null);
-  plots[0].setData([times, packets, drops]);
+  // Where nothing was dropped nothing is red.
+  plots[0].setData([times, packets, drops.some((rate) => rate > 0) ? drops : drops.map(() => null)]);
   plots[1].setData([times, bits]);
   byId("plots").dataset.since = times[0] ?? "";
 }
