@@ -64,22 +64,23 @@ fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
         injected,
         ..
     } = report;
-    let megabits = if *seconds > 0.0 {
-        sent.bytes as f64 * 8e-6 / seconds
-    } else {
-        0.0
-    };
+    let bits = sent.bytes as f64 * 8.0;
+    let rate = if *seconds > 0.0 { bits / seconds } else { 0.0 };
     let mut text = format!(
-        "sent {}, {} in {seconds:.3} s: {} packets/s, {megabits:.3} Mbit/s, {}\n",
+        "sent {}, {} in {seconds:.3} s: {} packets/s, {}, {}\n",
         packets(sent.packets),
         render::number::things(sent.bytes, "byte"),
         rate_text(*pps),
+        render::bits_per_second(rate),
         render::number::things(*errors, "error"),
     );
     if let Some(injected) = injected {
         text += &format!(
             "on purpose: {} lost, {} duplicated, {} reordered, {} corrupt\n",
-            injected.lost, injected.duplicated, injected.reordered, injected.corrupt
+            render::count(injected.lost),
+            render::count(injected.duplicated),
+            render::count(injected.reordered),
+            render::count(injected.corrupt)
         );
     }
     Ok(render::text(&text)?)

@@ -1,12 +1,13 @@
 //! What `mcr send` and `mcr receive` share: times, exit statuses, signals, progress.
 
 use std::collections::VecDeque;
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use traffic::receiver::Error;
@@ -16,8 +17,10 @@ use crate::render;
 
 /// Whole from 100 on, with a decimal below: 0.5 packets a second is a rate, too.
 pub(super) fn rate_text(pps: f64) -> String {
-    let decimals = if pps < 100.0 { 1 } else { 0 };
-    format!("{pps:.decimals$}")
+    match pps < 100.0 {
+        true => format!("{pps:.1}"),
+        false => render::count(pps.round() as u64),
+    }
 }
 
 /// A count of packets in words.
@@ -31,10 +34,16 @@ pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: impl 
         return;
     }
     let template = match total {
-        Some(_) => "{wide_bar} {human_pos}/{human_len} packets {msg} {elapsed}",
-        None => "{spinner} {human_pos} packets {msg} {elapsed}",
+        Some(_) => "{wide_bar} {done}/{all} packets {msg} {elapsed}",
+        None => "{spinner} {done} packets {msg} {elapsed}",
     };
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    // In the groups of all tables, not with commas.
+    let counted = |state: &ProgressState, text: &mut dyn Write| grouped(state.pos(), text);
+    let all = |state: &ProgressState, text: &mut dyn Write| {
+        grouped(state.len().unwrap_or_default(), text);
+    };
+    let style = style.with_key("done", counted).with_key("all", all);
     let bar = ProgressBar::new(total.unwrap_or(0)).with_style(style);
     // Of the last second: an average would take in the time before the first packet.
     let mut second = VecDeque::new();
@@ -52,6 +61,11 @@ pub(super) fn watch_packets(total: Option<u64>, done: &AtomicU64, is_over: impl 
         std::thread::sleep(Duration::from_millis(100));
     }
     bar.finish_and_clear();
+}
+
+/// Writes a count; what a bar is written into takes all.
+fn grouped(n: u64, text: &mut dyn Write) {
+    text.write_str(&render::count(n)).unwrap_or_default();
 }
 
 /// Reads a length of time in seconds.
