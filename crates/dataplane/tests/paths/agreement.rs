@@ -1,18 +1,19 @@
-//! Generated tables and packets: a path must do with each what the reference does, in bytes,
-//! verdicts and counters.
+//! Generated tables and packets, and changes of the tables between them: a path must do with each
+//! what the reference does, in bytes, verdicts and counters.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::table::{Output, Table};
 use packet::memory::Memory;
+use proptest::array::uniform6;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 use crate::bed;
 use crate::case::{INGRESS, Packet};
-use crate::generated::{BOUND_PORT, packets, tables};
+use crate::generated::{BOUND_PORT, RULES, packets, tables};
 use crate::reference::Reference;
 use crate::relayed::{Relay, Sum};
 use crate::segments::{NO_SUPER_PACKETS, is_single};
@@ -20,6 +21,16 @@ use crate::together::{numbered, settled};
 
 /// Packets that one table is tried with.
 const PACKETS_PER_TABLE: usize = 50;
+/// Tables at most that follow from one another by changes.
+const STEPS: usize = 3;
+
+/// What becomes of a rule by a change: it stays, it becomes what another table says, or it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pick {
+    Old,
+    New,
+    None,
+}
 
 /// Tries `count` packets, and panics with the smallest table and packets on which path and
 /// reference disagree.
@@ -29,7 +40,8 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     let possible = |packet: &Packet| every || is_single(packet);
     let relay = RefCell::new(relay);
     let config = Config {
-        cases: u32::try_from(count.div_ceil(PACKETS_PER_TABLE)).expect("a sane count"),
+        cases: u32::try_from(count.div_ceil(PACKETS_PER_TABLE * STEPS.div_ceil(2)))
+            .expect("a sane count"),
         max_shrink_iters: 3000,
         max_shrink_time: 20_000,
         failure_persistence: None,
@@ -37,21 +49,29 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     };
     let memory = RefCell::new(Memory::default());
     let tried = Cell::new(0);
-    let rows = vec(repeated(), 1..=2 * PACKETS_PER_TABLE - 1);
-    let strategy = (tables(), rows.prop_map(|rows| rows.concat()));
-    let result = TestRunner::new(config).run(&strategy, |(table, packets)| {
-        tried.set(tried.get() + packets.len());
-        let table = named_apart(table);
-        let packets: Vec<_> = packets
-            .into_iter()
-            .filter(|packet| possible(packet))
-            .collect();
-        compare(
-            &mut relay.borrow_mut(),
-            &mut memory.borrow_mut(),
-            &table,
-            &packets,
-        )
+    let strategy = vec((tables(), picks(), rows()), 1..=STEPS);
+    let result = TestRunner::new(config).run(&strategy, |steps| {
+        let mut before = Table::default();
+        for (number, (table, picks, packets)) in steps.into_iter().enumerate() {
+            tried.set(tried.get() + packets.len());
+            let table = match number {
+                0 => table,
+                _ => changed(&before, &table, picks),
+            };
+            before.clone_from(&table);
+            let packets: Vec<_> = packets
+                .into_iter()
+                .filter(|packet| possible(packet))
+                .collect();
+            let step = compare(
+                &mut relay.borrow_mut(),
+                &mut memory.borrow_mut(),
+                &named_apart(table),
+                &packets,
+            );
+            step.map_err(|error| TestCaseError::fail(format!("step {number}: {error}")))?;
+        }
+        Ok(())
     });
     eprintln!("{} generated packets", tried.get());
     if !every {
@@ -59,9 +79,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>, count: usize) {
     }
     match result {
         Ok(()) => {}
-        Err(TestError::Fail(why, (table, packets))) => {
-            panic!("{why}\ntable: {table:#?}\npackets: {packets:#?}")
-        }
+        Err(TestError::Fail(why, steps)) => panic!("{why}\n{steps:#?}"),
         Err(TestError::Abort(why)) => panic!("{why}"),
     }
 }
@@ -73,6 +91,36 @@ fn repeated() -> impl Strategy<Value = Vec<Packet>> {
         [one] => (0..times).map(|n| numbered(one, n)).collect(),
         _ => packets,
     })
+}
+
+fn picks() -> impl Strategy<Value = [Pick; RULES]> {
+    uniform6(prop_oneof![
+        Just(Pick::Old),
+        Just(Pick::New),
+        Just(Pick::None)
+    ])
+}
+
+/// Packets that are sent to one table.
+fn rows() -> impl Strategy<Value = Vec<Packet>> {
+    let rows = vec(repeated(), 1..=2 * PACKETS_PER_TABLE - 1);
+    rows.prop_map(|rows| rows.concat())
+}
+
+/// A table that has some rules of `old` and some of `new`, and what else `new` has.
+fn changed(old: &Table, new: &Table, picks: [Pick; RULES]) -> Table {
+    let picked = |table: &Table, pick: Pick| {
+        let rules = (0..RULES).filter(|number| picks[*number] == pick);
+        let names: Vec<String> = rules.map(|number| format!("rule{number}")).collect();
+        let routes = table.routes.clone().into_iter();
+        routes.filter(move |(_, route)| names.contains(&route.rule))
+    };
+    let mut changed = new.clone();
+    changed.routes = picked(old, Pick::Old).collect();
+    for (key, route) in picked(new, Pick::New) {
+        changed.routes.entry(key).or_insert(route);
+    }
+    changed
 }
 
 /// Gives rules with limits names that no rule had before: what a limit has let through counts for

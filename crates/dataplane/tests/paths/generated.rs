@@ -59,6 +59,9 @@ fn spans() -> impl Strategy<Value = Span> {
         .prop_map(|(host_bits, ports)| Span { host_bits, ports })
 }
 
+/// Rules of a table at most.
+pub(crate) const RULES: usize = 6;
+
 /// A table of up to six rules, each with one or two keys. A rule with a limit has one, as the
 /// reference keeps a limit for each.
 pub(crate) fn tables() -> impl Strategy<Value = Table> {
@@ -74,7 +77,7 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
     );
     let budget = option::weighted(0.2, flat_limits());
     let own = btree_set(select(vec![IPV4.sources[2], IPV6.sources[2]]), 0..=2);
-    (vec(rule, 1..=6), own, budget).prop_map(|(rules, own, budget)| {
+    (vec(rule, 1..=RULES), own, budget).prop_map(|(rules, own, budget)| {
         let mut routes = BTreeMap::new();
         for (number, (keys, (local, limit, apart), outputs)) in rules.into_iter().enumerate() {
             let mut route = route(&format!("rule{number}"), outputs);
