@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use lab::link;
 use lab::socket::{Receiver, Sender};
 use model::table::Path;
 use packet::latency;
@@ -41,6 +42,32 @@ fn relays_datagrams_with_the_egress_source() -> Result<()> {
     assert_eq!(counters.received.bytes, 102_400);
     assert_eq!(counters.outputs[&0].sent.packets, 100);
     assert_eq!(counters.outputs[&0].sent.bytes, 102_400);
+    Ok(())
+}
+
+/// Nobody tells the dataplane, as where the messages of the links were lost.
+#[test]
+fn relays_from_an_interface_that_was_made_anew_with_its_number() -> Result<()> {
+    for workers in [1, 2] {
+        let mut bed = Bed::new(workers)?;
+        let outputs = vec![bed.output(0, "239.10.1.1", 6001)];
+        let rule = bed.rule("cam1", "239.1.1.1", 5001, outputs);
+        bed.apply([rule])?;
+        let (relay, far) = (bed.chain.relay.clone(), bed.chain.sender.clone());
+        let (input, sender) = ((&relay, "veth1"), (&far, "veth0"));
+        link::delete(input)?;
+        // The sender's end went with it.
+        link::veth_with_index(input, sender, bed.ingress.0)?;
+        link::address(input, "10.0.0.254/24")?;
+        link::address(sender, "10.0.0.1/24")?;
+        link::multicast_route(sender)?;
+        let group = bed.address("239.1.1.1");
+        let sending = Sender::open(sender, bed.address("10.0.0.1"))?;
+        bed.wait_for("packets of the new one are relayed", |counters| {
+            let sent = sending.send_numbered(group, 5001, 10, 100);
+            sent.is_ok() && counters.rules["cam1"].outputs[&0].sent.packets >= 10
+        })?;
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::net::if_::if_indextoname;
 use packet::classic_bpf::{Instruction, Program};
 
 use super::ring::{RING_BLOCK, RingSize};
@@ -71,6 +72,24 @@ impl PacketSocket {
     /// # Errors
     /// The system call's.
     pub fn is_ethernet(&self) -> io::Result<bool> {
+        Ok(matches!(
+            self.name()?.sll_hatype,
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK
+        ))
+    }
+
+    /// Says whether the interface that the tap was bound to went, and another one came with its
+    /// number: the kernel takes the tap off an interface that goes, and puts it on no other.
+    ///
+    /// # Errors
+    /// The system call's.
+    pub fn is_left_behind(&self, interface: u32) -> io::Result<bool> {
+        let at = u32::try_from(self.name()?.sll_ifindex).ok();
+        Ok(at != Some(interface) && if_indextoname(interface).is_ok())
+    }
+
+    /// What the tap is bound to.
+    fn name(&self) -> io::Result<libc::sockaddr_ll> {
         let mut address = link_address(0, 0);
         let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes to `address`, any bytes are a value.
@@ -81,11 +100,7 @@ impl PacketSocket {
                 &raw mut length,
             )
         };
-        check(result)?;
-        Ok(matches!(
-            address.sll_hatype,
-            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK
-        ))
+        check(result).map(|_| address)
     }
 
     /// Joins the bound tap to a `packet_fanout` group, a new one for `None`, and returns the group's

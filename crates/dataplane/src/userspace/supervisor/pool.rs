@@ -1,6 +1,6 @@
 //! All workers together: they are started at once, told the same, and replaced one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -23,6 +23,9 @@ use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::limits::{Limiter, SharedLimits};
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 
+/// Every so many ticks taps are compared with what the kernel has: about once a second.
+const THOROUGH: u32 = 20;
+
 /// The workers.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -31,6 +34,7 @@ pub(super) struct Pool {
     workers: Vec<WorkerHandle>,
     fanouts: Fanouts,
     interfaces: Interfaces,
+    ticks: u32,
     limits: (OwnedFd, SharedLimits),
     /// Where workers count, and where those of earlier supervisors counted.
     regions: Vec<Arc<Region>>,
@@ -57,6 +61,7 @@ impl Pool {
             workers: Vec::new(),
             fanouts: BTreeMap::new(),
             interfaces: Interfaces::default(),
+            ticks: 0,
             limits: create_limits().map_err(|source| Error::System {
                 what: "making shared memory",
                 source,
@@ -266,6 +271,37 @@ impl Pool {
             let joined = self.join_taps();
             self.open_taps(joined);
         }
+        self.ticks = (self.ticks + 1) % THOROUGH;
+        if self.ticks == 0 {
+            self.renew_taps();
+        }
+    }
+
+    /// Makes taps anew whose interface went and came again, whatever was heard of it.
+    fn renew_taps(&mut self) {
+        let running = self.workers.iter().filter_map(WorkerHandle::running);
+        let left: BTreeSet<u32> = running
+            .flat_map(|process| process.taps().left_behind().collect::<Vec<_>>())
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        tracing::warn!(interfaces = ?left, "interfaces were made anew; so are the taps there");
+        for worker in &mut self.workers {
+            worker.try_or_kill(|process| {
+                process.drop_taps(|interface| !left.contains(&interface))?;
+                process.add_taps(left.iter().copied())?;
+                process.request_confirmation()
+            });
+        }
+        for worker in &mut self.workers {
+            worker.try_or_kill(Process::await_confirmation);
+        }
+        // Those taps shared the packets of the one that went.
+        self.fanouts
+            .retain(|interface, _| !left.contains(interface));
+        let joined = self.join_taps();
+        self.open_taps(joined);
     }
 
     /// What each worker saw of a rule's ranges.

@@ -170,6 +170,12 @@ impl Taps {
         self.taps.iter().map(|tap| tap.interface)
     }
 
+    /// Interfaces that went and came again without their tap, which has to be made anew.
+    pub(super) fn left_behind(&self) -> impl Iterator<Item = u32> + '_ {
+        let left = |tap: &&TapHandle| tap.socket.is_left_behind(tap.interface).unwrap_or(false);
+        self.taps.iter().filter(left).map(|tap| tap.interface)
+    }
+
     /// Lets nothing more into a tap and reads its last statistics, then drops the supervisor's
     /// copy; the worker still has its own.
     pub(super) fn drop_tap(&mut self, interface: u32) {
