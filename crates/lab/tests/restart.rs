@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api::reply::State;
 use lab::bed::{Bed, GROUP, OUTPUT, RULE};
 use lab::daemon::{Daemon, Options};
 use lab::link;
@@ -137,6 +138,30 @@ fn groups_that_the_kernel_forgot_are_joined_again(path: &str) {
     }
     let again = wait::until("the group is joined again", joined);
     again.unwrap_or_else(|error| panic!("{error}: {:?}", daemon.stats()));
+}
+
+#[test]
+fn what_an_interface_drops_that_went_down_while_no_daemon_ran_is_told() {
+    let mut bed = Bed::new("kernel").unwrap();
+    bed.relay(50, 100).unwrap();
+    bed.daemon.kill().unwrap();
+    link::down((&bed.chain.relay, "veth2")).unwrap();
+    bed.sender
+        .send_numbered(bed.group(), 5001, 200, 100)
+        .unwrap();
+    bed.sink.expect_nothing(Duration::from_millis(100)).unwrap();
+    bed.daemon.start_again().unwrap();
+    // Handed to the device, which says itself what it did.
+    let rule = bed.daemon.settled(RULE, 250).unwrap();
+    assert_eq!(rule.outputs[0].sent.packets, 250);
+    assert_eq!(rule.outputs[0].state, State::Down);
+    let told = wait::some_within(wait::PATIENCE, "the drops are told", || {
+        let behind = bed.daemon.stats().ok()?.egress;
+        behind.into_iter().find(|link| link.interface == "veth2")
+    });
+    assert!(told.unwrap().device_dropped >= 200);
+    let table = bed.daemon.mcr(&["stats"]).unwrap();
+    assert!(table.contains("behind MCR, veth2: 2"), "{table}");
 }
 
 #[test]
