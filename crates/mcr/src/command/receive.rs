@@ -233,3 +233,19 @@ fn show_progress(options: &Options, control: &Control, is_over: impl Fn() -> boo
     );
     watch_packets(options.count, &control.received, is_over);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_groups_of_digits() {
+        let tally = Tally {
+            packets: 12_000,
+            bytes: 12_288_000,
+            ..Tally::default()
+        };
+        let row = row("all", &tally);
+        assert_eq!(row[..4], ["all", "12 000", "12 288 000", "0"]);
+    }
+}

@@ -56,6 +56,10 @@ fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
     if json {
         return Ok(render::json(report)?);
     }
+    Ok(render::text(&text(report))?)
+}
+
+fn text(report: &SendReport) -> String {
     let SendReport {
         sent,
         seconds,
@@ -83,10 +87,36 @@ fn print(report: &SendReport, json: bool) -> Result<(), Failure> {
             render::count(injected.corrupt)
         );
     }
-    Ok(render::text(&text)?)
+    text
 }
 
 fn show_progress(options: &Options, control: &Control, is_over: impl Fn() -> bool) {
     let total = generator::planned_packets(options);
     watch_packets(total, &control.sent, is_over);
+}
+
+#[cfg(test)]
+mod tests {
+    use traffic::report::Volume;
+
+    use super::*;
+
+    #[test]
+    fn people_read_groups_of_digits_and_one_unit() {
+        let report = SendReport {
+            sent: Volume {
+                packets: 12_000,
+                bytes: 12_288_000,
+            },
+            seconds: 1.5,
+            pps: 8000.0,
+            errors: 1,
+            ..SendReport::default()
+        };
+        assert_eq!(
+            text(&report),
+            "sent 12 000 packets, 12 288 000 bytes in 1.500 s: 8 000 packets/s, 65.5 Mbit/s, \
+             1 error\n"
+        );
+    }
 }
