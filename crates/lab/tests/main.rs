@@ -27,6 +27,7 @@ mod local;
 mod log;
 mod loops;
 mod operation;
+mod own_sockets;
 mod privileges;
 mod ranges;
 mod reload;

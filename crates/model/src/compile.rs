@@ -16,7 +16,7 @@ use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
 use crate::joins::groups_too_many;
 use crate::net::{Ifindex, Prefix};
-use crate::placement::{Listening, PathChoices, Placement, Support, place};
+use crate::placement::{Ends, PathChoices, Placement, Support, place};
 use crate::rule::Rule;
 use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
@@ -112,7 +112,7 @@ pub struct Join {
 pub struct OutputView {
     /// Destination as the rule writes it, without options.
     pub to: String,
-    /// The interface it leaves by, up or down, unless it is the loopback interface.
+    /// The interface it leaves by, up or down.
     pub link: Option<Ifindex>,
     /// Why it cannot send; `None` if it can.
     pub down: Option<Down>,
@@ -237,6 +237,7 @@ impl Compiled {
         let links = self.egress.keys().chain(egress.keys());
         let links = links.filter(|link| is_used(link));
         let links = links.filter_map(|link| host.interfaces.get(link));
+        let links = links.filter(|link| link.name != LOOPBACK);
         let own: BTreeSet<IpAddr> = links.flat_map(|link| &link.addresses).copied().collect();
         let before = &self.table.own_addresses;
         (
@@ -258,12 +259,16 @@ fn compile_one(
         return (disabled(rule, support, choices, links), None);
     }
     let (outputs, views) = egress::outputs(rule, host, links);
+    let ends = Ends {
+        delivered: egress::first_delivered(&outputs),
+        ..links.listening(rule)
+    };
     let mut view = RuleView {
         name: rule.name.clone(),
         enabled: true,
         inputs: rule.inputs.iter().map(|i| input(i, host, links)).collect(),
         outputs: views,
-        placement: place(rule, support, choices, &links.listening(rule)),
+        placement: place(rule, support, choices, &ends),
     };
     if !view.placement.serves {
         view.inputs.iter_mut().for_each(|input| input.joins.clear());
@@ -296,12 +301,18 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
     }
 }
 
-/// The unicast destinations that `rules` name, each once: what [`Host::next_hops`] should hold.
+/// The destinations that `rules` name and the routing table decides upon, each once: what
+/// [`Host::next_hops`] should hold.
 pub fn next_hop_queries<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> BTreeSet<NextHopQuery> {
     let rules = rules.into_iter().filter(|rule| rule.enabled);
     let outputs = rules.flat_map(|rule| &rule.outputs);
-    let unicast = outputs.filter(|output| !output.to.is_multicast());
-    unicast.map(|output| next_hop_query(&output.to)).collect()
+    let routed = outputs.filter(|output| is_routed(&output.to));
+    routed.map(|output| next_hop_query(&output.to)).collect()
+}
+
+/// Unicast, and IPv6 groups on the loopback interface, where Linux delivers them by a route alone.
+fn is_routed(to: &Endpoint) -> bool {
+    !to.is_multicast() || !to.is_ipv4() && to.interface.as_deref() == Some(LOOPBACK)
 }
 
 fn next_hop_query(to: &Endpoint) -> NextHopQuery {
@@ -332,11 +343,11 @@ impl<'a> Links<'a> {
     }
 
     /// Where the rule listens: also on what is missing, by its name.
-    fn listening<'b>(&self, rule: &'b Rule) -> Listening<'b>
+    fn listening<'b>(&self, rule: &'b Rule) -> Ends<'b>
     where
         'a: 'b,
     {
-        let mut listening = Listening::default();
+        let mut listening = Ends::default();
         for name in rule.inputs.iter().filter_map(|i| i.interface.as_deref()) {
             let links = self.of_input(name);
             let chaining = links.iter().find(|link| link.gro_list);

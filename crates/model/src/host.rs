@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::net::{Ifindex, Mac};
 
 /// The loopback interface: never meant by a wildcard, its addresses betray no loop.
-pub(crate) const LOOPBACK: &str = "lo";
+pub const LOOPBACK: &str = "lo";
 
 /// A snapshot of the network namespace the daemon runs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Interfaces by index.
     pub interfaces: BTreeMap<Ifindex, Interface>,
-    /// Next hops of the unicast destinations that rules name, looked up by the daemon.
+    /// Next hops of the destinations that rules name, looked up by the daemon.
     pub next_hops: BTreeMap<NextHopQuery, NextHop>,
     /// Groups that the kernel's multicast routing forwards, with the interface they come in by.
     pub multicast_routes: BTreeSet<(Ifindex, IpAddr)>,
@@ -86,7 +86,7 @@ fn scope_matches(address: IpAddr, peer: IpAddr) -> bool {
     }
 }
 
-/// A unicast destination as an output names it.
+/// A destination that the routing table is asked for, as an output names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NextHopQuery {
     /// Destination address.
@@ -95,11 +95,18 @@ pub struct NextHopQuery {
     pub interface: Option<String>,
 }
 
-/// Where a unicast destination is reached.
+/// Where a destination is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
     /// No route leads there.
     NoRoute,
+    /// This host itself: an address of its own, or what a route says is local.
+    Here {
+        /// Interface of the route: the loopback interface, or a VRF.
+        interface: Ifindex,
+        /// The address that a socket here would send from.
+        source: Option<IpAddr>,
+    },
     /// A route leads through `interface`; the neighbour's address is not known.
     Unresolved {
         /// Interface of the route.

@@ -120,9 +120,9 @@ pub struct Placement {
     pub reason: Cow<'static, str>,
 }
 
-/// Where a rule listens on this host.
+/// Where a rule listens and sends on this host, as far as a path may mind.
 #[derive(Clone, Debug, Default)]
-pub struct Listening<'a> {
+pub struct Ends<'a> {
     /// Interfaces by name, input by input: as the rule writes it and, behind a wildcard, those that
     /// it stands for here.
     pub interfaces: Vec<&'a str>,
@@ -130,18 +130,16 @@ pub struct Listening<'a> {
     /// chain alone, the userspace path gets its bytes in one piece and makes every datagram's
     /// headers anew.
     pub chaining: Option<&'a str>,
+    /// One of the outputs that goes to sockets of this host: a tc program can only hand packets to
+    /// devices, and what comes in by the loopback interface from elsewhere is a martian.
+    pub delivered: Option<&'a str>,
 }
 
 /// Decides where `rule` runs.
 #[must_use]
-pub fn place(
-    rule: &Rule,
-    support: &Support,
-    choices: &PathChoices,
-    listening: &Listening<'_>,
-) -> Placement {
-    let obstacle = |path| obstacle(rule, support, path, listening.chaining);
-    if let Some((path, who)) = forced(rule, choices, &listening.interfaces) {
+pub fn place(rule: &Rule, support: &Support, choices: &PathChoices, ends: &Ends<'_>) -> Placement {
+    let obstacle = |path| obstacle(rule, support, path, ends);
+    if let Some((path, who)) = forced(rule, choices, &ends.interfaces) {
         let obstacle = obstacle(path);
         let serves = obstacle.is_none();
         let reason = match obstacle {
@@ -220,7 +218,7 @@ fn forced<'a>(rule: &Rule, choices: &PathChoices, listens: &[&'a str]) -> Option
 }
 
 /// What keeps `path` from serving the rule.
-fn obstacle(rule: &Rule, support: &Support, path: Path, chaining: Option<&str>) -> Option<String> {
+fn obstacle(rule: &Rule, support: &Support, path: Path, ends: &Ends<'_>) -> Option<String> {
     if let Err(reason) = support.of(path) {
         return Some(format!(
             "the {} path is not available: {reason}",
@@ -232,17 +230,24 @@ fn obstacle(rule: &Rule, support: &Support, path: Path, chaining: Option<&str>) 
         .filter(|feature| !feature.served_by(path))
         .map(Feature::as_str)
         .collect();
-    if let (true, Path::Kernel, Some(interface)) = (lacking.is_empty(), path, chaining) {
-        return Some(format!(
-            "the kernel path would corrupt what {interface} chains, as rx-gro-list is on there; \
-             `ethtool -K {interface} rx-gro-list off`"
-        ));
+    if !lacking.is_empty() {
+        let lacking = lacking.join(", ");
+        return Some(format!("the {} path cannot do {lacking}", name(path)));
     }
-    if lacking.is_empty() {
+    if path == Path::Userspace {
         return None;
     }
-    let lacking = lacking.join(", ");
-    Some(format!("the {} path cannot do {lacking}", name(path)))
+    if let Some(output) = ends.delivered {
+        return Some(format!(
+            "the kernel path cannot deliver to sockets of this host, as output {output} asks"
+        ));
+    }
+    ends.chaining.map(|interface| {
+        format!(
+            "the kernel path would corrupt what {interface} chains, as rx-gro-list is on there; \
+             `ethtool -K {interface} rx-gro-list off`"
+        )
+    })
 }
 
 /// What the rule asks for beyond the ordinary.
@@ -321,11 +326,12 @@ mod tests {
         choices: &PathChoices,
         chaining: Option<&str>,
     ) -> Placement {
-        let listening = Listening {
+        let ends = Ends {
             interfaces: ETH0.to_vec(),
             chaining,
+            delivered: None,
         };
-        place(rule, support, choices, &listening)
+        place(rule, support, choices, &ends)
     }
 
     fn shown(rule: &Rule, support: &Support, choices: &PathChoices) -> (Path, bool, String) {
@@ -415,6 +421,25 @@ mod tests {
             "no path serves it: the kernel path is not available: no BPF, and the userspace \
              path is not available: no CAP_NET_RAW"
         );
+    }
+
+    #[test]
+    fn leaves_sockets_of_this_host_to_the_userspace_path() {
+        let ends = Ends {
+            interfaces: ETH0.to_vec(),
+            chaining: None,
+            delivered: Some("127.0.0.1:7000"),
+        };
+        let auto = PathChoices::default();
+        let placed = |rule: &Rule| place(rule, &both(), &auto, &ends);
+        let free = placed(&rule("127.0.0.1:7000", None));
+        assert_eq!((free.path, free.serves), (Path::Userspace, true));
+        assert_eq!(
+            free.reason,
+            "the kernel path cannot deliver to sockets of this host, as output 127.0.0.1:7000 asks"
+        );
+        let forced = placed(&rule("127.0.0.1:7000", Some(Path::Kernel)));
+        assert_eq!((forced.path, forced.serves), (Path::Kernel, false));
     }
 
     #[test]

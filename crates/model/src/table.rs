@@ -182,6 +182,9 @@ pub enum LinkHeader {
     },
     /// None: the device carries bare IP (tun, some tunnels).
     None,
+    /// None, and no device: the host's own IP stack delivers to its sockets, over the loopback
+    /// interface.
+    Host,
 }
 
 /// What happens to TTL or hop limit.

@@ -126,7 +126,10 @@ impl DropReason {
                  IFACE txqueuelen 10000) or use a faster link; if not, a packet filter at the egress \
                  dropped them: nft list ruleset, tc filter show dev IFACE egress"
             }
-            Self::EgressError => "look at ip -s link show IFACE and the kernel's log",
+            Self::EgressError => {
+                "look at ip -s link show IFACE and the kernel's log; of an output to this host, at \
+                 nft list ruleset too"
+            }
             Self::OverBudget => "raise [budget], or find the rule that takes it up",
         }
     }

@@ -8,6 +8,7 @@ pub mod fence;
 #[cfg(feature = "test-support")]
 pub mod frame_socket;
 pub mod heap;
+pub mod host_socket;
 pub mod membership;
 pub mod netns;
 pub mod packet_socket;

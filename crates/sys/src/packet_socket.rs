@@ -138,7 +138,7 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, interface: u32, protocol: u16) -> io:
 }
 
 /// A link-layer address that names only an interface and a protocol.
-pub(crate) fn link_address(interface: u32, protocol: u16) -> libc::sockaddr_ll {
+pub(crate) const fn link_address(interface: u32, protocol: u16) -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
         sll_protocol: protocol.to_be(),

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use io_uring::register::Restriction;
@@ -40,12 +41,21 @@ pub struct Uring {
 
 struct Slot {
     fd: RawFd,
-    address: libc::sockaddr_ll,
+    address: Address,
+    address_bytes: u32,
     head: [u8; HEAD],
     /// Bytes of `head` in front of its gap; [`HEAD`] where it has none.
     front: usize,
     first_part: usize,
     parts: usize,
+}
+
+/// A socket address, as long as its family's.
+#[repr(C)]
+union Address {
+    link: libc::sockaddr_ll,
+    ipv4: libc::sockaddr_in,
+    ipv6: libc::sockaddr_in6,
 }
 
 /// A message's own part.
@@ -130,10 +140,66 @@ pub struct Batch<'u, 'p> {
 pub struct Destination<'a> {
     /// Socket to send from.
     pub socket: BorrowedFd<'a>,
-    /// Interface to send by.
-    pub interface: u32,
-    /// Ethertype of the payload.
-    pub protocol: u16,
+    /// Whom to send to.
+    pub to: To,
+}
+
+/// Whom a message goes to.
+#[derive(Clone, Copy, Debug)]
+pub enum To {
+    /// Whoever is on a link, by a packet socket.
+    Link {
+        /// Interface to send by.
+        interface: u32,
+        /// Ethertype of the payload.
+        protocol: u16,
+    },
+    /// Sockets of this host that listen on this address, by a socket of [`crate::host_socket`].
+    Host(IpAddr),
+}
+
+impl To {
+    #[inline]
+    const fn address(self) -> (Address, usize) {
+        match self {
+            Self::Link {
+                interface,
+                protocol,
+            } => (
+                Address {
+                    link: link_address(interface, protocol),
+                },
+                size_of::<libc::sockaddr_ll>(),
+            ),
+            Self::Host(IpAddr::V4(address)) => (
+                Address {
+                    ipv4: libc::sockaddr_in {
+                        sin_family: libc::AF_INET as u16,
+                        sin_port: 0,
+                        sin_addr: libc::in_addr {
+                            s_addr: u32::from_ne_bytes(address.octets()),
+                        },
+                        sin_zero: [0; 8],
+                    },
+                },
+                size_of::<libc::sockaddr_in>(),
+            ),
+            Self::Host(IpAddr::V6(address)) => (
+                Address {
+                    ipv6: libc::sockaddr_in6 {
+                        sin6_family: libc::AF_INET6 as u16,
+                        sin6_port: 0,
+                        sin6_flowinfo: 0,
+                        sin6_addr: libc::in6_addr {
+                            s6_addr: address.octets(),
+                        },
+                        sin6_scope_id: 0,
+                    },
+                },
+                size_of::<libc::sockaddr_in6>(),
+            ),
+        }
+    }
 }
 
 impl<'p> Batch<'_, 'p> {
@@ -167,9 +233,11 @@ impl<'p> Batch<'_, 'p> {
         uring
             .parts
             .extend(payload.map(|bytes| part(bytes.as_ptr(), bytes.len())));
+        let (address, address_bytes) = destination.to.address();
         let mut slot = Slot {
             fd: destination.socket.as_raw_fd(),
-            address: link_address(destination.interface, destination.protocol),
+            address,
+            address_bytes: address_bytes as u32,
             head: [0; HEAD],
             front: if gap.is_empty() { HEAD } else { front },
             first_part,
@@ -219,7 +287,7 @@ impl<'p> Batch<'_, 'p> {
                 uring.parts[slot.first_part + 2].iov_base = behind.as_mut_ptr().cast();
             }
             message.msg_name = (&raw mut slot.address).cast();
-            message.msg_namelen = size_of::<libc::sockaddr_ll>() as u32;
+            message.msg_namelen = slot.address_bytes;
             message.msg_iov = &raw mut uring.parts[slot.first_part];
             message.msg_iovlen = slot.parts as _;
             uring.messages.push(message);

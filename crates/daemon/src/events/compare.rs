@@ -105,26 +105,28 @@ fn of_links(old: &Host, new: &Host) -> Vec<Event> {
     events
 }
 
-/// Unicast destinations that are reached in another way than before.
+/// Destinations that are reached in another way than before.
 fn of_next_hops(old: &Host, new: &Host) -> Vec<Event> {
     let mut events = Vec::new();
     for (query, now) in &new.next_hops {
-        let NextHop::Resolved {
-            interface,
-            via,
-            mac,
-        } = now
-        else {
-            continue;
-        };
         if old.next_hops.get(query).is_none_or(|before| before == now) {
             continue;
         }
-        let link = new.interfaces.get(interface);
-        let link = link.map_or_else(|| interface.0.to_string(), |link| link.name.clone());
-        let at = mac.map_or_else(String::new, |mac| format!(" at {mac}"));
         let destination = query.destination.to_string();
-        let message = format!("{destination} is now reached by {link} via {via}{at}");
+        let message = match now {
+            NextHop::Resolved {
+                interface,
+                via,
+                mac,
+            } => {
+                let link = new.interfaces.get(interface);
+                let link = link.map_or_else(|| interface.0.to_string(), |link| link.name.clone());
+                let at = mac.map_or_else(String::new, |mac| format!(" at {mac}"));
+                format!("{destination} is now reached by {link} via {via}{at}")
+            }
+            NextHop::Here { .. } => format!("{destination} is now this host"),
+            NextHop::NoRoute | NextHop::Unresolved { .. } => continue,
+        };
         events.push(event(NEXT_HOP_CHANGED, &destination, message));
     }
     events

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::TryStreamExt;
 use model::net::Ifindex;
 use rtnetlink::Handle;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 
 use super::Error;
@@ -14,7 +14,8 @@ use super::Error;
 /// What a device and its queue did not send, since the device is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EgressCounters {
-    /// Packets that the device dropped (`tx_dropped`).
+    /// Packets that the device dropped (`tx_dropped`); of the loopback interface also those that the
+    /// host did not take in again (`rx_dropped`): a full backlog, mostly.
     pub(crate) device_dropped: u64,
     /// Packets that it could not send (`tx_errors`).
     pub(crate) device_errors: u64,
@@ -61,12 +62,13 @@ pub(crate) async fn read_egress(
 }
 
 fn of_link(message: &LinkMessage) -> EgressCounters {
+    let loops = message.header.flags.contains(LinkFlags::Loopback);
     let counters = message
         .attributes
         .iter()
         .find_map(|attribute| match attribute {
             LinkAttribute::Stats64(stats) => Some(EgressCounters {
-                device_dropped: stats.tx_dropped,
+                device_dropped: stats.tx_dropped + if loops { stats.rx_dropped } else { 0 },
                 device_errors: stats.tx_errors,
                 queue_dropped: 0,
             }),

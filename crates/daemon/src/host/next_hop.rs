@@ -133,6 +133,10 @@ impl NextHops {
         let Via {
             interface, address, ..
         } = via;
+        if via.local {
+            let source = via.source;
+            return NextHop::Here { interface, source };
+        }
         let own = interfaces.get(&interface).and_then(|link| link.mac);
         let neighbour = self.neighbours.as_ref().and_then(|known| known.get(&via));
         let resolved = |mac| NextHop::Resolved {
@@ -142,7 +146,6 @@ impl NextHops {
         };
         match (own, neighbour.and_then(Neighbour::valid_mac)) {
             (None, _) => resolved(None),
-            (Some(own), _) if via.local => resolved(Some(own)),
             (Some(_), Some(mac)) => resolved(Some(mac)),
             (Some(_), None) => NextHop::Unresolved {
                 interface,

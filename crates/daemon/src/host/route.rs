@@ -18,8 +18,10 @@ pub struct Via {
     pub interface: Ifindex,
     /// The gateway, or the destination itself when on-link.
     pub address: IpAddr,
-    /// One of this host's own addresses.
+    /// The destination is this host: one of its own addresses, or what a route says is local.
     pub local: bool,
+    /// The address that a socket would send from, where the table says.
+    pub source: Option<IpAddr>,
 }
 
 /// Asks the routing table; `None` if no route leads there.
@@ -56,7 +58,7 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
         RouteType::Unicast | RouteType::Broadcast | RouteType::Anycast => false,
         _ => return None,
     };
-    let mut interface = None;
+    let (mut interface, mut source) = (None, None);
     let mut address = destination;
     for attribute in &answer.attributes {
         match attribute {
@@ -65,6 +67,8 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
             | RouteAttribute::Via(RouteVia::Inet(gateway)) => address = (*gateway).into(),
             RouteAttribute::Gateway(RouteAddress::Inet6(gateway))
             | RouteAttribute::Via(RouteVia::Inet6(gateway)) => address = (*gateway).into(),
+            RouteAttribute::PrefSource(RouteAddress::Inet(own)) => source = Some((*own).into()),
+            RouteAttribute::PrefSource(RouteAddress::Inet6(own)) => source = Some((*own).into()),
             _ => {}
         }
     }
@@ -72,5 +76,6 @@ fn via(destination: IpAddr, answer: &RouteMessage) -> Option<Via> {
         interface: interface?,
         address,
         local,
+        source: source.filter(|_| local),
     })
 }

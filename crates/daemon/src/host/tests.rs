@@ -254,10 +254,10 @@ fn next_hops_are_resolved_and_followed() {
         ));
         assert!(matches!(
             snapshot.host.next_hops[&own],
-            NextHop::Resolved {
+            NextHop::Here {
                 interface: Ifindex(1),
-                ..
-            }
+                source: Some(source),
+            } if source == own.destination
         ));
         // A route comes, with a gateway; a silent neighbour speaks; one changes its card.
         ip(&here, "route add 10.7.0.0/16 via 10.0.0.2");

@@ -49,6 +49,9 @@ pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
         if egress.fragment {
             return Err(unsupported("fragment=yes"));
         }
+        if egress.link == LinkHeader::Host {
+            return Err(unsupported("an output to sockets of this host"));
+        }
         if egress.destination.address.is_ipv4() != key.groups.address.is_ipv4() {
             return Err(unsupported("an output of the other family"));
         }
@@ -194,7 +197,7 @@ fn up(key: &RouteKey, egress: &Egress, counter: u32) -> layout::Output {
 
 fn link(slot: &mut layout::Output, egress: &Egress) {
     let (destination, source) = match egress.link {
-        LinkHeader::None => return,
+        LinkHeader::None | LinkHeader::Host => return,
         LinkHeader::Group { source } => (Mac::of_group(egress.destination.address), source),
         LinkHeader::Neighbour {
             source,

@@ -305,11 +305,11 @@ impl Worker {
                 let watches = &mut self.watches;
                 self.table.change(change, watches);
             }
-            ToWorker::Egress { interface } => {
-                self.sender
-                    .add_socket(interface, self.channel.take_descriptor()?);
+            ToWorker::Egress(way) => {
+                let socket = self.channel.take_descriptor()?;
+                self.sender.add_socket(way, socket);
             }
-            ToWorker::DropEgress { interface } => self.sender.drop_socket(interface),
+            ToWorker::DropEgress(way) => self.sender.drop_socket(way),
             ToWorker::Tap {
                 interface,
                 ethernet,

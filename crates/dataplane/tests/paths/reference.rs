@@ -168,7 +168,7 @@ fn plain_egress(egress: &Egress) -> plain::Egress {
                 source: source.0,
                 destination: destination.0,
             },
-            LinkHeader::None => plain::LinkTo::Bare,
+            LinkHeader::None | LinkHeader::Host => plain::LinkTo::Bare,
         },
         limit: None,
     }

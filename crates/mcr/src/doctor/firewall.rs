@@ -1,5 +1,5 @@
 //! Packet filters. What is relayed passes none but, on the userspace path, those at a device's
-//! egress; IGMP and MLD do: a filter that drops queries ends every stream behind a snooping switch
+//! egress, and what goes to sockets of this host those that anybody's packets to them pass; IGMP and MLD do: a filter that drops queries ends every stream behind a snooping switch
 //! after some minutes, one that drops reports at once.
 
 mod chain;
@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use chain::{Chain, Fate, ProbePacket, judge};
+use model::host::LOOPBACK;
 use model::table::Path;
 
 use super::finding::{Finding, Severity};
@@ -132,28 +133,57 @@ fn probes(snapshot: &Snapshot) -> Vec<Probe> {
         }
     }
     let outputs = snapshot.outputs();
-    probes.extend(outputs.iter().map(|output| copy(snapshot, output)));
+    for output in &outputs {
+        if output.link.name == LOOPBACK {
+            probes.extend(delivered(output));
+        } else {
+            probes.push(copy(snapshot, output));
+        }
+    }
     probes
 }
 
 fn copy(snapshot: &Snapshot, output: &Egress<'_>) -> Probe {
     let mut views = snapshot.compiled.rules.values();
     let view = views.find(|view| view.name == output.rule.name);
-    let to = &output.spec.to;
     Probe {
-        packet: ProbePacket {
-            protocol: "udp",
-            is_ipv4: to.is_ipv4(),
-            destination: to.destination.address,
-            port: Some(to.ports.first),
-            icmp_type: None,
-            interface: output.link.name.clone(),
-            comes_in: false,
-            is_copy: true,
-        },
+        packet: udp(output),
         what: "relayed copies",
         follows: "receivers get nothing of them; they count as egress_full",
         is_unseen: view.is_some_and(|view| view.placement.path == Path::Kernel),
+    }
+}
+
+/// Copies to sockets of this host leave and come in by the loopback interface as those of any
+/// program here.
+fn delivered(output: &Egress<'_>) -> [Probe; 2] {
+    let probe = |comes_in, follows| Probe {
+        packet: ProbePacket {
+            comes_in,
+            is_copy: false,
+            ..udp(output)
+        },
+        what: "copies to sockets of this host",
+        follows,
+        is_unseen: false,
+    };
+    [
+        probe(false, "they count as egress_error"),
+        probe(true, "sockets get nothing of what counts as sent"),
+    ]
+}
+
+fn udp(output: &Egress<'_>) -> ProbePacket {
+    let to = &output.spec.to;
+    ProbePacket {
+        protocol: "udp",
+        is_ipv4: to.is_ipv4(),
+        destination: to.destination.address,
+        port: Some(to.ports.first),
+        icmp_type: None,
+        interface: output.link.name.clone(),
+        comes_in: false,
+        is_copy: true,
     }
 }
 

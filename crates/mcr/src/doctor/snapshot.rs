@@ -158,6 +158,7 @@ impl Snapshot {
         };
         let (Ifindex(index), via) = match self.host.next_hops.get(&query)? {
             NextHop::NoRoute => return None,
+            NextHop::Here { interface, .. } => (*interface, query.destination),
             NextHop::Unresolved { interface, via, .. }
             | NextHop::Resolved { interface, via, .. } => (*interface, *via),
         };

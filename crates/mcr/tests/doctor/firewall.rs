@@ -67,6 +67,26 @@ fn finds_a_filter_at_the_egress_and_says_that_the_forward_hook_does_not_matter()
 }
 
 #[test]
+fn finds_filters_that_keep_copies_from_sockets_of_the_host() {
+    let local = RULE.replace("239.10.1.1%veth2:6001", "127.0.0.1:7001");
+    let Some(bed) = bed(&local) else { return };
+    bed.doctor(&[]).has_no("firewall");
+    for (hook, follows) in [("output", "egress_error"), ("input", "counts as sent")] {
+        let chain = format!("chain it {{ type filter hook {hook} priority 0; policy accept;");
+        let table = format!("table inet guard {{ {chain}\n udp dport 7001 drop\n }}\n }}");
+        nft(bed.relay(), &table);
+        let words = [
+            "lo",
+            "copies to sockets of this host",
+            "inet guard it",
+            follows,
+        ];
+        bed.doctor(&[]).has("firewall", "stops", &words);
+        nft(bed.relay(), "delete table inet guard");
+    }
+}
+
+#[test]
 fn finds_legacy_iptables_rules_that_drop_queries() {
     let Some(bed) = bed(RULE) else { return };
     for arguments in ["-P INPUT DROP", "-A INPUT -p tcp --dport 22 -j ACCEPT"] {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Down, Links, OutputView, link_down, next_hop_query};
+use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query};
 use crate::host::{Host, Interface, LOOPBACK, NextHop};
 use crate::net::Mac;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
@@ -17,11 +17,9 @@ pub(super) fn outputs(
     let outputs = rule.outputs.iter().zip(0..);
     let outputs = outputs.map(|(spec, index)| {
         let mut leaves_by = None;
-        let ready = next_hop(spec, host, links).and_then(|(link, header)| {
-            if link.name != LOOPBACK {
-                leaves_by = Some(link.index);
-            }
-            egress(spec, link, header)
+        let ready = next_hop(spec, host, links).and_then(|(link, receiver)| {
+            leaves_by = Some(link.index);
+            egress(spec, link, receiver)
         });
         let (state, down) = match ready {
             Ok(egress) => (OutputState::Up(egress), None),
@@ -51,8 +49,18 @@ pub(super) fn outputs(
     (all, views)
 }
 
-/// The destination address of the link-layer header, once it is known.
-enum Neighbour {
+/// The first output that this host's own stack delivers.
+pub(super) fn first_delivered(outputs: &[Output]) -> Option<&str> {
+    let first = outputs.iter().find(|output| {
+        matches!(&output.state, OutputState::Up(egress) if egress.link == LinkHeader::Host)
+    });
+    first.map(|output| output.to.as_str())
+}
+
+/// Who is to receive a copy; on a link, once it is known, by the address of the link-layer header.
+enum Receiver {
+    /// Sockets of this host, and the address that one of them would send from.
+    Here(Option<IpAddr>),
     Group,
     At(Option<Mac>),
     /// Not known, and whether it was asked in vain.
@@ -64,19 +72,26 @@ fn next_hop<'a>(
     spec: &OutputSpec,
     host: &'a Host,
     links: &Links<'a>,
-) -> Result<(&'a Interface, Neighbour), Down> {
+) -> Result<(&'a Interface, Receiver), Down> {
     let named = spec.to.interface.as_deref();
     if let Some(name) = named {
         let link = links.named(name);
         let link = link.ok_or_else(|| down(DownReason::InterfaceMissing, links.missing(name)))?;
-        if spec.to.is_multicast() {
-            return Ok((link, Neighbour::Group));
+        if !is_routed(&spec.to) {
+            let receiver = match link.name.as_str() {
+                LOOPBACK => Receiver::Here(None),
+                _ => Receiver::Group,
+            };
+            return Ok((link, receiver));
         }
     }
     let destination = spec.to.destination.address;
     let no_route = |text| Err(down(DownReason::NoRoute, text));
-    let (index, neighbour) = match host.next_hops.get(&next_hop_query(&spec.to)) {
+    let (index, receiver) = match host.next_hops.get(&next_hop_query(&spec.to)) {
         None => return no_route(format!("the route to {destination} is being looked up")),
+        Some(NextHop::NoRoute) if spec.to.is_multicast() => {
+            return no_route(not_local(destination));
+        }
         Some(NextHop::NoRoute) => {
             let through = named.map(|name| format!(" through {name}"));
             let through = through.unwrap_or_default();
@@ -84,15 +99,24 @@ fn next_hop<'a>(
                 "no route to {destination}{through}; add one, `ip route get {destination}` shows it"
             ));
         }
+        Some(NextHop::Here { interface, source }) => (interface, Receiver::Here(*source)),
         Some(NextHop::Unresolved {
             interface,
             via,
             silent,
-        }) => (interface, Neighbour::Unknown(*via, *silent)),
-        Some(NextHop::Resolved { interface, mac, .. }) => (interface, Neighbour::At(*mac)),
+        }) => (interface, Receiver::Unknown(*via, *silent)),
+        Some(NextHop::Resolved { interface, mac, .. }) => (interface, Receiver::At(*mac)),
     };
     match host.interfaces.get(index) {
-        Some(link) => Ok((link, neighbour)),
+        Some(link) => match (&receiver, link.name == LOOPBACK) {
+            (Receiver::Here(_), false) => no_route(format!(
+                "{destination} is an address of this host, but within {}; outputs reach sockets \
+                 outside of VRFs only",
+                link.name
+            )),
+            (Receiver::Here(_), true) | (_, false) => Ok((link, receiver)),
+            (_, true) => no_route(not_local(destination)),
+        },
         None => Err(down(
             DownReason::InterfaceMissing,
             format!("the route to {destination} leads through an interface that is gone"),
@@ -100,15 +124,24 @@ fn next_hop<'a>(
     }
 }
 
+/// What leaves by the loopback interface comes in by it, and goes to sockets if it is local.
+fn not_local(destination: IpAddr) -> String {
+    let family = if destination.is_ipv4() { "" } else { " -6" };
+    format!(
+        "no route says that {destination} is local, so nothing is delivered on {LOOPBACK}; \
+         `ip{family} route add local {destination} dev {LOOPBACK} table local`"
+    )
+}
+
 /// Assembles what is needed to rewrite and send.
-fn egress(spec: &OutputSpec, link: &Interface, neighbour: Neighbour) -> Result<Egress, Down> {
+fn egress(spec: &OutputSpec, link: &Interface, receiver: Receiver) -> Result<Egress, Down> {
     if !link.up {
         return Err(down(DownReason::InterfaceDown, link_down(link)));
     }
     Ok(Egress {
         interface: link.index,
-        source: source(spec, link)?,
-        link: header(link, neighbour)?,
+        source: source(spec, link, &receiver)?,
+        link: header(link, receiver)?,
         mtu: link.mtu,
         destination: spec.to.destination,
         ports: spec.to.ports,
@@ -119,12 +152,20 @@ fn egress(spec: &OutputSpec, link: &Interface, neighbour: Neighbour) -> Result<E
     })
 }
 
-fn source(spec: &OutputSpec, link: &Interface) -> Result<Option<IpAddr>, Down> {
+fn source(
+    spec: &OutputSpec,
+    link: &Interface,
+    receiver: &Receiver,
+) -> Result<Option<IpAddr>, Down> {
     match spec.source {
         SourceChoice::Keep => Ok(None),
         SourceChoice::Address(address) => Ok(Some(address)),
         SourceChoice::Auto => {
-            let primary = link.primary_address(spec.to.destination.address);
+            let of_link = || link.primary_address(spec.to.destination.address);
+            let primary = match receiver {
+                Receiver::Here(source) => source.or_else(of_link),
+                _ => of_link(),
+            };
             let family = if spec.to.is_ipv4() { "IPv4" } else { "IPv6" };
             primary.map(Some).ok_or_else(|| {
                 let name = &link.name;
@@ -138,9 +179,10 @@ fn source(spec: &OutputSpec, link: &Interface) -> Result<Option<IpAddr>, Down> {
     }
 }
 
-fn header(link: &Interface, neighbour: Neighbour) -> Result<LinkHeader, Down> {
-    match (link.mac, neighbour) {
-        (_, Neighbour::Unknown(via, silent)) => {
+fn header(link: &Interface, receiver: Receiver) -> Result<LinkHeader, Down> {
+    match (link.mac, receiver) {
+        (_, Receiver::Here(_)) => Ok(LinkHeader::Host),
+        (_, Receiver::Unknown(via, silent)) => {
             let asked = if via.is_ipv4() {
                 "ARP"
             } else {
@@ -154,12 +196,12 @@ fn header(link: &Interface, neighbour: Neighbour) -> Result<LinkHeader, Down> {
             };
             Err(down(DownReason::NoNeighbour, text))
         }
-        (Some(source), Neighbour::Group) => Ok(LinkHeader::Group { source }),
-        (Some(source), Neighbour::At(Some(destination))) => Ok(LinkHeader::Neighbour {
+        (Some(source), Receiver::Group) => Ok(LinkHeader::Group { source }),
+        (Some(source), Receiver::At(Some(destination))) => Ok(LinkHeader::Neighbour {
             source,
             destination,
         }),
-        (None, _) | (_, Neighbour::At(None)) => Ok(LinkHeader::None),
+        (None, _) | (_, Receiver::At(None)) => Ok(LinkHeader::None),
     }
 }
 

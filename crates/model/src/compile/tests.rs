@@ -86,6 +86,7 @@ fn down(compiled: &Compiled) -> (DownReason, String) {
 
 const INPUT: &str = "239.1.1.1%eth0:5001";
 const OUTPUT: &str = "239.10.1.1%eth1:6001";
+const INPUT6: &str = "[ff1e::1%eth0]:5001";
 
 #[test]
 fn a_disabled_rule_comes_to_nothing() {
@@ -376,6 +377,72 @@ fn sends_unicast_to_the_resolved_next_hop() {
     );
     let (reason, _) = down(&one(INPUT, "10.9.9.9:7000", &usual()));
     assert_eq!(reason, DownReason::NoRoute);
+}
+
+#[test]
+fn delivers_what_is_for_this_host_to_its_sockets_by_the_userspace_path() {
+    let own: IpAddr = "10.0.1.1".parse().unwrap();
+    let query = NextHopQuery {
+        destination: own,
+        interface: None,
+    };
+    let here = |interface, source| {
+        let mut host = usual();
+        let next_hop = NextHop::Here {
+            interface: Ifindex(interface),
+            source,
+        };
+        host.next_hops.insert(query.clone(), next_hop);
+        one(INPUT, "10.0.1.1:7000", &host)
+    };
+    let compiled = here(1, Some(own));
+    let delivered = egress(&compiled);
+    assert_eq!(
+        (delivered.link, delivered.source),
+        (LinkHeader::Host, Some(own))
+    );
+    let placement = &first(&compiled).placement;
+    assert_eq!((placement.path, placement.serves), (Path::Userspace, true));
+    assert!(
+        placement.reason.contains("output 10.0.1.1:7000"),
+        "{}",
+        placement.reason
+    );
+    // Another output makes no difference to the addresses that betray a loop.
+    assert_eq!(compiled.table.own_addresses, BTreeSet::new());
+    let (reason, text) = down(&here(3, Some(own)));
+    assert_eq!(reason, DownReason::NoRoute);
+    assert!(text.contains("within eth1"), "{text}");
+
+    let group = one(INPUT, "239.10.1.1%lo:6001", &usual());
+    let loopback = "127.0.0.1".parse().unwrap();
+    let delivered = egress(&group);
+    assert_eq!(
+        (delivered.link, delivered.source),
+        (LinkHeader::Host, Some(loopback))
+    );
+}
+
+#[test]
+fn wants_a_route_for_ipv6_groups_on_the_loopback_interface() {
+    let to = "[ff15::7%lo]:6001";
+    let set = rules(&[("a", &[INPUT6], &[to])]);
+    let query = next_hop_queries(&set).pop_first().unwrap();
+    assert_eq!(query.interface.as_deref(), Some("lo"));
+    let mut host = usual();
+    host.next_hops.insert(query.clone(), NextHop::NoRoute);
+    let (reason, text) = down(&one(INPUT6, to, &host));
+    assert_eq!(reason, DownReason::NoRoute);
+    assert!(
+        text.contains("ip -6 route add local ff15::7 dev lo table local"),
+        "{text}"
+    );
+    let here = NextHop::Here {
+        interface: Ifindex(1),
+        source: Some("::1".parse().unwrap()),
+    };
+    host.next_hops.insert(query, here);
+    assert_eq!(egress(&one(INPUT6, to, &host)).link, LinkHeader::Host);
 }
 
 #[test]

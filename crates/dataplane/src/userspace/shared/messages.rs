@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use model::diff::BudgetChange;
-use model::table::{Route, RouteKey};
+use model::table::{Egress, LinkHeader, Route, RouteKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sys::descriptor::{receive_with, send_with};
@@ -42,16 +42,10 @@ pub(crate) enum ToWorker {
     },
     /// The limits' region comes with this message.
     Limits,
-    /// An egress socket comes with this message.
-    Egress {
-        /// The interface it sends by.
-        interface: u32,
-    },
-    /// No route sends by that interface any more.
-    DropEgress {
-        /// The interface.
-        interface: u32,
-    },
+    /// An egress socket comes with this message, for these copies.
+    Egress(Way),
+    /// No route sends such copies any more.
+    DropEgress(Way),
     /// Changes the table, which is empty at first.
     Change(TableChange),
     /// A tap comes with this message. It is still closed; the supervisor opens it once the worker
@@ -73,6 +67,28 @@ pub(crate) enum ToWorker {
     },
     /// Asks for a confirmation with this number.
     Confirm(u64),
+}
+
+/// How copies leave, each by a socket of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Way {
+    /// By the interface of this index.
+    Link(u32),
+    /// To sockets of this host, over IPv4.
+    HostIpv4,
+    /// To sockets of this host, over IPv6.
+    HostIpv6,
+}
+
+impl Way {
+    /// The way of an output's copies.
+    pub(crate) fn of(egress: &Egress) -> Self {
+        match (egress.link, egress.destination.address) {
+            (LinkHeader::Host, IpAddr::V4(_)) => Self::HostIpv4,
+            (LinkHeader::Host, IpAddr::V6(_)) => Self::HostIpv6,
+            _ => Self::Link(egress.interface.0),
+        }
+    }
 }
 
 /// What a worker may use of what not every kernel has.
@@ -290,12 +306,12 @@ mod tests {
         let mut here = Channel::new(here, MAX_CONFIRMATION);
         let mut there = Channel::new(there, MAX_MESSAGE);
         let file = tempfile();
-        here.send(&ToWorker::Egress { interface: 7 }, Some(file.as_fd()))
+        here.send(&ToWorker::Egress(Way::Link(7)), Some(file.as_fd()))
             .unwrap();
         here.send(&ToWorker::Confirm(9), None).unwrap();
         while there.fill().unwrap() {}
         let first: ToWorker = there.next().unwrap().unwrap();
-        assert!(matches!(first, ToWorker::Egress { interface: 7 }));
+        assert!(matches!(first, ToWorker::Egress(Way::Link(7))));
         there.take_descriptor().unwrap();
         let second: ToWorker = there.next().unwrap().unwrap();
         assert!(matches!(second, ToWorker::Confirm(9)));

@@ -205,7 +205,7 @@ impl Pool {
         for worker in &mut self.workers {
             worker.try_or_kill(|process| {
                 process.drop_taps(|interface| interfaces.ingress.contains_key(&interface))?;
-                process.drop_egress(|interface| interfaces.egress.contains(&interface))
+                process.drop_egress(|way| interfaces.egress.contains(&way))
             });
         }
         self.fanouts

@@ -16,7 +16,7 @@ use super::taps::Taps;
 use super::wanted::Options;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
-use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange, ToWorker};
+use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange, ToWorker, Way};
 
 /// Bytes of an egress socket's send buffer: one submission of full super-packets.
 const SEND_BUFFER: usize = 16 << 20;
@@ -35,7 +35,7 @@ pub(super) struct Process {
     handle: ProcessHandle,
     channel: Channel,
     taps: Arc<Mutex<Taps>>,
-    egress: Vec<u32>,
+    egress: Vec<Way>,
     ended: Arc<AtomicBool>,
     reaper: Option<JoinHandle<()>>,
     requested: u64,
@@ -127,43 +127,42 @@ impl Process {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Gives the worker sockets for the interfaces in `wanted` it cannot send by yet.
+    /// Gives the worker sockets for the ways in `wanted` that it cannot send by yet.
     ///
     /// # Errors
     /// The conversation's, or a socket cannot be opened.
     pub(super) fn add_egress(
         &mut self,
-        wanted: impl Iterator<Item = u32>,
+        wanted: impl Iterator<Item = Way>,
     ) -> Result<(), messages::Error> {
-        for interface in wanted {
-            if !self.egress.contains(&interface) {
-                let socket = PacketSocket::egress(SEND_BUFFER)?;
+        for way in wanted {
+            if !self.egress.contains(&way) {
+                let socket = match way {
+                    Way::Link(_) => PacketSocket::egress(SEND_BUFFER)?.into(),
+                    Way::HostIpv4 => sys::host_socket::open(true, SEND_BUFFER)?,
+                    Way::HostIpv6 => sys::host_socket::open(false, SEND_BUFFER)?,
+                };
                 self.channel
-                    .send(&ToWorker::Egress { interface }, Some(socket.as_fd()))?;
-                self.egress.push(interface);
+                    .send(&ToWorker::Egress(way), Some(socket.as_fd()))?;
+                self.egress.push(way);
             }
         }
         Ok(())
     }
 
-    /// Takes back the sockets for interfaces that `wanted` does not name.
+    /// Takes back the sockets for ways that `wanted` does not name.
     ///
     /// # Errors
     /// The conversation's.
     pub(super) fn drop_egress(
         &mut self,
-        wanted: impl Fn(u32) -> bool,
+        wanted: impl Fn(Way) -> bool,
     ) -> Result<(), messages::Error> {
-        let gone: Vec<_> = self
-            .egress
-            .iter()
-            .copied()
-            .filter(|i| !wanted(*i))
-            .collect();
-        for interface in gone {
-            self.channel
-                .send(&ToWorker::DropEgress { interface }, None)?;
-            self.egress.retain(|other| *other != interface);
+        let ways = self.egress.iter().copied();
+        let gone: Vec<Way> = ways.filter(|way| !wanted(*way)).collect();
+        for way in gone {
+            self.channel.send(&ToWorker::DropEgress(way), None)?;
+            self.egress.retain(|other| *other != way);
         }
         Ok(())
     }

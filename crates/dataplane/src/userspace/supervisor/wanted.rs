@@ -9,7 +9,7 @@ use model::net::Prefix;
 use model::table::{OutputState, RateLimit, RouteKey};
 use sys::user::User;
 
-use crate::userspace::shared::messages::{CountedRoute, Means};
+use crate::userspace::shared::messages::{CountedRoute, Means, Way};
 
 /// How the userspace path is set up.
 #[derive(Clone, Debug)]
@@ -33,11 +33,11 @@ pub(super) struct Common {
     pub elsewhere: Vec<RouteKey>,
 }
 
-/// The interfaces the path listens on, with the groups wanted there, and those it sends by.
+/// The interfaces the path listens on, with the groups wanted there, and the ways it sends by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interfaces {
     pub ingress: BTreeMap<u32, BTreeSet<Prefix>>,
-    pub egress: BTreeSet<u32>,
+    pub egress: BTreeSet<Way>,
 }
 
 impl Interfaces {
@@ -48,7 +48,7 @@ impl Interfaces {
             groups.insert(key.groups);
             for output in &route.outputs {
                 if let OutputState::Up(egress) = &output.state {
-                    interfaces.egress.insert(egress.interface.0);
+                    interfaces.egress.insert(Way::of(egress));
                 }
             }
         }

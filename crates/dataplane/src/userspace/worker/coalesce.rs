@@ -192,7 +192,7 @@ impl Runs {
 }
 
 /// The payloads of a run, in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Payloads<'a> {
     entries: &'a [Entry],
     next: u32,

@@ -34,17 +34,22 @@ pub(super) fn is_allowed(datagram: &Datagram) -> bool {
     datagram.source.is_ipv4() && !datagram.dont_fragment
 }
 
-/// The datagrams of a packet, one unless it is a super-packet, each with its own headers.
+/// The datagrams of a packet or of a run, one unless it is a super-packet, each with its own headers.
 pub(super) fn datagrams<'p>(
     head: &Headers,
-    payload: &'p [u8],
+    payloads: impl Iterator<Item = &'p [u8]>,
 ) -> impl Iterator<Item = (Headers, &'p [u8])> {
-    let size = head
-        .datagram
-        .gso
-        .map_or(payload.len(), |gso| gso.size.into());
-    payload
-        .chunks(size.max(1))
+    let size = head.datagram.gso.map(|gso| usize::from(gso.size));
+    payloads
+        .flat_map(move |payload| {
+            let size = size.unwrap_or(payload.len()).max(1);
+            // One without payload is a datagram too.
+            let starts = (0..payload.len().max(1)).step_by(size);
+            starts.map(move |start| {
+                let end = payload.len().min(start + size);
+                payload.get(start..end).unwrap_or_default()
+            })
+        })
         .enumerate()
         .map(move |(index, payload)| {
             let single = head.datagram.gso.is_none();
@@ -66,12 +71,9 @@ pub(super) fn pieces<'p>(
 ) -> impl Iterator<Item = PieceOf<'p>> {
     let mut copy = *copy;
     copy.forget_offload();
+    finish(&mut copy, datagram, payload);
     let ip_header = datagram.udp_offset - datagram.ip_offset;
     let udp_header = datagram.payload_offset() - datagram.udp_offset;
-    // A fragment's checksum is whole: it covers what is in other fragments.
-    if datagram.checksum == ChecksumState::Partial && datagram.part == Part::Whole {
-        finish_checksum(copy.udp_mut(), payload);
-    }
     let pieces = fragment::pieces(ip_header, udp_header + payload.len(), mtu);
     pieces.filter_map(move |piece| {
         let first = piece.offset == 0;
@@ -93,6 +95,14 @@ pub(super) fn pieces<'p>(
             length,
         })
     })
+}
+
+/// Completes a datagram's checksum where it is partial. That of a fragment is whole: it covers what is
+/// in other fragments.
+pub(super) fn finish(copy: &mut CopyHeaders, datagram: &Datagram, payload: &[u8]) {
+    if datagram.checksum == ChecksumState::Partial && datagram.part == Part::Whole {
+        finish_checksum(copy.udp_mut(), payload);
+    }
 }
 
 /// Turns a partial checksum in `header` into a complete one.

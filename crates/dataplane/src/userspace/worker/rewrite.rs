@@ -10,13 +10,15 @@ use packet::datagram::Datagram;
 use packet::ethernet;
 use packet::rewrite::{LinkChange, Rewrite, TtlChange};
 use packet::verdict::DropReason;
+use sys::packet_socket::VNET_HEADER;
+use sys::uring::{Head, To};
 
 use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot};
 use crate::userspace::shared::limits::CompiledLimit;
-use crate::userspace::shared::messages::CountedRoute;
+use crate::userspace::shared::messages::{CountedRoute, Way};
 
 /// A route, ready to execute.
 #[derive(Clone, Debug)]
@@ -80,9 +82,9 @@ pub(super) enum Action {
 /// How an output's copies are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
-    /// Interface they leave by.
-    pub interface: u32,
-    /// Its MTU in bytes.
+    /// How they leave.
+    pub way: Way,
+    /// The interface's MTU in bytes.
     pub(super) mtu: usize,
     /// Whether copies above it are cut where that is allowed.
     pub(super) fragment: bool,
@@ -140,7 +142,7 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
     match &output.state {
         OutputState::Down(reason) => Action::Drop(drop_reason(*reason)),
         OutputState::Up(egress) => Action::Send(Sending {
-            interface: egress.interface.0,
+            way: Way::of(egress),
             mtu: egress.mtu as usize,
             fragment: egress.fragment,
             unicast: is_unicast(output),
@@ -164,7 +166,7 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
 
 fn link_change(egress: &Egress) -> LinkChange {
     let (source, destination) = match egress.link {
-        LinkHeader::None => return LinkChange::None,
+        LinkHeader::None | LinkHeader::Host => return LinkChange::None,
         LinkHeader::Group { source } => (source, Mac::of_group(egress.destination.address)),
         LinkHeader::Neighbour {
             source,
@@ -229,13 +231,41 @@ impl Sending {
         (largest > self.mtu).then_some(DropReason::TooBig)
     }
 
-    /// Ethertype of the copies.
+    /// Says whether the copies go to sockets of this host: by a socket that takes one datagram at a
+    /// time, with its checksum complete and nothing in front.
     #[inline]
     #[must_use]
-    pub(super) const fn protocol(&self) -> u16 {
-        match self.change.destination {
-            IpAddr::V4(_) => ethernet::IPV4,
-            IpAddr::V6(_) => ethernet::IPV6,
+    pub(super) const fn is_to_host(&self) -> bool {
+        !matches!(self.way, Way::Link(_))
+    }
+
+    /// Whom the datagram's copy is sent to.
+    #[inline]
+    #[must_use]
+    pub(super) fn to(&self, datagram: &Datagram) -> To {
+        let Way::Link(interface) = self.way else {
+            return To::Host(self.change_for(datagram).destination);
+        };
+        To::Link {
+            interface,
+            protocol: match self.change.destination {
+                IpAddr::V4(_) => ethernet::IPV4,
+                IpAddr::V6(_) => ethernet::IPV6,
+            },
+        }
+    }
+
+    /// A copy's headers as its socket takes them: one to this host knows no vnet header.
+    #[inline]
+    #[must_use]
+    pub(super) fn for_socket<'h, 'p>(&self, head: Head<'h, 'p>) -> Head<'h, 'p> {
+        if !self.is_to_host() {
+            return head;
+        }
+        let (front, extensions) = head.gap;
+        Head {
+            bytes: head.bytes.get(VNET_HEADER..).unwrap_or_default(),
+            gap: (front.saturating_sub(VNET_HEADER), extensions),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use packet::datagram::Part;
 use packet::verdict::DropReason;
-use sys::packet_socket::PacketSocket;
 use sys::uring::{Batch, Destination, Uring};
 
 use super::coalesce::{Matched, Payloads, Run, Runs};
@@ -16,7 +15,7 @@ use super::ledger::Ledger;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
 use crate::userspace::shared::limits::{Cost, Limiter};
-use crate::userspace::shared::messages::Means;
+use crate::userspace::shared::messages::{Means, Way};
 
 /// Messages of one submission.
 const MESSAGES: usize = 256;
@@ -25,7 +24,7 @@ const UDP_HEADER: u16 = packet::udp::HEADER as u16;
 /// Collects runs and sends their copies.
 pub(super) struct Sender {
     uring: Uring,
-    sockets: Vec<(u32, PacketSocket)>,
+    sockets: Vec<(Way, OwnedFd)>,
     runs: Runs,
     ledger: Ledger,
     super_packets: bool,
@@ -72,14 +71,14 @@ impl Sender {
     }
 
     /// Takes over an egress socket.
-    pub(super) fn add_socket(&mut self, interface: u32, fd: OwnedFd) {
-        self.drop_socket(interface);
-        self.sockets.push((interface, PacketSocket::adopt(fd)));
+    pub(super) fn add_socket(&mut self, way: Way, socket: OwnedFd) {
+        self.drop_socket(way);
+        self.sockets.push((way, socket));
     }
 
     /// Closes an egress socket.
-    pub(super) fn drop_socket(&mut self, interface: u32) {
-        self.sockets.retain(|(other, _)| *other != interface);
+    pub(super) fn drop_socket(&mut self, way: Way) {
+        self.sockets.retain(|(other, _)| *other != way);
     }
 
     /// Adds a packet to the batch.
@@ -143,7 +142,7 @@ impl Sender {
 struct Outgoing<'u, 'p> {
     batch: Batch<'u, 'p>,
     ledger: &'u mut Ledger,
-    sockets: &'p [(u32, PacketSocket)],
+    sockets: &'p [(Way, OwnedFd)],
     runs: &'p Runs,
     context: Context<'p>,
     super_packets: bool,
@@ -200,8 +199,8 @@ impl<'p> Outgoing<'_, 'p> {
     #[inline]
     fn send_whole(&mut self, copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
         let output = copies.output;
-        if copies.head.datagram.gso.is_some() && !self.super_packets {
-            return self.send_segments(copies, sending);
+        if sending.is_to_host() || copies.head.datagram.gso.is_some() && !self.super_packets {
+            return self.send_datagrams(copies, sending);
         }
         let (head, destination) = match self.prepare(&copies, copies.head, sending) {
             Ok(prepared) => prepared,
@@ -221,26 +220,31 @@ impl<'p> Outgoing<'_, 'p> {
         Ok(())
     }
 
-    /// Sends a super-packet's datagrams one by one, all or none as one packet would.
+    /// Sends the datagrams of a packet or of a run one by one, all or none as one packet would.
     #[cold]
-    fn send_segments(&mut self, mut copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
+    fn send_datagrams(&mut self, copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
         let output = copies.output;
         if let Err(reason) = self.admit(&copies, copies.head, sending) {
             self.dropped(output, reason, copies.packets);
             return Ok(());
         }
-        let payload = copies.payloads.next().unwrap_or_default();
-        for (head, payload) in fragment::datagrams(copies.head, payload) {
+        for (head, payload) in fragment::datagrams(copies.head, copies.payloads.clone()) {
             self.make_room(4)?;
             let prepared = self.address(&head, sending);
-            let pushed = prepared.and_then(|(copy, destination)| {
+            let pushed = prepared.and_then(|(mut copy, destination)| {
+                if sending.is_to_host() {
+                    fragment::finish(&mut copy, &head.datagram, payload);
+                }
                 let part = std::iter::once(payload);
-                let head = copy.head(copies.extensions);
+                let head = sending.for_socket(copy.head(copies.extensions));
                 let pushed = self.batch.push(destination, head, part);
                 pushed.map_err(|_| DropReason::EgressError)
             });
             match pushed {
-                Ok(()) => self.ledger.pending(output.slot, 1, payload.len() as u32),
+                Ok(()) => {
+                    let bytes = copies.cost(&head).bytes;
+                    self.ledger.pending(output.slot, 1, bytes);
+                }
                 Err(reason) => self.dropped(output, reason, 1),
             }
         }
@@ -248,9 +252,8 @@ impl<'p> Outgoing<'_, 'p> {
     }
 
     /// Sends each datagram of a copy in pieces.
-    fn send_pieces(&mut self, mut copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
-        let payload = copies.payloads.next().unwrap_or_default();
-        for (head, payload) in fragment::datagrams(copies.head, payload) {
+    fn send_pieces(&mut self, copies: Copies<'_, 'p>, sending: &Sending) -> io::Result<()> {
+        for (head, payload) in fragment::datagrams(copies.head, copies.payloads.clone()) {
             let (copy, destination) = match self.prepare(&copies, &head, sending) {
                 Ok(prepared) => prepared,
                 Err(reason) => {
@@ -261,7 +264,8 @@ impl<'p> Outgoing<'_, 'p> {
             for piece in fragment::pieces(&copy, &head.datagram, payload, sending.mtu) {
                 self.make_room(2)?;
                 let part = std::iter::once(piece.payload);
-                if self.batch.push(destination, piece.head(), part).is_err() {
+                let front = sending.for_socket(piece.head().into());
+                if self.batch.push(destination, front, part).is_err() {
                     self.dropped(copies.output, DropReason::EgressError, 1);
                 } else if piece.more {
                     self.ledger.pending_piece(copies.output.slot);
@@ -317,16 +321,14 @@ impl<'p> Outgoing<'_, 'p> {
         head: &Headers,
         sending: &Sending,
     ) -> Result<(CopyHeaders, Destination<'p>), DropReason> {
+        let to = sending.to(&head.datagram);
         let head = head.copy_for(sending)?;
         let sockets = self.sockets;
-        let socket = sockets
-            .iter()
-            .find(|(other, _)| *other == sending.interface);
+        let socket = sockets.iter().find(|(other, _)| *other == sending.way);
         let (_, socket) = socket.ok_or(DropReason::InterfaceMissing)?;
         let destination = Destination {
             socket: socket.as_fd(),
-            interface: sending.interface,
-            protocol: sending.protocol(),
+            to,
         };
         Ok((head, destination))
     }

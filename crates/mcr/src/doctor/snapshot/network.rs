@@ -34,6 +34,12 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
 }
 
 const fn reached(via: Via) -> NextHop {
+    if via.local {
+        return NextHop::Here {
+            interface: via.interface,
+            source: via.source,
+        };
+    }
     NextHop::Resolved {
         interface: via.interface,
         via: via.address,

@@ -1,0 +1,38 @@
+//! A raw IP socket that hands whole packets to sockets of this host, through its own IP stack.
+//!
+//! The route is looked up when a packet is sent and stays with it over the loopback interface, so
+//! nothing judges its source address again on the way in: neither `rp_filter` nor the checks that
+//! call a packet from an address of the host's own a martian (`ip_rcv_finish_core` in
+//! net/ipv4/ip_input.c looks up a route only where there is none).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::udp::option::{force_send_buffer, set_multicast_interface};
+
+/// The loopback interface's index in every network namespace (LOOPBACK_IFINDEX).
+const LOOPBACK: u32 = 1;
+
+/// Opens a socket whose packets begin with their IP header; those to groups go to the loopback
+/// interface, all others by the routing table. Needs `CAP_NET_RAW`. The kernel makes the IPv4
+/// header's checksum anew, and gives a packet that may be fragmented and has the ID 0 another one.
+///
+/// # Errors
+/// The system call's.
+pub fn open(is_ipv4: bool, buffer_bytes: usize) -> io::Result<OwnedFd> {
+    let (domain, family) = match is_ipv4 {
+        true => (Domain::IPV4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        false => (Domain::IPV6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+    };
+    // This protocol means that the header is included, in both families (inet_create).
+    let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)))?;
+    socket.set_nonblocking(true)?;
+    // Nobody reads it: what comes in as this protocol is not to be kept.
+    socket.set_recv_buffer_size(0)?;
+    force_send_buffer(socket.as_fd(), buffer_bytes.try_into().unwrap_or(i32::MAX))?;
+    set_multicast_interface(socket.as_fd(), family, LOOPBACK)?;
+    Ok(socket.into())
+}
