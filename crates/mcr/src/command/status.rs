@@ -29,11 +29,23 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
     if global.json {
         let mut value = json!(status);
         value["rules_by_state"] = by_state(&stats).into_iter().collect();
+        let silent = stats.rules.iter().filter(|rule| rule.word() == "silent");
+        value["silent_rules"] = silent.count().into();
         render::json(&value)?;
     } else {
         render::text(screen(&status, &stats).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many rules are called so.
+fn by_word(stats: &Stats) -> String {
+    let words = ["up", "silent", "degraded", "down", "disabled"];
+    let counted = words.map(|word| {
+        let count = stats.rules.iter().filter(|rule| rule.word() == word);
+        format!("{} {word}", count.count())
+    });
+    counted.join(", ")
 }
 
 /// How many rules are in each state.
@@ -71,12 +83,7 @@ fn screen(status: &Status, stats: &Stats) -> String {
     }
     line("kernel path", path(&status.kernel));
     line("userspace path", path(&status.userspace));
-    let states = by_state(stats);
-    let states = states
-        .iter()
-        .map(|(state, count)| format!("{count} {state}"));
-    let states = states.collect::<Vec<_>>().join(", ");
-    line("rules", &format!("{}: {states}", status.rules));
+    line("rules", &format!("{}: {}", status.rules, by_word(stats)));
     for feature in status
         .features
         .iter()
@@ -106,21 +113,18 @@ fn read(config: &str, last: Option<&Reload>) -> String {
 /// What is wrong, the worst first.
 fn troubles(text: &mut String, stats: &Stats) {
     let mut troubled: Vec<&RuleStats> = { stats.rules.iter() }
-        .filter(|rule| !matches!(rule.worst().0, State::Up | State::Disabled))
+        .filter(|rule| !matches!(rule.word(), "up" | "disabled"))
         .collect();
-    troubled.sort_by_key(|rule| Reverse(rule.worst().0));
+    troubled.sort_by_key(|rule| Reverse((rule.worst().0, rule.word() == "silent")));
     let workers = stats
         .workers
         .iter()
         .filter(|worker| worker.state != "running");
     let workers = workers.map(|worker| ("worker", format!("{}: {}", worker.id, worker.state)));
     let rules = troubled.iter().map(|rule| {
-        let (state, reason) = rule.worst();
-        let reason = reason.unwrap_or("no reason given");
-        (
-            render::stats::state(state),
-            format!("{}: {reason}", rule.name),
-        )
+        let reason = render::stats::reason(rule);
+        let reason = reason.as_deref().unwrap_or("no reason given");
+        (rule.word(), format!("{}: {reason}", rule.name))
     });
     let all: Vec<(&str, String)> = workers.chain(rules).collect();
     for (what, reason) in all.iter().take(TROUBLES_SHOWN) {
@@ -184,7 +188,7 @@ mod tests {
             "up               1 min 1 s\n",
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",
-            "rules            0: 0 up, 0 degraded, 0 down, 0 disabled\n",
+            "rules            0: 0 up, 0 silent, 0 degraded, 0 down, 0 disabled\n",
             "bpf_loop         no kernel path\n",
             "io_uring         not known",
         ] {

@@ -50,6 +50,17 @@ fn a_stream_that_stopped_is_silent_wherever_people_look(path: &str) {
         assert!(text.contains("no packet for "), "{arguments:?}: {text}");
         assert!(row("idle").contains(" up "), "{arguments:?}: {text}");
     }
+    let status = bed.daemon.mcr(&["status"]).unwrap();
+    for said in [
+        "2: 1 up, 1 silent, 0 degraded",
+        "\nsilent           cam1: no packet for ",
+    ] {
+        assert!(status.contains(said), "{status}");
+    }
+    let json = bed.daemon.mcr(&["status", "--json"]).unwrap();
+    let json: Value = json.parse().unwrap();
+    assert_eq!(json["silent_rules"], 1);
+    assert_eq!(json["rules_by_state"]["up"], 2, "MCR can relay");
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let socket = bed.daemon.socket().display().to_string();
     let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);

@@ -47,7 +47,8 @@ fn a_reload_says_what_it_changed_and_whether_it_was_taken() {
             .unwrap_or_else(|| panic!("no {text:?}: {screen}"))
     };
     assert!(
-        at("rules            3: 1 up, 0 degraded, 2 down") < at("down             cam2: output")
+        at("rules            3: 1 up, 0 silent, 0 degraded, 2 down")
+            < at("down             cam2: output")
     );
     assert!(
         screen.contains(file.to_str().unwrap()) && screen.contains(", read again "),
