@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -19,6 +19,43 @@ name = "cam2"
 input = "10.0.0.1@232.1.1.2%veth1:5002"
 outputs = ["239.10.1.2%veth2:6002,dscp=34"]
 "#;
+
+/// A serial console, and `ssh -tt` without a window.
+#[test]
+fn tables_are_whole_on_a_terminal_that_says_0_columns() {
+    let Some(bed) = Bed::new(Some(RULES), &[]) else {
+        return;
+    };
+    let socket = bed.daemon.socket().display().to_string();
+    let mcr = lab::binary::mcr().unwrap().display().to_string();
+    let on_terminal = |command: &str| {
+        let mut socat = Command::new("socat");
+        // A terminal that nobody has given a size.
+        let run = format!("EXEC:\"{command}\",pty,setsid,ctty,raw,echo=0");
+        socat.args(["-t", "5", &run, "STDIO"]).env("NO_COLOR", "1");
+        socat.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut running = socat.spawn().unwrap();
+        // Held open: at its end socat would hang the terminal up.
+        let held = running.stdin.take();
+        let mut text = String::new();
+        running
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
+        drop(held);
+        running.wait().unwrap();
+        text.replace('\r', "")
+    };
+    assert_eq!(on_terminal("stty size").trim(), "0 0");
+    for arguments in ["list -o wide", "list"] {
+        let words: Vec<&str> = arguments.split(' ').collect();
+        let plain = bed.daemon.mcr(&words).unwrap();
+        let shown = on_terminal(&format!("{mcr} --socket {socket} {arguments}"));
+        assert_eq!(shown, plain, "{arguments}");
+    }
+}
 
 #[test]
 fn status_shows_paths_features_and_rules_by_state() {
