@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "signal dispositions are set through an unsafe call"
+    reason = "signal dispositions and priorities are set through unsafe calls"
 )]
 
 use std::io;
@@ -148,6 +148,13 @@ pub fn ignore_termination() -> io::Result<()> {
 pub fn lead_session() -> io::Result<()> {
     nix::unistd::setsid()?;
     Ok(())
+}
+
+/// Has the calling thread, and those that it starts, run after others of this host that want to: a
+/// tenth of a default task's weight. Does nothing where that is not allowed.
+pub fn stand_back() {
+    // SAFETY: nice takes a number and returns one; on Linux it is of the thread.
+    let _ = unsafe { libc::nice(10) };
 }
 
 /// Pins the calling thread to one core.

@@ -88,6 +88,8 @@ impl Public {
         let thread = thread::Builder::new().name("listener".to_owned());
         thread.spawn(move || {
             let _guard = AbortOnPanic;
+            // Where cores are few, hundreds who ask must not keep a change waiting.
+            sys::capability::stand_back();
             runtime.block_on(serve);
         })?;
         Ok(())

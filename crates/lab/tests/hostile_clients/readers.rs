@@ -1,5 +1,6 @@
 //! Readers of the listener on TCP that ask for what is long and do not read it.
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,6 +98,11 @@ fn readers_of_long_answers_take_little_memory_and_delay_no_change() {
         drop(end);
         (watch.join().unwrap(), changes.join().unwrap())
     });
+    let standing_back = listeners(pid);
+    assert!(
+        !standing_back.is_empty() && standing_back.iter().all(|nice| *nice == 10),
+        "who answers them comes last: {standing_back:?}"
+    );
     let longest = changes.iter().max().unwrap();
     println!(
         "{READERS} readers: {before} MB before, {most} MB at most; {} changes, the longest {} ms",
@@ -110,6 +116,15 @@ fn readers_of_long_answers_take_little_memory_and_delay_no_change() {
     let page = read_all(ask(&chain.relay, "/metrics"));
     let samples = page.matches("\nmcr_rule_up{").count();
     assert_eq!(samples, usize::from(RULES), "the next one gets all of it");
+}
+
+/// How far the threads that serve the listener stand back (proc_pid_stat(5)).
+fn listeners(pid: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let listeners = stats.filter(|stat| stat.contains("(listener)"));
+    let nice = |stat: String| stat.rsplit_once(") ")?.1.split(' ').nth(16)?.parse().ok();
+    listeners.filter_map(nice).collect()
 }
 
 /// Reads an answer to the end that its head announces.
