@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
 use dataplane::features::Features;
-use dataplane::{Close, Dataplane, Support};
+use dataplane::{Close, Dataplane, Rival, Support};
 use model::diff::TableDiff;
 use model::table::{RouteKey, Table};
 use tokio::sync::oneshot;
@@ -114,11 +114,8 @@ impl DataplaneThread {
         self.run(|dataplane| Ok(dataplane.counters()?)).await
     }
 
-    /// Lists which of these keys other instances take too.
-    pub(crate) async fn rivals(
-        &self,
-        keys: Vec<RouteKey>,
-    ) -> Result<Vec<(RouteKey, String)>, Error> {
+    /// Lists which of these keys other instances take packets of too.
+    pub(crate) async fn rivals(&self, keys: Vec<RouteKey>) -> Result<Vec<Rival>, Error> {
         self.run(move |dataplane| Ok(dataplane.rivals(&keys))).await
     }
 

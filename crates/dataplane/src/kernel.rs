@@ -47,6 +47,7 @@ use crate::owners::name::Hash;
 use crate::owners::{First, Owners};
 
 pub(crate) use read::{read as read_counters, read_arrived};
+pub use rivals::Rival;
 pub(crate) use rivals::rivals;
 
 /// The loaded program and what is in its maps.

@@ -32,6 +32,7 @@ use crate::kernel::{Kernel, shadow};
 use crate::userspace::Userspace;
 
 pub use crate::error::Error;
+pub use crate::kernel::Rival;
 pub use crate::opening::{VERIFIER_LOG, kernel_support};
 pub use crate::options::{Close, Options};
 pub use bpf::Capacity;
@@ -263,10 +264,10 @@ impl Dataplane {
         Ok(sums.into_iter().map(flow).collect())
     }
 
-    /// Lists which of these keys other instances on this host take too, each with the name of that
-    /// instance, as far as their pins can be seen.
+    /// Lists which of these keys other instances on this host take packets of too, each with their
+    /// key and the name of that instance, as far as their pins can be seen.
     #[must_use]
-    pub fn rivals(&self, keys: &[RouteKey]) -> Vec<(RouteKey, String)> {
+    pub fn rivals(&self, keys: &[RouteKey]) -> Vec<Rival> {
         match &self.pins {
             Some(_) => kernel::rivals(&self.bpffs, &self.instance, keys),
             None => Vec::new(),

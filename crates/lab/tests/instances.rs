@@ -66,8 +66,46 @@ fn a_stream_that_two_instances_take_is_told_by_both_names(path: &str) {
     assert!(added.stderr.contains(&told), "{}", added.stderr);
     let other = second.client(&["add", "239.1.1.1%veth1:5002", OUTPUT, "--name", "other"]);
     assert_eq!(other.unwrap().stderr, "", "another port is another stream");
+    for (name, input, key) in [
+        (
+            "groups",
+            "239.1.1.0/24%veth1:5001",
+            "group 239.1.1.0/24 port 5001",
+        ),
+        (
+            "ports",
+            "239.1.1.1%veth1:5000-5001",
+            "group 239.1.1.1 port 5000-5001",
+        ),
+        (
+            "source",
+            "10.0.0.1@239.1.1.1%veth1:5001",
+            "group 239.1.1.1 port 5001 from 10.0.0.1",
+        ),
+    ] {
+        let added = second.client(&["add", input, "10.0.1.2:7000", "--name", name]);
+        let added = added.unwrap().stderr;
+        let told = format!(
+            "rule {name:?}: {key} on veth1 is taken by instance {:?} in part, as group 239.1.1.1 port \
+             5001, as well",
+            bed.daemon.instance()
+        );
+        assert!(added.contains(&told), "{added}");
+        second.mcr(&["remove", name]).unwrap();
+    }
+    // And the other way round: the range was there before.
+    let range = ["add", "239.1.2.0/24%veth1:5001", OUTPUT, "--name", "range"];
+    second.mcr(&range).unwrap();
+    let added = ["add", "239.1.2.7%veth1:5001", OUTPUT, "--name", "one"];
+    let added = bed.daemon.client(&added).unwrap().stderr;
+    let in_part = format!(
+        "group 239.1.2.7 port 5001 on veth1 is taken by instance {:?} in part, as group 239.1.2.0/24 port \
+         5001, as well",
+        second.instance()
+    );
+    assert!(added.contains(&in_part), "{added}");
     let doctor = second.client(&["doctor"]).unwrap().stdout;
-    let found = "both take group 239.1.1.1 port 5001 here: one";
+    let found = "both take group 239.1.1.1 port 5001 here, and 1 more stream: one";
     assert!(doctor.contains(found), "{doctor}");
     let mut second = second;
     second.kill().unwrap();

@@ -58,6 +58,7 @@ mod joins;
 pub mod limit;
 mod loops;
 pub mod net;
+pub mod overlap;
 pub mod placement;
 pub mod printable;
 pub mod problem;

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use model::net::{Ifindex, Ports, Prefix};
+use model::table::RouteKey;
+
 use super::clsact::Filter;
 use super::{claim, pin};
-use crate::layout::{self, Plain, RouteKey, RouteKey6};
+use crate::layout::{self, Candidate, Plain};
 use crate::map::HashMap;
+use crate::mapped::Mapped;
 use crate::syscall;
 
 /// Another instance with programs here.
@@ -20,10 +25,8 @@ pub struct Neighbour {
     pub owner: Option<String>,
     /// The interfaces of this namespace that its programs are at.
     pub interfaces: BTreeSet<u32>,
-    /// What it takes there, IPv4. Empty for an instance of a version with another layout.
-    pub routes: Vec<RouteKey>,
-    /// The same, IPv6.
-    pub routes6: Vec<RouteKey6>,
+    /// What it takes there. Empty for an instance of a version with another layout.
+    pub taken: Vec<RouteKey>,
 }
 
 /// Lists the instances other than `instance` that have pins below `bpffs` and programs at interfaces
@@ -60,31 +63,97 @@ fn read(directory: &Path, instance: String) -> Option<Neighbour> {
         return None;
     }
     let maps = directory.join(format!("{}{}", pin::MAPS, layout::HASH));
-    let mut routes: Vec<RouteKey> = keys("routes", &maps);
-    routes.retain(|key| interfaces.contains(&key.ifindex));
-    let mut routes6: Vec<RouteKey6> = keys("routes6", &maps);
-    routes6.retain(|key| interfaces.contains(&key.ifindex));
+    let exact = entries::<layout::RouteKey, u32>("routes", &maps);
+    let exact6 = entries::<layout::RouteKey6, u32>("routes6", &maps);
+    let exact = exact.iter().map(|(key, _)| of_v4(key));
+    let mut taken: Vec<RouteKey> = { exact }
+        .chain(exact6.iter().map(|(key, _)| of_v6(key)))
+        .chain(ranges(&maps))
+        .collect();
+    taken.retain(|key| interfaces.contains(&key.ingress.0));
     Some(Neighbour {
         owner: claim::owner(directory),
         instance,
         interfaces,
-        routes,
-        routes6,
+        taken,
     })
 }
 
-/// The keys of a pinned map of indices; none of a map of another shape.
-fn keys<K: Plain>(name: &'static str, maps: &Path) -> Vec<K> {
+fn of_v4(key: &layout::RouteKey) -> RouteKey {
+    RouteKey {
+        ingress: Ifindex(key.ifindex),
+        groups: Prefix::host(key.group.into()),
+        ports: Ports::single(u16::from_be_bytes(key.port)),
+        source: (key.source != [0; 4]).then(|| key.source.into()),
+    }
+}
+
+fn of_v6(key: &layout::RouteKey6) -> RouteKey {
+    RouteKey {
+        ingress: Ifindex(key.ifindex),
+        groups: Prefix::host(key.group.into()),
+        ports: Ports::single(u16::from_be_bytes(key.port)),
+        source: (key.source != [0; 16]).then(|| key.source.into()),
+    }
+}
+
+/// The routes for ranges. Another daemon may be changing them, so what makes no sense is left out.
+fn ranges(maps: &Path) -> Vec<RouteKey> {
+    let blocks = entries::<layout::RangeKey, layout::Range>("ranges", maps);
+    let candidates = || {
+        let map = syscall::open_pin(&maps.join("candidates")).ok()?;
+        let info = syscall::map_info(map.as_fd()).ok()?;
+        let is_ours = info.value_size as usize == size_of::<Candidate>();
+        let mapped = is_ours.then(|| Mapped::new("candidates", map.as_fd(), info.max_entries));
+        mapped?.ok()
+    };
+    let Some(candidates) = (!blocks.is_empty()).then(candidates).flatten() else {
+        return Vec::new();
+    };
+    let mut ranges = Vec::new();
+    for (key, block) in blocks {
+        let Some(length) = key.prefix.checked_sub(64).filter(|bits| *bits <= 128) else {
+            continue;
+        };
+        let last = block.first.saturating_add(block.count);
+        for slot in block.first..last.min(candidates.len()) {
+            let candidate: Candidate = candidates.read(slot);
+            // A block also lists the routes of shorter prefixes.
+            if candidate.prefix == length && candidate.first_port <= candidate.last_port {
+                ranges.push(of_range(&key, length as u8, &candidate));
+            }
+        }
+    }
+    ranges
+}
+
+fn of_range(key: &layout::RangeKey, length: u8, candidate: &Candidate) -> RouteKey {
+    let address = |bytes: [u8; 16]| match (key.ipv6, bytes) {
+        (0, [a, b, c, d, ..]) => IpAddr::from([a, b, c, d]),
+        _ => IpAddr::from(bytes),
+    };
+    RouteKey {
+        ingress: Ifindex(key.ifindex),
+        groups: Prefix::new(address(key.group), length),
+        ports: Ports {
+            first: candidate.first_port,
+            last: candidate.last_port,
+        },
+        source: (candidate.specific != 0).then(|| address(candidate.source)),
+    }
+}
+
+/// The entries of a pinned map; none of a map of another shape.
+fn entries<K: Plain, V: Plain>(name: &'static str, maps: &Path) -> Vec<(K, V)> {
     let Ok(map) = syscall::open_pin(&maps.join(name)) else {
         return Vec::new();
     };
     let Ok(info) = syscall::map_info(map.as_fd()) else {
         return Vec::new();
     };
-    if info.key_size as usize != size_of::<K>() || info.value_size != 4 {
+    if info.key_size as usize != size_of::<K>() || info.value_size as usize != size_of::<V>() {
         return Vec::new();
     }
-    let entries = HashMap::<K, u32>::new(name, map, info.max_entries).entries();
-    let entries = entries.unwrap_or_default().into_iter();
-    entries.map(|(key, _)| key).collect()
+    let entries = HashMap::<K, V>::new(name, map, info.max_entries).entries();
+    entries.unwrap_or_default()
 }

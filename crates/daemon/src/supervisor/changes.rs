@@ -96,15 +96,19 @@ impl Supervisor {
         let keys = set.iter().map(|(key, _)| *key).collect();
         let rivals = self.dataplane.rivals(keys).await.unwrap_or_default();
         let own = &self.identity.instance;
-        let told = rivals.iter().filter_map(|(key, other)| {
+        let told = rivals.iter().filter_map(|(key, theirs, other)| {
             let (_, route) = set.iter().find(|(set, _)| set == key)?;
             let link = step.host().interfaces.get(&key.ingress);
             let link = link.map_or_else(|| key.ingress.to_string(), |link| link.name.clone());
+            let part = match theirs == key {
+                true => String::new(),
+                false => format!(" in part, as {theirs},"),
+            };
             Some(format!(
-                "rule {:?}: group {} port {} on {link} is taken by instance {other:?} as well as by \
+                "rule {:?}: {key} on {link} is taken by instance {other:?}{part} as well as by \
                  {own:?}: on the kernel path one of them gets no packets, on the userspace path \
                  receivers may get them twice; keep it in one",
-                route.rule, key.groups.address, key.ports.first
+                route.rule
             ))
         });
         told.collect()

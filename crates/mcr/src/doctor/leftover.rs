@@ -1,10 +1,7 @@
 //! What earlier daemons left forwarding, and instances that take the same stream.
 
-use std::collections::HashSet;
-use std::net::IpAddr;
-
-use bpf::layout::{RouteKey, RouteKey6};
 use bpf::neighbour::Neighbour;
+use model::overlap::overlapping;
 
 use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
@@ -45,33 +42,26 @@ fn left(snapshot: &Snapshot, instance: &Neighbour) -> Option<Finding> {
 
 /// Streams that two instances take from one interface.
 fn contested(snapshot: &Snapshot, one: &Neighbour, other: &Neighbour) -> Option<Finding> {
-    let (taken, taken6): (HashSet<_>, HashSet<_>) = (
-        other.routes.iter().collect(),
-        other.routes6.iter().collect(),
-    );
-    let shared = one.routes.iter().filter(|key| taken.contains(key));
-    let shared6 = one.routes6.iter().filter(|key| taken6.contains(key));
-    let mut streams = shared.map(of_v4).chain(shared6.map(of_v6));
-    let (ifindex, group, port) = streams.next()?;
-    let more = match streams.count() {
+    let mut shared = overlapping(&one.taken, &other.taken);
+    // What is taken whole is told first.
+    shared.sort_by_key(|(key, theirs)| (key != theirs, *key));
+    let ((key, theirs), more) = shared.split_first()?;
+    let part = match key == theirs {
+        true => String::new(),
+        false => format!(", the other as {theirs}"),
+    };
+    let more = match more.len() {
         0 => String::new(),
+        1 => ", and 1 more stream".to_owned(),
         more => format!(", and {more} more streams"),
     };
     let evidence = format!(
-        "instances {:?} and {:?} both take group {group} port {port} here{more}: one of them gets no \
+        "instances {:?} and {:?} both take {key} here{part}{more}: one of them gets no \
          packets, or receivers get them twice",
         one.instance, other.instance
     );
-    let finding = Finding::new(Severity::Harms, name(snapshot, ifindex), evidence);
+    let finding = Finding::new(Severity::Harms, name(snapshot, key.ingress.0), evidence);
     Some(finding.remedy("keep each stream in one instance"))
-}
-
-fn of_v4(key: &RouteKey) -> (u32, IpAddr, u16) {
-    (key.ifindex, key.group.into(), u16::from_be_bytes(key.port))
-}
-
-fn of_v6(key: &RouteKey6) -> (u32, IpAddr, u16) {
-    (key.ifindex, key.group.into(), u16::from_be_bytes(key.port))
 }
 
 /// A program that no pins of this host hold, and nobody looks after.
