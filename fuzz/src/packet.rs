@@ -325,6 +325,7 @@ fn route(choice: &Choice, ipv4: bool) -> Route {
         ports: (1, u16::MAX),
         source: None,
         local: Local::Auto,
+        stands_by: false,
         limit: None,
         outputs: vec![Output::Up(egress), Output::Down(DropReason::NoRoute)],
     }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 pub use self::events::{Events, StreamItem};
 use crate::reply::{Change, ErrorReply, FlowStats, History, InterfaceStatus, Log, Stats, Status};
-use crate::request::{RuleList, Transaction};
+use crate::request::{ActiveInput, RuleList, Transaction};
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -148,6 +148,15 @@ impl Client {
         let names: Vec<String> = rules.iter().map(|name| escaped(name)).collect();
         let path = format!("/v1/history?seconds={seconds}&rules={}", names.join(","));
         self.read(Method::GET, &path, None::<&()>).await
+    }
+
+    /// Has another input of a rule relayed, of those that stand by for each other.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is no such rule, `invalid` where it has no such input.
+    pub async fn switch(&self, name: &str, active: &ActiveInput) -> Result<ActiveInput, Error> {
+        let path = format!("/v1/rules/{}/active", escaped(name));
+        self.read(Method::PUT, &path, Some(active)).await
     }
 
     /// Changes the running rules, whole or not at all.

@@ -96,6 +96,18 @@ impl Number for f64 {
     }
 }
 
+impl Number for Option<u64> {
+    fn number(&self) -> Option<Value> {
+        self.map(Value::Whole)
+    }
+}
+
+impl Number for Option<bool> {
+    fn number(&self) -> Option<Value> {
+        self.and_then(|yes| yes.number())
+    }
+}
+
 impl Number for Option<f64> {
     fn number(&self) -> Option<Value> {
         self.map(Value::Real)

@@ -34,6 +34,14 @@ pub struct RuleList {
     pub settings: Option<Settings>,
 }
 
+/// Which input of a rule is to be relayed, of those that stand by for each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActiveInput {
+    /// The input as the rule writes it.
+    pub input: String,
+}
+
 /// A change of the running rule set, carried out whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

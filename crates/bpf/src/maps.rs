@@ -7,8 +7,8 @@ pub mod mapped;
 
 use self::flows::Flows;
 use self::layout::{
-    Address, Candidate, Drops, GroupKey, Health, Identity, Latency, Limit, Output, PastHealth,
-    Pids, Range, RangeKey, Route, RouteKey, RouteKey6, Settings,
+    Address, Candidate, Choice, Drops, Failover, GroupKey, Health, Identity, Latency, Limit, Line,
+    Output, PastHealth, Pids, Range, RangeKey, Route, RouteKey, RouteKey6, Settings,
 };
 use self::map::{Counters, HashMap};
 use self::mapped::Mapped;
@@ -70,6 +70,12 @@ pub struct Maps {
     pub past_health: HashMap<u32, PastHealth>,
     /// How long packets of rules stay, by the rule's counter.
     pub latency: HashMap<u32, Latency>,
+    /// When which of a rule's inputs passes, by the rule's counter.
+    pub failovers: HashMap<u32, Failover>,
+    /// When packets of those inputs came, by the input's counter.
+    pub lines: Mapped<Line>,
+    /// Which of a rule's inputs passes, by the rule's counter.
+    pub choices: Mapped<Choice>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
     /// What concerns all packets.
@@ -88,7 +94,7 @@ pub struct Maps {
 
 impl Maps {
     /// How many maps the object has.
-    pub(crate) const COUNT: usize = 19;
+    pub(crate) const COUNT: usize = 22;
 
     /// The number of entries of each.
     pub(crate) fn sizes(capacity: Capacity) -> [(&'static str, u32); Self::COUNT] {
@@ -105,6 +111,9 @@ impl Maps {
             ("pids", capacity.routes * 2),
             ("past_health", capacity.routes),
             ("latency", capacity.routes),
+            ("failovers", capacity.routes),
+            ("lines", counters),
+            ("choices", counters),
             ("identities", counters),
             ("settings", 1),
             ("ranges", capacity.routes),
@@ -130,6 +139,8 @@ impl Maps {
             ("counters", self.counters.len(), counters),
             ("drops", self.drops.len(), counters),
             ("limits", self.limits.len(), counters),
+            ("lines", self.lines.len(), counters),
+            ("choices", self.choices.len(), counters),
         ];
         match lengths
             .into_iter()
@@ -153,6 +164,9 @@ impl Maps {
             pids: object.hash_map("pids")?,
             past_health: object.hash_map("past_health")?,
             latency: object.hash_map("latency")?,
+            failovers: object.hash_map("failovers")?,
+            lines: object.array("lines")?,
+            choices: object.array("choices")?,
             identities: object.array("identities")?,
             settings: object.array("settings")?,
             ranges: object.hash_map("ranges")?,

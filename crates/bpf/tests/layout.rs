@@ -143,6 +143,19 @@ fn every_struct_has_the_same_names_offsets_and_size() {
         }
     );
     bpf::assert_same!(btf, "pids", layout::Pids { state });
+    bpf::assert_same!(
+        btf,
+        "failover",
+        layout::Failover {
+            silence_ns,
+            revert_ns,
+            count,
+            lines,
+            pad
+        }
+    );
+    bpf::assert_same!(btf, "line", layout::Line { last_ns, since_ns });
+    bpf::assert_same!(btf, "choice", layout::Choice { active, changes });
     bpf::assert_same!(btf, "past_health", layout::PastHealth { sums });
     bpf::assert_same!(
         btf,
@@ -161,7 +174,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             packets,
             bytes,
             rule,
-            pad
+            fails_over
         }
     );
     bpf::assert_same!(

@@ -129,6 +129,12 @@ impl DataplaneThread {
         self.run(|dataplane| Ok(dataplane.workers())).await
     }
 
+    /// Makes an input the active one of its rule; `false` if it cannot be.
+    pub(crate) async fn switch(&self, rule: String, input: String) -> Result<bool, Error> {
+        self.run(move |dataplane| Ok(dataplane.switch(&rule, &input)))
+            .await
+    }
+
     /// Reads the flows of a rule.
     pub(crate) async fn flows(&self, rule: String) -> Result<Vec<Flow>, Error> {
         self.run(move |dataplane| Ok(dataplane.flows(&rule)?)).await

@@ -26,7 +26,7 @@ pub(crate) use event::{
 use event::{is_detail, is_trouble};
 use event_log::EventLog;
 pub(crate) use event_log::{Begin, KEPT};
-pub(crate) use loss::{egress_drops_began, egress_drops_ended, everything, loss};
+pub(crate) use loss::{egress_drops_began, egress_drops_ended, everything, line, loss};
 pub(crate) use subscriber::{Delivery, Subscriber};
 use throttle::{HeldBack, Line, Throttle};
 use webhook::Posted;

@@ -5,6 +5,7 @@ mod egress;
 mod growth;
 pub(crate) mod history;
 mod latency;
+mod lines;
 mod losses;
 pub(crate) mod metrics;
 pub(crate) mod process;
@@ -18,7 +19,7 @@ use api::reply::{
     FlowStats, HealthStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
 };
 use dataplane::counters::{
-    self, Counters, Drops, Flow, OutputCounters, RuleCounters, WorkerCounters,
+    self, Counters, Drops, Flow, InputCounters, OutputCounters, RuleCounters, WorkerCounters,
 };
 use model::compile::OutputView;
 use model::host::{Host, Interface};
@@ -27,6 +28,7 @@ use model::table::Path;
 
 pub(crate) use drop_reasons::{PossibleDrops, Reasons, possible_drops};
 pub(crate) use egress::EgressDrops;
+pub(crate) use lines::LineNews;
 pub(crate) use losses::{Loss, LossNews};
 pub(crate) use sampler::Sampler;
 
@@ -125,7 +127,8 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         output(view, enabled, starved, counted, link)
     });
     let outputs: Vec<OutputStats> = outputs.collect();
-    let (worst, reason) = judge(state, &outputs);
+    let (worst, reason) = judge(state, &outputs, &sample.silent_lines);
+    let failover = counted.failover.as_ref();
     let silent_seconds = silent_seconds(counted.received, sample.health.as_ref());
     let silent_seconds = silent_seconds.filter(|_| enabled);
     RuleStats {
@@ -136,6 +139,9 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         path: path_name(placement.path).to_owned(),
         path_reason: placement.reason.to_string(),
         inputs: inputs(state, counted),
+        active: failover.map(|failover| failover.active.clone()),
+        active_seconds: failover.map(|failover| seconds_since(failover.since_ns)),
+        switches: failover.map(|failover| failover.changes),
         received: traffic(counted.received),
         dropped: dropped(&counted.dropped),
         outputs,
@@ -157,17 +163,19 @@ fn silent_seconds(received: counters::Traffic, health: Option<&HealthStats>) -> 
     }
 }
 
-/// A rule with an output that drops everything is degraded, unless it is in a worse state.
-fn judge(state: &RuleState, outputs: &[OutputStats]) -> (State, Option<String>) {
+/// A rule with an output that drops everything is degraded, and so is one with a line that nobody
+/// could fail over to, unless it is in a worse state.
+fn judge(state: &RuleState, outputs: &[OutputStats], silent: &[String]) -> (State, Option<String>) {
     let degraded = outputs
         .iter()
         .find(|output| output.state == State::Degraded);
-    match degraded.filter(|_| state.state == State::Up) {
-        Some(output) => {
-            let reason = output.reason.as_deref().unwrap_or_default();
-            let reason = format!("output {}: {reason}", output.to);
-            (State::Degraded, Some(reason))
-        }
+    let degraded = degraded.map(|output| {
+        let reason = output.reason.as_deref().unwrap_or_default();
+        format!("output {}: {reason}", output.to)
+    });
+    let silent = silent.first().map(|line| format!("input {line} is silent"));
+    match degraded.or(silent).filter(|_| state.state == State::Up) {
+        Some(reason) => (State::Degraded, Some(reason)),
         None => (state.state, state.reason.as_deref().map(str::to_owned)),
     }
 }
@@ -192,27 +200,34 @@ pub(crate) const fn path_name(path: Path) -> &'static str {
 fn inputs(state: &RuleState, counted: &RuleCounters) -> Vec<InputStats> {
     let inputs = state.inputs();
     let is_only = inputs.len() == 1;
-    let received = |at: &str| match is_only {
-        true => counted.received,
-        false => counted.inputs.get(at).copied().unwrap_or_default(),
+    let of = |at: &str| match is_only {
+        true => InputCounters {
+            received: counted.received,
+            ..InputCounters::default()
+        },
+        false => counted.inputs.get(at).cloned().unwrap_or_default(),
     };
+    let failover = counted.failover.as_ref();
     let views = &state.rule.inputs;
     inputs
         .zip(views)
         .map(|((at, state), view)| InputStats {
             shared_with: view::passed_to(view),
-            ..input(at, state, received(at))
+            active: failover.map(|failover| failover.active == at),
+            ..input(at, state, &of(at))
         })
         .collect()
 }
 
-fn input(at: &str, state: &InputState, received: counters::Traffic) -> InputStats {
+fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
     InputStats {
         at: at.to_owned(),
         joined: state.joined,
         reason: state.reason.as_deref().map(str::to_owned),
-        received: traffic(received),
-        last_packet_seconds: last_packet_seconds(received),
+        received: traffic(counted.received),
+        dropped: dropped(&counted.dropped),
+        active: None,
+        last_packet_seconds: last_packet_seconds(counted.received),
         merging: state.merging.as_deref().map(str::to_owned),
         shared_with: None,
     }
@@ -254,8 +269,13 @@ fn traffic(counted: counters::Traffic) -> Traffic {
 
 /// To a thousandth; a timer tick is longer.
 fn last_packet_seconds(counted: counters::Traffic) -> Option<f64> {
-    let ago_ns = sys::clock::monotonic_ns().saturating_sub(counted.last_ns);
-    (counted.last_ns > 0).then(|| (ago_ns / 1_000_000) as f64 / 1e3)
+    (counted.last_ns > 0).then(|| seconds_since(counted.last_ns))
+}
+
+/// To a thousandth.
+fn seconds_since(ns: u64) -> f64 {
+    let ago_ns = sys::clock::monotonic_ns().saturating_sub(ns);
+    (ago_ns / 1_000_000) as f64 / 1e3
 }
 
 fn dropped(drops: &Drops) -> BTreeMap<String, u64> {

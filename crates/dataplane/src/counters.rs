@@ -27,7 +27,9 @@ pub struct RuleCounters {
     pub received: Traffic,
     /// The same per input, by the endpoint as the rule writes it: of one input since it has been one
     /// of several, of a rule's only one not at all. Inputs that have gone may be among them.
-    pub inputs: BTreeMap<String, Traffic>,
+    pub inputs: BTreeMap<String, InputCounters>,
+    /// Which of them is active, where they stand by for each other.
+    pub failover: Option<FailoverCounters>,
     /// Packets dropped before the outputs.
     pub dropped: Drops,
     /// Per output, by its index in the rule; most rules have one, and a map has room for eleven.
@@ -48,6 +50,19 @@ pub struct Received {
     pub health: Option<Box<HealthCounters>>,
     /// What was dropped, if anything was: most rules drop nothing.
     pub lost: Option<Box<Lost>>,
+    /// What came by each line, if the rule's inputs stand by for each other.
+    pub lines: Option<Box<LinesSeen>>,
+}
+
+/// The lines of a rule whose inputs stand by for each other, as the rule writes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinesSeen {
+    /// The one that is relayed.
+    pub active: String,
+    /// Times another has become so.
+    pub changes: u64,
+    /// When the last packet of each came, in nanoseconds of `CLOCK_MONOTONIC`; 0: none did.
+    pub last_ns: BTreeMap<String, u64>,
 }
 
 /// What a rule dropped.
@@ -190,6 +205,26 @@ impl HealthCounters {
             &mut self.pids,
         ]
     }
+}
+
+/// The counters of one of a rule's several inputs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputCounters {
+    /// Packets that came by it.
+    pub received: Traffic,
+    /// Those of them that the rule dropped because they came by it.
+    pub dropped: Drops,
+}
+
+/// Which of a rule's inputs is active.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailoverCounters {
+    /// The endpoint as the rule writes it.
+    pub active: String,
+    /// When it became so, in nanoseconds of `CLOCK_MONOTONIC`, a millisecond exact.
+    pub since_ns: u64,
+    /// Times another has become so.
+    pub changes: u64,
 }
 
 /// One output's counters.

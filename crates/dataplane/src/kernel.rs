@@ -7,6 +7,7 @@
 mod adopt;
 mod allocator;
 mod encode;
+mod failover;
 mod groups;
 mod health;
 mod key;
@@ -36,6 +37,7 @@ use model::table::{RateLimit, Table};
 use crate::counters::Traffic;
 use crate::error::Error;
 use crate::kernel::allocator::{Blocks, Indices};
+use crate::kernel::failover::Failovers;
 use crate::kernel::groups::Groups;
 use crate::kernel::health::{Inspection, Kept};
 use crate::kernel::key::Key;
@@ -68,6 +70,8 @@ pub(crate) struct Kernel {
     groups: Groups,
     owners: Owners<Hash, Traffic>,
     known: KnownRules,
+    /// Which rules' inputs stand by for each other, by the rule's counter.
+    failovers: Failovers,
     kept: Kept,
     own: HashSet<IpAddr>,
     take_over: TakeOver,
@@ -122,6 +126,7 @@ impl Kernel {
             entries_on: BTreeMap::new(),
             sources: HashMap::new(),
             known: KnownRules::default(),
+            failovers: Failovers::new(),
             kept: Kept::default(),
             own: HashSet::new(),
             take_over,

@@ -5,6 +5,7 @@
 
 pub mod counters;
 mod error;
+mod failover;
 pub mod features;
 mod inspection;
 mod kernel;
@@ -272,6 +273,13 @@ impl Dataplane {
             Some(_) => kernel::rivals(&self.bpffs, &self.instance, keys),
             None => Vec::new(),
         }
+    }
+
+    /// Makes an input the active one of its rule; `false` if its inputs do not stand by for each other.
+    pub fn switch(&mut self, rule: &str, input: &str) -> bool {
+        let kernel = self.kernel.as_mut();
+        kernel.is_some_and(|kernel| kernel.switch(rule, input)) || { self.userspace.as_mut() }
+            .is_some_and(|path| path.switch(rule, input))
     }
 
     /// Ends the counters of rules that were taken out of the rule set, after the `apply` that took

@@ -10,6 +10,7 @@ mod change_cost;
 mod checksums;
 mod churn;
 mod devices;
+mod failover;
 mod fanout;
 mod faults;
 mod filters;

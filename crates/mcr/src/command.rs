@@ -29,6 +29,7 @@ pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod switch;
 pub(crate) mod tap;
 pub(crate) mod top;
 mod traffic_run;

@@ -6,7 +6,7 @@ use std::io;
 
 use api::client::{Client, Error, Events, StreamItem};
 use api::reply::{Change, History, Log, Stats};
-use api::request::{RuleList, Transaction};
+use api::request::{ActiveInput, RuleList, Transaction};
 use model::config::Config;
 use model::document::RuleDocument;
 use model::ruleset::ChangeError;
@@ -92,6 +92,10 @@ impl Control {
 
     pub(crate) fn set_log(&self, log: &Log) -> Result<Log, Failure> {
         self.wait(self.client.set_log(log))
+    }
+
+    pub(crate) fn switch(&self, name: &str, active: &ActiveInput) -> Result<ActiveInput, Failure> {
+        self.wait(self.client.switch(name, active))
     }
 
     /// Adds rules, all or none.

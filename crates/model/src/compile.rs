@@ -20,7 +20,7 @@ use crate::placement::{Ends, PathChoices, Placement, Support, place};
 use crate::rule::Rule;
 use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
-use crate::table::{DownReason, LocalDelivery, Output, Route, RouteKey, Table};
+use crate::table::{DownReason, FailoverLines, LocalDelivery, Output, Route, RouteKey, Table};
 use crate::wildcard;
 
 /// What rules come to on a host.
@@ -456,6 +456,11 @@ fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
         path: view.placement.path,
         local: rule.local,
         limit: rule.limit,
+        failover: rule.failover.map(|when| {
+            let inputs = view.inputs.iter();
+            let lines = inputs.map(|input| input.at.clone()).collect();
+            Box::new(FailoverLines { when, lines })
+        }),
         inspect: rule.health.map(|health| health.inspect),
         outputs,
     }

@@ -108,6 +108,7 @@ mod tests {
             path: Path::Kernel,
             local: LocalDelivery::Auto,
             limit: None,
+            failover: None,
             inspect: None,
             outputs: Vec::new(),
         });

@@ -2,6 +2,7 @@
 //!
 //! Documents hold what was written; [`Rule`] holds what it means. Unknown keys are refused.
 
+mod failover;
 mod health;
 mod output;
 mod scalar;
@@ -12,6 +13,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use failover::FailoverDocument;
 pub use health::HealthDocument;
 pub use output::{OutputDocument, OutputTable};
 pub use scalar::Scalar;
@@ -68,6 +70,10 @@ pub struct RuleDocument {
     /// Burst the cap allows: packets, or a size such as `1Mbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Scalar>,
+    /// Which of several inputs is relayed: the first that delivers, the others stand by; without it
+    /// each is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover: Option<FailoverDocument>,
     /// What is watched of the stream; without it only its rates are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthDocument>,
@@ -134,6 +140,12 @@ impl RuleDocument {
             report(Part::Health, "", what.into());
             None
         });
+        let failover = self.failover.as_ref();
+        let failover = failover.map(FailoverDocument::to_failover).transpose();
+        let failover = failover.unwrap_or_else(|what| {
+            report(Part::Failover, "", what.into());
+            None
+        });
         if let Some(what) = self.problem_of_texts() {
             report(Part::Labels, "", what);
         }
@@ -144,6 +156,7 @@ impl RuleDocument {
             path: self.path.unwrap_or_default().forced(),
             local: self.local.unwrap_or_default(),
             limit,
+            failover,
             health,
             enabled: self.enabled.unwrap_or(true),
             comment: self.comment.clone(),
@@ -163,6 +176,7 @@ impl RuleDocument {
         put("local", self.local.map(|local| word(&local)));
         put("limit", self.limit.clone());
         put("burst", self.burst.as_ref().map(ToString::to_string));
+        put("failover", self.failover.as_ref().map(ToString::to_string));
         put("health", self.health.as_ref().map(ToString::to_string));
         put("comment", self.comment.clone());
         options
@@ -237,6 +251,7 @@ impl From<&Rule> for RuleDocument {
             local: Some(rule.local).filter(|local| *local != LocalDelivery::Auto),
             limit: limit.map(limit::rate_text),
             burst: limit.and_then(limit::burst_text).map(Scalar::Text),
+            failover: rule.failover.as_ref().map(FailoverDocument::from),
             health: rule.health.as_ref().map(HealthDocument::from),
             enabled: Some(rule.enabled).filter(|enabled| !enabled),
             comment: rule.comment.clone(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::duration;
 use crate::limit::{self, RateUnit};
 
 /// Silence after which a stream is down, unless the rule says otherwise.
@@ -202,7 +203,7 @@ impl Health {
         let default = Self::default();
         let mut texts = Vec::new();
         if self.silence != default.silence {
-            let text = self.silence.map_or("off".to_owned(), duration_text);
+            let text = self.silence.map_or("off".to_owned(), duration::text);
             texts.push(("silence", text));
         }
         texts.extend(self.rate_min.map(|rate| ("rate_min", rate_text(rate))));
@@ -227,39 +228,14 @@ pub fn rate_text(rate: Rate) -> String {
     }
 }
 
-/// Writes a time in the largest unit that names it exactly.
-#[must_use]
-pub fn duration_text(time: Duration) -> String {
-    let milliseconds = time.as_millis();
-    for (unit, scale) in UNITS {
-        if milliseconds >= scale && milliseconds.is_multiple_of(scale) {
-            return format!("{}{unit}", milliseconds / scale);
-        }
-    }
-    format!("{milliseconds}ms")
-}
-
-const UNITS: [(&str, u128); 3] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
-
 fn silence(text: &str) -> Result<Option<Duration>, HealthProblem> {
     if text == "off" {
         return Ok(None);
     }
-    let wrong = || HealthProblem::Silence(text.to_owned());
-    let (number, scale) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1),
-        None => UNITS
-            .iter()
-            .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)))
-            .ok_or_else(wrong)?,
-    };
-    let milliseconds = number.bytes().all(|byte| byte.is_ascii_digit());
-    let milliseconds = milliseconds.then(|| number.parse::<u64>().ok()).flatten();
-    let milliseconds = milliseconds.and_then(|n| n.checked_mul(u64::try_from(scale).ok()?));
-    let time = milliseconds.map(Duration::from_millis);
+    let time = duration::parse(text);
     time.filter(|time| (SILENCE_MIN..=SILENCE_MAX).contains(time))
         .map(Some)
-        .ok_or_else(wrong)
+        .ok_or_else(|| HealthProblem::Silence(text.to_owned()))
 }
 
 fn rate(key: &'static str, text: &str) -> Result<Rate, HealthProblem> {

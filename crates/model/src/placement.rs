@@ -296,6 +296,7 @@ mod tests {
             path,
             local: Default::default(),
             limit: None,
+            failover: None,
             health: None,
             enabled: true,
             comment: None,

@@ -8,6 +8,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::endpoint::EndpointProblem;
+use crate::failover::FailoverProblem;
 use crate::health::HealthProblem;
 use crate::limit::LimitProblem;
 use crate::rule::{LABELS_MAX, NAME_MAX, OutputProblem, TEXT_MAX};
@@ -36,6 +37,8 @@ pub enum Part {
     Name,
     /// Its rate limit.
     Limit,
+    /// Which of its inputs is relayed.
+    Failover,
     /// What is watched of its stream.
     Health,
     /// Its labels and its comment.
@@ -54,7 +57,12 @@ impl fmt::Display for Problem {
             write!(f, "rule {:?}: ", self.rule)?;
         }
         let kind = match self.part {
-            Part::Rule | Part::Name | Part::Limit | Part::Health | Part::Labels => {
+            Part::Rule
+            | Part::Name
+            | Part::Limit
+            | Part::Failover
+            | Part::Health
+            | Part::Labels => {
                 return write!(f, "{}", self.what);
             }
             Part::Input(_) => "input",
@@ -108,6 +116,9 @@ pub enum What {
     /// A limit that cannot be read.
     #[error(transparent)]
     Limit(#[from] LimitProblem),
+    /// A failover that cannot be read or be done.
+    #[error(transparent)]
+    Failover(#[from] FailoverProblem),
     /// A health that cannot be read.
     #[error(transparent)]
     Health(#[from] HealthProblem),

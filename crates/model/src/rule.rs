@@ -13,6 +13,7 @@ pub use options::{OptionProblem, SourceChoice};
 pub use output::{OutputError, OutputProblem, OutputSpec};
 
 use crate::endpoint::Endpoint;
+use crate::failover::Failover;
 use crate::health::Health;
 use crate::table::{LocalDelivery, Path, RateLimit};
 
@@ -44,6 +45,8 @@ pub struct Rule {
     pub local: LocalDelivery,
     /// Cap on what the rule accepts.
     pub limit: Option<RateLimit>,
+    /// Which of its inputs is relayed; `None`: each.
+    pub failover: Option<Failover>,
     /// What is watched of the stream.
     pub health: Option<Health>,
     /// Whether it forwards. One that does not stays configured, joins nothing and takes no packet

@@ -8,6 +8,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::endpoint::Endpoint;
+use crate::failover::Failover;
 use crate::health::{Content, Health, Inspect, Rate};
 use crate::net::{Ports, Prefix};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
@@ -108,6 +109,14 @@ pub(crate) fn health() -> impl Strategy<Value = Health> {
     )
 }
 
+pub(crate) fn failover() -> impl Strategy<Value = Failover> {
+    let revert = option::of(60_000_u64..86_400_000);
+    (1_u64..=60_000, revert).prop_map(|(silence, revert)| Failover {
+        silence: Duration::from_millis(silence),
+        revert: revert.map(Duration::from_millis),
+    })
+}
+
 pub(crate) fn output() -> impl Strategy<Value = OutputSpec> {
     let ttl = prop_oneof![
         Just(Ttl::Keep),
@@ -156,19 +165,31 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
         option::of(path),
         local,
         option::of(limit()),
-        option::of(health()),
+        (option::of(failover()), option::of(health())),
         any::<bool>(),
         option::of("[ -~]{0,9}"),
         btree_map("[a-z][a-z0-9_]{0,5}", "[ -~]{0,9}", 0..3),
     )
         .prop_map(
-            |(name, inputs, outputs, path, local, limit, health, enabled, comment, labels)| Rule {
+            |(
                 name,
                 inputs,
                 outputs,
                 path,
                 local,
                 limit,
+                (failover, health),
+                enabled,
+                comment,
+                labels,
+            )| Rule {
+                name,
+                inputs,
+                outputs,
+                path,
+                local,
+                limit,
+                failover,
                 health,
                 enabled,
                 comment,
@@ -183,6 +204,7 @@ pub(crate) fn valid_rule() -> impl Strategy<Value = Rule> {
     (rule(), any::<[u8; 2]>(), 1_u16.., copies).prop_map(|(mut rule, [c, d], port, copies)| {
         let input = format!("239.1.{c}.{d}%in0:{port}");
         rule.inputs = vec![input.parse().unwrap()];
+        rule.failover = None;
         let outputs = copies
             .into_iter()
             .enumerate()

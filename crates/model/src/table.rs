@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::failover::Failover;
 use crate::health::Inspect;
 use crate::net::{Ifindex, Mac, Ports, Prefix};
 
@@ -58,10 +60,39 @@ pub struct Route {
     pub local: LocalDelivery,
     /// Cap on what the rule accepts.
     pub limit: Option<RateLimit>,
+    /// Which of the rule's inputs is relayed, the same for all of its routes; `None`: each is.
+    pub failover: Option<Box<FailoverLines>>,
     /// What to look for in each packet's payload; `None`: nothing, nor when it comes.
     pub inspect: Option<Inspect>,
     /// The copies to make, in the order of the rule.
     pub outputs: Vec<Output>,
+}
+
+/// When which of a rule's inputs is relayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailoverLines {
+    /// When another takes over.
+    pub when: Failover,
+    /// The inputs as [`Route::input`] names them, the preferred first.
+    pub lines: Vec<String>,
+}
+
+impl FailoverLines {
+    /// Time without a packet of the active line after which another takes over, in nanoseconds.
+    #[must_use]
+    pub fn silence_ns(&self) -> u64 {
+        nanoseconds(self.when.silence)
+    }
+
+    /// How long a line before the active one must deliver to take over again, in nanoseconds; 0: never.
+    #[must_use]
+    pub fn revert_ns(&self) -> u64 {
+        self.when.revert.map_or(0, nanoseconds)
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Where a route executes.

@@ -10,6 +10,7 @@ pub mod content;
 pub mod craft;
 pub mod datagram;
 pub mod ethernet;
+pub mod failover;
 pub mod fragment;
 pub mod health;
 pub mod ipv4;

@@ -41,6 +41,8 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// What becomes of the packet on this host.
     pub local: Local,
+    /// Whether another input of the rule is relayed in its place.
+    pub stands_by: bool,
     /// Cap on what is accepted.
     pub limit: Option<Bucket>,
     /// The copies.
@@ -191,6 +193,8 @@ impl Reference {
             Some(DropReason::OwnSource)
         } else if whose == Whose::OneOfSeveral {
             Some(DropReason::FragmentUnknown)
+        } else if route.stands_by {
+            Some(DropReason::Standby)
         } else if !admits(&mut route.limit, &datagram, now_ns) {
             Some(DropReason::RateLimited)
         } else {

@@ -52,11 +52,13 @@ pub enum DropReason {
     EgressError = 13,
     /// Output: above the budget of all unicast outputs together.
     OverBudget = 14,
+    /// Rule: came by an input that stands by while another is relayed (`failover`).
+    Standby = 15,
 }
 
 impl DropReason {
     /// Every reason, in the order of the discriminants.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Malformed,
         Self::OwnSource,
         Self::RateLimited,
@@ -72,10 +74,11 @@ impl DropReason {
         Self::EgressFull,
         Self::EgressError,
         Self::OverBudget,
+        Self::Standby,
     ];
 
     /// Slots reserved in counter arrays, so that a new reason does not change their layout.
-    pub const SLOTS: usize = 16;
+    pub const SLOTS: usize = 24;
 
     /// The reason's stable name in JSON, metrics and logs.
     #[must_use]
@@ -96,6 +99,7 @@ impl DropReason {
             Self::EgressFull => "egress_full",
             Self::EgressError => "egress_error",
             Self::OverBudget => "over_budget",
+            Self::Standby => "standby",
         }
     }
 
@@ -131,7 +135,14 @@ impl DropReason {
                  nft list ruleset too"
             }
             Self::OverBudget => "raise [budget], or find the rule that takes it up",
+            Self::Standby => "nothing: that is what stands by",
         }
+    }
+
+    /// Says whether nothing is lost where it is counted: another copy has passed, or will.
+    #[must_use]
+    pub const fn is_meant(self) -> bool {
+        matches!(self, Self::Standby)
     }
 }
 

@@ -27,6 +27,15 @@ pub struct RuleStats {
     pub path_reason: String,
     /// Inputs and their memberships.
     pub inputs: Vec<InputStats>,
+    /// The input that is relayed, where they stand by for each other (`failover`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<String>,
+    /// Seconds since it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_seconds: Option<f64>,
+    /// Times that another input has taken over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches: Option<u64>,
     /// Packets that matched an input.
     pub received: Traffic,
     /// Packets dropped before the outputs, by reason; only reasons that occurred.
@@ -113,6 +122,12 @@ pub struct InputStats {
     /// came by it since the rule has several.
     #[serde(default)]
     pub received: Traffic,
+    /// Packets that the rule dropped because they came by it, by reason; only reasons that occurred.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped: BTreeMap<String, u64>,
+    /// Whether it is relayed, where the rule's inputs stand by for each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<bool>,
     /// Seconds since the last of them came; none while none has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_packet_seconds: Option<f64>,
@@ -173,9 +188,12 @@ counters! { RuleStats {
         "Datagrams that matched an input of the rule.";
     received.bytes: "mcr_rule_received_bytes_total",
         "UDP payload bytes that matched an input of the rule.";
+    switches: "mcr_rule_input_switches_total", "Times that another input has taken over.",
+        "inputs switched {} times";
 } }
 
 counters! { InputStats {
+    active: "mcr_input_active", "1 if the input is relayed, 0 if it stands by for another.";
     joined: "mcr_input_joined", "1 if the input's group is joined on its interface.";
     received.packets: "mcr_input_received_packets_total", "Datagrams that matched the input.";
     received.bytes: "mcr_input_received_bytes_total", "UDP payload bytes that matched the input.";

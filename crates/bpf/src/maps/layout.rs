@@ -319,6 +319,45 @@ pub struct Limit {
     pub bits: u64,
 }
 
+/// Inputs that a [`Failover`] decides between.
+pub const FAILOVER_LINES: usize = model::failover::LINES_MAX;
+
+/// Value of `failovers`: [`packet::failover::Failover`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
+pub struct Failover {
+    /// Time without a packet of the active line, in nanoseconds.
+    pub silence_ns: u64,
+    /// How long a line before the active one must deliver to take over again; 0: never.
+    pub revert_ns: u64,
+    /// How many lines there are.
+    pub count: u32,
+    /// The inputs' counters, the preferred first.
+    pub lines: [u32; FAILOVER_LINES],
+    /// Zero.
+    pub pad: u32,
+}
+
+/// Entry of `lines`: [`packet::failover::Line`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
+pub struct Line {
+    /// When its last packet came.
+    pub last_ns: u64,
+    /// When the first since its last silence did.
+    pub since_ns: u64,
+}
+
+/// Entry of `choices`: [`packet::failover::Choice`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
+pub struct Choice {
+    /// Which line is active, and since when.
+    pub active: u64,
+    /// Times another took over.
+    pub changes: u64,
+}
+
 /// Entry of `health`: a [`packet::health::Watch`], by lines of the cache.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
@@ -431,8 +470,8 @@ pub struct Identity {
     pub bytes: u64,
     /// Of an input's counter: its rule's.
     pub rule: u32,
-    /// Zero.
-    pub pad: u32,
+    /// Of an input's counter: 1 if the rule's inputs stand by for each other.
+    pub fails_over: u32,
 }
 
 /// The one entry of `settings`.

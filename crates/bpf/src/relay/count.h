@@ -16,6 +16,7 @@ enum drop_reason {
 	DROP_EGRESS_FULL = 12,
 	DROP_EGRESS_ERROR = 13,
 	DROP_OVER_BUDGET = 14,
+	DROP_STANDBY = 15,
 	NOT_DROPPED = DROP_SLOTS,
 };
 
@@ -40,7 +41,9 @@ static __always_inline void count(__u32 counter, const struct packet *p)
 		count_in(tally, p);
 }
 
-/* Counts a packet for its input, whose counter gives way to its rule's. */
+/* Counts a packet for its input, whose counter gives way to its rule's; says whether the rule's inputs
+ * stand by for each other.
+ */
 VERIFIED_ONCE int count_input(__u32 *counter, const struct packet *p)
 {
 	if (!counter || !p)
@@ -51,9 +54,10 @@ VERIFIED_ONCE int count_input(__u32 *counter, const struct packet *p)
 	struct identity *input = bpf_map_lookup_elem(&identities, &index);
 
 	count(*counter, p);
-	if (input)
-		*counter = input->rule;
-	return 0;
+	if (!input)
+		return 0;
+	*counter = input->rule;
+	return input->fails_over;
 }
 
 /* Counts a packet of a range once more, for its own group and port. */

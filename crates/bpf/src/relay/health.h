@@ -458,4 +458,14 @@ static __always_inline void inspect(struct __sk_buff *skb, const struct packet *
 		inspect_any(skb, p, h, route, now);
 }
 
+/* Lets the RTP stream of that route begin anew, for packets of it were not looked at. */
+static __always_inline void lose_track(__u32 slot)
+{
+	__u32 route = slot - 1;
+	struct health *h = bpf_map_lookup_elem(&health, &route);
+
+	if (h && h->followed)
+		h->followed = 0;
+}
+
 #endif

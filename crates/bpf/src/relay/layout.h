@@ -7,7 +7,7 @@
 
 #include <linux/types.h>
 
-#define DROP_SLOTS 16	/* packet::verdict::DropReason::SLOTS */
+#define DROP_SLOTS 24	/* packet::verdict::DropReason::SLOTS */
 #define BLOOM_WORDS 64
 
 /* Key of `routes`; source 0 is (*,G). */
@@ -242,7 +242,30 @@ struct identity {
 	__u64 packets;
 	__u64 bytes;
 	__u32 rule;
+	__u32 fails_over;	/* of an input: whether the rule's inputs stand by for each other */
+};
+
+#define FAILOVER_LINES 8	/* model::failover::LINES_MAX */
+
+/* Value of `failovers`, by the rule's counter: packet::failover::Failover. */
+struct failover {
+	__u64 silence_ns;
+	__u64 revert_ns;	/* 0: never */
+	__u32 count;
+	__u32 lines[FAILOVER_LINES];	/* the inputs' counters, the preferred first */
 	__u32 pad;
+};
+
+/* Entry of `lines`, by the input's counter: packet::failover::Line. */
+struct line {
+	__u64 last_ns;
+	__u64 since_ns;
+};
+
+/* Entry of `choices`, by the rule's counter: packet::failover::Choice. */
+struct choice {
+	__u64 active;
+	__u64 changes;
 };
 
 /* The one entry of `settings`. */

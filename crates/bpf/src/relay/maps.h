@@ -143,6 +143,31 @@ struct {
 	__type(value, __u32);
 } group_routes SEC(".maps");
 
+/* Only rules whose inputs stand by for each other have an entry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct failover);
+} failovers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct line);
+} lines SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct choice);
+} choices SEC(".maps");
+
 /* The least recently seen goes: what a flow counted before is forgotten with it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);

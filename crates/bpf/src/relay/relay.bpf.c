@@ -7,6 +7,7 @@
 #include "parse.h"
 #include "lookup.h"
 #include "count.h"
+#include "failover.h"
 #include "health.h"
 #include "limit.h"
 #include "rewrite.h"
@@ -23,14 +24,14 @@ static __always_inline bool find_rule(struct fanout *f)
 
 static __always_inline enum verdict judge(struct fanout *f)
 {
-	__u32 reason = NOT_DROPPED;
-	bool sound;
+	__u32 reason = NOT_DROPPED, input = f->m.counter;
+	bool sound, fails_over = false;
 
 	if (unlikely(f->m.flags & ROUTE_SHADOW))
 		return find_rule(f) ? SHADOWED : DROPPED;
 	sound = measure(f->skb, &f->p);
 	if (unlikely(f->m.flags & ROUTE_INPUT))
-		count_input(&f->m.counter, &f->p);
+		fails_over = count_input(&f->m.counter, &f->p);
 	if (unlikely(!find_rule(f)))
 		return DROPPED;
 	if (unlikely(!sound))
@@ -39,6 +40,8 @@ static __always_inline enum verdict judge(struct fanout *f)
 		reason = DROP_OWN_SOURCE;
 	else if (unlikely(f->m.flags & MATCH_AMBIGUOUS))
 		reason = DROP_FRAGMENT_UNKNOWN;
+	else if (unlikely(fails_over) && is_standby(f->m.counter, input))
+		reason = DROP_STANDBY;
 	else if (unlikely(f->m.flags & ROUTE_LIMITED) && !admitted(f->m.counter, &f->p))
 		reason = DROP_RATE_LIMITED;
 	if (unlikely(is_sample(f->rule, &f->p)))
@@ -46,6 +49,11 @@ static __always_inline enum verdict judge(struct fanout *f)
 	count_in(f->rule, &f->p);
 	if (unlikely(f->m.health) && (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
 		inspect(f->skb, &f->p, f->m.health);
+	if (unlikely(reason == DROP_STANDBY)) {
+		count_drop(input, reason, &f->p);
+		if (f->m.health)
+			lose_track(f->m.health);
+	}
 	if (unlikely(f->m.flags & MATCH_RANGE))
 		count_flow(f->m.counter, &f->p);
 	if (likely(reason == NOT_DROPPED))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
-use api::request::{RuleList, Transaction};
+use api::request::{ActiveInput, RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query, Request, State};
@@ -84,6 +84,7 @@ fn changing() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(add, replace))
         .routes(routes!(remove))
         .routes(routes!(transaction))
+        .routes(routes!(switch))
         .routes(routes!(reload))
         .routes(routes!(set_log))
 }
@@ -406,6 +407,20 @@ async fn transaction(
 ) -> Answer<Tagged<Change>> {
     transaction.generation = if_match.and(transaction.generation)?;
     transact(&changing, transaction).await
+}
+
+/// Has another input of a rule relayed, of those that stand by for each other.
+#[utoipa::path(put, path = "/v1/rules/{name}/active", tag = "rules", request_body = ActiveInput,
+    params(("name" = String, Path, description = "Name of the rule")),
+    responses((status = 200, body = ActiveInput), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 413, body = ErrorReply),
+        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+async fn switch(
+    State(service): State<Arc<Service>>,
+    Name(name): Name,
+    Body(active): Body<ActiveInput>,
+) -> Answer<Json<ActiveInput>> {
+    service.switch(&name, active).await.map(Json)
 }
 
 /// Reads the configuration file again and makes its rules the running ones, as SIGHUP does.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use api::reply::{
     Change, FeatureStatus, FlowStats, InterfaceStatus, Log, PathStatus, State, Stats, Status,
 };
-use api::request::RuleList;
+use api::request::{ActiveInput, RuleList};
 use dataplane::counters::Counters;
 use dataplane::features::{Feature, Features};
 use model::config::Settings;
 use model::document::RuleDocument;
+use model::endpoint::Endpoint;
 use model::host::Interface;
 use model::placement::Support;
 use serde::Serialize;
@@ -142,6 +143,30 @@ impl Service {
         let view = self.view();
         let rule = view.rules.get(name).map(RuleDocument::from);
         rule.ok_or_else(|| no_such_rule(&view, name))
+    }
+
+    /// Has another input of a rule relayed.
+    pub(super) async fn switch(&self, name: &str, active: ActiveInput) -> Answer<ActiveInput> {
+        let view = self.view();
+        let rule = view.rules.get(name);
+        let rule = rule.ok_or_else(|| no_such_rule(&view, name))?;
+        let invalid = |what: String| Refusal::new(Code::Invalid, format!("rule {name:?}: {what}"));
+        if rule.failover.is_none() {
+            let what = "its inputs do not stand by for each other; give it a failover";
+            return Err(invalid(what.to_owned()));
+        }
+        let inputs: Vec<String> = rule.inputs.iter().map(ToString::to_string).collect();
+        let wanted: Result<Endpoint, _> = active.input.parse();
+        let wanted = wanted.map_or(active.input, |input| input.to_string());
+        if !inputs.contains(&wanted) {
+            let have = inputs.join(", ");
+            return Err(invalid(format!("no input {wanted}; it has {have}")));
+        }
+        let switched = self.dataplane.switch(name.to_owned(), wanted.clone()).await;
+        match switched.map_err(internal)? {
+            true => Ok(ActiveInput { input: wanted }),
+            false => Err(invalid(format!("nothing can come by input {wanted} yet"))),
+        }
     }
 
     /// What arrived in the ranges of the rule of that name.

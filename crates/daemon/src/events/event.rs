@@ -25,6 +25,9 @@ pub(super) const JOIN_FAILED: &str = "join_failed";
 pub(super) const STREAM_UP: &str = "stream_up";
 pub(super) const STREAM_DEGRADED: &str = "stream_degraded";
 pub(super) const STREAM_DOWN: &str = "stream_down";
+pub(super) const LINE_DOWN: &str = "line_down";
+pub(super) const LINE_UP: &str = "line_up";
+pub(super) const INPUT_SWITCHED: &str = "input_switched";
 pub(super) const WORKER_RESTARTED: &str = "worker_restarted";
 pub(super) const LINK_CHANGED: &str = "link_changed";
 pub(super) const NEXT_HOP_CHANGED: &str = "next_hop_changed";
@@ -101,6 +104,8 @@ pub(super) fn is_trouble(kind: &str) -> bool {
             | DROPS_BEGAN
             | STREAM_DOWN
             | STREAM_DEGRADED
+            | LINE_DOWN
+            | INPUT_SWITCHED
             | JOIN_FAILED
             | WORKER_RESTARTED
             | RELOAD_FAILED

@@ -67,7 +67,8 @@ fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) ->
         .with_if(
             state.rule.placement.path == Path::Userspace,
             DropReason::BufferExhausted,
-        );
+        )
+        .with_if(rule.failover.is_some(), DropReason::Standby);
     let outputs = rule.outputs.iter().zip(&state.rule.outputs);
     let outputs = outputs.map(|(spec, stands)| {
         let down = stands.down.as_ref().map(|down| down.reason);

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use api::reply::Steps;
-use dataplane::counters::{Lost, Received, Traffic};
+use dataplane::counters::{Drops, Lost, Received, Traffic};
 
 /// Length of a step.
 pub(crate) const STEP_SECONDS: u32 = 10;
@@ -105,9 +105,13 @@ impl Past {
     }
 }
 
+/// What stands by is dropped and not lost.
 fn total(lost: &Lost) -> u64 {
-    let outputs = lost.outputs.values().map(|output| output.dropped.total());
-    outputs.fold(lost.dropped.total(), u64::saturating_add)
+    let outputs = lost.outputs.values().map(|output| &output.dropped);
+    let drops = [&lost.dropped].into_iter().chain(outputs);
+    let drops = drops.flat_map(Drops::occurred);
+    let lost = drops.filter(|(reason, _)| !reason.is_meant());
+    lost.fold(0, |sum, (_, count)| sum.saturating_add(count))
 }
 
 impl Amount {

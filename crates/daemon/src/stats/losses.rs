@@ -172,14 +172,15 @@ impl Place {
 
 /// That an output is down is told by itself.
 const fn is_news(reason: DropReason) -> bool {
-    !matches!(
-        reason,
-        DropReason::InterfaceMissing
-            | DropReason::InterfaceDown
-            | DropReason::NoAddress
-            | DropReason::NoRoute
-            | DropReason::NoNeighbour
-    )
+    !reason.is_meant()
+        && !matches!(
+            reason,
+            DropReason::InterfaceMissing
+                | DropReason::InterfaceDown
+                | DropReason::NoAddress
+                | DropReason::NoRoute
+                | DropReason::NoNeighbour
+        )
 }
 
 #[cfg(test)]

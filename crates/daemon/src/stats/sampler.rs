@@ -39,6 +39,8 @@ pub(crate) struct Sample {
     pub(crate) health: Option<HealthStats>,
     /// Its outputs that drop everything, and why.
     pub(crate) starved: Vec<(u32, DropReason)>,
+    /// Its lines that are silent, where its inputs stand by for each other.
+    pub(crate) silent_lines: Vec<String>,
 }
 
 /// What follows from a reading.
@@ -48,6 +50,8 @@ struct News {
     streams: Vec<Event>,
     /// Of drops, each with its rule, and whether none of its outputs drops everything any more.
     losses: Vec<(String, LossNews, bool)>,
+    /// Of lines.
+    lines: Vec<Event>,
 }
 
 /// One stream of each rule, in their order.
@@ -114,7 +118,8 @@ impl Sampler {
             let losses = news.losses.iter();
             let losses = losses.flat_map(|(rule, loss, last)| of_loss(&view, rule, loss, *last));
             let losses: Vec<Event> = losses.collect();
-            events.publish_all(news.streams.into_iter().chain(losses).collect());
+            let all = news.lines.into_iter().chain(news.streams).chain(losses);
+            events.publish_all(all.collect());
         }
     }
 
@@ -136,6 +141,15 @@ impl Sampler {
                 news.streams.push(event);
             }
             all.add(stream.past.sample(span, before, counted, adopted));
+            let failover = rule.failover.as_ref().filter(|_| rule.enabled);
+            if let (Some(failover), Some(seen)) = (failover, &counted.lines) {
+                let lines = stream.lines.get_or_insert_default();
+                let told = lines.sample(now_ns, failover, seen, adopted).into_iter();
+                news.lines
+                    .extend(told.map(|what| events::line(&rule.name, &what)));
+            } else {
+                stream.lines = None;
+            }
             if let Some(lost) = &counted.lost {
                 let losses = stream.losses.get_or_insert_default();
                 for loss in losses.sample(now_ns, rule, lost, adopted) {
@@ -183,7 +197,9 @@ impl Sampler {
             return Sample::default();
         };
         let losses = stream.losses.as_ref();
+        let lines = stream.lines.as_ref();
         Sample {
+            silent_lines: lines.map_or_else(Vec::new, |lines| lines.silent()),
             rates: stream.rates(),
             health: stream.health(now_ns, inspected),
             starved: losses.map_or_else(Vec::new, |losses| losses.starved(rule)),

@@ -11,11 +11,13 @@ use std::mem;
 
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
 use dataplane::counters::{HealthCounters, Received, Traffic};
-use model::health::{Content, Health, Rate, duration_text, rate_text};
+use model::duration;
+use model::health::{Content, Health, Rate, rate_text};
 use model::printable::plural;
 use model::table::RateUnit;
 
 use super::history::Past;
+use super::lines::Lines;
 use super::losses::Losses;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -42,6 +44,8 @@ pub(super) struct Stream {
     pub(super) losses: Option<Box<Losses>>,
     /// What came and was dropped in the last hour.
     pub(super) past: Past,
+    /// What is known of its rule's lines, if they stand by for each other.
+    pub(super) lines: Option<Box<Lines>>,
 }
 
 /// What is remembered besides of a stream that is watched: most are not.
@@ -81,6 +85,7 @@ impl Stream {
                 first_sample_ns: now_ns,
                 losses: self.losses.take(),
                 past: mem::take(&mut self.past),
+                lines: self.lines.take(),
                 ..Self::default()
             };
         }
@@ -286,7 +291,7 @@ impl Stream {
         if u128::from(silent) < longest.as_nanos() {
             return None;
         }
-        let allowed = duration_text(longest);
+        let allowed = duration::text(longest);
         let seconds = silent as f64 / 1e9;
         Some(match self.last_packet_ns {
             Some(_) => format!("silent for {seconds:.1} s (silence = {allowed})"),

@@ -41,6 +41,7 @@ impl Kernel {
         }
         self.adopt_sources()?;
         self.adopt_slots();
+        self.adopt_failovers()?;
         self.adopt_health()?;
         self.publish_ranges()?;
         let keys: Vec<Key> = self.entries.keys().copied().collect();

@@ -8,6 +8,7 @@ use bpf::layout::{self, Identity, Word};
 
 use crate::counters::Traffic;
 use crate::error::Error;
+use crate::failover::Lines;
 use crate::kernel::plan::CounterFor;
 use crate::kernel::{Kernel, encode};
 use crate::owners::name::Hash;
@@ -66,13 +67,19 @@ impl Kernel {
         &mut self,
         owner: CounterFor,
         rule: u32,
+        fails_over: bool,
     ) -> Result<u32, Error> {
         let counter = self.acquire_counter(owner)?;
         let identities = &mut self.program.maps.identities;
         let identity = identities.read(counter);
         // Packets that come meanwhile count under the same rule.
-        if identity.rule != rule {
-            identities.write(counter, &Identity { rule, ..identity });
+        let wanted = Identity {
+            rule,
+            fails_over: fails_over.into(),
+            ..identity
+        };
+        if identity != wanted {
+            identities.write(counter, &wanted);
         }
         Ok(counter)
     }
@@ -95,6 +102,9 @@ impl Kernel {
     pub(crate) fn forget(&mut self, rule: &str) {
         for (_, owner) in self.known.forget(rule) {
             if let Some(counter) = self.owners.forget(&owner) {
+                if let Err(error) = self.end_failover(counter) {
+                    tracing::debug!("how a rule failed over is not forgotten: {error}");
+                }
                 let identities = &mut self.program.maps.identities;
                 let nobody = Identity {
                     hash: NOBODY_ANY_MORE,
@@ -109,7 +119,7 @@ impl Kernel {
 }
 
 /// Writes down that a counter is `owner`'s and returns what it has counted for others; their drops
-/// and the state of their limit go.
+/// and the state of their limit and of their lines go.
 fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<Traffic, Error> {
     let mut base = Traffic::default();
     if !is_fresh {
@@ -118,6 +128,8 @@ fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<T
         maps.drops.write(counter, &layout::Drops::default());
         let state = offset_of!(layout::Limit, due_ns);
         maps.limits.store(counter, state, 0);
+        maps.set_line(counter, [0; 2]);
+        maps.set_choice(counter, [0; 2]);
     }
     let identity = Identity {
         hash: owner,

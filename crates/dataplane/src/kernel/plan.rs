@@ -6,6 +6,7 @@ use bpf::layout;
 use model::table::{Output, Route, RouteKey};
 
 use crate::error::Error;
+use crate::kernel::failover::WantedFailover;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::Key;
 use crate::kernel::ranges::Ranges;
@@ -19,6 +20,7 @@ pub(super) struct Wanted {
     pub(super) rule: CounterFor,
     /// The input, where it has a counter of its own.
     pub(super) input: Option<CounterFor>,
+    pub(super) failover: Option<WantedFailover>,
     pub(super) outputs: Vec<(CounterFor, layout::Output)>,
     pub(super) inspection: Option<Inspection>,
 }
@@ -56,6 +58,7 @@ impl Kernel {
                     hash: Name::Input(&route.rule, at).hash(),
                     limit: encode::limit(None),
                 }),
+                failover: encode::input(route).and_then(|_| WantedFailover::of(route)),
                 outputs: encode::outputs(route).iter().map(output).collect(),
             };
             if !self.is_installed(&route) {
@@ -84,6 +87,7 @@ impl Kernel {
             && entry.inspection == wanted.inspection
             && usize::from(word.count) == wanted.outputs.len()
             && self.is_owner(wanted.rule, self.rule_counter(word))
+            && self.fails_over_as(wanted, self.rule_counter(word))
             && wanted
                 .input
                 .is_none_or(|input| self.is_owner(input, word.counter))

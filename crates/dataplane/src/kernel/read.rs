@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bpf::layout::{self, FlowKey, Tally};
 
-use crate::counters::{Arrived, Counters, Drops, Flow, OutputCounters, Traffic};
+use crate::counters::{Arrived, Counters, Drops, Flow, LinesSeen, OutputCounters, Traffic};
 use crate::error::Error;
 use crate::kernel::{Kernel, health, latency};
+use crate::owners::known::KnownRule;
 use crate::owners::name::{Hash, Name};
 
 /// Adds what the kernel path counted to `counters`.
@@ -20,9 +21,14 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
         let total = counters.rules.entry(name.to_string()).or_default();
         total.received.add(received);
         total.dropped.add(&dropped);
+        if let Some(owner) = kernel.owners.find(&rule.hash) {
+            total.failover = kernel.failover(owner.slot, rule).or(total.failover.take());
+        }
         for (at, hash) in &rule.inputs {
-            if let Some((_, received)) = traffic(kernel, &raw, *hash) {
-                total.inputs.entry(at.clone()).or_default().add(received);
+            if let Some((received, dropped)) = one(kernel, &raw, *hash) {
+                let input = total.inputs.entry(at.clone()).or_default();
+                input.received.add(received);
+                input.dropped.add(&dropped);
             }
         }
         for (index, hash) in &rule.outputs {
@@ -51,6 +57,7 @@ pub(crate) fn read_arrived(kernel: &Kernel, arrived: &mut Arrived) -> Result<(),
         let total = arrived.entry(Arc::clone(name)).or_default();
         total.traffic.add(received);
         total.add_dropped(&dropped);
+        total.lines = lines(kernel, &raw, rule).or(total.lines.take());
         for (index, hash) in &rule.outputs {
             if let Some((sent, dropped)) = one(kernel, &raw, *hash) {
                 total.add_output(*index, sent, &dropped);
@@ -90,6 +97,22 @@ fn group_of(bytes: [u8; 16]) -> IpAddr {
     } else {
         IpAddr::from([a, b, c, d])
     }
+}
+
+/// What came by each line of a rule whose inputs stand by for each other.
+fn lines(kernel: &Kernel, raw: &[Tally], rule: &KnownRule) -> Option<Box<LinesSeen>> {
+    let owner = kernel.owners.find(&rule.hash)?;
+    let failover = kernel.failover(owner.slot, rule)?;
+    let last = |hash: &Hash| traffic(kernel, raw, *hash).map_or(0, |(_, came)| came.last_ns);
+    let last_ns = rule
+        .inputs
+        .iter()
+        .map(|(at, hash)| (at.clone(), last(hash)));
+    Some(Box::new(LinesSeen {
+        active: failover.active,
+        changes: failover.changes,
+        last_ns: last_ns.collect(),
+    }))
 }
 
 fn one(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(Traffic, Drops)> {

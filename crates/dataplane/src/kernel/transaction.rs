@@ -4,7 +4,7 @@
 //! Order: new output blocks; swing existing routes to theirs, one store each; take removed keys out;
 //! wait until no packet looks at them any more; put new keys in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
 
 use bpf::grace;
@@ -12,11 +12,12 @@ use bpf::layout::{self, Word};
 use model::table::{Route, RouteKey};
 
 use crate::error::Error;
+use crate::kernel::failover::WantedFailover;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::{self, Key};
 use crate::kernel::plan::Wanted;
 use crate::kernel::{Entry, Kernel};
-use crate::owners::name::Name;
+use crate::owners::name::{Hash, Name};
 
 /// A route whose block is written but which no packet sees yet.
 struct Written {
@@ -46,7 +47,12 @@ impl Kernel {
             self.known.learn(&route.rule, Name::all_of(route));
         }
 
+        let failovers = wanted
+            .iter()
+            .map(|route| (route.rule.hash, route.failover.clone()));
+        let failovers: HashMap<Hash, Option<WantedFailover>> = failovers.collect();
         let written = self.write(wanted)?;
+        self.set_failovers(failovers)?;
         let (swung, new): (Vec<_>, Vec<_>) = written
             .into_iter()
             .partition(|route| self.entries.contains_key(&route.key));
@@ -107,7 +113,10 @@ impl Kernel {
             first,
             count: route.outputs.len() as u16,
             counter: match route.input {
-                Some(input) => self.acquire_input_counter(input, rule)?,
+                Some(input) => {
+                    let fails_over = route.failover.is_some();
+                    self.acquire_input_counter(input, rule, fails_over)?
+                }
                 None => rule,
             },
             flags: route.flags,

@@ -38,14 +38,23 @@ impl Kind {
 }
 
 impl<'a> Name<'a> {
-    /// The names under which a route counts: its rule's, its input's where the rule has several, and
-    /// its outputs' in their order.
+    /// The names under which a route counts: its rule's, its input's where the rule has several, those
+    /// of the other inputs where they stand by for each other, and its outputs' in their order.
     pub(crate) fn all_of(route: &'a Route) -> impl Iterator<Item = Self> {
         let input = route.input.as_deref();
         let outputs = route.outputs.iter();
+        let lines = route.failover.iter().flat_map(|failover| &failover.lines);
+        let others = lines
+            .map(String::as_str)
+            .filter(move |at| input != Some(*at));
         [Self::Rule(&route.rule)]
             .into_iter()
-            .chain(input.map(|at| Self::Input(&route.rule, at)))
+            .chain(
+                input
+                    .into_iter()
+                    .chain(others)
+                    .map(|at| Self::Input(&route.rule, at)),
+            )
             .chain(outputs.map(|output| Self::output(&route.rule, output)))
     }
 

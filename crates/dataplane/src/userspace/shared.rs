@@ -1,9 +1,11 @@
-//! What supervisor and workers share: messages on a socket pair, and memory with counters and rate
-//! limits.
+//! What supervisor and workers share: messages on a socket pair, and memory with counters and with
+//! what workers decide by.
 
 pub(crate) mod counted;
 pub(crate) mod counters;
+pub(crate) mod failover;
 pub(crate) mod flows;
 pub(crate) mod layout;
 pub(crate) mod limits;
 pub(crate) mod messages;
+pub(crate) mod state;

@@ -20,9 +20,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use model::diff::TableDiff;
 use model::table::{Path, Route, RouteKey, Table};
 
-use crate::counters::{Arrived, Counters, Flow, WorkerCounters};
+use crate::counters::{Arrived, Counters, FailoverCounters, Flow, LinesSeen, WorkerCounters};
+use crate::failover::{self, Lines};
+use crate::owners::name::Kind;
+use crate::userspace::shared::failover::CompiledFailover;
 use crate::userspace::shared::messages::{CountedRoute, TableChange};
-use counter_owners::CounterOwners;
+use counter_owners::{CounterOwners, Slots};
 use elsewhere::Elsewhere;
 use inheritance::{Inheritance, Label};
 use limiters::Limiters;
@@ -81,9 +84,14 @@ impl Userspace {
     /// # Errors
     /// [`Error::System`] when there is no memory to write names down in; the path works without.
     pub(crate) fn inherit(&mut self, held: Vec<(String, OwnedFd)>) -> Result<(), Error> {
-        let inherited = Inheritance::sort(held);
-        self.pool.inherit(inherited.regions, inherited.predecessors);
-        let (fd, file) = match inherited.owners {
+        let Inheritance {
+            regions,
+            state,
+            predecessors,
+            owners,
+        } = Inheritance::sort(held);
+        self.pool.inherit(regions, state, predecessors);
+        let (fd, file) = match owners {
             Some(owners) => owners,
             None => OwnerFile::create().map_err(|source| Error::System {
                 what: "making shared memory",
@@ -180,12 +188,30 @@ impl Userspace {
     /// Adds everything counted to `counters`.
     pub(crate) fn read_counters(&self, counters: &mut Counters) {
         self.owners.read(&self.pool, counters);
+        self.read_failovers(counters);
         counters.workers = self.worker_counters();
     }
 
     /// Adds what each rule received.
     pub(crate) fn read_arrived(&self, arrived: &mut Arrived) {
         self.owners.read_arrived(&self.pool, arrived);
+        for counted in self.counted.values() {
+            let Some(active) = self.active_line(counted) else {
+                continue;
+            };
+            if let Some(rule) = arrived.get_mut(counted.route.rule.as_str()) {
+                let lines = counted.lines_by_name();
+                let last_ns = lines.map(|(at, line)| {
+                    let came = self.pool.read(Kind::Input, line.0).traffic;
+                    (at.clone(), came.last_ns)
+                });
+                rule.lines = Some(Box::new(LinesSeen {
+                    active: active.clone(),
+                    changes: self.pool.state().choice(counted.rule.0)[1],
+                    last_ns: last_ns.collect(),
+                }));
+            }
+        }
     }
 
     /// Reads what each worker counted.
@@ -221,6 +247,51 @@ impl Userspace {
     }
 
     /// Takes the change over into the supervisor's own table and names the counters.
+    /// Makes an input the active one of its rule; `false` if it is none of the rule's lines.
+    pub(crate) fn switch(&mut self, rule: &str, input: &str) -> bool {
+        let mut of_rule = self.counted.values().filter(|c| c.route.rule == rule);
+        let line = of_rule.find_map(|counted| {
+            let mut lines = counted.lines_by_name();
+            let (_, line) = lines.find(|(at, _)| *at == input)?;
+            Some((counted, line.0))
+        });
+        let Some((counted, line)) = line else {
+            return false;
+        };
+        if let Some(failover) = CompiledFailover::compile(counted) {
+            let mut state = self.pool.state();
+            let now_ns = sys::clock::monotonic_ns();
+            let line = (failover.when(), line);
+            failover::switch(&mut state, counted.rule.0, line, now_ns);
+        }
+        true
+    }
+
+    /// Which input of each rule is active, where they stand by for each other.
+    fn read_failovers(&self, counters: &mut Counters) {
+        for counted in self.counted.values() {
+            let Some(active) = self.active_line(counted) else {
+                continue;
+            };
+            if let Some(rule) = counters.rules.get_mut(&counted.route.rule) {
+                let [since, changes] = self.pool.state().choice(counted.rule.0);
+                rule.failover = Some(FailoverCounters {
+                    active: active.clone(),
+                    since_ns: packet::failover::since_ns(since),
+                    changes,
+                });
+            }
+        }
+    }
+
+    /// The active line of a route's rule.
+    fn active_line<'a>(&self, counted: &'a CountedRoute) -> Option<&'a String> {
+        let [active, _] = self.pool.state().choice(counted.rule.0);
+        let name = packet::failover::active_of(active)?;
+        let mut lines = counted.lines_by_name();
+        lines.find(|(_, line)| line.0 == name).map(|(at, _)| at)
+    }
+
     fn assign(&mut self, diff: &TableDiff) -> Result<TableChange, Error> {
         let mut replaced: Vec<Route> = Vec::new();
         for key in &diff.removed {
@@ -229,6 +300,7 @@ impl Userspace {
                 replaced.push(counted.route);
             }
         }
+        let now_ns = sys::clock::monotonic_ns();
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
             let counted = self.owners.acquire(route, &self.pool);
@@ -237,6 +309,10 @@ impl Userspace {
                 inputs: 0,
                 outputs: 1,
             })?;
+            if let Some(failover) = CompiledFailover::compile(&counted) {
+                let mut state = self.pool.state();
+                failover::begin(&mut state, counted.rule.0, failover.when(), now_ns);
+            }
             let before = self.counted.insert(*key, counted.clone());
             self.limiters.set(before.as_ref(), &counted);
             replaced.extend(before.map(|counted| counted.route));

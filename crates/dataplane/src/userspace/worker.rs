@@ -31,8 +31,8 @@ use sys::packet_socket::VnetHeader;
 
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
-use crate::userspace::shared::limits::SharedLimits;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, ToWorker, ring_size};
+use crate::userspace::shared::state::SharedState;
 use coalesce::Source;
 use execute::{ActiveTable, BatchCounts, Packet};
 use health::Watches;
@@ -85,13 +85,13 @@ fn run() -> Result<(), Error> {
         _ => None,
     })?;
     let counters = SharedCounters::map(counters.as_fd());
-    let ((), limits) = expect(&mut channel, |message| {
-        matches!(message, ToWorker::Limits).then_some(())
+    let ((), state) = expect(&mut channel, |message| {
+        matches!(message, ToWorker::State).then_some(())
     })?;
-    let limits = SharedLimits::map(limits.as_fd());
+    let state = SharedState::map(state.as_fd());
     let shared = Shared {
         counters: counters.map_err(system("mapping the counters"))?,
-        limits: limits.map_err(system("mapping the limits"))?,
+        state: state.map_err(system("mapping the state"))?,
     };
     // A worker with less of its core is no reason not to forward.
     if let Err(error) = sys::capability::lead_session() {
@@ -145,10 +145,10 @@ struct Worker {
     samples: Samples,
 }
 
-/// What is shared with the supervisor and, the limits, with the other workers.
+/// What is shared with the supervisor and, the state, with the other workers.
 struct Shared {
     counters: SharedCounters,
-    limits: SharedLimits,
+    state: SharedState,
 }
 
 impl Worker {
@@ -200,7 +200,7 @@ impl Worker {
         let Some(tap) = self.taps.get_mut(tap) else {
             return Ok(0);
         };
-        let Shared { counters, limits } = &self.shared;
+        let Shared { counters, state } = &self.shared;
         let now_ns = sys::clock::monotonic_ns();
         let mut frames = 0;
         let mut counts = BatchCounts::default();
@@ -226,7 +226,7 @@ impl Worker {
                 tap,
                 large: &self.large,
             };
-            let context = self.table.context(source, (counters, limits), now_ns);
+            let context = self.table.context(source, (counters, state), now_ns);
             if packet.meta.gso.is_some() {
                 counts.hidden += tap.hidden(frames);
             }
@@ -246,7 +246,7 @@ impl Worker {
             tap,
             large: &self.large,
         };
-        let context = self.table.context(source, (counters, limits), now_ns);
+        let context = self.table.context(source, (counters, state), now_ns);
         self.sender.flush(context)?;
         self.samples.record(counters);
         tap.release(frames, &mut self.large);
@@ -300,7 +300,7 @@ impl Worker {
 
     fn carry_out(&mut self, message: ToWorker) -> Result<(), Error> {
         match message {
-            ToWorker::Hello { .. } | ToWorker::Limits => return Err(Error::NoHello),
+            ToWorker::Hello { .. } | ToWorker::State => return Err(Error::NoHello),
             ToWorker::Change(change) => {
                 let watches = &mut self.watches;
                 self.table.change(change, watches);

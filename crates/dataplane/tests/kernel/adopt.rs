@@ -111,7 +111,7 @@ fn counted(dataplane: &Dataplane) -> (u64, Vec<(&'static str, u64)>) {
     let counters = dataplane.counters().unwrap();
     let rule = &counters.rules["cam1"];
     let inputs = ["a", "b"].into_iter();
-    let inputs = inputs.filter_map(|at| Some((at, rule.inputs.get(at)?.packets)));
+    let inputs = inputs.filter_map(|at| Some((at, rule.inputs.get(at)?.received.packets)));
     (rule.received.packets, inputs.collect())
 }
 

@@ -136,6 +136,7 @@ pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
         path: Path::Kernel,
         local: LocalDelivery::Auto,
         limit: None,
+        failover: None,
         inspect: None,
         outputs,
     }

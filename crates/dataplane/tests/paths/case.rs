@@ -317,6 +317,7 @@ pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
         path: Path::Kernel,
         local: LocalDelivery::Auto,
         limit: None,
+        failover: None,
         inspect: None,
         outputs: numbered
             .map(|(index, output)| Output { index, ..output })

@@ -1,7 +1,10 @@
 //! A rule with several inputs counts what each of them receives, whatever becomes of it.
 
+use std::time::Duration;
+
+use model::failover::Failover;
 use model::net::{Ports, Prefix};
-use model::table::{DownReason, RateLimit, RateUnit, Route, RouteKey};
+use model::table::{DownReason, FailoverLines, RateLimit, RateUnit, Route, RouteKey};
 use packet::craft::Craft;
 use packet::verdict::{DropReason, Verdict};
 
@@ -11,7 +14,7 @@ use crate::case::{
 };
 
 pub(crate) fn cases() -> Vec<Case> {
-    [matching(), drops(), sizes(), fragments()].concat()
+    [matching(), drops(), sizes(), fragments(), standing_by()].concat()
 }
 
 /// The case's one route under each of `keys`, an input each; the packet comes by the `taken`-th.
@@ -27,6 +30,22 @@ fn several(mut case: Case, keys: &[RouteKey], taken: usize) -> Case {
     });
     case.routes = own.collect();
     case.expected.input = Some(at(taken));
+    case
+}
+
+/// The same where the inputs stand by for each other; the first is active from the start.
+fn of_lines(case: Case, keys: &[RouteKey], taken: usize) -> Case {
+    let mut case = several(case, keys, taken);
+    let failover = FailoverLines {
+        when: Failover {
+            silence: Duration::from_secs(60),
+            revert: None,
+        },
+        lines: (0..keys.len()).map(at).collect(),
+    };
+    for (_, route) in &mut case.routes {
+        route.failover = Some(Box::new(failover.clone()));
+    }
     case
 }
 
@@ -190,6 +209,53 @@ fn drops() -> Vec<Case> {
     limited.expected.verdict = Verdict::Dropped(DropReason::RateLimited);
     limited.expected.outputs.clear();
     vec![several(malformed, &two, 1), several(own, &two, 1), limited]
+}
+
+/// Each of a rule of its own, whose first line is active.
+fn standing_by() -> Vec<Case> {
+    let (first, second) = (of_group("239.1.1.2"), key());
+    let third = of_source("10.0.0.6");
+    let (_, large) = craft_super_packet();
+    let by_first = Craft {
+        destination: socket("239.1.1.2", PORT),
+        ..input()
+    };
+    let by_third = Craft {
+        source: socket("10.0.0.6", 4000),
+        ..input()
+    };
+    let active = relayed(
+        "of inputs that stand by the active one is relayed",
+        by_first,
+    );
+    let stands_by = [
+        relayed("an input that stands by is not relayed", input()),
+        Case::relayed(
+            "a super-packet of an input that stands by is as many as its segments",
+            large,
+            [],
+        ),
+        relayed("nor is the third input relayed", by_third),
+    ];
+    let stands_by = stands_by
+        .into_iter()
+        .zip([1, 1, 2])
+        .map(|(mut case, taken)| {
+            case.expected.verdict = Verdict::Dropped(DropReason::Standby);
+            case.expected.outputs.clear();
+            (case, taken)
+        });
+    let all = [(active, 0)].into_iter().chain(stands_by).enumerate();
+    let of_rules = all.map(|(number, (case, taken))| {
+        let mut case = of_lines(case, &[first, second, third], taken);
+        let rule = format!("lines-{number}");
+        for (_, route) in &mut case.routes {
+            route.rule.clone_from(&rule);
+        }
+        case.expected.rule = Some(rule);
+        case
+    });
+    of_rules.collect()
 }
 
 fn sizes() -> Vec<Case> {

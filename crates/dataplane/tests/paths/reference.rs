@@ -124,6 +124,9 @@ fn plain_route(key: &RouteKey, route: &Route) -> plain::Route {
             LocalDelivery::Yes => plain::Local::Yes,
             LocalDelivery::No => plain::Local::No,
         },
+        // The first line is the active one from the start.
+        stands_by: { route.failover.as_ref() }
+            .is_some_and(|failover| failover.lines.first() != route.input.as_ref()),
         limit: route.limit.map(plain_limit),
         outputs: route.outputs.iter().map(plain_output).collect(),
     }

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dataplane::counters::{Counters, Drops, HealthCounters, OutputCounters, RuleCounters, Traffic};
+use dataplane::counters::{
+    Counters, Drops, HealthCounters, InputCounters, OutputCounters, RuleCounters, Traffic,
+};
 use dataplane::features::Feature;
 use dataplane::{Close, Dataplane, Input, Outcome};
 use lab::wait;
@@ -305,7 +307,11 @@ fn count(counters: &mut RuleCounters, expected: &Expected) {
     let drop = |drops: &mut Drops, reason: DropReason| drops.0[reason as usize] += packets;
     receive(&mut counters.received);
     if let Some(at) = &expected.input {
-        receive(counters.inputs.entry(at.clone()).or_default());
+        let input = counters.inputs.entry(at.clone()).or_default();
+        receive(&mut input.received);
+        if expected.verdict == Verdict::Dropped(DropReason::Standby) {
+            drop(&mut input.dropped, DropReason::Standby);
+        }
     }
     if let Verdict::Dropped(reason) = expected.verdict {
         drop(&mut counters.dropped, reason);
@@ -343,18 +349,23 @@ fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
         (*index, Box::new(grown))
     });
     let inputs = after.inputs.iter().map(|(at, after)| {
-        let before = before.inputs.get(at).copied().unwrap_or_default();
-        (at.clone(), traffic_growth(before, *after))
+        let before = before.inputs.get(at).cloned().unwrap_or_default();
+        let grown = InputCounters {
+            received: traffic_growth(before.received, after.received),
+            dropped: drops_growth(&before.dropped, &after.dropped),
+        };
+        (at.clone(), grown)
     });
     RuleCounters {
         received: traffic_growth(before.received, after.received),
         inputs: inputs
-            .filter(|(_, grown)| *grown != Traffic::default())
+            .filter(|(_, grown)| *grown != InputCounters::default())
             .collect(),
         dropped: drops_growth(&before.dropped, &after.dropped),
         outputs: outputs
             .filter(|(_, grown)| **grown != OutputCounters::default())
             .collect(),
+        failover: None,
         health: Default::default(),
         latency: Default::default(),
     }

@@ -106,6 +106,7 @@ impl Bed {
             path: Path::Userspace,
             local: LocalDelivery::Auto,
             limit: None,
+            failover: None,
             inspect: None,
             outputs,
         };

@@ -100,7 +100,9 @@ fn inputs_count_on_over_the_death_of_their_worker() -> Result<()> {
         sender.send_numbered(group, 5002, 20, 100)?;
         let counters = bed.settled("cam1", 30 * round)?;
         let inputs = counters.inputs.iter();
-        let inputs: Vec<_> = inputs.map(|(at, n)| (at.as_str(), n.packets)).collect();
+        let inputs: Vec<_> = inputs
+            .map(|(at, n)| (at.as_str(), n.received.packets))
+            .collect();
         assert_eq!(inputs, [("a", 10 * round), ("b", 20 * round)]);
         let victim = bed.counters()?.workers[0].pid;
         anyhow::ensure!(victim > 0, "the worker has died before");
@@ -122,6 +124,6 @@ fn inputs_count_on_over_the_death_of_their_worker() -> Result<()> {
     sender.send_numbered(group, 5001, 5, 100)?;
     let counters = bed.settled("cam1", 65)?;
     assert_eq!(counters.received.packets, 65);
-    assert_eq!(counters.inputs["a"].packets, 20);
+    assert_eq!(counters.inputs["a"].received.packets, 20);
     Ok(())
 }

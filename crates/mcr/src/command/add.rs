@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use model::document::{HealthDocument, OutputDocument, RuleDocument, Scalar};
+use model::document::{FailoverDocument, HealthDocument, OutputDocument, RuleDocument, Scalar};
 use model::rule;
 use model::ruleset::{Policy, RuleSet};
 
@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// Burst the cap allows: packets, or a size such as 1Mbit
     #[arg(long, value_name = "SIZE", requires = "limit")]
     burst: Option<String>,
+    /// Relay one input, the first that delivers, while the others stand by: silence=TIME,revert=TIME|never
+    #[arg(long, value_name = "KEY=VALUE,...", value_parser = FailoverDocument::from_text)]
+    failover: Option<FailoverDocument>,
     /// Watch the stream: silence=TIME|off, rate_min=RATE, rate_max=RATE, content=auto|rtp|ts|none,
     /// clock=HZ, joined by commas; see mcr.toml(5)
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = HealthDocument::from_text)]
@@ -74,6 +77,7 @@ Examples:
   mcr add 10.0.0.5@232.1.1.1%eth0:5001 10.9.9.9:7000 --name cam1      one sender, to unicast
   mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001,ttl=16 239.10.1.2%eth2:6001,dscp=34
   mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001 --health silence=2s,rate_min=900pps
+  mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001 --input 239.2.1.1%eth2:5001 --failover silence=200ms
   echo '239.1.1.2%eth0:5001 10.9.9.9:7001 --name cam2' | mcr add -    all lines or none";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -120,6 +124,7 @@ fn refuse_options(args: &Args) -> Result<(), Failure> {
         ("--local", args.local.is_some()),
         ("--limit", args.limit.is_some()),
         ("--burst", args.burst.is_some()),
+        ("--failover", args.failover.is_some()),
         ("--health", args.health.is_some()),
         ("--label", !args.labels.is_empty()),
         ("--comment", args.comment.is_some()),
@@ -219,6 +224,7 @@ fn document(args: Args) -> RuleDocument {
         }),
         limit: args.limit,
         burst: args.burst.map(Scalar::Text),
+        failover: args.failover,
         health: args.health,
         enabled: None,
         comment: args.comment,

@@ -85,6 +85,11 @@ fn text(
             (None, false) => "not joined".to_owned(),
         };
         let mut text = format!("{}  {joined}", input.at);
+        match input.active {
+            Some(true) => text += ", active",
+            Some(false) => text += ", stands by",
+            None => {}
+        }
         if stats.inputs.len() > 1 {
             text += &format!("  {}", number::volume(input.received));
         }

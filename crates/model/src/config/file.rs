@@ -244,6 +244,7 @@ impl<'a> Reader<'a> {
                 "name" => note(Part::Name, value),
                 "input" => note(Part::Input(0), value),
                 "limit" | "burst" => note(Part::Limit, value),
+                "failover" => note(Part::Failover, value),
                 "health" => note(Part::Health, value),
                 "labels" | "comment" => note(Part::Labels, value),
                 "inputs" => elements().for_each(|(index, value)| note(Part::Input(index), value)),

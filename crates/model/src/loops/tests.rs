@@ -14,6 +14,7 @@ fn rule(name: &str, input: &str, outputs: &[&str]) -> Rule {
         path: None,
         local: Default::default(),
         limit: None,
+        failover: None,
         health: None,
         enabled: true,
         comment: None,

@@ -58,7 +58,12 @@ impl<'r> Check<'r, '_> {
         let text = match part {
             Part::Input(index) => self.rule.inputs[index].to_string(),
             Part::Output(index) => self.rule.outputs[index].to.to_string(),
-            Part::Rule | Part::Name | Part::Limit | Part::Health | Part::Labels => String::new(),
+            Part::Rule
+            | Part::Name
+            | Part::Limit
+            | Part::Failover
+            | Part::Health
+            | Part::Labels => String::new(),
         };
         self.problems.push(Problem {
             position: self.rules.position(self.place),
@@ -97,6 +102,10 @@ impl<'r> Check<'r, '_> {
             if input.interface.is_none() {
                 self.report(part, What::InterfaceMissing(with_interface(input)));
             }
+        }
+        let failover = self.rule.failover;
+        if let Some(what) = failover.and_then(|failover| failover.problem_with(&self.rule.inputs)) {
+            self.report(Part::Failover, what.into());
         }
     }
 

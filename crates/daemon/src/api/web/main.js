@@ -221,7 +221,7 @@ function follow() {
   const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_disabled", "rule_added", "rule_removed",
     "rule_changed", "settings_changed", "output_up", "output_degraded", "output_down", "drops_began",
     "drops_ended", "stream_up", "stream_degraded",
-    "stream_down", "joined", "join_failed", "worker_restarted", "link_changed", "next_hop_changed",
+    "stream_down", "line_down", "line_up", "input_switched", "joined", "join_failed", "worker_restarted", "link_changed", "next_hop_changed",
     "reloaded", "reload_failed", "not_saved", "saved"];
   for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));
   source.addEventListener("missed", (told) => {

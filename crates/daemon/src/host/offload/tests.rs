@@ -31,6 +31,7 @@ fn route(path: Path, egress: Ifindex) -> Route {
         input: None,
         path,
         local: LocalDelivery::Auto,
+        failover: None,
         inspect: None,
         limit: None,
         outputs: vec![Output {

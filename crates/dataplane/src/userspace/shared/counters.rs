@@ -75,6 +75,12 @@ impl SharedCounters {
         self.bump(drops_at(rule_at(rule)) + reason as usize, packets);
     }
 
+    /// Counts packets dropped for coming by an input.
+    #[inline]
+    pub(crate) fn input_dropped(&self, input: InputSlot, reason: DropReason, packets: u64) {
+        self.bump(drops_at(input_at(input)) + reason as usize, packets);
+    }
+
     /// Counts copies an output sent.
     #[inline]
     pub(crate) fn output_sent(&self, output: OutputSlot, passed: Traffic) {
@@ -112,8 +118,10 @@ impl SharedCounters {
     /// Reads what an input counts.
     #[must_use]
     pub(crate) fn input(&self, input: InputSlot) -> Counted {
+        let at = input_at(input);
         Counted {
-            traffic: self.traffic(input_at(input)),
+            traffic: self.traffic(at),
+            drops: self.drops(drops_at(at)),
             ..Counted::default()
         }
     }

@@ -29,8 +29,8 @@ const TRAFFIC: usize = Traffic::WORDS;
 const RULE: usize = TRAFFIC + DropReason::SLOTS;
 /// Words of an output: what it sent, what it dropped.
 const OUTPUT: usize = TRAFFIC + DropReason::SLOTS;
-/// Words of an input: what it received.
-const INPUT: usize = TRAFFIC;
+/// Words of an input: what it received, what was dropped for coming by it.
+const INPUT: usize = TRAFFIC + DropReason::SLOTS;
 /// Words of a rule's health: its sums, then times, jitter and source.
 pub(super) const HEALTH: usize = 18;
 
@@ -114,7 +114,7 @@ pub(super) const fn input_at(input: InputSlot) -> usize {
     INPUTS_AT + input.0 as usize * INPUT
 }
 
-/// The drops behind the traffic of a rule or an output.
+/// The drops behind the traffic of a rule, an input or an output.
 pub(super) const fn drops_at(traffic: usize) -> usize {
     traffic + TRAFFIC
 }

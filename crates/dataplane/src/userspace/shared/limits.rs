@@ -1,27 +1,17 @@
-//! The state of the rate limits, one word each. All workers share it, for the packets of a rule may
-//! be spread over several of them.
+//! The rate limits, whose state is one word each.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::table::{RateLimit, RateUnit};
 use packet::limit::Limit;
-use sys::shared_memory::{self, Words};
 
-use super::layout::{MAX_OUTPUTS, MAX_RULES, OutputSlot, RuleSlot};
+use super::layout::{MAX_RULES, OutputSlot, RuleSlot};
+use super::state::{LIMITS, SharedState};
 
-const BUDGET_AT: usize = (MAX_RULES + MAX_OUTPUTS) as usize;
-const WORDS: usize = BUDGET_AT + 1;
+const BUDGET_AT: usize = LIMITS - 1;
 /// Attempts at a word that other workers change at the same time; then the packet is refused, as
 /// others have passed in its place.
 const TRIES: u32 = 8;
-
-/// The limits' words, mapped.
-#[derive(Debug)]
-pub(crate) struct SharedLimits {
-    words: Words,
-}
 
 /// A limit, ready to be asked.
 #[derive(Clone, Copy, Debug)]
@@ -60,24 +50,7 @@ impl CompiledLimit {
     }
 }
 
-impl SharedLimits {
-    /// Makes the region, every bucket full.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub(crate) fn create() -> io::Result<OwnedFd> {
-        shared_memory::create(c"mcr-limits", WORDS * size_of::<AtomicU64>())
-    }
-
-    /// Maps the region another process made.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub(crate) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
-        let words = Words::map(region.as_fd(), WORDS * size_of::<AtomicU64>())?;
-        Ok(Self { words })
-    }
-
+impl SharedState {
     /// Lets a limit start with its whole burst.
     pub(crate) fn fill(&self, limiter: Limiter) {
         if let Some(word) = self.word(limiter) {
@@ -131,13 +104,15 @@ impl SharedLimits {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
     fn two_workers_share_one_bucket() {
-        let region = SharedLimits::create().unwrap();
-        let one = SharedLimits::map(region.as_fd()).unwrap();
-        let other = SharedLimits::map(region.as_fd()).unwrap();
+        let region = SharedState::create().unwrap();
+        let one = SharedState::map(region.as_fd()).unwrap();
+        let other = SharedState::map(region.as_fd()).unwrap();
         let limit = CompiledLimit::compile(&RateLimit {
             unit: RateUnit::Bits,
             rate: 8000,

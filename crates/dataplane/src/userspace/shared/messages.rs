@@ -30,8 +30,8 @@ const PREFIX: usize = 4;
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToWorker {
-    /// First of all; the regions of the counters and of the limits come with it and with the
-    /// [`ToWorker::Limits`] that follows.
+    /// First of all; the regions of the counters and of the state come with it and with the
+    /// [`ToWorker::State`] that follows.
     Hello {
         /// Number of the worker.
         worker: u32,
@@ -40,8 +40,8 @@ pub(crate) enum ToWorker {
         /// What it may use of the kernel.
         means: Means,
     },
-    /// The limits' region comes with this message.
-    Limits,
+    /// The region of what all workers decide with comes with this message.
+    State,
     /// An egress socket comes with this message, for these copies.
     Egress(Way),
     /// No route sends such copies any more.
@@ -130,10 +130,21 @@ pub(crate) struct CountedRoute {
     pub rule: RuleSlot,
     /// Its input's, where the rule has several.
     pub input: Option<InputSlot>,
+    /// Those of all its rule's inputs, where they stand by for each other, the preferred first.
+    pub lines: Vec<InputSlot>,
     /// Whose flows are counted, of a range.
     pub flows: FlowOwner,
     /// Its outputs' counters, in their order.
     pub outputs: Vec<OutputSlot>,
+}
+
+impl CountedRoute {
+    /// The lines of its rule, as the rule writes them.
+    pub(crate) fn lines_by_name(&self) -> impl Iterator<Item = (&String, InputSlot)> {
+        let names = self.route.failover.iter();
+        let names = names.flat_map(|failover| &failover.lines);
+        names.zip(self.lines.iter().copied())
+    }
 }
 
 /// What the worker says.

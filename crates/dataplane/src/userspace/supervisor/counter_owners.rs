@@ -29,9 +29,11 @@ pub(super) struct CounterOwners {
     file: Option<OwnerFile>,
 }
 
-/// Reads what a slot counts, whoever owns it, summed over the workers.
-pub(super) trait ReadSlot {
-    /// Reads it.
+/// The workers' memory of the slots.
+pub(super) trait Slots {
+    /// Forgets what was decided with for the slot's former owner.
+    fn begin(&self, kind: Kind, slot: u32);
+    /// Reads what a slot counts, whoever owns it, summed over the workers.
     fn read(&self, kind: Kind, slot: u32) -> Counted;
 }
 
@@ -90,30 +92,42 @@ impl CounterOwners {
 
     /// Finds or assigns the counters of a route that comes into use; `None` where there is no room.
     /// Before a worker counts under a name, the name is written down.
-    pub(super) fn acquire(&mut self, route: &Route, slots: &impl ReadSlot) -> Option<CountedRoute> {
+    pub(super) fn acquire(&mut self, route: &Route, slots: &impl Slots) -> Option<CountedRoute> {
         let rule = RuleSlot(self.acquire_one(Name::Rule(&route.rule), slots)?);
         let mut counted = CountedRoute {
             route: route.clone(),
             rule,
             input: None,
+            lines: Vec::new(),
             flows: self.flows(&route.rule)?,
             outputs: Vec::with_capacity(route.outputs.len()),
         };
         for name in Name::all_of(route).skip(1) {
             let slot = self.acquire_one(name, slots)?;
-            match name.kind() {
-                Kind::Input => counted.input = Some(InputSlot(slot)),
-                _ => counted.outputs.push(OutputSlot(slot)),
+            match name {
+                Name::Output(..) => counted.outputs.push(OutputSlot(slot)),
+                Name::Input(_, at) if route.input.as_deref() == Some(at) => {
+                    counted.input = Some(InputSlot(slot));
+                }
+                Name::Input(..) | Name::Rule(_) => {}
             }
+        }
+        for at in route.failover.iter().flat_map(|failover| &failover.lines) {
+            let input = Name::Input(&route.rule, at).hash();
+            let owner = self.owners[Kind::Input as usize].find(&input);
+            counted
+                .lines
+                .extend(owner.map(|owner| InputSlot(owner.slot)));
         }
         self.known.learn(&route.rule, Name::all_of(route));
         Some(counted)
     }
 
-    fn acquire_one(&mut self, name: Name<'_>, slots: &impl ReadSlot) -> Option<u32> {
+    fn acquire_one(&mut self, name: Name<'_>, slots: &impl Slots) -> Option<u32> {
         let kind = name.kind();
         let Ok(slot) = self.owners[kind as usize].acquire(name.hash(), |slot, _| {
             let base = slots.read(kind, slot);
+            slots.begin(kind, slot);
             if let Some(file) = &self.file {
                 file.write(kind, slot, &name.to_string(), &base);
             }
@@ -146,7 +160,7 @@ impl CounterOwners {
     }
 
     /// Adds everything counted, per rule.
-    pub(super) fn read(&self, slots: &impl ReadSlot, counters: &mut Counters) {
+    pub(super) fn read(&self, slots: &impl Slots, counters: &mut Counters) {
         for (name, known) in self.known.iter() {
             let Some(counted) = self.counted(slots, Kind::Rule, known.hash) else {
                 continue;
@@ -162,7 +176,8 @@ impl CounterOwners {
             for (at, hash) in &known.inputs {
                 if let Some(counted) = self.counted(slots, Kind::Input, *hash) {
                     let input = rule.inputs.entry(at.clone()).or_default();
-                    input.add(counted.traffic);
+                    input.received.add(counted.traffic);
+                    input.dropped.add(&counted.drops);
                 }
             }
             for (index, hash) in &known.outputs {
@@ -176,7 +191,7 @@ impl CounterOwners {
     }
 
     /// Adds what each rule received, and what it dropped where it dropped anything.
-    pub(super) fn read_arrived(&self, slots: &impl ReadSlot, arrived: &mut Arrived) {
+    pub(super) fn read_arrived(&self, slots: &impl Slots, arrived: &mut Arrived) {
         for (name, known) in self.known.iter() {
             if let Some(counted) = self.counted(slots, Kind::Rule, known.hash) {
                 let total = arrived.entry(Arc::clone(name)).or_default();
@@ -192,7 +207,7 @@ impl CounterOwners {
     }
 
     /// Reads what an owner has counted since it came.
-    fn counted(&self, slots: &impl ReadSlot, kind: Kind, owner: Hash) -> Option<Counted> {
+    fn counted(&self, slots: &impl Slots, kind: Kind, owner: Hash) -> Option<Counted> {
         let owner = self.owners[kind as usize].find(&owner)?;
         let counted = slots.read(kind, owner.slot);
         Some(match &owner.base {
@@ -209,7 +224,9 @@ mod tests {
     /// Slots that count nothing.
     struct Nothing;
 
-    impl ReadSlot for Nothing {
+    impl Slots for Nothing {
+        fn begin(&self, _: Kind, _: u32) {}
+
         fn read(&self, _: Kind, _: u32) -> Counted {
             Counted::default()
         }
@@ -223,6 +240,7 @@ mod tests {
             path: Path::Userspace,
             local: model::table::LocalDelivery::Auto,
             limit: None,
+            failover: None,
             inspect: None,
             outputs: Vec::new(),
         };

@@ -121,6 +121,7 @@ mod tests {
             path,
             local: LocalDelivery::Auto,
             limit: None,
+            failover: None,
             inspect: None,
             outputs: vec![],
         };

@@ -22,6 +22,7 @@ use sys::descriptor::ProcessHandle;
 use super::owner_file::{self, OwnerFile};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::{self, WorkerWord};
+use crate::userspace::shared::state::{self, SharedState};
 
 /// Longest a worker may take to forward what is in its rings.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -35,6 +36,8 @@ pub(super) enum Label {
     Region(RegionId),
     /// Who owns which counters.
     Owners,
+    /// What workers decide with.
+    State,
     /// The supervisor's end of a worker's control socket.
     Control(RegionId, u32),
     /// A worker's process, by its pidfd.
@@ -71,6 +74,7 @@ pub(super) struct Predecessor {
 pub(super) struct Inheritance {
     pub regions: Vec<Arc<Region>>,
     pub owners: Option<(OwnedFd, OwnerFile)>,
+    pub state: Option<(OwnedFd, SharedState)>,
     pub predecessors: Vec<Predecessor>,
 }
 
@@ -101,6 +105,11 @@ impl Inheritance {
                 let fd = of_size(fd, owner_file::WORDS)?;
                 let file = OwnerFile::map(fd.as_fd())?;
                 self.owners = Some((fd, file));
+            }
+            Label::State => {
+                let fd = of_size(fd, state::WORDS)?;
+                let state = SharedState::map(fd.as_fd())?;
+                self.state = Some((fd, state));
             }
             Label::Control(id, pid) => {
                 self.predecessor(id, pid).control = Some(UnixStream::from(fd));
@@ -206,6 +215,7 @@ impl fmt::Display for Label {
                 write!(f, "region-{}-{worker}-{region}", layout::WORDS)
             }
             Self::Owners => write!(f, "book-{}", owner_file::WORDS),
+            Self::State => write!(f, "state-{}", state::WORDS),
             Self::Control(RegionId { worker, region }, pid) => {
                 write!(f, "control-{worker}-{region}-{pid}")
             }
@@ -235,6 +245,7 @@ impl FromStr for Label {
                 Ok(Self::Region(id(worker, region)))
             }
             ("book", &[words]) if words as usize == owner_file::WORDS => Ok(Self::Owners),
+            ("state", &[words]) if words as usize == state::WORDS => Ok(Self::State),
             ("control", &[worker, region, pid]) => Ok(Self::Control(id(worker, region), pid)),
             ("process", &[worker, region, pid]) => Ok(Self::Process(id(worker, region), pid)),
             _ => Err(Unknown),
@@ -266,6 +277,7 @@ mod tests {
         for label in [
             Label::Region(REGION),
             Label::Owners,
+            Label::State,
             Label::Control(REGION, 4711),
             Label::Process(REGION, 4711),
         ] {

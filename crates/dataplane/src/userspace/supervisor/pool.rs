@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bpf::grace;
 use model::table::RouteKey;
 
-use super::counter_owners::ReadSlot;
+use super::counter_owners::Slots;
 use super::error::Error;
 use super::inheritance::{self, Label, Predecessor, Region, RegionId};
 use super::process::Process;
@@ -16,12 +16,14 @@ use super::taps::Fanouts;
 use super::wanted::{Common, Interfaces, Options};
 use super::worker_handle::WorkerHandle;
 use crate::counters::{Flow, WorkerCounters};
+use crate::failover::Lines;
 use crate::owners::name::Kind;
 use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
-use crate::userspace::shared::limits::{Limiter, SharedLimits};
+use crate::userspace::shared::limits::Limiter;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
+use crate::userspace::shared::state::SharedState;
 
 /// Every so many ticks taps are compared with what the kernel has: about once a second.
 const THOROUGH: u32 = 20;
@@ -35,7 +37,8 @@ pub(super) struct Pool {
     fanouts: Fanouts,
     interfaces: Interfaces,
     ticks: u32,
-    limits: (OwnedFd, SharedLimits),
+    /// What all workers decide with, those of earlier supervisors too.
+    state: (OwnedFd, SharedState),
     /// Where workers count, and where those of earlier supervisors counted.
     regions: Vec<Arc<Region>>,
     /// Workers of an earlier supervisor, until ours take over.
@@ -62,7 +65,7 @@ impl Pool {
             fanouts: BTreeMap::new(),
             interfaces: Interfaces::default(),
             ticks: 0,
-            limits: create_limits().map_err(|source| Error::System {
+            state: create_state().map_err(|source| Error::System {
                 what: "making shared memory",
                 source,
             })?,
@@ -73,8 +76,16 @@ impl Pool {
 
     /// Counts on where an earlier supervisor's workers stopped, and lets those that still run go
     /// on until ours take over.
-    pub(super) fn inherit(&mut self, regions: Vec<Arc<Region>>, workers: Vec<Predecessor>) {
+    pub(super) fn inherit(
+        &mut self,
+        regions: Vec<Arc<Region>>,
+        state: Option<(OwnedFd, SharedState)>,
+        workers: Vec<Predecessor>,
+    ) {
         self.regions.extend(regions);
+        if let Some(state) = state {
+            self.state = state;
+        }
         self.predecessors.extend(workers);
     }
 
@@ -99,9 +110,10 @@ impl Pool {
                 (Label::Process(id, process.pid), process.handle()),
             ]
         });
+        let state = [(Label::State, self.state.0.as_fd())];
         // A supervisor that is killed before it takes over has not inherited: the next one does.
         let earlier = self.predecessors.iter().flat_map(Predecessor::descriptors);
-        regions.chain(running).chain(earlier)
+        regions.chain(state).chain(running).chain(earlier)
     }
 
     /// Leaves the workers running for the next supervisor, who is given their descriptors.
@@ -160,7 +172,7 @@ impl Pool {
     fn start_all(&mut self) -> Result<(), messages::Error> {
         let cpus = self.cpus.clone();
         for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
-            let shared = (self.region(id)?, self.limits.0.try_clone()?);
+            let shared = (self.region(id)?, self.state.0.try_clone()?);
             let worker = WorkerHandle::start((id, cpu), shared, &self.options, &self.interfaces)?;
             self.workers.push(worker);
         }
@@ -173,6 +185,11 @@ impl Pool {
     /// What workers listen to and send by.
     pub(super) const fn interfaces(&self) -> &Interfaces {
         &self.interfaces
+    }
+
+    /// The words that workers decide with.
+    pub(super) const fn state(&self) -> &SharedState {
+        &self.state.1
     }
 
     /// Tells all workers of a change, after which the limits of `fresh` start full. A worker that does
@@ -197,7 +214,7 @@ impl Pool {
             worker.try_or_kill(Process::await_confirmation);
         }
         for limiter in fresh {
-            self.limits.1.fill(limiter);
+            self.state.1.fill(limiter);
         }
         let joined = self.join_taps();
         self.end_predecessors();
@@ -330,13 +347,22 @@ impl Pool {
     }
 }
 
-fn create_limits() -> io::Result<(OwnedFd, SharedLimits)> {
-    let region = SharedLimits::create()?;
-    let limits = SharedLimits::map(region.as_fd())?;
-    Ok((region, limits))
+fn create_state() -> io::Result<(OwnedFd, SharedState)> {
+    let region = SharedState::create()?;
+    let state = SharedState::map(region.as_fd())?;
+    Ok((region, state))
 }
 
-impl ReadSlot for Pool {
+impl Slots for Pool {
+    fn begin(&self, kind: Kind, slot: u32) {
+        let mut state = &self.state.1;
+        match kind {
+            Kind::Rule => state.set_choice(slot, [0; 2]),
+            Kind::Input => state.set_line(slot, [0; 2]),
+            Kind::Output => {}
+        }
+    }
+
     fn read(&self, kind: Kind, slot: u32) -> Counted {
         let mut sum = Counted::default();
         for region in &self.regions {

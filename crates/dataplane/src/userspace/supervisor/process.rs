@@ -54,7 +54,7 @@ impl Process {
     pub(super) fn start(
         options: &Options,
         (worker, cpu): (u32, u32),
-        (region, limits): (&OwnedFd, &OwnedFd),
+        (region, state): (&OwnedFd, &OwnedFd),
         counters: &Arc<SharedCounters>,
     ) -> Result<Self, messages::Error> {
         let (here, there) = UnixStream::pair()?;
@@ -98,8 +98,8 @@ impl Process {
             means: options.means,
         };
         process.channel.send(&hello, Some(region.as_fd()))?;
-        let limits = Some(limits.as_fd());
-        process.channel.send(&ToWorker::Limits, limits)?;
+        let state = Some(state.as_fd());
+        process.channel.send(&ToWorker::State, state)?;
         Ok(process)
     }
 

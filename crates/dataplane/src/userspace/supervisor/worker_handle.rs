@@ -33,7 +33,7 @@ pub(super) struct WorkerHandle {
     cpu: u32,
     /// Where it counts.
     pub region: Arc<Region>,
-    limits: OwnedFd,
+    shared: OwnedFd,
     state: State,
     backoff: Duration,
     /// Times it was started again by this supervisor.
@@ -56,7 +56,7 @@ impl WorkerHandle {
     /// The program cannot be run, or the conversation fails.
     pub(super) fn start(
         (id, cpu): (u32, u32),
-        (region, limits): (Arc<Region>, OwnedFd),
+        (region, shared): (Arc<Region>, OwnedFd),
         options: &Options,
         interfaces: &Interfaces,
     ) -> Result<Self, messages::Error> {
@@ -64,7 +64,7 @@ impl WorkerHandle {
             id,
             cpu,
             region,
-            limits,
+            shared,
             state: State::Waiting(Instant::now()),
             backoff: BACKOFF,
             restarts: 0,
@@ -85,8 +85,8 @@ impl WorkerHandle {
         common: &Common,
     ) -> Result<Process, messages::Error> {
         let place = (self.id, self.cpu);
-        let (region, limits) = (&self.region, &self.limits);
-        let shared = (&region.fd, limits);
+        let region = &self.region;
+        let shared = (&region.fd, &self.shared);
         let mut process = Process::start(options, place, shared, &region.counters)?;
         let tell = |process: &mut Process| {
             process.add_egress(interfaces.egress.iter().copied())?;

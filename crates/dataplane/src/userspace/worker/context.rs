@@ -4,7 +4,8 @@ use super::coalesce::Source;
 use super::rewrite::CompiledRoute;
 use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
-use crate::userspace::shared::limits::{CompiledLimit, SharedLimits};
+use crate::userspace::shared::limits::CompiledLimit;
+use crate::userspace::shared::state::SharedState;
 
 /// What a batch is executed against.
 #[derive(Clone, Copy)]
@@ -15,8 +16,8 @@ pub(super) struct Context<'a> {
     pub(super) routes: &'a [Option<CompiledRoute>],
     /// Where it is counted.
     pub(super) counters: &'a SharedCounters,
-    /// The rate limits' state.
-    pub(super) limits: &'a SharedLimits,
+    /// What workers decide with.
+    pub(super) state: &'a SharedState,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<&'a CompiledLimit>,
     /// Monotonic clock at the start of the batch.

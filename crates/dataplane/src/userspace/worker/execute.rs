@@ -25,8 +25,9 @@ use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::RuleSlot;
-use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter, SharedLimits};
+use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter};
 use crate::userspace::shared::messages::TableChange;
+use crate::userspace::shared::state::SharedState;
 
 /// Where the kernel path's routes lead to among those of [`ActiveTable`].
 const ELSEWHERE: RouteIndex = RouteIndex(u32::MAX);
@@ -91,14 +92,14 @@ impl ActiveTable {
     pub(super) fn context<'a>(
         &'a self,
         source: Source<'a>,
-        (counters, limits): (&'a SharedCounters, &'a SharedLimits),
+        (counters, state): (&'a SharedCounters, &'a SharedState),
         now_ns: u64,
     ) -> Context<'a> {
         Context {
             source,
             routes: &self.routes,
             counters,
-            limits,
+            state,
             budget: self.budget.as_ref(),
             now_ns,
         }
@@ -155,6 +156,8 @@ impl ActiveTable {
         } else if packet.whole_length.is_some() {
             counts.lost += packets;
             Verdict::Dropped(DropReason::BufferExhausted)
+        } else if route.stands_by(context) {
+            Verdict::Dropped(DropReason::Standby)
         } else if route.is_over_limit(&datagram, context) {
             Verdict::Dropped(DropReason::RateLimited)
         } else {
@@ -273,6 +276,15 @@ impl ActiveTable {
 
 impl CompiledRoute {
     #[inline]
+    fn stands_by(&self, context: Context<'_>) -> bool {
+        let (Some(failover), Some(input)) = (&self.failover, self.counts.input) else {
+            return false;
+        };
+        let line = (self.counts.rule, input);
+        !context.state.passes(line, failover, context.now_ns)
+    }
+
+    #[inline]
     fn is_over_limit(&self, datagram: &Datagram, context: Context<'_>) -> bool {
         let Some(limit) = &self.limit else {
             return false;
@@ -282,7 +294,7 @@ impl CompiledRoute {
             bytes: datagram.payload_bytes() as u32,
         };
         let limiter = Limiter::Rule(self.counts.rule);
-        !context.limits.admit(limiter, limit, context.now_ns, cost)
+        !context.state.admit(limiter, limit, context.now_ns, cost)
     }
 }
 
@@ -305,4 +317,7 @@ fn drop_packet(
 ) {
     counts.received(context.counters, context.passed(packets, bytes));
     context.counters.rule_dropped(counts.rule, reason, packets);
+    if let (DropReason::Standby, Some(input)) = (reason, counts.input) {
+        context.counters.input_dropped(input, reason, packets);
+    }
 }

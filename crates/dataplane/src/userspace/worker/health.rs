@@ -83,6 +83,10 @@ impl Watches {
             return;
         };
         if !is_judged {
+            if verdict == Verdict::Dropped(DropReason::Standby) {
+                // Packets of it are not looked at: it begins anew.
+                watched.watch.rtp.is_followed = false;
+            }
             return;
         }
         if !watched.is_touched {

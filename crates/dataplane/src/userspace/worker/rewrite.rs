@@ -15,6 +15,7 @@ use sys::uring::{Head, To};
 
 use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::failover::CompiledFailover;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot};
 use crate::userspace::shared::limits::CompiledLimit;
@@ -27,6 +28,8 @@ pub(super) struct CompiledRoute {
     pub counts: Counts,
     /// Cap on what the rule accepts.
     pub limit: Option<CompiledLimit>,
+    /// Which of the rule's inputs passes, where they stand by for each other.
+    pub failover: Option<CompiledFailover>,
     /// Whether packets may leave merged: not where outputs judge each of them.
     pub merge: bool,
     /// Whether packets are looked at for the stream's health.
@@ -120,6 +123,7 @@ impl CompiledRoute {
                 input: counted.input,
             },
             limit: route.limit.as_ref().map(CompiledLimit::compile),
+            failover: CompiledFailover::compile(counted),
             merge: merges && route.outputs.iter().all(takes_merged),
             is_watched: route.inspect.is_some(),
             unicast: route.outputs.iter().any(is_unicast),

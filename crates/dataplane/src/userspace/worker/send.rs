@@ -299,15 +299,15 @@ impl<'p> Outgoing<'_, 'p> {
         sending: &Sending,
     ) -> Result<(), DropReason> {
         if let Some(limit) = &copies.output.limit {
-            let Context { limits, now_ns, .. } = self.context;
+            let Context { state, now_ns, .. } = self.context;
             let limiter = Limiter::Output(copies.output.slot);
-            if !limits.admit(limiter, limit, now_ns, copies.cost(head)) {
+            if !state.admit(limiter, limit, now_ns, copies.cost(head)) {
                 return Err(DropReason::RateLimited);
             }
         }
         if let Some(budget) = self.context.budget.filter(|_| sending.unicast) {
-            let Context { limits, now_ns, .. } = self.context;
-            if !limits.admit(Limiter::Budget, budget, now_ns, copies.cost(head)) {
+            let Context { state, now_ns, .. } = self.context;
+            if !state.admit(Limiter::Budget, budget, now_ns, copies.cost(head)) {
                 return Err(DropReason::OverBudget);
             }
         }

@@ -2,13 +2,14 @@
 
 use std::str::FromStr;
 
-use model::document::{HealthDocument, RuleDocument};
+use model::document::{FailoverDocument, HealthDocument, RuleDocument};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Status};
 
 /// Keys that take a value.
-const KEYS: &str = "path, local, limit, burst, health, health.KEY, enabled, comment, labels.KEY";
+const KEYS: &str = "path, local, limit, burst, failover, failover.KEY, health, health.KEY, enabled, \
+     comment, labels.KEY";
 
 /// What one key is to be; without a value its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +74,13 @@ impl Setting {
                 Some("no" | "false") => json!(false),
                 Some(_) => return Err("give yes or no".to_owned()),
             },
+            "failover" => match text {
+                None => Value::Null,
+                Some("on") => json!({}),
+                Some(text) => {
+                    json!(FailoverDocument::from_text(text).map_err(|error| error.to_string())?)
+                }
+            },
             "health" => match text {
                 None => Value::Null,
                 Some("on") => json!({}),
@@ -80,7 +88,12 @@ impl Setting {
                     json!(HealthDocument::from_text(text).map_err(|error| error.to_string())?)
                 }
             },
-            key if key.starts_with("health.") || key.starts_with("labels.") => json!(text),
+            key if ["failover.", "health.", "labels."]
+                .iter()
+                .any(|table| key.starts_with(table)) =>
+            {
+                json!(text)
+            }
             "input" | "inputs" => return Err("use --add-input and --remove-input".to_owned()),
             "output" | "outputs" => return Err("use --add-output and --remove-output".to_owned()),
             "name" => return Err("a rule keeps its name; add another and remove this".to_owned()),

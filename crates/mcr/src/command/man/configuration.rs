@@ -2,7 +2,7 @@
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use model::config::{DaemonSettings, InterfaceSettings, Notify};
-use model::document::{HealthDocument, OutputTable, RuleDocument};
+use model::document::{FailoverDocument, HealthDocument, OutputTable, RuleDocument};
 use serde_json::Value;
 use utoipa::PartialSchema;
 
@@ -71,6 +71,13 @@ pub(super) fn page() -> Roff {
         "Keys of the table, and options of the text:",
     );
     keys(&mut page, &OutputTable::schema());
+    paragraph(
+        &mut page,
+        "FAILOVER",
+        "Keys of a rule's `failover = { … }`, or of a table `[rule.failover]`; `failover = \"500ms\"` \
+         is the silence alone:",
+    );
+    keys(&mut page, &FailoverDocument::schema());
     paragraph(
         &mut page,
         "HEALTH",
@@ -182,6 +189,8 @@ mod tests {
             "fragment",
             "unicast",
             "gro",
+            "failover",
+            "revert",
             "health",
             "silence",
             "rate_min",

@@ -1,0 +1,118 @@
+//! Which of a rule's inputs is relayed, as written: `failover = "500ms"`, or a table.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Scalar;
+use crate::failover::{self, Failover, FailoverProblem};
+
+/// When the next input takes over; every key may be left out, and a text alone is the silence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct FailoverDocument {
+    /// Time without a packet of the active input after which the next takes over, from `1ms` to `1m`;
+    /// `500ms` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Scalar>,
+    /// How long an input that stands before the active one must deliver to take over again, as in
+    /// `30s`; `never` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revert: Option<Scalar>,
+}
+
+impl FailoverDocument {
+    /// Reads it.
+    ///
+    /// # Errors
+    ///
+    /// Names the first key that cannot be read and what to write.
+    pub fn to_failover(&self) -> Result<Failover, FailoverProblem> {
+        let pairs = self.pairs();
+        failover::parse(pairs.iter().map(|(key, value)| (*key, value.as_str())))
+    }
+
+    /// Takes what the command line writes: `silence=200ms,revert=30s`, or `200ms`.
+    ///
+    /// # Errors
+    ///
+    /// As [`FailoverDocument::to_failover`].
+    pub fn from_text(text: &str) -> Result<Self, FailoverProblem> {
+        Ok(Self::from(&failover::parse(failover::split(text)?)?))
+    }
+
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        let given = failover::KEYS
+            .into_iter()
+            .zip([&self.silence, &self.revert]);
+        given
+            .filter_map(|(key, value)| Some((key, value.as_ref()?.to_string())))
+            .collect()
+    }
+}
+
+impl fmt::Display for FailoverDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = self.pairs().into_iter();
+        let texts: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
+        match texts.as_slice() {
+            [] => f.write_str("on"),
+            texts => f.write_str(&texts.join(",")),
+        }
+    }
+}
+
+impl From<&Failover> for FailoverDocument {
+    fn from(failover: &Failover) -> Self {
+        let mut document = Self::default();
+        for (key, text) in failover.texts() {
+            let value = match key {
+                "silence" => &mut document.silence,
+                _ => &mut document.revert,
+            };
+            *value = Some(Scalar::Text(text));
+        }
+        document
+    }
+}
+
+// By hand, because serde's untagged enums lose the reason: "data did not match any variant".
+impl<'de> Deserialize<'de> for FailoverDocument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            silence: Option<Scalar>,
+            revert: Option<Scalar>,
+        }
+
+        struct Document;
+
+        impl<'de> Visitor<'de> for Document {
+            type Value = FailoverDocument;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a silence such as \"500ms\" or { silence = \"500ms\", revert = \"30s\" }",
+                )
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<FailoverDocument, E> {
+                Ok(FailoverDocument {
+                    silence: Some(text.into()),
+                    revert: None,
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FailoverDocument, A::Error> {
+                let Table { silence, revert } =
+                    Table::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(FailoverDocument { silence, revert })
+            }
+        }
+
+        deserializer.deserialize_any(Document)
+    }
+}
