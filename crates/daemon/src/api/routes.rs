@@ -370,7 +370,7 @@ async fn replace(
 ) -> Answer<Tagged<Change>> {
     rules.generation = if_match.and(rules.generation)?;
     let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
-    let request = ChangeRequest::Replace(rules);
+    let request = ChangeRequest::Replace(Box::new(rules));
     let order = match options.dry_run {
         true => Order::DryRun(request),
         false => Order::Change(request),

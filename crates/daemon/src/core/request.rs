@@ -10,7 +10,7 @@ pub(crate) enum Request {
     /// Take rules out and put rules in.
     Change(Transaction),
     /// Make the rules these, and the settings too where they are given.
-    Replace(RuleList),
+    Replace(Box<RuleList>),
 }
 
 /// Why a change is refused.

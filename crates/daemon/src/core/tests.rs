@@ -100,7 +100,7 @@ fn a_change_touches_only_the_rules_that_differ() {
         rules: vec![plain("a", 1), plain("b", 3), plain("c", 4)],
         settings: None,
     };
-    let step = carry_out(&mut core, &Request::Replace(list), &host);
+    let step = carry_out(&mut core, &Request::Replace(Box::new(list)), &host);
     assert_eq!(step.change.added, ["c"]);
     assert_eq!(step.change.changed, ["b"]);
     assert_eq!((step.change.unchanged, step.change.generation), (1, 2));
@@ -117,7 +117,7 @@ fn nothing_to_change_keeps_the_generation() {
         rules: vec![plain("a", 1)],
         settings: None,
     };
-    let step = carry_out(&mut core, &Request::Replace(list), &host);
+    let step = carry_out(&mut core, &Request::Replace(Box::new(list)), &host);
     assert!(step.diff().is_empty());
     assert_eq!(core.generation(), 1);
 }
@@ -344,11 +344,11 @@ fn budget(text: &str) -> Settings {
 }
 
 fn replace(rules: Vec<RuleDocument>, settings: Option<Settings>) -> Request {
-    Request::Replace(RuleList {
+    Request::Replace(Box::new(RuleList {
         generation: None,
         rules,
         settings,
-    })
+    }))
 }
 
 #[test]
