@@ -111,7 +111,8 @@ pub(crate) fn log(stats: &Stats) {
 
 /// Makes the statistics of one rule.
 fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sampler) -> RuleStats {
-    let sample = sampler.of(state.name(), &counted.health);
+    let found = counted.health.as_deref().copied().unwrap_or_default();
+    let sample = sampler.of(state.name(), &found);
     let placement = &state.rule.placement;
     let none = OutputCounters::default();
     let enabled = state.rule.enabled;

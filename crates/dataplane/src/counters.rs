@@ -29,15 +29,24 @@ pub struct RuleCounters {
     /// of several, of a rule's only one not at all. Inputs that have gone may be among them.
     pub inputs: BTreeMap<String, InputCounters>,
     /// Which of them is active, where they stand by for each other.
-    pub failover: Option<FailoverCounters>,
+    pub failover: Option<Box<FailoverCounters>>,
     /// Packets dropped before the outputs.
     pub dropped: Drops,
     /// Per output, by its index in the rule; most rules have one, and a map has room for eleven.
     pub outputs: BTreeMap<u32, Box<OutputCounters>>,
-    /// What was found in its packets, if they are looked at.
-    pub health: HealthCounters,
+    /// What was found in its packets, if anything was: most rules are not watched.
+    pub health: Option<Box<HealthCounters>>,
     /// How long a sample of its packets stayed, by the path that relayed them.
     pub latency: BTreeMap<Path, Latency>,
+}
+
+impl RuleCounters {
+    /// Adds what another path found in its packets, if anything was found.
+    pub fn add_health(&mut self, health: &HealthCounters) {
+        if *health != HealthCounters::default() {
+            self.health.get_or_insert_default().add(health);
+        }
+    }
 }
 
 /// What the arrivals of one rule come to: the part of [`RuleCounters`] that is looked at all the

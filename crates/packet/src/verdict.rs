@@ -78,7 +78,7 @@ impl DropReason {
     ];
 
     /// Slots reserved in counter arrays, so that a new reason does not change their layout.
-    pub const SLOTS: usize = 24;
+    pub const SLOTS: usize = 20;
 
     /// The reason's stable name in JSON, metrics and logs.
     #[must_use]

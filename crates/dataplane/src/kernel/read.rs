@@ -22,7 +22,8 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
         total.received.add(received);
         total.dropped.add(&dropped);
         if let Some(owner) = kernel.owners.find(&rule.hash) {
-            total.failover = kernel.failover(owner.slot, rule).or(total.failover.take());
+            let failover = kernel.failover(owner.slot, rule).map(Box::new);
+            total.failover = failover.or(total.failover.take());
         }
         for (at, hash) in &rule.inputs {
             if let Some((received, dropped)) = one(kernel, &raw, *hash) {
@@ -42,7 +43,7 @@ pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
     }
     for (name, health) in health::read(kernel) {
         let rule = counters.rules.entry(name.to_owned()).or_default();
-        rule.health.add(&health);
+        rule.add_health(&health);
     }
     latency::read(kernel, counters)
 }

@@ -275,11 +275,11 @@ impl Userspace {
             };
             if let Some(rule) = counters.rules.get_mut(&counted.route.rule) {
                 let [since, changes] = self.pool.state().choice(counted.rule.0);
-                rule.failover = Some(FailoverCounters {
+                rule.failover = Some(Box::new(FailoverCounters {
                     active: active.clone(),
                     since_ns: packet::failover::since_ns(since),
                     changes,
-                });
+                }));
             }
         }
     }

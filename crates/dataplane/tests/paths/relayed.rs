@@ -228,7 +228,8 @@ impl<'a> Relay<'a> {
     pub(crate) fn health(&self, rule: &str) -> HealthCounters {
         let counters = self.counters();
         let rule = counters.rules.get(rule);
-        rule.map_or_else(HealthCounters::default, |rule| rule.health)
+        let health = rule.and_then(|rule| rule.health.clone());
+        health.map_or_else(HealthCounters::default, |found| *found)
     }
 
     /// How long a rule's packets stayed so far.

@@ -168,7 +168,7 @@ impl CounterOwners {
             let rule = counters.rules.entry(name.to_string()).or_default();
             rule.received.add(counted.traffic);
             rule.dropped.add(&counted.drops);
-            rule.health.add(&counted.health);
+            rule.add_health(&counted.health);
             if counted.latency != Latency::default() {
                 let sum = rule.latency.entry(Path::Userspace).or_default();
                 sum.add(&counted.latency);
