@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Scalar;
+use super::scalar::{given, written};
 use crate::failover::{self, Failover, FailoverProblem};
 
 /// When the next input takes over; every key may be left out, and a text alone is the silence.
@@ -44,23 +45,13 @@ impl FailoverDocument {
     }
 
     fn pairs(&self) -> Vec<(&'static str, String)> {
-        let given = failover::KEYS
-            .into_iter()
-            .zip([&self.silence, &self.revert]);
-        given
-            .filter_map(|(key, value)| Some((key, value.as_ref()?.to_string())))
-            .collect()
+        given(failover::KEYS, [&self.silence, &self.revert])
     }
 }
 
 impl fmt::Display for FailoverDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs = self.pairs().into_iter();
-        let texts: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
-        match texts.as_slice() {
-            [] => f.write_str("on"),
-            texts => f.write_str(&texts.join(",")),
-        }
+        f.write_str(&written(&self.pairs()))
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Scalar;
+use super::scalar::{given, written};
 use crate::health::{self, Health, HealthProblem};
 
 /// What is watched of a rule's stream; every key may be left out.
@@ -59,21 +60,13 @@ impl HealthDocument {
             &self.content,
             &self.clock,
         ];
-        let given = health::KEYS.into_iter().zip(values);
-        given
-            .filter_map(|(key, value)| Some((key, value.as_ref()?.to_string())))
-            .collect()
+        given(health::KEYS, values)
     }
 }
 
 impl fmt::Display for HealthDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs = self.pairs().into_iter();
-        let texts: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
-        match texts.as_slice() {
-            [] => f.write_str("on"),
-            texts => f.write_str(&texts.join(",")),
-        }
+        f.write_str(&written(&self.pairs()))
     }
 }
 
