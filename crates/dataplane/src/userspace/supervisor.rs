@@ -246,7 +246,6 @@ impl Userspace {
         self.pool.leave();
     }
 
-    /// Takes the change over into the supervisor's own table and names the counters.
     /// Makes an input the active one of its rule; `false` if it is none of the rule's lines.
     pub(crate) fn switch(&mut self, rule: &str, input: &str) -> bool {
         let mut of_rule = self.counted.values().filter(|c| c.route.rule == rule);
@@ -284,14 +283,16 @@ impl Userspace {
         }
     }
 
-    /// The active line of a route's rule.
+    /// The active line of a route's rule, if its inputs stand by for each other: most do not.
     fn active_line<'a>(&self, counted: &'a CountedRoute) -> Option<&'a String> {
+        counted.route.failover.as_ref()?;
         let [active, _] = self.pool.state().choice(counted.rule.0);
         let name = packet::failover::active_of(active)?;
         let mut lines = counted.lines_by_name();
         lines.find(|(_, line)| line.0 == name).map(|(at, _)| at)
     }
 
+    /// Takes the change over into the supervisor's own table and names the counters.
     fn assign(&mut self, diff: &TableDiff) -> Result<TableChange, Error> {
         let mut replaced: Vec<Route> = Vec::new();
         for key in &diff.removed {
