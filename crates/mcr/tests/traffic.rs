@@ -131,6 +131,94 @@ fn the_json_has_the_documented_shape() {
 }
 
 #[test]
+fn what_went_on_any_line_is_asked_of_the_receiver() {
+    let Some(pair) = Pair::new() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("sent.json");
+    let line = "239.1.1.1%veth0:5001,lose=30%,burst=4";
+    for (framing, method, lines, status) in [
+        ("rtp", "sockets", format!("--line {line}"), 0),
+        ("moldudp64", "bpf", format!("--line {line}"), 0),
+        ("mdp3", "bpf", format!("--line {line}"), 0),
+        // Another line that nobody listens on.
+        (
+            "rtp",
+            "sockets",
+            format!("--line {line} --line 239.2.1.1%veth0:5001,delay=2ms"),
+            5,
+        ),
+        // Two lines to one place: all of it twice.
+        (
+            "own",
+            "sockets",
+            "--line 239.1.1.1%veth0:5001 --line 239.1.1.1%veth0:5001".to_owned(),
+            5,
+        ),
+    ] {
+        let receiver = pair.receive(&format!(
+            "239.1.1.1%veth1:5001 --method {method} --sent {} --idle 1 --json",
+            file.display()
+        ));
+        let sent = pair.send(&format!(
+            "{lines} --framing {framing} -c 1000 -r 10000 --json"
+        ));
+        std::fs::write(&file, &sent.stdout).unwrap();
+        let received = receiver.wait(PATIENCE).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let context = format!("{lines}: {sent:?} {received:?}");
+        assert_eq!(received.status.code(), Some(status), "{context}");
+        let (sent, received) = (json(&sent), json(&received));
+        let line = &sent["lines"][0];
+        assert_eq!(
+            keys(line),
+            [
+                "cut",
+                "duplicated",
+                "first",
+                "lost",
+                "missed",
+                "reordered",
+                "sent",
+                "to"
+            ]
+        );
+        assert_eq!(
+            keys(&sent["union"]),
+            ["lost", "numbers", "on_any", "reordered"]
+        );
+        let judged = &received["endpoints"][0]["union"];
+        assert_eq!(
+            keys(judged),
+            ["missing", "on_any", "received", "reordered", "twice"],
+            "{context}"
+        );
+        assert_eq!(judged["on_any"], sent["union"]["on_any"], "{context}");
+        assert_eq!(judged["missing"], line["missed"], "{context}");
+        assert_eq!(judged["reordered"], 0, "{context}");
+    }
+}
+
+#[test]
+fn a_report_that_is_not_one_of_lines_is_refused() {
+    let Some(pair) = Pair::new() else { return };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let sent = pair.send("239.1.1.1%veth0:5001 -c 1 --json");
+    std::fs::write(file.path(), &sent.stdout).unwrap();
+    let receiver = pair.receive(&format!(
+        "239.1.1.1%veth1:5001 --sent {}",
+        file.path().display()
+    ));
+    let refused = receiver.stop(Signal::SIGINT).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("mcr send --line"), "{refused:?}");
+    // The account is there nevertheless.
+    assert!(
+        refused.stdout.contains("239.1.1.1%veth1:5001"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn loss_ends_with_status_5() {
     let Some(pair) = Pair::new() else { return };
     let framings = ["own", "rtp-ts", "rtp", "ts"];
@@ -246,6 +334,23 @@ fn what_is_wrong_with_the_line_is_named() {
         ("10.0.0.2:5001 --method raw", 2, "group"),
         ("239.1.1.1%veth0:5001 --replay /dev/null", 2, "/dev/null"),
         ("10.99.0.1:5001", 69, "10.99.0.1"),
+        ("", 2, "DESTINATION"),
+        ("--line 239.1.1.1%veth0:5001,loss=5%", 2, "lose"),
+        ("--line 239.1.1.1%veth9:5001", 69, "veth0"),
+        (
+            "--line 239.1.1.1%veth0:5001 239.1.1.1%veth0:5001",
+            2,
+            "--line",
+        ),
+        ("--line 239.1.1.1%veth0:5001 --lose 5", 2, "--lose"),
+        ("239.1.1.1%veth0:5001 --senders 2", 2, "--senders"),
+        ("239.1.1.1%veth0:5001 --start 9", 2, "--framing rtp"),
+        ("239.1.1.1%veth0:5001 --restart 1.5", 2, "1500ms"),
+        (
+            "239.1.1.1%veth0:5001 --framing rtp --rate max --restart 1s",
+            2,
+            "--rate",
+        ),
     ] {
         let finished = pair.send(arguments);
         assert_eq!(

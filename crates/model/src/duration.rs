@@ -7,7 +7,8 @@ const MILLISECOND: (&str, u64) = ("ms", 1);
 const UNITS: [(&str, u64); 3] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
 /// Reads a time; `None` unless it is a whole number with a unit.
-pub(crate) fn parse(text: &str) -> Option<Duration> {
+#[must_use]
+pub fn parse(text: &str) -> Option<Duration> {
     // `ms` before `s`, of which it is the longer one.
     let mut units = [MILLISECOND].into_iter().chain(UNITS);
     let (number, scale) =

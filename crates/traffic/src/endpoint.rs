@@ -1,5 +1,6 @@
 //! Where streams go and come from: endpoints resolved to single addresses and ports.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use model::endpoint::Endpoint;
@@ -54,6 +55,19 @@ pub enum Error {
         /// How many were asked for.
         streams: u64,
     },
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(interface) = &self.interface else {
+            return self.address.fmt(f);
+        };
+        let port = self.address.port();
+        match self.address.ip() {
+            IpAddr::V4(address) => write!(f, "{address}%{interface}:{port}"),
+            IpAddr::V6(address) => write!(f, "[{address}%{interface}]:{port}"),
+        }
+    }
 }
 
 impl Destination {
@@ -212,6 +226,19 @@ mod tests {
         assert!(Destination::resolve(&endpoint("239.0.0.0/8:5001")).is_err());
         assert!(Destination::resolve(&endpoint("10.0.0.1@239.1.1.1:5001")).is_err());
         assert!(Listen::resolve(&endpoint("239.1.1.1%eth*:5001")).is_err());
+    }
+
+    #[test]
+    fn a_destination_is_written_as_it_is_read() {
+        for text in [
+            "239.1.1.1%eth0:5001",
+            "[ff3e::1%eth0]:5001",
+            "10.0.0.1:7000",
+            "[fd00::1]:7000",
+        ] {
+            let resolved = Destination::resolve(&endpoint(text)).unwrap();
+            assert_eq!(resolved[0].to_string(), text);
+        }
     }
 
     #[test]

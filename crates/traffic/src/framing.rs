@@ -1,7 +1,9 @@
-//! What stands in a UDP payload around the generator's own header: nothing, RTP, MPEG-TS or both.
+//! What stands in a UDP payload around the generator's own header: nothing, RTP, MPEG-TS, both, or
+//! the header of an exchange's feed.
 //!
 //! The generator writes it, the receiver finds its way through it and reads the sequence numbers
-//! of other tools' streams. RTP: RFC 3550; MPEG-TS in RTP: RFC 2250; TS packets: ISO/IEC 13818-1.
+//! of other tools' streams. RTP: RFC 3550; MPEG-TS in RTP: RFC 2250; TS packets: ISO/IEC 13818-1;
+//! MoldUDP64: Nasdaq, version 1.00; MDP 3.0: CME Globex, binary packet header.
 
 use packet::{mpeg_ts, rtp};
 
@@ -10,6 +12,10 @@ use crate::payload::{HEADER_BYTES, Stamp};
 /// The generator's elementary stream.
 const TS_PID: u16 = 0x100;
 const TS_HEADER_BYTES: usize = 4;
+/// Session, sequence number and message count of MoldUDP64, and the length of the one message.
+const MOLD_BYTES: usize = 10 + 8 + 2 + 2;
+/// Sequence number and sending time of an MDP 3.0 packet, both little-endian.
+const MDP_BYTES: usize = 4 + 8;
 
 /// How a payload is framed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,14 +29,63 @@ pub enum Framing {
     Ts,
     /// MPEG-TS packets in RTP, payload type 33.
     RtpTs,
+    /// One message in a MoldUDP64 packet.
+    Moldudp64,
+    /// A packet of CME's MDP 3.0: a number of 32 bits, little-endian, in front.
+    Mdp3,
+}
+
+/// The number that a payload carries in its framing, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// RTP's synchronisation source, MoldUDP64's session; the lower 16 bits are the stream's.
+    pub sender: u32,
+    /// The number, of which the framing carries as many bits as it has.
+    pub number: u64,
+}
+
+impl Label {
+    /// Numbered as the generator's own header is, from 0.
+    #[must_use]
+    pub fn of(stamp: &Stamp) -> Self {
+        Self {
+            sender: u32::from(stamp.run) << 16 | (stamp.stream & 0xffff),
+            number: stamp.sequence,
+        }
+    }
 }
 
 impl Framing {
+    /// All of them, those first that cost the least to tell.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Own,
+        Self::Rtp,
+        Self::Ts,
+        Self::RtpTs,
+        Self::Moldudp64,
+        Self::Mdp3,
+    ];
+
+    /// Says whether it has numbers of its own.
+    #[must_use]
+    pub const fn is_numbered(self) -> bool {
+        !matches!(self, Self::Own | Self::Ts)
+    }
+
+    /// The number of the first packet, unless the run says otherwise.
+    #[must_use]
+    pub const fn first_number(self) -> u64 {
+        match self {
+            Self::Moldudp64 | Self::Mdp3 => 1,
+            Self::Own | Self::Rtp | Self::Ts | Self::RtpTs => 0,
+        }
+    }
+
     /// The usual size of a payload in bytes: 7 TS packets where there are any.
     #[must_use]
     pub fn usual_size(self) -> usize {
         match self {
-            Self::Own | Self::Rtp => 1024,
+            Self::Own | Self::Rtp | Self::Moldudp64 | Self::Mdp3 => 1024,
             Self::Ts => 7 * mpeg_ts::PACKET,
             Self::RtpTs => rtp::HEADER + 7 * mpeg_ts::PACKET,
         }
@@ -43,6 +98,8 @@ impl Framing {
             Self::Rtp => "RTP and mcr's header need 44 bytes, and UDP takes 65507",
             Self::Ts => "MPEG-TS needs a multiple of 188 bytes, such as 1316, and no range",
             Self::RtpTs => "RTP needs 12 and MPEG-TS a multiple of 188 bytes, as in 1328, no range",
+            Self::Moldudp64 => "MoldUDP64 and mcr's header need 54 bytes, and UDP takes 65507",
+            Self::Mdp3 => "MDP 3.0 and mcr's header need 44 bytes, and UDP takes 65507",
         }
     }
 
@@ -51,7 +108,9 @@ impl Framing {
     pub fn fits(self, size: usize) -> bool {
         let framed = size.saturating_sub(self.ts_offset());
         match self {
-            Self::Own | Self::Rtp => size >= self.own_offset() + HEADER_BYTES,
+            Self::Own | Self::Rtp | Self::Moldudp64 | Self::Mdp3 => {
+                size >= self.own_offset() + HEADER_BYTES
+            }
             Self::Ts | Self::RtpTs => framed > 0 && framed.is_multiple_of(mpeg_ts::PACKET),
         }
     }
@@ -64,23 +123,24 @@ impl Framing {
             Self::Rtp => rtp::HEADER,
             Self::Ts => TS_HEADER_BYTES,
             Self::RtpTs => rtp::HEADER + TS_HEADER_BYTES,
+            Self::Moldudp64 => MOLD_BYTES,
+            Self::Mdp3 => MDP_BYTES,
         }
     }
 
     /// Says whether the bytes behind the own header are the same in every payload of one size.
     pub(crate) const fn has_constant_body(self) -> bool {
-        matches!(self, Self::Own | Self::Rtp)
+        !matches!(self, Self::Ts | Self::RtpTs)
     }
 
     /// Writes everything in front of and behind the own header that is not its body.
-    pub(crate) fn write(self, payload: &mut [u8], stamp: &Stamp) {
-        if matches!(self, Self::Rtp | Self::RtpTs) {
-            let kind = if self == Self::Rtp {
-                rtp::DYNAMIC
-            } else {
-                rtp::MP2T
-            };
-            write_rtp(&mut payload[..rtp::HEADER], kind, stamp);
+    pub(crate) fn write(self, payload: &mut [u8], stamp: &Stamp, label: &Label) {
+        match self {
+            Self::Own | Self::Ts => {}
+            Self::Rtp => write_rtp(payload, rtp::DYNAMIC, stamp, label),
+            Self::RtpTs => write_rtp(payload, rtp::MP2T, stamp, label),
+            Self::Moldudp64 => write_mold(payload, label),
+            Self::Mdp3 => write_mdp(payload, stamp, label),
         }
         if matches!(self, Self::Ts | Self::RtpTs) {
             write_ts(&mut payload[self.ts_offset()..], stamp.sequence);
@@ -89,21 +149,41 @@ impl Framing {
 
     const fn ts_offset(self) -> usize {
         match self {
-            Self::Own | Self::Rtp | Self::Ts => 0,
             Self::RtpTs => rtp::HEADER,
+            _ => 0,
         }
     }
 }
 
-fn write_rtp(header: &mut [u8], kind: u8, stamp: &Stamp) {
+fn write_rtp(payload: &mut [u8], kind: u8, stamp: &Stamp, label: &Label) {
+    let header = &mut payload[..rtp::HEADER];
     header[0] = rtp::VERSION;
     header[1] = kind;
-    header[2..4].copy_from_slice(&(stamp.sequence as u16).to_be_bytes());
+    header[2..4].copy_from_slice(&(label.number as u16).to_be_bytes());
     // A 90 kHz clock, as every video payload format has: 9 ticks in 100,000 ns.
     let ticks = u128::from(stamp.intended_ns) * 9 / 100_000;
     header[4..8].copy_from_slice(&(ticks as u32).to_be_bytes());
-    let source = u32::from(stamp.run) << 16 | (stamp.stream & 0xffff);
-    header[8..12].copy_from_slice(&source.to_be_bytes());
+    header[8..12].copy_from_slice(&label.sender.to_be_bytes());
+}
+
+/// The session is `M` and nine hexadecimal digits.
+fn write_mold(payload: &mut [u8], label: &Label) {
+    let message = (payload.len() - MOLD_BYTES) as u16;
+    let header = &mut payload[..MOLD_BYTES];
+    header[..2].copy_from_slice(b"M0");
+    for (place, digit) in header[2..10].iter_mut().enumerate() {
+        let nibble = (label.sender >> (28 - 4 * place)) & 0xf;
+        *digit = b"0123456789ABCDEF"[nibble as usize];
+    }
+    header[10..18].copy_from_slice(&label.number.to_be_bytes());
+    header[18..20].copy_from_slice(&1u16.to_be_bytes());
+    header[20..22].copy_from_slice(&message.to_be_bytes());
+}
+
+fn write_mdp(payload: &mut [u8], stamp: &Stamp, label: &Label) {
+    let header = &mut payload[..MDP_BYTES];
+    header[..4].copy_from_slice(&(label.number as u32).to_le_bytes());
+    header[4..].copy_from_slice(&stamp.intended_ns.to_le_bytes());
 }
 
 fn write_ts(packets: &mut [u8], sequence: u64) {
@@ -184,7 +264,7 @@ mod tests {
     fn each_framing_is_recognised_again() {
         for framing in [Framing::Rtp, Framing::Ts, Framing::RtpTs] {
             let mut payload = vec![0; framing.usual_size()];
-            framing.write(&mut payload, &stamp(70_000));
+            framing.write(&mut payload, &stamp(70_000), &Label::of(&stamp(70_000)));
             let framed = recognise(&payload);
             assert_eq!(framed.framing, framing);
             if let Some(rtp) = framed.rtp {
@@ -195,11 +275,27 @@ mod tests {
     }
 
     #[test]
+    fn feeds_are_numbered_as_their_exchanges_say() {
+        let label = Label {
+            sender: 0xabcd_0001,
+            number: 0x1_0203_0405,
+        };
+        let mut payload = vec![0; 122];
+        Framing::Moldudp64.write(&mut payload, &stamp(0), &label);
+        assert_eq!(payload[..10], *b"M0ABCD0001");
+        assert_eq!(payload[10..18], label.number.to_be_bytes());
+        assert_eq!(payload[18..22], [0, 1, 0, 100]);
+        Framing::Mdp3.write(&mut payload, &stamp(0), &label);
+        assert_eq!(payload[..4], [5, 4, 3, 2]);
+        assert_eq!(payload[4..12], 1_000_000_000_u64.to_le_bytes());
+    }
+
+    #[test]
     fn continuity_counters_go_on_from_payload_to_payload() {
         let counters: Vec<u8> = (0..5)
             .flat_map(|sequence| {
                 let mut payload = vec![0; 7 * mpeg_ts::PACKET];
-                Framing::Ts.write(&mut payload, &stamp(sequence));
+                Framing::Ts.write(&mut payload, &stamp(sequence), &Label::of(&stamp(sequence)));
                 ts_packets(&payload)
                     .map(|ts| ts.counter)
                     .collect::<Vec<_>>()

@@ -7,12 +7,15 @@ mod compose;
 mod error;
 mod fault;
 mod group;
+mod line;
+mod lines;
 mod option;
 mod outbox;
 mod outcome;
 mod plan;
 mod raw;
 mod replay;
+mod restart;
 mod size;
 mod socket;
 
@@ -21,11 +24,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use self::error::Error;
 pub use self::fault::Faults;
+pub use self::line::{Line, LineError, LineFaults};
+use self::lines::Lines;
 pub(crate) use self::option::pin;
 pub use self::option::{Method, Options};
 use self::outbox::Outbox;
 use self::outcome::Outcome;
 use self::plan::Plan;
+pub use self::restart::{Restart, RestartError};
 pub use self::size::{ParseError as SizeError, Sizes};
 use crate::clock;
 use crate::report::SendReport;
@@ -55,21 +61,24 @@ pub fn run(options: &Options, control: &Control) -> Result<SendReport, Error> {
     let run = Run {
         plan: Plan::of(options),
         duration_ns: options.duration.map_or(u64::MAX, clock::nanoseconds),
+        delay_ns: clock::nanoseconds(Lines::most_delay(&options.lines)),
         outbox: Outbox::open(options, compose::prefill(options))?,
         control,
     };
     Ok(run.drive())
 }
 
-/// How many packets a run sends if nothing ends it early; `None` where only an interruption does.
+/// How many packets a run sends if nothing ends it early and no fault takes any; `None` where only an interruption does.
 #[must_use]
 pub fn planned_packets(options: &Options) -> Option<u64> {
-    Plan::of(options).packets(options.duration)
+    Plan::of(options).planned(options.duration)
 }
 
 struct Run<'a> {
     plan: Plan<'a>,
     duration_ns: u64,
+    /// How long lines may hold back what was due within the duration.
+    delay_ns: u64,
     outbox: Outbox,
     control: &'a Control,
 }
@@ -77,54 +86,32 @@ struct Run<'a> {
 impl Run<'_> {
     fn drive(mut self) -> SendReport {
         let start = clock::monotonic_ns();
-        let mut number = 0;
-        while let Some(now) = self.wait(start, number) {
-            number = self.queue_due(start, now, number);
+        while let Some(now) = self.wait(start) {
+            let start_ns = start.wrapping_add(clock::realtime_offset_ns());
+            let elapsed = now - start;
+            while self.plan.queue_next(elapsed, start_ns, &mut self.outbox) {}
             self.flush();
         }
         while self.plan.queue_rest(&mut self.outbox) {
             self.flush();
         }
         self.flush();
-        self.report(clock::monotonic_ns() - start, number)
+        self.report(clock::monotonic_ns() - start)
     }
 
-    /// Waits until packet `number` is due and returns the time; `None` at the end of the run.
-    fn wait(&self, start: u64, number: u64) -> Option<u64> {
-        if number >= self.plan.last() {
+    /// Waits until something is due and returns the time; `None` at the end of the run.
+    fn wait(&self, start: u64) -> Option<u64> {
+        let Some(due) = self.plan.next_due_ns() else {
+            if self.plan.is_cut_short() {
+                clock::wait_until(start.saturating_add(self.duration_ns), &self.control.stop);
+            }
             return None;
-        }
-        let due = self.plan.due_ns(number);
-        if due >= self.duration_ns {
-            clock::wait_until(start.saturating_add(self.duration_ns), &self.control.stop);
-            return None;
-        }
+        };
         let now = clock::wait_until(start.saturating_add(due), &self.control.stop);
         let grace = if self.plan.is_paced() { GRACE_NS } else { 0 };
-        let over = now - start >= self.duration_ns.saturating_add(grace);
+        let most = self.duration_ns.saturating_add(grace + self.delay_ns);
+        let over = now - start >= most;
         (!over && !self.control.stop.load(Ordering::Relaxed)).then_some(now)
-    }
-
-    /// Queues packets from `number` on while they are due and there is room; returns the next.
-    fn queue_due(&mut self, start: u64, now: u64, mut number: u64) -> u64 {
-        let offset = clock::realtime_offset_ns();
-        while number < self.plan.last() {
-            let due = self.plan.due_ns(number);
-            if start.saturating_add(due) > now || due >= self.duration_ns {
-                break;
-            }
-            let intended = if self.plan.is_paced() {
-                start + due
-            } else {
-                now
-            };
-            let realtime = intended.wrapping_add(offset);
-            if !self.plan.queue(number, realtime, &mut self.outbox) {
-                break;
-            }
-            number += 1;
-        }
-        number
     }
 
     fn flush(&mut self) {
@@ -133,13 +120,12 @@ impl Run<'_> {
         self.control.sent.store(sent, Ordering::Relaxed);
     }
 
-    fn report(&self, elapsed_ns: u64, packets: u64) -> SendReport {
+    fn report(&self, elapsed_ns: u64) -> SendReport {
         let stopped = self.control.stop.load(Ordering::Relaxed);
-        let length = self.plan.due_ns(packets).min(self.duration_ns);
         let nanoseconds = if stopped {
             elapsed_ns
         } else {
-            elapsed_ns.max(length)
+            elapsed_ns.max(self.plan.length_ns())
         };
         let seconds = nanoseconds as f64 / 1e9;
         let Outcome {
@@ -147,7 +133,7 @@ impl Run<'_> {
             errors,
             first_error,
         } = self.outbox.outcome();
-        SendReport {
+        let mut report = SendReport {
             sent: *sent,
             seconds,
             pps: if nanoseconds > 0 {
@@ -157,7 +143,9 @@ impl Run<'_> {
             },
             errors: *errors,
             first_error: first_error.clone(),
-            injected: self.plan.injected(),
-        }
+            ..SendReport::default()
+        };
+        self.plan.report(&mut report);
+        report
     }
 }

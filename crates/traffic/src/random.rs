@@ -10,6 +10,8 @@ pub(crate) enum Choice {
     Reorder,
     Corrupt,
     CorruptPlace,
+    Line,
+    Jitter,
 }
 
 /// 64 random bits for the `number`-th packet (SplitMix64, Steele et al. 2014).

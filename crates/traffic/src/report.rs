@@ -31,6 +31,46 @@ pub struct SendReport {
     /// Faults injected on purpose; absent when none were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub injected: Option<Injected>,
+    /// By line, where lines carry the same packets; absent elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<LineReport>,
+    /// Of all lines together; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub union: Option<UnionReport>,
+}
+
+/// What went on a line, in packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineReport {
+    /// Where the line leads.
+    pub to: String,
+    /// Went on it, repeats included.
+    pub sent: u64,
+    /// Of these, left before any other line's copy.
+    pub first: u64,
+    /// Left out by chance.
+    pub lost: u64,
+    /// Left out because the line was cut.
+    pub cut: u64,
+    /// Sent twice.
+    pub duplicated: u64,
+    /// Sent after their successor.
+    pub reordered: u64,
+    /// Went on other lines only.
+    pub missed: u64,
+}
+
+/// What went on the lines of one run, in numbers: each counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnionReport {
+    /// Made.
+    pub numbers: u64,
+    /// Went on one line at least.
+    pub on_any: u64,
+    /// Went on none, between the first and the last that went on any.
+    pub lost: u64,
+    /// First copies that left after that of a higher number.
+    pub reordered: u64,
 }
 
 /// Faults the generator put in on purpose, in packets.
@@ -92,6 +132,50 @@ pub struct EndpointReport {
     /// What arrived there.
     #[serde(flatten)]
     pub tally: Tally,
+    /// The same against what was sent; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub union: Option<Judgement>,
+}
+
+impl EndpointReport {
+    /// Holds what arrived against what the sender put on its lines.
+    pub fn judge(&mut self, sent: &UnionReport) {
+        let tally = &self.tally;
+        let received = tally
+            .packets
+            .saturating_sub(tally.duplicated)
+            .saturating_sub(tally.unchecked);
+        self.union = Some(Judgement {
+            on_any: sent.on_any,
+            received,
+            missing: sent.on_any.saturating_sub(received),
+            twice: tally.duplicated,
+            reordered: tally.reordered.saturating_sub(sent.reordered),
+        });
+    }
+}
+
+/// What arrived of one stream that was sent on several lines, in numbers: each counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Went on one line at least.
+    pub on_any: u64,
+    /// Arrived.
+    pub received: u64,
+    /// Did not.
+    pub missing: u64,
+    /// Arrived again, each time.
+    pub twice: u64,
+    /// Arrived after a higher number, beyond those whose first copy left so.
+    pub reordered: u64,
+}
+
+impl Judgement {
+    /// Says whether all that was sent on any line arrived, and each once.
+    #[must_use]
+    pub const fn is_exact(&self) -> bool {
+        self.missing == 0 && self.twice == 0 && self.received == self.on_any
+    }
 }
 
 /// What arrived.

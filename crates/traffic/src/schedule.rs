@@ -4,6 +4,9 @@
 //! blocks of the streams take turns, evenly spread. The due time depends on nothing that happened
 //! before, so a late packet never delays the intended time of the next (no coordinated omission).
 
+/// More packets than any run sends.
+pub const MOST_PACKETS: u64 = 1 << 50;
+
 /// The plan of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
@@ -42,6 +45,22 @@ impl Schedule {
     pub fn due_ns(&self, number: u64) -> u64 {
         let first_of_block = number - number % self.burst;
         self.elapsed_ns(first_of_block as f64)
+    }
+
+    /// The first packet that is due at `time_ns` or later; one beyond any run's where none is.
+    #[must_use]
+    pub fn first_due(&self, time_ns: u64) -> u64 {
+        // Due times never fall: it is searched by halves.
+        let (mut early, mut due) = (0, MOST_PACKETS);
+        while early < due {
+            let middle = early + (due - early) / 2;
+            if self.due_ns(middle) < time_ns {
+                early = middle + 1;
+            } else {
+                due = middle;
+            }
+        }
+        due
     }
 
     /// Nanoseconds the schedule takes for `count` packets, the last one's interval included.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use packet::craft::Craft;
 use traffic::capture::Capture;
 use traffic::endpoint::{Destination, Listen};
-use traffic::generator::{self, Options};
+use traffic::generator::{self, Line, Options};
 use traffic::payload::{self, HEADER_BYTES, Stamp};
 use traffic::receiver;
 use traffic::report::Tally;
@@ -166,4 +166,42 @@ fn rounds_without_number_of_a_capture_of_ages_have_a_plan() {
         ..Options::to(to)
     };
     assert_eq!(generator::planned_packets(&send), Some(1));
+}
+
+#[test]
+fn lines_carry_a_capture_each_with_losses_of_its_own() {
+    let datagrams: Vec<_> = (0..200u16)
+        .map(|n| (5001 + n % 2, n.to_be_bytes().to_vec()))
+        .collect();
+    let sockets = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    let line = |socket: &UdpSocket| {
+        let text = format!("{},lose=20%", socket.local_addr().unwrap());
+        text.parse::<Line>().unwrap()
+    };
+    let options = Options {
+        replay: Some(capture(&datagrams)),
+        ..Options::on(sockets.iter().map(line).collect())
+    };
+    let sent = generator::run(&options, &generator::Control::default()).unwrap();
+    let mut union: Vec<u16> = Vec::new();
+    for (socket, line) in sockets.iter().zip(&sent.lines) {
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let mut payload = [0; 2];
+        let numbers = (0..line.sent).map(|_| {
+            assert_eq!(socket.recv(&mut payload).unwrap(), 2);
+            u16::from_be_bytes(payload)
+        });
+        let numbers: Vec<u16> = numbers.collect();
+        // Both flows of the file, in its order.
+        assert!(numbers.is_sorted() && numbers.iter().any(|n| n % 2 == 1));
+        assert_eq!(line.sent + line.lost, 200);
+        union.extend(numbers);
+    }
+    union.sort_unstable();
+    union.dedup();
+    let told = sent.union.unwrap();
+    assert_eq!((told.numbers, told.on_any), (200, union.len() as u64));
+    assert!(told.on_any > sent.lines[0].sent && told.on_any < 200);
 }

@@ -1,7 +1,9 @@
 //! `mcr receive`: join, receive, check sequences, measure latency.
 
 mod counter;
+mod sent;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,7 +23,8 @@ use crate::render;
 ///
 /// Streams of mcr send are checked by its own numbers, others by those of RTP or the continuity
 /// counters of MPEG-TS. Ends at --count, --duration or --idle, or when interrupted, and then prints
-/// its account. Exits with status 5 when packets were lost or corrupt.
+/// its account. Exits with status 5 when packets were lost or corrupt. With --sent it knows what the
+/// sender left out, and asks for the rest, each once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -41,13 +44,17 @@ pub(crate) struct Args {
     /// End after this many seconds
     #[arg(short, long, value_name = "S", value_parser = super::traffic_run::seconds)]
     duration: Option<Duration>,
-    /// End when nothing has arrived for this many seconds [default: 10 with --expect alone]
+    /// End when nothing has arrived for this many seconds [default: 10 with --expect or --sent alone]
     #[arg(long, value_name = "S", value_parser = super::traffic_run::seconds)]
     idle: Option<Duration>,
     /// Exit with status 5 unless exactly this many packets arrive in all, each once; ends the run
     /// when they have
     #[arg(short, long, value_name = "N")]
     expect: Option<u64>,
+    /// The JSON of `mcr send --line`, looked for at the end: exit with status 5 unless everything
+    /// that went on any line arrived at each endpoint, once
+    #[arg(long, value_name = "FILE", conflicts_with = "expect")]
+    sent: Option<PathBuf>,
     /// Endpoints from each endpoint on, group and port counting up together as with `mcr send`
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..))]
@@ -79,14 +86,17 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
         Method::Sockets => receiver::run(&options, &control).map_err(refusal),
         Method::Bpf => counter::run(&options, &control),
     };
-    let report = std::thread::scope(|scope| {
+    let mut report = std::thread::scope(|scope| {
         let run = scope.spawn(receive);
         show_progress(&options, &control, || run.is_finished());
         run.join()
     })
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let judged = args.sent.as_deref();
+    let judged = judged.map_or(Ok(()), |file| sent::judge(&mut report, file, &control.stop));
     remark(args, &report.total);
     print(&report, json)?;
+    judged?;
     Ok(if is_complete(args, &report) {
         ExitCode::SUCCESS
     } else {
@@ -148,8 +158,8 @@ fn options(args: &Args) -> Result<Options, Failure> {
 
 /// A script that expects packets must not wait for a lost one for ever.
 fn default_idle(args: &Args) -> Option<Duration> {
-    let endless = args.expect.is_some() && args.duration.is_none();
-    endless.then_some(Duration::from_secs(10))
+    let waits = args.expect.is_some() || args.sent.is_some() && args.count.is_none();
+    (waits && args.duration.is_none()).then_some(Duration::from_secs(10))
 }
 
 /// Says whether nothing was lost or changed, and just the packets expected arrived.
@@ -158,7 +168,17 @@ fn is_complete(args: &Args, report: &ReceiveReport) -> bool {
     let is_expected = |expect| total.packets == expect && total.duplicated == 0;
     // Time or silence ended it before they were there.
     let has_count = args.count.is_none_or(|count| total.packets >= count);
-    has_count && !total.has_loss() && args.expect.is_none_or(is_expected)
+    let mut judged = report
+        .endpoints
+        .iter()
+        .filter_map(|one| one.union)
+        .peekable();
+    let is_whole = match judged.peek() {
+        // Gaps are of the sender's making.
+        Some(_) => total.corrupt == 0 && judged.all(|one| one.is_exact()),
+        None => !total.has_loss(),
+    };
+    has_count && is_whole && args.expect.is_none_or(is_expected)
 }
 
 fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
@@ -189,6 +209,10 @@ fn print(report: &ReceiveReport, json: bool) -> Result<(), Failure> {
         let Summary { p50, p99, max, .. } = skew;
         let [p50, p99, max] = [p50, p99, max].map(figure);
         text += &format!("\nskew between copies: P50 {p50} µs, P99 {p99} µs, max {max} µs\n");
+    }
+    for endpoint in &report.endpoints {
+        let judged = endpoint.union.map(|union| sent::text(&endpoint.at, &union));
+        text += &judged.unwrap_or_default();
     }
     Ok(render::text(&text)?)
 }

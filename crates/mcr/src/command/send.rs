@@ -5,7 +5,7 @@ mod options;
 use std::process::ExitCode;
 
 use traffic::generator::{self, Control, Error, Options};
-use traffic::report::SendReport;
+use traffic::report::{LineReport, SendReport, UnionReport};
 
 pub(crate) use self::options::Args;
 
@@ -43,6 +43,8 @@ fn failure(error: Error) -> Failure {
         Error::NoDestination
         | Error::Rate
         | Error::Percentage
+        | Error::Unnumbered
+        | Error::Untimed
         | Error::Size { .. }
         | Error::Family { .. }
         | Error::Raw { .. } => Status::Usage,
@@ -66,6 +68,8 @@ fn text(report: &SendReport) -> String {
         pps,
         errors,
         injected,
+        lines,
+        union,
         ..
     } = report;
     let bits = sent.bytes as f64 * 8.0;
@@ -87,7 +91,45 @@ fn text(report: &SendReport) -> String {
             render::count(injected.corrupt)
         );
     }
+    if let Some(union) = union {
+        text += &format!("\n{}", lines_text(lines, union));
+    }
     text
+}
+
+/// What went on each line, and what on any.
+fn lines_text(lines: &[LineReport], union: &UnionReport) -> String {
+    let mut table = render::table(&[
+        "LINE",
+        "SENT",
+        "FIRST",
+        "LOST",
+        "CUT",
+        "DUPLICATED",
+        "REORDERED",
+        "MISSED",
+    ]);
+    for line in lines {
+        let counts = [
+            line.sent,
+            line.first,
+            line.lost,
+            line.cut,
+            line.duplicated,
+            line.reordered,
+            line.missed,
+        ];
+        let counts = counts.into_iter().map(render::count);
+        table.add_row([line.to.clone()].into_iter().chain(counts));
+    }
+    format!(
+        "{}\n{} of {} went on some line, {} late; {} in between on none\n",
+        render::table_text(&table),
+        render::count(union.on_any),
+        packets(union.numbers),
+        render::count(union.reordered),
+        render::count(union.lost),
+    )
 }
 
 fn show_progress(options: &Options, control: &Control, is_over: impl Fn() -> bool) {
@@ -118,5 +160,37 @@ mod tests {
             "sent 12 000 packets, 12 288 000 bytes in 1.500 s: 8 000 packets/s, 65.5 Mbit/s, \
              1 error\n"
         );
+    }
+
+    #[test]
+    fn each_line_has_a_row_and_all_together_a_sentence() {
+        let line = |to: &str, missed| LineReport {
+            to: to.to_owned(),
+            sent: 9000,
+            missed,
+            ..LineReport::default()
+        };
+        let report = SendReport {
+            lines: vec![
+                line("239.1.1.1%a:5001", 12_345),
+                line("239.2.1.1%b:5001", 0),
+            ],
+            union: Some(UnionReport {
+                numbers: 10_000,
+                on_any: 9999,
+                lost: 1,
+                reordered: 7,
+            }),
+            ..SendReport::default()
+        };
+        let text = text(&report);
+        let rows: Vec<Vec<&str>> = text.lines().map(|row| row.split("  ").collect()).collect();
+        let row = rows
+            .iter()
+            .find(|row| row[0] == "239.1.1.1%a:5001")
+            .unwrap();
+        assert_eq!(row.last().map(|cell| cell.trim()), Some("12 345"), "{text}");
+        let said = "9 999 of 10 000 packets went on some line, 7 late; 1 in between on none\n";
+        assert!(text.ends_with(said), "{text}");
     }
 }

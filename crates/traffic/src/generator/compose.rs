@@ -3,6 +3,7 @@
 use super::fault::Emission;
 use super::option::Options;
 use super::outbox::Outbox;
+use super::restart::Labels;
 use super::size::Sizes;
 use crate::framing::Framing;
 use crate::payload::{self, HEADER_BYTES};
@@ -11,6 +12,7 @@ use crate::random::{self, Choice};
 /// Writes payloads of one run.
 pub(super) struct Composer {
     framing: Framing,
+    labels: Labels,
     sizes: Sizes,
     seed: u64,
     /// The bytes behind the own header, of the largest size.
@@ -27,6 +29,7 @@ impl Composer {
         let body = body(options);
         Self {
             framing,
+            labels: Labels::new(options, &options.schedule()),
             sizes: options.sizes.clone(),
             seed: options.seed,
             checksums: if framing.has_constant_body() {
@@ -42,8 +45,7 @@ impl Composer {
     /// Writes one datagram; says `false`, with nothing written, when the outbox is full.
     pub(super) fn emit(&self, emission: &Emission, outbox: &mut Outbox) -> bool {
         let size = self.sizes.pick(self.seed, emission.number);
-        let stream = emission.stamp.stream as usize;
-        let Some(datagram) = outbox.reserve(stream, size) else {
+        let Some(datagram) = outbox.reserve(emission.to, size) else {
             return false;
         };
         self.write(datagram, emission);
@@ -56,7 +58,8 @@ impl Composer {
         if !self.is_prefilled {
             datagram[own + HEADER_BYTES..].copy_from_slice(&self.body[..length]);
         }
-        self.framing.write(datagram, &emission.stamp);
+        let label = self.labels.label(&emission.stamp);
+        self.framing.write(datagram, &emission.stamp, &label);
         let checksum = match self.checksums.get(length) {
             Some(checksum) => *checksum,
             None => payload::body_checksum(&datagram[own + HEADER_BYTES..]),

@@ -21,6 +21,15 @@ pub enum Error {
     /// A fault's share is not a percentage.
     #[error("faults are percentages from 0 to 100")]
     Percentage,
+    /// The framing has no numbers to start with.
+    #[error(
+        "mcr's own numbers are from 0 on; a first number and restarts need --framing rtp, rtp-ts, \
+         moldudp64 or mdp3"
+    )]
+    Unnumbered,
+    /// A restart without due times.
+    #[error("a restart has its time: give a --rate other than max")]
+    Untimed,
     /// A size cannot carry what the framing needs, or exceeds UDP.
     #[error("{}: {}", sizes(*.smallest, *.largest), .framing.sizes())]
     Size {

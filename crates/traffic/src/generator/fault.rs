@@ -35,15 +35,18 @@ impl Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Emission {
     pub(super) number: u64,
+    /// The destination, by its place among all.
+    pub(super) to: usize,
     pub(super) stamp: Stamp,
     pub(super) corrupt: bool,
 }
 
 impl Emission {
-    /// A packet as it is.
+    /// A packet as it is, to the destination that has its stream for itself.
     pub(super) fn plain(number: u64, stamp: Stamp) -> Self {
         Self {
             number,
+            to: stamp.stream as usize,
             stamp,
             corrupt: false,
         }
@@ -82,9 +85,8 @@ impl Injector {
         let twice = happens(Choice::Duplicate, self.faults.duplicate);
         let late = happens(Choice::Reorder, self.faults.reorder);
         let emission = Emission {
-            number,
-            stamp,
             corrupt,
+            ..Emission::plain(number, stamp)
         };
         self.injected.corrupt += u64::from(corrupt) * (1 + u64::from(twice));
         self.injected.duplicated += u64::from(twice);

@@ -8,6 +8,8 @@ use nix::unistd::Pid;
 
 use super::error::Error;
 use super::fault::Faults;
+use super::line::{Line, LineFaults};
+use super::restart::Restart;
 use super::size::Sizes;
 use crate::capture::Capture;
 use crate::endpoint::Destination;
@@ -48,8 +50,13 @@ pub enum Method {
 /// What to send, where, how fast and for how long.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// One stream each.
+    /// One stream each, or one line each.
     pub destinations: Vec<Destination>,
+    /// What goes wrong on the way to each destination, where all of them are lines that carry the
+    /// same packets; else empty.
+    pub lines: Vec<LineFaults>,
+    /// Streams that take turns on the lines, each with numbers of its own; 1 without lines.
+    pub senders: u32,
     /// Packets per second of each stream; `None` for as fast as possible.
     pub rate_pps: Option<f64>,
     /// Packets of each stream; with a capture, rounds through it.
@@ -60,6 +67,10 @@ pub struct Options {
     pub sizes: Sizes,
     /// What stands around the own header.
     pub framing: Framing,
+    /// Number of the first packet, where the framing has numbers; `None` as it is usual there.
+    pub start: Option<u64>,
+    /// When the numbers start anew.
+    pub restarts: Vec<Restart>,
     /// Packets of a stream that leave together, at least 1; `None` as the method likes.
     pub burst: Option<u64>,
     /// Time during which the rate rises evenly from 0.
@@ -95,11 +106,15 @@ impl Options {
     pub fn to(destinations: Vec<Destination>) -> Self {
         Self {
             destinations,
+            lines: Vec::new(),
+            senders: 1,
             rate_pps: Some(1000.0),
             count: None,
             duration: None,
             sizes: Sizes::Fixed(Framing::Own.usual_size()),
             framing: Framing::Own,
+            start: None,
+            restarts: Vec::new(),
             burst: None,
             ramp: Duration::ZERO,
             faults: Faults::default(),
@@ -114,6 +129,34 @@ impl Options {
             source_port: None,
             cpu: None,
         }
+    }
+
+    /// The same for packets that go on several lines.
+    #[must_use]
+    pub fn on(lines: Vec<Line>) -> Self {
+        let (destinations, lines) = lines
+            .into_iter()
+            .map(|line| (line.destination, line.faults))
+            .unzip();
+        Self {
+            lines,
+            ..Self::to(destinations)
+        }
+    }
+
+    /// Streams of packets, each numbered by itself.
+    pub(super) fn streams(&self) -> usize {
+        if self.lines.is_empty() {
+            self.destinations.len()
+        } else {
+            self.senders as usize
+        }
+    }
+
+    /// The number of the first packet.
+    pub(super) fn first_number(&self) -> u64 {
+        let usual = self.framing.first_number();
+        self.start.unwrap_or(usual)
     }
 
     pub(super) fn validate(&self) -> Result<(), Error> {
@@ -139,6 +182,12 @@ impl Options {
         if self.replay.is_some() {
             return Ok(());
         }
+        if (self.start.is_some() || !self.restarts.is_empty()) && !self.framing.is_numbered() {
+            return Err(Error::Unnumbered);
+        }
+        if !self.restarts.is_empty() && self.rate_pps.is_none() {
+            return Err(Error::Untimed);
+        }
         let (smallest, largest) = (self.sizes.smallest(), self.sizes.largest());
         let fits = match &self.sizes {
             Sizes::Mix(mix) => mix.iter().all(|&(size, _)| self.framing.fits(size)),
@@ -158,12 +207,12 @@ impl Options {
     }
 
     pub(super) fn total_count(&self) -> Option<u64> {
-        let streams = self.destinations.len() as u64;
+        let streams = self.streams() as u64;
         self.count.map(|count| count.saturating_mul(streams))
     }
 
     pub(super) fn schedule(&self) -> Schedule {
-        let streams = self.destinations.len() as u64;
+        let streams = self.streams() as u64;
         let total_rate = self.rate_pps.map(|rate| rate * streams as f64);
         Schedule {
             streams,

@@ -46,9 +46,15 @@ impl<'a> Player<'a> {
     /// Flow i goes to destination i, and on from the first destination when there are more flows.
     pub(super) fn queue(&self, number: u64, outbox: &mut Outbox) -> bool {
         let (_, index) = self.place(number);
-        let datagram = &self.capture.datagrams[index];
-        let payload = self.capture.payload(datagram);
-        let Some(slot) = outbox.reserve(datagram.flow % self.destinations, payload.len()) else {
+        let flow = self.capture.datagrams[index].flow;
+        self.queue_to(flow % self.destinations, number, outbox)
+    }
+
+    /// Puts a packet into the outbox for a destination, or says `false` when that is too full.
+    pub(super) fn queue_to(&self, to: usize, number: u64, outbox: &mut Outbox) -> bool {
+        let (_, index) = self.place(number);
+        let payload = self.capture.payload(&self.capture.datagrams[index]);
+        let Some(slot) = outbox.reserve(to, payload.len()) else {
             return false;
         };
         slot.copy_from_slice(payload);

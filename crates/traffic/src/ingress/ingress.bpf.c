@@ -66,6 +66,8 @@ struct header {
 #define RTP_HEADER 12
 #define TS_SYNC 0x47
 #define TS_HEADER 4
+#define MDP_HEADER 12
+#define MOLD_HEADER 22
 
 struct packet {
 	struct __sk_buff *skb;
@@ -265,8 +267,16 @@ static __always_inline bool is_own(const struct header *h)
 	       h->magic[3] == 't' && h->version == 1;
 }
 
+static __always_inline bool is_own_at(struct packet *p, __u32 offset, __u32 framing, __u32 bytes,
+				      struct header *h)
+{
+	return bytes >= framing + OWN_HEADER &&
+	       bpf_skb_load_bytes(p->skb, offset + framing, h, sizeof(*h)) == 0 && is_own(h);
+}
+
 /* Reads the generator's header at the start of a payload, or behind the framing it may stand in:
- * RTP without sources or extension, the header of an MPEG-TS packet, or both.
+ * RTP without sources or extension, the header of an MPEG-TS packet, both, or the header of an
+ * MDP 3.0 or MoldUDP64 packet.
  */
 static __always_inline bool read_header(struct packet *p, __u32 offset, __u32 bytes,
 					struct header *h)
@@ -285,8 +295,9 @@ static __always_inline bool read_header(struct packet *p, __u32 offset, __u32 by
 	}
 	if (first == TS_SYNC)
 		framing += TS_HEADER;
-	return framing && bytes >= framing + OWN_HEADER &&
-	       bpf_skb_load_bytes(p->skb, offset + framing, h, sizeof(*h)) == 0 && is_own(h);
+	return (framing && is_own_at(p, offset, framing, bytes, h)) ||
+	       is_own_at(p, offset, MDP_HEADER, bytes, h) ||
+	       is_own_at(p, offset, MOLD_HEADER, bytes, h);
 }
 
 /* One datagram; the callback of bpf_loop for the segments of a super-packet. */

@@ -9,7 +9,7 @@ use super::skew::{Skew, StreamKey};
 use super::socket::Place;
 use crate::clock;
 use crate::endpoint::Listen;
-use crate::framing::{self, Framed};
+use crate::framing::{self, Framed, Framing};
 use crate::latency::{Latency, Summary};
 use crate::payload::{self, Payload, Stamp};
 use crate::report::{EndpointReport, ReceiveReport, Tally};
@@ -216,6 +216,7 @@ impl Endpoint {
                     .unwrap_or_default(),
                 skew_us: None,
             },
+            union: None,
         }
     }
 }
@@ -226,16 +227,14 @@ enum Found<'a> {
     Foreign(Framed<'a>),
 }
 
-/// Looks for the generator's header at the start, and behind the framing it may stand in.
+/// Looks for the generator's header wherever a framing may have it; its magic number tells.
 fn find(datagram: &[u8]) -> Found<'_> {
-    let bare = payload::read(datagram);
-    if bare != Payload::Foreign {
-        return Found::Own(bare);
+    for framing in Framing::ALL {
+        let own = datagram.get(framing.own_offset()..).unwrap_or(&[]);
+        match payload::read(own) {
+            Payload::Foreign => {}
+            payload => return Found::Own(payload),
+        }
     }
-    let framed = framing::recognise(datagram);
-    let own = datagram.get(framed.framing.own_offset()..).unwrap_or(&[]);
-    match payload::read(own) {
-        Payload::Foreign => Found::Foreign(framed),
-        payload => Found::Own(payload),
-    }
+    Found::Foreign(framing::recognise(datagram))
 }

@@ -109,6 +109,7 @@ fn report(endpoints: &[Listen], counts: &[Count]) -> ReceiveReport {
                 latency_us: latency.summary(),
                 skew_us: None,
             },
+            union: None,
         }
     });
     let reports = reports.collect();

@@ -10,7 +10,7 @@ use model::endpoint::Endpoint;
 use traffic::capture::Capture;
 use traffic::endpoint::{self, Destination};
 use traffic::framing::Framing;
-use traffic::generator::{Faults, Method, Options, Sizes};
+use traffic::generator::{Faults, Line, Method, Options, Restart, Sizes};
 
 use crate::command::traffic_run::{seconds, usage};
 use crate::command::without::Without;
@@ -21,19 +21,36 @@ use crate::failure::Failure;
 /// Each destination is one stream; --rate, --bitrate, --count and --burst are per stream. Without
 /// --count and --duration it sends until interrupted. Packets are paced from their due times: a
 /// late one does not delay the next, and shows as latency at the receiver.
+///
+/// With --line in place of destinations one stream goes on several lines, each with faults of its
+/// own, as redundant inputs of one rule get it (SMPTE ST 2022-7, A and B feeds).
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
     after_help = "\
 Examples:
   mcr send 239.1.1.1%eth0:5001 --count 1000
-  mcr send 239.1.1.0/28%eth0:5001 --rate 5000 --size 1316 --duration 10    16 streams"
+  mcr send 239.1.1.0/28%eth0:5001 --rate 5000 --size 1316 --duration 10    16 streams
+  mcr send --framing rtp --line 239.1.1.1%eth0:5001,lose=5%,burst=10 \\
+           --line 239.2.1.1%eth1:5001,lose=5%,delay=40ms,cut=3s-5s         two lines"
 )]
 pub(crate) struct Args {
     /// GROUP%IFACE:PORT, or ADDRESS[%IFACE]:PORT for unicast; GROUP and
     /// PORT may be ranges, 239.1.1.0/24%eth0:5001-5010
-    #[arg(required = true, value_name = "DESTINATION", add = crate::completion::endpoint())]
+    #[arg(required_unless_present = "line", value_name = "DESTINATION",
+        add = crate::completion::endpoint())]
     destinations: Vec<Endpoint>,
+    /// Send each packet on several lines, an option each: GROUP%IFACE:PORT and, behind commas, what
+    /// goes wrong there: lose=5%, burst=10 (lost in a row), delay=40ms, jitter=2ms, cut=3s-5s (as
+    /// often as you like), duplicate=1%, reorder=1%
+    #[arg(long, value_name = "LINE", add = crate::completion::endpoint(), conflicts_with_all =
+        ["destinations", "streams", "lose", "duplicate", "reorder", "corrupt"])]
+    line: Vec<Line>,
+    /// With --line, streams that take turns on all lines, each with numbers and an SSRC or session
+    /// of its own
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "destinations",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    senders: u32,
     /// Packets per second of each stream; "max" for as fast as possible
     #[arg(short, long, value_name = "PPS", default_value = "1000", value_parser = rate)]
     rate: SendRate,
@@ -53,6 +70,13 @@ pub(crate) struct Args {
     /// What stands around the header of the sequence check
     #[arg(short, long, value_enum, default_value_t)]
     framing: FramingArg,
+    /// First number in the framing, where it has one [default: 0, or 1 for moldudp64 and mdp3]
+    #[arg(long, value_name = "N")]
+    start: Option<u64>,
+    /// Start anew after that time, as another sender (1500ms: another SSRC or session, numbers from
+    /// the first on) or with a jump of the same one (at=1500ms,number=50000); may be repeated
+    #[arg(long, value_name = "TIME")]
+    restart: Vec<Restart>,
     /// Streams from each destination on, group and port counting up together (239.1.1.1:5001,
     /// 239.1.1.2:5002, …; the last octet runs from 1 to 254)
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1,
@@ -80,9 +104,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Send the UDP datagrams of a pcap or pcapng file with its timing instead of test packets:
-    /// the file's first flow to the first destination, and so on
+    /// the file's first flow to the first destination, and so on; with --line all of it on each
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "bitrate", "size", "framing",
-        "streams", "burst", "ramp", "lose", "duplicate", "reorder", "corrupt"])]
+        "streams", "burst", "ramp", "lose", "duplicate", "reorder", "corrupt", "senders", "start",
+        "restart"])]
     replay: Option<PathBuf>,
     /// With --replay, how many times as fast as it was captured
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = number, requires = "replay")]
@@ -134,6 +159,10 @@ enum FramingArg {
     Ts,
     /// MPEG-TS packets in RTP, payload type 33
     RtpTs,
+    /// One message in a MoldUDP64 packet
+    Moldudp64,
+    /// The packet header of CME's MDP 3.0, a little-endian number of 32 bits
+    Mdp3,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +184,12 @@ pub(super) fn options(args: &Args) -> Result<Options, Failure> {
         FramingArg::Rtp => Framing::Rtp,
         FramingArg::Ts => Framing::Ts,
         FramingArg::RtpTs => Framing::RtpTs,
+        FramingArg::Moldudp64 => Framing::Moldudp64,
+        FramingArg::Mdp3 => Framing::Mdp3,
+    };
+    let destination = match args.line.is_empty() {
+        true => Options::to(destinations),
+        false => Options::on(args.line.clone()),
     };
     let usual = Sizes::Fixed(framing.usual_size());
     let sizes = args.size.clone().unwrap_or(usual);
@@ -162,6 +197,9 @@ pub(super) fn options(args: &Args) -> Result<Options, Failure> {
         rate_pps: rate_pps(args, &sizes),
         sizes,
         framing,
+        start: args.start,
+        restarts: args.restart.clone(),
+        senders: args.senders,
         count: args.count,
         duration: args.duration,
         burst: args.burst,
@@ -188,7 +226,7 @@ pub(super) fn options(args: &Args) -> Result<Options, Failure> {
         source: args.source,
         source_port: args.sport,
         cpu: args.cpu,
-        ..Options::to(destinations)
+        ..destination
     })
 }
 

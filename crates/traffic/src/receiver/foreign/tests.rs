@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::framing::{Framing, recognise};
+use crate::framing::{Framing, Label, recognise};
 use crate::payload::Stamp;
 
 const HERE: Origin = Origin {
@@ -18,7 +18,7 @@ fn framed(framing: Framing, sequence: u64) -> Vec<u8> {
         sequence,
         intended_ns: 0,
     };
-    framing.write(&mut payload, &stamp);
+    framing.write(&mut payload, &stamp, &Label::of(&stamp));
     payload
 }
 

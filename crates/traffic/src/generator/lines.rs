@@ -1,0 +1,384 @@
+//! The same packets on several lines, each with faults of its own.
+//!
+//! What becomes of a packet on a line is a function of seed, line, number and due time, whatever the
+//! timing of the run was. A line keeps its packets in order, but for those reordered on purpose.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::line::LineFaults;
+use super::option::Options;
+use crate::clock;
+use crate::random::{self, Choice};
+use crate::report::{LineReport, UnionReport};
+use crate::sequence::Sequence;
+
+/// One copy of a packet on its way to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copy {
+    /// The packet's number in the run.
+    pub(super) number: u64,
+    /// Which of the streams it belongs to, and its number there, to judge the order by.
+    pub(super) place: (usize, u64),
+    /// When the packet was meant to leave, in nanoseconds of CLOCK_REALTIME: on every line the same.
+    pub(super) intended_ns: u64,
+    /// When the copy leaves, in nanoseconds after the start.
+    due_ns: u64,
+}
+
+/// All lines of a run.
+pub(super) struct Lines {
+    lines: Vec<Line>,
+    /// The line whose copy left last: what is due at once leaves line by line.
+    latest: usize,
+    /// What left on any line, by stream.
+    left: Vec<Option<Sequence>>,
+    numbers: u64,
+    on_any: u64,
+}
+
+struct Line {
+    faults: LineFaults,
+    cuts_ns: Vec<(u64, u64)>,
+    seed: u64,
+    /// Where blocks of lost packets begin.
+    phase: u64,
+    waiting: VecDeque<Copy>,
+    /// Waits for its successor.
+    held: Option<Copy>,
+    /// Due time of the last copy.
+    latest_ns: u64,
+    /// Packets that passed, repeats left out.
+    passed: u64,
+    report: LineReport,
+}
+
+impl Lines {
+    /// The lines that `options` ask for; `None` where each destination is a stream of its own.
+    pub(super) fn of(options: &Options) -> Option<Self> {
+        let line = |(index, faults): (usize, &LineFaults)| {
+            let to = &options.destinations[index];
+            let seed = random::bits(options.seed, Choice::Line, index as u64);
+            Line::new(faults, seed, to.to_string())
+        };
+        (!options.lines.is_empty()).then(|| Self {
+            lines: options.lines.iter().enumerate().map(line).collect(),
+            latest: 0,
+            left: vec![None; options.streams()],
+            numbers: 0,
+            on_any: 0,
+        })
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.lines.len() as u64
+    }
+
+    /// The longest that a packet may be held back.
+    pub(super) fn most_delay(faults: &[LineFaults]) -> Duration {
+        let delays = faults.iter().map(|faults| faults.delay + faults.jitter);
+        delays.max().unwrap_or_default()
+    }
+
+    /// Puts a packet on the lines, due on all of them at the same time.
+    pub(super) fn put(&mut self, number: u64, place: (usize, u64), due_ns: u64, intended_ns: u64) {
+        let copy = Copy {
+            number,
+            place,
+            intended_ns,
+            due_ns,
+        };
+        self.numbers += 1;
+        let mut passes = false;
+        for line in &mut self.lines {
+            passes |= line.put(copy);
+        }
+        self.on_any += u64::from(passes);
+    }
+
+    /// Lets go of what waits for a successor: there are no more packets.
+    pub(super) fn finish(&mut self) {
+        for line in &mut self.lines {
+            line.waiting.extend(line.held.take());
+        }
+    }
+
+    /// When the next copy leaves; `None` where none waits.
+    pub(super) fn next_due_ns(&self) -> Option<u64> {
+        let fronts = self.lines.iter().filter_map(|line| line.waiting.front());
+        fronts.map(|copy| copy.due_ns).min()
+    }
+
+    /// The copy that leaves next, and on which line.
+    pub(super) fn next(&self) -> Option<(usize, Copy)> {
+        let count = self.lines.len();
+        let lines = (0..count).map(|step| (self.latest + step) % count);
+        let fronts = lines.filter_map(|line| Some((line, *self.lines[line].waiting.front()?)));
+        fronts.min_by_key(|(_, copy)| copy.due_ns)
+    }
+
+    /// Takes note that the next copy of a line has left.
+    pub(super) fn leave(&mut self, line: usize) {
+        self.latest = line;
+        let Some(copy) = self.lines[line].waiting.pop_front() else {
+            return;
+        };
+        let (stream, number) = copy.place;
+        let is_first = match &mut self.left[stream] {
+            Some(sequence) => {
+                let before = sequence.distinct();
+                sequence.record(number);
+                sequence.distinct() > before
+            }
+            none => {
+                *none = Some(Sequence::starting_at(number));
+                true
+            }
+        };
+        let report = &mut self.lines[line].report;
+        report.sent += 1;
+        report.first += u64::from(is_first);
+    }
+
+    pub(super) fn reports(&self) -> Vec<LineReport> {
+        let report = |line: &Line| LineReport {
+            missed: self.on_any - line.passed,
+            ..line.report.clone()
+        };
+        self.lines.iter().map(report).collect()
+    }
+
+    pub(super) fn union(&self) -> UnionReport {
+        let sum = |figure: fn(&Sequence) -> u64| self.left.iter().flatten().map(figure).sum();
+        UnionReport {
+            numbers: self.numbers,
+            on_any: self.on_any,
+            lost: sum(Sequence::lost),
+            reordered: sum(Sequence::reordered),
+        }
+    }
+}
+
+impl Line {
+    fn new(faults: &LineFaults, seed: u64, to: String) -> Self {
+        let cut_ns = |cut: &std::ops::Range<Duration>| {
+            (clock::nanoseconds(cut.start), clock::nanoseconds(cut.end))
+        };
+        Self {
+            faults: faults.clone(),
+            cuts_ns: faults.cuts.iter().map(cut_ns).collect(),
+            seed,
+            phase: random::below(random::bits(seed, Choice::Line, 0), faults.burst),
+            waiting: VecDeque::new(),
+            held: None,
+            latest_ns: 0,
+            passed: 0,
+            report: LineReport {
+                to,
+                ..LineReport::default()
+            },
+        }
+    }
+
+    /// Takes in a packet; says whether it passes.
+    fn put(&mut self, mut copy: Copy) -> bool {
+        let happens = |choice, number, percent| random::happens(self.seed, choice, number, percent);
+        // Whole blocks are lost, so that there are never fewer in a row than asked for.
+        let block = (copy.number + self.phase) / self.faults.burst;
+        if happens(Choice::Lose, block, self.faults.lose) {
+            self.report.lost += 1;
+            return false;
+        }
+        copy.due_ns = self.due_ns(&copy);
+        let is_cut = |&(from, to): &(u64, u64)| (from..to).contains(&copy.due_ns);
+        if self.cuts_ns.iter().any(is_cut) {
+            self.report.cut += 1;
+            return false;
+        }
+        let twice = happens(Choice::Duplicate, copy.number, self.faults.duplicate);
+        let late = happens(Choice::Reorder, copy.number, self.faults.reorder);
+        self.latest_ns = copy.due_ns;
+        self.passed += 1;
+        self.report.duplicated += u64::from(twice);
+        // A repeat follows at once; of what is reordered there is none.
+        if late && !twice && self.held.is_none() {
+            self.held = Some(copy);
+            return true;
+        }
+        self.waiting.push_back(copy);
+        if twice {
+            self.waiting.push_back(copy);
+        }
+        if let Some(earlier) = self.held.take() {
+            self.report.reordered += 1;
+            self.waiting.push_back(Copy {
+                due_ns: copy.due_ns,
+                ..earlier
+            });
+        }
+        true
+    }
+
+    /// When a copy comes to the line's end: not before the one in front of it.
+    fn due_ns(&self, copy: &Copy) -> u64 {
+        let jitter = clock::nanoseconds(self.faults.jitter);
+        let bits = random::bits(self.seed, Choice::Jitter, copy.number);
+        let late = clock::nanoseconds(self.faults.delay) + random::below(bits, jitter + 1);
+        copy.due_ns.saturating_add(late).max(self.latest_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::line;
+
+    const STEP_NS: u64 = 1_000_000;
+
+    fn options(lines: &[&str]) -> Options {
+        let lines = lines.iter().enumerate().map(|(index, faults)| {
+            let text = format!("127.0.0.1:{}{faults}", 5001 + index);
+            text.parse::<line::Line>().unwrap()
+        });
+        Options {
+            seed: 7,
+            ..Options::on(lines.collect())
+        }
+    }
+
+    /// Runs so many packets, a millisecond apart; returns line and number of each copy in order.
+    fn run(options: &Options, count: u64) -> (Lines, Vec<(usize, u64)>) {
+        let mut lines = Lines::of(options).unwrap();
+        let mut left = Vec::new();
+        for number in 0..count {
+            let due = number * STEP_NS;
+            while lines.next_due_ns().is_some_and(|next| next < due) {
+                pop(&mut lines, &mut left);
+            }
+            lines.put(number, (0, number), due, due);
+        }
+        lines.finish();
+        while lines.next_due_ns().is_some() {
+            pop(&mut lines, &mut left);
+        }
+        (lines, left)
+    }
+
+    fn pop(lines: &mut Lines, left: &mut Vec<(usize, u64)>) {
+        let (line, copy) = lines.next().unwrap();
+        left.push((line, copy.number));
+        lines.leave(line);
+    }
+
+    fn numbers(left: &[(usize, u64)], line: usize) -> Vec<u64> {
+        let of_line = left.iter().filter(|(at, _)| *at == line);
+        of_line.map(|&(_, number)| number).collect()
+    }
+
+    #[test]
+    fn lines_without_faults_carry_everything_in_order() {
+        let (lines, left) = run(&options(&["", ""]), 100);
+        for line in 0..2 {
+            assert_eq!(numbers(&left, line), (0..100).collect::<Vec<_>>());
+        }
+        let expected = UnionReport {
+            numbers: 100,
+            on_any: 100,
+            ..UnionReport::default()
+        };
+        assert_eq!(lines.union(), expected);
+        let first: u64 = lines.reports().iter().map(|line| line.first).sum();
+        assert_eq!(first, 100);
+    }
+
+    #[test]
+    fn the_report_is_what_left() {
+        let faults = ",lose=30%,jitter=3ms,duplicate=2%,reorder=2%";
+        let (lines, left) = run(&options(&[faults, faults]), 10_000);
+        let mut union: Vec<u64> = left.iter().map(|&(_, number)| number).collect();
+        union.sort_unstable();
+        union.dedup();
+        let told = lines.union();
+        assert_eq!(told.on_any, union.len() as u64);
+        let span = union.last().unwrap() - union.first().unwrap() + 1;
+        assert_eq!(told.lost, span - told.on_any);
+        for (index, line) in lines.reports().iter().enumerate() {
+            let mut of_line = numbers(&left, index);
+            assert_eq!(line.sent, of_line.len() as u64);
+            of_line.sort_unstable();
+            of_line.dedup();
+            assert_eq!(line.missed, told.on_any - of_line.len() as u64);
+            assert_eq!(line.lost, 10_000 - of_line.len() as u64);
+            assert_eq!(line.sent - line.duplicated, of_line.len() as u64);
+            assert!((2700..3300).contains(&line.lost), "{line:?}");
+            assert!(line.duplicated > 0 && line.reordered > 0, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_choices_and_lines_differ() {
+        let lossy = options(&[",lose=10%", ",lose=10%"]);
+        let (_, first) = run(&lossy, 1000);
+        let (_, again) = run(&lossy, 1000);
+        assert_eq!(first, again);
+        assert_ne!(numbers(&first, 0), numbers(&first, 1));
+        let (_, other) = run(&Options { seed: 8, ..lossy }, 1000);
+        assert_ne!(first, other);
+    }
+
+    #[test]
+    fn bursts_are_as_long_as_asked_for() {
+        let (lines, left) = run(&options(&[",lose=10%,burst=20"]), 20_000);
+        let passed = numbers(&left, 0);
+        let gaps = passed.windows(2).map(|pair| pair[1] - pair[0] - 1);
+        let gaps: Vec<u64> = gaps.filter(|&gap| gap > 0).collect();
+        assert!(
+            !gaps.is_empty() && gaps.iter().all(|gap| gap % 20 == 0),
+            "{gaps:?}"
+        );
+        let lost = lines.reports()[0].lost;
+        assert!((1000..3000).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn a_late_line_is_behind_by_its_delay_and_first_only_where_the_other_lost() {
+        let (lines, left) = run(&options(&[",lose=5%", ",delay=40ms"]), 1000);
+        let at = |line, number| left.iter().position(|&one| one == (line, number)).unwrap();
+        // Some forty packets of the first line leave in between.
+        let before = numbers(&left[..at(1, 100)], 0);
+        assert!((130..=140).contains(before.last().unwrap()), "{before:?}");
+        let [a, b] = &lines.reports()[..] else {
+            panic!("two lines");
+        };
+        assert_eq!((b.first, b.missed), (a.lost, 0));
+        assert_eq!(a.missed, a.lost);
+        assert_eq!(lines.union().lost, 0);
+        assert_eq!(lines.union().reordered, a.lost);
+    }
+
+    #[test]
+    fn nothing_passes_while_a_line_is_cut() {
+        let (lines, left) = run(&options(&[",delay=10ms,cut=200ms-300ms", ""]), 1000);
+        let passed = numbers(&left, 0);
+        // What was sent 10 ms before comes to the end of the line in that time.
+        let expected: Vec<u64> = (0..190).chain(290..1000).collect();
+        assert_eq!(passed, expected);
+        let [a, _] = &lines.reports()[..] else {
+            panic!("two lines");
+        };
+        assert_eq!((a.cut, a.lost, a.missed), (100, 0, 100));
+    }
+
+    #[test]
+    fn what_is_due_at_once_leaves_line_by_line() {
+        let mut lines = Lines::of(&options(&["", ""])).unwrap();
+        (0..4).for_each(|number| lines.put(number, (0, number), 0, 0));
+        let mut left = Vec::new();
+        while lines.next_due_ns().is_some() {
+            pop(&mut lines, &mut left);
+        }
+        let order: Vec<usize> = left.iter().map(|&(line, _)| line).collect();
+        assert_eq!(order, [0, 0, 0, 0, 1, 1, 1, 1]);
+    }
+}
