@@ -1,6 +1,8 @@
 //! The thread that owns the dataplane: it carries out what it is sent, one thing at a time, and looks
-//! after the dataplane in between.
+//! after the dataplane in between. Counters are read in parts, and whatever else is sent goes before
+//! the next part: a change waits for milliseconds, however many read and however many rules there are.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
@@ -8,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
 use dataplane::features::Features;
-use dataplane::{Close, Dataplane, Rival, Support};
+use dataplane::{Close, Dataplane, Reading, Rival, Support};
 use model::diff::TableDiff;
 use model::table::{RouteKey, Table};
 use tokio::sync::oneshot;
@@ -41,8 +43,12 @@ pub(crate) type LabelledDescriptors = Vec<(String, OwnedFd)>;
 /// What the thread is sent.
 enum Command {
     Run(Box<dyn FnOnce(&mut Dataplane) + Send>),
+    Read(Parts),
     Close(Close, oneshot::Sender<Result<(), Error>>),
 }
+
+/// Reads the next part; `false`: that was the last.
+type Parts = Box<dyn FnMut(&Dataplane) -> bool + Send>;
 
 /// The thread's other end.
 #[derive(Clone, Debug)]
@@ -111,7 +117,7 @@ impl DataplaneThread {
 
     /// Reads all counters.
     pub(crate) async fn counters(&self) -> Result<Counters, Error> {
-        self.run(|dataplane| Ok(dataplane.counters()?)).await
+        self.read(Reading::of_counters()).await
     }
 
     /// Lists which of these keys other instances take packets of too.
@@ -121,7 +127,7 @@ impl DataplaneThread {
 
     /// Reads what each rule received.
     pub(crate) async fn arrived(&self) -> Result<Arrived, Error> {
-        self.run(|dataplane| Ok(dataplane.arrived()?)).await
+        self.read(Reading::of_arrived()).await
     }
 
     /// Reads the counters of the workers alone.
@@ -164,6 +170,24 @@ impl DataplaneThread {
         answer.await.map_err(|_| Error::Gone)?
     }
 
+    /// Has the thread read on when it has nothing else to do, for as long as somebody waits for it.
+    async fn read<T: Send + 'static>(&self, reading: Reading<T>) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        let mut begun = Some((reading, reply));
+        self.send(Command::Read(Box::new(move |dataplane| {
+            let Some((mut reading, reply)) = begun.take().filter(|(_, to)| !to.is_closed()) else {
+                return false;
+            };
+            match reading.go_on(dataplane) {
+                Ok(true) => begun = Some((reading, reply)),
+                Ok(false) => drop(reply.send(Ok(reading.finish()))),
+                Err(error) => drop(reply.send(Err(error.into()))),
+            }
+            begun.is_some()
+        })))?;
+        answer.await.map_err(|_| Error::Gone)?
+    }
+
     fn send(&self, command: Command) -> Result<(), Error> {
         self.commands.send(command).map_err(|_| Error::Gone)
     }
@@ -172,15 +196,22 @@ impl DataplaneThread {
 fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
     let mut due = Instant::now() + TICK;
     let mut troubled = false;
+    let mut readings = VecDeque::new();
     loop {
         let left = due.saturating_duration_since(Instant::now());
+        let left = if readings.is_empty() {
+            left
+        } else {
+            Duration::ZERO
+        };
         match queue.recv_timeout(left) {
             Ok(Command::Run(work)) => work(&mut dataplane),
+            Ok(Command::Read(parts)) => readings.push_back(parts),
             Ok(Command::Close(how, reply)) => {
                 let _ = reply.send(dataplane.close(how).map_err(Error::from));
                 return;
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => read_on(&mut readings, &dataplane),
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if due <= Instant::now() {
@@ -192,6 +223,11 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
             due = Instant::now() + TICK;
         }
     }
+}
+
+/// Reads the next part of the reading that was asked for first.
+fn read_on(readings: &mut VecDeque<Parts>, dataplane: &Dataplane) {
+    readings.pop_front_if(|parts| !parts(dataplane));
 }
 
 /// A dataplane without either path and without a thread: what it is sent waits until it is let run.
@@ -213,8 +249,12 @@ impl Unthreaded {
     /// Does what waits; says whether anything did.
     pub(crate) fn run_waiting(&mut self) -> bool {
         let mut any = false;
-        while let Ok(Command::Run(work)) = self.queue.try_recv() {
-            work(&mut self.dataplane);
+        while let Ok(command) = self.queue.try_recv() {
+            match command {
+                Command::Run(work) => work(&mut self.dataplane),
+                Command::Read(mut parts) => while parts(&self.dataplane) {},
+                Command::Close(..) => break,
+            }
             any = true;
         }
         any
@@ -228,5 +268,52 @@ pub(crate) fn without_paths() -> dataplane::Options {
         kernel: false,
         worker_command: Vec::new(),
         ..dataplane::Options::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Several readings, each of which has a change sent amid each of its parts, as a client would:
+    /// none of them waits for another part.
+    #[test]
+    fn a_change_goes_before_the_next_part_of_any_reading() {
+        const READINGS: usize = 3;
+        const PARTS: u32 = 4;
+        let (commands, queue) = channel();
+        let (sent, made) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (ended, all) = channel();
+        for _ in 0..READINGS {
+            let (client, ended) = (commands.clone(), ended.clone());
+            let (sent, made, mut part) = (Arc::clone(&sent), Arc::clone(&made), 0);
+            let parts = move |_: &Dataplane| {
+                let waiting = sent.load(Ordering::Relaxed) - made.load(Ordering::Relaxed);
+                assert_eq!(waiting, 0, "changes that wait while part {part} is read");
+                sent.fetch_add(1, Ordering::Relaxed);
+                let made = Arc::clone(&made);
+                let change = move |_: &mut Dataplane| drop(made.fetch_add(1, Ordering::Relaxed));
+                client.send(Command::Run(Box::new(change))).unwrap();
+                part += 1;
+                if part == PARTS {
+                    ended.send(()).unwrap();
+                }
+                part < PARTS
+            };
+            commands.send(Command::Read(Box::new(parts))).unwrap();
+        }
+        let dataplane = Dataplane::open(without_paths()).unwrap();
+        let thread = std::thread::spawn(move || serve(dataplane, &queue));
+        for _ in 0..READINGS {
+            all.recv().unwrap();
+        }
+        let (reply, answer) = oneshot::channel();
+        commands.send(Command::Close(Close::Detach, reply)).unwrap();
+        answer.blocking_recv().unwrap().unwrap();
+        thread.join().unwrap();
+        assert_eq!(made.load(Ordering::Relaxed), PARTS * READINGS as u32);
     }
 }

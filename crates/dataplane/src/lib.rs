@@ -15,6 +15,7 @@ pub mod leftovers;
 mod opening;
 mod options;
 mod owners;
+mod reading;
 pub mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,7 @@ pub use crate::error::Error;
 pub use crate::kernel::Rival;
 pub use crate::opening::{VERIFIER_LOG, kernel_support};
 pub use crate::options::{Close, Options};
+pub use crate::reading::Reading;
 pub use bpf::Capacity;
 #[cfg(feature = "test-run")]
 pub use bpf::scribble;
@@ -205,37 +207,22 @@ impl Dataplane {
         userspace.map_or_else(Vec::new, Userspace::worker_counters)
     }
 
-    /// Reads all counters.
+    /// Reads all counters at once; [`Reading`] does it in parts.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn counters(&self) -> Result<Counters, Error> {
-        let mut counters = Counters::default();
-        if let Some(kernel) = &self.kernel {
-            kernel::read_counters(kernel, &mut counters)?;
-        }
-        if let Some(userspace) = &self.userspace {
-            userspace.read_counters(&mut counters);
-        }
-        Ok(counters)
+        Reading::of_counters().whole(self)
     }
 
-    /// Reads what each rule received, and what it dropped if anything: a small part of the time and memory that all
-    /// counters take.
+    /// Reads what each rule received, and what it dropped if anything.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn arrived(&self) -> Result<Arrived, Error> {
-        let mut arrived = Arrived::default();
-        if let Some(kernel) = &self.kernel {
-            kernel::read_arrived(kernel, &mut arrived)?;
-        }
-        if let Some(userspace) = &self.userspace {
-            userspace.read_arrived(&mut arrived);
-        }
-        Ok(arrived)
+        Reading::of_arrived().whole(self)
     }
 
     /// Reads the flows of a rule with ranges, by group and port: those most recently seen, at most

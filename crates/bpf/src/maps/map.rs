@@ -78,6 +78,17 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
         Ok(())
     }
 
+    /// Removes the entries whose keys are not wanted.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn retain(&mut self, mut wanted: impl FnMut(&K) -> bool) -> Result<(), Error> {
+        let keys = self.entries()?.into_iter().map(|(key, _)| key);
+        let others: Vec<K> = keys.filter(|key| !wanted(key)).collect();
+        self.remove(&others)
+    }
+
     /// Reads all entries.
     ///
     /// # Errors
@@ -172,46 +183,48 @@ impl Counters {
         self.length == 0
     }
 
-    /// Reads the first `count` counters, each summed over all CPUs.
+    /// Reads the next of the first `count` counters, each summed over all CPUs, behind those that are
+    /// in `sums`: some thousand at most.
     ///
     /// # Errors
     ///
     /// The kernel's.
-    pub fn read(&self, count: u32) -> Result<Vec<Tally>, Error> {
+    pub fn read_on(&self, sums: &mut Vec<Tally>, count: u32) -> Result<(), Error> {
         let count = count.min(self.length) as usize;
-        let mut sums = Vec::with_capacity(count);
-        let mut values = vec![Tally::default(); BATCH.min(count) * self.cpus];
-        let mut keys = vec![0u32; BATCH.min(count)];
-        let mut position = 0u32;
-        while sums.len() < count {
-            let mut attr = attr();
-            let wanted = (count - sums.len()).min(BATCH);
-            attr.batch.in_batch = if sums.is_empty() {
-                0
-            } else {
-                &raw const position as u64
-            };
-            attr.batch.out_batch = &raw mut position as u64;
-            attr.batch.keys = keys.as_mut_ptr() as u64;
-            attr.batch.values = values.as_mut_ptr() as u64;
-            attr.batch.count = wanted as u32;
-            attr.batch.map_fd = self.map.as_fd().as_raw_fd() as u32;
-            // SAFETY: `keys` has room for `wanted` keys and `values` for `wanted` values on each
-            // possible CPU; an array's position is a u32 key.
-            let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
-            // SAFETY: reads the union member that was passed.
-            let got = unsafe { attr.batch.count } as usize;
-            if let Err(error) = result
-                && error.raw_os_error() != Some(libc::ENOENT)
-            {
-                return Err(self.failed(error));
-            }
-            if got == 0 {
-                return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
-            }
-            sums.extend(values[..got * self.cpus].chunks_exact(self.cpus).map(sum));
+        let wanted = count.saturating_sub(sums.len()).min(BATCH);
+        if wanted == 0 {
+            return Ok(());
         }
-        Ok(sums)
+        let mut values = vec![Tally::default(); wanted * self.cpus];
+        let mut keys = vec![0u32; wanted];
+        let mut position = (sums.len() as u32).wrapping_sub(1);
+        let mut attr = attr();
+        attr.batch.in_batch = if sums.is_empty() {
+            0
+        } else {
+            &raw const position as u64
+        };
+        attr.batch.out_batch = &raw mut position as u64;
+        attr.batch.keys = keys.as_mut_ptr() as u64;
+        attr.batch.values = values.as_mut_ptr() as u64;
+        attr.batch.count = wanted as u32;
+        attr.batch.map_fd = self.map.as_fd().as_raw_fd() as u32;
+        // SAFETY: `keys` has room for `wanted` keys and `values` for `wanted` values on each
+        // possible CPU; an array's position is a u32 key, the last one read.
+        let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
+        // SAFETY: reads the union member that was passed.
+        let got = unsafe { attr.batch.count } as usize;
+        if let Err(error) = result
+            && error.raw_os_error() != Some(libc::ENOENT)
+        {
+            return Err(self.failed(error));
+        }
+        if got == 0 {
+            return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        sums.reserve_exact(count - sums.len());
+        sums.extend(values[..got * self.cpus].chunks_exact(self.cpus).map(sum));
+        Ok(())
     }
 
     /// Reads one counter, summed over all CPUs.

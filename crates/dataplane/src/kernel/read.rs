@@ -10,66 +10,108 @@ use crate::error::Error;
 use crate::kernel::{Kernel, health, latency};
 use crate::owners::known::KnownRule;
 use crate::owners::name::{Hash, Name};
+use crate::reading::KernelReading;
 
-/// Adds what the kernel path counted to `counters`.
-pub(crate) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error> {
-    let raw = kernel.program.maps.counters.read(kernel.owners.used())?;
-    for (name, rule) in kernel.known.iter() {
-        let Some((received, dropped)) = one(kernel, &raw, rule.hash) else {
-            continue;
-        };
-        let total = counters.rules.entry(name.to_string()).or_default();
-        total.received.add(received);
-        total.dropped.add(&dropped);
-        if let Some(owner) = kernel.owners.find(&rule.hash) {
-            let failover = kernel.failover(owner.slot, rule).map(Box::new);
-            total.failover = failover.or(total.failover.take());
-        }
-        for (at, hash) in &rule.inputs {
-            if let Some((received, dropped)) = one(kernel, &raw, *hash) {
-                let input = total.inputs.entry(at.clone()).or_default();
-                input.received.add(received);
-                input.dropped.add(&dropped);
-            }
-        }
-        for (index, hash) in &rule.outputs {
-            let Some((sent, dropped)) = one(kernel, &raw, *hash) else {
-                continue;
-            };
-            let output: &mut OutputCounters = total.outputs.entry(*index).or_default();
-            output.sent.add(sent);
-            output.dropped.add(&dropped);
-        }
+/// Adds what the kernel path counted to `counters`, a part of it at a time; says whether there is more.
+pub(crate) fn read(
+    kernel: &Kernel,
+    reading: &mut KernelReading,
+    counters: &mut Counters,
+) -> Result<bool, Error> {
+    if read_tallies(kernel, &mut reading.tallies)? {
+        return Ok(true);
+    }
+    let (raw, progress) = (&reading.tallies, &mut reading.rules);
+    kernel.known.read(progress, |name, rule| {
+        read_rule(kernel, raw, (name, rule), counters)
+    });
+    if !progress.is_done() {
+        return Ok(true);
     }
     for (name, health) in health::read(kernel) {
         let rule = counters.rules.entry(name.to_owned()).or_default();
         rule.add_health(&health);
     }
-    latency::read(kernel, counters)
+    latency::read(kernel, counters)?;
+    Ok(false)
 }
 
-/// Adds to `arrived` what the kernel path received, and what it dropped where it dropped anything.
-pub(crate) fn read_arrived(kernel: &Kernel, arrived: &mut Arrived) -> Result<(), Error> {
-    let raw = kernel.program.maps.counters.read(kernel.owners.used())?;
-    for (name, rule) in kernel.known.iter() {
-        let Some((received, dropped)) = one(kernel, &raw, rule.hash) else {
+fn read_rule(
+    kernel: &Kernel,
+    raw: &[Tally],
+    (name, rule): (&Arc<str>, &KnownRule),
+    counters: &mut Counters,
+) {
+    let Some((received, dropped)) = one(kernel, raw, rule.hash) else {
+        return;
+    };
+    let total = counters.rules.entry(name.to_string()).or_default();
+    total.received.add(received);
+    total.dropped.add(&dropped);
+    if let Some(owner) = kernel.owners.find(&rule.hash) {
+        let failover = kernel.failover(owner.slot, rule).map(Box::new);
+        total.failover = failover.or(total.failover.take());
+    }
+    for (at, hash) in &rule.inputs {
+        if let Some((received, dropped)) = one(kernel, raw, *hash) {
+            let input = total.inputs.entry(at.clone()).or_default();
+            input.received.add(received);
+            input.dropped.add(&dropped);
+        }
+    }
+    for (index, hash) in &rule.outputs {
+        let Some((sent, dropped)) = one(kernel, raw, *hash) else {
             continue;
+        };
+        let output: &mut OutputCounters = total.outputs.entry(*index).or_default();
+        output.sent.add(sent);
+        output.dropped.add(&dropped);
+    }
+}
+
+/// Adds to `arrived` what the kernel path received, and what it dropped where it dropped anything, a
+/// part of it at a time; says whether there is more.
+pub(crate) fn read_arrived(
+    kernel: &Kernel,
+    reading: &mut KernelReading,
+    arrived: &mut Arrived,
+) -> Result<bool, Error> {
+    if read_tallies(kernel, &mut reading.tallies)? {
+        return Ok(true);
+    }
+    let (raw, progress) = (&reading.tallies, &mut reading.rules);
+    kernel.known.read(progress, |name, rule| {
+        let Some((received, dropped)) = one(kernel, raw, rule.hash) else {
+            return;
         };
         let total = arrived.entry(Arc::clone(name)).or_default();
         total.traffic.add(received);
         total.add_dropped(&dropped);
-        total.lines = lines(kernel, &raw, rule).or(total.lines.take());
+        total.lines = lines(kernel, raw, rule).or(total.lines.take());
         for (index, hash) in &rule.outputs {
-            if let Some((sent, dropped)) = one(kernel, &raw, *hash) {
+            if let Some((sent, dropped)) = one(kernel, raw, *hash) {
                 total.add_output(*index, sent, &dropped);
             }
         }
+    });
+    if !progress.is_done() {
+        return Ok(true);
     }
     for (name, health) in health::read(kernel) {
         let total = arrived.entry(name.into()).or_default();
         total.add(Traffic::default(), &health);
     }
-    Ok(())
+    Ok(false)
+}
+
+/// Reads the next counters, each by itself; says whether there were any.
+fn read_tallies(kernel: &Kernel, tallies: &mut Vec<Tally>) -> Result<bool, Error> {
+    let used = kernel.owners.used();
+    let missing = tallies.len() < used as usize;
+    if missing {
+        kernel.program.maps.counters.read_on(tallies, used)?;
+    }
+    Ok(missing)
 }
 
 impl Kernel {

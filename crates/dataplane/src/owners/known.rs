@@ -1,6 +1,7 @@
 //! The rules that this process knows by name, with their inputs and outputs: what it can report on.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::name::{Hash, Kind, Name};
@@ -18,6 +19,27 @@ pub(crate) struct KnownRule {
     pub(crate) inputs: BTreeMap<String, Hash>,
     /// Each output beside its index in the rule, in their order; the latest of an index.
     pub(crate) outputs: Vec<(u32, Hash)>,
+}
+
+/// How many rules a part of a reading has at most: of the kernel path it takes some milliseconds.
+const PART: usize = 512;
+
+/// How far a reading of the rules has come, by their names: they may come and go on the way.
+#[derive(Debug, Default)]
+pub(crate) enum Progress {
+    /// Not begun.
+    #[default]
+    Nowhere,
+    /// This far.
+    UpTo(Arc<str>),
+    /// To the end.
+    Done,
+}
+
+impl Progress {
+    pub(crate) const fn is_done(&self) -> bool {
+        matches!(self, Self::Done)
+    }
 }
 
 impl KnownRules {
@@ -51,6 +73,27 @@ impl KnownRules {
             let inputs = known.inputs.into_values().map(|hash| (Kind::Input, hash));
             inputs.chain(outputs).chain([(Kind::Rule, known.hash)])
         })
+    }
+
+    /// Reads the next part of the rules.
+    pub(crate) fn read(
+        &self,
+        progress: &mut Progress,
+        mut read: impl FnMut(&Arc<str>, &KnownRule),
+    ) {
+        let behind = match progress {
+            Progress::Nowhere => Bound::Unbounded,
+            Progress::UpTo(name) => Bound::Excluded(&**name),
+            Progress::Done => return,
+        };
+        let mut rules = self.0.range::<str, _>((behind, Bound::Unbounded));
+        let part = rules.by_ref().take(PART);
+        let last = part.inspect(|(name, rule)| read(name, rule)).last();
+        let last = last.map(|(name, _)| Arc::clone(name));
+        *progress = match last {
+            Some(last) if rules.next().is_some() => Progress::UpTo(last),
+            _ => Progress::Done,
+        };
     }
 
     /// The rules, by name.

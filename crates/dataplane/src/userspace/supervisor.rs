@@ -22,6 +22,7 @@ use model::table::{Path, Route, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, FailoverCounters, Flow, LinesSeen, WorkerCounters};
 use crate::failover::{self, Lines};
+use crate::owners::known::Progress;
 use crate::owners::name::Kind;
 use crate::userspace::shared::failover::CompiledFailover;
 use crate::userspace::shared::messages::{CountedRoute, TableChange};
@@ -185,16 +186,26 @@ impl Userspace {
         }
     }
 
-    /// Adds everything counted to `counters`.
-    pub(crate) fn read_counters(&self, counters: &mut Counters) {
-        self.owners.read(&self.pool, counters);
-        self.read_failovers(counters);
-        counters.workers = self.worker_counters();
+    /// Adds everything counted to `counters`, a part of it at a time; says whether there is more.
+    pub(crate) fn read_counters(&self, progress: &mut Progress, counters: &mut Counters) -> bool {
+        self.owners.read(&self.pool, progress, counters);
+        if progress.is_done() {
+            self.read_failovers(counters);
+            counters.workers = self.worker_counters();
+        }
+        !progress.is_done()
     }
 
-    /// Adds what each rule received.
-    pub(crate) fn read_arrived(&self, arrived: &mut Arrived) {
-        self.owners.read_arrived(&self.pool, arrived);
+    /// Adds what each rule received, likewise.
+    pub(crate) fn read_arrived(&self, progress: &mut Progress, arrived: &mut Arrived) -> bool {
+        self.owners.read_arrived(&self.pool, progress, arrived);
+        if progress.is_done() {
+            self.read_lines(arrived);
+        }
+        !progress.is_done()
+    }
+
+    fn read_lines(&self, arrived: &mut Arrived) {
         for counted in self.counted.values() {
             let Some(active) = self.active_line(counted) else {
                 continue;

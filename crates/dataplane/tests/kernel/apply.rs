@@ -3,9 +3,9 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use dataplane::{Capacity, Error};
+use dataplane::{Capacity, Error, Reading};
 use model::diff::TableDiff;
 use model::table::Table;
 
@@ -13,6 +13,7 @@ use crate::bed::{Bed, route, table};
 
 const IN: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
 const OUT: Ipv4Addr = Ipv4Addr::new(239, 10, 1, 1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn group(base: Ipv4Addr, i: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(base.to_bits() + i)
@@ -53,6 +54,51 @@ fn sets_changes_and_removes_ten_thousand_routes() {
             10_000,
             "counters outlive their routes"
         );
+    }
+}
+
+/// Between two parts a rule that has counted goes, and another comes that gets its counters.
+#[test]
+fn a_reading_tells_of_each_rule_what_is_its_own_while_rules_change() {
+    const RULES: u32 = 2048;
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity {
+        routes: RULES + 1,
+        outputs: RULES + 1,
+    });
+    let mut now = many(&bed, RULES, 6001);
+    bed.sync(&mut dataplane, &now);
+    let sender = bed.sender();
+    for i in [0, 1, 2, 3, RULES - 1] {
+        let sink = bed.sink(group(OUT, i), 6001);
+        let to = group(IN, i).into();
+        sender.send_numbered(to, 5001, 10, 100).unwrap();
+        sink.expect(10, PATIENCE).unwrap();
+    }
+    let mut reading = Reading::of_counters();
+    let mut changes = 0;
+    while reading.go_on(&dataplane).unwrap() {
+        changes += 1;
+        let mut next = now.clone();
+        next.routes.remove(&bed.key(group(IN, changes), 5001));
+        let come = route(&format!("come{changes}"), vec![bed.output(0, OUT, 7001)]);
+        let key = bed.key(group(IN, RULES + changes), 5001);
+        next.routes.insert(key, come);
+        bed.inside(|| dataplane.apply(&TableDiff::between(&now, &next)).unwrap());
+        dataplane.forget([format!("rule{changes}").as_str()]);
+        now = next;
+    }
+    assert!(changes >= 3, "{changes} changes between the parts");
+    let (read, whole) = (reading.finish(), dataplane.counters().unwrap());
+    for i in [0, RULES - 1] {
+        let name = format!("rule{i}");
+        assert_eq!(read.rules[&name].received.packets, 10, "{name}");
+        assert_eq!(read.rules[&name], whole.rules[&name], "{name}");
+    }
+    for number in 1..=changes {
+        let come = read.rules.get(&format!("come{number}"));
+        let packets = come.map_or(0, |come| come.received.packets);
+        assert_eq!(packets, 0, "come{number} counted nothing");
     }
 }
 

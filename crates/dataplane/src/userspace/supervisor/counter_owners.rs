@@ -12,7 +12,7 @@ use packet::latency::Latency;
 use super::error::Error;
 use super::owner_file::OwnerFile;
 use crate::counters::{Arrived, Counters};
-use crate::owners::known::KnownRules;
+use crate::owners::known::{KnownRules, Progress};
 use crate::owners::name::{Hash, Kind, Name};
 use crate::owners::{First, Owners};
 use crate::userspace::shared::counted::Counted;
@@ -159,11 +159,16 @@ impl CounterOwners {
         }
     }
 
-    /// Adds everything counted, per rule.
-    pub(super) fn read(&self, slots: &impl Slots, counters: &mut Counters) {
-        for (name, known) in self.known.iter() {
+    /// Adds everything counted, per rule, for the next rules.
+    pub(super) fn read(
+        &self,
+        slots: &impl Slots,
+        progress: &mut Progress,
+        counters: &mut Counters,
+    ) {
+        self.known.read(progress, |name, known| {
             let Some(counted) = self.counted(slots, Kind::Rule, known.hash) else {
-                continue;
+                return;
             };
             let rule = counters.rules.entry(name.to_string()).or_default();
             rule.received.add(counted.traffic);
@@ -187,12 +192,17 @@ impl CounterOwners {
                     output.dropped.add(&counted.drops);
                 }
             }
-        }
+        });
     }
 
-    /// Adds what each rule received, and what it dropped where it dropped anything.
-    pub(super) fn read_arrived(&self, slots: &impl Slots, arrived: &mut Arrived) {
-        for (name, known) in self.known.iter() {
+    /// Adds what each rule received, and what it dropped where it dropped anything, for the next rules.
+    pub(super) fn read_arrived(
+        &self,
+        slots: &impl Slots,
+        progress: &mut Progress,
+        arrived: &mut Arrived,
+    ) {
+        self.known.read(progress, |name, known| {
             if let Some(counted) = self.counted(slots, Kind::Rule, known.hash) {
                 let total = arrived.entry(Arc::clone(name)).or_default();
                 total.add(counted.traffic, &counted.health);
@@ -203,7 +213,7 @@ impl CounterOwners {
                     }
                 }
             }
-        }
+        });
     }
 
     /// Reads what an owner has counted since it came.
@@ -258,7 +268,7 @@ mod tests {
         let again = second.acquire(&route(inputs[1]), &Nothing).unwrap();
         assert_eq!(again.input, slots[1]);
         let mut read = Counters::default();
-        second.read(&Nothing, &mut read);
+        second.read(&Nothing, &mut Progress::default(), &mut read);
         let known = read.rules["cam1"].inputs.keys();
         let known: Vec<_> = known.map(|at| Some(&**at)).collect();
         assert_eq!(known, [inputs[1], inputs[0]]);
