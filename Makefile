@@ -86,7 +86,7 @@ pictures:
 # fuzz/corpus, which the ordinary tests replay, gets the smallest set with the same coverage.
 DURATION ?= 600
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
-# Without link-time optimisation, which takes longer for six programs than it saves.
+# Without link-time optimisation, which takes longer for so many programs than it saves.
 FUZZ := CARGO_PROFILE_RELEASE_LTO=off $(CARGO) fuzz
 FUZZ_OPTIONS := --sanitizer none --features libfuzzer
 

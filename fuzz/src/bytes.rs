@@ -26,6 +26,10 @@ impl<'a> Bytes<'a> {
         u16::from_be_bytes(self.take())
     }
 
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) const fn rest(self) -> &'a [u8] {
         self.0
     }

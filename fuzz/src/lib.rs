@@ -9,6 +9,7 @@ mod endpoint;
 mod left_behind;
 pub mod mutate;
 mod packet;
+mod pinned;
 
 pub use api::{api, http};
 pub use capture::capture;
@@ -16,12 +17,13 @@ pub use config::config;
 pub use endpoint::endpoint;
 pub use left_behind::{handover, journal};
 pub use packet::packet;
+pub use pinned::pinned;
 
 /// A target: its name, which is that of its corpus, and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("endpoint", endpoint),
     ("config", config),
     ("api", api),
@@ -30,4 +32,5 @@ pub const TARGETS: [Target; 8] = [
     ("capture", capture),
     ("journal", journal),
     ("handover", handover),
+    ("pinned", pinned),
 ];

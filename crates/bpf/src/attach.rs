@@ -11,7 +11,7 @@ pub mod probe;
 pub mod program;
 mod rtnetlink;
 #[cfg(feature = "test-support")]
-pub(crate) mod scribble;
+pub mod scribble;
 pub mod socket_filter;
 pub mod stray;
 #[cfg(feature = "test-support")]

@@ -17,7 +17,7 @@ mod syscall;
 
 pub use attach::{attached, link, neighbour, pin, probe, program, socket_filter, stray};
 #[cfg(feature = "test-support")]
-pub use attach::{scribble::scribble, testrun};
+pub use attach::{scribble, testrun};
 pub use aya::include_bytes_aligned;
 pub use maps::{Capacity, Maps, flows, layout, map, mapped};
 

@@ -349,10 +349,10 @@ impl Drops {
             .filter(|(_, n)| *n > 0)
     }
 
-    /// All drops together.
+    /// All drops together; as sums of [`HealthCounters`] do, this wraps.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().copied().fold(0, u64::wrapping_add)
     }
 }
 

@@ -47,7 +47,10 @@ pub(crate) fn switch(
     }
     let [active, changes] = words.choice(rule);
     let is_other = active_of(active) != Some(line);
-    words.set_choice(rule, [choice(line, now_ns), changes + u64::from(is_other)]);
+    words.set_choice(
+        rule,
+        [choice(line, now_ns), changes.wrapping_add(is_other.into())],
+    );
 }
 
 #[cfg(test)]

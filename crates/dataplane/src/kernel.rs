@@ -104,6 +104,16 @@ impl Kernel {
     /// Loads the program and takes over what is pinned.
     pub(crate) fn open(options: &Options, hook: Hook, pins: Pins) -> Result<Self, Error> {
         let program = load(&pins, options)?;
+        Self::take_over(program, hook, pins)
+    }
+
+    /// Knows nothing any more and takes over what is in its own maps, as another process would.
+    #[cfg(feature = "rehearsal")]
+    pub(crate) fn adopt_again(self) -> Result<Self, Error> {
+        Self::take_over(self.program, self.links.hook(), self.pins)
+    }
+
+    fn take_over(program: Program, hook: Hook, pins: Pins) -> Result<Self, Error> {
         let take_over = match pins.foreign_maps()?.as_slice() {
             [] => TakeOver::SameMaps,
             foreign => {

@@ -313,6 +313,20 @@ impl Dataplane {
         kernel.test_run(input)
     }
 
+    /// Takes over what is pinned, whatever that is by now, as a process would that has just been
+    /// started; [`Dataplane::sync`] has to follow.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; there is no kernel path any more then.
+    #[cfg(feature = "rehearsal")]
+    pub fn adopt_again(&mut self) -> Result<(), Error> {
+        if let Some(kernel) = self.kernel.take() {
+            self.kernel = Some(kernel.adopt_again()?);
+        }
+        Ok(())
+    }
+
     /// Ends. Workers forward what has arrived and end too.
     ///
     /// # Errors

@@ -4,11 +4,13 @@
 //! daemon panic would make each one after it panic as well. What makes no sense is left out, and the
 //! rules bring it back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::mem::offset_of;
 
-use bpf::layout::{LOOKUP_PLACEHOLDER, Word};
+use bpf::layout::{self, LOOKUP_PLACEHOLDER, Word};
 
 use crate::error::Error;
+use crate::failover::Lines;
 use crate::kernel::allocator::Places;
 use crate::kernel::key::{self, Key};
 use crate::kernel::{Entry, Kernel};
@@ -40,9 +42,10 @@ impl Kernel {
             key::remove(&mut self.program.maps, &senseless)?;
         }
         self.adopt_sources()?;
-        self.adopt_slots();
-        self.adopt_failovers()?;
+        let counting = self.adopt_slots()?;
+        self.adopt_failovers(&counting)?;
         self.adopt_health()?;
+        self.adopt_times();
         self.publish_ranges()?;
         let keys: Vec<Key> = self.entries.keys().copied().collect();
         self.groups.adopt(&mut self.program.maps)?;
@@ -108,7 +111,8 @@ impl Kernel {
         Ok(())
     }
 
-    fn adopt_slots(&mut self) {
+    /// Marks what routes use; returns the counters that they count in.
+    fn adopt_slots(&mut self) -> Result<HashSet<u32>, Error> {
         let mut referenced = Vec::new();
         for entry in self.entries.values().filter(|entry| !entry.placeholder) {
             let word = entry.word;
@@ -122,6 +126,31 @@ impl Kernel {
                 referenced.push(self.program.maps.outputs.read(slot).counter);
             }
         }
-        self.adopt_owners(&referenced);
+        self.adopt_owners(&referenced)?;
+        Ok(referenced.into_iter().collect())
+    }
+
+    /// Forgets times that are yet to come: a limit would refuse, and a silent line would seem to
+    /// deliver, until then.
+    fn adopt_times(&mut self) {
+        let now_ns = sys::clock::kernel_monotonic_ns();
+        let maps = &mut self.program.maps;
+        for counter in 0..self.owners.used() {
+            let limit = maps.limits.read(counter);
+            if limit.due_ns > now_ns.saturating_add(limit.depth_ns) {
+                let state = offset_of!(layout::Limit, due_ns);
+                maps.limits.store(counter, state, 0);
+            }
+            let line = maps.line(counter);
+            let known = line.map(|at_ns| if at_ns > now_ns { 0 } else { at_ns });
+            if known != line {
+                maps.set_line(counter, known);
+            }
+        }
+        let budget = maps.settings.read(0).budget;
+        if budget.due_ns > now_ns.saturating_add(budget.depth_ns) {
+            let state = offset_of!(layout::Settings, budget.due_ns);
+            maps.settings.store(0, state, 0);
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! Lines are named by their inputs' counters, so a line that stays keeps its place when others come,
 //! go or change places.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 
 use bpf::Maps;
@@ -75,12 +75,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes over what a former process left.
-    pub(super) fn adopt_failovers(&mut self) -> Result<(), Error> {
+    /// Takes over what a former process left for the rules that count in `counting`; others get
+    /// theirs with their routes.
+    pub(super) fn adopt_failovers(&mut self, counting: &HashSet<u32>) -> Result<(), Error> {
         let entries = self.program.maps.failovers.entries()?.into_iter();
         let counters = self.program.maps.choices.len();
         let is_sound = |(rule, failover): &(u32, layout::Failover)| {
-            *rule < counters
+            counting.contains(rule)
                 && failover.count as usize <= FAILOVER_LINES
                 && failover.lines.iter().all(|line| *line < counters)
         };

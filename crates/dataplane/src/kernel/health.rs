@@ -1,7 +1,7 @@
 //! Stream health on the kernel path: which routes' packets the program inspects, what it counted
 //! there, and what is kept of routes that have gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bpf::layout;
 use model::table::{Path, Route};
@@ -97,6 +97,11 @@ impl Kernel {
 
     /// Reads what an earlier process kept.
     pub(super) fn adopt_health(&mut self) -> Result<(), Error> {
+        let inspected = self.entries.values();
+        let inspected = inspected.filter(|e| e.inspection.is_some_and(Inspection::looks_inside));
+        let inspected: HashSet<u32> = inspected.map(|entry| entry.index).collect();
+        let pids = &mut self.program.maps.pids;
+        pids.retain(|index| inspected.contains(index))?;
         for (counter, found) in self.program.maps.past_health.entries()? {
             let kept = self.kept.0.entry(counter).or_default();
             for (mine, theirs) in kept.sums_mut().into_iter().zip(found.sums) {

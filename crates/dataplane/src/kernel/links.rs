@@ -36,6 +36,11 @@ impl Links {
         })
     }
 
+    #[cfg(feature = "rehearsal")]
+    pub(super) const fn hook(&self) -> Hook {
+        self.hook
+    }
+
     /// Puts `program` in place of the one that each link runs.
     pub(super) fn replace(&self, program: &Program) -> Result<(), Error> {
         for link in self.attached.values().flatten() {

@@ -20,23 +20,39 @@ const NOBODY_ANY_MORE: Hash = [u64::MAX; 2];
 
 impl Kernel {
     /// Takes over what is written down; routes count in `referenced`, once for each time.
-    pub(super) fn adopt_owners(&mut self, referenced: &[u32]) {
-        let identities = &self.program.maps.identities;
+    pub(super) fn adopt_owners(&mut self, referenced: &[u32]) -> Result<(), Error> {
+        let maps = &mut self.program.maps;
+        let identities = &maps.identities;
         let is_used = |counter: &u32| identities.read(*counter).hash != NOBODY;
         let last = (0..identities.len()).rev().find(is_used);
         let used = last.map_or(0, |last| last + 1);
-        for counter in 0..used {
-            let Identity {
-                hash,
-                packets,
-                bytes,
-                ..
-            } = identities.read(counter);
-            if hash != NOBODY && hash != NOBODY_ANY_MORE {
-                let base = Traffic::new(packets, bytes);
-                self.owners.restore(hash, counter, base);
-            }
+        let mut tallies = Vec::new();
+        while tallies.len() < used as usize {
+            maps.counters.read_on(&mut tallies, used)?;
         }
+        let mut owned = HashSet::new();
+        for (counter, counted) in (0..used).zip(tallies) {
+            let identity = maps.identities.read(counter);
+            if [NOBODY, NOBODY_ANY_MORE].contains(&identity.hash) {
+                continue;
+            }
+            // Nobody has counted more before than all have by now.
+            let sound = Identity {
+                packets: identity.packets.min(counted.packets),
+                bytes: identity.bytes.min(counted.bytes),
+                ..identity
+            };
+            if sound != identity {
+                maps.identities.write(counter, &sound);
+            }
+            let base = Traffic::new(sound.packets, sound.bytes);
+            self.owners.restore(sound.hash, counter, base);
+            owned.insert(counter);
+        }
+        // What else is there would take the room of those to come.
+        maps.latency.retain(|counter| owned.contains(counter))?;
+        maps.past_health.retain(|counter| owned.contains(counter))?;
+        let identities = &maps.identities;
         let counting: HashSet<u32> = referenced.iter().copied().collect();
         self.owners
             .free_others(used, |counter| counting.contains(&counter));
@@ -44,6 +60,7 @@ impl Kernel {
             self.owners.use_again(&identities.read(*counter).hash);
         }
         self.loose = self.owners.unused();
+        Ok(())
     }
 
     /// Takes one more reference to the owner's counter and writes down whose it is.

@@ -88,10 +88,12 @@ impl Kernel {
         let mut blocks = Vec::with_capacity(wanted.len());
         for route in &wanted {
             let length = route.outputs.len() as u32;
-            let Some(first) = self.blocks.take(length) else {
+            let taken = self.take_block(length);
+            let Ok(Some(first)) = taken else {
                 for (first, length) in blocks {
                     self.blocks.put_back(first, length);
                 }
+                taken?;
                 return Err(Error::Capacity {
                     what: "contiguous output slots",
                     wanted: length as usize,
@@ -104,6 +106,16 @@ impl Kernel {
         written
             .map(|(route, (first, _))| self.write_one(route, first))
             .collect()
+    }
+
+    /// Takes free slots that stand together; where there are none, those that still wait may make a
+    /// run of them whole.
+    fn take_block(&mut self, length: u32) -> Result<Option<u32>, Error> {
+        if let Some(first) = self.blocks.take(length) {
+            return Ok(Some(first));
+        }
+        self.wait()?;
+        Ok(self.blocks.take(length))
     }
 
     fn write_one(&mut self, route: Wanted, first: u32) -> Result<Written, Error> {

@@ -1,0 +1,196 @@
+//! A kernel path in namespaces of its own, whose maps somebody else writes into.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use dataplane::scribble::{Harm, harm};
+use dataplane::{Action, Capacity, Dataplane, Input, Options};
+use model::diff::TableDiff;
+use model::table::Table;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use super::rules::{FAILOVER, INTERFACE, packet_of, packets, tables};
+use crate::bytes::Bytes;
+
+/// Where a bpffs of this thread's own hides the host's.
+const BPFFS: &str = "/sys/fs/bpf";
+/// Little, so that nonsense can fill it.
+const CAPACITY: Capacity = Capacity {
+    routes: 16,
+    outputs: 16,
+};
+/// How long a line that delivers may wait for another's silence, which lasts some microseconds.
+const TAKE_OVER: Duration = Duration::from_secs(5);
+
+/// What becomes of a packet.
+type Fate = (Action, Vec<u8>);
+
+/// The relay.
+pub(super) struct Relay {
+    dataplane: Dataplane,
+    /// Each map's pin.
+    pins: Vec<PathBuf>,
+    tables: [Table; 2],
+    /// What becomes of each packet under each table.
+    fates: [Vec<Fate>; 2],
+}
+
+impl Relay {
+    /// Opens it; the calling thread leaves its namespaces for good.
+    pub(super) fn open() -> Result<Self, String> {
+        leave_namespaces().map_err(|error| format!("no namespaces of their own: {error}"))?;
+        let options = Options {
+            bpffs: BPFFS.into(),
+            capacity: CAPACITY,
+            ..Options::default()
+        };
+        let dataplane = Dataplane::open(options).map_err(|error| error.to_string())?;
+        dataplane.support().kernel.clone()?;
+        let instance = Path::new(BPFFS).join("mcr/default");
+        let mut relay = Self {
+            dataplane,
+            pins: pins(&instance).map_err(|error| error.to_string())?,
+            tables: tables(),
+            fates: Default::default(),
+        };
+        for number in [0, 1] {
+            relay.sync(number);
+            relay.fates[number] = relay.fates();
+            let relayed = relay.fates[number].iter();
+            let relayed = relayed.filter(|(action, _)| *action == Action::Redirect);
+            assert_eq!(relayed.count(), 4, "table {number} without nonsense");
+        }
+        relay.sync(0);
+        Ok(relay)
+    }
+
+    /// Does the harm that `input` says, and sees that nothing comes of it.
+    ///
+    /// # Panics
+    /// Where something does.
+    pub(super) fn survive(&mut self, input: &[u8]) {
+        self.scribble(input);
+        // Whatever the program makes of it. Lines last: they would mend each other.
+        self.fates();
+        self.dataplane
+            .adopt_again()
+            .expect("what is pinned is taken over");
+        self.sync(0);
+        self.relays_and_counts(0);
+        self.apply(0, 1);
+        self.relays_and_counts(1);
+        self.fails_over();
+        self.dataplane.flows("range").expect("flows are read");
+        self.dataplane.tick().expect("links stand");
+        let nothing = Table::default();
+        self.dataplane.sync(&nothing).expect("everything goes");
+        self.sync(0);
+        self.relays_and_counts(0);
+    }
+
+    fn scribble(&self, input: &[u8]) {
+        let mut input = Bytes::new(input);
+        while !input.is_empty() {
+            let pin = &self.pins[usize::from(input.byte()) % self.pins.len()];
+            let what = input.byte();
+            let done = match what % 4 {
+                0 | 1 => Harm::Change,
+                2 => Harm::Copy,
+                _ => Harm::Remove,
+            };
+            let (place, offset, length) = (input.byte(), input.byte(), input.byte() % 32);
+            let bytes: Vec<u8> = (0..length).map(|_| input.byte()).collect();
+            let place = usize::from(place) | usize::from(what >> 2) << 8;
+            harm(pin, done, place, (offset.into(), &bytes)).expect("maps are there");
+        }
+    }
+
+    fn sync(&mut self, table: usize) {
+        let synced = self.dataplane.sync(&self.tables[table]);
+        synced.unwrap_or_else(|error| panic!("table {table}: {error}"));
+    }
+
+    fn apply(&mut self, from: usize, to: usize) {
+        let diff = TableDiff::between(&self.tables[from], &self.tables[to]);
+        let applied = self.dataplane.apply(&diff);
+        applied.unwrap_or_else(|error| panic!("table {from} to {to}: {error}"));
+    }
+
+    fn relays_and_counts(&self, table: usize) {
+        let before = self.received();
+        let fates = self.fates();
+        for (number, (fate, expected)) in fates.iter().zip(&self.fates[table]).enumerate() {
+            assert_eq!(fate, expected, "table {table}, packet {number}");
+        }
+        // Its own address's packet is received as well, and dropped.
+        let own = u64::from(table == 0);
+        let received = self.received() - before;
+        assert_eq!(received, 4 + own, "table {table}: packets counted");
+    }
+
+    /// Packets of all rules, alike in both kinds of reading.
+    fn received(&self) -> u64 {
+        let counters = self.dataplane.counters().expect("counters are read");
+        let arrived = self.dataplane.arrived().expect("arrivals are read");
+        let all = counters.rules.values().map(|rule| rule.received.packets);
+        let all: u64 = all.sum();
+        let short = arrived.values().map(|rule| rule.traffic.packets);
+        assert_eq!(all, short.sum::<u64>(), "both readings");
+        all
+    }
+
+    fn fates(&self) -> Vec<Fate> {
+        packets().iter().map(|packet| self.fate(packet)).collect()
+    }
+
+    fn fate(&self, packet: &[u8]) -> Fate {
+        let run = self.dataplane.test_run(Input {
+            frame: packet,
+            ifindex: INTERFACE.0,
+            gso_size: 0,
+            gso_segments: 1,
+            received_ns: 0,
+            repeat: 1,
+        });
+        let outcome = run.expect("the program runs");
+        (outcome.action, outcome.packet)
+    }
+
+    /// Each line takes over from the other, and by hand.
+    fn fails_over(&mut self) {
+        let (rule, lines) = FAILOVER;
+        for line in lines.into_iter().cycle().take(3) {
+            let (packet, end) = (packet_of(line), Instant::now() + TAKE_OVER);
+            while self.fate(&packet).0 != Action::Redirect {
+                assert!(Instant::now() < end, "{line} takes over from a silent one");
+            }
+        }
+        for line in lines {
+            assert!(self.dataplane.switch(rule, line), "{line} is a line");
+            assert_eq!(self.fate(&packet_of(line)).0, Action::Redirect, "{line}");
+        }
+    }
+}
+
+fn leave_namespaces() -> nix::Result<()> {
+    let none: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none)
+}
+
+/// The pins of an instance's maps, in the order of their names.
+fn pins(instance: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut pins = Vec::new();
+    for entry in fs::read_dir(instance)? {
+        let directory = entry?.path();
+        if directory.is_dir() {
+            let maps = fs::read_dir(directory)?.map(|map| Ok(map?.path()));
+            pins.extend(maps.collect::<std::io::Result<Vec<_>>>()?);
+        }
+    }
+    pins.sort();
+    Ok(pins)
+}

@@ -1,0 +1,179 @@
+//! The rules that the maps hold, what they change to, and a packet for each of their routes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use model::failover::Failover;
+use model::health::Inspect;
+use model::net::{Ifindex, Mac, Ports, Prefix};
+use model::table::{
+    Egress, FailoverLines, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit,
+    RateUnit, Route, RouteKey, Table, Ttl,
+};
+use packet::craft::Craft;
+
+/// The loopback interface, the only one of the network namespace; it is down, so that nothing that
+/// nonsense sends comes back.
+pub(super) const INTERFACE: Ifindex = Ifindex(1);
+/// The rule whose inputs stand by for each other, and their groups.
+pub(super) const FAILOVER: (&str, [&str; 2]) = ("lines", ["239.1.3.1", "239.1.3.2"]);
+const PORT: u16 = 5001;
+const SENDER: &str = "10.0.0.1";
+const SENDER6: &str = "fd00::1";
+
+/// A table with every kind of route, and what it changes to: some stay, some go, some come, some
+/// change.
+pub(super) fn tables() -> [Table; 2] {
+    let stays = || {
+        let (rule, lines) = FAILOVER;
+        let lines = lines.map(|line| (key(line, PORT), stands_by(rule, line)));
+        let watched = Route {
+            inspect: Some(Inspect::default()),
+            ..route("watched", &["ff15::1:1"])
+        };
+        let specific = RouteKey {
+            source: Some(address(SENDER)),
+            ..key("239.1.4.1", PORT)
+        };
+        let others = [
+            (key("ff15::1", PORT), watched),
+            (specific, route("specific", &["239.10.4.1"])),
+        ];
+        lines.into_iter().chain(others)
+    };
+    let range = RouteKey {
+        groups: Prefix::new(address("239.1.2.0"), 24),
+        ports: Ports {
+            first: 5002,
+            last: 5010,
+        },
+        ..key("239.1.2.0", PORT)
+    };
+    let first = [
+        (key("239.1.1.1", PORT), limited("goes")),
+        (range, route("range", &["239.10.2.1"])),
+    ];
+    let second = [
+        (key("239.1.1.2", PORT), limited("comes")),
+        (range, route("range", &["239.11.2.1", "239.11.2.2"])),
+    ];
+    [first, second].map(|own| Table {
+        routes: stays().chain(own).collect(),
+        own_addresses: [address("10.0.1.1")].into(),
+        budget: None,
+    })
+}
+
+/// Packets: for each route that is not a line's, and for none.
+pub(super) fn packets() -> Vec<Vec<u8>> {
+    let ipv4 = [
+        ("239.1.1.1", PORT),
+        ("239.1.1.2", PORT),
+        ("239.1.2.9", 5007),
+        ("239.1.4.1", PORT),
+        ("239.1.4.1", PORT + 1),
+    ];
+    let ipv4 = ipv4.map(|(group, port)| frame(SENDER, group, port));
+    let others = [
+        frame("10.0.0.2", "239.1.4.1", PORT),
+        frame("10.0.1.1", "239.1.1.1", PORT),
+        frame(SENDER6, "ff15::1", PORT),
+    ];
+    ipv4.into_iter().chain(others).collect()
+}
+
+/// A packet of a line.
+pub(super) fn packet_of(line: &str) -> Vec<u8> {
+    frame(SENDER, line, PORT)
+}
+
+fn frame(source: &str, group: &str, port: u16) -> Vec<u8> {
+    let from = SocketAddr::new(address(source), 5000);
+    let to = SocketAddr::new(address(group), port);
+    // The fixed part of RTP (RFC 3550 section 5.1).
+    let payload = [0x80, 33, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7, 7, 7, 7];
+    Craft::new(from, to, payload.to_vec()).frame()
+}
+
+fn key(group: &str, port: u16) -> RouteKey {
+    RouteKey {
+        ingress: INTERFACE,
+        groups: Prefix::host(address(group)),
+        ports: Ports::single(port),
+        source: None,
+    }
+}
+
+fn limited(rule: &str) -> Route {
+    let limit = Some(RateLimit {
+        unit: RateUnit::Packets,
+        rate: 1_000_000,
+        burst: 1_000_000,
+    });
+    let mut route = route(rule, &["239.10.1.1", "239.10.1.2"]);
+    route.outputs[0].limit = limit;
+    Route { limit, ..route }
+}
+
+/// A line that is silent as soon as it can be.
+fn stands_by(rule: &str, line: &str) -> Route {
+    let (_, lines) = FAILOVER;
+    let when = Failover {
+        silence: Duration::from_nanos(1),
+        revert: None,
+    };
+    Route {
+        input: Some(line.to_owned()),
+        failover: Some(Box::new(FailoverLines {
+            when,
+            lines: lines.map(str::to_owned).to_vec(),
+        })),
+        ..route(rule, &["239.10.3.1"])
+    }
+}
+
+fn route(rule: &str, groups: &[&str]) -> Route {
+    let outputs = groups.iter().zip(0..);
+    Route {
+        rule: rule.to_owned(),
+        input: None,
+        path: Path::Kernel,
+        local: LocalDelivery::No,
+        limit: None,
+        failover: None,
+        inspect: None,
+        outputs: outputs.map(|(group, index)| output(index, group)).collect(),
+    }
+}
+
+fn output(index: u32, group: &str) -> Output {
+    let to = address(group);
+    let own = if to.is_ipv4() {
+        "10.0.1.1"
+    } else {
+        "fd00:1::1"
+    };
+    Output {
+        index,
+        to: format!("{group}%lo:6001"),
+        state: OutputState::Up(Egress {
+            interface: INTERFACE,
+            link: LinkHeader::Group {
+                source: Mac([2, 0, 0, 0, 0, 1]),
+            },
+            mtu: 1500,
+            destination: Prefix::host(to),
+            ports: Ports::single(6001),
+            source: Some(address(own)),
+            source_port: None,
+            ttl: Ttl::Keep,
+            dscp: None,
+            fragment: false,
+        }),
+        limit: None,
+    }
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("addresses here are addresses")
+}
