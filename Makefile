@@ -74,6 +74,13 @@ agreement:
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --package dataplane \
 	    --test paths very_many -- --ignored --nocapture
 
+# Long: how long nothing is relayed when the active input is cut, 20 cuts for each silence and path.
+.PHONY: gaps
+gaps:
+	dist/bootstrap test
+	$(CARGO) build --release --locked --package mcr
+	$(LONG) --test lab failover::gaps -- --ignored --nocapture
+
 # The pictures of the page in docs/images, taken by headless Chromium.
 .PHONY: pictures
 pictures:
