@@ -142,12 +142,13 @@ fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<T
     if !is_fresh {
         let layout::Tally { packets, bytes, .. } = maps.counters.read_one(counter)?;
         base = Traffic::new(packets, bytes);
-        maps.drops.write(counter, &layout::Drops::default());
-        let state = offset_of!(layout::Limit, due_ns);
-        maps.limits.store(counter, state, 0);
-        maps.set_line(counter, [0; 2]);
-        maps.set_choice(counter, [0; 2]);
     }
+    // Also of a fresh one: somebody may have written there.
+    maps.drops.write(counter, &layout::Drops::default());
+    let state = offset_of!(layout::Limit, due_ns);
+    maps.limits.store(counter, state, 0);
+    maps.set_line(counter, [0; 2]);
+    maps.set_choice(counter, [0; 2]);
     let identity = Identity {
         hash: owner,
         packets: base.packets,
