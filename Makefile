@@ -219,7 +219,7 @@ deb: build package-parts
 rpm: build package-parts
 	dist/bootstrap packages
 	@$(CARGO) generate-rpm --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-generate-rpm
-	strip target/release/mcr
+	strip -o target/package/mcr $(BINARY)
 	gzip --no-name --best --keep target/package/man/man*/*.[15]
 	$(CARGO) generate-rpm --package crates/mcr --output target/mcr.rpm
 	$(SUDO) dist/rpm/test target/mcr.rpm
