@@ -211,7 +211,7 @@ uninstall:
 .PHONY: deb
 deb: build package-parts
 	@$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
-	$(CARGO) deb --no-build --locked --package mcr --output target/mcr.deb
+	$(CARGO) deb --no-build --strip --locked --package mcr --output target/mcr.deb
 	$(SUDO) dist/deb/test target/mcr.deb
 
 # An rpm package, likewise.
