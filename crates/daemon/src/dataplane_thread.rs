@@ -295,7 +295,9 @@ mod tests {
                 assert_eq!(waiting, 0, "changes that wait while part {part} is read");
                 sent.fetch_add(1, Ordering::Relaxed);
                 let made = Arc::clone(&made);
-                let change = move |_: &mut Dataplane| drop(made.fetch_add(1, Ordering::Relaxed));
+                let change = move |_: &mut Dataplane| {
+                    made.fetch_add(1, Ordering::Relaxed);
+                };
                 client.send(Command::Run(Box::new(change))).unwrap();
                 part += 1;
                 if part == PARTS {
