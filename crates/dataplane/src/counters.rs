@@ -30,6 +30,8 @@ pub struct RuleCounters {
     pub inputs: BTreeMap<String, InputCounters>,
     /// Which of them is active, where they stand by for each other.
     pub failover: Option<Box<FailoverCounters>>,
+    /// What its lines brought, where they are merged.
+    pub merge: Option<Box<MergeCounters>>,
     /// Packets dropped before the outputs.
     pub dropped: Drops,
     /// Per output, by its index in the rule; most rules have one, and a map has room for eleven.
@@ -61,6 +63,17 @@ pub struct Received {
     pub lost: Option<Box<Lost>>,
     /// What came by each line, if the rule's inputs stand by for each other.
     pub lines: Option<Box<LinesSeen>>,
+    /// What its lines brought, if they are merged; when the last packet of each came stands beside it.
+    pub merge: Option<Box<MergeSeen>>,
+}
+
+/// The lines of a merged rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MergeSeen {
+    /// What they brought.
+    pub counters: MergeCounters,
+    /// When the last packet of each came, in nanoseconds of `CLOCK_MONOTONIC`; 0: none did.
+    pub last_ns: BTreeMap<String, u64>,
 }
 
 /// The lines of a rule whose inputs stand by for each other, as the rule writes them.
@@ -234,6 +247,38 @@ pub struct FailoverCounters {
     pub since_ns: u64,
     /// Times another has become so.
     pub changes: u64,
+}
+
+/// What the lines of a merged rule brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MergeCounters {
+    /// Numbers that no line brought, since its streams began; with payloads always 0.
+    pub lost: u64,
+    /// Streams begun: each SSRC or session, and each run of numbers of it.
+    pub streams: u64,
+    /// Each line by the endpoint as the rule writes it.
+    pub lines: BTreeMap<String, LineCounts>,
+}
+
+/// What one line brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineCounts {
+    /// Packets that came here first, and passed.
+    pub first: u64,
+    /// Packets that another line had brought.
+    pub duplicate: u64,
+    /// Packets that it had brought itself.
+    pub repeated: u64,
+    /// Packets behind all that is remembered.
+    pub late: u64,
+    /// Packets that are not of the stream.
+    pub stray: u64,
+    /// Numbers that only other lines brought.
+    pub missed: u64,
+    /// How much later than the first its copies come by now, in nanoseconds; a mean.
+    pub skew_ns: u64,
+    /// The most that was.
+    pub skew_max_ns: u64,
 }
 
 /// One output's counters.

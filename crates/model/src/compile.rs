@@ -20,7 +20,9 @@ use crate::placement::{Ends, PathChoices, Placement, Support, place};
 use crate::rule::Rule;
 use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
-use crate::table::{DownReason, FailoverLines, LocalDelivery, Output, Route, RouteKey, Table};
+use crate::table::{
+    DownReason, FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey, Table,
+};
 use crate::wildcard;
 
 /// What rules come to on a host.
@@ -460,6 +462,11 @@ fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
             let inputs = view.inputs.iter();
             let lines = inputs.map(|input| input.at.clone()).collect();
             Box::new(FailoverLines { when, lines })
+        }),
+        merge: rule.merge.map(|how| {
+            let inputs = view.inputs.iter();
+            let lines = inputs.map(|input| input.at.clone()).collect();
+            Box::new(MergeLines { how, lines })
         }),
         inspect: rule.health.map(|health| health.inspect),
         outputs,

@@ -109,6 +109,7 @@ mod tests {
             local: LocalDelivery::Auto,
             limit: None,
             failover: None,
+            merge: None,
             inspect: None,
             outputs: Vec::new(),
         });

@@ -157,6 +157,7 @@ impl RuleDocument {
             local: self.local.unwrap_or_default(),
             limit,
             failover,
+            merge: None,
             health,
             enabled: self.enabled.unwrap_or(true),
             comment: self.comment.clone(),

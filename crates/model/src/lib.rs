@@ -59,6 +59,7 @@ pub mod host;
 mod joins;
 pub mod limit;
 mod loops;
+pub mod merge;
 pub mod net;
 pub mod overlap;
 pub mod placement;

@@ -297,6 +297,7 @@ mod tests {
             local: Default::default(),
             limit: None,
             failover: None,
+            merge: None,
             health: None,
             enabled: true,
             comment: None,

@@ -15,6 +15,7 @@ pub use output::{OutputError, OutputProblem, OutputSpec};
 use crate::endpoint::Endpoint;
 use crate::failover::Failover;
 use crate::health::Health;
+use crate::merge::Merge;
 use crate::table::{LocalDelivery, Path, RateLimit};
 
 /// Longest comment and longest value of a label, in bytes.
@@ -47,6 +48,8 @@ pub struct Rule {
     pub limit: Option<RateLimit>,
     /// Which of its inputs is relayed; `None`: each.
     pub failover: Option<Failover>,
+    /// How its inputs become one stream; `None`: each packet is relayed.
+    pub merge: Option<Merge>,
     /// What is watched of the stream.
     pub health: Option<Health>,
     /// Whether it forwards. One that does not stays configured, joins nothing and takes no packet

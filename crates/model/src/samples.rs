@@ -190,6 +190,7 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
                 local,
                 limit,
                 failover,
+                merge: None,
                 health,
                 enabled,
                 comment,

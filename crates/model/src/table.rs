@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::failover::Failover;
 use crate::health::Inspect;
+use crate::merge::Merge;
 use crate::net::{Ifindex, Mac, Ports, Prefix};
 
 pub use crate::limit::{RateLimit, RateUnit};
@@ -62,6 +63,9 @@ pub struct Route {
     pub limit: Option<RateLimit>,
     /// Which of the rule's inputs is relayed, the same for all of its routes; `None`: each is.
     pub failover: Option<Box<FailoverLines>>,
+    /// How the rule's inputs become one stream, the same for all of its routes; `None`: each packet is
+    /// relayed.
+    pub merge: Option<Box<MergeLines>>,
     /// What to look for in each packet's payload; `None`: nothing, nor when it comes.
     pub inspect: Option<Inspect>,
     /// The copies to make, in the order of the rule.
@@ -74,6 +78,15 @@ pub struct FailoverLines {
     /// When another takes over.
     pub when: Failover,
     /// The inputs as [`Route::input`] names them, the preferred first.
+    pub lines: Vec<String>,
+}
+
+/// How a rule's inputs become one stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeLines {
+    /// What is the same, and for how long.
+    pub how: Merge,
+    /// The inputs as [`Route::input`] names them, in the order of the rule.
     pub lines: Vec<String>,
 }
 

@@ -54,11 +54,17 @@ pub enum DropReason {
     OverBudget = 14,
     /// Rule: came by an input that stands by while another is relayed (`failover`).
     Standby = 15,
+    /// Rule: another line, or the same, brought it before (`merge`).
+    Duplicate = 16,
+    /// Rule: came so long after the other lines that copies cannot be told any more (`merge`).
+    Late = 17,
+    /// Rule: not of the stream that the other lines bring (`merge`).
+    Stray = 18,
 }
 
 impl DropReason {
     /// Every reason, in the order of the discriminants.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Malformed,
         Self::OwnSource,
         Self::RateLimited,
@@ -75,10 +81,13 @@ impl DropReason {
         Self::EgressError,
         Self::OverBudget,
         Self::Standby,
+        Self::Duplicate,
+        Self::Late,
+        Self::Stray,
     ];
 
     /// Slots reserved in counter arrays, so that a new reason does not change their layout.
-    pub const SLOTS: usize = 20;
+    pub const SLOTS: usize = 24;
 
     /// The reason's stable name in JSON, metrics and logs.
     #[must_use]
@@ -100,6 +109,9 @@ impl DropReason {
             Self::EgressError => "egress_error",
             Self::OverBudget => "over_budget",
             Self::Standby => "standby",
+            Self::Duplicate => "duplicate",
+            Self::Late => "late",
+            Self::Stray => "stray",
         }
     }
 
@@ -136,6 +148,12 @@ impl DropReason {
             }
             Self::OverBudget => "raise [budget], or find the rule that takes it up",
             Self::Standby => "nothing: that is what stands by",
+            Self::Duplicate => "nothing: that is what the other line is for",
+            Self::Late => "raise merge.packets, or find what delays the line; see skew in mcr show",
+            Self::Stray => {
+                "look at what the lines bring: one is of another sender, or numbers its packets \
+                 differently"
+            }
         }
     }
 

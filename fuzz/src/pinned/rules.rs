@@ -141,6 +141,7 @@ fn route(rule: &str, groups: &[&str]) -> Route {
         local: LocalDelivery::No,
         limit: None,
         failover: None,
+        merge: None,
         inspect: None,
         outputs: outputs.map(|(group, index)| output(index, group)).collect(),
     }

@@ -7,7 +7,7 @@
 
 #include <linux/types.h>
 
-#define DROP_SLOTS 20	/* packet::verdict::DropReason::SLOTS */
+#define DROP_SLOTS 24	/* packet::verdict::DropReason::SLOTS */
 #define BLOOM_WORDS 64
 
 /* Key of `routes`; source 0 is (*,G). */

@@ -137,6 +137,7 @@ pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
         local: LocalDelivery::Auto,
         limit: None,
         failover: None,
+        merge: None,
         inspect: None,
         outputs,
     }

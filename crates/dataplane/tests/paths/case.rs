@@ -318,6 +318,7 @@ pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
         local: LocalDelivery::Auto,
         limit: None,
         failover: None,
+        merge: None,
         inspect: None,
         outputs: numbered
             .map(|(index, output)| Output { index, ..output })

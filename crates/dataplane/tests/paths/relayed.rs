@@ -367,6 +367,7 @@ fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
             .filter(|(_, grown)| **grown != OutputCounters::default())
             .collect(),
         failover: None,
+        merge: None,
         health: Default::default(),
         latency: Default::default(),
     }

@@ -107,6 +107,7 @@ impl Bed {
             local: LocalDelivery::Auto,
             limit: None,
             failover: None,
+            merge: None,
             inspect: None,
             outputs,
         };

@@ -15,6 +15,7 @@ fn rule(name: &str, input: &str, outputs: &[&str]) -> Rule {
         local: Default::default(),
         limit: None,
         failover: None,
+        merge: None,
         health: None,
         enabled: true,
         comment: None,

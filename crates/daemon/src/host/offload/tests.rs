@@ -32,6 +32,7 @@ fn route(path: Path, egress: Ifindex) -> Route {
         path,
         local: LocalDelivery::Auto,
         failover: None,
+        merge: None,
         inspect: None,
         limit: None,
         outputs: vec![Output {

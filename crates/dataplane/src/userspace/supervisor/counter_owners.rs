@@ -251,6 +251,7 @@ mod tests {
             local: model::table::LocalDelivery::Auto,
             limit: None,
             failover: None,
+            merge: None,
             inspect: None,
             outputs: Vec::new(),
         };

@@ -122,6 +122,7 @@ mod tests {
             local: LocalDelivery::Auto,
             limit: None,
             failover: None,
+            merge: None,
             inspect: None,
             outputs: vec![],
         };

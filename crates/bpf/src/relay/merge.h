@@ -1,0 +1,484 @@
+/* One stream of several lines that bring the same: the first copy of each packet passes, the others do
+ * not. Lock-free: lines may come on any CPUs at once. One source for the program, for the workers,
+ * which share the same words, and for the checker, which puts a scheduling point before every access.
+ *
+ * Every decision is one compare-and-swap of one word of a stream's ring (merge_layout.h). A word says
+ * itself of which generation and which turn of the ring its bits are: nothing is ever cleared, stale
+ * bits are replaced by the swap that sets the first new one. Within a turn bits are only set, so a word
+ * changes at most 33 times, and the loop around the swap ends.
+ *
+ * What was lost is not noted: it is what lies between the oldest and the newest number of a stream,
+ * less what passed. So a packet books nothing but itself.
+ */
+#ifndef MERGE_H
+#define MERGE_H
+
+#include "merge_layout.h"
+
+#ifndef MERGE_LOAD	/* the checker brings its own */
+#define MERGE_LOAD(place) (*(volatile __u64 *)&(place))
+#define MERGE_STORE(place, value) (*(volatile __u64 *)&(place) = (value))
+#define MERGE_CAS(place, from, to) __sync_val_compare_and_swap(&(place), from, to)
+#define MERGE_ADD(place, count) __sync_fetch_and_add(&(place), count)
+#endif
+
+#define merge_inline static inline __attribute__((always_inline))
+
+#define MERGE_SWAPS 40		/* more than the 33 that a word can change, and its replacement */
+#define MERGE_TURNS 8
+#define MERGE_PATIENCE 3	/* windows after which a line is no longer with the others */
+#define MERGE_CONFIRM 16	/* numbers within which a second packet confirms a restart */
+#define MERGE_SKEW_SHIFT 34	/* 17 s */
+#define MERGE_NUMBER_BITS 48
+#define MERGE_NUMBER_MASK 0xffffffffffffull
+#define MERGE_NONE MERGE_STREAMS
+
+enum merge_verdict {
+	MERGE_FIRST,		/* pass it on */
+	MERGE_DUPLICATE,	/* another line was first */
+	MERGE_REPEATED,		/* this line itself brought it before */
+	MERGE_LATE,		/* further behind than what is remembered */
+	MERGE_STRAY,		/* not of this stream, or not yet known to be its restart */
+	MERGE_VERDICTS,
+	/* and on the way there */
+	MERGE_CLAIM = MERGE_VERDICTS,
+	MERGE_OPEN,
+	MERGE_AGAIN,
+};
+
+struct merge_packet {
+	__u64 number;		/* its first one */
+	__u64 now_ns;
+	__u64 at;		/* the number, extended to 48 bits of its stream; found */
+	__u32 key;
+	__u32 line;
+	__u32 count;		/* numbers that it takes up; 0: a heartbeat */
+	__u32 width;		/* bits of a number: 16, 32, 48 */
+	__u32 slot;		/* of its stream; found */
+	__u32 generation;	/* the same */
+};
+
+/* How far `a` is ahead of `b`, in a sequence that wraps after `width` bits. */
+merge_inline __s64 merge_ahead(__u64 a, __u64 b, __u32 width)
+{
+	__u32 rest = (64 - width) & 63;
+
+	return (__s64)((a - b) << rest) >> rest;
+}
+
+/* Whether nothing came for so long. CPUs may be a tick apart. */
+merge_inline int merge_is_over(__u64 since, __u64 now, __u64 time)
+{
+	return (__s64)(now - since) > (__s64)time;
+}
+
+merge_inline __s64 merge_reach(const struct merge *m)
+{
+	return (((__u64)MERGE_WORDS << (m->blocks_log & 15)) - 1) << 3;
+}
+
+/* A stream's id: key 32, generation 16, lower bits of the number that it began with 16. Generation 0: none. */
+merge_inline __u32 merge_generation(__u64 id)
+{
+	return id >> 16 & 0xffff;
+}
+
+merge_inline __u32 merge_next(__u32 generation)
+{
+	generation = (generation + 1) & 0xffff;
+	return generation ? generation : 1;
+}
+
+merge_inline int merge_is_later(__u32 generation, __u32 than)
+{
+	return (__s16)(generation - than) > 0;
+}
+
+/* A number with a digest of its key, to tell whether a line goes on from where it was; never 0. */
+merge_inline __u64 merge_mark(const struct merge_packet *p)
+{
+	__u64 digest = (p->key ^ p->key >> 16) & 0xffff;
+
+	return (digest << 48 | (p->number & MERGE_NUMBER_MASK)) + 1;
+}
+
+merge_inline int merge_near(const struct merge_packet *p, __u64 from, __s64 least, __s64 most)
+{
+	__s64 ahead;
+
+	if (!from || ((merge_mark(p) - 1) ^ (from - 1)) >> 48)
+		return 0;
+	ahead = merge_ahead(p->number, from - 1, p->width);
+	return ahead >= least && ahead <= most;
+}
+
+/* Whether a packet far from the stream is the second that says so, on its line or on two of them. */
+merge_inline int merge_confirmed(struct merge *m, const struct merge_packet *p)
+{
+	__u32 l = p->line & (MERGE_LINES - 1);
+
+	if (merge_near(p, MERGE_LOAD(m->line[l].candidate), 1, MERGE_CONFIRM))
+		return 1;
+	for (__u32 i = 0; i < MERGE_LINES; i++)
+		if (i != l && merge_near(p, MERGE_LOAD(m->line[i].candidate), -MERGE_CONFIRM, MERGE_CONFIRM))
+			return 1;
+	MERGE_STORE(m->line[l].candidate, merge_mark(p));
+	return 0;
+}
+
+/* Gives a stream that has just been opened its newest number, the packet's own; and books the one that
+ * was in its place.
+ */
+merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u32 slot, __u32 generation,
+			      __u64 top)
+{
+	struct merge_stream *s = &m->stream[slot & (MERGE_STREAMS - 1)];
+	__u64 base = MERGE_LOAD(s->base), began = MERGE_LOAD(s->began_ns), to, span;
+
+	to = p->number & MERGE_NUMBER_MASK;
+	if (p->width < MERGE_NUMBER_BITS)	/* room for numbers before the first */
+		to = (to & ((1ull << (p->width & 63)) - 1)) + (1ull << ((p->width + 8) & 63));
+	if (MERGE_CAS(s->top, top, (__u64)generation << MERGE_NUMBER_BITS | to) != top)
+		return;
+	MERGE_STORE(s->began_ns, p->now_ns);
+	if (!top || (base ^ top) >> MERGE_NUMBER_BITS)
+		return;
+	span = top - base + 1;
+	MERGE_ADD(m->span, span);
+	for (__u32 i = 0; i < MERGE_LINES; i++) {
+		__u64 since = MERGE_LOAD(m->line[i].since_ns), first = MERGE_LOAD(s->part[i].first);
+
+		if (!since)	/* no such line */
+			continue;
+		if (merge_is_over(began, since, 0))	/* it came later */
+			span = (first ^ top) >> MERGE_NUMBER_BITS ? 0 : top - first + 1;
+		else
+			span = top - base + 1;
+		MERGE_ADD(m->line[i].span, span);
+	}
+}
+
+/* Where a packet belongs, or what becomes of it. */
+MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
+{
+	__u32 found = MERGE_NONE, newest = MERGE_NONE, found_generation = 0, newest_generation = 0;
+	__u64 last, window, now, seen = 0, opened = 0, found_seen = 0;
+	__s64 reach, ahead = 0, found_ahead = 0;
+	int live = 0, again = 0, is_member, silent;
+	struct merge_line *line;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	line = &m->line[p->line & (MERGE_LINES - 1)];
+	window = m->window_ns;
+	now = p->now_ns;
+	reach = merge_reach(m);
+	last = MERGE_LOAD(line->last);
+	for (__u32 i = 0; i < MERGE_STREAMS; i++) {
+		struct merge_stream *s = &m->stream[i];
+		__u64 id = MERGE_LOAD(s->id), stream_seen = MERGE_LOAD(s->seen_ns), top;
+		__u32 generation = merge_generation(id);
+		__s64 by;
+
+		if (!generation)
+			continue;
+		live |= !merge_is_over(stream_seen, now, MERGE_PATIENCE * window);
+		if (id >> 32 != p->key)
+			continue;
+		top = MERGE_LOAD(s->top);
+		if (top >> MERGE_NUMBER_BITS != generation) {	/* just opened, or just taken over */
+			by = merge_ahead(p->number, id, 16);
+			if (by > -reach && by <= reach) {
+				merge_begin(m, p, i, generation, top);
+				again = 1;
+			}
+			continue;
+		}
+		by = merge_ahead(p->number, top, p->width);
+		if (newest == MERGE_NONE || merge_is_later(generation, newest_generation)) {
+			newest = i;
+			newest_generation = generation;
+			ahead = by;
+			seen = stream_seen;
+			opened = MERGE_LOAD(s->opened_ns);
+		}
+		if (by > -reach && by <= reach &&
+		    (found == MERGE_NONE || merge_is_later(generation, found_generation))) {
+			found = i;
+			found_generation = generation;
+			found_ahead = by;
+			found_seen = stream_seen;
+			p->at = (top + by) & MERGE_NUMBER_MASK;
+		}
+	}
+	if (again)
+		return MERGE_AGAIN;
+	/* A stranger to what is there has nothing to say as long as that is brought. */
+	is_member = !live || !merge_is_over(MERGE_LOAD(line->seen_ns), now, MERGE_PATIENCE * window);
+	silent = merge_is_over(seen, now, window);
+	if (found != MERGE_NONE) {
+		if (!is_member && merge_is_over(found_seen, now, MERGE_PATIENCE * window))
+			return MERGE_STRAY;
+		/* A line that lags may finish the generation before; and that goes on while what seemed to
+		 * be a restart does not.
+		 */
+		if (found != newest && !silent && merge_is_over(opened, now, window))
+			return MERGE_LATE;
+		/* After a silence nothing old is in flight: a step back begins anew. */
+		if (found_ahead <= 0 && merge_is_over(found_seen, now, window) &&
+		    !merge_near(p, last, 1, reach))
+			return is_member ? MERGE_OPEN : MERGE_STRAY;
+		p->slot = found;
+		p->generation = found_generation;
+		return MERGE_CLAIM;
+	}
+	if (newest == MERGE_NONE)
+		return is_member ? MERGE_OPEN : MERGE_STRAY;
+	/* It goes on from where it was itself: too far behind, or never with the others. What is behind
+	 * has passed before; after a while it passes all the same.
+	 */
+	if (merge_near(p, last, -reach, reach) &&
+	    (!silent || (ahead < 0 && !merge_is_over(seen, now, MERGE_PATIENCE * window)))) {
+		MERGE_STORE(line->last, merge_mark(p));
+		return ahead < 0 ? MERGE_LATE : MERGE_STRAY;
+	}
+	if (!is_member) {
+		MERGE_STORE(line->last, merge_mark(p));
+		return ahead < 0 ? MERGE_LATE : MERGE_STRAY;
+	}
+	if (silent || ahead > 0)
+		return MERGE_OPEN;
+	return merge_confirmed(m, p) ? MERGE_OPEN : MERGE_STRAY;
+}
+
+/* Opens a stream for a packet that belongs to none. `newest` says which place is taken, so that those
+ * who do so at once take the same one; the swap of the id says by whom. Where that is another, or the
+ * same stream, the packet looks again.
+ */
+MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
+{
+	__u64 newest, id, oldest = 0;
+	__u32 slot, generation, place = MERGE_NONE;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	newest = MERGE_LOAD(m->newest);
+	generation = newest >> 8 & 0xffff;
+	slot = newest & (MERGE_STREAMS - 1);
+	id = MERGE_LOAD(m->stream[slot].id);
+	if (merge_generation(id) == generation) {
+		for (__u32 i = 0; i < MERGE_STREAMS; i++) {
+			__u64 age = p->now_ns - MERGE_LOAD(m->stream[i].seen_ns);
+
+			if (!merge_generation(MERGE_LOAD(m->stream[i].id)))
+				age = ~0ull >> 1;
+			if ((__s64)age > (__s64)m->window_ns && age > oldest) {
+				oldest = age;
+				place = i;
+			}
+		}
+		if (place == MERGE_NONE)
+			return MERGE_STRAY;
+		generation = merge_next(generation);
+		id = MERGE_LOAD(m->stream[place & (MERGE_STREAMS - 1)].id);
+		if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | place) != newest)
+			return MERGE_AGAIN;
+		slot = place & (MERGE_STREAMS - 1);
+	}
+	MERGE_STORE(m->stream[slot].opened_ns, p->now_ns);
+	MERGE_STORE(m->stream[slot].seen_ns, p->now_ns);
+	MERGE_CAS(m->stream[slot].id, id,
+		  (__u64)p->key << 32 | generation << 16 | (p->number & 0xffff));
+	return MERGE_AGAIN;
+}
+
+merge_inline struct merge_block *merge_ring(struct merge *m, __u32 slot, __u64 place)
+{
+	__u32 log = m->blocks_log & 15;
+
+	return MERGE_BLOCK(m, m->first_block + (slot << log) + (place / MERGE_WORDS & ((1u << log) - 1)));
+}
+
+/* Moves a mean of 8 and the maximum. Written by the packets of one line. */
+merge_inline void merge_skew(struct merge_line *line, __u64 ns)
+{
+	__u64 mean = MERGE_LOAD(line->skew_ns_8);
+
+	if (ns >> MERGE_SKEW_SHIFT)	/* a stamp of an earlier generation */
+		return;
+	MERGE_STORE(line->skew_ns_8, mean - (mean >> 3) + ns);
+	if (ns > MERGE_LOAD(line->skew_max_ns))
+		MERGE_STORE(line->skew_max_ns, ns);
+}
+
+/* Claims the packet's number for its line. */
+MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
+{
+	__u64 place, old, *word, *stamp;
+	__u32 n, tag, any, mine, l;
+	struct merge_block *block;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	place = p->at >> 3;
+	n = p->at & 7;
+	l = p->line & (MERGE_LINES - 1);
+	block = merge_ring(m, p->slot & (MERGE_STREAMS - 1), place);
+	if (!block)
+		goto unsettled;
+	tag = p->generation << 16 | (place >> (8 + (m->blocks_log & 15)) & 0xffff);
+	any = 0x01010101u << n;
+	mine = 1u << (l * 8 + n);
+	word = &block->word[place & (MERGE_WORDS - 1)];
+	stamp = &block->stamp[place >> 2 & (MERGE_STAMPS - 1)];
+	for (int i = 0; i < MERGE_SWAPS; i++) {
+		__u32 was;
+
+		old = MERGE_LOAD(*word);
+		was = old >> 32;
+		if (was == tag) {
+			if (old & mine)
+				return MERGE_REPEATED;
+			if (MERGE_CAS(*word, old, old | mine) != old)
+				continue;
+			if (!(old & any))
+				return MERGE_FIRST;
+			if (!(place & 3)) {
+				__u64 at = MERGE_LOAD(*stamp);
+
+				if (at && at >> MERGE_NUMBER_BITS == (p->at & 0xffff))
+					merge_skew(&m->line[l], (MERGE_NS() - at) & MERGE_NUMBER_MASK);
+			}
+			return MERGE_DUPLICATE;
+		}
+		if (old && (was >> 16 == p->generation ? (__s16)(was - tag) > 0 :
+							 merge_is_later(was >> 16, p->generation)))
+			return MERGE_LATE;
+		if (MERGE_CAS(*word, old, (__u64)tag << 32 | mine) != old)
+			continue;
+		if (!(place & 3)) {
+			MERGE_STORE(*stamp, p->at << MERGE_NUMBER_BITS | (MERGE_NS() & MERGE_NUMBER_MASK));
+			merge_skew(&m->line[l], 0);
+		}
+		return MERGE_FIRST;
+	}
+unsettled:
+	MERGE_ADD(m->unsettled, 1);
+	return MERGE_FIRST;
+}
+
+/* Notes that a packet passed: the stream's newest number, and its oldest. */
+merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
+{
+	struct merge_stream *s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
+	__u64 generation = (__u64)p->generation << MERGE_NUMBER_BITS;
+	__u64 to = generation | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);
+
+	for (int i = 0; i < MERGE_SWAPS; i++) {
+		__u64 top = MERGE_LOAD(s->top);
+
+		if ((top ^ to) >> MERGE_NUMBER_BITS ||
+		    merge_ahead(to, top, MERGE_NUMBER_BITS) <= 0 || MERGE_CAS(s->top, top, to) == top)
+			break;
+	}
+	to = generation | p->at;
+	for (int i = 0; i < MERGE_SWAPS; i++) {
+		__u64 base = MERGE_LOAD(s->base);
+
+		if (!((base ^ to) >> MERGE_NUMBER_BITS) && merge_ahead(to, base, MERGE_NUMBER_BITS) >= 0)
+			break;
+		if (merge_is_later(base >> MERGE_NUMBER_BITS, p->generation) && base)
+			break;
+		if (MERGE_CAS(s->base, base, to) == base)
+			break;
+	}
+}
+
+/* Notes what a line brought. */
+MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
+{
+	struct merge_stream *s;
+	struct merge_line *line;
+	struct merge_part *part;
+	__u64 at, end, last;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return 0;
+	s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
+	line = &m->line[p->line & (MERGE_LINES - 1)];
+	part = &s->part[p->line & (MERGE_LINES - 1)];
+	at = (__u64)p->generation << MERGE_NUMBER_BITS | p->at;
+	end = (__u64)p->generation << MERGE_NUMBER_BITS | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);
+	last = MERGE_LOAD(part->last);
+	if ((last ^ at) >> MERGE_NUMBER_BITS) {
+		MERGE_STORE(part->first, at);
+		MERGE_STORE(part->last, end);
+		MERGE_STORE(line->last, merge_mark(p));
+	} else if (merge_ahead(end, last, MERGE_NUMBER_BITS) > 0) {
+		MERGE_STORE(part->last, end);
+		MERGE_STORE(line->last, merge_mark(p));
+	} else if (merge_ahead(at, MERGE_LOAD(part->first), MERGE_NUMBER_BITS) < 0) {
+		MERGE_STORE(part->first, at);
+	}
+	if (MERGE_LOAD(line->candidate))
+		MERGE_STORE(line->candidate, 0);
+	if ((__s64)(p->now_ns - MERGE_LOAD(line->seen_ns)) > 0)
+		MERGE_STORE(line->seen_ns, p->now_ns);
+	if ((__s64)(p->now_ns - MERGE_LOAD(s->seen_ns)) > 0)
+		MERGE_STORE(s->seen_ns, p->now_ns);
+	return 0;
+}
+
+/* A heartbeat has no number of its own: one passes in a window, whichever line brings it. */
+merge_inline __u32 merge_heartbeat(struct merge *m, const struct merge_packet *p)
+{
+	__u64 last = MERGE_LOAD(m->heartbeat_ns);
+
+	if (last && !merge_is_over(last, p->now_ns, m->window_ns))
+		return MERGE_DUPLICATE;
+	return MERGE_CAS(m->heartbeat_ns, last, p->now_ns) == last ? MERGE_FIRST : MERGE_DUPLICATE;
+}
+
+merge_inline __u32 merge_decide(struct merge *m, struct merge_packet *p)
+{
+	__u32 verdict = MERGE_AGAIN;
+
+	for (int turn = 0; turn < MERGE_TURNS; turn++) {
+		verdict = merge_search(m, p);
+		if (verdict == MERGE_OPEN)
+			verdict = merge_open(m, p);
+		if (verdict != MERGE_AGAIN)
+			break;
+	}
+	if (verdict == MERGE_CLAIM) {
+		verdict = merge_claim(m, p);
+		if (verdict == MERGE_FIRST)
+			merge_pass(m, p);
+		merge_note(m, p);
+	} else if (verdict >= MERGE_VERDICTS) {	/* others changed it all the time: rather twice than never */
+		MERGE_ADD(m->unsettled, 1);
+		verdict = MERGE_FIRST;
+	}
+	return verdict;
+}
+
+/* Judges and counts a packet that has a number. */
+merge_inline __u32 merge_judge(struct merge *m, struct merge_packet *p)
+{
+	__u32 verdict = p->count ? merge_decide(m, p) : merge_heartbeat(m, p);
+	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
+
+	MERGE_KEEP(verdict);
+	if (verdict >= MERGE_VERDICTS)
+		return MERGE_FIRST;
+	MERGE_ADD(line->counts[verdict], 1);
+	if (m->format.count_bytes && p->count) {
+		if (verdict == MERGE_FIRST)
+			MERGE_ADD(m->firsts, p->count);
+		if (verdict == MERGE_FIRST || verdict == MERGE_DUPLICATE || verdict == MERGE_LATE)
+			MERGE_ADD(line->numbers, p->count);
+	}
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,103 @@
+/* What merging keeps of a rule whose lines bring the same: the same words for the program and for the
+ * workers. `layout.rs` mirrors it.
+ */
+#ifndef MERGE_LAYOUT_H
+#define MERGE_LAYOUT_H
+
+#include <linux/types.h>
+
+#define MERGE_LINES 4		/* model::merge::LINES_MAX */
+#define MERGE_STREAMS 4
+#define MERGE_WORDS 256		/* of a block, 8 numbers each */
+#define MERGE_BLOCK_NUMBERS (8 * MERGE_WORDS)	/* model::merge::DEFAULT_PACKETS */
+#define MERGE_STAMPS (MERGE_WORDS / 4)
+
+enum merge_by {
+	MERGE_BY_NOTHING = 0,	/* nothing is merged: each packet is the first */
+	MERGE_BY_RTP = 1,
+	MERGE_BY_SEQUENCE = 2,
+	MERGE_BY_PAYLOAD = 3,
+};
+
+/* What a packet of a stream is called by, in the payload. */
+struct merge_format {
+	__u32 by;
+	__u16 number_offset;
+	__u8 number_bytes;	/* 2, 4, 8 */
+	__u8 little_endian;
+	__u16 session_offset;
+	__u8 session_bytes;	/* 0: one stream; up to 16 */
+	__u8 count_bytes;	/* 0: each packet takes up one number; 1, 2, 4 */
+	__u16 count_offset;
+	__u16 pad;
+};
+
+/* The numbers of one stream that one line brought. Generation in the upper 16 bits. */
+struct merge_part {
+	__u64 first;
+	__u64 last;
+};
+
+/* A stream: numbers of one SSRC or session that go on from each other. When they do not any more, the
+ * next generation of them is another stream.
+ */
+struct merge_stream {
+	__u64 id;	/* key 32, generation 16, lower bits of its first number 16; generation 0: none */
+	__u64 top;	/* newest number: generation 16, number 48 */
+	__u64 base;	/* oldest: the same */
+	__u64 opened_ns;
+	__u64 seen_ns;
+	__u64 began_ns;	/* when it got its first number */
+	__u64 pad[2];
+	struct merge_part part[MERGE_LINES];
+};
+
+/* Two cache lines for each line: what its packets write. */
+struct merge_line {
+	__u64 counts[5];	/* by enum merge_verdict */
+	__u64 numbers;		/* that it brought, in time or late */
+	__u64 seen_ns;		/* when a packet of it belonged to a stream */
+	__u64 last;		/* newest number with a digest of its key, plus one; 0: none */
+	__u64 candidate;	/* the same of a number that may begin a stream anew */
+	__u64 span;		/* numbers of streams that are over */
+	__u64 skew_ns_8;	/* how much later than the first its copies come: mean, times 8 */
+	__u64 skew_max_ns;
+	__u64 since_ns;		/* written by user space: since when it is a line of this rule; 0: it is none */
+	__u64 owner;		/* likewise, for itself alone: its input's counter plus one */
+	__u64 pad[2];
+};
+
+/* Entry of `merges`. User space writes it all before the first packet, and of a rule that is running
+ * only `window_ns` and, of a line that comes, what is that line's.
+ */
+struct merge {
+	struct merge_format format;
+	__u32 first_block;	/* of `merge_blocks`; MERGE_STREAMS << blocks_log follow each other */
+	__u32 blocks_log;	/* blocks of a stream */
+	__u64 window_ns;	/* after so long without a packet nothing of a stream is in flight */
+	__u64 newest;		/* generation of the stream opened last */
+	__u64 span;		/* numbers of streams that are over */
+	__u64 firsts;		/* numbers that left and stand in no line's counts: of lines that went, and
+				 * all where packets take up several
+				 */
+	__u64 heartbeat_ns;	/* when one passed last */
+	__u64 unsettled;	/* passed on without a decision; never seen */
+	__u64 owner;		/* for user space alone: the rule's counter plus one; 0: free */
+	__u64 pad[1];
+	struct merge_stream stream[MERGE_STREAMS];
+	struct merge_line line[MERGE_LINES];
+};
+
+/* Element of `merge_blocks`, of one stream: a ring of words or part of it.
+ *
+ *	63       48 47  32 31                                0
+ *	generation  epoch  a bit for each line and 8 numbers
+ *
+ * By payload all blocks are one table of `word`s, eight to a bucket.
+ */
+struct merge_block {
+	__u64 word[MERGE_WORDS];
+	__u64 stamp[MERGE_STAMPS];	/* number 16, time 48, of the packet that opened a word */
+};
+
+#endif

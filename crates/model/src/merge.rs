@@ -1,0 +1,111 @@
+//! How a rule makes one stream of several lines that bring the same: `merge = "rtp"`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How long a line may lie behind another, unless the rule says otherwise.
+pub const DEFAULT_WINDOW: Duration = Duration::from_millis(50);
+/// Packets that are remembered, unless the rule says otherwise.
+pub const DEFAULT_PACKETS: u32 = 2_048;
+/// The most packets that can be remembered.
+pub const PACKETS_MAX: u32 = 65_536;
+/// The most lines of a rule that are merged.
+pub const LINES_MAX: usize = 4;
+
+/// How copies of a packet are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Merge {
+    /// What tells that two packets are the same.
+    pub by: By,
+    /// How long a line may lie behind another.
+    pub window: Duration,
+    /// How many packets of a stream are remembered: a power of two from [`DEFAULT_PACKETS`] to
+    /// [`PACKETS_MAX`].
+    pub packets: u32,
+}
+
+/// What tells that two packets are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum By {
+    /// RTP's sequence number, of each SSRC by itself.
+    Rtp,
+    /// A number at a fixed place of the payload.
+    Sequence(Sequence),
+    /// MoldUDP64: its session and the number of its first message.
+    MoldUdp64,
+    /// MDP 3.0 of the CME: the number of the packet.
+    Mdp3,
+    /// All of the payload, of two lines.
+    Payload,
+}
+
+/// Where in the payload a number stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sequence {
+    /// The number; 2, 4 or 8 bytes.
+    pub number: Field,
+    /// In which order its bytes stand, and those of `count`.
+    pub order: ByteOrder,
+    /// What tells streams of numbers apart; 1 to 16 bytes.
+    pub session: Option<Field>,
+    /// How many numbers the packet takes up; 1, 2 or 4 bytes. Without it each takes up one.
+    pub count: Option<Field>,
+}
+
+/// Some bytes of the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Field {
+    /// Bytes of the payload before it.
+    pub offset: u16,
+    /// Its length in bytes.
+    pub bytes: u8,
+}
+
+/// The order of a number's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ByteOrder {
+    /// The most significant first, as in most protocols.
+    #[default]
+    Big,
+    /// The least significant first.
+    Little,
+}
+
+/// MoldUDP64: session of 10 bytes, number of the first message, how many messages follow.
+pub const MOLDUDP64: Sequence = Sequence {
+    number: Field {
+        offset: 10,
+        bytes: 8,
+    },
+    order: ByteOrder::Big,
+    session: Some(Field {
+        offset: 0,
+        bytes: 10,
+    }),
+    count: Some(Field {
+        offset: 18,
+        bytes: 2,
+    }),
+};
+
+/// MDP 3.0: a number of four bytes, the least significant first.
+pub const MDP3: Sequence = Sequence {
+    number: Field {
+        offset: 0,
+        bytes: 4,
+    },
+    order: ByteOrder::Little,
+    session: None,
+    count: None,
+};
+
+impl Default for Merge {
+    fn default() -> Self {
+        Self {
+            by: By::Rtp,
+            window: DEFAULT_WINDOW,
+            packets: DEFAULT_PACKETS,
+        }
+    }
+}
