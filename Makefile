@@ -248,6 +248,7 @@ lint-dist:
 # Without shared libraries, for containers and old hosts: target/static/mcr.
 .PHONY: static
 static: static-binary
+	dist/bootstrap demo
 	$(SUDO) target/static/mcr demo --duration 1
 	$(SUDO) dist/container-test target/static/mcr
 
