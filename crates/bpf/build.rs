@@ -1,13 +1,19 @@
-//! Compiles the kernel path with clang; the object is embedded in the library.
+//! Compiles the kernel path with clang; the object is embedded in the library. And for this machine
+//! what both paths decide by the same code.
 
 #[path = "build/clang.rs"]
 mod clang;
+#[path = "build/native.rs"]
+mod native;
 
 use std::fs;
 
 fn main() {
     clang::compile("src/relay/relay.bpf.c", "src/relay", "relay.bpf.o");
-    let layout = fs::read("src/relay/layout.h").expect("layout.h lies beside the program");
+    native::link("src/relay/native.c", "src/relay", "mcr_merge");
+    let layout = ["src/relay/layout.h", "src/relay/merge_layout.h"]
+        .map(|header| fs::read(header).expect("the layout lies beside the program"))
+        .concat();
     println!("cargo::rustc-env=MCR_LAYOUT_HASH={:016x}", fnv1a(&layout));
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn compile(source: &str, headers: &str, object: &str) {
 
 /// Debian keeps `asm/types.h` in a directory named after the machine, which clang does not search
 /// for the bpf target.
-fn kernel_headers() -> Option<PathBuf> {
+pub(crate) fn kernel_headers() -> Option<PathBuf> {
     let architecture = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the architecture");
     let candidates = [
         format!("/usr/include/{architecture}-linux-gnu"),
@@ -48,7 +48,8 @@ fn kernel_headers() -> Option<PathBuf> {
         .find(|directory| directory.join("asm/types.h").exists())
 }
 
-fn fail(message: &str) -> ! {
+/// Stops the build with a message for whoever builds.
+pub(crate) fn fail(message: &str) -> ! {
     println!("cargo::error={message}");
     process::exit(1)
 }

@@ -12,6 +12,7 @@ mod attach;
 pub mod btf;
 pub mod grace;
 mod maps;
+pub mod merge;
 pub mod object;
 mod syscall;
 
@@ -19,7 +20,7 @@ pub use attach::{attached, link, neighbour, pin, probe, program, socket_filter, 
 #[cfg(feature = "test-support")]
 pub use attach::{scribble, testrun};
 pub use aya::include_bytes_aligned;
-pub use maps::{Capacity, Maps, flows, layout, map, mapped};
+pub use maps::{Capacity, Maps, flows, layout, map, mapped, merge_layout};
 
 use std::io;
 use std::path::PathBuf;

@@ -4,6 +4,7 @@ pub mod flows;
 pub mod layout;
 pub mod map;
 pub mod mapped;
+pub mod merge_layout;
 
 use self::flows::Flows;
 use self::layout::{

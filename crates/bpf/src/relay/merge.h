@@ -22,6 +22,10 @@
 #define MERGE_ADD(place, count) __sync_fetch_and_add(&(place), count)
 #endif
 
+#ifndef MERGE_PACKET_MORE	/* what MERGE_BLOCK finds in `p`, if it needs to */
+#define MERGE_PACKET_MORE
+#endif
+
 #define merge_inline static inline __attribute__((always_inline))
 
 #define MERGE_SWAPS 40		/* more than the 33 that a word can change, and its replacement */
@@ -56,6 +60,7 @@ struct merge_packet {
 	__u32 width;		/* bits of a number: 16, 32, 48 */
 	__u32 slot;		/* of its stream; found */
 	__u32 generation;	/* the same */
+	MERGE_PACKET_MORE
 };
 
 /* How far `a` is ahead of `b`, in a sequence that wraps after `width` bits. */
@@ -146,7 +151,7 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 	span = top - base + 1;
 	MERGE_ADD(m->span, span);
 	for (__u32 i = 0; i < MERGE_LINES; i++) {
-		__u64 since = MERGE_LOAD(m->line[i].since_ns), first = MERGE_LOAD(s->part[i].first);
+		__u64 since = MERGE_LOAD(m->line[i].since_ns), first = MERGE_LOAD(m->line[i].part[slot & (MERGE_STREAMS - 1)].first);
 
 		if (!since)	/* no such line */
 			continue;
@@ -292,9 +297,9 @@ MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
 	return MERGE_AGAIN;
 }
 
-merge_inline struct merge_block *merge_ring(struct merge *m, __u32 slot, __u64 place)
+merge_inline struct merge_block *merge_ring(struct merge *m, const struct merge_packet *p, __u64 place)
 {
-	__u32 log = m->blocks_log & 15;
+	__u32 log = m->blocks_log & 15, slot = p->slot & (MERGE_STREAMS - 1);
 
 	return MERGE_BLOCK(m, m->first_block + (slot << log) + (place / MERGE_WORDS & ((1u << log) - 1)));
 }
@@ -323,7 +328,7 @@ MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
 	place = p->at >> 3;
 	n = p->at & 7;
 	l = p->line & (MERGE_LINES - 1);
-	block = merge_ring(m, p->slot & (MERGE_STREAMS - 1), place);
+	block = merge_ring(m, p, place);
 	if (!block)
 		goto unsettled;
 	tag = p->generation << 16 | (place >> (8 + (m->blocks_log & 15)) & 0xffff);
@@ -406,7 +411,7 @@ MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 		return 0;
 	s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
 	line = &m->line[p->line & (MERGE_LINES - 1)];
-	part = &s->part[p->line & (MERGE_LINES - 1)];
+	part = &line->part[p->slot & (MERGE_STREAMS - 1)];
 	at = (__u64)p->generation << MERGE_NUMBER_BITS | p->at;
 	end = (__u64)p->generation << MERGE_NUMBER_BITS | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);
 	last = MERGE_LOAD(part->last);

@@ -49,10 +49,9 @@ struct merge_stream {
 	__u64 seen_ns;
 	__u64 began_ns;	/* when it got its first number */
 	__u64 pad[2];
-	struct merge_part part[MERGE_LINES];
 };
 
-/* Two cache lines for each line: what its packets write. */
+/* Whole cache lines for each line: what its packets write, and no other's. */
 struct merge_line {
 	__u64 counts[5];	/* by enum merge_verdict */
 	__u64 numbers;		/* that it brought, in time or late */
@@ -65,6 +64,7 @@ struct merge_line {
 	__u64 since_ns;		/* written by user space: since when it is a line of this rule; 0: it is none */
 	__u64 owner;		/* likewise, for itself alone: its input's counter plus one */
 	__u64 pad[2];
+	struct merge_part part[MERGE_STREAMS];	/* of each stream */
 };
 
 /* Entry of `merges`. User space writes it all before the first packet, and of a rule that is running
@@ -76,14 +76,15 @@ struct merge {
 	__u32 blocks_log;	/* blocks of a stream */
 	__u64 window_ns;	/* after so long without a packet nothing of a stream is in flight */
 	__u64 newest;		/* generation of the stream opened last */
+	__u64 owner;		/* for user space alone: the rule's counter plus one; 0: free */
+	__u64 spare[2];		/* what is above seldom changes */
 	__u64 span;		/* numbers of streams that are over */
 	__u64 firsts;		/* numbers that left and stand in no line's counts: of lines that went, and
 				 * all where packets take up several
 				 */
 	__u64 heartbeat_ns;	/* when one passed last */
 	__u64 unsettled;	/* passed on without a decision; never seen */
-	__u64 owner;		/* for user space alone: the rule's counter plus one; 0: free */
-	__u64 pad[1];
+	__u64 pad[4];
 	struct merge_stream stream[MERGE_STREAMS];
 	struct merge_line line[MERGE_LINES];
 };

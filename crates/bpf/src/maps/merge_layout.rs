@@ -1,0 +1,210 @@
+//! The Rust mirror of `merge_layout.h`; tests hold it against the compiled code.
+
+use model::merge::{By, LINES_MAX, Merge as Model, Sequence};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Streams of a merge that are remembered at a time.
+pub const STREAMS: usize = 4;
+/// Words of a block, each of [`WORD_NUMBERS`].
+pub const WORDS: usize = 256;
+/// Numbers of a word.
+pub const WORD_NUMBERS: usize = 8;
+/// Bits of a number; above them stands the generation.
+pub const NUMBER_BITS: u32 = 48;
+
+/// Nothing is merged: each packet passes.
+pub const BY_NOTHING: u32 = 0;
+/// By RTP's sequence number and source.
+pub const BY_RTP: u32 = 1;
+/// By a number at a fixed place.
+pub const BY_SEQUENCE: u32 = 2;
+/// By all of the payload.
+pub const BY_PAYLOAD: u32 = 3;
+
+/// What a packet of a stream is called by, in the payload.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct MergeFormat {
+    /// `BY_*`.
+    pub by: u32,
+    /// Where the number stands.
+    pub number_offset: u16,
+    /// Its length.
+    pub number_bytes: u8,
+    /// 1: its least significant byte comes first, and that of `count`.
+    pub little_endian: u8,
+    /// Where the session stands.
+    pub session_offset: u16,
+    /// Its length; 0: there is none.
+    pub session_bytes: u8,
+    /// Length of the count; 0: each packet takes up one number.
+    pub count_bytes: u8,
+    /// Where the count stands.
+    pub count_offset: u16,
+    /// Zero.
+    pub pad: u16,
+}
+
+impl MergeFormat {
+    /// What the model says, as the program reads it.
+    #[must_use]
+    pub fn of(merge: &Model) -> Self {
+        match merge.by {
+            By::Rtp => Self {
+                by: BY_RTP,
+                ..Self::default()
+            },
+            By::Payload => Self {
+                by: BY_PAYLOAD,
+                ..Self::default()
+            },
+            By::MoldUdp64 => Self::of_sequence(&model::merge::MOLDUDP64),
+            By::Mdp3 => Self::of_sequence(&model::merge::MDP3),
+            By::Sequence(sequence) => Self::of_sequence(&sequence),
+        }
+    }
+
+    fn of_sequence(sequence: &Sequence) -> Self {
+        let session = sequence.session.map(|field| (field.offset, field.bytes));
+        let count = sequence.count.map(|field| (field.offset, field.bytes));
+        Self {
+            by: BY_SEQUENCE,
+            number_offset: sequence.number.offset,
+            number_bytes: sequence.number.bytes,
+            little_endian: u8::from(sequence.order == model::merge::ByteOrder::Little),
+            session_offset: session.unwrap_or_default().0,
+            session_bytes: session.unwrap_or_default().1,
+            count_bytes: count.unwrap_or_default().1,
+            count_offset: count.unwrap_or_default().0,
+            pad: 0,
+        }
+    }
+}
+
+/// The numbers of one stream that one line brought; generation in the upper 16 bits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct MergePart {
+    /// The first.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+}
+
+/// Numbers of one SSRC or session that go on from each other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct MergeStream {
+    /// Key 32, generation 16, lower bits of its first number 16; generation 0: none.
+    pub id: u64,
+    /// Newest number: generation 16, number 48.
+    pub top: u64,
+    /// Oldest: the same.
+    pub base: u64,
+    /// When it was opened.
+    pub opened_ns: u64,
+    /// When a packet of it came.
+    pub seen_ns: u64,
+    /// When it got its first number.
+    pub began_ns: u64,
+    /// Zero.
+    pub pad: [u64; 2],
+}
+
+/// What the packets of one line write.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct MergeLine {
+    /// Packets by verdict: first, duplicate, repeated, late, stray.
+    pub counts: [u64; 5],
+    /// Numbers that it brought, where packets take up several.
+    pub numbers: u64,
+    /// When a packet of it belonged to a stream.
+    pub seen_ns: u64,
+    /// The program's: its newest number.
+    pub last: u64,
+    /// The program's: a number that may begin a stream anew.
+    pub candidate: u64,
+    /// Numbers of streams that are over.
+    pub span: u64,
+    /// How much later than the first its copies come: mean, times 8.
+    pub skew_ns_8: u64,
+    /// The most that was.
+    pub skew_max_ns: u64,
+    /// User space's: since when it is a line of this rule; 0: it is none.
+    pub since_ns: u64,
+    /// User space's: its input's counter plus one.
+    pub owner: u64,
+    /// Zero.
+    pub pad: [u64; 2],
+    /// What it brought of each stream.
+    pub part: [MergePart; STREAMS],
+}
+
+/// Entry of `merges`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Merge {
+    /// What packets are called by.
+    pub format: MergeFormat,
+    /// First of its `STREAMS << blocks_log` blocks.
+    pub first_block: u32,
+    /// Blocks of a stream, their logarithm.
+    pub blocks_log: u32,
+    /// After so long without a packet nothing of a stream is in flight.
+    pub window_ns: u64,
+    /// The program's: generation of the stream opened last, and its place.
+    pub newest: u64,
+    /// User space's: the rule's counter plus one; 0: free.
+    pub owner: u64,
+    /// Zero.
+    pub spare: [u64; 2],
+    /// Numbers of streams that are over.
+    pub span: u64,
+    /// Numbers that left and stand in no line's counts.
+    pub firsts: u64,
+    /// When a heartbeat passed last.
+    pub heartbeat_ns: u64,
+    /// Packets that passed without a decision.
+    pub unsettled: u64,
+    /// Zero.
+    pub pad: [u64; 4],
+    /// Its streams.
+    pub stream: [MergeStream; STREAMS],
+    /// Its lines.
+    pub line: [MergeLine; LINES_MAX],
+}
+
+impl Merge {
+    /// Blocks that a merge of so many packets needs.
+    #[must_use]
+    pub const fn blocks(blocks_log: u32) -> u32 {
+        (STREAMS as u32) << blocks_log
+    }
+
+    /// `blocks_log` of a merge that remembers at least so many packets.
+    #[must_use]
+    pub fn blocks_log(packets: u32) -> u32 {
+        let block = (WORDS * WORD_NUMBERS) as u32;
+        packets.div_ceil(block).max(1).next_power_of_two().ilog2()
+    }
+}
+
+/// Value of `merge_blocks`: a ring of words, or part of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct MergeBlock {
+    /// Generation 16, turn of the ring 16, a bit for each line and 8 numbers.
+    pub word: [u64; WORDS],
+    /// When the first packet of every fourth word came.
+    pub stamp: [u64; WORDS / 4],
+}
+
+impl Default for MergeBlock {
+    fn default() -> Self {
+        Self {
+            word: [0; WORDS],
+            stamp: [0; WORDS / 4],
+        }
+    }
+}

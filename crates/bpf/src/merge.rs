@@ -1,0 +1,296 @@
+//! Merging in memory that workers share: the kernel path's own code, compiled for this machine.
+//!
+//! All of a rule's state is in the words; a worker that dies leaves nothing half done.
+
+use std::mem::size_of;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::layout::Plain;
+use crate::merge_layout::{Merge, MergeBlock};
+
+/// Rules whose words there is room for.
+pub const RULES: u32 = 16_384;
+/// Blocks of all rules together.
+pub const BLOCKS: u32 = 65_536;
+const RULE_WORDS: usize = size_of::<Merge>() / 8;
+const BLOCK_WORDS: usize = size_of::<MergeBlock>() / 8;
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the first copy: it passes.
+    First,
+    /// Another line was first.
+    Duplicate,
+    /// The line itself brought it before.
+    Repeated,
+    /// It is further behind than what is remembered.
+    Late,
+    /// It is not of the stream, or not yet known to be its restart.
+    Stray,
+}
+
+impl Verdict {
+    /// What the C code says, as it says it.
+    const fn of(verdict: u32) -> Self {
+        match verdict {
+            1 => Self::Duplicate,
+            2 => Self::Repeated,
+            3 => Self::Late,
+            4 => Self::Stray,
+            _ => Self::First,
+        }
+    }
+
+    /// Its place in [`MergeLine::counts`](crate::merge_layout::MergeLine::counts).
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+unsafe extern "C" {
+    fn mcr_merge_judge(
+        merge: *mut u64,
+        blocks: *mut u64,
+        block_count: u32,
+        line: u32,
+        payload: *const u8,
+        length: u32,
+        now_ns: u64,
+    ) -> u32;
+}
+
+/// The words of all merged rules, zero at first: [`RULES`] of [`Merge`], then [`BLOCKS`] of
+/// [`MergeBlock`].
+#[derive(Clone, Copy, Debug)]
+pub struct Windows<'a> {
+    rules: &'a [AtomicU64],
+    blocks: &'a [AtomicU64],
+}
+
+impl<'a> Windows<'a> {
+    /// Words of the memory.
+    pub const WORDS: usize = RULES as usize * RULE_WORDS + BLOCKS as usize * BLOCK_WORDS;
+
+    /// Takes the first [`Windows::WORDS`] of `words`; `None` if there are fewer.
+    #[must_use]
+    pub fn new(words: &'a [AtomicU64]) -> Option<Self> {
+        let (rules, blocks) = words
+            .get(..Self::WORDS)?
+            .split_at(RULES as usize * RULE_WORDS);
+        Some(Self { rules, blocks })
+    }
+
+    /// Judges and counts a packet that came on line `line` of rule `index`, of which `payload` is
+    /// the UDP payload; `now_ns` is `CLOCK_MONOTONIC`, which may be as of the batch.
+    ///
+    /// Safe from any thread and process at once. What is not merged is always [`Verdict::First`].
+    #[must_use]
+    #[inline]
+    pub fn judge(self, index: u32, line: u32, payload: &[u8], now_ns: u64) -> Verdict {
+        let Some(rule) = self.rule_words(index) else {
+            return Verdict::First;
+        };
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        // SAFETY: `rule` is as long as a struct merge and `blocks` as BLOCKS of struct merge_block,
+        // both of words that are only ever accessed atomically and may change through a shared
+        // reference; the C code checks each block's number against BLOCKS, masks `line`, and reads
+        // `length` bytes of the payload at most.
+        let verdict = unsafe {
+            mcr_merge_judge(
+                rule.as_ptr().cast_mut().cast(),
+                self.blocks.as_ptr().cast_mut().cast(),
+                BLOCKS,
+                line,
+                payload.as_ptr(),
+                length,
+                now_ns,
+            )
+        };
+        Verdict::of(verdict)
+    }
+
+    /// Copies a rule's words out, while packets may change them. All zero beyond [`RULES`].
+    #[must_use]
+    pub fn rule(self, index: u32) -> Merge {
+        copy(self.rule_words(index).unwrap_or_default())
+    }
+
+    /// Overwrites a rule's words, of which no packet comes.
+    pub fn set_rule(self, index: u32, merge: &Merge) {
+        let words = self.rule_words(index).unwrap_or_default();
+        fence(Ordering::SeqCst);
+        for (word, bytes) in words.iter().zip(merge.as_bytes().chunks_exact(8)) {
+            word.store(native(bytes), Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// The word at byte `offset` of a rule, for `offset_of!(Merge, …)`; zero if there is none.
+    #[must_use]
+    pub fn load(self, index: u32, offset: usize) -> u64 {
+        self.word(index, offset)
+            .map_or(0, |word| word.load(Ordering::SeqCst))
+    }
+
+    /// Replaces the word at byte `offset` of a rule, after everything written before.
+    pub fn store(self, index: u32, offset: usize, value: u64) {
+        if let Some(word) = self.word(index, offset) {
+            word.store(value, Ordering::SeqCst);
+        }
+    }
+
+    /// Adds to the word at byte `offset` of a rule.
+    pub fn add(self, index: u32, offset: usize, count: u64) {
+        if let Some(word) = self.word(index, offset) {
+            word.fetch_add(count, Ordering::SeqCst);
+        }
+    }
+
+    /// Copies a block out; all zero beyond [`BLOCKS`].
+    #[must_use]
+    pub fn block(self, number: u32) -> MergeBlock {
+        copy(self.block_words(number, 1))
+    }
+
+    /// The words of `count` blocks from `first`, to be zeroed while no packet comes that needs them.
+    /// Empty if there are not so many.
+    #[must_use]
+    pub fn block_words(self, first: u32, count: u32) -> &'a [AtomicU64] {
+        let at = first as usize * BLOCK_WORDS;
+        self.blocks
+            .get(at..at + count as usize * BLOCK_WORDS)
+            .unwrap_or_default()
+    }
+
+    #[inline]
+    fn rule_words(self, index: u32) -> Option<&'a [AtomicU64]> {
+        let at = index as usize * RULE_WORDS;
+        self.rules.get(at..at + RULE_WORDS)
+    }
+
+    fn word(self, index: u32, offset: usize) -> Option<&'a AtomicU64> {
+        debug_assert!(offset.is_multiple_of(8), "words are aligned");
+        self.rule_words(index)?.get(offset / 8)
+    }
+}
+
+fn native(bytes: &[u8]) -> u64 {
+    u64::read_from_bytes(bytes).unwrap_or_default()
+}
+
+fn copy<T: Plain>(words: &[AtomicU64]) -> T {
+    let mut value = T::new_zeroed();
+    for (bytes, word) in value.as_mut_bytes().chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::merge_layout::{MergeFormat, MergeLine, MergePart, MergeStream};
+
+    const MS: u64 = 1_000_000;
+
+    fn memory() -> Vec<AtomicU64> {
+        let words = vec![0u64; Windows::WORDS];
+        let mut words = std::mem::ManuallyDrop::new(words);
+        // SAFETY: an AtomicU64 lies in memory as a u64 does, and the vector changes its owner.
+        unsafe { Vec::from_raw_parts(words.as_mut_ptr().cast(), words.len(), words.capacity()) }
+    }
+
+    fn merge(by: model::merge::By) -> Merge {
+        let model = model::merge::Merge {
+            by,
+            window: Duration::from_millis(50),
+            packets: 2_048,
+        };
+        let mut merge = Merge {
+            format: MergeFormat::of(&model),
+            window_ns: 50 * MS,
+            ..Merge::default()
+        };
+        merge.line[0].since_ns = 1;
+        merge.line[1].since_ns = 1;
+        merge
+    }
+
+    fn rtp(sequence: u16, ssrc: u32) -> Vec<u8> {
+        let mut packet = vec![0x80, 33];
+        packet.extend(sequence.to_be_bytes());
+        packet.extend([0; 4]);
+        packet.extend(ssrc.to_be_bytes());
+        packet
+    }
+
+    #[test]
+    fn mirror_is_as_the_compiled_code_has_it() {
+        unsafe extern "C" {
+            static mcr_merge_layout: u32;
+            static mcr_merge_layout_length: u32;
+        }
+        // SAFETY: native.c defines the array, and its length beside it.
+        let native = unsafe {
+            std::slice::from_raw_parts(
+                &raw const mcr_merge_layout,
+                mcr_merge_layout_length as usize,
+            )
+        };
+        macro_rules! mirror {
+            ($($type:ident { $($field:ident),* })*) => {
+                vec![$(size_of::<$type>(), $(offset_of!($type, $field)),*),*]
+            };
+        }
+        let mirror: Vec<usize> = mirror! {
+            MergeFormat { by, number_offset, number_bytes, little_endian, session_offset,
+                session_bytes, count_bytes, count_offset }
+            MergePart { first, last }
+            MergeStream { id, top, base, opened_ns, seen_ns, began_ns }
+            MergeLine { counts, numbers, seen_ns, last, candidate, span, skew_ns_8, skew_max_ns,
+                since_ns, owner, part }
+            Merge { format, first_block, blocks_log, window_ns, newest, owner, span, firsts,
+                heartbeat_ns, unsettled, stream, line }
+            MergeBlock { word, stamp }
+        };
+        let native: Vec<usize> = native.iter().map(|&at| at as usize).collect();
+        assert_eq!(native, mirror);
+    }
+
+    #[test]
+    fn first_copy_passes_and_the_others_do_not() {
+        let memory = memory();
+        let windows = Windows::new(&memory).expect("as many words as it says");
+        windows.set_rule(3, &merge(model::merge::By::Rtp));
+        for sequence in [65_534, 65_535, 0, 1] {
+            let packet = rtp(sequence, 7);
+            assert_eq!(windows.judge(3, 0, &packet, 5 * MS), Verdict::First);
+            assert_eq!(windows.judge(3, 1, &packet, 6 * MS), Verdict::Duplicate);
+            assert_eq!(windows.judge(3, 1, &packet, 6 * MS), Verdict::Repeated);
+        }
+        assert_eq!(windows.judge(3, 0, &[0x80; 11], 7 * MS), Verdict::Stray);
+        let rule = windows.rule(3);
+        assert_eq!(rule.line[0].counts, [4, 0, 0, 0, 1]);
+        assert_eq!(rule.line[1].counts, [0, 4, 4, 0, 0]);
+    }
+
+    #[test]
+    fn nonsense_in_the_memory_leads_nowhere() {
+        let memory = memory();
+        let windows = Windows::new(&memory).expect("as many words as it says");
+        let mut rule = merge(model::merge::By::Rtp);
+        rule.first_block = BLOCKS - 1;
+        rule.blocks_log = u32::MAX;
+        windows.set_rule(RULES - 1, &rule);
+        assert_eq!(windows.judge(RULES - 1, 9, &rtp(1, 1), MS), Verdict::First);
+        assert_eq!(windows.rule(RULES - 1).unsettled, 1);
+        assert_eq!(windows.judge(RULES, 0, &rtp(1, 1), MS), Verdict::First);
+    }
+}

@@ -1,0 +1,67 @@
+/* Merging for the workers of the userspace path: the program's own source on memory that they share.
+ * `merge.rs` calls it. Nothing in the memory is trusted to lead anywhere: it is shared.
+ */
+#include <linux/types.h>
+#include <stddef.h>
+
+struct native_source {
+	const __u8 *payload;
+};
+
+#define MERGE_CALL static
+#define MERGE_MISSING(pointer) 0
+#define MERGE_KEEP(verdict)
+#define MERGE_NS() (p->now_ns)
+#define MERGE_PACKET_MORE struct merge_block *blocks; __u32 block_count;
+#define MERGE_BLOCK(m, n) native_block(p, n)
+#define MERGE_SOURCE struct native_source
+#define MERGE_BYTES(source, offset, to, length) (__builtin_memcpy(to, source.payload + (offset), length), 0)
+
+struct merge_packet;
+static struct merge_block *native_block(const struct merge_packet *p, __u32 n);
+
+#include "merge_read.h"
+
+static inline struct merge_block *native_block(const struct merge_packet *p, __u32 n)
+{
+	return n < p->block_count ? &p->blocks[n] : NULL;
+}
+
+/* Judges a packet of the rule whose words are `m`. */
+__u32 mcr_merge_judge(struct merge *m, struct merge_block *blocks, __u32 block_count, __u32 line,
+		      const __u8 *payload, __u32 length, __u64 now_ns)
+{
+	struct merge_packet packet = {
+		.line = line, .now_ns = now_ns, .blocks = blocks, .block_count = block_count,
+	};
+	struct native_source source = { payload };
+
+	switch (m->format.by) {
+	case MERGE_BY_RTP:
+	case MERGE_BY_SEQUENCE:
+		if (merge_read(m, source, length, &packet))
+			return merge_stray(m, line);
+		return merge_judge(m, &packet);
+	default:
+		return MERGE_FIRST;
+	}
+}
+
+/* Where everything lies, for a test of the mirror in Rust. */
+#define AT(type, member) offsetof(struct type, member)
+const __u32 mcr_merge_layout[] = {
+	sizeof(struct merge_format), AT(merge_format, by), AT(merge_format, number_offset),
+	AT(merge_format, number_bytes), AT(merge_format, little_endian), AT(merge_format, session_offset),
+	AT(merge_format, session_bytes), AT(merge_format, count_bytes), AT(merge_format, count_offset),
+	sizeof(struct merge_part), AT(merge_part, first), AT(merge_part, last),
+	sizeof(struct merge_stream), AT(merge_stream, id), AT(merge_stream, top), AT(merge_stream, base),
+	AT(merge_stream, opened_ns), AT(merge_stream, seen_ns), AT(merge_stream, began_ns),
+	sizeof(struct merge_line), AT(merge_line, counts), AT(merge_line, numbers), AT(merge_line, seen_ns),
+	AT(merge_line, last), AT(merge_line, candidate), AT(merge_line, span), AT(merge_line, skew_ns_8),
+	AT(merge_line, skew_max_ns), AT(merge_line, since_ns), AT(merge_line, owner), AT(merge_line, part),
+	sizeof(struct merge), AT(merge, format), AT(merge, first_block), AT(merge, blocks_log),
+	AT(merge, window_ns), AT(merge, newest), AT(merge, owner), AT(merge, span), AT(merge, firsts),
+	AT(merge, heartbeat_ns), AT(merge, unsettled), AT(merge, stream), AT(merge, line),
+	sizeof(struct merge_block), AT(merge_block, word), AT(merge_block, stamp),
+};
+const __u32 mcr_merge_layout_length = sizeof(mcr_merge_layout) / sizeof(mcr_merge_layout[0]);
