@@ -282,6 +282,72 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_read_where_they_stand() {
+        let memory = memory();
+        let windows = Windows::new(&memory).expect("as many words as it says");
+        windows.set_rule(0, &merge(model::merge::By::MoldUdp64));
+        let mold = |session: &[u8; 10], number: u64, count: u16| {
+            let mut packet = session.to_vec();
+            packet.extend(number.to_be_bytes());
+            packet.extend(count.to_be_bytes());
+            packet
+        };
+        let judge = |line, packet: &[u8]| windows.judge(0, line, packet, MS);
+        assert_eq!(judge(0, &mold(b"session  1", 1, 3)), Verdict::First);
+        assert_eq!(judge(1, &mold(b"session  1", 1, 3)), Verdict::Duplicate);
+        // What differs in the last two bytes is another session; 4 is the next, as three were sent.
+        assert_eq!(judge(0, &mold(b"session  2", 1, 1)), Verdict::First);
+        assert_eq!(judge(1, &mold(b"session  1", 4, 1)), Verdict::First);
+        assert_eq!(judge(0, &mold(b"session  1", 4, 1)), Verdict::Duplicate);
+        // A heartbeat, then the end of the session: no numbers.
+        assert_eq!(judge(1, &mold(b"session  1", 5, 0)), Verdict::First);
+        assert_eq!(
+            judge(0, &mold(b"session  1", 5, 0xffff)),
+            Verdict::Duplicate
+        );
+        assert_eq!(judge(0, &mold(b"session  1", 5, 1)), Verdict::First);
+        assert_eq!(judge(0, &mold(b"session  1", 5, 1)[..19]), Verdict::Stray);
+        assert_eq!(windows.rule(0).firsts, 6);
+        assert_eq!(
+            windows
+                .rule(0)
+                .stream
+                .iter()
+                .filter(|stream| stream.id != 0)
+                .count(),
+            2
+        );
+
+        windows.set_rule(1, &merge(model::merge::By::Mdp3));
+        for number in [u32::MAX, 0, 0x0100_0000] {
+            let packet = [number.to_le_bytes(), [9; 4]].concat();
+            assert_eq!(windows.judge(1, 0, &packet, MS), Verdict::First, "{number}");
+            assert_eq!(windows.judge(1, 1, &packet, MS), Verdict::Duplicate);
+        }
+    }
+
+    #[test]
+    fn a_payload_passes_as_often_as_one_line_brings_it() {
+        let memory = memory();
+        let windows = Windows::new(&memory).expect("as many words as it says");
+        windows.set_rule(0, &merge(model::merge::By::Payload));
+        let judge = |line, packet: &[u8], ms| windows.judge(0, line, packet, ms * MS);
+        for length in [0, 1, 63, 64, 65, 1316] {
+            let packet = vec![7; length];
+            assert_eq!(judge(0, &packet, 1), Verdict::First, "{length}");
+            assert_eq!(judge(0, &packet, 2), Verdict::First);
+            assert_eq!(judge(1, &packet, 3), Verdict::Duplicate);
+            assert_eq!(judge(1, &packet, 4), Verdict::Duplicate);
+            assert_eq!(judge(1, &packet, 5), Verdict::First);
+            assert_eq!(judge(0, &packet, 6), Verdict::Duplicate);
+        }
+        // What the other line never brings is forgotten after the window.
+        assert_eq!(judge(0, b"alone", 10), Verdict::First);
+        assert_eq!(judge(1, b"alone", 70), Verdict::First);
+        assert_eq!(windows.rule(0).unsettled, 0);
+    }
+
+    #[test]
     fn nonsense_in_the_memory_leads_nowhere() {
         let memory = memory();
         let windows = Windows::new(&memory).expect("as many words as it says");

@@ -176,17 +176,37 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Blocks that a merge of so many packets needs.
+    /// A merge in which nothing came yet and that has no lines; its blocks are to follow
+    /// `first_block`.
+    #[must_use]
+    pub fn of(merge: &Model, first_block: u32) -> Self {
+        Self {
+            format: MergeFormat::of(merge),
+            first_block,
+            blocks_log: Self::blocks_log(merge),
+            window_ns: u64::try_from(merge.window.as_nanos()).unwrap_or(u64::MAX),
+            ..Self::default()
+        }
+    }
+
+    /// Blocks of all its streams.
     #[must_use]
     pub const fn blocks(blocks_log: u32) -> u32 {
         (STREAMS as u32) << blocks_log
     }
 
-    /// `blocks_log` of a merge that remembers at least so many packets.
+    /// `blocks_log` of a merge that remembers as many packets as it says. A payload takes up a word,
+    /// and its bucket is full before the others are: hence the double.
     #[must_use]
-    pub fn blocks_log(packets: u32) -> u32 {
+    pub fn blocks_log(merge: &Model) -> u32 {
         let block = (WORDS * WORD_NUMBERS) as u32;
-        packets.div_ceil(block).max(1).next_power_of_two().ilog2()
+        let log = merge
+            .packets
+            .div_ceil(block)
+            .max(1)
+            .next_power_of_two()
+            .ilog2();
+        log + u32::from(merge.by == By::Payload)
     }
 }
 

@@ -21,10 +21,30 @@ struct merge_packet;
 static struct merge_block *native_block(const struct merge_packet *p, __u32 n);
 
 #include "merge_read.h"
+#include "merge_payload.h"
 
 static inline struct merge_block *native_block(const struct merge_packet *p, __u32 n)
 {
 	return n < p->block_count ? &p->blocks[n] : NULL;
+}
+
+static __u64 native_digest(const __u8 *payload, __u32 length)
+{
+	__u64 chunk[MERGE_CHUNK_WORDS];
+	struct merge_digest d;
+	__u32 at = 0;
+
+	merge_digest_start(&d);
+	for (; length - at >= MERGE_CHUNK; at += MERGE_CHUNK) {
+		__builtin_memcpy(chunk, payload + at, MERGE_CHUNK);
+		merge_digest_chunk(&d, chunk);
+	}
+	if (length - at) {
+		__builtin_memset(chunk, 0, MERGE_CHUNK);
+		__builtin_memcpy(chunk, payload + at, length - at);
+		merge_digest_chunk(&d, chunk);
+	}
+	return merge_digest_end(&d, length);
 }
 
 /* Judges a packet of the rule whose words are `m`. */
@@ -42,6 +62,9 @@ __u32 mcr_merge_judge(struct merge *m, struct merge_block *blocks, __u32 block_c
 		if (merge_read(m, source, length, &packet))
 			return merge_stray(m, line);
 		return merge_judge(m, &packet);
+	case MERGE_BY_PAYLOAD:
+		packet.number = native_digest(payload, length);
+		return merge_judge_payload(m, &packet);
 	default:
 		return MERGE_FIRST;
 	}

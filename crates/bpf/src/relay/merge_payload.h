@@ -1,0 +1,214 @@
+/* Merging two lines whose packets have no number: by what is in them. A payload may come twice for good
+ * reason (null packets, a beacon) and must pass twice then. So what is remembered of it is not whether
+ * it came but by how many one line is ahead of the other; what brings a line level is a copy.
+ *
+ *	63          25 24        23    8 7             0
+ *	digest         confirmed tick    balance + 128
+ *
+ * All blocks of the merge are one table of buckets of eight words. Two CPUs might put the same payload
+ * into two words of its bucket at once. So each puts it in unconfirmed, looks again, gives way to one
+ * that is confirmed or lies lower, removes those that lie higher, and only then confirms its own: by a
+ * swap, which fails if somebody removed it. Of two that are put in at once, at least one sees the other.
+ */
+#ifndef MERGE_PAYLOAD_H
+#define MERGE_PAYLOAD_H
+
+#include "merge.h"
+
+#define MERGE_WAYS 8
+#define MERGE_LEVEL 128
+#define MERGE_AHEAD_MAX 127
+#define MERGE_CONFIRMED (1ull << 24)
+#define MERGE_DIGEST_SHIFT 25
+#define MERGE_TICK_SHIFT 20	/* of 1.05 ms: a digest is taken for another 69 s later for a window at most */
+#define MERGE_BUCKETS (MERGE_WORDS / MERGE_WAYS)
+
+/* A hash of the payload, in chunks; the last one is filled up with zeros. */
+#define MERGE_CHUNK 64
+#define MERGE_CHUNK_WORDS (MERGE_CHUNK / 8)
+#define MERGE_LANES 4
+#define MERGE_PRIME 0x9e3779b185ebca87ull
+#define MERGE_PRIME2 0xc2b2ae3d27d4eb4full
+
+struct merge_digest {
+	__u64 lane[MERGE_LANES];
+};
+
+merge_inline __u64 merge_rotated(__u64 value, __u32 bits)
+{
+	return value << bits | value >> (64 - bits);
+}
+
+merge_inline void merge_digest_start(struct merge_digest *d)
+{
+	for (int i = 0; i < MERGE_LANES; i++)
+		d->lane[i] = MERGE_PRIME * (i + 1);
+}
+
+merge_inline void merge_digest_chunk(struct merge_digest *d, const __u64 *chunk)
+{
+	for (int i = 0; i < MERGE_CHUNK_WORDS; i++) {
+		__u64 *lane = &d->lane[i % MERGE_LANES];
+
+		*lane = merge_rotated((*lane ^ chunk[i]) * MERGE_PRIME, 29);
+	}
+}
+
+merge_inline __u64 merge_digest_end(const struct merge_digest *d, __u32 length)
+{
+	__u64 hash = length * MERGE_PRIME2;
+
+	for (int i = 0; i < MERGE_LANES; i++)
+		hash = merge_rotated(hash ^ d->lane[i], 31) * MERGE_PRIME;
+	hash = (hash ^ hash >> 33) * MERGE_PRIME2;
+	return hash ^ hash >> 29;
+}
+
+/* The compiler would make branches of what follows, and the verifier walk every way through them. */
+#define merge_hide(value) asm volatile("" : "+r"(value))
+
+merge_inline __u64 merge_is_zero(__u64 value)
+{
+	__u64 negative = -value;
+
+	merge_hide(negative);
+	value = (value | negative) >> 63 ^ 1;
+	merge_hide(value);
+	return value;
+}
+
+/* Whether a word may be used for something else: nothing, forgotten, or brought as often by both. */
+merge_inline __u64 merge_is_room(__u64 word, __u64 tick, __u64 window)
+{
+	/* A tick in the future is no older: CPUs may be one apart. */
+	__u64 age = (tick - (word >> 8) + window) & 0xffff, stale = 2 * window - age;
+
+	merge_hide(stale);
+	return stale >> 63 | merge_is_zero(word) |
+	       (merge_is_zero((word & 0xff) ^ MERGE_LEVEL) & (word >> 24 & 1));
+}
+
+/* The number of the lowest bit that is set, below 8. */
+merge_inline __u32 merge_lowest(__u64 bits)
+{
+	bits = (bits & -bits) - 1;
+	return ((bits & 1) + (bits >> 1 & 1) + (bits >> 2 & 1) + (bits >> 3 & 1) + (bits >> 4 & 1) +
+		(bits >> 5 & 1) + (bits >> 6 & 1)) & (MERGE_WAYS - 1);
+}
+
+/* One attempt. Of the packet: `number` is the hash, `key` the tick, `width` the window in ticks; `at` is
+ * what it put in and has not confirmed yet, in way `slot`; `generation`: the other line's copy is about
+ * to pass, as far as has been seen.
+ */
+MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
+{
+	__u64 confirmed = 0, tentative = 0, room = 0, higher, old, digest, tick, window, *bucket;
+	struct merge_block *block;
+	__u32 way, n;
+	__s32 sign, balance, next;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	digest = p->number >> MERGE_DIGEST_SHIFT;
+	tick = p->key & 0xffff;
+	window = p->width & 0x3fff;
+	sign = p->line & 1 ? -1 : 1;
+	n = p->number & (((__u32)MERGE_BUCKETS * MERGE_STREAMS << (m->blocks_log & 15)) - 1);
+	block = MERGE_BLOCK(m, m->first_block + n / MERGE_BUCKETS);
+	if (!block)
+		return MERGE_FIRST;
+	bucket = &block->word[n % MERGE_BUCKETS * MERGE_WAYS];
+	for (__u32 i = 0; i < MERGE_WAYS; i++) {
+		__u64 word = MERGE_LOAD(bucket[i]), sure = word >> 24 & 1;
+		__u64 is_room = merge_is_room(word, tick, window);
+		__u64 equal = merge_is_zero(word >> MERGE_DIGEST_SHIFT ^ digest) & (is_room ^ 1);
+
+		confirmed |= (equal & sure) << i;
+		tentative |= (equal & (sure ^ 1)) << i;
+		room |= is_room << i;
+	}
+	if (p->at) {
+		way = p->slot & (MERGE_WAYS - 1);
+		if (confirmed || tentative & ((1u << way) - 1)) {
+			MERGE_CAS(bucket[way], p->at, 0);
+			p->at = 0;
+			return MERGE_AGAIN;
+		}
+		higher = tentative >> way >> 1;
+		if (higher) {
+			way = (way + 1 + merge_lowest(higher)) & (MERGE_WAYS - 1);
+			old = MERGE_LOAD(bucket[way]);
+			if (old >> MERGE_DIGEST_SHIFT == digest && !(old & MERGE_CONFIRMED))
+				MERGE_CAS(bucket[way], old, 0);
+			return MERGE_AGAIN;
+		}
+		old = p->at;
+		p->at = 0;
+		return MERGE_CAS(bucket[way], old, old | MERGE_CONFIRMED) == old ? MERGE_FIRST : MERGE_AGAIN;
+	}
+	p->generation = 0;
+	if (confirmed | tentative) {
+		way = merge_lowest(confirmed ? confirmed : tentative);
+		old = MERGE_LOAD(bucket[way]);
+		balance = (__s32)(old & 0xff) - MERGE_LEVEL;
+		if (old >> MERGE_DIGEST_SHIFT != digest)
+			return MERGE_AGAIN;
+		if (!(old & MERGE_CONFIRMED)) {
+			p->generation = balance * sign < 0;
+			return MERGE_AGAIN;
+		}
+		next = balance + sign;
+		if (next > MERGE_AHEAD_MAX || next < -MERGE_AHEAD_MAX)
+			next = balance;
+		if (MERGE_CAS(bucket[way], old,
+			      digest << MERGE_DIGEST_SHIFT | MERGE_CONFIRMED | tick << 8 |
+			      (__u64)(next + MERGE_LEVEL)) != old)
+			return MERGE_AGAIN;
+		return balance * sign < 0 ? MERGE_DUPLICATE : MERGE_FIRST;
+	}
+	if (!room)
+		return MERGE_OPEN;
+	way = merge_lowest(room);
+	old = MERGE_LOAD(bucket[way]);
+	if (!merge_is_room(old, tick, window))
+		return MERGE_AGAIN;
+	p->at = digest << MERGE_DIGEST_SHIFT | tick << 8 | (__u64)(MERGE_LEVEL + sign);
+	p->slot = way;
+	if (MERGE_CAS(bucket[way], old, p->at) != old)
+		p->at = 0;
+	return MERGE_AGAIN;
+}
+
+/* Judges and counts a packet by the hash of its payload. */
+merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
+{
+	struct merge_line *line = &m->line[p->line & (MERGE_LINES - 1)];
+	__u32 verdict = MERGE_AGAIN, place = 0;
+
+	/* Of the two lines, which one it is: places may have gaps. */
+	for (__u32 i = 0; i < MERGE_LINES; i++)
+		if (i < (p->line & (MERGE_LINES - 1)) && MERGE_LOAD(m->line[i].since_ns))
+			place++;
+	p->line = place;
+	p->key = p->now_ns >> MERGE_TICK_SHIFT & 0xffff;
+	p->width = (m->window_ns >> MERGE_TICK_SHIFT) + 1;
+	p->at = 0;
+	p->slot = 0;
+	p->generation = 0;
+	for (int i = 0; i < MERGE_SWAPS && verdict == MERGE_AGAIN; i++)
+		verdict = merge_try(m, p);
+	MERGE_KEEP(verdict);
+	/* The CPU that has the other copy stands still in the middle of it; it passes that when it goes on. */
+	if (verdict == MERGE_AGAIN && p->generation) {
+		verdict = MERGE_DUPLICATE;
+	} else if (verdict >= MERGE_VERDICTS) {
+		MERGE_ADD(m->unsettled, 1);
+		verdict = MERGE_FIRST;
+	}
+	if ((__s64)(p->now_ns - MERGE_LOAD(line->seen_ns)) > 0)
+		MERGE_STORE(line->seen_ns, p->now_ns);
+	MERGE_ADD(line->counts[verdict], 1);
+	return verdict;
+}
+
+#endif
