@@ -2,6 +2,10 @@
 //!
 //! All of a rule's state is in the words; a worker that dies leaves nothing half done.
 
+mod counts;
+
+pub use counts::{Counts, Line, Reading, counts};
+
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -156,6 +160,12 @@ impl<'a> Windows<'a> {
         copy(self.block_words(number, 1))
     }
 
+    /// Reads what the lines of a rule brought; see [`counts`](counts()).
+    pub fn counts(self, index: u32, reading: &mut Reading, now_ns: u64) -> Counts {
+        let merge = || self.rule(index);
+        counts(merge, reading, |number| Some(self.block(number)), now_ns)
+    }
+
     /// The words of `count` blocks from `first`, to be zeroed while no packet comes that needs them.
     /// Empty if there are not so many.
     #[must_use]
@@ -198,16 +208,16 @@ mod tests {
     use super::*;
     use crate::merge_layout::{MergeFormat, MergeLine, MergePart, MergeStream};
 
-    const MS: u64 = 1_000_000;
+    pub(super) const MS: u64 = 1_000_000;
 
-    fn memory() -> Vec<AtomicU64> {
+    pub(super) fn memory() -> Vec<AtomicU64> {
         let words = vec![0u64; Windows::WORDS];
         let mut words = std::mem::ManuallyDrop::new(words);
         // SAFETY: an AtomicU64 lies in memory as a u64 does, and the vector changes its owner.
         unsafe { Vec::from_raw_parts(words.as_mut_ptr().cast(), words.len(), words.capacity()) }
     }
 
-    fn merge(by: model::merge::By) -> Merge {
+    pub(super) fn merge(by: model::merge::By) -> Merge {
         let model = model::merge::Merge {
             by,
             window: Duration::from_millis(50),
@@ -223,7 +233,7 @@ mod tests {
         merge
     }
 
-    fn rtp(sequence: u16, ssrc: u32) -> Vec<u8> {
+    pub(super) fn rtp(sequence: u16, ssrc: u32) -> Vec<u8> {
         let mut packet = vec![0x80, 33];
         packet.extend(sequence.to_be_bytes());
         packet.extend([0; 4]);

@@ -1,0 +1,540 @@
+//! What the lines of a merge brought, out of its words: by arithmetic, without walking through numbers.
+//!
+//! A stream's numbers lie between its oldest and its newest; what did not pass was lost, what a line
+//! did not bring it missed. Only numbers younger than a window may still come: those are told by the
+//! ring's bits, and only when there is anything to tell. Where packets take up several numbers the
+//! bits do not say it; there what is missing counts once it was in several readings.
+//!
+//! Packets go on while words are read. Whatever was read too early or too late makes the counts lower,
+//! never higher, and they never go down: so a count is right as soon as one reading found quiet.
+
+use model::merge::LINES_MAX;
+
+use super::Verdict;
+use crate::merge_layout::{
+    BY_PAYLOAD, Merge, MergeBlock, MergeLine, MergeStream, NUMBER_BITS, STREAMS, WORD_NUMBERS,
+    WORDS,
+};
+
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+/// Readings in which numbers must be missing, where the ring does not say which are.
+const READINGS: usize = 4;
+
+/// What a merge's lines brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Numbers that no line brought, since the merge's first stream began; by payload always 0.
+    pub lost: u64,
+    /// Streams begun since this process reads them, and those that were there before.
+    pub streams: u64,
+    /// By place.
+    pub lines: [Line; LINES_MAX],
+}
+
+/// What one line brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Packets by [`Verdict::index`].
+    pub packets: [u64; 5],
+    /// Numbers that only other lines brought.
+    pub missed: u64,
+    /// How much later than the first its copies come by now; a mean.
+    pub skew_ns: u64,
+    /// The most that was.
+    pub skew_max_ns: u64,
+    /// When a packet of it belonged to a stream; 0: none did.
+    pub seen_ns: u64,
+}
+
+/// What is known from earlier readings of one merge.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    lost: u64,
+    streams: u64,
+    generation: u16,
+    lines: [LineReading; LINES_MAX],
+    marks: [Mark; STREAMS],
+    missing: Recent,
+    passed: Delayed,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct LineReading {
+    owner: u64,
+    since_ns: u64,
+    missed: u64,
+    /// What was lost or, by payload, had passed before it came.
+    before: u64,
+    missing: Recent,
+}
+
+/// Up to where a stream's numbers are older than a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    generation: u64,
+    top: Delayed,
+}
+
+/// A value as it was a window ago, or longer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Delayed {
+    settled: Option<u64>,
+    next: u64,
+    next_ns: u64,
+}
+
+impl Delayed {
+    fn note(&mut self, value: u64, now_ns: u64, window_ns: u64) {
+        if self.next_ns == 0 || now_ns.saturating_sub(self.next_ns) > window_ns {
+            if self.next_ns != 0 {
+                self.settled = Some(self.next);
+            }
+            self.next = value;
+            self.next_ns = now_ns.max(1);
+        }
+    }
+}
+
+/// The least of the last readings.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    values: [u64; READINGS],
+    next_ns: u64,
+}
+
+impl Recent {
+    fn least(&mut self, value: u64, now_ns: u64, window_ns: u64) -> u64 {
+        if self.next_ns == 0 || now_ns.saturating_sub(self.next_ns) > window_ns {
+            self.values.rotate_right(1);
+            self.next_ns = now_ns.max(1);
+            self.values[0] = value;
+        }
+        self.values[0] = self.values[0].min(value);
+        self.values.into_iter().min().unwrap_or_default()
+    }
+}
+
+/// Reads what the lines brought.
+///
+/// `merge` copies the merge's words, `block` one of its blocks by number; `now_ns` is
+/// `CLOCK_MONOTONIC`. `reading` belongs to this merge alone, and begins with its default.
+pub fn counts(
+    merge: impl Fn() -> Merge,
+    reading: &mut Reading,
+    block: impl FnMut(u32) -> Option<MergeBlock>,
+    now_ns: u64,
+) -> Counts {
+    let before = merge();
+    let words = merge();
+    reading.note_streams(&words);
+    reading.note_lines(&words, &before);
+    if words.format.by == BY_PAYLOAD {
+        reading.read_payloads(&words, now_ns);
+    } else if words.format.count_bytes != 0 {
+        reading.read_sums(&words, &before, now_ns);
+    } else {
+        reading.read_numbers(merge, &words, &before, block, now_ns);
+    }
+    let mut lines = [Line::default(); LINES_MAX];
+    for ((line, words), reading) in lines.iter_mut().zip(&words.line).zip(&reading.lines) {
+        *line = Line {
+            packets: words.counts,
+            missed: reading.missed,
+            skew_ns: words.skew_ns_8 / 8,
+            skew_max_ns: words.skew_max_ns,
+            seen_ns: words.seen_ns,
+        };
+    }
+    Counts {
+        lost: reading.lost,
+        streams: reading.streams,
+        lines,
+    }
+}
+
+impl Reading {
+    /// Generations go from 1 to 65,535 and then from 1 again.
+    fn note_streams(&mut self, words: &Merge) {
+        let generation = (words.newest >> 8) as u16;
+        let wrapped = u64::from(generation < self.generation);
+        self.streams += u64::from(generation.wrapping_sub(self.generation)) - wrapped;
+        self.generation = generation;
+    }
+
+    /// Begins anew with lines that came.
+    fn note_lines(&mut self, words: &Merge, before: &Merge) {
+        let oldest = words.line.iter().map(|line| line.since_ns);
+        let oldest = oldest.filter(|&since_ns| since_ns != 0).min();
+        for (line, words) in self.lines.iter_mut().zip(&words.line) {
+            if (line.owner, line.since_ns) == (words.owner, words.since_ns) {
+                continue;
+            }
+            let is_later = oldest.is_some_and(|oldest| words.since_ns > oldest);
+            let passed = firsts(before).saturating_sub(words.counts[Verdict::First.index()]);
+            *line = LineReading {
+                owner: words.owner,
+                since_ns: words.since_ns,
+                before: match before.format.by {
+                    _ if !is_later => 0,
+                    BY_PAYLOAD => passed.saturating_sub(words.counts[Verdict::Duplicate.index()]),
+                    _ => self.lost,
+                },
+                ..LineReading::default()
+            };
+        }
+    }
+
+    /// What has passed a window ago a line has brought by now, or it never does.
+    fn read_payloads(&mut self, words: &Merge, now_ns: u64) {
+        self.passed.note(firsts(words), now_ns, words.window_ns);
+        let Some(passed) = self.passed.settled else {
+            return;
+        };
+        for (line, words) in self.lines.iter_mut().zip(&words.line) {
+            if words.since_ns != 0 {
+                let missed = passed.saturating_sub(line.before + brought(words, false));
+                line.missed = line.missed.max(missed);
+            }
+        }
+    }
+
+    /// Where packets take up several numbers.
+    fn read_sums(&mut self, words: &Merge, before: &Merge, now_ns: u64) {
+        let window_ns = words.window_ns;
+        let missing = spans(words).saturating_sub(firsts(words));
+        let most = spans(words).saturating_sub(firsts(before));
+        let lost = self.missing.least(missing, now_ns, window_ns);
+        self.lost = self.lost.max(lost);
+        for (place, line) in self.lines.iter_mut().enumerate() {
+            let own = &words.line[place];
+            if own.since_ns == 0 {
+                continue;
+            }
+            let missing = span_of(words, place, now_ns)
+                .saturating_sub(brought(own, true) + most.saturating_sub(line.before));
+            let missed = line.missing.least(missing, now_ns, window_ns);
+            line.missed = line.missed.max(missed);
+        }
+    }
+
+    fn read_numbers(
+        &mut self,
+        merge: impl Fn() -> Merge,
+        words: &Merge,
+        before: &Merge,
+        mut block: impl FnMut(u32) -> Option<MergeBlock>,
+        now_ns: u64,
+    ) {
+        for (mark, stream) in self.marks.iter_mut().zip(&words.stream) {
+            if mark.generation != stream.top >> NUMBER_BITS {
+                *mark = Mark {
+                    generation: stream.top >> NUMBER_BITS,
+                    ..Mark::default()
+                };
+            }
+            mark.top.note(stream.top, now_ns, words.window_ns);
+        }
+        if !self.is_news(words, now_ns) {
+            return;
+        }
+        let mut young = Holes::default();
+        for (place, stream) in words.stream.iter().enumerate() {
+            let settled = self.marks[place].top.settled;
+            young.add(words, place, stream, settled, now_ns, &mut block);
+        }
+        let after = merge();
+        let lost = spans(words).saturating_sub(firsts(&after) + young.all);
+        let most = spans(words).saturating_sub(firsts(before) + young.all);
+        self.lost = self.lost.max(lost);
+        for (place, line) in self.lines.iter_mut().enumerate() {
+            let own = &after.line[place];
+            if own.since_ns == 0 || own.since_ns != words.line[place].since_ns {
+                continue;
+            }
+            let accounted =
+                brought(own, false) + young.lines[place] + most.saturating_sub(line.before);
+            let missed = span_of(words, place, now_ns).saturating_sub(accounted);
+            line.missed = line.missed.max(missed);
+        }
+    }
+
+    /// Says whether more is missing than is known.
+    fn is_news(&self, words: &Merge, now_ns: u64) -> bool {
+        let is_lost = spans(words).saturating_sub(firsts(words)) > self.lost;
+        is_lost
+            || self.lines.iter().enumerate().any(|(place, line)| {
+                let own = &words.line[place];
+                let known = line.missed + self.lost.saturating_sub(line.before);
+                let missing = span_of(words, place, now_ns).saturating_sub(brought(own, false));
+                own.since_ns != 0 && missing > known
+            })
+    }
+}
+
+/// Numbers that passed.
+fn firsts(words: &Merge) -> u64 {
+    let lines = words.line.iter();
+    let counted: u64 = lines.map(|line| line.counts[Verdict::First.index()]).sum();
+    words.firsts
+        + if words.format.count_bytes == 0 {
+            counted
+        } else {
+            0
+        }
+}
+
+/// Numbers that a line brought, each once, in time or late.
+fn brought(line: &MergeLine, takes_several: bool) -> u64 {
+    if takes_several {
+        return line.numbers;
+    }
+    [Verdict::First, Verdict::Duplicate, Verdict::Late]
+        .map(|verdict| line.counts[verdict.index()])
+        .iter()
+        .sum()
+}
+
+/// The oldest and the newest number of a stream that has any.
+fn range(stream: &MergeStream) -> Option<(u64, u64)> {
+    let generation = stream.top >> NUMBER_BITS;
+    let is_whole = generation != 0
+        && generation == stream.base >> NUMBER_BITS
+        && generation == stream.id >> 16 & 0xffff;
+    is_whole.then_some((stream.base & NUMBER_MASK, stream.top & NUMBER_MASK))
+}
+
+fn length(first: u64, last: u64) -> u64 {
+    (last.wrapping_sub(first) & NUMBER_MASK) + 1
+}
+
+/// Numbers of all streams.
+fn spans(words: &Merge) -> u64 {
+    let live = words.stream.iter().filter_map(range);
+    words.span + live.map(|(base, top)| length(base, top)).sum::<u64>()
+}
+
+/// The numbers of a stream that a line should have brought by now.
+fn due(words: &Merge, stream: usize, line: usize, now_ns: u64) -> Option<(u64, u64)> {
+    let (base, top) = range(&words.stream[stream])?;
+    let own = &words.line[line];
+    let part = own.part[stream];
+    let is_part = (part.first ^ words.stream[stream].top) >> NUMBER_BITS == 0;
+    let is_later = own.since_ns > words.stream[stream].began_ns;
+    // It is with the others as long as it brings something, even if of another stream.
+    let is_live =
+        own.seen_ns != 0 && now_ns.saturating_sub(own.seen_ns) <= words.window_ns.saturating_mul(1);
+    let first = match (is_later, is_part) {
+        (false, _) => base,
+        (true, true) => part.first & NUMBER_MASK,
+        (true, false) => return None,
+    };
+    match (is_live, is_part) {
+        (false, _) => Some((first, top)),
+        (true, true) => Some((first, part.last & NUMBER_MASK)),
+        (true, false) => None,
+    }
+}
+
+/// Numbers that a line should have brought by now.
+fn span_of(words: &Merge, line: usize, now_ns: u64) -> u64 {
+    let due = (0..STREAMS).filter_map(|stream| due(words, stream, line, now_ns));
+    words.line[line].span + due.map(|(first, last)| length(first, last)).sum::<u64>()
+}
+
+/// Young numbers that have not come.
+#[derive(Debug, Default)]
+struct Holes {
+    /// On no line.
+    all: u64,
+    /// On each line, of those that are due there.
+    lines: [u64; LINES_MAX],
+}
+
+impl Holes {
+    /// Adds those of one stream that lie above `settled` and are still in its ring.
+    fn add(
+        &mut self,
+        words: &Merge,
+        place: usize,
+        stream: &MergeStream,
+        settled: Option<u64>,
+        now_ns: u64,
+        block: &mut impl FnMut(u32) -> Option<MergeBlock>,
+    ) {
+        let Some((base, top)) = range(stream) else {
+            return;
+        };
+        let log = words.blocks_log & 15;
+        let ring = (WORDS as u64) << log;
+        // How far behind the top the oldest one is that counts.
+        let oldest_word = (ring - 1) * WORD_NUMBERS as u64 + top % WORD_NUMBERS as u64;
+        let mut back = oldest_word.min(length(base, top) - 1);
+        if let Some(settled) = settled {
+            let since = top.wrapping_sub(settled) & NUMBER_MASK;
+            let Some(since) = since.checked_sub(1) else {
+                return;
+            };
+            back = back.min(since);
+        }
+        let due: [_; LINES_MAX] = std::array::from_fn(|line| due(words, place, line, now_ns));
+        let mut at = None;
+        for ahead in 0..=back {
+            let number = top.wrapping_sub(ahead) & NUMBER_MASK;
+            let word = number / WORD_NUMBERS as u64;
+            let block_number = (word % ring / WORDS as u64) as u32;
+            if at
+                .as_ref()
+                .is_none_or(|(number, _)| *number != block_number)
+            {
+                let wanted = words.first_block + ((place as u32) << log) + block_number;
+                at = Some((block_number, block(wanted).unwrap_or_default()));
+            }
+            let Some((_, block)) = &at else {
+                return;
+            };
+            let bits = block.word[word as usize % WORDS];
+            let tag = (stream.top >> NUMBER_BITS) << 16 | (word >> (8 + log)) & 0xffff;
+            let bits = if bits >> 32 == tag {
+                bits as u32 >> (number % WORD_NUMBERS as u64)
+            } else {
+                0
+            };
+            self.all += u64::from(bits & 0x0101_0101 == 0);
+            for (line, due) in due.iter().enumerate() {
+                let is_due = due.is_some_and(|(first, last)| {
+                    number.wrapping_sub(first) & NUMBER_MASK
+                        <= last.wrapping_sub(first) & NUMBER_MASK
+                });
+                self.lines[line] += u64::from(is_due && bits >> (8 * line) & 1 == 0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::super::tests::{MS, memory, merge, rtp};
+    use super::super::{Verdict, Windows};
+    use super::*;
+
+    fn read(windows: Windows<'_>, reading: &mut Reading, ms: u64) -> Counts {
+        windows.counts(0, reading, ms * MS)
+    }
+
+    fn prepare(memory: &[AtomicU64], by: model::merge::By) -> Windows<'_> {
+        let windows = Windows::new(memory).expect("as many words as it says");
+        windows.set_rule(0, &merge(by));
+        windows
+    }
+
+    fn missed(counts: &Counts) -> [u64; 2] {
+        [counts.lines[0].missed, counts.lines[1].missed]
+    }
+
+    #[test]
+    fn what_may_still_come_is_not_lost_yet() {
+        let memory = memory();
+        let windows = prepare(&memory, model::merge::By::Rtp);
+        let judge = |line, number, ms| windows.judge(0, line, &rtp(number, 7), ms * MS);
+        let mut reading = Reading::default();
+        for number in [65_530, 65_531, 65_533, 65_535, 0, 1] {
+            assert_eq!(judge(0, number, 10), Verdict::First);
+        }
+        for number in [65_530, 65_531] {
+            assert_eq!(judge(1, number, 11), Verdict::Duplicate);
+        }
+        let counts = read(windows, &mut reading, 12);
+        assert_eq!(
+            (counts.lost, missed(&counts)),
+            (0, [0, 0]),
+            "two are missing, both young"
+        );
+        assert_eq!(judge(1, 65_532, 13), Verdict::First);
+        for (number, at) in [(65_533, 13), (65_535, 13), (0, 14), (1, 60)] {
+            assert_eq!(judge(1, number, at), Verdict::Duplicate);
+        }
+        for (line, at) in [(0, 61), (1, 62)] {
+            judge(line, 2, at);
+        }
+        let counts = read(windows, &mut reading, 63);
+        assert_eq!(
+            (counts.lost, missed(&counts)),
+            (1, [1, 0]),
+            "one is lost, one came on the second"
+        );
+        let counts = read(windows, &mut reading, 200);
+        assert_eq!(
+            (counts.lost, missed(&counts)),
+            (1, [1, 0]),
+            "and that is all"
+        );
+        assert_eq!(counts.streams, 1);
+    }
+
+    #[test]
+    fn a_line_that_is_silent_misses_what_the_other_brings() {
+        let memory = memory();
+        let windows = prepare(&memory, model::merge::By::Rtp);
+        let mut reading = Reading::default();
+        for number in 0..20_000u64 {
+            let at = MS + number * MS / 10;
+            let packet = rtp(number as u16, 7);
+            if number % 10 != 0 {
+                assert_eq!(windows.judge(0, 0, &packet, at), Verdict::First);
+            }
+            if number < 5_000 && number % 10 != 0 {
+                assert_eq!(windows.judge(0, 1, &packet, at), Verdict::Duplicate);
+            }
+            if number % 3_000 == 0 {
+                read(windows, &mut reading, at / MS);
+            }
+        }
+        for ms in [2_001, 2_052, 2_103] {
+            read(windows, &mut reading, ms);
+        }
+        let counts = read(windows, &mut reading, 2_200);
+        // Nobody knows of the first number, before which nothing had come.
+        assert_eq!((counts.lost, missed(&counts)), (1_999, [0, 13_500]));
+    }
+
+    #[test]
+    fn numbers_that_packets_take_up_are_counted() {
+        let memory = memory();
+        let windows = prepare(&memory, model::merge::By::MoldUdp64);
+        let mut reading = Reading::default();
+        for packet in 0..100u64 {
+            let mut payload = vec![1; 10];
+            payload.extend((7 + packet * 3).to_be_bytes());
+            payload.extend([0, 3]);
+            for (line, every) in [(0, 5), (1, 10)] {
+                if packet % every != 1 {
+                    let _ = windows.judge(0, line, &payload, MS + packet * MS);
+                }
+            }
+        }
+        let mut counts = read(windows, &mut reading, 105);
+        for step in 1..8 {
+            counts = read(windows, &mut reading, 105 + step * 51);
+        }
+        assert_eq!((counts.lost, missed(&counts)), (30, [30, 0]));
+    }
+
+    #[test]
+    fn a_payload_is_missed_when_a_window_has_passed() {
+        let memory = memory();
+        let windows = prepare(&memory, model::merge::By::Payload);
+        let mut reading = Reading::default();
+        for number in 0..100u8 {
+            for (line, every) in [(0, 7), (1, 5)] {
+                if number % every != 0 {
+                    let _ = windows.judge(0, line, &[number], MS);
+                }
+            }
+        }
+        assert_eq!(missed(&read(windows, &mut reading, 2)), [0, 0]);
+        let counts = read(windows, &mut reading, 60);
+        assert_eq!((counts.lost, missed(&counts)), (0, [12, 17]));
+    }
+}
