@@ -36,6 +36,7 @@
 #define MERGE_NUMBER_BITS 48
 #define MERGE_NUMBER_MASK 0xffffffffffffull
 #define MERGE_NONE MERGE_STREAMS
+#define MERGE_PENDING (1ull << 63)	/* in `newest`: its stream had not been opened yet */
 
 enum merge_verdict {
 	MERGE_FIRST,		/* pass it on */
@@ -54,6 +55,7 @@ struct merge_packet {
 	__u64 number;		/* its first one */
 	__u64 now_ns;
 	__u64 at;		/* the number, extended to 48 bits of its stream; found */
+	__u64 newest;		/* of the merge, before its streams were looked at */
 	__u32 key;
 	__u32 line;
 	__u32 count;		/* numbers that it takes up; 0: a heartbeat */
@@ -117,17 +119,20 @@ merge_inline int merge_near(const struct merge_packet *p, __u64 from, __s64 leas
 	return ahead >= least && ahead <= most;
 }
 
-/* Whether a packet far from the stream is the second that says so, on its line or on two of them. */
+/* Whether a packet far from the stream is the second that says so, on its line or on two of them. It says
+ * so itself before it looks at the others: of two that come at once at least one sees the other.
+ */
 merge_inline int merge_confirmed(struct merge *m, const struct merge_packet *p)
 {
 	__u32 l = p->line & (MERGE_LINES - 1);
+	__u64 own = MERGE_LOAD(m->line[l].candidate);
 
-	if (merge_near(p, MERGE_LOAD(m->line[l].candidate), 1, MERGE_CONFIRM))
+	MERGE_CAS(m->line[l].candidate, own, merge_mark(p));
+	if (merge_near(p, own, 1, MERGE_CONFIRM))
 		return 1;
 	for (__u32 i = 0; i < MERGE_LINES; i++)
 		if (i != l && merge_near(p, MERGE_LOAD(m->line[i].candidate), -MERGE_CONFIRM, MERGE_CONFIRM))
 			return 1;
-	MERGE_STORE(m->line[l].candidate, merge_mark(p));
 	return 0;
 }
 
@@ -179,12 +184,15 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	now = p->now_ns;
 	reach = merge_reach(m);
 	last = MERGE_LOAD(line->last);
+	p->newest = MERGE_LOAD(m->newest);
 	for (__u32 i = 0; i < MERGE_STREAMS; i++) {
 		struct merge_stream *s = &m->stream[i];
 		__u64 id = MERGE_LOAD(s->id), stream_seen = MERGE_LOAD(s->seen_ns), top;
 		__u32 generation = merge_generation(id);
 		__s64 by;
 
+		if (i == (p->newest & (MERGE_STREAMS - 1)) && generation != (p->newest >> 8 & 0xffff))
+			p->newest |= MERGE_PENDING;
 		if (!generation)
 			continue;
 		live |= !merge_is_over(stream_seen, now, MERGE_PATIENCE * window);
@@ -258,7 +266,7 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 
 /* Opens a stream for a packet that belongs to none. `newest` says which place is taken, so that those
  * who do so at once take the same one; the swap of the id says by whom. Where that is another, or the
- * same stream, the packet looks again.
+ * same stream, the packet looks again; and also where one was opened since it looked.
  */
 MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
 {
@@ -267,11 +275,16 @@ MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return MERGE_FIRST;
-	newest = MERGE_LOAD(m->newest);
+	newest = p->newest & ~MERGE_PENDING;
 	generation = newest >> 8 & 0xffff;
 	slot = newest & (MERGE_STREAMS - 1);
 	id = MERGE_LOAD(m->stream[slot].id);
-	if (merge_generation(id) == generation) {
+	if (MERGE_LOAD(m->newest) != newest)
+		return MERGE_AGAIN;
+	if (p->newest & MERGE_PENDING) {
+		if (merge_generation(id) == generation)
+			return MERGE_AGAIN;
+	} else {
 		for (__u32 i = 0; i < MERGE_STREAMS; i++) {
 			__u64 age = p->now_ns - MERGE_LOAD(m->stream[i].seen_ns);
 
@@ -295,6 +308,18 @@ MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
 	MERGE_CAS(m->stream[slot].id, id,
 		  (__u64)p->key << 32 | generation << 16 | (p->number & 0xffff));
 	return MERGE_AGAIN;
+}
+
+/* Whether a stream has been opened since the packet looked. */
+merge_inline int merge_has_opened(struct merge *m, const struct merge_packet *p)
+{
+	__u64 newest = p->newest & ~MERGE_PENDING;
+
+	if (MERGE_LOAD(m->newest) != newest)
+		return 1;
+	return p->newest & MERGE_PENDING &&
+	       merge_generation(MERGE_LOAD(m->stream[newest & (MERGE_STREAMS - 1)].id)) ==
+		       (newest >> 8 & 0xffff);
 }
 
 merge_inline struct merge_block *merge_ring(struct merge *m, const struct merge_packet *p, __u64 place)
@@ -331,7 +356,7 @@ MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
 	block = merge_ring(m, p, place);
 	if (!block)
 		goto unsettled;
-	tag = p->generation << 16 | (place >> (8 + (m->blocks_log & 15)) & 0xffff);
+	tag = p->generation << 16 | (place >> (MERGE_WORDS_LOG + (m->blocks_log & 15)) & 0xffff);
 	any = 0x01010101u << n;
 	mine = 1u << (l * 8 + n);
 	word = &block->word[place & (MERGE_WORDS - 1)];
@@ -452,6 +477,9 @@ merge_inline __u32 merge_decide(struct merge *m, struct merge_packet *p)
 		verdict = merge_search(m, p);
 		if (verdict == MERGE_OPEN)
 			verdict = merge_open(m, p);
+		/* What belongs to nothing may belong to what has been opened meanwhile. */
+		if ((verdict == MERGE_STRAY || verdict == MERGE_LATE) && merge_has_opened(m, p))
+			verdict = MERGE_AGAIN;
 		if (verdict != MERGE_AGAIN)
 			break;
 	}

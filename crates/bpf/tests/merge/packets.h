@@ -1,0 +1,131 @@
+/* Packets on their way to a merge, and what became of them. */
+#ifndef PACKETS_H
+#define PACKETS_H
+
+#include "cpus.h"
+
+#define MERGE_CALL static
+#define MERGE_MISSING(pointer) 0
+#define MERGE_KEEP(verdict)
+#define MERGE_NS() (p->now_ns)
+#define MERGE_WORDS_LOG 3
+#define BLOCKS 64
+#define MERGE_BLOCK(m, n) ((n) < BLOCKS ? &blocks[n] : NULL)
+
+#include "merge_layout.h"
+static struct merge_block blocks[BLOCKS];
+#include "merge.h"
+#include "merge_payload.h"
+
+#define UNIT 1000	/* ns */
+
+struct packet {
+	__u64 at_ns, number;
+	__u32 line, key, count, width;
+	__u32 index;	/* which packet of the source it is a copy of */
+	__u32 verdict;
+};
+
+#define PACKETS 65536
+static struct packet *queue[CPUS];
+static int queued[CPUS], done[CPUS], cpus;
+static __u64 slack;	/* how far CPUs may be apart in time */
+static struct merge m;
+static bool by_payload;
+static const char *scenario = "";
+
+static void (*on_failure)(void);
+
+static void fail(const char *what, __u64 found, __u64 expected)
+{
+	printf("FAILED %s: %s: %llu, expected %llu\n", scenario, what, found, expected);
+	if (on_failure)
+		on_failure();
+	exit(1);
+}
+
+static __u32 judge(const struct packet *from)
+{
+	struct merge_packet p = {
+		.number = from->number, .now_ns = from->at_ns, .key = from->key, .line = from->line,
+		.count = from->count, .width = from->width,
+	};
+
+	return by_payload ? merge_judge_payload(&m, &p) : merge_judge(&m, &p);
+}
+
+static void work(int self)
+{
+	while (done[self] < queued[self]) {
+		struct packet *p = &queue[self][done[self]];
+
+		for (int i = 0; slack && i < cpus; i++)
+			while (i != self && done[i] < queued[i] &&
+			       queue[i][done[i]].at_ns + slack < p->at_ns)
+				leave();
+		p->verdict = judge(p);
+		done[self]++;
+	}
+}
+
+static void put(int on, struct packet p)
+{
+	if (!queue[on])
+		queue[on] = malloc(PACKETS * sizeof(struct packet));
+	if (queued[on] == PACKETS)
+		fail("room for packets", PACKETS, PACKETS);
+	queue[on][queued[on]++] = p;
+}
+
+static void prepare(int on_cpus, __u32 lines, __u32 blocks_log, __u64 window_ns)
+{
+	cpus = on_cpus;
+	memset(queued, 0, sizeof(queued));
+	memset(&m, 0, sizeof(m));
+	memset(blocks, 0, sizeof(blocks));
+	m.blocks_log = blocks_log;
+	m.window_ns = window_ns;
+	for (__u32 l = 0; l < lines; l++)
+		m.line[l].since_ns = 1;
+}
+
+/* Numbers from the oldest to the newest of the streams that are there, and of those before. */
+static __u64 span_of_all(void)
+{
+	__u64 span = m.span;
+
+	for (int i = 0; i < MERGE_STREAMS; i++) {
+		struct merge_stream *s = &m.stream[i];
+
+		if (s->top && !((s->top ^ s->base) >> MERGE_NUMBER_BITS))
+			span += s->top - s->base + 1;
+	}
+	return span;
+}
+
+static __u64 lost_on_all(void)
+{
+	__u64 passed = m.firsts;
+
+	for (int l = 0; l < MERGE_LINES && !m.format.count_bytes; l++)
+		passed += m.line[l].counts[MERGE_FIRST];
+	return span_of_all() - passed;
+}
+
+/* Of a line that was there from the beginning, when nothing comes any more. */
+static __u64 missed_by(int l)
+{
+	__u64 span = m.line[l].span, *counts = m.line[l].counts;
+
+	for (int i = 0; i < MERGE_STREAMS; i++) {
+		struct merge_stream *s = &m.stream[i];
+
+		if (s->top && !((s->top ^ s->base) >> MERGE_NUMBER_BITS))
+			span += s->top - s->base + 1;
+	}
+	return span - lost_on_all() -
+	       (m.format.count_bytes ? m.line[l].numbers :
+		counts[MERGE_FIRST] + counts[MERGE_DUPLICATE] + counts[MERGE_LATE]);
+}
+
+#endif

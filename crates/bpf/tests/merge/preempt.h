@@ -1,0 +1,494 @@
+/* Every schedule with up to so many preemptions, over short scenes. */
+#ifndef PREEMPT_H
+#define PREEMPT_H
+
+#include "packets.h"
+
+#define INDEXES 16
+#define WINDOW (50 * UNIT)
+#define HASH(n) ((__u64)(n) << MERGE_DIGEST_SHIFT | 5)
+
+static int preempted_at[8], preemptions, position;
+
+static bool leaves_where_told(void)
+{
+	int here = position++;
+
+	for (int i = 0; i < preemptions; i++)
+		if (preempted_at[i] == here)
+			return true;
+	return false;
+}
+
+static __u32 width = 16;
+
+static struct packet copy(__u32 line, __u32 key, __u64 number, __u32 index, __u64 at)
+{
+	return (struct packet){
+		.line = line, .key = key, .number = number, .index = index, .at_ns = at * UNIT, .count = 1,
+		.width = width,
+	};
+}
+
+static void came(__u32 line, __u32 key, __u64 number, __u64 at)
+{
+	struct packet p = copy(line, key, number, 0, at);
+
+	judge(&p);
+}
+
+static void begin(int on_cpus, __u32 lines)
+{
+	prepare(on_cpus, lines, 0, WINDOW);
+	by_payload = false;
+	width = 16;
+}
+
+/* Scenes: what was before, and what comes to each CPU. */
+static void first_ever(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		put(l, copy(l, 7, 100, 0, 1000));
+}
+
+static void around_the_wrap(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 3; i++)
+			put(l, copy(l, 7, (65534 + i) & 0xffff, i, 1000));
+}
+
+static void around_the_wrap_of_48(void)
+{
+	begin(2, 2);
+	width = 48;
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, (MERGE_NUMBER_MASK + i) & MERGE_NUMBER_MASK, i, 1000));
+}
+
+static void crossed(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 500 + (i ^ l), i ^ l, 1000));
+}
+
+static void a_word_is_replaced(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 4; i++)
+		came(i & 1, 7, 500 + 40 * (i >> 1), 1000);
+	for (int l = 0; l < 2; l++) {
+		put(l, copy(l, 7, 566, 0, 1001));
+		put(l, copy(l, 7, 574, 1, 1001));
+	}
+}
+
+static void a_late_copy_meets_the_turn(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 60; i++)
+		came(0, 7, 500 + i, 1000);
+	put(0, copy(0, 7, 568, 0, 1001));
+	put(0, copy(0, 7, 569, 1, 1001));
+	put(1, copy(1, 7, 504, INDEXES, 1001));
+	put(1, copy(1, 7, 569, 1, 1001));
+}
+
+static void another_source(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 9, 20000 + i, i, 1001));
+}
+
+static void another_source_while_one_lags(void)
+{
+	begin(2, 2);
+	came(0, 7, 500, 1000);
+	came(1, 7, 500, 1000);
+	came(0, 7, 501, 1000);
+	put(0, copy(0, 9, 20000, 0, 1001));
+	put(0, copy(0, 9, 20001, 1, 1001));
+	put(1, copy(1, 7, 502, 2, 1001));
+	put(1, copy(1, 9, 20001, 1, 1001));
+}
+
+static void a_jump_ahead_while_one_lags(void)
+{
+	begin(2, 2);
+	came(0, 7, 500, 1000);
+	came(1, 7, 500, 1000);
+	came(0, 7, 501, 1000);
+	put(0, copy(0, 7, 20000, 0, 1001));
+	put(0, copy(0, 7, 20001, 1, 1001));
+	put(1, copy(1, 7, 502, 2, 1001));
+	put(1, copy(1, 7, 20000, 0, 1001));
+}
+
+static void a_jump_back(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 20000, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 100 + i, i, 1001));
+}
+
+static void a_jump_back_while_one_lags(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 20000, 1000);
+	came(0, 7, 100, 1001);	/* told of it */
+	put(0, copy(0, 7, 101, 0, 1001));
+	put(0, copy(0, 7, 102, 1, 1001));
+	put(1, copy(1, 7, 20001, 2, 1001));
+	put(1, copy(1, 7, 101, 0, 1001));
+}
+
+static void a_step_back_after_silence(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 20; i++)
+		for (int l = 0; l < 2; l++)
+			came(l, 7, 500 + i, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 505 + i, i, 1200 + l));
+}
+
+static void it_goes_on_after_silence(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 501 + i, i, 1200 + l));
+}
+
+static void a_jump_after_silence(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 30000 + i, i, 1200 + l));
+}
+
+static void repeats(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 2; i++) {
+		put(0, copy(0, 7, 500, 0, 1000));
+		put(1, copy(i, 7, 500, 0, 1000));
+	}
+}
+
+static void one_line_on_two_cpus(void)
+{
+	begin(2, 2);
+	came(0, 7, 499, 1000);
+	put(0, copy(0, 7, 500, 0, 1001));
+	put(0, copy(1, 7, 501, 1, 1001));
+	put(1, copy(0, 7, 501, 1, 1001));
+	put(1, copy(1, 7, 500, 0, 1001));
+}
+
+static void three_lines(void)
+{
+	begin(3, 3);
+	for (int l = 0; l < 3; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 500 + i, i, 1000));
+}
+
+static void four_lines(void)
+{
+	begin(4, 4);
+	for (int l = 0; l < 4; l++)
+		put(l, copy(l, 7, 500, 0, 1000));
+}
+
+static void two_sources_at_once(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7 + (i ^ l), 500 + 1000 * (i ^ l), i ^ l, 1000));
+}
+
+static void two_more_sources_at_once(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 3, 9, 1000);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 3; i++)
+			put(l, copy(l, 7 + ((i & 1) ^ l), 500 + i, (i << 1) + ((i & 1) ^ l), 1001));
+}
+
+static void a_place_is_taken_over(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 4; i++)
+		for (int l = 0; l < 2; l++)
+			came(l, 20 + i, 500, 1000 + 20 * i);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 600 + i, i, 1090));
+}
+
+static void a_stranger(void)
+{
+	begin(2, 3);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int i = 0; i < 2; i++) {
+		put(0, copy(i, 7, 501, 0, 1001));
+		put(1, copy(2, 9, 600 + i, INDEXES, 1001));
+	}
+}
+
+static void several_numbers(void)
+{
+	struct packet p;
+
+	begin(2, 2);
+	m.format.count_bytes = 2;
+	width = 48;
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 3; i++) {
+			p = copy(l, 7, 500 + 3 * i, i, 1000);
+			p.count = 3;
+			put(l, p);
+		}
+}
+
+static void heartbeats(void)
+{
+	struct packet p;
+
+	begin(2, 2);
+	for (int l = 0; l < 2; l++) {
+		p = copy(l, 7, 501, 0, 1001);
+		p.count = 0;
+		put(l, p);
+		put(l, copy(l, 7, 501, 1, 1001));
+	}
+}
+
+static void payload(int on_cpus)
+{
+	begin(on_cpus, 2);
+	by_payload = true;
+	m.window_ns = 3ull << MERGE_TICK_SHIFT;
+}
+
+#define TICKS(n) ((__u64)(n) << MERGE_TICK_SHIFT)
+
+static struct packet content(__u32 line, __u64 digest, __u32 index, __u64 tick)
+{
+	struct packet p = copy(line, 0, HASH(digest), index, 0);
+
+	p.at_ns = TICKS(tick);
+	return p;
+}
+
+static void same_payload(void)
+{
+	payload(2);
+	for (int l = 0; l < 2; l++)
+		put(l, content(l, 77, 0, 100));
+}
+
+static void payloads_crossed(void)
+{
+	payload(2);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, content(l, 77 + (i ^ l), i ^ l, 100));
+}
+
+/* A word is forgotten between the CPUs' looks at it: one is a tick behind. */
+static void a_payload_is_forgotten(void)
+{
+	payload(2);
+	for (int i = 0; i < 2; i++) {
+		struct packet p = content(0, 1 + i, 0, 96 - i);
+
+		judge(&p);
+	}
+	for (int l = 0; l < 2; l++)
+		put(l, content(l, 77, 0, 100 - l));
+}
+
+static void payloads_of_one_line_on_two_cpus(void)
+{
+	payload(3);
+	put(0, content(0, 77, 0, 100));
+	put(1, content(1, 77, 0, 100));
+	put(2, content(0, 78, 1, 100));
+	put(1, content(1, 78, 1, 100));
+}
+
+static void check_scene(void)
+{
+	__u32 passed[INDEXES] = { 0 }, sent[INDEXES] = { 0 };
+
+	for (int c = 0; c < cpus; c++)
+		for (int i = 0; i < queued[c]; i++) {
+			struct packet *p = &queue[c][i];
+
+			if (p->index == INDEXES) {
+				if (p->verdict == MERGE_FIRST)
+					fail("what must not pass", 1, 0);
+				continue;
+			}
+			sent[p->index]++;
+			passed[p->index] += p->verdict == MERGE_FIRST;
+		}
+	for (int i = 0; i < INDEXES; i++)
+		if (passed[i] != !!sent[i])
+			fail("times that a packet passed", passed[i], !!sent[i]);
+	if (m.unsettled)
+		fail("unsettled", m.unsettled, 0);
+}
+
+/* The same payload twice on each line passes twice. */
+static void twins(void)
+{
+	payload(2);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, content(l, 77, 0, 100));
+}
+
+static void check_twins(void)
+{
+	int passed = 0;
+
+	for (int c = 0; c < cpus; c++)
+		for (int i = 0; i < queued[c]; i++)
+			passed += queue[c][i].verdict == MERGE_FIRST;
+	if (passed != 2)
+		fail("times that twins passed", passed, 2);
+}
+
+static const struct scene {
+	const char *name;
+	void (*set)(void);
+	void (*check)(void);
+} scenes[] = {
+	{ "the first packet ever on both lines", first_ever, check_scene },
+	{ "three numbers around the wrap", around_the_wrap, check_scene },
+	{ "48 bits around the wrap", around_the_wrap_of_48, check_scene },
+	{ "crossed", crossed, check_scene },
+	{ "a word is replaced", a_word_is_replaced, check_scene },
+	{ "a late copy meets the turn of the ring", a_late_copy_meets_the_turn, check_scene },
+	{ "another source", another_source, check_scene },
+	{ "another source while one line lags", another_source_while_one_lags, check_scene },
+	{ "a jump ahead while one line lags", a_jump_ahead_while_one_lags, check_scene },
+	{ "a jump back", a_jump_back, check_scene },
+	{ "a jump back while one line lags", a_jump_back_while_one_lags, check_scene },
+	{ "a step back after silence", a_step_back_after_silence, check_scene },
+	{ "it goes on after silence", it_goes_on_after_silence, check_scene },
+	{ "a jump after silence", a_jump_after_silence, check_scene },
+	{ "repeats", repeats, check_scene },
+	{ "one line's packets on two CPUs", one_line_on_two_cpus, check_scene },
+	{ "three lines", three_lines, check_scene },
+	{ "four lines", four_lines, check_scene },
+	{ "two sources at once", two_sources_at_once, check_scene },
+	{ "two more sources at once", two_more_sources_at_once, check_scene },
+	{ "a place is taken over", a_place_is_taken_over, check_scene },
+	{ "a stranger", a_stranger, check_scene },
+	{ "several numbers in a packet", several_numbers, check_scene },
+	{ "heartbeats", heartbeats, check_scene },
+	{ "payload: the same", same_payload, check_scene },
+	{ "payload: crossed", payloads_crossed, check_scene },
+	{ "payload: a word is forgotten", a_payload_is_forgotten, check_scene },
+	{ "payload: one line on two CPUs", payloads_of_one_line_on_two_cpus, check_scene },
+	{ "payload: twins", twins, check_twins },
+};
+
+/* Runs a scene; after each preemption the next CPU that has work goes on. How many points it had. */
+static int run_scene(const struct scene *scene, int first)
+{
+	int at = first;
+
+	scene->set();
+	position = 0;
+	for (int i = 0; i < cpus; i++) {
+		done[i] = 0;
+		cpu[i].live = true;
+	}
+	for (;;) {
+		int tries = 0;
+
+		while (!cpu[at].live && tries++ < cpus)
+			at = (at + 1) % cpus;
+		if (!cpu[at].live)
+			break;
+		go_on(at);
+		at = (at + 1) % cpus;
+	}
+	schedules++;
+	scene->check();
+	return position;
+}
+
+static void deepen(const struct scene *scene, int first, int depth, int from, int most)
+{
+	int length;
+
+	preemptions = depth;
+	length = run_scene(scene, first);
+	if (depth == most)
+		return;
+	for (int at = from; at < length; at++) {
+		preempted_at[depth] = at;
+		deepen(scene, first, depth + 1, at + 1, most);
+	}
+}
+
+/* To see what happened there. */
+static void tell(void)
+{
+	for (int c = 0; c < cpus; c++)
+		for (int i = 0; i < queued[c]; i++)
+			printf("  cpu %d line %u key %u number %llu: %u\n", c, queue[c][i].line,
+			       queue[c][i].key, queue[c][i].number, queue[c][i].verdict);
+	for (int i = 0; i < preemptions; i++)
+		printf("  preempted at access %d\n", preempted_at[i]);
+	for (int i = 0; i < MERGE_STREAMS; i++)
+		printf("  stream %d id %llx top %llx base %llx\n", i, m.stream[i].id, m.stream[i].top,
+		       m.stream[i].base);
+}
+
+static void check_preemptions(int most)
+{
+	leaves = leaves_where_told;
+	on_failure = tell;
+	slack = 0;
+	for (__u32 i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
+		__u64 before = schedules;
+
+		scenario = scenes[i].name;
+		scenes[i].set();
+		for (int first = 0; first < cpus; first++)
+			deepen(&scenes[i], first, 0, 0, most);
+		printf("%-40s %10llu schedules\n", scenario, schedules - before);
+	}
+}
+
+#endif
