@@ -79,6 +79,13 @@ merge_inline int merge_is_over(__u64 since, __u64 now, __u64 time)
 	return (__s64)(now - since) > (__s64)time;
 }
 
+/* Notes a time, if it is later than what stands there. */
+merge_inline void merge_see(__u64 *place, __u64 now)
+{
+	if ((__s64)(now - MERGE_LOAD(*place)) > 0)
+		MERGE_STORE(*place, now);
+}
+
 merge_inline __s64 merge_reach(const struct merge *m)
 {
 	return (((__u64)MERGE_WORDS << (m->blocks_log & 15)) - 1) << 3;
@@ -136,6 +143,11 @@ merge_inline int merge_confirmed(struct merge *m, const struct merge_packet *p)
 	return 0;
 }
 
+merge_inline __u64 merge_span(__u64 first, __u64 last)
+{
+	return ((last - first) & MERGE_NUMBER_MASK) + 1;
+}
+
 /* Gives a stream that has just been opened its newest number, the packet's own; and books the one that
  * was in its place.
  */
@@ -153,7 +165,7 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 	MERGE_STORE(s->began_ns, p->now_ns);
 	if (!top || (base ^ top) >> MERGE_NUMBER_BITS)
 		return;
-	span = top - base + 1;
+	span = merge_span(base, top);
 	MERGE_ADD(m->span, span);
 	for (__u32 i = 0; i < MERGE_LINES; i++) {
 		__u64 since = MERGE_LOAD(m->line[i].since_ns), first = MERGE_LOAD(m->line[i].part[slot & (MERGE_STREAMS - 1)].first);
@@ -161,9 +173,9 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 		if (!since)	/* no such line */
 			continue;
 		if (merge_is_over(began, since, 0))	/* it came later */
-			span = (first ^ top) >> MERGE_NUMBER_BITS ? 0 : top - first + 1;
+			span = (first ^ top) >> MERGE_NUMBER_BITS ? 0 : merge_span(first, top);
 		else
-			span = top - base + 1;
+			span = merge_span(base, top);
 		MERGE_ADD(m->line[i].span, span);
 	}
 }
@@ -229,6 +241,9 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	/* A stranger to what is there has nothing to say as long as that is brought. */
 	is_member = !live || !merge_is_over(MERGE_LOAD(line->seen_ns), now, MERGE_PATIENCE * window);
 	silent = merge_is_over(seen, now, window);
+	/* Nothing of a generation before is in flight: the source has gone back to where it once was. */
+	if (found != newest && !silent && merge_is_over(found_seen, now, window))
+		found = MERGE_NONE;
 	if (found != MERGE_NONE) {
 		if (!is_member && merge_is_over(found_seen, now, MERGE_PATIENCE * window))
 			return MERGE_STRAY;
@@ -303,8 +318,10 @@ MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
 			return MERGE_AGAIN;
 		slot = place & (MERGE_STREAMS - 1);
 	}
-	MERGE_STORE(m->stream[slot].opened_ns, p->now_ns);
-	MERGE_STORE(m->stream[slot].seen_ns, p->now_ns);
+	/* First of all: the line's other packets are no strangers to what is opened here. */
+	merge_see(&m->line[p->line & (MERGE_LINES - 1)].seen_ns, p->now_ns);
+	merge_see(&m->stream[slot].opened_ns, p->now_ns);
+	merge_see(&m->stream[slot].seen_ns, p->now_ns);
 	MERGE_CAS(m->stream[slot].id, id,
 		  (__u64)p->key << 32 | generation << 16 | (p->number & 0xffff));
 	return MERGE_AGAIN;
@@ -452,10 +469,8 @@ MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 	}
 	if (MERGE_LOAD(line->candidate))
 		MERGE_STORE(line->candidate, 0);
-	if ((__s64)(p->now_ns - MERGE_LOAD(line->seen_ns)) > 0)
-		MERGE_STORE(line->seen_ns, p->now_ns);
-	if ((__s64)(p->now_ns - MERGE_LOAD(s->seen_ns)) > 0)
-		MERGE_STORE(s->seen_ns, p->now_ns);
+	merge_see(&line->seen_ns, p->now_ns);
+	merge_see(&s->seen_ns, p->now_ns);
 	return 0;
 }
 

@@ -205,8 +205,7 @@ merge_inline __u32 merge_judge_payload(struct merge *m, struct merge_packet *p)
 		MERGE_ADD(m->unsettled, 1);
 		verdict = MERGE_FIRST;
 	}
-	if ((__s64)(p->now_ns - MERGE_LOAD(line->seen_ns)) > 0)
-		MERGE_STORE(line->seen_ns, p->now_ns);
+	merge_see(&line->seen_ns, p->now_ns);
 	MERGE_ADD(line->counts[verdict], 1);
 	return verdict;
 }

@@ -98,7 +98,7 @@ static __u64 span_of_all(void)
 		struct merge_stream *s = &m.stream[i];
 
 		if (s->top && !((s->top ^ s->base) >> MERGE_NUMBER_BITS))
-			span += s->top - s->base + 1;
+			span += merge_span(s->base, s->top);
 	}
 	return span;
 }
@@ -121,7 +121,7 @@ static __u64 missed_by(int l)
 		struct merge_stream *s = &m.stream[i];
 
 		if (s->top && !((s->top ^ s->base) >> MERGE_NUMBER_BITS))
-			span += s->top - s->base + 1;
+			span += merge_span(s->base, s->top);
 	}
 	return span - lost_on_all() -
 	       (m.format.count_bytes ? m.line[l].numbers :

@@ -228,6 +228,14 @@ static void two_sources_at_once(void)
 			put(l, copy(l, 7 + (i ^ l), 500 + 1000 * (i ^ l), i ^ l, 1000));
 }
 
+static void two_sources_of_one_line(void)
+{
+	begin(2, 2);
+	for (int c = 0; c < 2; c++)
+		for (int i = 0; i < 2; i++)
+			put(c, copy(0, 7 + c, 500 + i, 2 * i + c, 1000));
+}
+
 static void two_more_sources_at_once(void)
 {
 	begin(2, 2);
@@ -409,6 +417,7 @@ static const struct scene {
 	{ "three lines", three_lines, check_scene },
 	{ "four lines", four_lines, check_scene },
 	{ "two sources at once", two_sources_at_once, check_scene },
+	{ "two sources of one line at once", two_sources_of_one_line, check_scene },
 	{ "two more sources at once", two_more_sources_at_once, check_scene },
 	{ "a place is taken over", a_place_is_taken_over, check_scene },
 	{ "a stranger", a_stranger, check_scene },

@@ -1,5 +1,338 @@
+/* Generated streams over lossy lines under random schedules, against a model of sets. */
 #ifndef RANDOM_H
 #define RANDOM_H
+
 #include "packets.h"
-static void check_random(__u64 runs, __u64 from) {(void)runs;(void)from;}
+
+#define NUMBERS 4096
+#define SEGMENTS 4
+#define SOURCES 2
+
+/* Numbers of one source that go on from each other. */
+struct segment {
+	__u64 first;
+	__u32 key;
+};
+
+/* One number of a source. */
+struct sent {
+	struct segment *segment;
+	__u64 number;
+	__u32 copies[MERGE_LINES];
+	__u32 passed;
+};
+
+static struct {
+	__u32 lines, sources, width, numbers, segments, gap, taken_up;
+	__u64 reach, window, jitter, skew[MERGE_LINES], skew_most;
+	double loss[MERGE_LINES], repeat;
+	int dead;
+	bool steps_back, outage;
+	struct segment segment[SOURCES][SEGMENTS];
+	struct sent sent[SOURCES][NUMBERS];
+} world;
+
+static struct packet all[PACKETS];
+static int total, stays;
+static __u64 sum_packets, sum_passed, sum_duplicates, sum_repeats, sum_lost, sum_missed, sum_restarts, sum_held;
+static char name[64];
+
+static bool leaves_now_and_then(void)
+{
+	return one_in(stays);
+}
+
+static bool happens(double chance)
+{
+	return (any() >> 11) * (1.0 / (1ull << 53)) < chance;
+}
+
+static __u64 within(__u64 limit)
+{
+	return limit ? any() % limit : 0;
+}
+
+static __u64 masked(__u64 number)
+{
+	return number & ((1ull << world.width) - 1);
+}
+
+/* All that may be in flight fits in the ring and in the window. */
+static void make_world(void)
+{
+	__u32 log = below(3);
+
+	memset(&world, 0, sizeof(world));
+	world.lines = one_in(3) ? 3 + below(2) : 2;
+	world.sources = one_in(4) ? 2 : 1;
+	world.width = (__u32[]){ 16, 16, 32, 48 }[below(4)];
+	world.numbers = 200 + below(1000);
+	world.segments = one_in(3) ? 2 + below(3) : 1;
+	world.taken_up = world.width == 48 && one_in(3) ? 2 + below(3) : 1;
+	world.reach = ((8ull << log) - 1) << 3;
+	world.jitter = within(world.reach / 4 / world.taken_up);
+	for (__u32 l = 0; l < world.lines; l++) {
+		if (one_in(2))
+			world.skew[l] = within(world.reach / 2 / world.taken_up);
+		if (world.skew[l] > world.skew_most)
+			world.skew_most = world.skew[l];
+		world.loss[l] = one_in(4) ? 0 : below(300) / 1000.0;
+	}
+	slack = (1 + below(5)) * UNIT;
+	world.window = world.skew_most + world.jitter + 2 * (slack / UNIT) + 4;
+	world.gap = world.window + 2;
+	world.repeat = one_in(3) ? 0.1 : 0;
+	world.dead = world.segments == 1 && one_in(6) ? (int)below(world.lines) : -1;
+	prepare(1 + below(CPUS), world.lines, log, world.window * UNIT);
+	by_payload = false;
+	m.format.count_bytes = world.taken_up > 1;
+}
+
+static void make_segments(__u32 source)
+{
+	__u64 number = masked(any());
+	__u32 key = any();
+
+	if (one_in(2))
+		number = masked(0ull - below(world.numbers));
+	for (__u32 i = 0; i < world.segments; i++) {
+		if (i && one_in(2)) {
+			key = any();
+			number = masked(any());
+		} else if (i) {
+			/* Far from where it was: 16 bits hold all segments that are remembered. */
+			__u64 by = 3 * world.reach + world.numbers * world.taken_up + below(2000);
+
+			if (one_in(2))
+				by += world.numbers * world.taken_up;
+			else
+				world.steps_back = true, by = 0ull - by - world.numbers * world.taken_up;
+			number = masked(number + by);
+		}
+		world.segment[source][i] = (struct segment){ number, key };
+	}
+}
+
+static bool arrives(__u32 line, __u32 i, bool *burst)
+{
+	/* Of one segment, the beginning and the end come whole: the lines' ranges are the same. */
+	if ((int)line == world.dead && i > world.numbers / 3 && i < world.numbers * 2 / 3)
+		return false;
+	if (*burst) {
+		*burst = !one_in(6);
+		return !*burst;
+	}
+	if (!happens(world.loss[line]))
+		return true;
+	*burst = one_in(5);
+	return false;
+}
+
+static void make_packets(__u32 source)
+{
+	bool burst[MERGE_LINES] = { 0 };
+	__u32 absent = 0;
+
+	for (__u32 i = 0; i < world.numbers; i++) {
+		struct segment *s = &world.segment[source][i * world.segments / world.numbers];
+		struct sent *sent = &world.sent[source][i];
+		__u32 begins = ((s - world.segment[source]) * world.numbers + world.segments - 1) / world.segments;
+		bool came = false;
+
+		sent->segment = s;
+		sent->number = masked(s->first + (i - begins) * world.taken_up);
+		for (__u32 l = 0; l < world.lines; l++) {
+			if (!arrives(l, i, &burst[l]))
+				continue;
+			came = true;
+			sent->copies[l] = 1 + happens(world.repeat);
+			for (__u32 c = 0; c < sent->copies[l]; c++) {
+				if (total == PACKETS)
+					fail("room for packets", total, PACKETS);
+				all[total++] = (struct packet){
+					/* The second begins when all lines have come. */
+					.at_ns = (1000000 + i + source * 2 * world.window + world.skew[l] + within(world.jitter + 1)) * UNIT +
+						 below(UNIT),
+					.line = l, .key = s->key, .number = sent->number,
+					.count = world.taken_up, .width = world.width,
+					.index = source * NUMBERS + i,
+				};
+			}
+		}
+		absent = came ? 0 : absent + 1;
+		/* Nothing came for so long that what follows may be another stream. */
+		if (absent * world.taken_up + 8 * world.taken_up > world.reach / 4 || absent > world.window / 4)
+			world.outage = true;
+	}
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct packet *x = a, *y = b;
+
+	return x->at_ns < y->at_ns ? -1 : x->at_ns > y->at_ns;
+}
+
+static void run(void)
+{
+	bool wanders = one_in(3);
+	int left;
+
+	qsort(all, total, sizeof(*all), by_time);
+	for (int i = 0; i < total; i++)
+		put(wanders ? (int)below(cpus) : (int)all[i].line % cpus, all[i]);
+	stays = 1 + below(30);
+	for (int i = 0; i < cpus; i++) {
+		done[i] = 0;
+		cpu[i].live = true;
+	}
+	do {
+		int at = below(cpus);
+
+		left = 0;
+		if (cpu[at].live)
+			go_on(at);
+		for (int i = 0; i < cpus; i++)
+			left += cpu[i].live;
+	} while (left);
+	schedules++;
+}
+
+static void check_passed(void)
+{
+	__u64 missing = 0, strays = 0, counts[MERGE_LINES][MERGE_VERDICTS] = { 0 };
+	__u32 restarts = world.steps_back ? world.sources * world.segments : 0;
+
+	for (int c = 0; c < cpus; c++)
+		for (int i = 0; i < queued[c]; i++) {
+			struct packet *p = &queue[c][i];
+
+			counts[p->line][p->verdict]++;
+			strays += p->verdict == MERGE_STRAY;
+			if (p->verdict == MERGE_FIRST &&
+			    world.sent[p->index / NUMBERS][p->index % NUMBERS].passed++)
+				fail("passed twice", p->number, 1);
+		}
+	for (__u32 l = 0; l < MERGE_LINES; l++)
+		for (int v = 0; v < MERGE_VERDICTS; v++)
+			if (counts[l][v] != m.line[l].counts[v])
+				fail("counted", m.line[l].counts[v], counts[l][v]);
+	for (__u32 s = 0; s < world.sources; s++)
+		for (__u32 i = 0; i < world.numbers; i++) {
+			struct sent *sent = &world.sent[s][i];
+			__u32 copies = 0;
+
+			for (__u32 l = 0; l < world.lines; l++)
+				copies += sent->copies[l];
+			missing += copies && !sent->passed;
+		}
+	/* A step back is believed when it is told twice. */
+	if (missing > strays || missing > restarts * (1 + world.jitter) || (!restarts && missing))
+		fail("came and did not pass", missing, 0);
+	sum_held += missing;
+}
+
+/* What a model of sets says, of streams in which nothing was held back. */
+static void check_accounts(void)
+{
+	__u64 lost = 0, missed[MERGE_LINES] = { 0 }, first[MERGE_LINES] = { 0 };
+	__u64 distinct[MERGE_LINES] = { 0 }, repeated[MERGE_LINES] = { 0 }, passed = 0, firsts = 0;
+
+	for (__u32 s = 0; s < world.sources; s++)
+		for (__u32 i = 0; i < world.numbers;) {
+			struct segment *segment = world.sent[s][i].segment;
+			__u64 holes = 0;
+			bool begun = false;
+
+			for (; i < world.numbers && world.sent[s][i].segment == segment; i++) {
+				struct sent *sent = &world.sent[s][i];
+
+				for (__u32 l = 0; l < world.lines; l++) {
+					distinct[l] += sent->copies[l] > 0;
+					repeated[l] += sent->copies[l] > 1;
+				}
+				passed += sent->passed;
+				if (!sent->passed) {
+					holes += begun;
+					continue;
+				}
+				begun = true;
+				lost += holes;
+				holes = 0;
+				for (__u32 l = 0; l < world.lines; l++)
+					missed[l] += !sent->copies[l];
+			}
+		}
+	for (__u32 l = 0; l < world.lines; l++) {
+		__u64 *counts = m.line[l].counts;
+
+		firsts += counts[MERGE_FIRST];
+		first[l] = counts[MERGE_FIRST] + counts[MERGE_DUPLICATE];
+		if (first[l] != distinct[l])
+			fail("first and duplicate", first[l], distinct[l]);
+		if (counts[MERGE_REPEATED] != repeated[l])
+			fail("repeated", counts[MERGE_REPEATED], repeated[l]);
+		if (counts[MERGE_LATE] + counts[MERGE_STRAY])
+			fail("late or stray", counts[MERGE_LATE] + counts[MERGE_STRAY], 0);
+		if (missed_by(l) != missed[l] * world.taken_up)
+			fail("missed by a line", missed_by(l), missed[l] * world.taken_up);
+		sum_missed += missed[l];
+		sum_duplicates += counts[MERGE_DUPLICATE];
+		sum_repeats += repeated[l];
+	}
+	if (firsts != passed)
+		fail("passed", firsts, passed);
+	if (lost_on_all() != lost * world.taken_up)
+		fail("lost", lost_on_all(), lost * world.taken_up);
+	if ((m.newest >> 8) != world.sources * world.segments)
+		fail("streams", m.newest >> 8, world.sources * world.segments);
+	sum_lost += lost;
+	sum_passed += passed;
+}
+
+static void tell_world(void)
+{
+	printf("  %d CPUs %u lines %u sources %u segments of %u numbers by %u, width %u, reach %llu, window %llu, jitter %llu, slack %llu, dead %d\n",
+	       cpus, world.lines, world.sources, world.segments, world.numbers, world.taken_up, world.width,
+	       world.reach, world.window, world.jitter, slack / UNIT, world.dead);
+	for (__u32 l = 0; l < world.lines; l++)
+		printf("  line %u skew %llu loss %.2f counts %llu %llu %llu %llu %llu\n", l, world.skew[l],
+		       world.loss[l], m.line[l].counts[0], m.line[l].counts[1], m.line[l].counts[2],
+		       m.line[l].counts[3], m.line[l].counts[4]);
+	for (int s = 0; s < MERGE_STREAMS; s++)
+		printf("  stream %d id %llx top %llx base %llx opened %llu\n", s, m.stream[s].id,
+		       m.stream[s].top, m.stream[s].base, m.stream[s].opened_ns / UNIT);
+}
+
+static void check_random(__u64 runs, __u64 from)
+{
+	seed = from;
+	leaves = leaves_now_and_then;
+	on_failure = tell_world;
+	scenario = name;
+	for (__u64 i = 0; i < runs; i++) {
+		snprintf(name, sizeof(name), "random 1 %llu", seed);
+		total = 0;
+		do {
+			make_world();
+			for (__u32 s = 0; s < world.sources; s++)
+				make_segments(s);
+			/* What is remembered are four streams. */
+		} while (world.numbers / world.segments < 3 * world.gap);
+		for (__u32 s = 0; s < world.sources; s++)
+			make_packets(s);
+		run();
+		check_passed();
+		if (!world.outage && !world.steps_back)
+			check_accounts();
+		if (m.unsettled)
+			fail("unsettled", m.unsettled, 0);
+		sum_packets += total;
+		sum_restarts += world.sources * (world.segments - 1);
+	}
+	printf("%llu packets: %llu numbers passed once, %llu duplicates, %llu repeats; %llu lost, %llu missed; "
+	       "%llu restarts, %llu held back there\n", sum_packets, sum_passed, sum_duplicates, sum_repeats,
+	       sum_lost, sum_missed, sum_restarts, sum_held);
+}
+
 #endif
