@@ -74,6 +74,12 @@ agreement:
 	$(if $(RUNNER),CARGO_TARGET_$(TRIPLE)_RUNNER='$(RUNNER)') $(CARGO) test --locked --package dataplane \
 	    --test paths very_many -- --ignored --nocapture
 
+# Long: merging under every schedule with three preemptions, under 180,000 generated streams, and with
+# errors put in that must be noticed.
+.PHONY: merge-check
+merge-check:
+	$(CARGO) test --locked --package bpf --test merge -- --include-ignored --nocapture
+
 # Long: how long nothing is relayed when the active input is cut, 20 cuts for each silence and path.
 .PHONY: gaps
 gaps:

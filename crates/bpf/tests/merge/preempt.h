@@ -257,6 +257,16 @@ static void a_place_is_taken_over(void)
 			put(l, copy(l, 7, 600 + i, i, 1090));
 }
 
+static void check_scene(void);
+
+/* And the stream that was there is booked once. */
+static void check_place(void)
+{
+	check_scene();
+	if (lost_on_all())
+		fail("lost", lost_on_all(), 0);
+}
+
 static void a_stranger(void)
 {
 	begin(2, 3);
@@ -419,7 +429,7 @@ static const struct scene {
 	{ "two sources at once", two_sources_at_once, check_scene },
 	{ "two sources of one line at once", two_sources_of_one_line, check_scene },
 	{ "two more sources at once", two_more_sources_at_once, check_scene },
-	{ "a place is taken over", a_place_is_taken_over, check_scene },
+	{ "a place is taken over", a_place_is_taken_over, check_place },
 	{ "a stranger", a_stranger, check_scene },
 	{ "several numbers in a packet", several_numbers, check_scene },
 	{ "heartbeats", heartbeats, check_scene },

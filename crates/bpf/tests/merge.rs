@@ -1,0 +1,170 @@
+//! Merging by the C code that both paths run: every schedule with few preemptions, generated streams
+//! against a model of sets, and threads that race. `tests/merge/` is the checker.
+
+#[path = "merge/mutants.rs"]
+mod mutants;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bpf::merge::{Verdict, Windows};
+use bpf::merge_layout::Merge;
+use mutants::{MUTANTS, Mutant};
+
+const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/relay");
+const CHECKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/merge");
+
+/// The checker over the headers in `headers`; none where the C library has no coroutines.
+fn build(headers: &Path, to: &Path) -> Option<PathBuf> {
+    if cfg!(target_env = "musl") {
+        eprintln!("skipped: musl has no makecontext");
+        return None;
+    }
+    let check = to.join("check");
+    let status = Command::new("clang")
+        .args(["-O1", "-Wall", "-Wno-unused-function", "-I"])
+        .arg(headers)
+        .args(["-I", CHECKER, &format!("{CHECKER}/check.c"), "-o"])
+        .arg(&check)
+        .status()
+        .expect("clang compiled the program, too");
+    assert!(status.success(), "clang cannot compile the checker");
+    Some(check)
+}
+
+/// Whether the checker finds nothing.
+fn passes(check: &Path, arguments: &[&str]) -> bool {
+    let output = Command::new(check)
+        .args(arguments)
+        .output()
+        .expect("the checker runs");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    output.status.success()
+}
+
+fn check(arguments: &[&str]) {
+    let directory = tempfile::tempdir().expect("room for the checker");
+    if let Some(check) = build(Path::new(HEADERS), directory.path()) {
+        assert!(passes(&check, arguments), "{arguments:?}: see above");
+    }
+}
+
+fn notice(mutants: &[Mutant]) {
+    for mutant in mutants {
+        let directory = tempfile::tempdir().expect("room for a mutant");
+        for header in ["merge.h", "merge_layout.h", "merge_payload.h"] {
+            let mut text =
+                fs::read_to_string(Path::new(HEADERS).join(header)).expect("the header is there");
+            if header == mutant.header {
+                assert!(text.contains(mutant.from), "no such code: {}", mutant.from);
+                text = text.replace(mutant.from, mutant.to);
+            }
+            fs::write(directory.path().join(header), text).expect("room for a mutant");
+        }
+        let Some(check) = build(directory.path(), directory.path()) else {
+            return;
+        };
+        let survives = passes(&check, &["preempt", "2"]) && passes(&check, &["random", "2000"]);
+        assert!(
+            !survives,
+            "nobody noticed: {} -> {}",
+            mutant.from, mutant.to
+        );
+    }
+}
+
+#[test]
+fn every_schedule_with_two_preemptions_passes_each_packet_once() {
+    check(&["preempt", "2"]);
+}
+
+#[test]
+fn generated_streams_are_merged_as_a_model_of_sets_says() {
+    check(&["random", "2000"]);
+}
+
+#[test]
+fn the_checker_notices_some_errors() {
+    notice(&MUTANTS[..3]);
+}
+
+#[test]
+#[ignore = "a minute: make merge-check"]
+fn every_schedule_with_three_preemptions_passes_each_packet_once() {
+    check(&["preempt", "3"]);
+}
+
+#[test]
+#[ignore = "minutes: make merge-check"]
+fn very_many_generated_streams_are_merged_as_a_model_of_sets_says() {
+    for seed in ["11", "12345", "987654321"] {
+        check(&["random", "60000", seed]);
+    }
+}
+
+#[test]
+#[ignore = "a minute: make merge-check"]
+fn the_checker_notices_every_error() {
+    notice(MUTANTS);
+}
+
+/// Two threads are two lines, each with a loss of its own, never further apart than the window.
+#[test]
+fn threads_that_race_pass_each_number_once() {
+    const NUMBERS: u64 = 300_000;
+    const APART: u64 = 500;
+    let memory: Vec<AtomicU64> = (0..Windows::WORDS).map(|_| AtomicU64::new(0)).collect();
+    let windows = Windows::new(&memory).expect("as many words as it says");
+    let mut rule = Merge::of(&model::merge::Merge::default(), 8);
+    rule.line[0].since_ns = 1;
+    rule.line[1].since_ns = 1;
+    windows.set_rule(5, &rule);
+    let at = [AtomicU64::new(0), AtomicU64::new(0)];
+    let is_lost = |line: u64, number: u64| {
+        number > 0 && (number * 2 + line).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58 == 0
+    };
+    let run = |line: usize| {
+        let mut passed = Vec::new();
+        for number in 0..NUMBERS {
+            at[line].store(number, Ordering::Release);
+            while number > at[1 - line].load(Ordering::Acquire) + APART {
+                std::thread::yield_now();
+            }
+            if is_lost(line as u64, number) {
+                continue;
+            }
+            let mut packet = [0; 12];
+            packet[0] = 0x80;
+            let sequence = 65_000u16.wrapping_add(number as u16);
+            packet[2..4].copy_from_slice(&sequence.to_be_bytes());
+            let now_ns = 1_000_000_000 + number * 10_000;
+            match windows.judge(5, line as u32, &packet, now_ns) {
+                Verdict::First => passed.push(number),
+                Verdict::Duplicate => {}
+                other => panic!("{number} on line {line}: {other:?}"),
+            }
+        }
+        at[line].store(u64::MAX / 2, Ordering::Release);
+        passed
+    };
+    let mut passed = std::thread::scope(|scope| {
+        let lines = [0, 1].map(|line| {
+            scope.spawn({
+                let run = &run;
+                move || run(line)
+            })
+        });
+        lines.map(|line| line.join().expect("a line ends")).concat()
+    });
+    passed.sort_unstable();
+    let came = |number: &u64| !is_lost(0, *number) || !is_lost(1, *number);
+    assert!(
+        passed.iter().copied().eq((0..NUMBERS).filter(came)),
+        "{} passed of {}",
+        passed.len(),
+        (0..NUMBERS).filter(came).count()
+    );
+    assert_eq!(windows.rule(5).unsettled, 0);
+}
