@@ -262,9 +262,9 @@ mod tests {
         let mirror: Vec<usize> = mirror! {
             MergeFormat { by, number_offset, number_bytes, little_endian, session_offset,
                 session_bytes, count_bytes, count_offset }
-            MergePart { first, last }
+            MergePart { first, last, mark }
             MergeStream { id, top, base, opened_ns, seen_ns, began_ns }
-            MergeLine { counts, numbers, seen_ns, last, candidate, span, skew_ns_8, skew_max_ns,
+            MergeLine { counts, numbers, seen_ns, candidate, span, skew_ns_8, skew_max_ns,
                 since_ns, owner, part }
             Merge { format, first_block, blocks_log, window_ns, newest, owner, span, firsts,
                 heartbeat_ns, unsettled, stream, line }

@@ -89,6 +89,8 @@ pub struct MergePart {
     pub first: u64,
     /// The last.
     pub last: u64,
+    /// The program's: the last that it brought at all, be it too far behind.
+    pub mark: u64,
 }
 
 /// Numbers of one SSRC or session that go on from each other.
@@ -121,8 +123,6 @@ pub struct MergeLine {
     pub numbers: u64,
     /// When a packet of it belonged to a stream.
     pub seen_ns: u64,
-    /// The program's: its newest number.
-    pub last: u64,
     /// The program's: a number that may begin a stream anew.
     pub candidate: u64,
     /// Numbers of streams that are over.
@@ -136,7 +136,7 @@ pub struct MergeLine {
     /// User space's: its input's counter plus one.
     pub owner: u64,
     /// Zero.
-    pub pad: [u64; 2],
+    pub pad: [u64; 7],
     /// What it brought of each stream.
     pub part: [MergePart; STREAMS],
 }

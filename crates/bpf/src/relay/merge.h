@@ -108,7 +108,7 @@ merge_inline int merge_is_later(__u32 generation, __u32 than)
 	return (__s16)(generation - than) > 0;
 }
 
-/* A number with a digest of its key, to tell whether a line goes on from where it was; never 0. */
+/* A number with a digest of its key; never 0. */
 merge_inline __u64 merge_mark(const struct merge_packet *p)
 {
 	__u64 digest = (p->key ^ p->key >> 16) & 0xffff;
@@ -124,6 +124,14 @@ merge_inline int merge_near(const struct merge_packet *p, __u64 from, __s64 leas
 		return 0;
 	ahead = merge_ahead(p->number, from - 1, p->width);
 	return ahead >= least && ahead <= most;
+}
+
+/* Whether a line goes on from where it was. The generation in `from` is none of the number's bits. */
+merge_inline int merge_goes_on(const struct merge_packet *p, __u64 from, __s64 least, __s64 most)
+{
+	__s64 ahead = merge_ahead(p->number, from, p->width);
+
+	return from && ahead >= least && ahead <= most;
 }
 
 /* Whether a packet far from the stream is the second that says so, on its line or on two of them. It says
@@ -184,7 +192,7 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 {
 	__u32 found = MERGE_NONE, newest = MERGE_NONE, found_generation = 0, newest_generation = 0;
-	__u64 last, window, now, seen = 0, opened = 0, found_seen = 0;
+	__u64 window, now, own = 0, found_own = 0, seen = 0, opened = 0, found_seen = 0;
 	__s64 reach, ahead = 0, found_ahead = 0;
 	int live = 0, again = 0, is_member, silent;
 	struct merge_line *line;
@@ -195,11 +203,12 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	window = m->window_ns;
 	now = p->now_ns;
 	reach = merge_reach(m);
-	last = MERGE_LOAD(line->last);
 	p->newest = MERGE_LOAD(m->newest);
 	for (__u32 i = 0; i < MERGE_STREAMS; i++) {
 		struct merge_stream *s = &m->stream[i];
-		__u64 id = MERGE_LOAD(s->id), stream_seen = MERGE_LOAD(s->seen_ns), top;
+		/* When it was seen is written before its top, hence read after it. */
+		__u64 id = MERGE_LOAD(s->id), top = MERGE_LOAD(s->top), stream_seen = MERGE_LOAD(s->seen_ns);
+		__u64 mark;
 		__u32 generation = merge_generation(id);
 		__s64 by;
 
@@ -210,7 +219,11 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 		live |= !merge_is_over(stream_seen, now, MERGE_PATIENCE * window);
 		if (id >> 32 != p->key)
 			continue;
-		top = MERGE_LOAD(s->top);
+		mark = MERGE_LOAD(line->part[i].mark);
+		if (mark >> MERGE_NUMBER_BITS != generation)
+			mark = 0;
+		if (mark && (!own || merge_is_later(generation, own >> MERGE_NUMBER_BITS)))
+			own = mark;
 		if (top >> MERGE_NUMBER_BITS != generation) {	/* just opened, or just taken over */
 			by = merge_ahead(p->number, id, 16);
 			if (by > -reach && by <= reach) {
@@ -233,6 +246,7 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 			found_generation = generation;
 			found_ahead = by;
 			found_seen = stream_seen;
+			found_own = mark;
 			p->at = (top + by) & MERGE_NUMBER_MASK;
 		}
 	}
@@ -254,7 +268,7 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 			return MERGE_LATE;
 		/* After a silence nothing old is in flight: a step back begins anew. */
 		if (found_ahead <= 0 && merge_is_over(found_seen, now, window) &&
-		    !merge_near(p, last, 1, reach))
+		    !merge_goes_on(p, found_own, 1, reach))
 			return is_member ? MERGE_OPEN : MERGE_STRAY;
 		p->slot = found;
 		p->generation = found_generation;
@@ -265,13 +279,11 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	/* It goes on from where it was itself: too far behind, or never with the others. What is behind
 	 * has passed before; after a while it passes all the same.
 	 */
-	if (merge_near(p, last, -reach, reach) &&
-	    (!silent || (ahead < 0 && !merge_is_over(seen, now, MERGE_PATIENCE * window)))) {
-		MERGE_STORE(line->last, merge_mark(p));
-		return ahead < 0 ? MERGE_LATE : MERGE_STRAY;
-	}
-	if (!is_member) {
-		MERGE_STORE(line->last, merge_mark(p));
+	if ((merge_goes_on(p, own, -reach, reach) &&
+	     (!silent || (ahead < 0 && !merge_is_over(seen, now, MERGE_PATIENCE * window)))) ||
+	    (!is_member && (!silent || ahead < 0))) {
+		MERGE_STORE(line->part[newest & (MERGE_STREAMS - 1)].mark,
+			    (__u64)newest_generation << MERGE_NUMBER_BITS | (p->number & MERGE_NUMBER_MASK));
 		return ahead < 0 ? MERGE_LATE : MERGE_STRAY;
 	}
 	if (silent || ahead > 0)
@@ -370,6 +382,8 @@ MERGE_CALL int merge_claim(struct merge *m, struct merge_packet *p)
 	place = p->at >> 3;
 	n = p->at & 7;
 	l = p->line & (MERGE_LINES - 1);
+	merge_see(&m->line[l].seen_ns, p->now_ns);
+	merge_see(&m->stream[p->slot & (MERGE_STREAMS - 1)].seen_ns, p->now_ns);
 	block = merge_ring(m, p, place);
 	if (!block)
 		goto unsettled;
@@ -444,14 +458,12 @@ merge_inline void merge_pass(struct merge *m, const struct merge_packet *p)
 /* Notes what a line brought. */
 MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 {
-	struct merge_stream *s;
 	struct merge_line *line;
 	struct merge_part *part;
-	__u64 at, end, last;
+	__u64 at, end, last, candidate;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return 0;
-	s = &m->stream[p->slot & (MERGE_STREAMS - 1)];
 	line = &m->line[p->line & (MERGE_LINES - 1)];
 	part = &line->part[p->slot & (MERGE_STREAMS - 1)];
 	at = (__u64)p->generation << MERGE_NUMBER_BITS | p->at;
@@ -460,17 +472,16 @@ MERGE_CALL int merge_note(struct merge *m, const struct merge_packet *p)
 	if ((last ^ at) >> MERGE_NUMBER_BITS) {
 		MERGE_STORE(part->first, at);
 		MERGE_STORE(part->last, end);
-		MERGE_STORE(line->last, merge_mark(p));
+		MERGE_STORE(part->mark, end);
 	} else if (merge_ahead(end, last, MERGE_NUMBER_BITS) > 0) {
 		MERGE_STORE(part->last, end);
-		MERGE_STORE(line->last, merge_mark(p));
+		MERGE_STORE(part->mark, end);
 	} else if (merge_ahead(at, MERGE_LOAD(part->first), MERGE_NUMBER_BITS) < 0) {
 		MERGE_STORE(part->first, at);
 	}
-	if (MERGE_LOAD(line->candidate))
+	candidate = MERGE_LOAD(line->candidate);
+	if (candidate && !(((candidate - 1) ^ (merge_mark(p) - 1)) >> MERGE_NUMBER_BITS))
 		MERGE_STORE(line->candidate, 0);
-	merge_see(&line->seen_ns, p->now_ns);
-	merge_see(&s->seen_ns, p->now_ns);
 	return 0;
 }
 

@@ -39,6 +39,7 @@ struct merge_format {
 struct merge_part {
 	__u64 first;
 	__u64 last;
+	__u64 mark;	/* the last that it brought at all, be it too far behind */
 };
 
 /* A stream: numbers of one SSRC or session that go on from each other. When they do not any more, the
@@ -59,14 +60,13 @@ struct merge_line {
 	__u64 counts[5];	/* by enum merge_verdict */
 	__u64 numbers;		/* that it brought, in time or late */
 	__u64 seen_ns;		/* when a packet of it belonged to a stream */
-	__u64 last;		/* newest number with a digest of its key, plus one; 0: none */
-	__u64 candidate;	/* the same of a number that may begin a stream anew */
+	__u64 candidate;	/* a number that may begin a stream anew, with a digest of its key, plus one */
 	__u64 span;		/* numbers of streams that are over */
 	__u64 skew_ns_8;	/* how much later than the first its copies come: mean, times 8 */
 	__u64 skew_max_ns;
 	__u64 since_ns;		/* written by user space: since when it is a line of this rule; 0: it is none */
 	__u64 owner;		/* likewise, for itself alone: its input's counter plus one */
-	__u64 pad[2];
+	__u64 pad[7];
 	struct merge_part part[MERGE_STREAMS];	/* of each stream */
 };
 

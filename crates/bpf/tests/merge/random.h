@@ -226,8 +226,8 @@ static void check_passed(void)
 				copies += sent->copies[l];
 			missing += copies && !sent->passed;
 		}
-	/* A step back is believed when it is told twice. */
-	if (missing > strays || missing > restarts * (1 + world.jitter) || (!restarts && missing))
+	/* A step back is believed when it is told twice, and a line that was away when all others are silent. */
+	if (missing > strays || (!world.outage && missing > restarts * (2 + world.jitter + 2 * slack / UNIT)))
 		fail("came and did not pass", missing, 0);
 	sum_held += missing;
 }
