@@ -113,7 +113,7 @@ fn the_checker_notices_every_error() {
 /// Two threads are two lines, each with a loss of its own, never further apart than the window.
 #[test]
 fn threads_that_race_pass_each_number_once() {
-    const NUMBERS: u64 = 300_000;
+    const NUMBERS: u64 = 150_000;
     const APART: u64 = 500;
     let memory: Vec<AtomicU64> = (0..Windows::WORDS).map(|_| AtomicU64::new(0)).collect();
     let windows = Windows::new(&memory).expect("as many words as it says");

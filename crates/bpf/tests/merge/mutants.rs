@@ -75,7 +75,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "",
     ),
     number(
-        "merge_is_over(found_seen, now, window) &&\n\t\t    !merge_near(p, last, 1, reach)",
+        "merge_is_over(found_seen, now, window) &&\n\t\t    !merge_goes_on(p, found_own, 1, reach)",
         "0",
     ),
     number(
