@@ -188,14 +188,89 @@ merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u
 	}
 }
 
+/* What a packet finds among the streams. */
+struct merge_look {
+	__u64 own;		/* where its line was last */
+	__u64 seen;		/* of the newest stream of its key */
+	__u64 opened;
+	__s64 ahead;
+	__u64 found_own;	/* of the newest of these that it is within reach of */
+	__u64 found_seen;
+	__s64 found_ahead;
+	__u32 newest;
+	__u32 newest_generation;
+	__u32 found;
+	__u32 found_generation;
+	__u32 live;		/* any stream is brought */
+	__u32 again;
+};
+
+/* Looks at one of the streams: by itself, or the verifier walks every way through all four. */
+MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_look *l, __u32 i)
+{
+	struct merge_stream *s;
+	__u64 id, top, stream_seen, mark;
+	__u32 generation;
+	__s64 reach, by;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p) || MERGE_MISSING(l))
+		return 0;
+	i &= MERGE_STREAMS - 1;
+	s = &m->stream[i];
+	reach = merge_reach(m);
+	/* When it was seen is written before its top, hence read after it. */
+	id = MERGE_LOAD(s->id);
+	top = MERGE_LOAD(s->top);
+	stream_seen = MERGE_LOAD(s->seen_ns);
+	generation = merge_generation(id);
+	if (i == (p->newest & (MERGE_STREAMS - 1)) && generation != (p->newest >> 8 & 0xffff))
+		p->newest |= MERGE_PENDING;
+	if (!generation)
+		return 0;
+	l->live |= !merge_is_over(stream_seen, p->now_ns, MERGE_PATIENCE * m->window_ns);
+	if (id >> 32 != p->key)
+		return 0;
+	mark = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[i].mark);
+	if (mark >> MERGE_NUMBER_BITS != generation)
+		mark = 0;
+	if (mark && (!l->own || merge_is_later(generation, l->own >> MERGE_NUMBER_BITS)))
+		l->own = mark;
+	if (top >> MERGE_NUMBER_BITS != generation) {	/* just opened, or just taken over */
+		by = merge_ahead(p->number, id, 16);
+		if (by > -reach && by <= reach) {
+			merge_begin(m, p, i, generation, top);
+			l->again = 1;
+		}
+		return 0;
+	}
+	by = merge_ahead(p->number, top, p->width);
+	if (l->newest == MERGE_NONE || merge_is_later(generation, l->newest_generation)) {
+		l->newest = i;
+		l->newest_generation = generation;
+		l->ahead = by;
+		l->seen = stream_seen;
+		l->opened = MERGE_LOAD(s->opened_ns);
+	}
+	if (by > -reach && by <= reach &&
+	    (l->found == MERGE_NONE || merge_is_later(generation, l->found_generation))) {
+		l->found = i;
+		l->found_generation = generation;
+		l->found_ahead = by;
+		l->found_seen = stream_seen;
+		l->found_own = mark;
+		p->at = (top + by) & MERGE_NUMBER_MASK;
+	}
+	return 0;
+}
+
 /* Where a packet belongs, or what becomes of it. */
 MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 {
-	__u32 found = MERGE_NONE, newest = MERGE_NONE, found_generation = 0, newest_generation = 0;
-	__u64 window, now, own = 0, found_own = 0, seen = 0, opened = 0, found_seen = 0;
-	__s64 reach, ahead = 0, found_ahead = 0;
-	int live = 0, again = 0, is_member, silent;
+	struct merge_look l = { .newest = MERGE_NONE, .found = MERGE_NONE };
+	int is_member, silent;
 	struct merge_line *line;
+	__u64 window, now;
+	__s64 reach;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return MERGE_FIRST;
@@ -204,89 +279,45 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	now = p->now_ns;
 	reach = merge_reach(m);
 	p->newest = MERGE_LOAD(m->newest);
-	for (__u32 i = 0; i < MERGE_STREAMS; i++) {
-		struct merge_stream *s = &m->stream[i];
-		/* When it was seen is written before its top, hence read after it. */
-		__u64 id = MERGE_LOAD(s->id), top = MERGE_LOAD(s->top), stream_seen = MERGE_LOAD(s->seen_ns);
-		__u64 mark;
-		__u32 generation = merge_generation(id);
-		__s64 by;
-
-		if (i == (p->newest & (MERGE_STREAMS - 1)) && generation != (p->newest >> 8 & 0xffff))
-			p->newest |= MERGE_PENDING;
-		if (!generation)
-			continue;
-		live |= !merge_is_over(stream_seen, now, MERGE_PATIENCE * window);
-		if (id >> 32 != p->key)
-			continue;
-		mark = MERGE_LOAD(line->part[i].mark);
-		if (mark >> MERGE_NUMBER_BITS != generation)
-			mark = 0;
-		if (mark && (!own || merge_is_later(generation, own >> MERGE_NUMBER_BITS)))
-			own = mark;
-		if (top >> MERGE_NUMBER_BITS != generation) {	/* just opened, or just taken over */
-			by = merge_ahead(p->number, id, 16);
-			if (by > -reach && by <= reach) {
-				merge_begin(m, p, i, generation, top);
-				again = 1;
-			}
-			continue;
-		}
-		by = merge_ahead(p->number, top, p->width);
-		if (newest == MERGE_NONE || merge_is_later(generation, newest_generation)) {
-			newest = i;
-			newest_generation = generation;
-			ahead = by;
-			seen = stream_seen;
-			opened = MERGE_LOAD(s->opened_ns);
-		}
-		if (by > -reach && by <= reach &&
-		    (found == MERGE_NONE || merge_is_later(generation, found_generation))) {
-			found = i;
-			found_generation = generation;
-			found_ahead = by;
-			found_seen = stream_seen;
-			found_own = mark;
-			p->at = (top + by) & MERGE_NUMBER_MASK;
-		}
-	}
-	if (again)
+	for (__u32 i = 0; i < MERGE_STREAMS; i++)
+		merge_look(m, p, &l, i);
+	if (l.again)
 		return MERGE_AGAIN;
 	/* A stranger to what is there has nothing to say as long as that is brought. */
-	is_member = !live || !merge_is_over(MERGE_LOAD(line->seen_ns), now, MERGE_PATIENCE * window);
-	silent = merge_is_over(seen, now, window);
+	is_member = !l.live || !merge_is_over(MERGE_LOAD(line->seen_ns), now, MERGE_PATIENCE * window);
+	silent = merge_is_over(l.seen, now, window);
 	/* Nothing of a generation before is in flight: the source has gone back to where it once was. */
-	if (found != newest && !silent && merge_is_over(found_seen, now, window))
-		found = MERGE_NONE;
-	if (found != MERGE_NONE) {
-		if (!is_member && merge_is_over(found_seen, now, MERGE_PATIENCE * window))
+	if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))
+		l.found = MERGE_NONE;
+	if (l.found != MERGE_NONE) {
+		if (!is_member && merge_is_over(l.found_seen, now, MERGE_PATIENCE * window))
 			return MERGE_STRAY;
 		/* A line that lags may finish the generation before; and that goes on while what seemed to
 		 * be a restart does not.
 		 */
-		if (found != newest && !silent && merge_is_over(opened, now, window))
+		if (l.found != l.newest && !silent && merge_is_over(l.opened, now, window))
 			return MERGE_LATE;
 		/* After a silence nothing old is in flight: a step back begins anew. */
-		if (found_ahead <= 0 && merge_is_over(found_seen, now, window) &&
-		    !merge_goes_on(p, found_own, 1, reach))
+		if (l.found_ahead <= 0 && merge_is_over(l.found_seen, now, window) &&
+		    !merge_goes_on(p, l.found_own, 1, reach))
 			return is_member ? MERGE_OPEN : MERGE_STRAY;
-		p->slot = found;
-		p->generation = found_generation;
+		p->slot = l.found;
+		p->generation = l.found_generation;
 		return MERGE_CLAIM;
 	}
-	if (newest == MERGE_NONE)
+	if (l.newest == MERGE_NONE)
 		return is_member ? MERGE_OPEN : MERGE_STRAY;
 	/* It goes on from where it was itself: too far behind, or never with the others. What is behind
 	 * has passed before; after a while it passes all the same.
 	 */
-	if ((merge_goes_on(p, own, -reach, reach) &&
-	     (!silent || (ahead < 0 && !merge_is_over(seen, now, MERGE_PATIENCE * window)))) ||
-	    (!is_member && (!silent || ahead < 0))) {
-		MERGE_STORE(line->part[newest & (MERGE_STREAMS - 1)].mark,
-			    (__u64)newest_generation << MERGE_NUMBER_BITS | (p->number & MERGE_NUMBER_MASK));
-		return ahead < 0 ? MERGE_LATE : MERGE_STRAY;
+	if ((merge_goes_on(p, l.own, -reach, reach) &&
+	     (!silent || (l.ahead < 0 && !merge_is_over(l.seen, now, MERGE_PATIENCE * window)))) ||
+	    (!is_member && (!silent || l.ahead < 0))) {
+		MERGE_STORE(line->part[l.newest & (MERGE_STREAMS - 1)].mark,
+			    (__u64)l.newest_generation << MERGE_NUMBER_BITS | (p->number & MERGE_NUMBER_MASK));
+		return l.ahead < 0 ? MERGE_LATE : MERGE_STRAY;
 	}
-	if (silent || ahead > 0)
+	if (silent || l.ahead > 0)
 		return MERGE_OPEN;
 	return merge_confirmed(m, p) ? MERGE_OPEN : MERGE_STRAY;
 }

@@ -75,7 +75,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "",
     ),
     number(
-        "merge_is_over(found_seen, now, window) &&\n\t\t    !merge_goes_on(p, found_own, 1, reach)",
+        "merge_is_over(l.found_seen, now, window) &&\n\t\t    !merge_goes_on(p, l.found_own, 1, reach)",
         "0",
     ),
     number(
@@ -83,11 +83,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "p->at = p->number;",
     ),
     number(
-        "found != newest && !silent && merge_is_over(opened, now, window)",
-        "found != newest && !silent",
+        "l.found != l.newest && !silent && merge_is_over(l.opened, now, window)",
+        "l.found != l.newest && !silent",
     ),
     number(
-        "if (found != newest && !silent && merge_is_over(found_seen, now, window))",
+        "if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))",
         "if (0)",
     ),
     number(
@@ -98,7 +98,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "__u64 to = generation | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);",
         "__u64 to = generation | p->at;",
     ),
-    number("is_member = !live ||", "is_member = 1 ||"),
+    number("is_member = !l.live ||", "is_member = 1 ||"),
     number("MERGE_ADD(m->span, span);", ""),
     number("MERGE_ADD(m->line[i].span, span);", ""),
     number("generation = merge_next(generation);", ""),
