@@ -80,7 +80,7 @@ impl Feature {
             }
             Self::SuperPackets => {
                 "no UDP GSO in packet sockets before Linux 6.2: packets of a burst leave the \
-                 userspace path one by one, about half the speed, and packets that were merged \
+                 userspace path one by one, about half the speed, and packets that were coalesced \
                  before they reach it (rx-udp-gro-forwarding, rx-gro-list) are lost"
             }
             Self::UdpSegment => {

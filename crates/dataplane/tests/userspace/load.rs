@@ -163,7 +163,7 @@ fn group(stream: u16) -> String {
     format!("239.1.1.{}", stream + 1)
 }
 
-/// A connected socket numbers its packets' IP headers, so that they may be merged.
+/// A connected socket numbers its packets' IP headers, so that they may be coalesced.
 fn connected(stream: u16) -> Result<UdpSocket> {
     let socket = UdpSocket::bind("10.0.0.1:0")?;
     socket.set_multicast_ttl_v4(8)?;

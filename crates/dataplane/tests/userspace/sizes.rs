@@ -1,4 +1,4 @@
-//! Large packets, super-packets and merged ones.
+//! Large packets, super-packets and coalesced ones.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn packets_that_wait_together_leave_as_one_super_packet() -> Result<()> {
 }
 
 #[test]
-fn a_merged_run_above_the_mtu_still_sends_its_short_last_packet() -> Result<()> {
+fn a_coalesced_run_above_the_mtu_still_sends_its_short_last_packet() -> Result<()> {
     let mut bed = Bed::new(1)?;
     rule(&mut bed, 500)?;
     let receiver = receiver(&bed)?;

@@ -1,9 +1,9 @@
 //! Coalesces packets of one flow that wait together into runs, each of which leaves as one GSO send
 //! per output.
 //!
-//! Merging must not show in the bytes: only datagrams whose headers the kernel's segmentation
-//! restores exactly are merged (consecutive IP IDs, equal lengths but the last, a UDP checksum that
-//! is present and known to be right).
+//! Coalescing must not show in the bytes: only datagrams whose headers the kernel's segmentation
+//! restores exactly are coalesced (consecutive IP IDs, equal lengths but the last, a UDP checksum
+//! that is present and known to be right).
 
 use packet::checksum;
 use packet::datagram::{Datagram, Part};
@@ -19,7 +19,7 @@ use super::receive::{BATCH, LargeBuffers, Place, Tap};
 const MAX_SEGMENTS: u16 = 128;
 /// The IP length field's limit.
 const MAX_IP_BYTES: usize = 65_535;
-/// Open runs that are found again, by flow; a collision only costs a merge.
+/// Open runs that are found again, by flow; a collision only costs one send more.
 const OPEN_RUNS: usize = 4 * BATCH;
 
 /// A batch's packets, sorted into runs.
@@ -45,8 +45,8 @@ pub(super) struct Source<'a> {
 pub(super) struct Matched<'a> {
     /// Index of the route.
     pub(super) route: u32,
-    /// Whether it may leave merged with others.
-    pub(super) merge: bool,
+    /// Whether it may leave in one send with others.
+    pub(super) coalesce: bool,
     /// Where the packet lies.
     pub(super) place: Place,
     /// Its bytes.
@@ -83,9 +83,9 @@ pub(super) struct Run {
     first: u32,
     last: u32,
     entries: u16,
-    /// IP bytes of a merged packet, or of the one packet.
+    /// IP bytes of a super-packet, or of the one packet.
     ip_bytes: usize,
-    /// Payload bytes of each datagram but the last; 0 if nothing may be merged with it.
+    /// Payload bytes of each datagram but the last; 0 if nothing may join it.
     size: u16,
     last_size: u16,
     checksum_known: bool,
@@ -141,11 +141,11 @@ impl Runs {
         true
     }
 
-    /// Makes the heads of merged runs those of super-packets. To be called once, before they are
+    /// Makes the heads of longer runs those of super-packets. To be called once, before they are
     /// sent.
     pub(super) fn seal(&mut self) {
         for run in self.runs.iter_mut().filter(|run| run.entries > 1) {
-            run.head.merge(run.ip_bytes, run.size);
+            run.head.enlarge(run.ip_bytes, run.size);
         }
     }
 
@@ -225,8 +225,8 @@ impl Run {
     fn start(entry: u32, flow: u16, packet: &Matched<'_>) -> Option<Self> {
         let datagram = packet.datagram;
         let payload = datagram.payload_bytes();
-        let mergeable = packet.merge && is_mergeable(datagram);
-        let size = if mergeable { payload } else { 0 };
+        let open = packet.coalesce && may_coalesce(datagram);
+        let size = if open { payload } else { 0 };
         Some(Self {
             route: packet.route,
             head: Headers::of(packet.bytes, datagram)?,
@@ -243,7 +243,7 @@ impl Run {
         })
     }
 
-    /// For a merged run that is too big for an MTU: its last datagram alone, if that is shorter and
+    /// For a run that is too big for an MTU: its last datagram alone, if that is shorter and
     /// fits.
     pub(super) fn last_that_fits(&self, mtu: usize) -> Option<LastAlone> {
         if self.last_size >= self.size {
@@ -268,7 +268,7 @@ impl Run {
             && self.entries < MAX_SEGMENTS
             && (1..=usize::from(self.size)).contains(&payload)
             && self.ip_bytes + payload <= MAX_IP_BYTES
-            && is_mergeable(datagram)
+            && may_coalesce(datagram)
             && datagram.checksum == self.head.datagram.checksum
             && same_flow(&self.head, packet, self.entries);
         if !fits {
@@ -311,11 +311,11 @@ fn flow_hash(route: u32, datagram: &Datagram) -> u16 {
     ((route ^ port) >> 16) as u16 % OPEN_RUNS as u16
 }
 
-/// Says whether nothing in the datagram itself speaks against merging. IPv6 extension headers do: the
+/// Says whether nothing in the datagram itself speaks against it. IPv6 extension headers do: the
 /// kernel segments behind none of them that it does not know (`ipv6_gso_pull_exthdrs`: not behind an
 /// atomic fragment's), and which those are differs from kernel to kernel.
 #[inline]
-fn is_mergeable(datagram: &Datagram) -> bool {
+fn may_coalesce(datagram: &Datagram) -> bool {
     let headers = datagram.udp_offset - datagram.ip_offset;
     (datagram.source.is_ipv4() || headers == ipv6::HEADER)
         && datagram.gso.is_none()

@@ -48,7 +48,7 @@ pub(super) struct ActiveTable {
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<CompiledLimit>,
     /// Packets that wait together may leave as one.
-    merges: bool,
+    coalesces: bool,
 }
 
 /// A packet to execute the table for.
@@ -80,9 +80,9 @@ pub(super) struct BatchCounts {
 
 impl ActiveTable {
     /// An empty table.
-    pub(super) fn new(merges: bool) -> Self {
+    pub(super) fn new(coalesces: bool) -> Self {
         Self {
-            merges,
+            coalesces,
             ..Self::default()
         }
     }
@@ -174,7 +174,7 @@ impl ActiveTable {
                 sender.stage(
                     &Matched {
                         route: index.0,
-                        merge: route.merge && !(route.unicast && self.budget.is_some()),
+                        coalesce: route.coalesce && !(route.unicast && self.budget.is_some()),
                         place: packet.place,
                         bytes,
                         datagram: &datagram,
@@ -234,7 +234,7 @@ impl ActiveTable {
             self.remove(key);
         }
         for (key, counted) in &change.set {
-            let route = CompiledRoute::compile(key, counted, self.merges);
+            let route = CompiledRoute::compile(key, counted, self.coalesces);
             let index = self.insert(*key, route);
             watches.begin(index, key, counted);
         }

@@ -103,7 +103,7 @@ impl Headers {
 
     /// Makes a single datagram's headers those of a super-packet of `ip_length` bytes whose
     /// datagrams carry `size` bytes of payload; its UDP checksum becomes partial.
-    pub(super) fn merge(&mut self, ip_length: usize, size: u16) {
+    pub(super) fn enlarge(&mut self, ip_length: usize, size: u16) {
         self.datagram.gso = Some(Gso { size });
         self.resize(ip_length);
     }

@@ -30,8 +30,8 @@ pub(super) struct CompiledRoute {
     pub limit: Option<CompiledLimit>,
     /// Which of the rule's inputs passes, where they stand by for each other.
     pub failover: Option<CompiledFailover>,
-    /// Whether packets may leave merged: not where outputs judge each of them.
-    pub merge: bool,
+    /// Whether packets may leave coalesced: not where outputs judge each of them.
+    pub coalesce: bool,
     /// Whether packets are looked at for the stream's health.
     pub is_watched: bool,
     /// Whether the budget applies to an output.
@@ -109,7 +109,7 @@ struct Range {
 impl CompiledRoute {
     /// Works out what can be known beforehand.
     #[must_use]
-    pub(super) fn compile(key: &RouteKey, counted: &CountedRoute, merges: bool) -> Self {
+    pub(super) fn compile(key: &RouteKey, counted: &CountedRoute, coalesces: bool) -> Self {
         let route = &counted.route;
         let outputs = route.outputs.iter().zip(&counted.outputs);
         let outputs = outputs.map(|(output, slot)| CompiledOutput {
@@ -124,7 +124,7 @@ impl CompiledRoute {
             },
             limit: route.limit.as_ref().map(CompiledLimit::compile),
             failover: CompiledFailover::compile(counted),
-            merge: merges && route.outputs.iter().all(takes_merged),
+            coalesce: coalesces && route.outputs.iter().all(takes_coalesced),
             is_watched: route.inspect.is_some(),
             unicast: route.outputs.iter().any(is_unicast),
             flows: Some(counted.flows).filter(|_| !key.groups.is_host() || !key.ports.is_single()),
@@ -133,7 +133,7 @@ impl CompiledRoute {
     }
 }
 
-fn takes_merged(output: &Output) -> bool {
+fn takes_coalesced(output: &Output) -> bool {
     let cuts = matches!(&output.state, OutputState::Up(egress) if egress.fragment);
     output.limit.is_none() && !cuts
 }
