@@ -12,6 +12,7 @@ mod kernel;
 #[cfg(feature = "rehearsal")]
 pub mod left_behind;
 pub mod leftovers;
+mod merge;
 mod opening;
 mod options;
 mod owners;
