@@ -13,8 +13,9 @@ use self::layout::{
 };
 use self::map::{Counters, HashMap};
 use self::mapped::Mapped;
-use crate::Error;
+use self::merge_layout::{Merge, MergeBlock};
 use crate::object::Object;
+use crate::{Error, merge};
 
 /// Flows of ranges that are kept.
 const FLOWS: u32 = 4096;
@@ -43,6 +44,11 @@ impl Capacity {
     /// Counters, drop counters and limits, which are indexed alike.
     pub(crate) fn counters(self) -> u32 {
         self.routes + self.outputs
+    }
+
+    /// Rules whose lines are merged: each has two routes at least.
+    pub(crate) fn merges(self) -> u32 {
+        (self.routes / 2).max(1)
     }
 }
 
@@ -77,6 +83,10 @@ pub struct Maps {
     pub lines: Mapped<Line>,
     /// Which of a rule's inputs passes, by the rule's counter.
     pub choices: Mapped<Choice>,
+    /// What is known of lines that are merged, by the number of the merge.
+    pub merges: Mapped<Merge>,
+    /// The numbers that they brought.
+    pub merge_blocks: HashMap<u32, MergeBlock>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
     /// What concerns all packets.
@@ -95,10 +105,10 @@ pub struct Maps {
 
 impl Maps {
     /// How many maps the object has.
-    pub(crate) const COUNT: usize = 22;
+    pub(crate) const COUNT: usize = 25;
 
-    /// The number of entries of each.
-    pub(crate) fn sizes(capacity: Capacity) -> [(&'static str, u32); Self::COUNT] {
+    /// The number of entries of each, on a host with so many CPUs.
+    pub(crate) fn sizes(capacity: Capacity, cpus: usize) -> [(&'static str, u32); Self::COUNT] {
         let counters = capacity.counters();
         [
             ("routes", capacity.routes),
@@ -115,6 +125,9 @@ impl Maps {
             ("failovers", capacity.routes),
             ("lines", counters),
             ("choices", counters),
+            ("merges", capacity.merges()),
+            ("merge_blocks", merge::BLOCKS),
+            ("cuts", cpus as u32),
             ("identities", counters),
             ("settings", 1),
             ("ranges", capacity.routes),
@@ -168,6 +181,8 @@ impl Maps {
             failovers: object.hash_map("failovers")?,
             lines: object.array("lines")?,
             choices: object.array("choices")?,
+            merges: object.array("merges")?,
+            merge_blocks: object.hash_map("merge_blocks")?,
             identities: object.array("identities")?,
             settings: object.array("settings")?,
             ranges: object.hash_map("ranges")?,

@@ -170,7 +170,7 @@ fn verdict(log: &str) -> Option<&str> {
     said.find(|line| !STATISTICS.iter().any(|start| line.starts_with(start)))
 }
 
-fn cpus() -> Result<usize, Error> {
+pub(crate) fn cpus() -> Result<usize, Error> {
     nr_cpus().map_err(|(path, error)| Error::Load(format!("{path}: {error}")))
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use bpf::btf::Btf;
 use bpf::layout;
+use bpf::merge_layout;
 use bpf::program::OBJECT;
 
 /// Every `NAME = VALUE,` of the headers.
@@ -174,7 +175,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             packets,
             bytes,
             rule,
-            fails_over
+            arbiter
         }
     );
     bpf::assert_same!(
@@ -234,6 +235,109 @@ fn every_struct_has_the_same_names_offsets_and_size() {
 }
 
 #[test]
+fn every_struct_of_merging_has_the_same_names_offsets_and_size() {
+    let btf = Btf::of(OBJECT);
+    bpf::assert_same!(
+        btf,
+        "merge_format",
+        merge_layout::MergeFormat {
+            by,
+            number_offset,
+            number_bytes,
+            little_endian,
+            session_offset,
+            session_bytes,
+            count_bytes,
+            count_offset,
+            pad
+        }
+    );
+    bpf::assert_same!(
+        btf,
+        "merge_part",
+        merge_layout::MergePart { first, last, mark }
+    );
+    bpf::assert_same!(
+        btf,
+        "merge_stream",
+        merge_layout::MergeStream {
+            id,
+            top,
+            base,
+            opened_ns,
+            seen_ns,
+            began_ns,
+            pad
+        }
+    );
+    bpf::assert_same!(
+        btf,
+        "merge_line",
+        merge_layout::MergeLine {
+            counts,
+            numbers,
+            seen_ns,
+            candidate,
+            span,
+            skew_ns_8,
+            skew_max_ns,
+            since_ns,
+            owner,
+            pad,
+            part
+        }
+    );
+    bpf::assert_same!(
+        btf,
+        "merge",
+        merge_layout::Merge {
+            format,
+            first_block,
+            blocks_log,
+            window_ns,
+            newest,
+            owner,
+            spare,
+            span,
+            firsts,
+            heartbeat_ns,
+            unsettled,
+            pad,
+            stream,
+            line
+        }
+    );
+    bpf::assert_same!(btf, "merge_block", merge_layout::MergeBlock { word, stamp });
+}
+
+#[test]
+fn an_arbiter_is_what_the_program_reads() {
+    let arbiter = layout::merge_arbiter(0x1234, 3);
+    assert_eq!(arbiter & layout::ARBITER_KIND, layout::ARBITER_MERGE);
+    assert_eq!(
+        arbiter >> layout::ARBITER_LINE_SHIFT & layout::ARBITER_KIND,
+        3
+    );
+    assert_eq!((arbiter >> layout::ARBITER_MERGE_SHIFT) - 1, 0x1234);
+    assert_eq!(layout::merge_of(arbiter), Some(0x1234));
+    assert_eq!(layout::merge_of(layout::ARBITER_FAILOVER), None);
+    let header = include_str!("../src/relay/layout.h");
+    for (name, value) in [
+        ("ARBITER_KIND", "0xf".to_owned()),
+        ("ARBITER_LINE_SHIFT", layout::ARBITER_LINE_SHIFT.to_string()),
+        (
+            "ARBITER_MERGE_SHIFT",
+            layout::ARBITER_MERGE_SHIFT.to_string(),
+        ),
+    ] {
+        assert!(
+            header.contains(&format!("#define {name} {value}\n")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn every_constant_has_the_same_value() {
     let constants = constants();
     let mirror = [
@@ -260,6 +364,8 @@ fn every_constant_has_the_same_value() {
         ("OUTPUT_PORT_DELTA", layout::OUTPUT_PORT_DELTA.into()),
         ("OUTPUT_LIMITED", layout::OUTPUT_LIMITED.into()),
         ("OUTPUT_UNICAST", layout::OUTPUT_UNICAST.into()),
+        ("ARBITER_FAILOVER", layout::ARBITER_FAILOVER),
+        ("ARBITER_MERGE", layout::ARBITER_MERGE),
         (
             "WORD_COUNT_SHIFT",
             layout::Word {

@@ -5,7 +5,7 @@ use bpf::Capacity;
 use bpf::program::Program;
 
 /// The kernel's own limit is a million.
-const INSTRUCTIONS_MAX: u32 = 60_000;
+const INSTRUCTIONS_MAX: u32 = 120_000;
 
 #[test]
 fn the_verifier_has_room_to_spare_whatever_the_number_of_outputs() {

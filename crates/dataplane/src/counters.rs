@@ -260,6 +260,35 @@ pub struct MergeCounters {
     pub lines: BTreeMap<String, LineCounts>,
 }
 
+impl MergeCounters {
+    /// What was read of a merge, with the names of its lines and their places.
+    pub(crate) fn of<'a>(
+        counts: &bpf::merge::Counts,
+        lines: impl Iterator<Item = (&'a String, usize)>,
+    ) -> Self {
+        let of_place = |(at, place): (&String, usize)| {
+            let line = counts.lines.get(place)?;
+            let [first, duplicate, repeated, late, stray] = line.packets;
+            let counts = LineCounts {
+                first,
+                duplicate,
+                repeated,
+                late,
+                stray,
+                missed: line.missed,
+                skew_ns: line.skew_ns,
+                skew_max_ns: line.skew_max_ns,
+            };
+            Some((at.clone(), counts))
+        };
+        Self {
+            lost: counts.lost,
+            streams: counts.streams,
+            lines: lines.filter_map(of_place).collect(),
+        }
+    }
+}
+
 /// What one line brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineCounts {

@@ -25,6 +25,17 @@ pub enum Error {
         /// How much there is.
         limit: usize,
     },
+    /// The lines of a rule cannot be merged for want of memory; nothing was changed.
+    #[error(
+        "rule {rule:?}: no room to merge its lines ({blocks} blocks in a row): let it remember fewer \
+         `packets`, or merge the lines of fewer rules; nothing was changed"
+    )]
+    MergeRoom {
+        /// The rule.
+        rule: String,
+        /// What it needs.
+        blocks: u32,
+    },
     /// The path cannot execute a route; placement should not have put it there.
     #[error("route {key:?}: the kernel path does not support {what}")]
     Unsupported {

@@ -13,6 +13,7 @@ mod health;
 mod key;
 mod latency;
 mod links;
+mod merge;
 mod owners;
 mod plan;
 mod ranges;
@@ -42,6 +43,7 @@ use crate::kernel::groups::Groups;
 use crate::kernel::health::{Inspection, Kept};
 use crate::kernel::key::Key;
 use crate::kernel::links::Links;
+use crate::kernel::merge::Merges;
 use crate::kernel::ranges::Ranges;
 use crate::options::Options;
 use crate::owners::known::KnownRules;
@@ -72,6 +74,7 @@ pub(crate) struct Kernel {
     known: KnownRules,
     /// Which rules' inputs stand by for each other, by the rule's counter.
     failovers: Failovers,
+    merges: Merges,
     kept: Kept,
     own: HashSet<IpAddr>,
     take_over: TakeOver,
@@ -137,6 +140,7 @@ impl Kernel {
             sources: HashMap::new(),
             known: KnownRules::default(),
             failovers: Failovers::new(),
+            merges: Merges::new(program.maps.merges.len()),
             kept: Kept::default(),
             own: HashSet::new(),
             take_over,
@@ -211,6 +215,9 @@ impl Kernel {
     /// Looks for interfaces that went away behind the table's back.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.set_clock();
+        if self.merges.is_waiting() {
+            self.wait()?;
+        }
         self.links.repair(&self.pins, &self.program)
     }
 

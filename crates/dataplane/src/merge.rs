@@ -9,8 +9,15 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use bpf::merge::BLOCKS;
-use bpf::merge_layout::{BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeFormat, MergeLine, MergeStream};
+use bpf::merge_layout::{
+    BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeFormat, MergeLine, MergeStream,
+};
+use bpf::merge_layout::{WORD_NUMBERS, WORDS};
 use model::merge::{LINES_MAX, PACKETS_MAX};
+
+/// Blocks of a stream that remembers the most packets, by payload.
+const BLOCKS_LOG_MAX: u32 = (PACKETS_MAX / BLOCK_NUMBERS).ilog2() + 1;
+const BLOCK_NUMBERS: u32 = (WORDS * WORD_NUMBERS) as u32;
 
 const WORD: usize = size_of::<u64>();
 
@@ -60,7 +67,7 @@ impl How {
     pub(crate) fn of(merge: &model::merge::Merge) -> Self {
         Self {
             format: MergeFormat::of(merge),
-            blocks_log: Merge::blocks_log(merge.packets.min(PACKETS_MAX)),
+            blocks_log: Merge::blocks_log(merge),
             window_ns: u64::try_from(merge.window.as_nanos()).unwrap_or(u64::MAX),
         }
     }
@@ -86,7 +93,7 @@ impl How {
         has_number
             && format.session_bytes <= 16
             && matches!(format.count_bytes, 0 | 1 | 2 | 4)
-            && self.blocks_log <= Merge::blocks_log(PACKETS_MAX)
+            && self.blocks_log <= BLOCKS_LOG_MAX
     }
 }
 

@@ -1,8 +1,10 @@
-//! Which ports the first fragment of a datagram named, for those that follow it: bounded, and
-//! forgetful, because identifications come back.
+//! Which ports the first fragment of a datagram named, and what became of it where the others are to
+//! follow: bounded, and forgetful, because identifications come back.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+
+use crate::verdict::Verdict;
 
 /// Datagrams that are remembered; the oldest goes first. The kernel path's map has the same size.
 pub const DATAGRAMS: usize = 8192;
@@ -34,6 +36,7 @@ struct Entry {
     number: u64,
     ports: (u16, u16),
     seen_ns: u64,
+    fate: Option<Verdict>,
 }
 
 impl Memory {
@@ -48,9 +51,26 @@ impl Memory {
             number,
             ports,
             seen_ns: now_ns,
+            fate: self.fate(ingress, key, now_ns),
         };
         self.entries.insert((ingress, key), entry);
         self.order.push_back((number, (ingress, key)));
+    }
+
+    /// Remembers what became of a first fragment whose ports are remembered.
+    pub fn decide(&mut self, ingress: u32, key: FragmentKey, fate: Verdict) {
+        if let Some(entry) = self.entries.get_mut(&(ingress, key)) {
+            entry.fate = Some(fate);
+        }
+    }
+
+    /// What became of a datagram's first fragment; `None` if that was not seen, not judged, or too long
+    /// ago.
+    #[must_use]
+    pub fn fate(&self, ingress: u32, key: FragmentKey, now_ns: u64) -> Option<Verdict> {
+        let entry = self.entries.get(&(ingress, key))?;
+        let is_fresh = now_ns.saturating_sub(entry.seen_ns) < LIFETIME_NS;
+        entry.fate.filter(|_| is_fresh)
     }
 
     /// The ports of the datagram that a later fragment belongs to; `None` if its first fragment
@@ -91,6 +111,22 @@ mod tests {
         assert_eq!(memory.recall(1, key(0), 0), None);
         assert_eq!(memory.recall(1, key(1), 0), Some((1, 2)));
         assert_eq!(memory.entries.len(), DATAGRAMS);
+    }
+
+    #[test]
+    fn remembers_what_became_of_a_first_fragment_that_comes_again() {
+        let mut memory = Memory::default();
+        memory.decide(1, key(7), Verdict::Passed);
+        assert_eq!(memory.fate(1, key(7), 0), None);
+        memory.remember(1, key(7), (1, 2), 0);
+        assert_eq!(memory.fate(1, key(7), 0), None);
+        memory.decide(1, key(7), Verdict::Forwarded);
+        memory.remember(1, key(7), (1, 2), 100);
+        assert_eq!(memory.fate(1, key(7), 100), Some(Verdict::Forwarded));
+        assert_eq!(memory.fate(2, key(7), 100), None);
+        assert_eq!(memory.fate(1, key(7), 100 + LIFETIME_NS), None);
+        memory.remember(1, key(7), (1, 2), 100 + LIFETIME_NS);
+        assert_eq!(memory.fate(1, key(7), 100 + LIFETIME_NS), None);
     }
 
     #[test]

@@ -7,9 +7,12 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+
+use nix::fcntl::{FallocateFlags, fallocate};
 
 /// Creates a region of `bytes` zero bytes that can be neither shrunk nor grown.
 ///
@@ -34,6 +37,17 @@ pub fn create(name: &CStr, bytes: usize) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     Ok(fd)
+}
+
+/// Makes bytes of a region zero again and gives back the pages that lie between the first and the last
+/// of them.
+///
+/// # Errors
+/// The system call's.
+pub fn clear(fd: BorrowedFd<'_>, bytes: Range<usize>) -> io::Result<()> {
+    let mode = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let (start, length) = (bytes.start as libc::off_t, bytes.len() as libc::off_t);
+    Ok(fallocate(fd, mode, start, length)?)
 }
 
 /// A shared mapping, read and written word by word.
@@ -125,6 +139,24 @@ mod tests {
         assert!(Words::map(region.as_fd(), 4097).is_err());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(Words::map(file.as_fd(), 4096).is_err());
+    }
+
+    #[test]
+    fn cleared_bytes_are_zero_and_take_no_memory() {
+        use std::os::unix::fs::MetadataExt;
+
+        let region = create(c"mcr-test", 16 << 12).unwrap();
+        let words = Words::map(region.as_fd(), 16 << 12).unwrap();
+        for word in words.as_slice() {
+            word.store(7, Ordering::Relaxed);
+        }
+        let file = std::fs::File::from(region);
+        let taken = || file.metadata().unwrap().blocks();
+        let before = taken();
+        clear(file.as_fd(), 512 * 8..(16 << 12) - 8).unwrap();
+        let values = words.as_slice().iter().map(|w| w.load(Ordering::Relaxed));
+        assert_eq!(values.sum::<u64>(), 7 * 513);
+        assert!(taken() < before, "{} of {before}", taken());
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use model::failover::Failover;
 use model::health::Inspect;
+use model::merge::Merge;
 use model::net::{Ifindex, Mac, Ports, Prefix};
 use model::table::{
-    Egress, FailoverLines, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit,
-    RateUnit, Route, RouteKey, Table, Ttl,
+    Egress, FailoverLines, LinkHeader, LocalDelivery, MergeLines, Output, OutputState, Path,
+    RateLimit, RateUnit, Route, RouteKey, Table, Ttl,
 };
 use packet::craft::Craft;
 
@@ -17,6 +18,8 @@ use packet::craft::Craft;
 pub(super) const INTERFACE: Ifindex = Ifindex(1);
 /// The rule whose inputs stand by for each other, and their groups.
 pub(super) const FAILOVER: (&str, [&str; 2]) = ("lines", ["239.1.3.1", "239.1.3.2"]);
+/// The groups of the rule whose inputs are merged.
+pub(super) const MERGED: [&str; 2] = ["239.1.5.1", "239.1.5.2"];
 const PORT: u16 = 5001;
 const SENDER: &str = "10.0.0.1";
 const SENDER6: &str = "fd00::1";
@@ -35,11 +38,12 @@ pub(super) fn tables() -> [Table; 2] {
             source: Some(address(SENDER)),
             ..key("239.1.4.1", PORT)
         };
+        let merged = MERGED.map(|line| (key(line, PORT), merges(line)));
         let others = [
             (key("ff15::1", PORT), watched),
             (specific, route("specific", &["239.10.4.1"])),
         ];
-        lines.into_iter().chain(others)
+        lines.into_iter().chain(merged).chain(others)
     };
     let range = RouteKey {
         groups: Prefix::new(address("239.1.2.0"), 24),
@@ -88,10 +92,14 @@ pub(super) fn packet_of(line: &str) -> Vec<u8> {
 }
 
 fn frame(source: &str, group: &str, port: u16) -> Vec<u8> {
-    let from = SocketAddr::new(address(source), 5000);
-    let to = SocketAddr::new(address(group), port);
     // The fixed part of RTP (RFC 3550 section 5.1).
     let payload = [0x80, 33, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7, 7, 7, 7];
+    of_payload(source, group, port, &payload)
+}
+
+fn of_payload(source: &str, group: &str, port: u16, payload: &[u8]) -> Vec<u8> {
+    let from = SocketAddr::new(address(source), 5000);
+    let to = SocketAddr::new(address(group), port);
     Craft::new(from, to, payload.to_vec()).frame()
 }
 
@@ -113,6 +121,29 @@ fn limited(rule: &str) -> Route {
     let mut route = route(rule, &["239.10.1.1", "239.10.1.2"]);
     route.outputs[0].limit = limit;
     Route { limit, ..route }
+}
+
+/// A packet that no line has brought.
+pub(super) fn numbered(line: &str, number: u16) -> Vec<u8> {
+    let [high, low] = number.to_be_bytes();
+    let payload = [0x80, 33, high, low, 0, 0, 0, 1, 0, 0, 0, 1, 7, 7, 7, 7];
+    of_payload(SENDER, line, PORT, &payload)
+}
+
+/// A line that is merged.
+fn merges(line: &str) -> Route {
+    let merge = MergeLines {
+        how: Merge {
+            window: Duration::from_millis(1),
+            ..Merge::default()
+        },
+        lines: MERGED.map(str::to_owned).to_vec(),
+    };
+    Route {
+        input: Some(line.to_owned()),
+        merge: Some(Box::new(merge)),
+        ..route("merged", &["239.10.5.1"])
+    }
 }
 
 /// A line that is silent as soon as it can be.

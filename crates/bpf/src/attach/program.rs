@@ -7,7 +7,7 @@ use super::interface;
 use crate::Error;
 use crate::layout::Word;
 use crate::maps::{Capacity, Maps};
-use crate::object::Object;
+use crate::object::{Object, cpus};
 
 /// The compiled program, an ELF file.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
@@ -37,7 +37,7 @@ impl Program {
                 Word::COUNTER_LIMIT
             )));
         }
-        let mut object = Object::load(OBJECT, &Maps::sizes(capacity), pins)?;
+        let mut object = Object::load(OBJECT, &Maps::sizes(capacity, cpus()?), pins)?;
         Ok(Self {
             ethernet: object.program("relay")?,
             bare: object.program("relay_bare")?,

@@ -470,8 +470,34 @@ pub struct Identity {
     pub bytes: u64,
     /// Of an input's counter: its rule's.
     pub rule: u32,
-    /// Of an input's counter: 1 if the rule's inputs stand by for each other.
-    pub fails_over: u32,
+    /// Of an input's counter: what decides whether its packets pass, `ARBITER_*` or [`merge_arbiter`].
+    pub arbiter: u32,
+}
+
+/// Bits that say what kind of arbiter it is; 0: none.
+pub const ARBITER_KIND: u32 = 0xf;
+/// The rule's inputs stand by for each other.
+pub const ARBITER_FAILOVER: u32 = 1;
+/// The rule's inputs are merged.
+pub const ARBITER_MERGE: u32 = 2;
+/// Where the line's place stands then.
+pub const ARBITER_LINE_SHIFT: u32 = 4;
+/// Where the number of the merge stands, plus one.
+pub const ARBITER_MERGE_SHIFT: u32 = 8;
+
+/// What decides about packets of a line that has place `line` in merge `merge`.
+#[must_use]
+pub const fn merge_arbiter(merge: u32, line: u32) -> u32 {
+    (merge + 1) << ARBITER_MERGE_SHIFT | line << ARBITER_LINE_SHIFT | ARBITER_MERGE
+}
+
+/// The merge that an arbiter leads to, if it is one.
+#[must_use]
+pub const fn merge_of(arbiter: u32) -> Option<u32> {
+    match arbiter & ARBITER_KIND {
+        ARBITER_MERGE => (arbiter >> ARBITER_MERGE_SHIFT).checked_sub(1),
+        _ => None,
+    }
 }
 
 /// The one entry of `settings`.

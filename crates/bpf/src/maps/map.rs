@@ -89,6 +89,50 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
         self.remove(&others)
     }
 
+    /// Reads one entry.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, except that there is none.
+    pub fn get(&self, key: K) -> Result<Option<V>, Error> {
+        let mut value = V::default();
+        let mut attr = attr();
+        attr.__bindgen_anon_2.map_fd = self.map.as_raw_fd() as u32;
+        attr.__bindgen_anon_2.key = &raw const key as u64;
+        attr.__bindgen_anon_2.__bindgen_anon_1.value = &raw mut value as u64;
+        // SAFETY: `key` and `value` are a whole K and V, whose sizes are the map's.
+        match unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr) } {
+            Ok(_) => Ok(Some(value)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(self.failed("lookup", error)),
+        }
+    }
+
+    /// Reads all keys, where values are large.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn keys(&self) -> Result<Vec<K>, Error> {
+        let mut keys: Vec<K> = Vec::new();
+        let mut next = K::default();
+        // One that is removed meanwhile leads back to the first.
+        while keys.len() < self.capacity as usize {
+            let mut attr = attr();
+            attr.__bindgen_anon_2.map_fd = self.map.as_raw_fd() as u32;
+            attr.__bindgen_anon_2.key = keys.last().map_or(0, |key| std::ptr::from_ref(key) as u64);
+            attr.__bindgen_anon_2.__bindgen_anon_1.next_key = &raw mut next as u64;
+            // SAFETY: `key` is null or a whole K, and `next` has room for one, whose size is the map's
+            // key size.
+            match unsafe { bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr) } {
+                Ok(_) => keys.push(next),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
+                Err(error) => return Err(self.failed("iterate", error)),
+            }
+        }
+        Ok(keys)
+    }
+
     /// Reads all entries.
     ///
     /// # Errors

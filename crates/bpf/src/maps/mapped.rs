@@ -104,6 +104,14 @@ impl<T: Plain> Mapped<T> {
         let word = unsafe { AtomicU64::from_ptr(self.at(index).as_ptr().byte_add(offset).cast()) };
         word.store(value, Ordering::SeqCst);
     }
+
+    /// Adds to the entry's 8-byte word at byte `offset` in one step, and wraps.
+    pub fn add(&mut self, index: u32, offset: usize, count: u64) {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= size_of::<T>());
+        // SAFETY: as in `store`.
+        let word = unsafe { AtomicU64::from_ptr(self.at(index).as_ptr().byte_add(offset).cast()) };
+        word.fetch_add(count, Ordering::SeqCst);
+    }
 }
 
 impl<T> Drop for Mapped<T> {

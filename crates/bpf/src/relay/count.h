@@ -44,8 +44,8 @@ static __always_inline void count(__u32 counter, const struct packet *p)
 		count_in(tally, p);
 }
 
-/* Counts a packet for its input, whose counter gives way to its rule's; says whether the rule's inputs
- * stand by for each other.
+/* Counts a packet for its input, whose counter gives way to its rule's; says what decides between the
+ * rule's inputs.
  */
 VERIFIED_ONCE int count_input(__u32 *counter, const struct packet *p)
 {
@@ -60,7 +60,7 @@ VERIFIED_ONCE int count_input(__u32 *counter, const struct packet *p)
 	if (!input)
 		return 0;
 	*counter = input->rule;
-	return input->fails_over;
+	return input->arbiter;
 }
 
 /* Counts a packet of a range once more, for its own group and port. */

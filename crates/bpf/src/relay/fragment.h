@@ -59,6 +59,35 @@ VERIFIED_ONCE int recall(struct __sk_buff *skb, struct packet *p)
 	return true;
 }
 
+/* What became of a later fragment's first, as `note_fate` put it; 0: nobody knows. */
+VERIFIED_ONCE int recall_fate(struct __sk_buff *skb, const struct packet *p)
+{
+	if (!p)
+		return 0;
+
+	struct fragment_key key = {};
+	struct fragment_ports *ports;
+
+	fragment_key(skb, p, &key);
+	ports = bpf_map_lookup_elem(&fragments, &key);
+	return ports ? ports->fate : 0;
+}
+
+VERIFIED_ONCE int note_fate(struct __sk_buff *skb, const struct packet *p, __u32 fate)
+{
+	if (!p)
+		return 0;
+
+	struct fragment_key key = {};
+	struct fragment_ports *ports;
+
+	fragment_key(skb, p, &key);
+	ports = bpf_map_lookup_elem(&fragments, &key);
+	if (ports)
+		ports->fate = fate;
+	return 0;
+}
+
 static __always_inline void consider_group(struct __sk_buff *skb, const struct packet *p,
 					   bool specific, struct orphan *o)
 {

@@ -47,12 +47,16 @@ static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value,
 				   __u64 flags) = (void *)2;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from,
+				   __u32 length, __u64 flags) = (void *)9;
 static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
 				   __u64 flags) = (void *)11;
 static long (*bpf_clone_redirect)(struct __sk_buff *skb, __u32 ifindex, __u64 flags) = (void *)13;
 static long (*bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to,
 				  __u32 length) = (void *)26;
 static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
+static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 length, __u64 flags) = (void *)38;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
 static long (*bpf_csum_update)(struct __sk_buff *skb, __u32 csum) = (void *)40;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)43;
@@ -62,6 +66,7 @@ static long (*bpf_sk_release)(void *sock) = (void *)86;
 static long (*bpf_spin_lock)(struct bpf_spin_lock *lock) = (void *)93;
 static long (*bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
 static __u64 (*bpf_jiffies64)(void) = (void *)118;
+static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*bpf_loop)(__u32 count, void *callback, void *context, __u64 flags) = (void *)181;
 
 #endif

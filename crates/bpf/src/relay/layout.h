@@ -6,6 +6,7 @@
 #define LAYOUT_H
 
 #include <linux/types.h>
+#include "merge_layout.h"
 
 #define DROP_SLOTS 24	/* packet::verdict::DropReason::SLOTS */
 #define BLOOM_WORDS 64
@@ -242,8 +243,20 @@ struct identity {
 	__u64 packets;
 	__u64 bytes;
 	__u32 rule;
-	__u32 fails_over;	/* of an input: whether the rule's inputs stand by for each other */
+	__u32 arbiter;	/* of an input: what decides whether its packets pass */
 };
+
+/* What decides between a rule's inputs, in the lower bits of `arbiter`; 0: nothing. Of a line that is
+ * merged, its place among its rule's follows, and the index in `merges` plus one.
+ */
+enum arbiter {
+	ARBITER_FAILOVER = 1,
+	ARBITER_MERGE = 2,
+};
+
+#define ARBITER_KIND 0xf
+#define ARBITER_LINE_SHIFT 4
+#define ARBITER_MERGE_SHIFT 8
 
 #define FAILOVER_LINES 8	/* model::failover::LINES_MAX */
 
@@ -289,7 +302,27 @@ struct fragment_ports {
 	__u64 seen_ns;
 	__be16 sport;
 	__be16 dport;
-	__u32 pad;
+	__u32 fate;	/* what became of it where lines are merged: its verdict plus one */
+};
+
+#define CUT_SEGMENTS 128	/* UDP_MAX_SEGMENTS in include/linux/udp.h */
+#define CUT_SEGMENT_MAX 16384
+#define CUT_PAYLOAD 65536
+
+/* Entry of `cuts`, one for each CPU: a super-packet whose segments are judged one by one. */
+struct cut {
+	__u64 kept[CUT_SEGMENTS / 64];	/* segments that pass, a bit for each */
+	__u32 dropped[8];		/* the others, by verdict */
+	__u32 segment;			/* bytes of payload in each but the last */
+	__u32 payload;			/* in all together */
+	__u32 arbiter;
+	__u16 length;			/* as the IP header has it */
+	__u16 check;			/* likewise, of IPv4 */
+	__u16 id;			/* likewise */
+	__u16 pad;
+	__u32 unused;
+	__u64 packet[10];		/* struct merge_packet */
+	__u8 bytes[CUT_PAYLOAD + CUT_SEGMENT_MAX];	/* the payload, and room for the verifier */
 };
 
 /* Key of `group_routes`: an exact route's key without its ports; source 0 is (*,G). IPv4 in [0]. */

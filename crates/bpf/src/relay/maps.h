@@ -168,6 +168,31 @@ struct {
 	__type(value, struct choice);
 } choices SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 8192);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct merge);
+} merges SEC(".maps");
+
+/* Only those of rules that are merged are there; they are made before the rule's first packet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct merge_block);
+} merge_blocks SEC(".maps");
+
+/* By CPU. An array that is not per CPU, whose values have a limit of 32 KiB. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cut);
+} cuts SEC(".maps");
+
 /* The least recently seen goes: what a flow counted before is forgotten with it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);

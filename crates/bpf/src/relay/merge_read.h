@@ -70,6 +70,8 @@ merge_inline int merge_read_sequence(const struct merge_format *f, MERGE_SOURCE 
 			key ^= (value + 1) * MERGE_MIX;
 			key = (key ^ key >> 29) * MERGE_MIX;
 		}
+		if (session > 4)
+			key *= MERGE_MIX;
 		p->key = key ^ key >> 32;
 	}
 	if (f->count_bytes) {

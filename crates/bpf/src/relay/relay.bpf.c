@@ -7,11 +7,12 @@
 #include "parse.h"
 #include "lookup.h"
 #include "count.h"
-#include "failover.h"
 #include "health.h"
 #include "limit.h"
 #include "rewrite.h"
 #include "replicate.h"
+#include "arbitrate.h"
+#include "cut.h"
 #include "latency.h"
 
 enum verdict { ACCEPTED, DROPPED, LEFT, SHADOWED };
@@ -24,14 +25,14 @@ static __always_inline bool find_rule(struct fanout *f)
 
 static __always_inline enum verdict judge(struct fanout *f)
 {
-	__u32 reason = NOT_DROPPED, input = f->m.counter;
-	bool sound, fails_over = false;
+	__u32 reason = NOT_DROPPED, input = f->m.counter, arbiter = 0;
+	bool sound;
 
 	if (unlikely(f->m.flags & ROUTE_SHADOW))
 		return find_rule(f) ? SHADOWED : DROPPED;
 	sound = measure(f->skb, &f->p);
 	if (unlikely(f->m.flags & ROUTE_INPUT))
-		fails_over = count_input(&f->m.counter, &f->p);
+		arbiter = count_input(&f->m.counter, &f->p);
 	if (unlikely(!find_rule(f)))
 		return DROPPED;
 	if (unlikely(!sound))
@@ -40,18 +41,21 @@ static __always_inline enum verdict judge(struct fanout *f)
 		reason = DROP_OWN_SOURCE;
 	else if (unlikely(f->m.flags & MATCH_AMBIGUOUS))
 		reason = DROP_FRAGMENT_UNKNOWN;
-	else if (unlikely(fails_over) && is_standby(f->m.counter, input))
-		reason = DROP_STANDBY;
-	else if (unlikely(f->m.flags & ROUTE_LIMITED) && !admitted(f->m.counter, &f->p))
-		reason = DROP_RATE_LIMITED;
+	else if (unlikely(arbiter))
+		reason = arbitrate(f, input, arbiter);
 	if (unlikely(is_sample(f->rule, &f->p)))
 		f->began = bpf_ktime_get_ns();
 	count_in(f->rule, &f->p);
-	if (unlikely(f->m.health) && (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
+	if (unlikely(reason > NOT_DROPPED))
+		reason = settle(f, input, reason);
+	if (likely(reason == NOT_DROPPED) && unlikely(f->m.flags & ROUTE_LIMITED) &&
+	    !admitted(f->m.counter, &f->p))
+		reason = DROP_RATE_LIMITED;
+	if (unlikely(f->m.health) && likely(!(f->m.flags & MATCH_CUT)) && (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
 		inspect(f->skb, &f->p, f->m.health);
-	if (unlikely(reason == DROP_STANDBY)) {
+	if (unlikely(arbiter) && reason >= DROP_STANDBY && reason != NOT_DROPPED) {
 		count_drop(input, reason, &f->p);
-		if (f->m.health)
+		if (f->m.health && reason == DROP_STANDBY)
 			lose_track(f->m.health);
 	}
 	if (unlikely(f->m.flags & MATCH_RANGE))
@@ -68,7 +72,7 @@ static __always_inline int carry_out(struct fanout *f)
 
 	switch (judge(f)) {
 	case ACCEPTED:
-		action = replicate(f);
+		action = unlikely(f->m.flags & MATCH_CUT) ? send_segments(f) : replicate(f);
 		if (unlikely(f->began))
 			note_latency(f->skb, f->m.counter, f->began);
 		return action;

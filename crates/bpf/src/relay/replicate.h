@@ -53,7 +53,7 @@ static __always_inline __u32 send_clone(struct __sk_buff *skb, const struct pack
 		DROP_EGRESS_FULL : DROP_EGRESS_ERROR;
 }
 
-static long clone_to(__u32 i, struct fanout *f)
+static __always_inline long clone_one(__u32 i, struct fanout *f)
 {
 	__u32 slot = f->m.first + i, reason;
 	struct output *o = bpf_map_lookup_elem(&outputs, &slot);
@@ -68,6 +68,11 @@ static long clone_to(__u32 i, struct fanout *f)
 	else
 		count_drop(o->counter, reason, &f->p);
 	return 0;
+}
+
+static long clone_to(__u32 i, struct fanout *f)
+{
+	return clone_one(i, f);
 }
 
 /* Sends the packet itself to the route's last output. */

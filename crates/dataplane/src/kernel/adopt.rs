@@ -44,6 +44,7 @@ impl Kernel {
         self.adopt_sources()?;
         let counting = self.adopt_slots()?;
         self.adopt_failovers(&counting)?;
+        self.adopt_merges(&counting)?;
         self.adopt_health()?;
         self.adopt_times();
         self.publish_ranges()?;

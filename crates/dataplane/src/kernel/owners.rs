@@ -9,7 +9,7 @@ use bpf::layout::{self, Identity, Word};
 use crate::counters::Traffic;
 use crate::error::Error;
 use crate::failover::Lines;
-use crate::kernel::plan::CounterFor;
+use crate::kernel::plan::{CounterFor, Wanted};
 use crate::kernel::{Kernel, encode};
 use crate::owners::name::Hash;
 
@@ -83,22 +83,27 @@ impl Kernel {
     pub(super) fn acquire_input_counter(
         &mut self,
         owner: CounterFor,
-        rule: u32,
-        fails_over: bool,
+        (wanted, rule): (&Wanted, u32),
     ) -> Result<u32, Error> {
         let counter = self.acquire_counter(owner)?;
-        let identities = &mut self.program.maps.identities;
-        let identity = identities.read(counter);
-        // Packets that come meanwhile count under the same rule.
-        let wanted = Identity {
-            rule,
-            fails_over: fails_over.into(),
-            ..identity
-        };
-        if identity != wanted {
-            identities.write(counter, &wanted);
-        }
+        let arbiter = self.begin_arbiter(wanted, (rule, counter));
+        self.lead_input(counter, rule, arbiter);
         Ok(counter)
+    }
+
+    /// Says whose input counts there and what decides about its packets: one word, for packets may come.
+    pub(super) fn lead_input(&mut self, counter: u32, rule: u32, arbiter: u32) {
+        let identities = &mut self.program.maps.identities;
+        let Identity {
+            rule: rule_before,
+            arbiter: arbiter_before,
+            ..
+        } = identities.read(counter);
+        if (rule_before, arbiter_before) != (rule, arbiter) {
+            let ([a, b, c, d], [e, f, g, h]) = (rule.to_ne_bytes(), arbiter.to_ne_bytes());
+            let word = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+            identities.store(counter, offset_of!(Identity, rule), word);
+        }
     }
 
     /// Drops one reference.
@@ -122,6 +127,7 @@ impl Kernel {
                 if let Err(error) = self.end_failover(counter) {
                     tracing::debug!("how a rule failed over is not forgotten: {error}");
                 }
+                self.end_merge(counter);
                 let identities = &mut self.program.maps.identities;
                 let nobody = Identity {
                     hash: NOBODY_ANY_MORE,

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use bpf::layout;
+use bpf::layout::{self, Word};
 use model::table::{Output, Route, RouteKey};
 
 use crate::error::Error;
 use crate::kernel::failover::WantedFailover;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::Key;
+use crate::kernel::merge::WantedMerge;
 use crate::kernel::ranges::Ranges;
 use crate::kernel::{Kernel, encode};
 use crate::owners::name::{Hash, Name};
@@ -21,6 +22,7 @@ pub(super) struct Wanted {
     /// The input, where it has a counter of its own.
     pub(super) input: Option<CounterFor>,
     pub(super) failover: Option<WantedFailover>,
+    pub(super) merge: Option<WantedMerge>,
     pub(super) outputs: Vec<(CounterFor, layout::Output)>,
     pub(super) inspection: Option<Inspection>,
 }
@@ -59,6 +61,7 @@ impl Kernel {
                     limit: encode::limit(None),
                 }),
                 failover: encode::input(route).and_then(|_| WantedFailover::of(route)),
+                merge: encode::input(route).and_then(|_| WantedMerge::of(route)),
                 outputs: encode::outputs(route).iter().map(output).collect(),
             };
             if !self.is_installed(&route) {
@@ -90,8 +93,15 @@ impl Kernel {
             && self.fails_over_as(wanted, self.rule_counter(word))
             && wanted
                 .input
-                .is_none_or(|input| self.is_owner(input, word.counter))
+                .is_none_or(|input| self.is_owner(input, word.counter) && self.is_led(wanted, word))
             && slots.zip(&wanted.outputs).all(same_output)
+    }
+
+    /// Says whether what decides about packets of the input is what is wanted.
+    fn is_led(&self, wanted: &Wanted, word: Word) -> bool {
+        let identity = self.program.maps.identities.read(word.counter);
+        let arbiter = self.arbiter(wanted, (identity.rule, word.counter));
+        arbiter == Some(identity.arbiter)
     }
 
     fn is_owner(&self, owner: CounterFor, counter: u32) -> bool {

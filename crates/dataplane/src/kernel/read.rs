@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bpf::layout::{self, FlowKey, Tally};
 
-use crate::counters::{Arrived, Counters, Drops, Flow, LinesSeen, OutputCounters, Traffic};
+use crate::counters::{
+    Arrived, Counters, Drops, Flow, LinesSeen, MergeSeen, OutputCounters, Traffic,
+};
 use crate::error::Error;
 use crate::kernel::{Kernel, health, latency};
 use crate::owners::known::KnownRule;
@@ -51,6 +53,8 @@ fn read_rule(
     if let Some(owner) = kernel.owners.find(&rule.hash) {
         let failover = kernel.failover(owner.slot, rule).map(Box::new);
         total.failover = failover.or(total.failover.take());
+        let merge = kernel.merged(owner.slot, rule).map(Box::new);
+        total.merge = merge.or(total.merge.take());
     }
     for (at, hash) in &rule.inputs {
         if let Some((received, dropped)) = one(kernel, raw, *hash) {
@@ -88,6 +92,7 @@ pub(crate) fn read_arrived(
         total.traffic.add(received);
         total.add_dropped(&dropped);
         total.lines = lines(kernel, raw, rule).or(total.lines.take());
+        total.merge = merged(kernel, raw, rule).or(total.merge.take());
         for (index, hash) in &rule.outputs {
             if let Some((sent, dropped)) = one(kernel, raw, *hash) {
                 total.add_output(*index, sent, &dropped);
@@ -156,6 +161,17 @@ fn lines(kernel: &Kernel, raw: &[Tally], rule: &KnownRule) -> Option<Box<LinesSe
         changes: failover.changes,
         last_ns: last_ns.collect(),
     }))
+}
+
+/// What the lines of a rule brought that are merged.
+fn merged(kernel: &Kernel, raw: &[Tally], rule: &KnownRule) -> Option<Box<MergeSeen>> {
+    let owner = kernel.owners.find(&rule.hash)?;
+    let counters = kernel.merged(owner.slot, rule)?;
+    let last = |hash: &Hash| traffic(kernel, raw, *hash).map_or(0, |(_, came)| came.last_ns);
+    let lines = rule.inputs.iter();
+    let lines = lines.filter(|(at, _)| counters.lines.contains_key(*at));
+    let last_ns = lines.map(|(at, hash)| (at.clone(), last(hash))).collect();
+    Some(Box::new(MergeSeen { counters, last_ns }))
 }
 
 fn one(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(Traffic, Drops)> {

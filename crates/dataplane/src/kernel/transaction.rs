@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::kernel::failover::WantedFailover;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::{self, Key};
+use crate::kernel::merge::WantedMerge;
 use crate::kernel::plan::Wanted;
 use crate::kernel::{Entry, Kernel};
 use crate::owners::name::{Hash, Name};
@@ -40,6 +41,7 @@ impl Kernel {
             .copied()
             .collect();
         self.reserve(&wanted, &removed)?;
+        self.prepare_merges(&wanted)?;
         let ingress: BTreeSet<u32> = wanted.iter().map(|wanted| wanted.key.ifindex()).collect();
         let ingress = ingress.into_iter();
         self.links.attach(ingress, &self.pins, &self.program)?;
@@ -51,6 +53,7 @@ impl Kernel {
             .iter()
             .map(|route| (route.rule.hash, route.failover.clone()));
         let failovers: HashMap<Hash, Option<WantedFailover>> = failovers.collect();
+        let merges = merges_of(&wanted);
         let written = self.write(wanted)?;
         self.set_failovers(failovers)?;
         let (swung, new): (Vec<_>, Vec<_>) = written
@@ -71,6 +74,7 @@ impl Kernel {
         if new.iter().any(|route| route.key.is_range()) {
             self.publish_ranges()?;
         }
+        self.finish_merges(&merges)?;
         self.links.detach_others(&self.entries_on, &self.pins)
     }
 
@@ -80,6 +84,7 @@ impl Kernel {
         self.indices.grace_period_passed();
         self.blocks.grace_period_passed();
         self.ranges.grace_period_passed();
+        self.free_merges();
         Ok(())
     }
 
@@ -125,10 +130,7 @@ impl Kernel {
             first,
             count: route.outputs.len() as u16,
             counter: match route.input {
-                Some(input) => {
-                    let fails_over = route.failover.is_some();
-                    self.acquire_input_counter(input, rule, fails_over)?
-                }
+                Some(input) => self.acquire_input_counter(input, (&route, rule))?,
                 None => rule,
             },
             flags: route.flags,
@@ -372,6 +374,16 @@ impl Kernel {
         self.put_entry(key, entry);
         Ok(index)
     }
+}
+
+/// How the rules of a change merge their lines.
+fn merges_of(wanted: &[Wanted]) -> HashMap<Hash, Option<WantedMerge>> {
+    let mut merges: HashMap<Hash, Option<WantedMerge>> = HashMap::new();
+    for route in wanted {
+        let merge = merges.entry(route.rule.hash).or_default();
+        *merge = merge.take().or_else(|| route.merge.clone());
+    }
+    merges
 }
 
 const WORD: usize = offset_of!(layout::Route, word);

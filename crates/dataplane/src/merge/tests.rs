@@ -180,7 +180,10 @@ fn places_of_nobody_and_times_to_come_are_mended() {
 #[test]
 fn blocks_are_taken_where_they_first_fit() {
     let mut space = Space::new(16);
-    assert_eq!([4, 4, 8].map(|n| space.take(n)), [Some(0), Some(4), Some(8)]);
+    assert_eq!(
+        [4, 4, 8].map(|n| space.take(n)),
+        [Some(0), Some(4), Some(8)]
+    );
     assert_eq!(space.take(4), None);
     space.give_back(4);
     assert_eq!(space.take(8), None);

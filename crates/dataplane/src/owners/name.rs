@@ -32,6 +32,13 @@ pub(crate) enum Name<'a> {
     Output(&'a str, u32, &'a str),
 }
 
+/// The inputs of a route's rule that stand by for each other or are merged, as the rule writes them.
+pub(crate) fn lines_of(route: &Route) -> impl Iterator<Item = &String> {
+    let standing_by = route.failover.iter().flat_map(|failover| &failover.lines);
+    let merged = route.merge.iter().flat_map(|merge| &merge.lines);
+    standing_by.chain(merged)
+}
+
 impl Kind {
     /// All kinds.
     pub(crate) const ALL: [Self; 3] = [Self::Rule, Self::Output, Self::Input];
@@ -39,12 +46,12 @@ impl Kind {
 
 impl<'a> Name<'a> {
     /// The names under which a route counts: its rule's, its input's where the rule has several, those
-    /// of the other inputs where they stand by for each other, and its outputs' in their order.
+    /// of the other inputs where they stand by for each other or are merged, and its outputs' in their
+    /// order.
     pub(crate) fn all_of(route: &'a Route) -> impl Iterator<Item = Self> {
         let input = route.input.as_deref();
         let outputs = route.outputs.iter();
-        let lines = route.failover.iter().flat_map(|failover| &failover.lines);
-        let others = lines
+        let others = lines_of(route)
             .map(String::as_str)
             .filter(move |at| input != Some(*at));
         [Self::Rule(&route.rule)]

@@ -7,5 +7,6 @@ pub(crate) mod failover;
 pub(crate) mod flows;
 pub(crate) mod layout;
 pub(crate) mod limits;
+pub(crate) mod merges;
 pub(crate) mod messages;
 pub(crate) mod state;

@@ -7,6 +7,7 @@ mod error;
 mod filter;
 mod inheritance;
 mod limiters;
+mod merges;
 mod owner_file;
 mod pool;
 mod process;
@@ -18,9 +19,13 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use model::diff::TableDiff;
+use model::merge::By;
 use model::table::{Path, Route, RouteKey, Table};
 
-use crate::counters::{Arrived, Counters, FailoverCounters, Flow, LinesSeen, WorkerCounters};
+use crate::counters::{
+    Arrived, Counters, FailoverCounters, Flow, HealthCounters, LinesSeen, MergeCounters, MergeSeen,
+    Traffic, WorkerCounters,
+};
 use crate::failover::{self, Lines};
 use crate::owners::known::Progress;
 use crate::owners::name::Kind;
@@ -30,6 +35,7 @@ use counter_owners::{CounterOwners, Slots};
 use elsewhere::Elsewhere;
 use inheritance::{Inheritance, Label};
 use limiters::Limiters;
+use merges::Merges;
 use owner_file::OwnerFile;
 use pool::Pool;
 use wanted::{Common, Interfaces};
@@ -88,10 +94,13 @@ impl Userspace {
         let Inheritance {
             regions,
             state,
+            merges,
             predecessors,
             owners,
         } = Inheritance::sort(held);
         self.pool.inherit(regions, state, predecessors);
+        // Without the owners nobody knows whose they are.
+        let merges = merges.filter(|_| owners.is_some());
         let (fd, file) = match owners {
             Some(owners) => owners,
             None => OwnerFile::create().map_err(|source| Error::System {
@@ -101,6 +110,13 @@ impl Userspace {
         };
         self.owners.keep(file);
         self.owner_file = Some(fd);
+        if let Some(merges) = merges {
+            let merges = Merges::inherit(merges, self.owners.rules());
+            *self.pool.merges_mut() = merges.map_err(|source| Error::System {
+                what: "reading the windows of merged rules",
+                source,
+            })?;
+        }
         Ok(())
     }
 
@@ -123,6 +139,7 @@ impl Userspace {
         let own = TableDiff::between(&self.table(), &own);
         self.apply(&own, &TableDiff::default())?;
         self.pool.end_predecessors();
+        self.pool.merges_mut().settle();
         Ok(())
     }
 
@@ -137,10 +154,12 @@ impl Userspace {
     /// Makes sure that a change can be applied: that its counters fit and its workers run.
     ///
     /// # Errors
-    /// [`Error::Capacity`] and [`Error::Start`], with nothing changed.
+    /// [`Error::Capacity`], [`Error::MergeRoom`] and [`Error::Start`], with nothing changed.
     pub(crate) fn prepare(&mut self, diff: &TableDiff) -> Result<(), Error> {
         let added = diff.set.iter().map(|(_, route)| route);
-        self.owners.check_room(added)?;
+        self.owners.check_room(added.clone())?;
+        let added = added.map(|route| (self.owners.rule(&route.rule), route));
+        self.pool.merges().check_room(added)?;
         if !diff.set.is_empty() {
             self.pool.start()?;
         }
@@ -171,6 +190,7 @@ impl Userspace {
         let change = (&change, self.limiters.take_fresh());
         self.pool
             .change(change, &interfaces, &self.counted, &self.common);
+        self.pool.merges_mut().settle();
         Ok(())
     }
 
@@ -191,6 +211,7 @@ impl Userspace {
         self.owners.read(&self.pool, progress, counters);
         if progress.is_done() {
             self.read_failovers(counters);
+            self.read_merges(counters);
             counters.workers = self.worker_counters();
         }
         !progress.is_done()
@@ -201,8 +222,54 @@ impl Userspace {
         self.owners.read_arrived(&self.pool, progress, arrived);
         if progress.is_done() {
             self.read_lines(arrived);
+            self.read_merged_lines(arrived);
         }
         !progress.is_done()
+    }
+
+    fn read_merged_lines(&self, arrived: &mut Arrived) {
+        for counted in self.merged() {
+            let rule = arrived.get_mut(counted.route.rule.as_str());
+            let Some(rule) = rule.filter(|rule| rule.merge.is_none()) else {
+                continue;
+            };
+            let Some(counters) = self.pool.merges().read(counted) else {
+                continue;
+            };
+            if let Some(health) = health_of(counted, &counters, rule.traffic) {
+                rule.add(Traffic::default(), &health);
+            }
+            let lines = counted.lines_by_name();
+            let last_ns = lines.map(|(at, line)| {
+                let came = self.pool.read(Kind::Input, line.0).traffic;
+                (at.clone(), came.last_ns)
+            });
+            rule.merge = Some(Box::new(MergeSeen {
+                counters,
+                last_ns: last_ns.collect(),
+            }));
+        }
+    }
+
+    /// What the lines of each rule brought, where they are merged.
+    fn read_merges(&self, counters: &mut Counters) {
+        for counted in self.merged() {
+            let rule = counters.rules.get_mut(&counted.route.rule);
+            if let Some(rule) = rule.filter(|rule| rule.merge.is_none())
+                && let Some(counters) = self.pool.merges().read(counted)
+            {
+                if let Some(health) = health_of(counted, &counters, rule.received) {
+                    rule.add_health(&health);
+                }
+                rule.merge = Some(Box::new(counters));
+            }
+        }
+    }
+
+    /// Routes whose rules' lines are merged.
+    fn merged(&self) -> impl Iterator<Item = &CountedRoute> {
+        let counted = self.counted.values();
+        counted.filter(|counted| counted.place.is_some())
     }
 
     fn read_lines(&self, arrived: &mut Arrived) {
@@ -309,6 +376,7 @@ impl Userspace {
         for key in &diff.removed {
             if let Some(counted) = self.counted.remove(key) {
                 self.limiters.remove(&counted);
+                self.pool.merges_mut().release(&counted);
                 replaced.push(counted.route);
             }
         }
@@ -316,17 +384,22 @@ impl Userspace {
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
             let counted = self.owners.acquire(route, &self.pool);
-            let counted = counted.ok_or(Error::Capacity {
+            let mut counted = counted.ok_or(Error::Capacity {
                 rules: 0,
                 inputs: 0,
                 outputs: 1,
             })?;
+            self.pool.merges_mut().acquire(&mut counted)?;
+            counted.is_seen_whole = counted.place.is_none() || self.pool.is_single();
             if let Some(failover) = CompiledFailover::compile(&counted) {
                 let mut state = self.pool.state();
                 failover::begin(&mut state, counted.rule.0, failover.when(), now_ns);
             }
             let before = self.counted.insert(*key, counted.clone());
             self.limiters.set(before.as_ref(), &counted);
+            if let Some(before) = &before {
+                self.pool.merges_mut().release(before);
+            }
             replaced.extend(before.map(|counted| counted.route));
             set.push((*key, counted));
         }
@@ -350,6 +423,23 @@ impl Userspace {
             ..TableChange::default()
         })
     }
+}
+
+/// What is known of the health of a merged rule's stream where no worker sees all of it.
+fn health_of(
+    counted: &CountedRoute,
+    merge: &MergeCounters,
+    received: Traffic,
+) -> Option<HealthCounters> {
+    let is_wanted = counted.route.inspect.is_some() && !counted.is_seen_whole;
+    let lines = counted.route.merge.as_ref().filter(|_| is_wanted)?;
+    let mut health = HealthCounters::default();
+    health.arrivals.last_ns = received.last_ns;
+    if lines.how.by == By::Rtp {
+        health.rtp_packets = merge.lines.values().map(|line| line.first).sum();
+        health.lost = merge.lost;
+    }
+    Some(health)
 }
 
 /// Reads words as the file of the counters' owners. For fuzzers and tests.

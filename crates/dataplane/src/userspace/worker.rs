@@ -14,6 +14,7 @@ mod health;
 mod latency;
 mod ledger;
 mod lookup;
+mod merge;
 mod receive;
 mod rewrite;
 mod send;
@@ -31,6 +32,7 @@ use sys::packet_socket::VnetHeader;
 
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
+use crate::userspace::shared::merges::SharedMerges;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, ToWorker, ring_size};
 use crate::userspace::shared::state::SharedState;
 use coalesce::Source;
@@ -89,9 +91,14 @@ fn run() -> Result<(), Error> {
         matches!(message, ToWorker::State).then_some(())
     })?;
     let state = SharedState::map(state.as_fd());
+    let ((), merges) = expect(&mut channel, |message| {
+        matches!(message, ToWorker::Merges).then_some(())
+    })?;
+    let merges = SharedMerges::map(merges.as_fd());
     let shared = Shared {
         counters: counters.map_err(system("mapping the counters"))?,
         state: state.map_err(system("mapping the state"))?,
+        merges: merges.map_err(system("mapping the merges"))?,
     };
     // A worker with less of its core is no reason not to forward.
     if let Err(error) = sys::capability::lead_session() {
@@ -145,10 +152,11 @@ struct Worker {
     samples: Samples,
 }
 
-/// What is shared with the supervisor and, the state, with the other workers.
+/// What is shared with the supervisor and, all but the counters, with the other workers.
 struct Shared {
     counters: SharedCounters,
     state: SharedState,
+    merges: SharedMerges,
 }
 
 impl Worker {
@@ -200,7 +208,7 @@ impl Worker {
         let Some(tap) = self.taps.get_mut(tap) else {
             return Ok(0);
         };
-        let Shared { counters, state } = &self.shared;
+        let counters = &self.shared.counters;
         let now_ns = sys::clock::monotonic_ns();
         let mut frames = 0;
         let mut counts = BatchCounts::default();
@@ -226,7 +234,7 @@ impl Worker {
                 tap,
                 large: &self.large,
             };
-            let context = self.table.context(source, (counters, state), now_ns);
+            let context = self.table.context(source, &self.shared, now_ns);
             if packet.meta.gso.is_some() {
                 counts.hidden += tap.hidden(frames);
             }
@@ -236,7 +244,7 @@ impl Worker {
                 packet,
                 (&mut self.fragments, &mut self.watches, &mut self.samples),
                 &mut counts,
-            );
+            )?;
             frames += 1;
         }
         if frames == 0 {
@@ -246,7 +254,7 @@ impl Worker {
             tap,
             large: &self.large,
         };
-        let context = self.table.context(source, (counters, state), now_ns);
+        let context = self.table.context(source, &self.shared, now_ns);
         self.sender.flush(context)?;
         self.samples.record(counters);
         tap.release(frames, &mut self.large);
@@ -300,7 +308,9 @@ impl Worker {
 
     fn carry_out(&mut self, message: ToWorker) -> Result<(), Error> {
         match message {
-            ToWorker::Hello { .. } | ToWorker::State => return Err(Error::NoHello),
+            ToWorker::Hello { .. } | ToWorker::State | ToWorker::Merges => {
+                return Err(Error::NoHello);
+            }
             ToWorker::Change(change) => {
                 let watches = &mut self.watches;
                 self.table.change(change, watches);

@@ -9,5 +9,6 @@ mod checksums;
 mod clsact;
 mod devices;
 mod fragments;
+mod merge;
 mod relay;
 mod tun;

@@ -22,6 +22,7 @@ mod health;
 mod kernel;
 mod latency;
 mod limits;
+mod merged;
 mod program;
 mod reference;
 mod relayed;
@@ -113,6 +114,11 @@ fn the_userspace_path_starts_another_limit_full() {
 }
 
 #[test]
+fn the_kernel_path_merges_lines() {
+    kernel::with_relay("merged", merged::demand);
+}
+
+#[test]
 fn the_kernel_path_finds_what_the_reference_finds_in_streams() {
     kernel::with_relay("health", health::demand);
 }
@@ -142,6 +148,16 @@ fn the_cost_of_looking_at_packets_on_the_kernel_path() {
 #[test]
 fn the_userspace_path_finds_what_the_reference_finds_in_streams() {
     userspace::with_relay("user-health", health::demand);
+}
+
+#[test]
+fn the_userspace_path_merges_lines() {
+    userspace::with_relay("user-merged", merged::demand);
+}
+
+#[test]
+fn the_userspace_path_merges_lines_on_a_kernel_that_has_nothing_optional() {
+    userspace::with_relay_without("user-merged-old", &Feature::ALL, merged::demand);
 }
 
 #[test]

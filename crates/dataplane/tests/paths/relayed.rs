@@ -22,6 +22,14 @@ use crate::bed::Bed;
 use crate::case::{Expected, INGRESS, Outlet, Packet, trim};
 use crate::segments::datagrams;
 
+/// Why a packet is dropped because it came by its input.
+const IS_FOR_THE_INPUT: [DropReason; 4] = [
+    DropReason::Standby,
+    DropReason::Duplicate,
+    DropReason::Late,
+    DropReason::Stray,
+];
+
 /// A dataplane on a bed, with the table it executes.
 pub(crate) struct Relay<'a> {
     bed: &'a Bed,
@@ -310,8 +318,10 @@ fn count(counters: &mut RuleCounters, expected: &Expected) {
     if let Some(at) = &expected.input {
         let input = counters.inputs.entry(at.clone()).or_default();
         receive(&mut input.received);
-        if expected.verdict == Verdict::Dropped(DropReason::Standby) {
-            drop(&mut input.dropped, DropReason::Standby);
+        if let Verdict::Dropped(reason) = expected.verdict
+            && IS_FOR_THE_INPUT.contains(&reason)
+        {
+            drop(&mut input.dropped, reason);
         }
     }
     if let Verdict::Dropped(reason) = expected.verdict {

@@ -1,7 +1,9 @@
 //! The chain of the lab with a userspace path in its middle, driven as the daemon drives it.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,7 @@ pub(crate) struct Bed {
     mac: Mac,
     dataplane: Option<Dataplane>,
     table: Table,
+    options: Options,
     _bpffs: Option<Bpffs>,
 }
 
@@ -57,9 +60,15 @@ impl Bed {
             ..Options::default()
         };
         let egress = (&chain.relay, "veth2");
+        let reopen = options.clone();
         let mac = parse_mac(&link::mac(egress)?)?;
         let (ingress, egress) = (link::index((&chain.relay, "veth1"))?, link::index(egress)?);
-        let dataplane = chain.relay.run(|| Ok(Dataplane::open(options)?))?;
+        let dataplane = chain.relay.run(|| {
+            let mut dataplane = Dataplane::open(options)?;
+            // Nothing yet; but what is counted is written down for the next one.
+            dataplane.inherit(Vec::new())?;
+            Ok(dataplane)
+        })?;
         Ok(Self {
             chain,
             ingress: Ifindex(ingress),
@@ -67,8 +76,39 @@ impl Bed {
             mac,
             dataplane: Some(dataplane),
             table: Table::default(),
+            options: reopen,
             _bpffs: bpffs,
         })
+    }
+
+    /// Hands over to another supervisor, which makes the path execute the same.
+    pub(crate) fn succeed(&mut self) -> Result<()> {
+        self.succeed_with(self.table.clone())
+    }
+
+    /// Hands over to another supervisor, which makes the path execute this table.
+    pub(crate) fn succeed_with(&mut self, table: Table) -> Result<()> {
+        let former = self.dataplane.take().context("closed")?;
+        let options = self.options.clone();
+        let next = self.chain.relay.run(|| {
+            let held = former.descriptors()?;
+            former.close(Close::HandOver)?;
+            let mut next = Dataplane::open(options)?;
+            next.inherit(held)?;
+            next.sync(&table)?;
+            Ok(next)
+        })?;
+        self.dataplane = Some(next);
+        self.table = table;
+        Ok(())
+    }
+
+    /// Bytes of memory that a region takes which is held under a label of that kind.
+    pub(crate) fn held_bytes(&mut self, kind: &str) -> Result<u64> {
+        let held = self.with(|dataplane| Ok(dataplane.descriptors()?))?;
+        let named = |(label, _): &(String, _)| label.split('-').next() == Some(kind);
+        let (_, fd) = held.into_iter().find(named).context("no such region")?;
+        Ok(File::from(fd).metadata()?.blocks() * 512)
     }
 
     /// An output to a group on the egress, source rewritten to the egress address.

@@ -33,8 +33,11 @@ pub(crate) struct Row {
 }
 
 /// Tests of `paths` by path; those of the first list run in the short form as well.
-const KERNEL: ([&str; 1], [&str; 5]) = (
-    ["the_kernel_path_gives_what_the_cases_say"],
+const KERNEL: ([&str; 2], [&str; 5]) = (
+    [
+        "the_kernel_path_gives_what_the_cases_say",
+        "the_kernel_path_merges_lines",
+    ],
     [
         "the_kernel_path_gives_what_the_cases_say_through_clsact",
         "the_kernel_program_gives_what_the_cases_say_in_a_test_run",

@@ -11,6 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use model::diff::BudgetChange;
+use model::health::Inspect;
 use model::table::{Egress, LinkHeader, Route, RouteKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ use sys::packet_socket::RingSize;
 
 use super::flows::FlowOwner;
 use super::layout::{InputSlot, OutputSlot, RuleSlot};
+use crate::owners::name;
 
 /// A message of the supervisor above this size is a mistake: 10,000 routes take about 3 MiB.
 pub(crate) const MAX_MESSAGE: usize = 256 << 20;
@@ -30,8 +32,8 @@ const PREFIX: usize = 4;
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToWorker {
-    /// First of all; the regions of the counters and of the state come with it and with the
-    /// [`ToWorker::State`] that follows.
+    /// First of all; the regions of the counters, of the state and of the merges come with it and with
+    /// the [`ToWorker::State`] and the [`ToWorker::Merges`] that follow.
     Hello {
         /// Number of the worker.
         worker: u32,
@@ -42,6 +44,8 @@ pub(crate) enum ToWorker {
     },
     /// The region of what all workers decide with comes with this message.
     State,
+    /// The region of the windows of merged rules comes with this message.
+    Merges,
     /// An egress socket comes with this message, for these copies.
     Egress(Way),
     /// No route sends such copies any more.
@@ -130,8 +134,14 @@ pub(crate) struct CountedRoute {
     pub rule: RuleSlot,
     /// Its input's, where the rule has several.
     pub input: Option<InputSlot>,
-    /// Those of all its rule's inputs, where they stand by for each other, the preferred first.
+    /// Those of all its rule's inputs, where they stand by for each other, the preferred first, or are
+    /// merged.
     pub lines: Vec<InputSlot>,
+    /// Its input's place among those of its rule, where they are merged.
+    pub place: Option<u32>,
+    /// Whether each worker sees all of the stream that it sees anything of. Of a merged rule, whose
+    /// lines may come to several, it does not: what one of them lacks another may have passed.
+    pub is_seen_whole: bool,
     /// Whose flows are counted, of a range.
     pub flows: FlowOwner,
     /// Its outputs' counters, in their order.
@@ -139,10 +149,14 @@ pub(crate) struct CountedRoute {
 }
 
 impl CountedRoute {
+    /// What workers are to look for in its packets.
+    pub(crate) fn inspect(&self) -> Option<Inspect> {
+        self.route.inspect.filter(|_| self.is_seen_whole)
+    }
+
     /// The lines of its rule, as the rule writes them.
     pub(crate) fn lines_by_name(&self) -> impl Iterator<Item = (&String, InputSlot)> {
-        let names = self.route.failover.iter();
-        let names = names.flat_map(|failover| &failover.lines);
+        let names = name::lines_of(&self.route);
         names.zip(self.lines.iter().copied())
     }
 }

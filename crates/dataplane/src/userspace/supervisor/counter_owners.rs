@@ -13,7 +13,7 @@ use super::error::Error;
 use super::owner_file::OwnerFile;
 use crate::counters::{Arrived, Counters};
 use crate::owners::known::{KnownRules, Progress};
-use crate::owners::name::{Hash, Kind, Name};
+use crate::owners::name::{self, Hash, Kind, Name};
 use crate::owners::{First, Owners};
 use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::flows::FlowOwner;
@@ -99,6 +99,8 @@ impl CounterOwners {
             rule,
             input: None,
             lines: Vec::new(),
+            place: None,
+            is_seen_whole: true,
             flows: self.flows(&route.rule)?,
             outputs: Vec::with_capacity(route.outputs.len()),
         };
@@ -112,7 +114,7 @@ impl CounterOwners {
                 Name::Input(..) | Name::Rule(_) => {}
             }
         }
-        for at in route.failover.iter().flat_map(|failover| &failover.lines) {
+        for at in name::lines_of(route) {
             let input = Name::Input(&route.rule, at).hash();
             let owner = self.owners[Kind::Input as usize].find(&input);
             counted
@@ -134,6 +136,17 @@ impl CounterOwners {
             Ok::<_, Infallible>(base)
         });
         slot
+    }
+
+    /// Where a rule counts, if it has counted.
+    pub(super) fn rule(&self, rule: &str) -> Option<RuleSlot> {
+        let owner = self.owners[Kind::Rule as usize].find(&Name::Rule(rule).hash())?;
+        Some(RuleSlot(owner.slot))
+    }
+
+    /// Where rules may have counted.
+    pub(super) fn rules(&self) -> impl Iterator<Item = RuleSlot> + use<> {
+        (0..self.owners[Kind::Rule as usize].used()).map(RuleSlot)
     }
 
     /// Whose a rule's flows are.

@@ -2,6 +2,10 @@
 
 use std::io;
 
+use bpf::merge::BLOCKS;
+use bpf::merge_layout::STREAMS;
+use model::merge::DEFAULT_PACKETS;
+
 use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES};
 
 /// What went wrong on the userspace path.
@@ -26,6 +30,19 @@ pub enum Error {
         inputs: u32,
         /// Outputs too many.
         outputs: u32,
+    },
+    /// The packets that a merged rule is to remember do not fit.
+    #[error(
+        "userspace path: rule {rule:?}: no room to remember {packets} packets of each of its streams \
+         (all merged rules together may remember {}): lower `packets` of this rule or of others, or \
+         merge fewer rules",
+        BLOCKS / STREAMS as u32 * DEFAULT_PACKETS
+    )]
+    MergeRoom {
+        /// The rule.
+        rule: String,
+        /// What it asks for.
+        packets: u32,
     },
     /// No worker could be started.
     #[error("userspace path: cannot start a worker ({}): {source}", command.join(" "))]

@@ -22,6 +22,7 @@ use sys::descriptor::ProcessHandle;
 use super::owner_file::{self, OwnerFile};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::{self, WorkerWord};
+use crate::userspace::shared::merges::{self, SharedMerges};
 use crate::userspace::shared::state::{self, SharedState};
 
 /// Longest a worker may take to forward what is in its rings.
@@ -38,6 +39,8 @@ pub(super) enum Label {
     Owners,
     /// What workers decide with.
     State,
+    /// The windows of merged rules.
+    Merges,
     /// The supervisor's end of a worker's control socket.
     Control(RegionId, u32),
     /// A worker's process, by its pidfd.
@@ -75,6 +78,7 @@ pub(super) struct Inheritance {
     pub regions: Vec<Arc<Region>>,
     pub owners: Option<(OwnedFd, OwnerFile)>,
     pub state: Option<(OwnedFd, SharedState)>,
+    pub merges: Option<(OwnedFd, SharedMerges)>,
     pub predecessors: Vec<Predecessor>,
 }
 
@@ -110,6 +114,11 @@ impl Inheritance {
                 let fd = of_size(fd, state::WORDS)?;
                 let state = SharedState::map(fd.as_fd())?;
                 self.state = Some((fd, state));
+            }
+            Label::Merges => {
+                let fd = of_size(fd, merges::WORDS)?;
+                let merges = SharedMerges::map(fd.as_fd())?;
+                self.merges = Some((fd, merges));
             }
             Label::Control(id, pid) => {
                 self.predecessor(id, pid).control = Some(UnixStream::from(fd));
@@ -216,6 +225,7 @@ impl fmt::Display for Label {
             }
             Self::Owners => write!(f, "book-{}", owner_file::WORDS),
             Self::State => write!(f, "state-{}", state::WORDS),
+            Self::Merges => write!(f, "merges-{}-{}", merges::WORDS, merges_layout()),
             Self::Control(RegionId { worker, region }, pid) => {
                 write!(f, "control-{worker}-{region}-{pid}")
             }
@@ -246,11 +256,22 @@ impl FromStr for Label {
             }
             ("book", &[words]) if words as usize == owner_file::WORDS => Ok(Self::Owners),
             ("state", &[words]) if words as usize == state::WORDS => Ok(Self::State),
+            ("merges", &[words, layout])
+                if words as usize == merges::WORDS && layout == merges_layout() =>
+            {
+                Ok(Self::Merges)
+            }
             ("control", &[worker, region, pid]) => Ok(Self::Control(id(worker, region), pid)),
             ("process", &[worker, region, pid]) => Ok(Self::Process(id(worker, region), pid)),
             _ => Err(Unknown),
         }
     }
+}
+
+/// Tells layouts of the merges apart that have the same length.
+fn merges_layout() -> u32 {
+    let hash = u64::from_str_radix(bpf::layout::HASH, 16).unwrap_or_default();
+    (hash ^ hash >> 32) as u32
 }
 
 /// A region that is shorter would end the process that reads behind its end.
@@ -278,6 +299,7 @@ mod tests {
             Label::Region(REGION),
             Label::Owners,
             Label::State,
+            Label::Merges,
             Label::Control(REGION, 4711),
             Label::Process(REGION, 4711),
         ] {
@@ -289,6 +311,9 @@ mod tests {
     fn another_layout_is_not_taken_over() {
         assert_eq!("region-17-0-0".parse::<Label>(), Err(Unknown));
         assert_eq!("book".parse::<Label>(), Err(Unknown));
+        let layout = merges_layout().wrapping_add(1);
+        let merges = format!("merges-{}-{layout}", merges::WORDS);
+        assert_eq!(merges.parse::<Label>(), Err(Unknown));
         let short = sys::shared_memory::create(c"mcr-test", 4096).unwrap();
         let held = vec![(Label::Region(REGION).to_string(), short)];
         assert!(Inheritance::sort(held).regions.is_empty());

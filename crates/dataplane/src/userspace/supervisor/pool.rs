@@ -11,7 +11,8 @@ use model::table::RouteKey;
 use super::counter_owners::Slots;
 use super::error::Error;
 use super::inheritance::{self, Label, Predecessor, Region, RegionId};
-use super::process::Process;
+use super::merges::Merges;
+use super::process::{Process, SharedRegions};
 use super::taps::Fanouts;
 use super::wanted::{Common, Interfaces, Options};
 use super::worker_handle::WorkerHandle;
@@ -39,6 +40,8 @@ pub(super) struct Pool {
     ticks: u32,
     /// What all workers decide with, those of earlier supervisors too.
     state: (OwnedFd, SharedState),
+    /// The same, of merged rules.
+    merges: Merges,
     /// Where workers count, and where those of earlier supervisors counted.
     regions: Vec<Arc<Region>>,
     /// Workers of an earlier supervisor, until ours take over.
@@ -58,6 +61,10 @@ impl Pool {
         if options.workers == 0 {
             options.workers = cpus.len().max(1);
         }
+        let shared_memory = |source| Error::System {
+            what: "making shared memory",
+            source,
+        };
         Ok(Self {
             options,
             cpus,
@@ -65,10 +72,8 @@ impl Pool {
             fanouts: BTreeMap::new(),
             interfaces: Interfaces::default(),
             ticks: 0,
-            state: create_state().map_err(|source| Error::System {
-                what: "making shared memory",
-                source,
-            })?,
+            state: create_state().map_err(shared_memory)?,
+            merges: Merges::create().map_err(shared_memory)?,
             regions: Vec::new(),
             predecessors: Vec::new(),
         })
@@ -110,7 +115,10 @@ impl Pool {
                 (Label::Process(id, process.pid), process.handle()),
             ]
         });
-        let state = [(Label::State, self.state.0.as_fd())];
+        let state = [
+            (Label::State, self.state.0.as_fd()),
+            (Label::Merges, self.merges.region()),
+        ];
         // A supervisor that is killed before it takes over has not inherited: the next one does.
         let earlier = self.predecessors.iter().flat_map(Predecessor::descriptors);
         regions.chain(state).chain(running).chain(earlier)
@@ -172,7 +180,11 @@ impl Pool {
     fn start_all(&mut self) -> Result<(), messages::Error> {
         let cpus = self.cpus.clone();
         for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
-            let shared = (self.region(id)?, self.state.0.try_clone()?);
+            let shared = SharedRegions {
+                state: self.state.0.try_clone()?,
+                merges: self.merges.region().try_clone_to_owned()?,
+            };
+            let shared = (self.region(id)?, shared);
             let worker = WorkerHandle::start((id, cpu), shared, &self.options, &self.interfaces)?;
             self.workers.push(worker);
         }
@@ -190,6 +202,21 @@ impl Pool {
     /// The words that workers decide with.
     pub(super) const fn state(&self) -> &SharedState {
         &self.state.1
+    }
+
+    /// Says whether one worker gets all packets.
+    pub(super) const fn is_single(&self) -> bool {
+        self.options.workers == 1
+    }
+
+    /// The windows of merged rules.
+    pub(super) const fn merges(&self) -> &Merges {
+        &self.merges
+    }
+
+    /// The same, to change.
+    pub(super) const fn merges_mut(&mut self) -> &mut Merges {
+        &mut self.merges
     }
 
     /// Tells all workers of a change, after which the limits of `fresh` start full. A worker that does

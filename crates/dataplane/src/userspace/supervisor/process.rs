@@ -25,6 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest a worker's heartbeat may stand still; its longest sleep is 100 ms.
 const HANG: Duration = Duration::from_millis(1000);
 
+/// The memory that all workers share.
+#[derive(Debug)]
+pub(super) struct SharedRegions {
+    /// What they decide with.
+    pub state: OwnedFd,
+    /// The windows of merged rules.
+    pub merges: OwnedFd,
+}
+
 /// A running worker.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -54,7 +63,7 @@ impl Process {
     pub(super) fn start(
         options: &Options,
         (worker, cpu): (u32, u32),
-        (region, state): (&OwnedFd, &OwnedFd),
+        (region, shared): (&OwnedFd, &SharedRegions),
         counters: &Arc<SharedCounters>,
     ) -> Result<Self, messages::Error> {
         let (here, there) = UnixStream::pair()?;
@@ -98,8 +107,10 @@ impl Process {
             means: options.means,
         };
         process.channel.send(&hello, Some(region.as_fd()))?;
-        let state = Some(state.as_fd());
+        let SharedRegions { state, merges } = shared;
+        let (state, merges) = (Some(state.as_fd()), Some(merges.as_fd()));
         process.channel.send(&ToWorker::State, state)?;
+        process.channel.send(&ToWorker::Merges, merges)?;
         Ok(process)
     }
 

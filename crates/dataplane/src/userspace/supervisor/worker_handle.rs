@@ -2,7 +2,6 @@
 //! watched, and started again after a pause when it dies or hangs.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use model::diff::BudgetChange;
 use model::table::RouteKey;
 
 use super::inheritance::Region;
-use super::process::Process;
+use super::process::{Process, SharedRegions};
 use super::wanted::{Common, Interfaces, Options};
 use crate::counters::WorkerCounters;
 use crate::userspace::shared::layout::WorkerWord;
@@ -33,7 +32,7 @@ pub(super) struct WorkerHandle {
     cpu: u32,
     /// Where it counts.
     pub region: Arc<Region>,
-    shared: OwnedFd,
+    shared: SharedRegions,
     state: State,
     backoff: Duration,
     /// Times it was started again by this supervisor.
@@ -56,7 +55,7 @@ impl WorkerHandle {
     /// The program cannot be run, or the conversation fails.
     pub(super) fn start(
         (id, cpu): (u32, u32),
-        (region, shared): (Arc<Region>, OwnedFd),
+        (region, shared): (Arc<Region>, SharedRegions),
         options: &Options,
         interfaces: &Interfaces,
     ) -> Result<Self, messages::Error> {

@@ -13,6 +13,7 @@ use packet::udp;
 use sys::packet_socket::VnetHeader;
 
 use super::headers::{Headers, IP_AT};
+use super::merge::Segments;
 use super::receive::{BATCH, LargeBuffers, Place, Tap};
 
 /// Datagrams of one GSO send.
@@ -78,6 +79,8 @@ pub(super) struct Run {
     pub(super) packets: u32,
     /// UDP payload bytes.
     pub(super) payload_bytes: u32,
+    /// Payload bytes of its first packet that it leaves out.
+    skipped: u32,
     /// Where `open` may refer to it.
     flow: u16,
     first: u32,
@@ -105,14 +108,14 @@ impl Runs {
     /// Makes room for a batch.
     pub(super) fn new() -> Self {
         Self {
-            entries: Vec::with_capacity(BATCH),
-            runs: Vec::with_capacity(BATCH),
+            entries: Vec::with_capacity(2 * BATCH),
+            runs: Vec::with_capacity(2 * BATCH),
             open: Box::new([0; OPEN_RUNS]),
         }
     }
 
     /// Adds a packet to the run of its flow, or starts one; `false` if its headers are not there, so
-    /// that it can be sent nowhere. At most [`BATCH`] packets fit.
+    /// that it can be sent nowhere. A batch of packets fits beside the parts of others.
     #[inline]
     pub(super) fn add(&mut self, packet: &Matched<'_>, source: Source<'_>) -> bool {
         let datagram = packet.datagram;
@@ -138,6 +141,40 @@ impl Runs {
             self.open[usize::from(flow)] = self.runs.len() as u16;
         }
         self.entries.push(entry);
+        true
+    }
+
+    /// Says whether there is just room for a batch of whole packets.
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() >= BATCH
+    }
+
+    /// Adds some segments of a super-packet as a run of their own; `false` as of [`Runs::add`]. Only
+    /// while it is not full.
+    pub(super) fn add_part(&mut self, packet: &Matched<'_>, part: Segments) -> bool {
+        let index = self.entries.len() as u32;
+        let flow = flow_hash(packet.route, packet.datagram);
+        let Some(whole) = Run::start(index, flow, packet) else {
+            return false;
+        };
+        let head = whole.head.part(part.first as u16, part.bytes as u16);
+        let start = packet.datagram.payload_offset() + part.offset;
+        self.runs.push(Run {
+            ip_bytes: head.datagram.ip_length,
+            head,
+            packets: part.count,
+            payload_bytes: part.bytes as u32,
+            skipped: part.offset as u32,
+            ..whole
+        });
+        // Nothing joins it, nor what came before it.
+        self.open[usize::from(flow)] = self.runs.len() as u16;
+        self.entries.push(Entry {
+            place: packet.place,
+            payload_start: start as u32,
+            payload_end: (start + part.bytes) as u32,
+            next: index,
+        });
         true
     }
 
@@ -177,7 +214,7 @@ impl Runs {
         };
         let datagram = &run.head.datagram;
         let udp = datagram.payload_offset() - datagram.udp_offset;
-        let end = entry.payload_start as usize - udp;
+        let end = (entry.payload_start - run.skipped) as usize - udp;
         let bytes = source.tap.bytes(source.large, entry.place);
         bytes.get(end - run.head.left_out..end).unwrap_or_default()
     }
@@ -232,6 +269,7 @@ impl Run {
             head: Headers::of(packet.bytes, datagram)?,
             packets: datagram.packets(),
             payload_bytes: payload as u32,
+            skipped: 0,
             flow,
             first: entry,
             last: entry,

@@ -1,5 +1,7 @@
 //! What a batch is executed against.
 
+use bpf::merge::Windows;
+
 use super::coalesce::Source;
 use super::rewrite::CompiledRoute;
 use crate::counters::Traffic;
@@ -18,6 +20,8 @@ pub(super) struct Context<'a> {
     pub(super) counters: &'a SharedCounters,
     /// What workers decide with.
     pub(super) state: &'a SharedState,
+    /// The windows of merged rules.
+    pub(super) merges: Windows<'a>,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<&'a CompiledLimit>,
     /// Monotonic clock at the start of the batch.

@@ -2,6 +2,7 @@
 //! and stages its copies or counts why there are none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::IpAddr;
 
 use model::diff::BudgetChange;
@@ -13,11 +14,13 @@ use packet::parse::{Meta, Parsed, parse};
 use packet::verdict::{DropReason, Verdict};
 use sys::packet_socket::VnetHeader;
 
+use super::Shared;
 use super::coalesce::{Matched, Source};
 use super::context::Context;
 use super::health::Watches;
 use super::latency::Samples;
 use super::lookup::{Lookup, RouteIndex};
+use super::merge::{self, MergedLine};
 use super::receive::Place;
 use super::rewrite::{CompiledRoute, Counts};
 use super::send::Sender;
@@ -27,7 +30,6 @@ use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter};
 use crate::userspace::shared::messages::TableChange;
-use crate::userspace::shared::state::SharedState;
 
 /// Where the kernel path's routes lead to among those of [`ActiveTable`].
 const ELSEWHERE: RouteIndex = RouteIndex(u32::MAX);
@@ -65,6 +67,13 @@ pub(super) struct Packet {
     pub(super) whole_length: Option<usize>,
 }
 
+/// A super-packet of a merged rule, and where it belongs.
+type SuperPacket<'a> = (
+    &'a Packet,
+    (&'a Datagram, &'a [u8]),
+    (RouteIndex, &'a CompiledRoute, MergedLine),
+);
+
 /// What a batch came to, beside what its rules count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BatchCounts {
@@ -92,14 +101,15 @@ impl ActiveTable {
     pub(super) fn context<'a>(
         &'a self,
         source: Source<'a>,
-        (counters, state): (&'a SharedCounters, &'a SharedState),
+        shared: &'a Shared,
         now_ns: u64,
     ) -> Context<'a> {
         Context {
             source,
             routes: &self.routes,
-            counters,
-            state,
+            counters: &shared.counters,
+            state: &shared.state,
+            merges: shared.merges.windows(),
             budget: self.budget.as_ref(),
             now_ns,
         }
@@ -114,22 +124,24 @@ impl ActiveTable {
         packet: Packet,
         (fragments, watches, samples): (&mut Memory, &mut Watches, &mut Samples),
         counts: &mut BatchCounts,
-    ) {
+    ) -> io::Result<()> {
         let Source { tap, large } = context.source;
         let bytes = tap.bytes(large, packet.place);
-        let (mut datagram, found, several) = match parse(bytes, tap.link(), packet.meta) {
+        let mut name = None;
+        let (mut datagram, found, is_unknown) = match parse(bytes, tap.link(), packet.meta) {
             Parsed::Udp(datagram) => (datagram, self.find(tap.interface, &datagram), false),
             Parsed::Fragment(fragment) => {
                 let attributed = self.attribute(&fragment, tap.interface, fragments);
-                let Some((datagram, found, several)) = attributed else {
+                let Some(attributed) = attributed else {
                     counts.received += 1;
-                    return;
+                    return Ok(());
                 };
-                (datagram, found, several)
+                name = Some((tap.interface, fragment.key));
+                attributed
             }
             Parsed::NotOurs(_) => {
                 counts.received += 1;
-                return;
+                return Ok(());
             }
         };
         if let Some(length) = packet.whole_length {
@@ -141,7 +153,7 @@ impl ActiveTable {
             let route = self.routes.get(index.0 as usize)?.as_ref()?;
             Some((index, route))
         }) else {
-            return;
+            return Ok(());
         };
         counts.matched += packets;
         if let Some(owner) = route.flows {
@@ -151,42 +163,103 @@ impl ActiveTable {
             Verdict::Dropped(DropReason::Malformed)
         } else if self.own.contains(&datagram.source) {
             Verdict::Dropped(DropReason::OwnSource)
-        } else if several {
+        } else if is_unknown {
             Verdict::Dropped(DropReason::FragmentUnknown)
         } else if packet.whole_length.is_some() {
             counts.lost += packets;
             Verdict::Dropped(DropReason::BufferExhausted)
         } else if route.stands_by(context) {
             Verdict::Dropped(DropReason::Standby)
-        } else if route.is_over_limit(&datagram, context) {
-            Verdict::Dropped(DropReason::RateLimited)
+        } else if let Some(line) = route.merge {
+            if datagram.gso.is_some() {
+                let taken = (&packet, (&datagram, bytes), (index, route, line));
+                return self.execute_segments(sender, context, taken, (watches, samples));
+            }
+            line.verdict((&datagram, bytes), (fragments, name), context)
         } else {
             Verdict::Forwarded
         };
-        if route.is_watched {
-            watches.observe(index.0, (&datagram, bytes), verdict, context.now_ns);
+        let cost = || Cost {
+            packets: datagram.packets(),
+            bytes: datagram.payload_bytes() as u32,
+        };
+        let verdict = route.limited(verdict, cost, context);
+        if let Some(subject) = route.subject {
+            let payload = merge::payload(&datagram, bytes);
+            watches.observe(subject, (&datagram, payload), verdict, context.now_ns);
         }
         match verdict {
             Verdict::Forwarded | Verdict::Passed => {
                 if samples.is_due() {
                     samples.pick(route.counts.rule, tap.received_ns(packet.frame));
                 }
-                sender.stage(
-                    &Matched {
-                        route: index.0,
-                        coalesce: route.coalesce && !(route.unicast && self.budget.is_some()),
-                        place: packet.place,
-                        bytes,
-                        datagram: &datagram,
-                        vnet: packet.vnet,
-                    },
-                    context,
-                );
+                let matched = self.matched((index, route), &packet, (&datagram, bytes));
+                sender.stage(&matched, context);
             }
             Verdict::Dropped(reason) => {
                 let bytes = datagram.payload_bytes() as u64;
                 drop_packet(context, route.counts, reason, (packets, bytes));
             }
+        }
+        Ok(())
+    }
+
+    /// Executes the table for the segments of a super-packet of a merged rule, each by itself. Where all
+    /// pass they leave as they came.
+    #[cold]
+    fn execute_segments(
+        &self,
+        sender: &mut Sender,
+        context: Context<'_>,
+        (packet, (datagram, bytes), (index, route, line)): SuperPacket<'_>,
+        (watches, samples): (&mut Watches, &mut Samples),
+    ) -> io::Result<()> {
+        let payload = merge::payload(datagram, bytes);
+        let size = datagram.gso.map_or(0, |gso| usize::from(gso.size));
+        let size = if size == 0 { payload.len() } else { size };
+        let matched = self.matched((index, route), packet, (datagram, bytes));
+        line.each_run((payload, size), context, |part, verdict| {
+            let cost = || Cost {
+                packets: part.count,
+                bytes: part.bytes as u32,
+            };
+            let verdict = route.limited(verdict, cost, context);
+            if let Some(subject) = route.subject {
+                let payload = payload.get(part.offset..part.offset + part.bytes);
+                let payload = payload.unwrap_or_default();
+                watches.observe(subject, (datagram, payload), verdict, context.now_ns);
+            }
+            if let Verdict::Dropped(reason) = verdict {
+                let dropped = (u64::from(part.count), part.bytes as u64);
+                drop_packet(context, route.counts, reason, dropped);
+                return Ok(());
+            }
+            if samples.is_due() {
+                let received_ns = context.source.tap.received_ns(packet.frame);
+                samples.pick(route.counts.rule, received_ns);
+            }
+            if part.count == datagram.packets() {
+                sender.stage(&matched, context);
+                return Ok(());
+            }
+            sender.stage_part(&matched, part, context)
+        })
+    }
+
+    #[inline]
+    fn matched<'p>(
+        &self,
+        (index, route): (RouteIndex, &CompiledRoute),
+        packet: &Packet,
+        (datagram, bytes): (&'p Datagram, &'p [u8]),
+    ) -> Matched<'p> {
+        Matched {
+            route: index.0,
+            coalesce: route.coalesce && !(route.unicast && self.budget.is_some()),
+            place: packet.place,
+            bytes,
+            datagram,
+            vnet: packet.vnet,
         }
     }
 
@@ -197,7 +270,8 @@ impl ActiveTable {
     }
 
     /// Finds a fragment's route: by its datagram's ports where they are known, else by its group;
-    /// `true` with one that another rule might take as well, on either path. `None` if no rule has
+    /// `true` with one that another rule might take as well, on either path, or whose fate is that of a
+    /// fragment that is not known. `None` if no rule has
     /// the group; one that the kernel path judges leads to no route.
     #[cold]
     fn attribute(
@@ -221,7 +295,15 @@ impl ActiveTable {
             Attribution::Known(datagram) => {
                 Some((datagram, self.find(interface, &datagram), false))
             }
-            Attribution::Orphan(datagram) => Some((datagram, Some(index), several)),
+            Attribution::Orphan(datagram) => {
+                // What a merged rule is to do with it only its first fragment could tell.
+                let is_merged = |index: &RouteIndex| {
+                    let route = self.routes.get(index.0 as usize).and_then(Option::as_ref);
+                    route.is_some_and(|route| route.merge.is_some())
+                };
+                let is_unknown = several || is_merged(&index);
+                Some((datagram, Some(index), is_unknown))
+            }
         }
     }
 
@@ -234,10 +316,13 @@ impl ActiveTable {
             self.remove(key);
         }
         for (key, counted) in &change.set {
-            let route = CompiledRoute::compile(key, counted, self.coalesces);
-            let index = self.insert(*key, route);
+            let index = self.index(*key);
+            let route = CompiledRoute::compile((index, key), counted, self.coalesces);
+            self.routes[index as usize] = Some(route);
             watches.begin(index, key, counted);
         }
+        let left = self.routes.iter().flatten();
+        watches.end_others(left.filter_map(|route| route.subject));
         self.own
             .retain(|address| !change.own_removed.contains(address));
         self.own.extend(change.own_added);
@@ -254,7 +339,7 @@ impl ActiveTable {
         }
     }
 
-    fn insert(&mut self, key: RouteKey, route: CompiledRoute) -> u32 {
+    fn index(&mut self, key: RouteKey) -> u32 {
         let index = *self.indices.entry(key).or_insert_with(|| {
             let index = self.free.pop().unwrap_or_else(|| {
                 self.routes.push(None);
@@ -262,7 +347,6 @@ impl ActiveTable {
             });
             RouteIndex(index)
         });
-        self.routes[index.0 as usize] = Some(route);
         index.0
     }
 
@@ -284,17 +368,22 @@ impl CompiledRoute {
         !context.state.passes(line, failover, context.now_ns)
     }
 
+    /// What becomes of packets that the rule's limit has to let pass too.
     #[inline]
-    fn is_over_limit(&self, datagram: &Datagram, context: Context<'_>) -> bool {
-        let Some(limit) = &self.limit else {
-            return false;
-        };
-        let cost = Cost {
-            packets: datagram.packets(),
-            bytes: datagram.payload_bytes() as u32,
+    fn limited(
+        &self,
+        verdict: Verdict,
+        cost: impl FnOnce() -> Cost,
+        context: Context<'_>,
+    ) -> Verdict {
+        let (Some(limit), Verdict::Forwarded) = (&self.limit, verdict) else {
+            return verdict;
         };
         let limiter = Limiter::Rule(self.counts.rule);
-        !context.state.admit(limiter, limit, context.now_ns, cost)
+        if { context.state }.admit(limiter, limit, context.now_ns, cost()) {
+            return verdict;
+        }
+        Verdict::Dropped(DropReason::RateLimited)
     }
 }
 
@@ -317,7 +406,11 @@ fn drop_packet(
 ) {
     counts.received(context.counters, context.passed(packets, bytes));
     context.counters.rule_dropped(counts.rule, reason, packets);
-    if let (DropReason::Standby, Some(input)) = (reason, counts.input) {
+    let is_by_line = matches!(
+        reason,
+        DropReason::Standby | DropReason::Duplicate | DropReason::Late | DropReason::Stray
+    );
+    if let (true, Some(input)) = (is_by_line, counts.input) {
         context.counters.input_dropped(input, reason, packets);
     }
 }

@@ -122,6 +122,15 @@ impl Headers {
         segment
     }
 
+    /// The headers of segments of a super-packet that leave on their own: from the `first` one, with
+    /// `bytes` of payload.
+    pub(super) fn part(&self, first: u16, bytes: u16) -> Self {
+        let mut part = self.segment(first, bytes);
+        let is_several = |gso: &Gso| bytes > gso.size;
+        part.datagram.gso = self.datagram.gso.filter(is_several);
+        part
+    }
+
     /// Changes the lengths, and makes the UDP checksum partial to match.
     fn resize(&mut self, ip_length: usize) {
         let datagram = &mut self.datagram;

@@ -3,6 +3,8 @@
 //!
 //! A packet's time is that of its batch. Nothing here changes what becomes of a packet.
 
+use std::collections::BTreeMap;
+
 use model::health::Inspect;
 use model::table::RouteKey;
 use packet::datagram::{Datagram, Part};
@@ -15,12 +17,34 @@ use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::messages::CountedRoute;
 
-/// The watched routes, by their index in the table.
+/// What is watched.
 #[derive(Default)]
 pub(super) struct Watches {
-    watched: Vec<Option<Watched>>,
+    /// Routes, by their index in the table.
+    routes: Vec<Option<Watched>>,
+    /// Rules whose lines are merged, by where they count.
+    rules: BTreeMap<u32, Watched>,
     /// Those that packets of this batch took.
-    touched: Vec<u32>,
+    touched: Vec<Subject>,
+}
+
+/// Names what is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A route by itself.
+    Route(u32),
+    /// What passes of all lines of a rule together.
+    Rule(RuleSlot),
+}
+
+impl Subject {
+    /// What the packets of a route are part of.
+    pub(super) const fn of(index: u32, counted: &CountedRoute) -> Self {
+        match counted.place {
+            Some(_) => Self::Rule(counted.rule),
+            None => Self::Route(index),
+        }
+    }
 }
 
 struct Watched {
@@ -35,43 +59,72 @@ impl Watches {
     /// Begins to watch a route if it asks for that; one that is watched alike already goes on.
     /// Not hot: it allocates.
     pub(super) fn begin(&mut self, index: u32, key: &RouteKey, counted: &CountedRoute) {
-        let Some(inspect) = counted.route.inspect else {
+        let what = Subject::of(index, counted);
+        if what != Subject::Route(index) {
+            self.end(index);
+        }
+        let Some(inspect) = counted.inspect() else {
             return self.end(index);
         };
-        let at = index as usize;
-        if at >= self.watched.len() {
-            self.watched.resize_with(at + 1, || None);
-        }
         let same = |before: &Watched| before.inspect == inspect && before.rule == counted.rule;
-        if self.watched[at].as_ref().is_some_and(same) {
+        if self.find(what).is_some_and(|before| same(before)) {
             return;
         }
         let range = !key.groups.is_host() || !key.ports.is_single();
         let content = content(inspect, range);
-        self.watched[at] = Some(Watched {
+        let watched = Watched {
             rule: counted.rule,
             inspect,
             watch: Watch::new(content, inspect.clock_hz),
             recorded: HealthCounters::default(),
             is_touched: false,
-        });
+        };
+        match what {
+            Subject::Rule(rule) => {
+                self.rules.insert(rule.0, watched);
+            }
+            Subject::Route(index) => {
+                let at = index as usize;
+                if at >= self.routes.len() {
+                    self.routes.resize_with(at + 1, || None);
+                }
+                self.routes[at] = Some(watched);
+            }
+        }
         self.make_room();
+    }
+
+    /// Ends watching rules that none of `left` is part of.
+    pub(super) fn end_others(&mut self, left: impl Iterator<Item = Subject> + Clone) {
+        let is_left = |rule: &u32| {
+            left.clone()
+                .any(|what| what == Subject::Rule(RuleSlot(*rule)))
+        };
+        self.rules.retain(|rule, _| is_left(rule));
+    }
+
+    #[inline]
+    fn find(&mut self, what: Subject) -> Option<&mut Watched> {
+        match what {
+            Subject::Route(index) => self.routes.get_mut(index as usize)?.as_mut(),
+            Subject::Rule(rule) => self.rules.get_mut(&rule.0),
+        }
     }
 
     /// Ends watching a route.
     pub(super) fn end(&mut self, index: u32) {
-        if let Some(watched) = self.watched.get_mut(index as usize) {
+        if let Some(watched) = self.routes.get_mut(index as usize) {
             *watched = None;
         }
         self.make_room();
     }
 
-    /// Looks at a packet of a watched route; every segment of a super-packet is looked at.
+    /// Looks at the payload of a packet of what is watched; every segment of a super-packet is looked at.
     #[inline]
     pub(super) fn observe(
         &mut self,
-        index: u32,
-        (datagram, bytes): (&Datagram, &[u8]),
+        what: Subject,
+        (datagram, payload): (&Datagram, &[u8]),
         verdict: Verdict,
         now_ns: u64,
     ) {
@@ -79,7 +132,7 @@ impl Watches {
             Verdict::Forwarded | Verdict::Passed => true,
             Verdict::Dropped(reason) => reason == DropReason::RateLimited,
         };
-        let Some(Some(watched)) = self.watched.get_mut(index as usize) else {
+        let Some(watched) = self.find(what) else {
             return;
         };
         if !is_judged {
@@ -89,31 +142,31 @@ impl Watches {
             }
             return;
         }
-        if !watched.is_touched {
-            watched.is_touched = true;
-            self.touched.push(index);
-        }
+        let is_fresh = !std::mem::replace(&mut watched.is_touched, true);
         watched.watch.record_arrival(now_ns);
-        if datagram.part != Part::Whole {
-            return;
+        if datagram.part == Part::Whole {
+            let segment = datagram.gso.map_or(0, |gso| usize::from(gso.size));
+            if segment == 0 {
+                watched.watch.inspect(payload, now_ns);
+            } else {
+                for segment in payload.chunks(segment) {
+                    watched.watch.inspect(segment, now_ns);
+                }
+            }
         }
-        let start = datagram.udp_offset + packet::udp::HEADER;
-        let payload = bytes.get(start..).unwrap_or_default();
-        let payload = payload.get(..datagram.payload_bytes()).unwrap_or(payload);
-        let segment = datagram.gso.map_or(0, |gso| usize::from(gso.size));
-        if segment == 0 {
-            return watched.watch.inspect(payload, now_ns);
-        }
-        for segment in payload.chunks(segment) {
-            watched.watch.inspect(segment, now_ns);
+        if is_fresh {
+            self.touched.push(what);
         }
     }
 
     /// Tells what the batch brought.
     #[inline]
     pub(super) fn record(&mut self, counters: &SharedCounters) {
-        for index in self.touched.drain(..) {
-            let Some(Some(watched)) = self.watched.get_mut(index as usize) else {
+        for at in 0..self.touched.len() {
+            let Some(what) = self.touched.get(at).copied() else {
+                break;
+            };
+            let Some(watched) = self.find(what) else {
                 continue;
             };
             watched.is_touched = false;
@@ -121,11 +174,13 @@ impl Watches {
             counters.record_health(watched.rule, &seen.since(&watched.recorded));
             watched.recorded = seen;
         }
+        self.touched.clear();
     }
 
     fn make_room(&mut self) {
         // Room for all, so that no packet makes the list grow.
-        self.touched.reserve(self.watched.iter().flatten().count());
+        let routes = self.routes.iter().flatten().count();
+        self.touched.reserve(routes + self.rules.len());
     }
 }
 

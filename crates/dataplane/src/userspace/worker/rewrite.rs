@@ -13,6 +13,8 @@ use packet::verdict::DropReason;
 use sys::packet_socket::VNET_HEADER;
 use sys::uring::{Head, To};
 
+use super::health::Subject;
+use super::merge::MergedLine;
 use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::failover::CompiledFailover;
@@ -30,10 +32,12 @@ pub(super) struct CompiledRoute {
     pub limit: Option<CompiledLimit>,
     /// Which of the rule's inputs passes, where they stand by for each other.
     pub failover: Option<CompiledFailover>,
+    /// Which line of its rule's it is, where they are merged.
+    pub merge: Option<MergedLine>,
     /// Whether packets may leave coalesced: not where outputs judge each of them.
     pub coalesce: bool,
-    /// Whether packets are looked at for the stream's health.
-    pub is_watched: bool,
+    /// What is watched when packets are looked at for the stream's health.
+    pub subject: Option<Subject>,
     /// Whether the budget applies to an output.
     pub unicast: bool,
     /// Whose flows are counted; only of a range.
@@ -109,7 +113,11 @@ struct Range {
 impl CompiledRoute {
     /// Works out what can be known beforehand.
     #[must_use]
-    pub(super) fn compile(key: &RouteKey, counted: &CountedRoute, coalesces: bool) -> Self {
+    pub(super) fn compile(
+        (index, key): (u32, &RouteKey),
+        counted: &CountedRoute,
+        coalesces: bool,
+    ) -> Self {
         let route = &counted.route;
         let outputs = route.outputs.iter().zip(&counted.outputs);
         let outputs = outputs.map(|(output, slot)| CompiledOutput {
@@ -124,8 +132,9 @@ impl CompiledRoute {
             },
             limit: route.limit.as_ref().map(CompiledLimit::compile),
             failover: CompiledFailover::compile(counted),
+            merge: MergedLine::of(counted),
             coalesce: coalesces && route.outputs.iter().all(takes_coalesced),
-            is_watched: route.inspect.is_some(),
+            subject: counted.inspect().map(|_| Subject::of(index, counted)),
             unicast: route.outputs.iter().any(is_unicast),
             flows: Some(counted.flows).filter(|_| !key.groups.is_host() || !key.ports.is_single()),
             outputs: outputs.collect(),

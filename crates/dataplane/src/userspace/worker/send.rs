@@ -12,6 +12,7 @@ use super::context::Context;
 use super::fragment;
 use super::headers::{CopyHeaders, Headers};
 use super::ledger::Ledger;
+use super::merge::Segments;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
 use crate::userspace::shared::limits::{Cost, Limiter};
@@ -65,7 +66,7 @@ impl Sender {
             uring: Uring::new(MESSAGES, means.io_uring)?,
             sockets: Vec::new(),
             runs: Runs::new(),
-            ledger: Ledger::new(BATCH, MESSAGES),
+            ledger: Ledger::new(2 * BATCH, MESSAGES),
             super_packets: means.super_packets,
         })
     }
@@ -85,8 +86,30 @@ impl Sender {
     #[inline]
     pub(super) fn stage(&mut self, packet: &Matched<'_>, context: Context<'_>) {
         if !self.runs.add(packet, context.source) {
-            self.refuse(packet, context);
+            let datagram = packet.datagram;
+            let refused = (datagram.packets(), datagram.payload_bytes() as u32);
+            self.refuse(packet.route, refused, context);
         }
+    }
+
+    /// Adds some segments of a super-packet to the batch; when there is no room, after sending what was
+    /// staged so far.
+    ///
+    /// # Errors
+    /// As [`Sender::flush`].
+    pub(super) fn stage_part(
+        &mut self,
+        packet: &Matched<'_>,
+        part: Segments,
+        context: Context<'_>,
+    ) -> io::Result<()> {
+        if self.runs.is_full() {
+            self.flush(context)?;
+        }
+        if !self.runs.add_part(packet, part) {
+            self.refuse(packet.route, (part.count, part.bytes as u32), context);
+        }
+        Ok(())
     }
 
     /// Sends the copies of all staged packets and counts what became of them.
@@ -124,12 +147,10 @@ impl Sender {
     }
 
     /// Counts a packet whose headers cannot be taken out: no output can send it.
-    fn refuse(&mut self, packet: &Matched<'_>, context: Context<'_>) {
-        let Some(route) = route(context.routes, packet.route) else {
+    fn refuse(&mut self, index: u32, (packets, bytes): (u32, u32), context: Context<'_>) {
+        let Some(route) = route(context.routes, index) else {
             return;
         };
-        let packets = packet.datagram.packets();
-        let bytes = packet.datagram.payload_bytes() as u32;
         self.ledger.received(route.counts, packets, bytes);
         for output in &route.outputs {
             self.ledger

@@ -1,0 +1,241 @@
+/* Which packets of a rule's several inputs pass: those of the active one (failover.h), or the first copy
+ * of each (merge.h). Of a super-packet each segment is judged by itself.
+ */
+#ifndef ARBITRATE_H
+#define ARBITRATE_H
+
+#include "count.h"
+#include "failover.h"
+#include "fragment.h"
+#include "replicate.h"
+
+#define MERGE_CALL VERIFIED_ONCE
+#define MERGE_MISSING(pointer) (!(pointer))
+#define MERGE_KEEP(verdict) asm volatile("" : "+r"(verdict))
+#define MERGE_NS() bpf_ktime_get_ns()
+#define MERGE_BLOCK(m, n) merge_block_at(n)
+#define MERGE_SOURCE struct merge_source
+#define MERGE_BYTES(source, at, to, length) \
+	bpf_skb_load_bytes((source).skb, (source).offset + (at), to, length)
+
+/* A datagram's payload. */
+struct merge_source {
+	struct __sk_buff *skb;
+	__u32 offset;
+};
+
+static __always_inline struct merge_block *merge_block_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&merge_blocks, &number);
+}
+
+#include "merge_read.h"
+#include "merge_payload.h"
+
+/* Some segments of a super-packet pass and some do not. */
+#define ARBITER_MIXED (DROP_SLOTS + 1)
+/* None does, each for a reason of its own, and counted already. */
+#define ARBITER_NONE (DROP_SLOTS + 2)
+
+static __always_inline __u32 drop_reason(__u32 verdict)
+{
+	switch (verdict) {
+	case MERGE_FIRST:
+		return NOT_DROPPED;
+	case MERGE_LATE:
+		return DROP_LATE;
+	case MERGE_STRAY:
+		return DROP_STRAY;
+	default:
+		return DROP_DUPLICATE;
+	}
+}
+
+static __always_inline struct cut *cut_here(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&cuts, &cpu);
+}
+
+_Static_assert(sizeof(struct merge_packet) <= sizeof(((struct cut *)0)->packet), "it has room");
+
+/* A payload on its way into a hash. */
+struct hashed {
+	struct merge_digest digest;
+	struct cut *cut;
+};
+
+static long hash_chunk(__u32 i, struct hashed *h)
+{
+	__u64 *chunk = (__u64 *)(h->cut->bytes + below(i, CUT_PAYLOAD / MERGE_CHUNK) * MERGE_CHUNK);
+
+	merge_digest_chunk(&h->digest, chunk);
+	return 0;
+}
+
+VERIFIED_ONCE __u64 merge_hash(struct __sk_buff *skb, __u32 offset, __u32 length)
+{
+	struct hashed h = { .cut = cut_here() };
+
+	if (!h.cut || length >= CUT_PAYLOAD)
+		return 0;
+	if (length && bpf_skb_load_bytes(skb, offset, h.cut->bytes, below(length - 1, CUT_PAYLOAD) + 1))
+		return 0;
+	for (int i = 0; i < MERGE_CHUNK; i++)
+		*(volatile __u8 *)&h.cut->bytes[below(length, CUT_PAYLOAD) + i] = 0;
+	merge_digest_start(&h.digest);
+	bpf_loop((length + MERGE_CHUNK - 1) / MERGE_CHUNK, hash_chunk, &h, 0);
+	return merge_digest_end(&h.digest, length);
+}
+
+/* Reads what a datagram is called by, whose payload stands there; says whether it has such a name. */
+VERIFIED_ONCE int merge_name(struct __sk_buff *skb, const struct merge *m, struct merge_packet *p,
+			     __u32 offset, __u32 length)
+{
+	struct merge_source source = { .skb = skb, .offset = offset };
+
+	if (!m || !p)
+		return false;
+	return !merge_read(m, source, length, p);
+}
+
+/* Judges a datagram whose payload stands there. What is said of it lies in `cut`, for the stack is short. */
+static __always_inline __u32 merge_datagram(struct __sk_buff *skb, struct cut *cut, __u32 arbiter,
+					    __u32 offset, __u32 length)
+{
+	struct merge_packet *p = (struct merge_packet *)cut->packet;
+	__u32 index = (arbiter >> ARBITER_MERGE_SHIFT) - 1;
+	struct merge *m = bpf_map_lookup_elem(&merges, &index);
+
+	if (!m)
+		return MERGE_FIRST;
+	p->line = arbiter >> ARBITER_LINE_SHIFT & ARBITER_KIND;
+	p->now_ns = bpf_ktime_get_coarse_ns();
+	if (unlikely(m->format.by == MERGE_BY_PAYLOAD)) {
+		p->number = merge_hash(skb, offset, length);
+		return merge_judge_payload(m, p);
+	}
+	if (unlikely(!merge_name(skb, m, p, offset, length)))
+		return merge_stray(m, p->line);
+	return merge_judge(m, p);
+}
+
+VERIFIED_ONCE int merge_one(struct __sk_buff *skb, const struct packet *p, __u32 arbiter)
+{
+	struct cut *cut = cut_here();
+
+	if (!p || !cut)
+		return MERGE_FIRST;
+	return merge_datagram(skb, cut, arbiter, (p->l4 & L4_MASK) + sizeof(struct udphdr), p->payload);
+}
+
+static long judge_segment(__u32 i, struct fanout *f)
+{
+	struct cut *cut = cut_here();
+	__u32 start, length, verdict;
+
+	if (!cut || i >= CUT_SEGMENTS)
+		return 1;
+	start = i * cut->segment;
+	if (start > cut->payload)
+		return 1;
+	length = cut->payload - start;
+	if (length > cut->segment)
+		length = cut->segment;
+	verdict = merge_datagram(f->skb, cut, cut->arbiter,
+				 (f->p.l4 & L4_MASK) + sizeof(struct udphdr) + start, length);
+	if (verdict == MERGE_FIRST)
+		cut->kept[below(i >> 6, CUT_SEGMENTS / 64)] |= 1ull << (i & 63);
+	else
+		cut->dropped[below(verdict, 8)]++;
+	return 0;
+}
+
+/* Notes what will be judged of a super-packet; says whether there is room for it. */
+VERIFIED_ONCE int begin_cut(struct __sk_buff *skb, const struct packet *p, __u32 arbiter)
+{
+	struct cut *cut = cut_here();
+
+	if (!p || !cut || p->segments > CUT_SEGMENTS || skb->gso_size > CUT_SEGMENT_MAX)
+		return false;
+	cut->segment = skb->gso_size;
+	cut->payload = p->payload;
+	cut->arbiter = arbiter;
+	cut->kept[0] = cut->kept[1] = 0;
+	for (int i = 0; i < MERGE_VERDICTS; i++)
+		cut->dropped[i] = 0;
+	return true;
+}
+
+/* Counts the segments that do not pass, for the rule and for the input. */
+VERIFIED_ONCE int count_cut(__u32 rule, __u32 input)
+{
+	struct drops *of_rule = bpf_map_lookup_elem(&drops, &rule);
+	struct drops *of_input = bpf_map_lookup_elem(&drops, &input);
+	struct cut *cut = cut_here();
+
+	if (!cut || !of_rule || !of_input)
+		return 0;
+	for (__u32 i = MERGE_DUPLICATE; i < MERGE_VERDICTS; i++) {
+		__u64 count = cut->dropped[i];
+		__u32 reason = drop_reason(i);
+
+		if (!count)
+			continue;
+		__sync_fetch_and_add(&of_rule->packets[reason], count);
+		__sync_fetch_and_add(&of_input->packets[reason], count);
+	}
+	return 0;
+}
+
+/* What becomes of a super-packet whose segments were judged. */
+VERIFIED_ONCE int sum_cut(__u32 segments)
+{
+	struct cut *cut = cut_here();
+	__u32 dropped = 0;
+
+	if (!cut)
+		return NOT_DROPPED;
+	for (__u32 i = MERGE_DUPLICATE; i < MERGE_VERDICTS; i++)
+		dropped += cut->dropped[i];
+	if (!dropped)
+		return NOT_DROPPED;
+	return dropped < segments ? ARBITER_MIXED : ARBITER_NONE;
+}
+
+static __always_inline __u32 merge_super(struct fanout *f, __u32 arbiter)
+{
+	if (!begin_cut(f->skb, &f->p, arbiter))
+		return NOT_DROPPED;	/* rather twice than never */
+	bpf_loop(f->p.segments, judge_segment, f, 0);
+	return sum_cut(f->p.segments);
+}
+
+/* A datagram is judged once: later fragments follow their first. */
+static __always_inline __u32 merge_fragment(struct fanout *f, __u32 arbiter)
+{
+	__u32 fate;
+
+	if (f->p.part == PART_LATER) {
+		fate = recall_fate(f->skb, &f->p);
+		return fate ? drop_reason(fate - 1) : DROP_FRAGMENT_UNKNOWN;
+	}
+	fate = merge_one(f->skb, &f->p, arbiter);
+	note_fate(f->skb, &f->p, fate + 1);
+	return drop_reason(fate);
+}
+
+/* Why a packet of one of a rule's several inputs does not pass. */
+static __always_inline __u32 arbitrate(struct fanout *f, __u32 input, __u32 arbiter)
+{
+	if ((arbiter & ARBITER_KIND) == ARBITER_FAILOVER)
+		return is_standby(f->m.counter, input) ? DROP_STANDBY : NOT_DROPPED;
+	if (unlikely(f->p.part != PART_WHOLE))
+		return merge_fragment(f, arbiter);
+	if (unlikely(f->skb->gso_size))
+		return merge_super(f, arbiter);
+	return drop_reason(merge_one(f->skb, &f->p, arbiter));
+}
+
+#endif

@@ -1,0 +1,151 @@
+//! What becomes of the packets of a rule whose lines are merged: the first copy of each passes,
+//! whichever line and whichever worker brings it.
+//!
+//! A datagram in fragments is judged by its first, which the others follow. Of a super-packet each
+//! segment is judged by itself, and those that are first copies leave.
+
+use packet::datagram::{Datagram, Part};
+use packet::fragment::FragmentKey;
+use packet::memory::Memory;
+use packet::verdict::{DropReason, Verdict};
+
+use super::context::Context;
+use crate::userspace::shared::messages::CountedRoute;
+
+/// A line of a merged rule.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MergedLine {
+    /// Where the rule's window lies.
+    rule: u32,
+    /// The line's place in it.
+    place: u32,
+}
+
+/// Segments of a super-packet that follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Segments {
+    /// Segments before them.
+    pub(super) first: u32,
+    /// How many there are.
+    pub(super) count: u32,
+    /// Payload bytes before them.
+    pub(super) offset: usize,
+    /// Their own.
+    pub(super) bytes: usize,
+}
+
+/// Where fragments' fates are remembered, and by which name that of a packet is, if it is one.
+pub(super) type Fates<'a> = (&'a mut Memory, Option<(u32, FragmentKey)>);
+
+impl MergedLine {
+    /// The line that a route's packets come by, if its rule's are merged.
+    pub(super) fn of(counted: &CountedRoute) -> Option<Self> {
+        counted.place.map(|place| Self {
+            rule: counted.rule.0,
+            place,
+        })
+    }
+
+    /// Says whether a packet that is no super-packet passes.
+    #[inline]
+    pub(super) fn verdict(
+        self,
+        (datagram, bytes): (&Datagram, &[u8]),
+        fates: Fates<'_>,
+        context: Context<'_>,
+    ) -> Verdict {
+        if datagram.part == Part::Whole {
+            return verdict(self.judge(payload(datagram, bytes), context));
+        }
+        self.fate((datagram, bytes), fates, context)
+    }
+
+    /// The same of a fragment.
+    #[cold]
+    fn fate(
+        self,
+        (datagram, bytes): (&Datagram, &[u8]),
+        (memory, name): Fates<'_>,
+        context: Context<'_>,
+    ) -> Verdict {
+        let Some((interface, key)) = name else {
+            return Verdict::Dropped(DropReason::FragmentUnknown);
+        };
+        let before = memory.fate(interface, key, sys::clock::monotonic_ns());
+        if datagram.part == Part::Later {
+            return before.unwrap_or(Verdict::Dropped(DropReason::FragmentUnknown));
+        }
+        let judged = self.judge(payload(datagram, bytes), context);
+        // A first fragment that comes twice does not take what passed from those that follow it.
+        let is_again = judged == bpf::merge::Verdict::Repeated;
+        if !(is_again && before == Some(Verdict::Forwarded)) {
+            memory.decide(interface, key, verdict(judged));
+        }
+        verdict(judged)
+    }
+
+    /// Judges the segments of a super-packet and gives `each` run of those that share a verdict, in
+    /// their order.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    pub(super) fn each_run<E>(
+        self,
+        (payload, size): (&[u8], usize),
+        context: Context<'_>,
+        mut each: impl FnMut(Segments, Verdict) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut run = Segments::default();
+        let mut fate = Verdict::Forwarded;
+        // One without payload is a datagram too.
+        for offset in (0..payload.len().max(1)).step_by(size.max(1)) {
+            let end = payload.len().min(offset.saturating_add(size));
+            let segment = payload.get(offset..end).unwrap_or_default();
+            let verdict = verdict(self.judge(segment, context));
+            if run.count > 0 && verdict != fate {
+                each(run, fate)?;
+                run = run.following();
+            }
+            fate = verdict;
+            run.count += 1;
+            run.bytes += segment.len();
+        }
+        each(run, fate)
+    }
+
+    #[inline]
+    fn judge(self, payload: &[u8], context: Context<'_>) -> bpf::merge::Verdict {
+        let Context { merges, now_ns, .. } = context;
+        merges.judge(self.rule, self.place, payload, now_ns)
+    }
+}
+
+impl Segments {
+    /// None yet, of what comes after these.
+    const fn following(self) -> Self {
+        Self {
+            first: self.first + self.count,
+            count: 0,
+            offset: self.offset + self.bytes,
+            bytes: 0,
+        }
+    }
+}
+
+/// The UDP payload of a packet, as far as it is there.
+#[inline]
+pub(super) fn payload<'p>(datagram: &Datagram, bytes: &'p [u8]) -> &'p [u8] {
+    let payload = bytes.get(datagram.payload_offset()..).unwrap_or_default();
+    payload.get(..datagram.payload_bytes()).unwrap_or(payload)
+}
+
+#[inline]
+const fn verdict(judged: bpf::merge::Verdict) -> Verdict {
+    use bpf::merge::Verdict as Judged;
+    match judged {
+        Judged::First => Verdict::Forwarded,
+        Judged::Duplicate | Judged::Repeated => Verdict::Dropped(DropReason::Duplicate),
+        Judged::Late => Verdict::Dropped(DropReason::Late),
+        Judged::Stray => Verdict::Dropped(DropReason::Stray),
+    }
+}

@@ -1,0 +1,135 @@
+//! Merged lines: what they brought outlives the process, and what there is no room for changes nothing.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use dataplane::counters::LineCounts;
+use dataplane::{Capacity, Dataplane, Error};
+use model::diff::TableDiff;
+use model::merge::{By, ByteOrder, Field, Merge, Sequence};
+use model::table::{MergeLines, Route, RouteKey, Table};
+
+use crate::bed::{Bed, route, table};
+
+const IN: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
+const OUT: Ipv4Addr = Ipv4Addr::new(239, 10, 1, 1);
+const PATIENCE: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// A rule whose lines are ports, told by the number that `send_numbered` puts behind four bytes.
+fn merged(bed: &Bed, rule: &str, ports: &[u16]) -> Vec<(RouteKey, Route)> {
+    let by = By::Sequence(Sequence {
+        number: Field {
+            offset: 4,
+            bytes: 8,
+        },
+        order: ByteOrder::Big,
+        session: None,
+        count: None,
+    });
+    let merge = MergeLines {
+        how: Merge {
+            by,
+            window: Duration::from_secs(60),
+            ..Merge::default()
+        },
+        lines: ports.iter().map(u16::to_string).collect(),
+    };
+    let line = |port: &u16| {
+        let route = Route {
+            input: Some(port.to_string()),
+            merge: Some(Box::new(merge.clone())),
+            ..route(rule, vec![bed.output(0, OUT, 6001)])
+        };
+        (bed.key(IN, *port), route)
+    };
+    ports.iter().map(line).collect()
+}
+
+fn counted(dataplane: &Dataplane) -> Vec<LineCounts> {
+    let counters = dataplane.counters().unwrap();
+    let merge = counters.rules["cam1"].merge.as_ref().unwrap();
+    merge.lines.values().copied().collect()
+}
+
+#[test]
+fn lines_merge_on_while_no_process_runs_and_are_adopted() {
+    let bed = Bed::new();
+    let (sender, sink) = (bed.sender(), bed.sink(OUT, 6001));
+    let send = |port, count, new: u64| {
+        sender.send_numbered(IN.into(), port, count, 100).unwrap();
+        if new > 0 {
+            sink.expect_these(count - new..count, PATIENCE).unwrap();
+        }
+        sink.expect_nothing(SILENCE).unwrap();
+    };
+    let wanted = table(merged(&bed, "cam1", &[5001, 5002]));
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &wanted);
+    send(5001, 10, 10);
+    send(5002, 10, 0);
+    drop(dataplane);
+
+    send(5002, 15, 5);
+    let mut dataplane = bed.open(Capacity::default());
+    send(5001, 15, 0);
+    bed.sync(&mut dataplane, &wanted);
+    send(5002, 15, 0);
+    send(5001, 16, 1);
+    let [a, b] = counted(&dataplane)[..] else {
+        panic!("two lines");
+    };
+    assert_eq!((a.first, a.duplicate, a.repeated), (11, 5, 25));
+    assert_eq!((b.first, b.duplicate, b.repeated), (5, 10, 25));
+    // One that comes after another went has its place, and begins with nothing.
+    bed.sync(&mut dataplane, &table(merged(&bed, "cam1", &[5002, 5003])));
+    send(5003, 17, 1);
+    let [b, c] = counted(&dataplane)[..] else {
+        panic!("two lines");
+    };
+    assert_eq!((b.first, c.first, c.duplicate), (5, 1, 16));
+    let counters = dataplane.counters().unwrap();
+    assert_eq!(counters.rules["cam1"].merge.as_ref().unwrap().lost, 0);
+}
+
+#[test]
+fn what_there_is_no_room_for_changes_nothing() {
+    let bed = Bed::new();
+    let capacity = Capacity {
+        routes: 4,
+        outputs: 64,
+    };
+    let mut dataplane = bed.open(capacity);
+    let of = |rules: &[u16]| {
+        let rule = |port: &u16| merged(&bed, &format!("rule{port}"), &[*port]);
+        table(rules.iter().flat_map(rule))
+    };
+    let mut apply = |from: &Table, to: &Table| {
+        let diff = TableDiff::between(from, to);
+        bed.inside(|| dataplane.apply(&diff))
+    };
+    let (none, two) = (table([]), of(&[5001, 5002]));
+    apply(&none, &two).unwrap();
+    for _ in 0..3 {
+        let error = apply(&two, &of(&[5001, 5002, 5003])).unwrap_err();
+        let told = matches!(&error, Error::MergeRoom { rule, .. } if rule == "rule5003");
+        assert!(told, "{error}");
+    }
+    // Without a merge it has room, and what goes makes room.
+    let mut plain = of(&[5001, 5002, 5003]);
+    let third = plain.routes.get_mut(&bed.key(IN, 5003)).unwrap();
+    third.merge = None;
+    apply(&two, &plain).unwrap();
+    plain.routes.get_mut(&bed.key(IN, 5001)).unwrap().merge = None;
+    let before = of(&[5001, 5002]);
+    apply(&before, &plain).unwrap();
+    apply(&plain, &of(&[5002, 5003])).unwrap();
+    let sender = bed.sender();
+    let sink = bed.sink(OUT, 6001);
+    for (port, new) in [(5003, 10), (5002, 10)] {
+        sender.send_numbered(IN.into(), port, 10, 100).unwrap();
+        sink.expect(new, PATIENCE).unwrap();
+        sender.send_numbered(IN.into(), port, 10, 100).unwrap();
+        sink.expect_nothing(SILENCE).unwrap();
+    }
+}

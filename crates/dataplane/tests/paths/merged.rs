@@ -1,0 +1,446 @@
+//! Rules whose lines are merged: the first copy of each packet leaves, whichever line brings it, and what
+//! does not is counted for the rule and for its input.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::merge::{By, ByteOrder, DEFAULT_PACKETS, Field, Merge, Sequence};
+use model::net::Prefix;
+use model::table::{MergeLines, RateLimit, RateUnit, Route, RouteKey, Table};
+use packet::craft::{Craft, CraftChecksum};
+use packet::parse::Gso;
+
+use packet::verdict::{DropReason, Verdict};
+
+use crate::case::{A, B, INGRESS, PORT, Packet, address, input, key, output, route, socket, with};
+
+use crate::fragments::{cut_ipv4, cut_ipv6};
+use crate::reference::Reference;
+use crate::relayed::{Relay, Sum};
+use crate::segments::{NO_SUPER_PACKETS, datagrams};
+
+use DropReason::{Duplicate, Late, Stray};
+
+const WINDOW: Duration = Duration::from_millis(400);
+
+/// A packet of a line, and why it does not pass.
+type Step = (usize, Vec<u8>, Option<DropReason>);
+
+/// Sends rows of packets, each to a rule of its own.
+pub(crate) fn demand(relay: &mut Relay<'_>) {
+    for (name, by, steps) in rows() {
+        let table = table(name, by, 2, false);
+        forward(relay, name, &table, &steps);
+        relay.end(&[name]);
+    }
+    let ipv6 = table("ipv6", By::Rtp, 2, true);
+    forward(relay, "ipv6", &ipv6, &two_lines(rtp));
+    relay.end(&["ipv6"]);
+    lines_come_and_go(relay);
+    begins_anew_after_silence(relay);
+    limits_count_one_copy(relay);
+    datagrams_in_fragments(relay);
+    super_packets(relay);
+}
+
+/// What numbers look like in a payload.
+fn rtp(number: u16) -> Vec<u8> {
+    of_source(number, 7)
+}
+
+fn of_source(number: u16, ssrc: u32) -> Vec<u8> {
+    let mut payload = vec![0x80, 33];
+    payload.extend(number.to_be_bytes());
+    payload.extend([0; 4]);
+    payload.extend(ssrc.to_be_bytes());
+    payload.extend([number as u8; 40]);
+    payload
+}
+
+fn mdp3(number: u16) -> Vec<u8> {
+    let mut payload = u32::from(number).wrapping_sub(3).to_le_bytes().to_vec();
+    payload.extend([1; 30]);
+    payload
+}
+
+fn mold(session: &str, number: u64, count: u16) -> Vec<u8> {
+    let mut payload = format!("{session:<10}").into_bytes();
+    payload.extend(number.to_be_bytes());
+    payload.extend(count.to_be_bytes());
+    payload.extend([3; 20]);
+    payload
+}
+
+/// Each number on both lines, whichever is first; one on one alone; and again.
+fn two_lines(payload: fn(u16) -> Vec<u8>) -> Vec<Step> {
+    vec![
+        (0, payload(1), None),
+        (1, payload(1), Some(Duplicate)),
+        (1, payload(2), None),
+        (0, payload(2), Some(Duplicate)),
+        (0, payload(3), None),
+        (0, payload(3), Some(Duplicate)),
+        (1, payload(5), None),
+        (0, payload(4), None),
+        (0, payload(5), Some(Duplicate)),
+        (1, payload(4), Some(Duplicate)),
+    ]
+}
+
+fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
+    let own_format = By::Sequence(Sequence {
+        number: Field {
+            offset: 6,
+            bytes: 2,
+        },
+        order: ByteOrder::Big,
+        session: Some(Field {
+            offset: 1,
+            bytes: 5,
+        }),
+        count: None,
+    });
+    let own = |session: u8, number: u16| {
+        let mut payload = vec![9, session, 0, 0, 0, session];
+        payload.extend(number.to_be_bytes());
+        payload
+    };
+    vec![
+        ("rtp", By::Rtp, two_lines(rtp)),
+        (
+            "rtp across the wrap of its numbers",
+            By::Rtp,
+            two_lines(|number| rtp(number.wrapping_add(65_533))),
+        ),
+        (
+            "rtp, late and stray",
+            By::Rtp,
+            vec![
+                (0, rtp(1), None),
+                (0, rtp(2_000), None),
+                (0, rtp(4_000), None),
+                (1, rtp(1), Some(Late)),
+                (1, of_source(4_001, 8), Some(Stray)),
+                (1, vec![0x80; 11], Some(Stray)),
+                (1, vec![], Some(Stray)),
+                (1, vec![0x40; 40], Some(Stray)),
+                (1, rtp(4_000), Some(Duplicate)),
+                (1, rtp(4_001), None),
+            ],
+        ),
+        ("mdp3", By::Mdp3, two_lines(mdp3)),
+        (
+            "numbers of sessions",
+            own_format,
+            vec![
+                (0, own(1, 1), None),
+                (1, own(1, 1), Some(Duplicate)),
+                (0, own(2, 1), None),
+                (1, own(2, 1), Some(Duplicate)),
+                (1, own(1, 2), None),
+            ],
+        ),
+        (
+            "moldudp64",
+            By::MoldUdp64,
+            vec![
+                (0, mold("A", 1, 3), None),
+                (1, mold("A", 1, 3), Some(Duplicate)),
+                (1, mold("A", 4, 1), None),
+                (0, mold("A", 4, 1), Some(Duplicate)),
+                // Heartbeats name the next message: one passes in a window, and the message too.
+                (0, mold("A", 5, 0), None),
+                (1, mold("A", 5, 0), Some(Duplicate)),
+                (1, mold("A", 5, 2), None),
+                (0, mold("A", 5, 2), Some(Duplicate)),
+            ],
+        ),
+        (
+            "payload",
+            By::Payload,
+            vec![
+                (0, vec![1; 1_300], None),
+                (1, vec![1; 1_300], Some(Duplicate)),
+                // As often as a line brings it.
+                (0, vec![1; 1_300], None),
+                (0, vec![1; 1_300], None),
+                (1, vec![1; 1_300], Some(Duplicate)),
+                (1, vec![1; 1_300], Some(Duplicate)),
+                (1, vec![1; 1_300], None),
+                (1, vec![2; 63], None),
+                (0, vec![2; 63], Some(Duplicate)),
+                (0, vec![2; 64], None),
+                (0, vec![], None),
+                (1, vec![], Some(Duplicate)),
+            ],
+        ),
+    ]
+}
+
+fn how(by: By) -> Merge {
+    Merge {
+        by,
+        window: WINDOW,
+        packets: DEFAULT_PACKETS,
+    }
+}
+
+fn at(line: usize) -> String {
+    format!("line-{line}")
+}
+
+fn group(line: usize, ipv6: bool) -> String {
+    match ipv6 {
+        true => format!("ff3e::{}", line + 1),
+        false => format!("239.1.1.{}", line + 1),
+    }
+}
+
+fn table(rule: &str, by: By, lines: usize, ipv6: bool) -> Table {
+    of_lines(rule, by, &(0..lines).collect::<Vec<_>>(), ipv6)
+}
+
+fn of_lines(rule: &str, by: By, lines: &[usize], ipv6: bool) -> Table {
+    let outputs = [A, B].map(|interface| {
+        with(output(interface), |egress| {
+            egress.source_port = Some(4_444);
+            if ipv6 {
+                egress.destination = Prefix::host(address("ff3e::77"));
+                egress.source = Some(address("fd00::77"));
+            }
+        })
+    });
+    let merge = MergeLines {
+        how: how(by),
+        lines: lines.iter().copied().map(at).collect(),
+    };
+    let routes = lines.iter().map(|line| {
+        let key = RouteKey {
+            groups: Prefix::host(address(&group(*line, ipv6))),
+            ..key()
+        };
+        let route = Route {
+            input: Some(at(*line)),
+            merge: Some(Box::new(merge.clone())),
+            ..route(rule, outputs.to_vec())
+        };
+        (key, route)
+    });
+    Table {
+        routes: routes.collect(),
+        ..Table::default()
+    }
+}
+
+fn craft(table: &Table, line: usize, payload: &[u8]) -> Craft {
+    let ipv6 = table.routes.keys().any(|key| key.groups.address.is_ipv6());
+    let destination = socket(&group(line, ipv6), PORT);
+    let source = if ipv6 { "fd00::5" } else { "10.0.0.5" };
+    Craft {
+        source: socket(source, 4_000),
+        macs: (packet::craft::group_mac(destination.ip()), input().macs.1),
+        destination,
+        payload: payload.to_vec(),
+        ..input()
+    }
+}
+
+/// Forwards the steps' packets to `table`, and demands what they say.
+fn forward(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) {
+    relay.apply(table);
+    for (number, (line, payload, reason)) in steps.iter().enumerate() {
+        let packet = Packet::from(craft(table, *line, payload));
+        let expected = expect(table, &packet, *reason);
+        let seen = relay.forward([&packet], &expected);
+        assert_eq!(seen, expected, "{name:?}, step {number}");
+    }
+}
+
+/// Forwards packets, and demands that those pass for which there is no reason not to.
+fn forward_all(
+    relay: &mut Relay<'_>,
+    name: &str,
+    table: &Table,
+    steps: &[(Packet, Option<DropReason>)],
+) {
+    relay.apply(table);
+    let mut reference = Reference::of(table);
+    for (number, (packet, reason)) in steps.iter().enumerate() {
+        let mut expected = Sum::default();
+        expect_one(&mut expected, &mut reference, packet, *reason);
+        let seen = relay.forward([packet], &expected);
+        assert_eq!(seen, expected, "{name:?}, step {number}");
+    }
+}
+
+fn expect_one(
+    sum: &mut Sum,
+    reference: &mut Reference,
+    packet: &Packet,
+    reason: Option<DropReason>,
+) {
+    let mut expected = reference.execute(INGRESS, packet, |_| false);
+    if let Some(reason) = reason {
+        expected.verdict = Verdict::Dropped(reason);
+        expected.outputs = BTreeMap::new();
+        expected.passed_up = reason == DropReason::FragmentUnknown;
+    }
+    sum.expect(packet, &expected);
+}
+
+/// What is expected of a packet that is dropped for a reason, or passes.
+fn expect(table: &Table, packet: &Packet, reason: Option<DropReason>) -> Sum {
+    let mut sum = Sum::default();
+    expect_one(&mut sum, &mut Reference::of(table), packet, reason);
+    sum
+}
+
+/// Lines keep what they have while others come and go, and what comes joins in.
+fn lines_come_and_go(relay: &mut Relay<'_>) {
+    let name = "lines";
+    let of = |lines: &[usize]| of_lines(name, By::Rtp, lines, false);
+    forward(relay, name, &of(&[0, 1]), &two_lines(rtp));
+    let more = [
+        (2, rtp(5), Some(Duplicate)),
+        (2, rtp(6), None),
+        (1, rtp(6), Some(Duplicate)),
+        (3, rtp(6), Some(Duplicate)),
+    ];
+    forward(relay, name, &of(&[0, 1, 2, 3]), &more);
+    let others = [
+        (4, rtp(6), Some(Duplicate)),
+        (4, rtp(7), None),
+        (1, rtp(7), Some(Duplicate)),
+        (3, rtp(7), Some(Duplicate)),
+    ];
+    forward(relay, name, &of(&[4, 1, 2, 3]), &others);
+    forward(relay, name, &of(&[1, 4]), &[(1, rtp(6), Some(Duplicate))]);
+    let mut window = of(&[1, 4]);
+    for route in window.routes.values_mut() {
+        let merge = route.merge.as_mut().expect("it is merged");
+        merge.how.window = Duration::from_millis(500);
+    }
+    let steps = [(1, rtp(8), None), (4, rtp(8), Some(Duplicate))];
+    forward(relay, name, &window, &steps);
+    // Without a merge each line's packets pass; with another kind of it all begins anew.
+    let mut plain = of(&[1, 4]);
+    for route in plain.routes.values_mut() {
+        route.merge = None;
+    }
+    forward(relay, name, &plain, &[(1, rtp(8), None), (4, rtp(8), None)]);
+    let steps = [(1, rtp(8), None), (4, rtp(8), Some(Duplicate))];
+    forward(relay, name, &of(&[1, 4]), &steps);
+    relay.end(&[name]);
+}
+
+/// After a silence a step back is a restart.
+fn begins_anew_after_silence(relay: &mut Relay<'_>) {
+    let name = "restart";
+    let table = table(name, By::Rtp, 2, false);
+    let steps: Vec<Step> = (100..110).map(|number| (0, rtp(number), None)).collect();
+    forward(relay, name, &table, &steps);
+    std::thread::sleep(WINDOW * 4);
+    let steps = [
+        (1, rtp(50), None),
+        (0, rtp(50), Some(Duplicate)),
+        (0, rtp(51), None),
+    ];
+    forward(relay, name, &table, &steps);
+    relay.end(&[name]);
+}
+
+/// A cap on what the rule accepts does not count what another line brought.
+fn limits_count_one_copy(relay: &mut Relay<'_>) {
+    let name = "limited";
+    let mut table = table(name, By::Rtp, 2, false);
+    let bits = rtp(0).len() as u64 * 8;
+    for route in table.routes.values_mut() {
+        route.limit = Some(RateLimit {
+            unit: RateUnit::Bits,
+            rate: 1,
+            burst: bits * 2,
+        });
+    }
+    let steps = [
+        (0, rtp(1), None),
+        (1, rtp(1), Some(Duplicate)),
+        (1, rtp(2), None),
+        (0, rtp(2), Some(Duplicate)),
+        (0, rtp(3), Some(DropReason::RateLimited)),
+        (1, rtp(3), Some(Duplicate)),
+    ];
+    forward(relay, name, &table, &steps);
+    relay.end(&[name]);
+}
+
+/// Later fragments follow their first; where that is not known it is not known whose they are.
+fn datagrams_in_fragments(relay: &mut Relay<'_>) {
+    for (name, ipv6) in [("pieces", false), ("pieces-6", true)] {
+        let table = table(name, By::Rtp, 2, ipv6);
+        let pieces = |line: usize, number: u16, id: u32| {
+            let payload = [rtp(number), vec![5; 4_000]].concat();
+            let craft = craft(&table, line, &payload);
+            match ipv6 {
+                true => cut_ipv6(&craft, id, 1496),
+                false => cut_ipv4(&craft, id as u16, 1468),
+            }
+        };
+        let all =
+            |pieces: Vec<Packet>, reason| pieces.into_iter().map(move |piece| (piece, reason));
+        let late = pieces(1, 3, 9_003);
+        let unknown = Some(DropReason::FragmentUnknown);
+        let mut steps: Vec<_> = all(pieces(0, 1, 9_001), None).collect();
+        steps.extend(all(pieces(1, 1, 9_001), Some(Duplicate)));
+        steps.extend(all(pieces(1, 2, 9_002), None));
+        steps.extend(all(pieces(0, 2, 9_002), Some(Duplicate)));
+        steps.push((late[1].clone(), unknown));
+        steps.extend(all(late, None));
+        forward_all(relay, name, &table, &steps);
+        relay.end(&[name]);
+    }
+}
+
+/// Each segment is judged by itself: all leave together, or none, or those that nobody has brought.
+fn super_packets(relay: &mut Relay<'_>) {
+    if !relay.gets_super_packets() {
+        eprintln!("skipped: merged super-packets: {NO_SUPER_PACKETS}");
+        return;
+    }
+    for (name, ipv6) in [("large", false), ("large-6", true)] {
+        let table = table(name, By::Rtp, 2, ipv6);
+        let large = |line: usize, numbers: std::ops::Range<u16>| {
+            let mut payload: Vec<u8> = numbers.flat_map(rtp).collect();
+            payload.truncate(payload.len() - 3);
+            let mut packet = Packet::from(Craft {
+                checksum: CraftChecksum::Partial,
+                ..craft(&table, line, &payload)
+            });
+            let size = rtp(0).len() as u16;
+            packet.meta.gso = Some(Gso { size });
+            packet
+        };
+        forward_all(
+            relay,
+            name,
+            &table,
+            &[(large(0, 1..9), None), (large(1, 1..9), Some(Duplicate))],
+        );
+        let mut cut = |packet: Packet, passes: fn(u16) -> bool, first: u16| {
+            let mut expected = Sum::default();
+            let mut reference = Reference::of(&table);
+            for (number, datagram) in (first..).zip(datagrams(&packet)) {
+                let reason = (!passes(number)).then_some(Duplicate);
+                expect_one(&mut expected, &mut reference, &datagram, reason);
+            }
+            let mut seen = relay.forward([&packet], &expected);
+            for copies in seen.copies.values_mut() {
+                *copies = copies.iter().flat_map(datagrams).collect();
+            }
+            assert_eq!(seen, expected, "{name:?} from {first}");
+        };
+        cut(large(1, 7..13), |number| number > 8, 7);
+        cut(large(0, 9..18), |number| number > 12, 9);
+        cut(large(0, 16..20), |number| number > 17, 16);
+        relay.end(&[name]);
+    }
+}
