@@ -44,6 +44,14 @@ pub(crate) fn rule() -> ArgValueCompleter {
     })
 }
 
+/// Completes what tells copies of a packet.
+pub(crate) fn merge() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let words = ["rtp", "moldudp64", "mdp3", "payload", "by=sequence,offset="];
+        starting_with(current, words.into_iter().map(str::to_owned))
+    })
+}
+
 /// Completes the name of a rule, an interface or a worker.
 pub(crate) fn subject() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {

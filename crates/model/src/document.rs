@@ -4,6 +4,7 @@
 
 mod failover;
 mod health;
+mod merge;
 mod output;
 mod scalar;
 
@@ -15,6 +16,7 @@ use utoipa::ToSchema;
 
 pub use failover::FailoverDocument;
 pub use health::HealthDocument;
+pub use merge::{FieldDocument, MergeDocument, MergeTable};
 pub use output::{OutputDocument, OutputTable};
 pub use scalar::Scalar;
 pub(crate) use scalar::{path, some_path};
@@ -74,6 +76,10 @@ pub struct RuleDocument {
     /// each is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<FailoverDocument>,
+    /// How inputs that bring the same become one stream, of which each packet leaves once: `rtp`,
+    /// `moldudp64`, `mdp3`, `payload` or a table; without it, and with `none`, each input is relayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeDocument>,
     /// What is watched of the stream; without it only its rates are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthDocument>,
@@ -146,6 +152,11 @@ impl RuleDocument {
             report(Part::Failover, "", what.into());
             None
         });
+        let merge = self.merge.as_ref().map(MergeDocument::to_merge);
+        let merge = merge.unwrap_or(Ok(None)).unwrap_or_else(|what| {
+            report(Part::Merge, "", what.into());
+            None
+        });
         if let Some(what) = self.problem_of_texts() {
             report(Part::Labels, "", what);
         }
@@ -157,7 +168,7 @@ impl RuleDocument {
             local: self.local.unwrap_or_default(),
             limit,
             failover,
-            merge: None,
+            merge,
             health,
             enabled: self.enabled.unwrap_or(true),
             comment: self.comment.clone(),
@@ -178,6 +189,7 @@ impl RuleDocument {
         put("limit", self.limit.clone());
         put("burst", self.burst.as_ref().map(ToString::to_string));
         put("failover", self.failover.as_ref().map(ToString::to_string));
+        put("merge", self.merge.as_ref().map(ToString::to_string));
         put("health", self.health.as_ref().map(ToString::to_string));
         put("comment", self.comment.clone());
         options
@@ -253,6 +265,7 @@ impl From<&Rule> for RuleDocument {
             limit: limit.map(limit::rate_text),
             burst: limit.and_then(limit::burst_text).map(Scalar::Text),
             failover: rule.failover.as_ref().map(FailoverDocument::from),
+            merge: rule.merge.as_ref().map(MergeDocument::from),
             health: rule.health.as_ref().map(HealthDocument::from),
             enabled: Some(rule.enabled).filter(|enabled| !enabled),
             comment: rule.comment.clone(),

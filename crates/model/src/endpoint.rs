@@ -57,6 +57,12 @@ impl Endpoint {
         self.interface.as_deref().is_some_and(is_wildcard)
     }
 
+    /// Says whether the endpoint stands for one group and one port on one interface.
+    #[must_use]
+    pub fn is_one_stream(&self) -> bool {
+        self.is_single() && !self.has_wildcard()
+    }
+
     /// Says whether the endpoint stands for one group and one port.
     #[must_use]
     pub const fn is_single(&self) -> bool {

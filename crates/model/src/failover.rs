@@ -138,14 +138,11 @@ impl Failover {
     /// What keeps it from deciding between `inputs`.
     #[must_use]
     pub fn problem_with(&self, inputs: &[Endpoint]) -> Option<FailoverProblem> {
-        let is_several = |input: &&Endpoint| {
-            !input.destination.is_host() || !input.ports.is_single() || input.has_wildcard()
-        };
         match inputs.len() {
             0 => None,
             1 => Some(FailoverProblem::OneInput),
             2..=LINES_MAX => {
-                let several = inputs.iter().find(is_several);
+                let several = inputs.iter().find(|input| !input.is_one_stream());
                 several.map(|input| FailoverProblem::SeveralStreams(input.to_string()))
             }
             more => Some(FailoverProblem::TooManyInputs(more)),

@@ -1,8 +1,18 @@
 //! How a rule makes one stream of several lines that bring the same: `merge = "rtp"`.
+//!
+//! What a rule does not say has a default; the text of a merge names it exactly.
+
+mod problem;
+mod text;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+pub use problem::MergeProblem;
+pub use text::{KEYS, parse, split};
+
+use crate::endpoint::Endpoint;
 
 /// How long a line may lie behind another, unless the rule says otherwise.
 pub const DEFAULT_WINDOW: Duration = Duration::from_millis(50);
@@ -106,6 +116,73 @@ impl Default for Merge {
             by: By::Rtp,
             window: DEFAULT_WINDOW,
             packets: DEFAULT_PACKETS,
+        }
+    }
+}
+
+impl Merge {
+    /// What keeps it from making one stream of `inputs`.
+    #[must_use]
+    pub fn problem_with(&self, inputs: &[Endpoint]) -> Option<MergeProblem> {
+        match inputs.len() {
+            0 => None,
+            1 => Some(MergeProblem::OneInput),
+            more @ 3.. if self.by == By::Payload => Some(MergeProblem::TooManyForPayload(more)),
+            2..=LINES_MAX => {
+                let several = inputs.iter().find(|input| !input.is_one_stream());
+                several.map(|input| MergeProblem::SeveralStreams(input.to_string()))
+            }
+            more => Some(MergeProblem::TooManyInputs(more)),
+        }
+    }
+}
+
+impl By {
+    /// Its word in rules.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Rtp => "rtp",
+            Self::Sequence(_) => "sequence",
+            Self::MoldUdp64 => "moldudp64",
+            Self::Mdp3 => "mdp3",
+            Self::Payload => "payload",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makes_one_of_two_to_four_single_streams() {
+        let inputs = |texts: &[&str]| -> Vec<Endpoint> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let problem = |by, texts: &[&str]| {
+            let merge = Merge {
+                by,
+                ..Merge::default()
+            };
+            merge.problem_with(&inputs(texts))
+        };
+        let (a, b) = ("239.1.1.1%red:5001", "239.2.1.1%blue:5001");
+        assert_eq!(problem(By::Rtp, &[a, b]), None);
+        assert_eq!(problem(By::Rtp, &[a, b, a, b]), None);
+        assert_eq!(problem(By::Payload, &[a, b]), None);
+        assert_eq!(problem(By::Rtp, &[a]), Some(MergeProblem::OneInput));
+        let many = Some(MergeProblem::TooManyInputs(5));
+        assert_eq!(problem(By::Rtp, &[a; 5]), many);
+        let many = Some(MergeProblem::TooManyForPayload(3));
+        assert_eq!(problem(By::Payload, &[a; 3]), many);
+        for several in [
+            "239.1.1.0/24%red:5001",
+            "239.1.1.1%r*:5001",
+            "239.1.1.1%red:5001-5002",
+        ] {
+            let expected = MergeProblem::SeveralStreams(several.to_owned());
+            assert_eq!(problem(By::MoldUdp64, &[a, several]), Some(expected));
         }
     }
 }

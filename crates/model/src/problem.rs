@@ -11,6 +11,7 @@ use crate::endpoint::EndpointProblem;
 use crate::failover::FailoverProblem;
 use crate::health::HealthProblem;
 use crate::limit::LimitProblem;
+use crate::merge::MergeProblem;
 use crate::rule::{LABELS_MAX, NAME_MAX, OutputProblem, TEXT_MAX};
 
 /// One thing that is wrong with one rule.
@@ -39,6 +40,8 @@ pub enum Part {
     Limit,
     /// Which of its inputs is relayed.
     Failover,
+    /// How its inputs become one stream.
+    Merge,
     /// What is watched of its stream.
     Health,
     /// Its labels and its comment.
@@ -61,6 +64,7 @@ impl fmt::Display for Problem {
             | Part::Name
             | Part::Limit
             | Part::Failover
+            | Part::Merge
             | Part::Health
             | Part::Labels => {
                 return write!(f, "{}", self.what);
@@ -119,6 +123,9 @@ pub enum What {
     /// A failover that cannot be read or be done.
     #[error(transparent)]
     Failover(#[from] FailoverProblem),
+    /// A merge that cannot be read or be done.
+    #[error(transparent)]
+    Merge(#[from] MergeProblem),
     /// A health that cannot be read.
     #[error(transparent)]
     Health(#[from] HealthProblem),

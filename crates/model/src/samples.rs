@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use crate::endpoint::Endpoint;
 use crate::failover::Failover;
 use crate::health::{Content, Health, Inspect, Rate};
+use crate::merge::{By, ByteOrder, Field, Merge, Sequence};
 use crate::net::{Ports, Prefix};
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::table::{LocalDelivery, Path, RateLimit, RateUnit, Ttl};
@@ -117,6 +118,39 @@ pub(crate) fn failover() -> impl Strategy<Value = Failover> {
     })
 }
 
+fn field(
+    offsets: std::ops::RangeInclusive<u16>,
+    bytes: &'static [u8],
+) -> impl Strategy<Value = Field> {
+    let bytes = (0..bytes.len()).prop_map(|at| bytes[at]);
+    (offsets, bytes).prop_map(|(offset, bytes)| Field { offset, bytes })
+}
+
+pub(crate) fn merge() -> impl Strategy<Value = Merge> {
+    let session = option::of((0_u16..=84, 1_u8..=16));
+    let count = option::of(field(200..=1_400, &[1, 2, 4]));
+    let place = (field(100..=192, &[2, 4, 8]), any::<bool>(), session, count);
+    let sequence = place.prop_map(|(number, is_little, session, count)| {
+        let order = match is_little {
+            true => ByteOrder::Little,
+            false => ByteOrder::Big,
+        };
+        By::Sequence(Sequence {
+            number,
+            order,
+            session: session.map(|(offset, bytes)| Field { offset, bytes }),
+            count,
+        })
+    });
+    let words = [By::Rtp, By::MoldUdp64, By::Mdp3, By::Payload];
+    let by = prop_oneof![(0..words.len()).prop_map(move |at| words[at]), sequence];
+    (by, 1_u64..=500, 11_u32..=16).prop_map(|(by, window, packets)| Merge {
+        by,
+        window: Duration::from_millis(window),
+        packets: 1 << packets,
+    })
+}
+
 pub(crate) fn output() -> impl Strategy<Value = OutputSpec> {
     let ttl = prop_oneof![
         Just(Ttl::Keep),
@@ -165,7 +199,11 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
         option::of(path),
         local,
         option::of(limit()),
-        (option::of(failover()), option::of(health())),
+        (
+            option::of(failover()),
+            option::of(merge()),
+            option::of(health()),
+        ),
         any::<bool>(),
         option::of("[ -~]{0,9}"),
         btree_map("[a-z][a-z0-9_]{0,5}", "[ -~]{0,9}", 0..3),
@@ -178,7 +216,7 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
                 path,
                 local,
                 limit,
-                (failover, health),
+                (failover, merge, health),
                 enabled,
                 comment,
                 labels,
@@ -190,7 +228,7 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
                 local,
                 limit,
                 failover,
-                merge: None,
+                merge,
                 health,
                 enabled,
                 comment,
@@ -206,6 +244,7 @@ pub(crate) fn valid_rule() -> impl Strategy<Value = Rule> {
         let input = format!("239.1.{c}.{d}%in0:{port}");
         rule.inputs = vec![input.parse().unwrap()];
         rule.failover = None;
+        rule.merge = None;
         let outputs = copies
             .into_iter()
             .enumerate()

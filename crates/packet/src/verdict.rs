@@ -160,7 +160,7 @@ impl DropReason {
     /// Says whether nothing is lost where it is counted: another copy has passed, or will.
     #[must_use]
     pub const fn is_meant(self) -> bool {
-        matches!(self, Self::Standby)
+        matches!(self, Self::Standby | Self::Duplicate)
     }
 }
 

@@ -1,7 +1,7 @@
 //! For which reasons rules can drop packets, as they are configured: what a metric shows at 0 before
 //! it occurs, so that the first drops are growth and not a new series.
 //!
-//! Not all sixteen for everything: ten thousand rules would have a page of their own.
+//! Not all of them for everything: ten thousand rules would have a page of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct PossibleDrops {
 
 /// A set of reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reasons(u16);
+pub(crate) struct Reasons(u32);
 
 impl Reasons {
     /// Of these.
@@ -34,7 +34,7 @@ impl Reasons {
     }
 
     const fn with(self, reason: DropReason) -> Self {
-        Self(self.0 | 1 << reason as u16)
+        Self(self.0 | 1 << reason as u32)
     }
 
     const fn with_if(self, can: bool, reason: DropReason) -> Self {
@@ -44,7 +44,7 @@ impl Reasons {
     /// Their names.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let all = DropReason::ALL.into_iter();
-        let own = all.filter(move |reason| self.0 & 1 << *reason as u16 != 0);
+        let own = all.filter(move |reason| self.0 & 1 << *reason as u32 != 0);
         own.map(DropReason::as_str)
     }
 }
@@ -68,7 +68,10 @@ fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) ->
             state.rule.placement.path == Path::Userspace,
             DropReason::BufferExhausted,
         )
-        .with_if(rule.failover.is_some(), DropReason::Standby);
+        .with_if(rule.failover.is_some(), DropReason::Standby)
+        .with_if(rule.merge.is_some(), DropReason::Duplicate)
+        .with_if(rule.merge.is_some(), DropReason::Late)
+        .with_if(rule.merge.is_some(), DropReason::Stray);
     let outputs = rule.outputs.iter().zip(&state.rule.outputs);
     let outputs = outputs.map(|(spec, stands)| {
         let down = stands.down.as_ref().map(|down| down.reason);

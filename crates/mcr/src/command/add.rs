@@ -4,7 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use model::document::{FailoverDocument, HealthDocument, OutputDocument, RuleDocument, Scalar};
+use model::document::{
+    FailoverDocument, HealthDocument, MergeDocument, OutputDocument, RuleDocument, Scalar,
+};
 use model::rule;
 use model::ruleset::{Policy, RuleSet};
 
@@ -57,6 +59,12 @@ pub(crate) struct Args {
     /// Relay one input, the first that delivers, while the others stand by: silence=TIME,revert=TIME|never
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = FailoverDocument::from_text)]
     failover: Option<FailoverDocument>,
+    /// Make one stream of inputs that bring the same, each packet once: rtp, moldudp64, mdp3, payload,
+    /// or by=WORD,window=TIME,packets=N and, for by=sequence, offset=N,bytes=N,order=big|little,
+    /// session=OFFSET:BYTES,count=OFFSET:BYTES; see mcr.toml(5)
+    #[arg(long, value_name = "WORD|KEY=VALUE,...", value_parser = MergeDocument::from_text,
+        add = completion::merge())]
+    merge: Option<MergeDocument>,
     /// Watch the stream: silence=TIME|off, rate_min=RATE, rate_max=RATE, content=auto|rtp|ts|none,
     /// clock=HZ, joined by commas; see mcr.toml(5)
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = HealthDocument::from_text)]
@@ -78,6 +86,7 @@ Examples:
   mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001,ttl=16 239.10.1.2%eth2:6001,dscp=34
   mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001 --health silence=2s,rate_min=900pps
   mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001 --input 239.2.1.1%eth2:5001 --failover silence=200ms
+  mcr add 239.1.1.1%red:5001 239.10.1.1%eth1:6001 --input 239.2.1.1%blue:5001 --merge rtp
   echo '239.1.1.2%eth0:5001 10.9.9.9:7001 --name cam2' | mcr add -    all lines or none";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -125,6 +134,7 @@ fn refuse_options(args: &Args) -> Result<(), Failure> {
         ("--limit", args.limit.is_some()),
         ("--burst", args.burst.is_some()),
         ("--failover", args.failover.is_some()),
+        ("--merge", args.merge.is_some()),
         ("--health", args.health.is_some()),
         ("--label", !args.labels.is_empty()),
         ("--comment", args.comment.is_some()),
@@ -225,6 +235,7 @@ fn document(args: Args) -> RuleDocument {
         limit: args.limit,
         burst: args.burst.map(Scalar::Text),
         failover: args.failover,
+        merge: args.merge,
         health: args.health,
         enabled: None,
         comment: args.comment,

@@ -245,6 +245,7 @@ impl<'a> Reader<'a> {
                 "input" => note(Part::Input(0), value),
                 "limit" | "burst" => note(Part::Limit, value),
                 "failover" => note(Part::Failover, value),
+                "merge" => note(Part::Merge, value),
                 "health" => note(Part::Health, value),
                 "labels" | "comment" => note(Part::Labels, value),
                 "inputs" => elements().for_each(|(index, value)| note(Part::Input(index), value)),

@@ -160,11 +160,64 @@ limit = "fast"
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
             "mcr.toml:11: rule \"cam1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
             "mcr.toml:12: rule \"cam1\": output 10.9.9.9:7000,ttl=0: ttl=0: give 1 to 255, dec (one less, as a router) or keep",
-            "mcr.toml:16: rule \"cam1\": unknown field `inptu`, expected one of `name`, `input`, `inputs`, `outputs`, `path`, `local`, `limit`, `burst`, `failover`, `health`, `enabled`, `comment`, `labels`",
+            "mcr.toml:16: rule \"cam1\": unknown field `inptu`, expected one of `name`, `input`, `inputs`, `outputs`, `path`, `local`, `limit`, `burst`, `failover`, `merge`, `health`, `enabled`, `comment`, `labels`",
             "mcr.toml:21: rule \"cam3\": path = \"fast\": give \"auto\", \"kernel\" or \"userspace\"",
             "mcr.toml:23: rule without a name: missing field `name`",
             "mcr.toml:29: rule \"cam4\": invalid type: integer `7`, expected an output: \"GROUP%IFACE:PORT\" or { to = \"GROUP%IFACE:PORT\", … }",
             "mcr.toml:34: rule \"cam5\": limit=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
+        ]
+    );
+}
+
+#[test]
+fn refuses_lines_that_cannot_be_merged() {
+    let text = r#"version = 1
+[[rule]]
+name = "one"
+input = "239.1.1.1%red:5001"
+outputs = ["239.10.1.1%eth1:6001"]
+merge = "rtp"
+[[rule]]
+name = "both"
+inputs = ["239.1.1.2%red:5001", "239.2.1.2%blue:5001"]
+outputs = ["239.10.1.2%eth1:6001"]
+failover = "200ms"
+merge = { by = "mdp3", window = "10ms" }
+[[rule]]
+name = "same"
+inputs = ["239.1.1.3%red:5001", "239.1.1.3%red:5001"]
+outputs = ["239.10.1.3%eth1:6001"]
+merge = "moldudp64"
+[[rule]]
+name = "range"
+inputs = ["239.1.4.0/24%red:5001", "239.2.4.0/24%blue:5001"]
+outputs = ["239.10.4.0/24%eth1:6001"]
+merge = "payload"
+[[rule]]
+name = "not"
+inputs = ["239.1.1.5%red:5001", "239.2.1.5%blue:5001"]
+outputs = ["239.10.1.5%eth1:6001"]
+merge = "none"
+[[rule]]
+name = "where"
+inputs = ["239.1.1.6%red:5001", "239.2.1.6%blue:5001"]
+outputs = ["239.10.1.6%eth1:6001"]
+merge = "sequence"
+"#;
+    let (sensible, unreadable) = text.split_at(text.find("[[rule]]\nname = \"where\"").unwrap());
+    assert_eq!(
+        errors(sensible),
+        [
+            "mcr.toml:6: rule \"one\": merge: has one input; give a second that brings the same, or leave merge out",
+            "mcr.toml:12: rule \"both\": merge: there is failover too; lines are merged or stand by for each other, so leave one of the two out",
+            "mcr.toml:15: rule \"same\": input 239.1.1.3%red:5001: is an input of this rule already; a stream belongs to one rule, which may have many outputs",
+            "mcr.toml:22: rule \"range\": merge: input 239.1.4.0/24%red:5001 may be several streams; a line is one, so give each a rule of its own",
+        ]
+    );
+    assert_eq!(
+        errors(&format!("version = 1\n{unreadable}")),
+        [
+            "mcr.toml:6: rule \"where\": merge: by=sequence needs offset; give offset and bytes of the number, as in by=sequence,offset=8,bytes=4"
         ]
     );
 }

@@ -8,6 +8,7 @@ use super::place::Place;
 use super::set::RuleSet;
 use crate::endpoint::Endpoint;
 use crate::loops;
+use crate::merge::MergeProblem;
 use crate::net::{Ports, Prefix};
 use crate::problem::{Owner, Part, Problem, Problems, What};
 use crate::rule::{OutputSpec, Rule, is_name};
@@ -62,6 +63,7 @@ impl<'r> Check<'r, '_> {
             | Part::Name
             | Part::Limit
             | Part::Failover
+            | Part::Merge
             | Part::Health
             | Part::Labels => String::new(),
         };
@@ -106,6 +108,15 @@ impl<'r> Check<'r, '_> {
         let failover = self.rule.failover;
         if let Some(what) = failover.and_then(|failover| failover.problem_with(&self.rule.inputs)) {
             self.report(Part::Failover, what.into());
+        }
+        let Some(merge) = self.rule.merge else {
+            return;
+        };
+        if failover.is_some() {
+            self.report(Part::Merge, MergeProblem::WithFailover.into());
+        }
+        if let Some(what) = merge.problem_with(&self.rule.inputs) {
+            self.report(Part::Merge, what.into());
         }
     }
 

@@ -2,14 +2,14 @@
 
 use std::str::FromStr;
 
-use model::document::{FailoverDocument, HealthDocument, RuleDocument};
+use model::document::{FailoverDocument, HealthDocument, MergeDocument, RuleDocument};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Status};
 
 /// Keys that take a value.
-const KEYS: &str = "path, local, limit, burst, failover, failover.KEY, health, health.KEY, enabled, \
-     comment, labels.KEY";
+const KEYS: &str = "path, local, limit, burst, failover, failover.KEY, merge, merge.KEY, health, \
+     health.KEY, enabled, comment, labels.KEY";
 
 /// What one key is to be; without a value its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Setting {
         let (table, key) = match key.split_once('.') {
             None => (&mut document, key.as_str()),
             Some((table, key)) => {
-                let table = &mut document[table];
+                let table = apart(&mut document, table).map_err(refused)?;
                 if table.is_null() && !value.is_null() {
                     *table = Value::Object(Map::new());
                 }
@@ -81,6 +81,12 @@ impl Setting {
                     json!(FailoverDocument::from_text(text).map_err(|error| error.to_string())?)
                 }
             },
+            "merge" => match text {
+                None | Some("none") => Value::Null,
+                Some(text) => {
+                    json!(MergeDocument::from_text(text).map_err(|error| error.to_string())?)
+                }
+            },
             "health" => match text {
                 None => Value::Null,
                 Some("on") => json!({}),
@@ -88,7 +94,7 @@ impl Setting {
                     json!(HealthDocument::from_text(text).map_err(|error| error.to_string())?)
                 }
             },
-            key if ["failover.", "health.", "labels."]
+            key if ["failover.", "merge.", "health.", "labels."]
                 .iter()
                 .any(|table| key.starts_with(table)) =>
             {
@@ -100,6 +106,21 @@ impl Setting {
             _ => return Err(format!("there is no such key; there are {KEYS}")),
         })
     }
+}
+
+/// A table of the rule, of which a merge may be a word.
+fn apart<'a>(document: &'a mut Value, table: &str) -> Result<&'a mut Value, String> {
+    let value = &mut document[table];
+    if table == "merge" {
+        match value {
+            Value::Null => {
+                return Err("its inputs are not merged; set merge=rtp before".to_owned());
+            }
+            Value::String(by) => *value = json!({ "by": by.as_str() }),
+            _ => {}
+        }
+    }
+    Ok(value)
 }
 
 #[cfg(test)]
@@ -139,6 +160,27 @@ mod tests {
     }
 
     #[test]
+    fn a_merge_is_set_as_a_word_and_key_by_key() {
+        let mut rule: RuleDocument =
+            serde_json::from_str(r#"{"name": "a", "outputs": []}"#).unwrap();
+        let mut merge = |setting: &str| {
+            set(&mut rule, setting).unwrap();
+            serde_json::to_value(&rule).unwrap()["merge"].clone()
+        };
+        assert_eq!(merge("merge=rtp"), json!("rtp"));
+        let wide = json!({"by": "rtp", "window": "450ms"});
+        assert_eq!(merge("merge.window=450ms"), wide);
+        assert_eq!(merge("merge.window="), json!({"by": "rtp"}));
+        let sequence = json!({"by": "sequence", "offset": 8, "bytes": 4});
+        assert_eq!(merge("merge=by=sequence,offset=8,bytes=4"), sequence);
+        let session = merge("merge.session=2:6");
+        assert_eq!(session["session"], json!({"offset": 2, "bytes": 6}));
+        assert_eq!(merge("merge=none"), Value::Null);
+        assert_eq!(merge("merge=mdp3"), json!("mdp3"));
+        assert_eq!(merge("merge="), Value::Null);
+    }
+
+    #[test]
     fn what_cannot_be_set_is_refused_with_what_can() {
         let mut rule: RuleDocument =
             serde_json::from_str(r#"{"name": "a", "outputs": []}"#).unwrap();
@@ -149,6 +191,8 @@ mod tests {
             ("tll=5", "there are path, local"),
             ("outputs=x", "--add-output"),
             ("health=x", "health=x: "),
+            ("merge=x", "merge=x: merge: by=x: give rtp, sequence"),
+            ("merge.window=5ms", "set merge=rtp before"),
             ("health.loud=1", "unknown field `loud`"),
         ] {
             let error = set(&mut rule, setting).unwrap_err();

@@ -2,7 +2,9 @@
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use model::config::{DaemonSettings, InterfaceSettings, Notify};
-use model::document::{FailoverDocument, HealthDocument, OutputTable, RuleDocument};
+use model::document::{
+    FailoverDocument, FieldDocument, HealthDocument, MergeTable, OutputTable, RuleDocument,
+};
 use serde_json::Value;
 use utoipa::PartialSchema;
 
@@ -78,6 +80,19 @@ pub(super) fn page() -> Roff {
          is the silence alone:",
     );
     keys(&mut page, &FailoverDocument::schema());
+    paragraph(
+        &mut page,
+        "MERGE",
+        "Keys of a rule's `merge = { … }`, or of a table `[rule.merge]`; `merge = \"rtp\"` says `by` \
+         alone:",
+    );
+    keys(&mut page, &MergeTable::schema());
+    paragraph(
+        &mut page,
+        "FIELDS",
+        "Keys of a merge's `session` and `count`; `\"2:8\"` says the same in a word:",
+    );
+    keys(&mut page, &FieldDocument::schema());
     paragraph(
         &mut page,
         "HEALTH",
@@ -191,6 +206,13 @@ mod tests {
             "gro",
             "failover",
             "revert",
+            "merge",
+            "by",
+            "window",
+            "packets",
+            "order",
+            "session",
+            "count",
             "health",
             "silence",
             "rate_min",
