@@ -3,6 +3,7 @@
 mod egress;
 mod health;
 mod history;
+mod merge;
 mod residence;
 mod rule;
 mod worker;
@@ -13,6 +14,7 @@ use utoipa::ToSchema;
 pub use egress::EgressStats;
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use history::{History, RuleHistory, Steps};
+pub use merge::{LineStats, MergeStats};
 pub use residence::{ResidenceBucket, ResidenceStats};
 pub use rule::{FlowStats, InputStats, OutputStats, RuleStats, State, Traffic};
 pub use worker::WorkerStats;

@@ -5,6 +5,7 @@ mod coalesce;
 mod compare;
 mod event;
 mod event_log;
+mod line;
 mod loss;
 mod subscriber;
 mod throttle;
@@ -26,7 +27,8 @@ pub(crate) use event::{
 use event::{is_detail, is_trouble};
 use event_log::EventLog;
 pub(crate) use event_log::{Begin, KEPT};
-pub(crate) use loss::{egress_drops_began, egress_drops_ended, everything, line, loss};
+pub(crate) use line::line;
+pub(crate) use loss::{egress_drops_began, egress_drops_ended, everything, loss};
 pub(crate) use subscriber::{Delivery, Subscriber};
 use throttle::{HeldBack, Line, Throttle};
 use webhook::Posted;

@@ -7,6 +7,7 @@ pub(crate) mod history;
 mod latency;
 mod lines;
 mod losses;
+mod merged;
 pub(crate) mod metrics;
 pub(crate) mod process;
 pub(crate) mod sampler;
@@ -16,10 +17,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::reply::{
-    FlowStats, HealthStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic, WorkerStats,
+    FlowStats, HealthStats, InputStats, LineStats, MergeStats, OutputStats, RuleStats, State,
+    Stats, Traffic, WorkerStats,
 };
 use dataplane::counters::{
-    self, Counters, Drops, Flow, InputCounters, OutputCounters, RuleCounters, WorkerCounters,
+    self, Counters, Drops, Flow, InputCounters, LineCounts, MergeCounters, OutputCounters,
+    RuleCounters, WorkerCounters,
 };
 use model::compile::OutputView;
 use model::host::{Host, Interface};
@@ -128,7 +131,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         output(view, enabled, starved, counted, link)
     });
     let outputs: Vec<OutputStats> = outputs.collect();
-    let (worst, reason) = judge(state, &outputs, &sample.silent_lines);
+    let (worst, reason) = judge(state, &outputs, &sample);
     let failover = counted.failover.as_ref();
     let silent_seconds = silent_seconds(counted.received, sample.health.as_ref());
     let silent_seconds = silent_seconds.filter(|_| enabled);
@@ -139,10 +142,11 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         state_reason: reason,
         path: path_name(placement.path).to_owned(),
         path_reason: placement.reason.to_string(),
-        inputs: inputs(state, counted),
+        inputs: inputs(state, counted, &sample.line_troubles),
         active: failover.map(|failover| failover.active.clone()),
         active_seconds: failover.map(|failover| seconds_since(failover.since_ns)),
         switches: failover.map(|failover| failover.changes),
+        merge: counted.merge.as_deref().map(merged),
         received: traffic(counted.received),
         dropped: dropped(&counted.dropped),
         outputs,
@@ -165,8 +169,16 @@ fn silent_seconds(received: counters::Traffic, health: Option<&HealthStats>) -> 
 }
 
 /// A rule with an output that drops everything is degraded, and so is one with a line that nobody
-/// could fail over to, unless it is in a worse state.
-fn judge(state: &RuleState, outputs: &[OutputStats], silent: &[String]) -> (State, Option<String>) {
+/// could fail over to or that another could not stand in for, unless it is in a worse state. Merged
+/// lines of which none delivers are down.
+fn judge(
+    state: &RuleState,
+    outputs: &[OutputStats],
+    sample: &sampler::Sample,
+) -> (State, Option<String>) {
+    if sample.none_delivers && matches!(state.state, State::Up | State::Degraded) {
+        return (State::Down, Some("all inputs are silent".to_owned()));
+    }
     let degraded = outputs
         .iter()
         .find(|output| output.state == State::Degraded);
@@ -174,8 +186,11 @@ fn judge(state: &RuleState, outputs: &[OutputStats], silent: &[String]) -> (Stat
         let reason = output.reason.as_deref().unwrap_or_default();
         format!("output {}: {reason}", output.to)
     });
-    let silent = silent.first().map(|line| format!("input {line} is silent"));
-    match degraded.or(silent).filter(|_| state.state == State::Up) {
+    let troubles = sample.line_troubles.iter();
+    let trouble = troubles
+        .map(|(line, what)| format!("input {line} {what}"))
+        .next();
+    match degraded.or(trouble).filter(|_| state.state == State::Up) {
         Some(reason) => (State::Degraded, Some(reason)),
         None => (state.state, state.reason.as_deref().map(str::to_owned)),
     }
@@ -198,7 +213,12 @@ pub(crate) const fn path_name(path: Path) -> &'static str {
     }
 }
 
-fn inputs(state: &RuleState, counted: &RuleCounters) -> Vec<InputStats> {
+/// `troubles`: what is wrong with which lines.
+fn inputs(
+    state: &RuleState,
+    counted: &RuleCounters,
+    troubles: &[(String, String)],
+) -> Vec<InputStats> {
     let inputs = state.inputs();
     let is_only = inputs.len() == 1;
     let of = |at: &str| match is_only {
@@ -209,15 +229,44 @@ fn inputs(state: &RuleState, counted: &RuleCounters) -> Vec<InputStats> {
         false => counted.inputs.get(at).cloned().unwrap_or_default(),
     };
     let failover = counted.failover.as_ref();
+    let lines = counted.merge.as_ref().map(|merge| &merge.lines);
+    let trouble = |at: &str| {
+        let trouble = troubles.iter().find(|(line, _)| line == at);
+        trouble.map(|(_, what)| what.clone())
+    };
     let views = &state.rule.inputs;
     inputs
         .zip(views)
         .map(|((at, state), view)| InputStats {
             shared_with: view::passed_to(view),
             active: failover.map(|failover| failover.active == at),
+            line: lines.and_then(|lines| lines.get(at)).map(line),
+            trouble: trouble(at),
             ..input(at, state, &of(at))
         })
         .collect()
+}
+
+/// What merged lines brought together.
+const fn merged(counted: &MergeCounters) -> MergeStats {
+    MergeStats {
+        lost: counted.lost,
+        streams: counted.streams,
+    }
+}
+
+/// What one of them brought.
+fn line(counted: &LineCounts) -> LineStats {
+    LineStats {
+        first: counted.first,
+        duplicate: counted.duplicate,
+        repeated: counted.repeated,
+        late: counted.late,
+        stray: counted.stray,
+        missed: counted.missed,
+        skew_seconds: counted.skew_ns as f64 / 1e9,
+        skew_max_seconds: counted.skew_max_ns as f64 / 1e9,
+    }
 }
 
 fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
@@ -228,6 +277,8 @@ fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
         received: traffic(counted.received),
         dropped: dropped(&counted.dropped),
         active: None,
+        line: None,
+        trouble: None,
         last_packet_seconds: last_packet_seconds(counted.received),
         merging: state.merging.as_deref().map(str::to_owned),
         shared_with: None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{HealthStats, Rates, ResidenceStats};
+use super::{HealthStats, LineStats, MergeStats, Rates, ResidenceStats};
 use crate::counter::{Number, Value, counters};
 
 /// One rule's state and counters.
@@ -36,6 +36,9 @@ pub struct RuleStats {
     /// Times that another input has taken over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switches: Option<u64>,
+    /// What its inputs brought together, where they are merged (`merge`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeStats>,
     /// Packets that matched an input.
     pub received: Traffic,
     /// Packets dropped before the outputs, by reason; only reasons that occurred.
@@ -128,6 +131,13 @@ pub struct InputStats {
     /// Whether it is relayed, where the rule's inputs stand by for each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
+    /// What it brought, where the rule's inputs are merged.
+    #[serde(flatten)]
+    pub line: Option<LineStats>,
+    /// What is wrong with it, where the rule's inputs are merged or stand by for each other, in words
+    /// that go on from its name: `is silent`, `loses packets`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Seconds since the last of them came; none while none has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_packet_seconds: Option<f64>,

@@ -5,7 +5,9 @@
 use std::sync::LazyLock;
 
 use api::counter::Counter;
-use api::reply::{InputStats, OutputStats, RtpStats, RuleStats, TsStats};
+use api::reply::{
+    InputStats, LineStats, MergeStats, OutputStats, RtpStats, RuleStats, TsStats,
+};
 use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -44,6 +46,8 @@ static COUNTERS: LazyLock<String> = LazyLock::new(|| {
     let counters = json!({
         "rule": said(RuleStats::COUNTERS),
         "input": said(InputStats::COUNTERS),
+        "line": said(LineStats::COUNTERS),
+        "merge": said(MergeStats::COUNTERS),
         "output": said(OutputStats::COUNTERS),
         "rtp": said(RtpStats::COUNTERS),
         "ts": said(TsStats::COUNTERS),

@@ -27,6 +27,10 @@ pub(super) const STREAM_DEGRADED: &str = "stream_degraded";
 pub(super) const STREAM_DOWN: &str = "stream_down";
 pub(super) const LINE_DOWN: &str = "line_down";
 pub(super) const LINE_UP: &str = "line_up";
+pub(super) const LINE_DEGRADED: &str = "line_degraded";
+pub(super) const LINES_DIFFER: &str = "lines_differ";
+pub(super) const SKEW_EXCEEDS_WINDOW: &str = "skew_exceeds_window";
+pub(super) const STREAM_RESTARTED: &str = "stream_restarted";
 pub(super) const INPUT_SWITCHED: &str = "input_switched";
 pub(super) const WORKER_RESTARTED: &str = "worker_restarted";
 pub(super) const LINK_CHANGED: &str = "link_changed";
@@ -105,6 +109,9 @@ pub(super) fn is_trouble(kind: &str) -> bool {
             | STREAM_DOWN
             | STREAM_DEGRADED
             | LINE_DOWN
+            | LINE_DEGRADED
+            | LINES_DIFFER
+            | SKEW_EXCEEDS_WINDOW
             | INPUT_SWITCHED
             | JOIN_FAILED
             | WORKER_RESTARTED

@@ -6,7 +6,7 @@ use model::host::{Host, Interface};
 use model::net::Ifindex;
 
 use super::event::*;
-use crate::stats::{EgressDrops, LineNews, Loss, LossNews};
+use crate::stats::{EgressDrops, Loss, LossNews};
 use crate::view::RuleState;
 
 /// Drops that begin or end at a rule or one of its outputs, and outputs that drop everything.
@@ -43,24 +43,6 @@ pub(crate) fn loss(news: &LossNews, rule: &RuleState, host: &Host) -> Event {
         Loss::Recovered => (OUTPUT_UP, "no longer drops everything".to_owned()),
     };
     event(kind, name, format!("rule {name:?}{at} {what}"))
-}
-
-/// What became of a line of a rule whose inputs stand by for each other.
-pub(crate) fn line(rule: &str, news: &LineNews) -> Event {
-    let (kind, what) = match news {
-        LineNews::Switched { from, to } => {
-            let from = from.as_ref().filter(|from| *from != to);
-            let from = from.map_or_else(String::new, |from| format!(", {from} was"));
-            (INPUT_SWITCHED, format!("input {to} is relayed now{from}"))
-        }
-        LineNews::Silent { line, ns } => {
-            let seconds = *ns as f64 / 1e9;
-            let text = format!("input {line} is silent: no packet for {seconds:.1} s");
-            (LINE_DOWN, text)
-        }
-        LineNews::Delivers { line } => (LINE_UP, format!("input {line} delivers again")),
-    };
-    event(kind, rule, format!("rule {rule:?}: {what}"))
 }
 
 /// Why an output is degraded that drops everything.

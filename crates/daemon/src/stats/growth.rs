@@ -57,6 +57,11 @@ impl<K: Ord + Copy> Growth<K> {
         ended
     }
 
+    /// By how much one has grown that goes on.
+    pub(super) fn packets(&self, which: K) -> Option<u64> {
+        self.0.get(&which).map(|growing| growing.packets)
+    }
+
     /// The one that grew most.
     pub(super) fn most(&self) -> Option<K> {
         let most = self.0.iter().max_by_key(|(_, growing)| growing.packets);

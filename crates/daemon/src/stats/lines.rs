@@ -1,5 +1,5 @@
 //! The lines of rules whose inputs stand by for each other: which is active, and which are silent,
-//! judged from successive readings.
+//! judged from successive readings. And what is told of any line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,6 +34,22 @@ pub(crate) enum LineNews {
     Silent { line: String, ns: u64 },
     /// Packets come again.
     Delivers { line: String },
+    /// It lacks so many of the numbers that the lines brought together.
+    Loses { line: String, missed: u64, of: u64 },
+    /// It lacks no more.
+    Keeps { line: String },
+    /// It brings packets behind all that is remembered.
+    Late { line: String, packets: u64 },
+    /// It brings packets that are not of the stream.
+    Differs { line: String, packets: u64 },
+    /// Little is left of the window.
+    Skewed {
+        line: String,
+        skew_ns: u64,
+        window_ns: u64,
+    },
+    /// Numbers of another source or session, or that do not go on; so many streams have begun.
+    Restarted { streams: u64 },
 }
 
 impl Lines {

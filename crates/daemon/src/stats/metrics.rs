@@ -3,6 +3,7 @@
 
 mod drops;
 mod latency;
+mod merge;
 mod streams;
 
 use std::borrow::Cow;
@@ -107,6 +108,7 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
     outputs(&mut page, &stats.rules);
     drops::families(&mut page, &stats.rules, possible);
     streams::streams(&mut page, &stats.rules);
+    merge::families(&mut page, &stats.rules);
     latency::histograms(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
     egress(&mut page, &stats.egress);

@@ -39,8 +39,10 @@ pub(crate) struct Sample {
     pub(crate) health: Option<HealthStats>,
     /// Its outputs that drop everything, and why.
     pub(crate) starved: Vec<(u32, DropReason)>,
-    /// Its lines that are silent, where its inputs stand by for each other.
-    pub(crate) silent_lines: Vec<String>,
+    /// What is wrong with which of its lines, where its inputs stand by for each other or are merged.
+    pub(crate) line_troubles: Vec<(String, String)>,
+    /// Whether its lines are merged and all silent.
+    pub(crate) none_delivers: bool,
 }
 
 /// What follows from a reading.
@@ -150,6 +152,15 @@ impl Sampler {
             } else {
                 stream.lines = None;
             }
+            let is_merged = rule.merge.is_some() && rule.enabled;
+            if let (true, Some(seen)) = (is_merged, &counted.merge) {
+                let merged = stream.merged.get_or_insert_default();
+                let told = merged.sample(now_ns, rule, seen).into_iter();
+                news.lines
+                    .extend(told.map(|what| events::line(&rule.name, &what)));
+            } else {
+                stream.merged = None;
+            }
             if let Some(lost) = &counted.lost {
                 let losses = stream.losses.get_or_insert_default();
                 for loss in losses.sample(now_ns, rule, lost, adopted) {
@@ -197,9 +208,13 @@ impl Sampler {
             return Sample::default();
         };
         let losses = stream.losses.as_ref();
-        let lines = stream.lines.as_ref();
+        let silent = stream.lines.iter().flat_map(|lines| lines.silent());
+        let silent = silent.map(|line| (line, "is silent".to_owned()));
+        let merged = stream.merged.as_ref();
+        let troubles = merged.map_or_else(Vec::new, |merged| merged.troubles());
         Sample {
-            silent_lines: lines.map_or_else(Vec::new, |lines| lines.silent()),
+            line_troubles: silent.chain(troubles).collect(),
+            none_delivers: merged.is_some_and(|merged| merged.none_delivers()),
             rates: stream.rates(),
             health: stream.health(now_ns, inspected),
             starved: losses.map_or_else(Vec::new, |losses| losses.starved(rule)),

@@ -19,6 +19,7 @@ use model::table::RateUnit;
 use super::history::Past;
 use super::lines::Lines;
 use super::losses::Losses;
+use super::merged::Merged;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
@@ -46,6 +47,8 @@ pub(super) struct Stream {
     pub(super) past: Past,
     /// What is known of its rule's lines, if they stand by for each other.
     pub(super) lines: Option<Box<Lines>>,
+    /// The same if they are merged.
+    pub(super) merged: Option<Box<Merged>>,
 }
 
 /// What is remembered besides of a stream that is watched: most are not.
@@ -86,6 +89,7 @@ impl Stream {
                 losses: self.losses.take(),
                 past: mem::take(&mut self.past),
                 lines: self.lines.take(),
+                merged: self.merged.take(),
                 ..Self::default()
             };
         }

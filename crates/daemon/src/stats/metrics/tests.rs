@@ -171,3 +171,48 @@ fn label_values_cannot_break_out() {
     page.sample("m", &[("rule", "a\"b\\c\nd")], 1);
     assert_eq!(written(page.text), "m{rule=\"a\\\"b\\\\c\\nd\"} 1\n");
 }
+
+#[test]
+fn merged_inputs_have_samples_and_others_no_families() {
+    let mut stats = stats();
+    assert!(!page(Format::Prometheus, &scrape(stats.clone())).contains("mcr_merge_"));
+    let rule = &mut stats.rules[0];
+    rule.merge = Some(api::reply::MergeStats {
+        lost: 3,
+        streams: 2,
+    });
+    for (input, first) in rule.inputs.iter_mut().zip([900, 60]) {
+        input.line = Some(api::reply::LineStats {
+            first,
+            duplicate: 5,
+            repeated: 6,
+            late: 7,
+            stray: 8,
+            missed: 9,
+            skew_seconds: 0.0125,
+            skew_max_seconds: 0.04,
+        });
+    }
+    let page = page(Format::Prometheus, &scrape(stats));
+    let (a, b) = ("239.1.1.1%eth0:5001", "239.1.1.2%eth0:5001");
+    let line = |metric: &str, input: &str, value: &str| {
+        format!("mcr_merge_{metric}{{rule=\"cam1\",input=\"{input}\"}} {value}")
+    };
+    for line in [
+        "mcr_merge_lost_packets_total{rule=\"cam1\"} 3".to_owned(),
+        "mcr_merge_streams_total{rule=\"cam1\"} 2".to_owned(),
+        line("first_packets_total", a, "900"),
+        line("first_packets_total", b, "60"),
+        line("duplicate_packets_total", a, "5"),
+        line("repeated_packets_total", a, "6"),
+        line("late_packets_total", b, "7"),
+        line("stray_packets_total", b, "8"),
+        line("missed_packets_total", a, "9"),
+        line("skew_seconds", a, "0.0125"),
+        line("skew_max_seconds", b, "0.04"),
+        "# TYPE mcr_merge_first_packets_total counter".to_owned(),
+        "# TYPE mcr_merge_skew_seconds gauge".to_owned(),
+    ] {
+        assert!(page.lines().any(|have| have == line), "{line}: {page}");
+    }
+}

@@ -1,0 +1,94 @@
+//! What the merged inputs of a rule brought.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::counter::counters;
+
+/// What a rule's merged inputs brought together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MergeStats {
+    /// Numbers that no input brought, since its streams began; with `payload` always 0.
+    pub lost: u64,
+    /// Streams begun: each source or session, and each run of its numbers.
+    pub streams: u64,
+}
+
+/// What one of them brought. The counts stand in the input itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LineStats {
+    /// Packets that came here first, and passed.
+    #[schema(required = false)]
+    pub first: u64,
+    /// Packets that another input had brought.
+    #[schema(required = false)]
+    pub duplicate: u64,
+    /// Packets that it had brought itself.
+    #[schema(required = false)]
+    pub repeated: u64,
+    /// Packets further behind than is remembered.
+    #[schema(required = false)]
+    pub late: u64,
+    /// Packets that are not of the stream that the other inputs bring.
+    #[schema(required = false)]
+    pub stray: u64,
+    /// Numbers that only other inputs brought.
+    #[schema(required = false)]
+    pub missed: u64,
+    /// How much later than the first its copies come by now, in seconds; a mean.
+    #[schema(required = false)]
+    pub skew_seconds: f64,
+    /// The most that was.
+    #[schema(required = false)]
+    pub skew_max_seconds: f64,
+}
+
+counters! { MergeStats {
+    lost: "mcr_merge_lost_packets_total",
+        "Numbers that none of the rule's merged inputs brought.", "{} lost on all lines";
+    streams: "mcr_merge_streams_total",
+        "Streams begun by the rule's merged inputs: each source or session, and each run of its \
+         numbers.", "{} stream{s} begun";
+} }
+
+counters! { LineStats {
+    first: "mcr_merge_first_packets_total",
+        "Datagrams that came by this of the merged inputs first, and passed.", "{} first";
+    duplicate: "mcr_merge_duplicate_packets_total",
+        "Datagrams that another of the merged inputs had brought.", "{} duplicate";
+    repeated: "mcr_merge_repeated_packets_total",
+        "Datagrams that the same input had brought before.", "{} repeated";
+    late: "mcr_merge_late_packets_total",
+        "Datagrams further behind the other merged inputs than is remembered.", "{} late";
+    stray: "mcr_merge_stray_packets_total",
+        "Datagrams that are not of the stream that the other merged inputs bring.", "{} stray";
+    missed: "mcr_merge_missed_packets_total",
+        "Numbers that only others of the merged inputs brought.", "{} missed";
+    skew_seconds: "mcr_merge_skew_seconds",
+        "How much later than the first the input's copies come, a mean.", "skew {}";
+    skew_max_seconds: "mcr_merge_skew_max_seconds",
+        "The most that the input's copies came later than the first.", "at most {}";
+} }
+
+#[cfg(test)]
+mod tests {
+    use crate::reply::InputStats;
+
+    #[test]
+    fn the_counts_of_a_line_stand_in_the_input_and_others_have_none() {
+        let plain =
+            r#"{"at":"239.1.1.1%eth0:5001","joined":true,"received":{"packets":5,"bytes":7}}"#;
+        let input: InputStats = serde_json::from_str(plain).unwrap();
+        assert_eq!(input.line, None);
+        assert_eq!(serde_json::to_string(&input).unwrap(), plain);
+        let counts = r#","first":1,"duplicate":2,"repeated":3,"late":4,"stray":5,"missed":6,"skew_seconds":0.007,"skew_max_seconds":0.008}"#;
+        let merged = plain.replace("7}}", &format!("7}}{counts}"));
+        let input: InputStats = serde_json::from_str(&merged).unwrap();
+        let line = input.line.unwrap();
+        assert_eq!(
+            (line.first, line.missed, line.skew_max_seconds),
+            (1, 6, 0.008)
+        );
+        assert_eq!(serde_json::to_string(&input).unwrap(), merged);
+    }
+}
