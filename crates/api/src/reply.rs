@@ -210,9 +210,9 @@ pub struct Event {
     pub at_ms: u64,
     /// What kind: `rule_up`, `rule_down`, `rule_degraded`, `rule_disabled`, `rule_added`, `rule_changed`,
     /// `rule_removed`, `settings_changed`, `output_up`, `output_degraded`, `output_down`,
-    /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `line_down`, `line_up`, `input_switched`, `joined`,
-    /// `join_failed`, `worker_restarted`,
-    /// `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`, `not_saved`, `saved`.
+    /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `line_down`, `line_up`,
+    /// `line_degraded`, `lines_differ`, `skew_exceeds_window`, `stream_restarted`, `input_switched`, `joined`,
+    /// `join_failed`, `worker_restarted`, `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`, `not_saved`, `saved`.
     pub kind: String,
     /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many
     /// of its kind.

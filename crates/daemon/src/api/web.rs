@@ -5,9 +5,7 @@
 use std::sync::LazyLock;
 
 use api::counter::Counter;
-use api::reply::{
-    InputStats, LineStats, MergeStats, OutputStats, RtpStats, RuleStats, TsStats,
-};
+use api::reply::{InputStats, LineStats, MergeStats, OutputStats, RtpStats, RuleStats, TsStats};
 use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;

@@ -90,6 +90,10 @@ fn text(
             Some(false) => text += ", stands by",
             None => {}
         }
+        // Of merged inputs it stands in their table.
+        if let (Some(trouble), None) = (&input.trouble, &input.line) {
+            text += &format!(", {trouble}");
+        }
         if stats.inputs.len() > 1 {
             text += &format!("  {}", number::volume(input.received));
         }
@@ -106,6 +110,9 @@ fn text(
         }
         more(&mut line, number::all(InputStats::COUNTERS, input));
     }
+    render::merge::merge(rule, stats)
+        .into_iter()
+        .for_each(|(title, text)| line(title, text));
     line("received", number::volume(stats.received));
     let rates = &stats.rates;
     let short = (rates.packets_1s, rates.bits_1s);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::counter::{Counter, Unit, Value};
-use api::reply::Traffic;
+use api::reply::{InputStats, LineStats, MergeStats, RuleStats, Traffic};
 use model::printable::plural;
 
 use super::{bits_per_second, bytes, count, stats, stream};
@@ -17,6 +17,26 @@ pub(crate) fn all<T>(counters: &[Counter<T>], of: &T) -> String {
         Some(text.replace("{}", &number(counter.unit(), value)))
     });
     texts.collect::<Vec<String>>().join(", ")
+}
+
+/// All that is declared of a rule with a text, and of what its merged inputs brought together.
+pub(crate) fn of_rule(rule: &RuleStats) -> String {
+    let merge = rule.merge.as_ref();
+    let merge = merge.map(|merge| all(MergeStats::COUNTERS, merge));
+    joined(all(RuleStats::COUNTERS, rule), merge)
+}
+
+/// The same of an input, and of what it brought as one of several that are merged.
+pub(crate) fn of_input(input: &InputStats) -> String {
+    let line = input.line.as_ref();
+    let line = line.map(|line| all(LineStats::COUNTERS, line));
+    joined(all(InputStats::COUNTERS, input), line)
+}
+
+fn joined(first: String, second: Option<String>) -> String {
+    let texts = [Some(first), second].into_iter().flatten();
+    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    texts.join(", ")
 }
 
 fn number(unit: Unit, value: Value) -> String {

@@ -201,7 +201,7 @@ fn add_rule(
             row.push(Cell::new(word(input.joined)));
         }
         if more {
-            row.push(Cell::new(number::all(InputStats::COUNTERS, input)));
+            row.push(Cell::new(number::of_input(input)));
         }
         table.add_row(row);
     }
@@ -295,9 +295,9 @@ fn has_notes(rule: &RuleStats) -> bool {
 
 /// What texts say of a rule beside what has a column, and of its input if that has no line.
 fn rule_more(rule: &RuleStats) -> String {
-    let own = number::all(RuleStats::COUNTERS, rule);
+    let own = number::of_rule(rule);
     let only = match rule.inputs.as_slice() {
-        [only] => number::all(InputStats::COUNTERS, only),
+        [only] => number::of_input(only),
         _ => String::new(),
     };
     let texts = [own, only].into_iter().filter(|text| !text.is_empty());
@@ -305,7 +305,7 @@ fn rule_more(rule: &RuleStats) -> String {
 }
 
 fn has_more(rule: &RuleStats) -> bool {
-    let input_has = |input| !number::all(InputStats::COUNTERS, input).is_empty();
+    let input_has = |input| !number::of_input(input).is_empty();
     let output_has = |output| !number::all(OutputStats::COUNTERS, output).is_empty();
     !rule_more(rule).is_empty()
         || rule.inputs.iter().any(input_has)

@@ -1,6 +1,6 @@
 //! One rule in full: where it runs and why, inputs and joins, outputs with rates, drops by reason.
 
-use api::reply::{InputStats, OutputStats, RuleStats};
+use api::reply::{OutputStats, RuleStats};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -53,14 +53,17 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
             let came = |seconds| screen.history.came(&rule.name, index, seconds).pair();
             add("", &number::rates(came(1.0), came(10.0)), plain);
         }
-        add_more(&mut add, &number::all(InputStats::COUNTERS, input));
+        if let Some(trouble) = &input.trouble {
+            add("", trouble, bad());
+        }
+        add_more(&mut add, &number::of_input(input));
     }
     add("received", &number::volume(rule.received), plain);
     let rated = &rule.rates;
     let short = (rated.packets_1s, rated.bits_1s);
     let long = (rated.packets_10s, rated.bits_10s);
     add("", &number::rates(short, long), plain);
-    add_more(&mut add, &number::all(RuleStats::COUNTERS, rule));
+    add_more(&mut add, &number::of_rule(rule));
     let trail = usize::from(width.saturating_sub(12));
     let trail = sparkline(&screen.history.trail(&rule.name, trail));
     // A blank of it is a value, none to break a line at.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use api::reply::{self, RuleStats, Stats, Traffic};
+use packet::verdict::DropReason;
 
 /// Samples that are remembered.
 pub(super) const KEPT: usize = 121;
@@ -194,7 +195,7 @@ fn counted(rule: &RuleStats) -> Counted {
     Counted {
         came: came.collect(),
         received: rule.received,
-        dropped: drops(rule).values().sum(),
+        dropped: dropped(rule),
         sent: rule.outputs.iter().map(|output| output.sent).collect(),
     }
 }
@@ -209,6 +210,16 @@ pub(crate) fn drops(rule: &RuleStats) -> BTreeMap<&str, u64> {
         }
     }
     sums
+}
+
+/// What a rule and its outputs lost: not what is dropped because another copy passed.
+pub(crate) fn dropped(rule: &RuleStats) -> u64 {
+    let is_meant = |name: &str| {
+        let mut all = DropReason::ALL.into_iter();
+        all.any(|reason| reason.is_meant() && reason.as_str() == name)
+    };
+    let lost = drops(rule).into_iter().filter(|(name, _)| !is_meant(name));
+    lost.map(|(_, count)| count).sum()
 }
 
 #[cfg(test)]

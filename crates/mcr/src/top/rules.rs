@@ -8,7 +8,7 @@ use ratatui::text::Span;
 use ratatui::widgets::{Cell, Row, Table, TableState};
 
 use super::columns::{self, Column, LAST_MAX};
-use super::history::drops;
+use super::history::dropped;
 use super::screen::Screen;
 use super::style::{bad, of_word};
 use crate::render;
@@ -61,7 +61,7 @@ fn row(screen: &Screen, rule: &RuleStats, layout: &[(Column, u16)]) -> Row<'stat
                 (format!("{rate:>width$}"), Style::new())
             }
             Column::Dropped => {
-                let dropped: u64 = drops(rule).values().sum();
+                let dropped = dropped(rule);
                 let is_growing = screen.history.dropped(&rule.name, 1.0) > 0.0;
                 let style = if is_growing { bad() } else { Style::new() };
                 (format!("{:>width$}", render::count(dropped)), style)

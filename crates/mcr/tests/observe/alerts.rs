@@ -131,3 +131,66 @@ fn loss_is_told_of_while_it_lasts() {
         ],
     );
 }
+
+#[test]
+fn merged_lines_are_told_of_and_their_duplicates_are_not() {
+    let line = |metric: &str, rule: &str, input: &str| {
+        format!("{metric}{{instance=\"r\",job=\"mcr\",rule=\"{rule}\",input=\"{input}\"}}")
+    };
+    let dropped = |rule: &str, reason: &str| {
+        format!(
+            "mcr_rule_dropped_packets_total{{instance=\"r\",job=\"mcr\",rule=\"{rule}\",\
+             reason=\"{reason}\"}}"
+        )
+    };
+    // From minute 30 to minute 60.
+    let within = |at: u64| at.clamp(30 * MINUTE, 60 * MINUTE) - 30 * MINUTE;
+    let first = "mcr_merge_first_packets_total";
+    let missed = "mcr_merge_missed_packets_total";
+    let (skew, lost) = ("mcr_merge_skew_seconds", "mcr_merge_lost_packets_total");
+    let series: [Series; 14] = [
+        (line(first, "cam1", "a"), |at| at * 1_000),
+        (line(first, "cam1", "b"), |_| 0),
+        (line(missed, "cam1", "a"), |at| at / 10),
+        (line(missed, "cam1", "b"), within_ten),
+        (line(first, "cam2", "a"), |at| at * 1_000),
+        (line(missed, "cam2", "a"), |_| 0),
+        (line(skew, "cam1", "a"), |_| 0),
+        (line(skew, "cam1", "b"), |at| {
+            u64::from((30..60).contains(&(at / MINUTE)))
+        }),
+        (dropped("cam1", "duplicate"), |at| at * 1_000),
+        (dropped("cam3", "standby"), |at| at * 1_000),
+        (
+            format!("{lost}{{instance=\"r\",job=\"mcr\",rule=\"cam1\"}}"),
+            within,
+        ),
+        (last_packet("cam1", "a"), |at| at),
+        (last_packet("cam1", "b"), |at| match at {
+            at if !(30 * MINUTE..60 * MINUTE).contains(&at) => at,
+            _ => 30 * MINUTE,
+        }),
+        // Of inputs that are not merged each may rest.
+        (last_packet("cam2", "b"), |_| 0),
+    ];
+    let told = |alert, fires, is_quiet| Expected {
+        alert,
+        fires,
+        is_quiet,
+    };
+    holds(
+        &series,
+        &[
+            told("McrLineLosing", &[45, 59], &[5, 29, 75, 119]),
+            told("McrLineSkew", &[33, 45, 59], &[5, 29, 62, 119]),
+            told("McrMergeLoss", &[34, 45, 59], &[5, 29, 70, 119]),
+            told("McrLineDown", &[33, 45, 59], &[5, 29, 62, 119]),
+            told("McrRuleDrops", &[], &[5, 45, 59, 119]),
+        ],
+    );
+}
+
+/// Ten a second from minute 30 to minute 60.
+fn within_ten(at: u64) -> u64 {
+    10 * (at.clamp(30 * MINUTE, 60 * MINUTE) - 30 * MINUTE)
+}

@@ -133,6 +133,7 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
         include_str!("../../../daemon/src/stats/metrics/latency.rs"),
         include_str!("../../../api/src/reply/rule.rs"),
         include_str!("../../../api/src/reply/health.rs"),
+        include_str!("../../../api/src/reply/merge.rs"),
         include_str!("../../../api/src/reply/worker.rs"),
     ]
     .concat();

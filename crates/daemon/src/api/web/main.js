@@ -177,9 +177,10 @@ function showFacts(rule) {
     const health = rule.health;
     facts.push(["rule", [rule.state, why(rule) ?? `${rule.path}: ${rule.path_reason}`]]);
     facts.push(["", words("rule", rule)]);
+    if (rule.merge) facts.push(["merge", words("merge", rule.merge)]);
     for (const [kind, list] of [["input", rule.inputs], ["output", rule.outputs]]) {
       for (const end of list) {
-        const texts = words(kind, end);
+        const texts = [...words(kind, end), ...(kind === "input" ? words("line", end) : [])];
         facts.push([kind, texts.length === 0 ? [] : [end.at ?? end.to, ...texts]]);
       }
     }
@@ -221,7 +222,8 @@ function follow() {
   const kinds = ["rule_up", "rule_degraded", "rule_down", "rule_disabled", "rule_added", "rule_removed",
     "rule_changed", "settings_changed", "output_up", "output_degraded", "output_down", "drops_began",
     "drops_ended", "stream_up", "stream_degraded",
-    "stream_down", "line_down", "line_up", "input_switched", "joined", "join_failed", "worker_restarted", "link_changed", "next_hop_changed",
+    "stream_down", "line_down", "line_up", "line_degraded", "lines_differ",
+    "skew_exceeds_window", "stream_restarted", "input_switched", "joined", "join_failed", "worker_restarted", "link_changed", "next_hop_changed",
     "reloaded", "reload_failed", "not_saved", "saved"];
   for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));
   source.addEventListener("missed", (told) => {

@@ -24,6 +24,7 @@ export function linkState(rule, end, kind, history) {
   if (kind === "input" && rule.health?.state === "degraded") return "degraded";
   if (rule.rates.packets_1s === 0) return "idle";
   if (kind === "input") {
+    if (end.trouble !== undefined) return "degraded";
     // Of several inputs only some may have a stream.
     const several = rule.inputs.length > 1;
     return several && history.came(rule.name, rule.inputs.indexOf(end)).packets === 0 ? "idle" : "up";
@@ -32,7 +33,10 @@ export function linkState(rule, end, kind, history) {
   return history.sent(rule.name, rule.outputs.indexOf(end)).packets > 0 ? "up" : "degraded";
 }
 
-// Drops of a rule and its outputs by reason.
+// Dropped because another copy passed: nothing is lost.
+const MEANT = ["standby", "duplicate"];
+
+// Drops of a rule and its outputs by reason, and how many packets were lost by them.
 export function droppedBy(rule) {
   const reasons = new Map();
   let total = 0;
@@ -41,7 +45,7 @@ export function droppedBy(rule) {
       const count = drops[reason];
       if (count === 0) continue;
       reasons.set(reason, (reasons.get(reason) ?? 0) + count);
-      total += count;
+      if (!MEANT.includes(reason)) total += count;
     }
   }
   return { reasons, total };

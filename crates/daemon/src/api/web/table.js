@@ -2,7 +2,7 @@
 // outputs with their counts.
 
 import { droppedBy, judge, why } from "./state.js";
-import { drops, duration, element, scaled, whole } from "./words.js";
+import { drops, duration, element, scaled, whole, words } from "./words.js";
 
 const COLUMNS = ["name", "state", "path", "number now", "number long", "number bits", "number received",
   "number sent", "number dropped", "why"];
@@ -106,7 +106,8 @@ function ends(rule, history) {
   rule.inputs.forEach((input, index) => {
     const state = rule.state === "disabled" ? "disabled" : input.joined ? "joined" : "down";
     add(`← ${input.at}`, state, history.came(rule.name, index), input.received, input.last_packet_seconds,
-      [input.reason, drops(Object.entries(rule.dropped))].filter(Boolean).join("; "));
+      [input.reason, input.trouble, words("line", input).join(", "), drops(Object.entries(rule.dropped))]
+        .filter(Boolean).join("; "));
   });
   rule.outputs.forEach((output, index) => {
     const dropped = Object.entries(output.dropped).filter(([, count]) => count > 0);

@@ -1,0 +1,177 @@
+//! The merged inputs of a rule: how copies are told, and what each line brought.
+
+use api::reply::{InputStats, MergeStats, RuleStats};
+use comfy_table::{Cell, CellAlignment};
+use model::document::RuleDocument;
+use model::duration;
+use model::merge::{By, Merge};
+
+use super::{count, number, stream};
+
+const HEADER: [&str; 10] = [
+    "LINE",
+    "FIRST",
+    "DUPLICATE",
+    "REPEATED",
+    "LATE",
+    "STRAY",
+    "MISSED",
+    "SKEW",
+    "AT MOST",
+    "STATE",
+];
+
+/// The lines on a rule's merge; none if its inputs are not merged.
+pub(crate) fn merge(rule: &RuleDocument, stats: &RuleStats) -> Vec<(&'static str, String)> {
+    let merge = rule.merge.as_ref().map(|merge| merge.to_merge());
+    let Some(Ok(Some(merge))) = merge else {
+        return Vec::new();
+    };
+    let mut lines = vec![("merge", how(&merge))];
+    if let Some(together) = &stats.merge {
+        lines.push(("", number::all(MergeStats::COUNTERS, together)));
+        let table = table(&stats.inputs);
+        lines.extend(table.lines().map(|line| ("", line.to_owned())));
+    }
+    lines
+}
+
+/// What tells copies, and how long they may lie apart.
+fn how(merge: &Merge) -> String {
+    let by = match &merge.by {
+        By::Rtp => "RTP's sequence number, of each SSRC".to_owned(),
+        By::MoldUdp64 => "MoldUDP64's session and number".to_owned(),
+        By::Mdp3 => "MDP 3.0's number".to_owned(),
+        By::Payload => "payload".to_owned(),
+        By::Sequence(sequence) => {
+            let (at, bytes) = (sequence.number.offset, sequence.number.bytes);
+            format!("a number of {bytes} bytes at {at}")
+        }
+    };
+    format!(
+        "by {by}; up to {} apart, {} remembered",
+        duration::text(merge.window),
+        number::things(merge.packets.into(), "packet")
+    )
+}
+
+fn table(inputs: &[InputStats]) -> String {
+    let mut table = super::wide_table(&HEADER);
+    for input in inputs {
+        let line = input.line.unwrap_or_default();
+        let counts = [
+            line.first,
+            line.duplicate,
+            line.repeated,
+            line.late,
+            line.stray,
+            line.missed,
+        ];
+        let times = [line.skew_seconds, line.skew_max_seconds];
+        let counts = counts.into_iter().map(count);
+        let numbers = counts.chain(times.into_iter().map(stream::time));
+        let state = input.trouble.as_deref().unwrap_or("well");
+        let cells = [Cell::new(&input.at)].into_iter();
+        let cells = cells
+            .chain(numbers.map(Cell::new))
+            .chain([Cell::new(state)]);
+        table.add_row(cells);
+    }
+    for column in 1..HEADER.len() - 1 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    super::table_text(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(merge: &str) -> RuleDocument {
+        let text = format!(
+            r#"{{"name": "cam1", "inputs": ["239.1.1.1%red:5001", "239.2.1.1%blue:5001"],
+                "outputs": ["239.10.1.1%eth1:6001"], "merge": {merge}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn stats() -> RuleStats {
+        let text = r#"{"name":"cam1","state":"degraded","path":"kernel","path_reason":"",
+            "state_reason":"input 239.2.1.1%blue:5001 loses packets",
+            "inputs":[{"at":"239.1.1.1%red:5001","joined":true,"first":12000,"duplicate":0,
+              "repeated":0,"late":0,"stray":0,"missed":3,"skew_seconds":0.0,
+              "skew_max_seconds":0.0},
+             {"at":"239.2.1.1%blue:5001","joined":true,"first":3,"duplicate":11000,"repeated":1,
+              "late":2,"stray":4,"missed":1000,"skew_seconds":0.0125,"skew_max_seconds":0.0402,
+              "trouble":"loses packets"}],
+            "merge":{"lost":5,"streams":1},
+            "received":{"packets":24000,"bytes":7},"dropped":{"duplicate":11000},"outputs":[]}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn each_line_has_a_row() {
+        let lines = merge(&rule("\"rtp\""), &stats());
+        let words = |text: &str| -> Vec<String> {
+            let words = text.split("  ").map(str::trim);
+            let words = words.filter(|word| !word.is_empty());
+            words.map(str::to_owned).collect()
+        };
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert_eq!(
+            lines[0],
+            (
+                "merge",
+                "by RTP's sequence number, of each SSRC; up to 50ms apart, 2 048 packets remembered"
+                    .to_owned()
+            )
+        );
+        assert_eq!(lines[1].1, "5 lost on all lines, 1 stream begun");
+        assert_eq!(words(&lines[2].1), HEADER);
+        assert_eq!(
+            words(&lines[3].1),
+            [
+                "239.1.1.1%red:5001",
+                "12 000",
+                "0",
+                "0",
+                "0",
+                "0",
+                "3",
+                "0.00 ms",
+                "0.00 ms",
+                "well"
+            ]
+        );
+        assert_eq!(
+            words(&lines[4].1),
+            [
+                "239.2.1.1%blue:5001",
+                "3",
+                "11 000",
+                "1",
+                "2",
+                "4",
+                "1 000",
+                "12.50 ms",
+                "40.20 ms",
+                "loses packets"
+            ]
+        );
+    }
+
+    #[test]
+    fn how_copies_are_told_is_said_before_anything_was_counted() {
+        let uncounted = RuleStats {
+            merge: None,
+            ..stats()
+        };
+        let sequence = r#"{"by": "sequence", "offset": 8, "bytes": 4, "window": "5ms"}"#;
+        let lines = merge(&rule(sequence), &uncounted);
+        let how = "by a number of 4 bytes at 8; up to 5ms apart, 2 048 packets remembered";
+        assert_eq!(lines, [("merge", how.to_owned())]);
+        assert_eq!(merge(&rule("\"none\""), &uncounted), []);
+    }
+}
