@@ -370,3 +370,43 @@ fn path(file: &tempfile::NamedTempFile) -> &str {
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
+
+#[test]
+fn lines_that_cannot_be_merged_are_refused_with_what_to_do() {
+    let (red, blue) = ("239.1.1.1%red:5001", "239.2.1.1%blue:5001");
+    let (third, output) = ("239.3.1.1%red:5001", "239.10.1.1%eth1:6001");
+    let range = "239.2.1.0/24%blue:5001";
+    for (inputs, merge, said) in [
+        (&[][..], &["--merge", "rtp"][..], "has one input"),
+        (&[blue], &["--merge", "fast"], "merge: by=fast: give rtp"),
+        (&[blue], &["--merge", "sequence"], "needs offset"),
+        (&[blue], &["--merge", "by=rtp,window=1s"], "1ms to 500ms"),
+        (
+            &[blue],
+            &["--merge", "by=rtp,widow=1s"],
+            "there is no key \"widow\"",
+        ),
+        (
+            &[blue],
+            &["--merge", "rtp", "--failover", "200ms"],
+            "there is failover too",
+        ),
+        (&[range], &["--merge", "rtp"], "may be several streams"),
+        (&[blue, third], &["--merge", "payload"], "merges two lines"),
+        (
+            &[blue, third, "239.4.1.1%red:1", "239.5.1.1%red:1"],
+            &["--merge", "rtp"],
+            "at most 4 lines",
+        ),
+        (
+            &[red],
+            &["--merge", "rtp"],
+            "is an input of this rule already",
+        ),
+    ] {
+        let mut arguments = vec!["add", red, output];
+        arguments.extend(inputs.iter().flat_map(|input| ["--input", input]));
+        arguments.extend(merge);
+        fails(&arguments, 2, &[said]);
+    }
+}

@@ -5,5 +5,6 @@
 mod change;
 mod enable;
 mod labels;
+mod merge;
 mod reload;
 mod save;
