@@ -10,6 +10,7 @@ mod losses;
 mod merged;
 pub(crate) mod metrics;
 pub(crate) mod process;
+mod quality;
 pub(crate) mod sampler;
 mod stream;
 

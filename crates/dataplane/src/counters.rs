@@ -83,8 +83,8 @@ pub struct LinesSeen {
     pub active: String,
     /// Times another has become so.
     pub changes: u64,
-    /// When the last packet of each came, in nanoseconds of `CLOCK_MONOTONIC`; 0: none did.
-    pub last_ns: BTreeMap<String, u64>,
+    /// What came by each.
+    pub came: BTreeMap<String, Traffic>,
 }
 
 /// What a rule dropped.

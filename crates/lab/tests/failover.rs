@@ -30,6 +30,7 @@ lab::on_both_paths!(
     a_silent_input_is_relieved_and_comes_back_when_it_is_steady,
     the_choice_outlives_the_daemon,
     another_input_is_relayed_on_demand,
+    an_input_with_trouble_is_left_for_one_that_is_well,
     inputs_come_and_go_while_one_is_relayed,
     a_failover_that_cannot_be_is_refused_by_name,
 );
@@ -266,6 +267,34 @@ fn inputs_come_and_go_while_one_is_relayed(path: &str) {
     });
 }
 
+/// A third of the first line's packets come, without a silence that is long enough.
+fn an_input_with_trouble_is_left_for_one_that_is_well(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    let failover = r#"{ silence = "2s", on = "degraded" }"#;
+    let health = "health = { rate_min = \"600pps\", content = \"none\" }\n";
+    daemon.apply(&(rule(&[A, B], failover) + health)).unwrap();
+    let lines = Lines::new(&sender, [true, true, false]);
+    lines.during(|| {
+        follow(&sink, 0);
+        let deadline = Instant::now() + PATIENCE;
+        while daemon.rule("news").unwrap().active.as_deref() == Some(A) {
+            assert!(Instant::now() < deadline, "it is not left");
+            for (on, time) in [(false, 100), (true, 50)] {
+                lines.set(0, on);
+                thread::sleep(Duration::from_millis(time));
+            }
+        }
+        lines.set(0, true);
+        follow(&sink, 1);
+        active(&daemon, B, 1);
+    });
+    let why = format!("input {B} is relayed now, {A} was: the rate was ");
+    wait::until("it is told why", || daemon.log().contains(&why)).unwrap();
+}
+
 fn a_failover_that_cannot_be_is_refused_by_name(path: &str) {
     let chain = Chain::plain().unwrap();
     let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
@@ -278,6 +307,8 @@ fn a_failover_that_cannot_be_is_refused_by_name(path: &str) {
     };
     let said = refused(&["--failover", "200ms"]);
     assert!(said.contains("has one input; give a second one"), "{said}");
+    let said = refused(&["--input", B, "--failover", "on=degraded"]);
+    assert!(said.contains("goes by the rule's health"), "{said}");
     let range = "239.1.2.0/24%veth1:5001";
     let said = refused(&["--input", range, "--failover", "200ms"]);
     assert!(

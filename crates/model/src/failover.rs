@@ -23,7 +23,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const REVERT_MAX: Duration = Duration::from_secs(86_400);
 
 /// Keys in the order they are printed.
-pub const KEYS: [&str; 2] = ["silence", "revert"];
+pub const KEYS: [&str; 3] = ["silence", "revert", "on"];
 
 /// When another line takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,6 +32,18 @@ pub struct Failover {
     pub silence: Duration,
     /// How long a line before the active one must deliver to take over again; `None`: never.
     pub revert: Option<Duration>,
+    /// What else than silence has the active line left.
+    pub on: On,
+}
+
+/// What has the active line left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum On {
+    /// Its silence.
+    #[default]
+    Silence,
+    /// That, or that it is not as the rule's health asks, while another is.
+    Degraded,
 }
 
 impl Default for Failover {
@@ -39,6 +51,7 @@ impl Default for Failover {
         Self {
             silence: DEFAULT_SILENCE,
             revert: None,
+            on: On::Silence,
         }
     }
 }
@@ -63,6 +76,15 @@ pub enum FailoverProblem {
         "failover: revert={0}: give a time up to 24h that is not shorter than silence, or never"
     )]
     Revert(String),
+    /// Not what a line can be left for.
+    #[error("failover: on={0}: give silence, or degraded (what health finds, too)")]
+    On(String),
+    /// Nothing to judge lines by.
+    #[error(
+        "failover: on=degraded goes by the rule's health, and it has none; give it one, such as \
+         health = {{ rate_min = \"900pps\" }}, or leave on out"
+    )]
+    NoHealth,
     /// Nothing to fail over to.
     #[error("failover: has one input; give a second one that takes over, or leave failover out")]
     OneInput,
@@ -96,6 +118,7 @@ pub fn parse<'a>(
         match key {
             "silence" => failover.silence = silence(value)?,
             "revert" => revert = value,
+            "on" => failover.on = on(value)?,
             key => return Err(FailoverProblem::Unknown(key.to_owned())),
         }
     }
@@ -131,7 +154,8 @@ impl Failover {
     pub fn texts(&self) -> Vec<(&'static str, String)> {
         let silence = (self.silence != DEFAULT_SILENCE).then(|| duration::text(self.silence));
         let revert = self.revert.map(duration::text);
-        let texts = KEYS.into_iter().zip([silence, revert]);
+        let on = (self.on == On::Degraded).then(|| "degraded".to_owned());
+        let texts = KEYS.into_iter().zip([silence, revert, on]);
         texts.filter_map(|(key, text)| Some((key, text?))).collect()
     }
 
@@ -147,6 +171,14 @@ impl Failover {
             }
             more => Some(FailoverProblem::TooManyInputs(more)),
         }
+    }
+}
+
+fn on(text: &str) -> Result<On, FailoverProblem> {
+    match text {
+        "silence" => Ok(On::Silence),
+        "degraded" => Ok(On::Degraded),
+        other => Err(FailoverProblem::On(other.to_owned())),
     }
 }
 
@@ -174,6 +206,8 @@ mod tests {
         assert_eq!(read("200ms").unwrap().silence, failover.silence);
         assert_eq!(read("revert=never").unwrap(), Failover::default());
         assert_eq!(parse([]).unwrap(), Failover::default());
+        assert_eq!(read("on=degraded").unwrap().on, On::Degraded);
+        assert_eq!(read("on=silence").unwrap(), Failover::default());
     }
 
     #[test]
@@ -185,7 +219,7 @@ mod tests {
             ),
             (
                 "silent=2s",
-                "failover: there is no key \"silent\"; there are silence, revert",
+                "failover: there is no key \"silent\"; there are silence, revert, on",
             ),
             (
                 "silence=2s,silence=3s",
@@ -198,6 +232,10 @@ mod tests {
             (
                 "revert=100ms",
                 "failover: revert=100ms: give a time up to 24h that is not shorter than silence, or never",
+            ),
+            (
+                "on=loss",
+                "failover: on=loss: give silence, or degraded (what health finds, too)",
             ),
         ] {
             assert_eq!(read(text).unwrap_err().to_string(), expected);

@@ -8,7 +8,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::endpoint::Endpoint;
-use crate::failover::Failover;
+use crate::failover::{Failover, On};
 use crate::health::{Content, Health, Inspect, Rate};
 use crate::merge::{By, ByteOrder, Field, Merge, Sequence};
 use crate::net::{Ports, Prefix};
@@ -112,9 +112,11 @@ pub(crate) fn health() -> impl Strategy<Value = Health> {
 
 pub(crate) fn failover() -> impl Strategy<Value = Failover> {
     let revert = option::of(60_000_u64..86_400_000);
-    (1_u64..=60_000, revert).prop_map(|(silence, revert)| Failover {
+    let on = prop_oneof![Just(On::Silence), Just(On::Degraded)];
+    (1_u64..=60_000, revert, on).prop_map(|(silence, revert, on)| Failover {
         silence: Duration::from_millis(silence),
         revert: revert.map(Duration::from_millis),
+        on,
     })
 }
 

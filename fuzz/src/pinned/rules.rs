@@ -151,7 +151,7 @@ fn stands_by(rule: &str, line: &str) -> Route {
     let (_, lines) = FAILOVER;
     let when = Failover {
         silence: Duration::from_nanos(1),
-        revert: None,
+        ..Failover::default()
     };
     Route {
         input: Some(line.to_owned()),

@@ -9,10 +9,14 @@ use crate::stats::LineNews;
 /// What became of a line.
 pub(crate) fn line(rule: &str, news: &LineNews) -> Event {
     let (kind, what) = match news {
-        LineNews::Switched { from, to } => {
+        LineNews::Switched { from, to, why } => {
             let from = from.as_ref().filter(|from| *from != to);
             let from = from.map_or_else(String::new, |from| format!(", {from} was"));
-            (INPUT_SWITCHED, format!("input {to} is relayed now{from}"))
+            let why = { why.as_ref() }.map_or_else(String::new, |why| format!(": {why}"));
+            (
+                INPUT_SWITCHED,
+                format!("input {to} is relayed now{from}{why}"),
+            )
         }
         LineNews::Silent { line, ns } => {
             let seconds = *ns as f64 / 1e9;

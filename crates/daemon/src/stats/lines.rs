@@ -28,8 +28,12 @@ struct Line {
 /// Something to tell of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LineNews {
-    /// Another is active than was, if that is known.
-    Switched { from: Option<String>, to: String },
+    /// Another is active than was, if that is known; `why`: for what the daemon left that.
+    Switched {
+        from: Option<String>,
+        to: String,
+        why: Option<String>,
+    },
     /// Nothing has come for so long.
     Silent { line: String, ns: u64 },
     /// Packets come again.
@@ -63,13 +67,13 @@ impl Lines {
     ) -> Vec<LineNews> {
         let mut news = Vec::new();
         let silence_ns = failover.silence.max(SILENCE_MIN).as_nanos();
-        self.lines.retain(|at, _| seen.last_ns.contains_key(at));
-        for (at, last_ns) in &seen.last_ns {
+        self.lines.retain(|at, _| seen.came.contains_key(at));
+        for (at, came) in &seen.came {
             let line = self.lines.entry(at.clone()).or_insert(Line {
                 last_ns: now_ns,
                 is_silent: false,
             });
-            line.last_ns = line.last_ns.max(*last_ns);
+            line.last_ns = line.last_ns.max(came.last_ns);
             let ns = now_ns.saturating_sub(line.last_ns);
             let is_silent = u128::from(ns) > silence_ns;
             let line_of = || at.clone();
@@ -88,7 +92,8 @@ impl Lines {
         let before = std::mem::replace(&mut self.changes, seen.changes);
         if !adopted && seen.changes > before {
             let to = seen.active.clone();
-            news.insert(0, LineNews::Switched { from, to });
+            let why = None;
+            news.insert(0, LineNews::Switched { from, to, why });
         }
         news
     }
@@ -102,6 +107,8 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use dataplane::counters::Traffic;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -110,10 +117,13 @@ mod tests {
         LinesSeen {
             active: active.to_owned(),
             changes: u64::from(active == "b"),
-            last_ns: ["a", "b"]
+            came: ["a", "b"]
                 .map(str::to_owned)
                 .into_iter()
-                .zip(last)
+                .zip(last.map(|last_ns| Traffic {
+                    last_ns,
+                    ..Traffic::default()
+                }))
                 .collect(),
         }
     }
@@ -132,7 +142,8 @@ mod tests {
             [
                 LineNews::Switched {
                     from: Some("a".to_owned()),
-                    to: "b".to_owned()
+                    to: "b".to_owned(),
+                    why: None,
                 },
                 LineNews::Silent {
                     line: "a".to_owned(),
@@ -153,7 +164,8 @@ mod tests {
             let now = [SECOND; 2];
             let told = lines.sample(SECOND, &Failover::default(), &seen("b", now), adopted);
             let (from, to) = (None, "b".to_owned());
-            let expected = [LineNews::Switched { from, to }];
+            let why = None;
+            let expected = [LineNews::Switched { from, to, why }];
             assert_eq!(told, expected[usize::from(adopted)..]);
         }
     }

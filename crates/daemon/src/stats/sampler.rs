@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory, State};
 use dataplane::counters::{Arrived, DropReason, HealthCounters};
+use model::failover::On;
 use model::host::Host;
 use model::rule::Rule;
 use model::ruleset::RuleSet;
@@ -15,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::egress::Egress;
 use super::history::{self, Amount, Past, Ring, Span};
+use super::lines::LineNews;
 use super::losses::{Loss, LossNews};
 use super::stream::Stream;
 use crate::dataplane_thread::DataplaneThread;
@@ -54,6 +56,8 @@ struct News {
     losses: Vec<(String, LossNews, bool)>,
     /// Of lines.
     lines: Vec<Event>,
+    /// Rules whose relayed line is to be left, and for which.
+    leaves: Vec<(String, String)>,
 }
 
 /// One stream of each rule, in their order.
@@ -122,6 +126,10 @@ impl Sampler {
             let losses: Vec<Event> = losses.collect();
             let all = news.lines.into_iter().chain(news.streams).chain(losses);
             events.publish_all(all.collect());
+            for (rule, line) in news.leaves {
+                // Where the line has gone meanwhile the next reading says so.
+                let _ = dataplane.switch(rule, line).await;
+            }
         }
     }
 
@@ -146,11 +154,28 @@ impl Sampler {
             let failover = rule.failover.as_ref().filter(|_| rule.enabled);
             if let (Some(failover), Some(seen)) = (failover, &counted.lines) {
                 let lines = stream.lines.get_or_insert_default();
-                let told = lines.sample(now_ns, failover, seen, adopted).into_iter();
-                news.lines
-                    .extend(told.map(|what| events::line(&rule.name, &what)));
+                let mut told = lines.sample(now_ns, failover, seen, adopted);
+                let quality = &mut stream.quality;
+                for what in &mut told {
+                    if let (LineNews::Switched { to, why, .. }, Some(quality)) =
+                        (what, &mut *quality)
+                    {
+                        *why = quality.why(to);
+                    }
+                }
+                let told = told.iter().map(|what| events::line(&rule.name, what));
+                news.lines.extend(told);
+                if failover.on == On::Degraded {
+                    let quality = quality.get_or_insert_default();
+                    let found = counted.health.as_deref();
+                    let leave = quality.sample(now_ns, rule, seen, found);
+                    news.leaves
+                        .extend(leave.map(|leave| (rule.name.clone(), leave.to)));
+                } else {
+                    *quality = None;
+                }
             } else {
-                stream.lines = None;
+                (stream.lines, stream.quality) = (None, None);
             }
             let is_merged = rule.merge.is_some() && rule.enabled;
             if let (true, Some(seen)) = (is_merged, &counted.merge) {

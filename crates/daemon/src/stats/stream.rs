@@ -20,6 +20,7 @@ use super::history::Past;
 use super::lines::Lines;
 use super::losses::Losses;
 use super::merged::Merged;
+use super::quality::Quality;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
@@ -47,7 +48,9 @@ pub(super) struct Stream {
     pub(super) past: Past,
     /// What is known of its rule's lines, if they stand by for each other.
     pub(super) lines: Option<Box<Lines>>,
-    /// The same if they are merged.
+    /// How its lines do, if they are left for their quality too.
+    pub(super) quality: Option<Box<Quality>>,
+    /// What is known of its lines if they are merged.
     pub(super) merged: Option<Box<Merged>>,
 }
 
@@ -89,6 +92,7 @@ impl Stream {
                 losses: self.losses.take(),
                 past: mem::take(&mut self.past),
                 lines: self.lines.take(),
+                quality: self.quality.take(),
                 merged: self.merged.take(),
                 ..Self::default()
             };
@@ -259,23 +263,7 @@ impl Stream {
             return None;
         }
         let (packets, bits) = self.rate(SECOND_NS);
-        let measured = |bound: Rate| match bound.unit {
-            RateUnit::Packets => packets,
-            RateUnit::Bits => bits,
-        };
-        let least = health
-            .rate_min
-            .filter(|least| measured(*least) < least.rate as f64);
-        let most = health
-            .rate_max
-            .filter(|most| measured(*most) > most.rate as f64);
-        let text = |bound: Rate, word: &str, key: &str| {
-            let rate = roughly(measured(bound), word == "above");
-            let rate = rate_text(Rate { rate, ..bound });
-            format!("the rate was {rate}, {word} {key} = {}", rate_text(bound))
-        };
-        let outside = least.map(|bound| text(bound, "below", "rate_min"));
-        outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")))
+        beyond(health, packets, bits)
     }
 
     fn judge(&self, now_ns: u64, health: &Health) -> (State, Option<String>) {
@@ -332,6 +320,27 @@ impl Stream {
             .or_else(|| outside.map(|(_, text)| text.clone()))
             .or(other)
     }
+}
+
+/// How a rate is outside its bounds.
+pub(super) fn beyond(health: &Health, packets: f64, bits: f64) -> Option<String> {
+    let measured = |bound: Rate| match bound.unit {
+        RateUnit::Packets => packets,
+        RateUnit::Bits => bits,
+    };
+    let least = health
+        .rate_min
+        .filter(|least| measured(*least) < least.rate as f64);
+    let most = health
+        .rate_max
+        .filter(|most| measured(*most) > most.rate as f64);
+    let text = |bound: Rate, word: &str, key: &str| {
+        let rate = roughly(measured(bound), word == "above");
+        let rate = rate_text(Rate { rate, ..bound });
+        format!("the rate was {rate}, {word} {key} = {}", rate_text(bound))
+    };
+    let outside = least.map(|bound| text(bound, "below", "rate_min"));
+    outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")))
 }
 
 /// A rate in three digits, rounded away from the bound that it lies beyond.

@@ -151,15 +151,13 @@ fn group_of(bytes: [u8; 16]) -> IpAddr {
 fn lines(kernel: &Kernel, raw: &[Tally], rule: &KnownRule) -> Option<Box<LinesSeen>> {
     let owner = kernel.owners.find(&rule.hash)?;
     let failover = kernel.failover(owner.slot, rule)?;
-    let last = |hash: &Hash| traffic(kernel, raw, *hash).map_or(0, |(_, came)| came.last_ns);
-    let last_ns = rule
-        .inputs
-        .iter()
-        .map(|(at, hash)| (at.clone(), last(hash)));
+    let came = |hash: &Hash| traffic(kernel, raw, *hash).map(|(_, came)| came);
+    let came =
+        { rule.inputs.iter() }.map(|(at, hash)| (at.clone(), came(hash).unwrap_or_default()));
     Some(Box::new(LinesSeen {
         active: failover.active,
         changes: failover.changes,
-        last_ns: last_ns.collect(),
+        came: came.collect(),
     }))
 }
 

@@ -279,14 +279,14 @@ impl Userspace {
             };
             if let Some(rule) = arrived.get_mut(counted.route.rule.as_str()) {
                 let lines = counted.lines_by_name();
-                let last_ns = lines.map(|(at, line)| {
+                let came = lines.map(|(at, line)| {
                     let came = self.pool.read(Kind::Input, line.0).traffic;
-                    (at.clone(), came.last_ns)
+                    (at.clone(), came)
                 });
                 rule.lines = Some(Box::new(LinesSeen {
                     active: active.clone(),
                     changes: self.pool.state().choice(counted.rule.0)[1],
-                    last_ns: last_ns.collect(),
+                    came: came.collect(),
                 }));
             }
         }

@@ -40,6 +40,7 @@ fn of_lines(case: Case, keys: &[RouteKey], taken: usize) -> Case {
         when: Failover {
             silence: Duration::from_secs(60),
             revert: None,
+            ..Failover::default()
         },
         lines: (0..keys.len()).map(at).collect(),
     };

@@ -56,7 +56,8 @@ pub(crate) struct Args {
     /// Burst the cap allows: packets, or a size such as 1Mbit
     #[arg(long, value_name = "SIZE", requires = "limit")]
     burst: Option<String>,
-    /// Relay one input, the first that delivers, while the others stand by: silence=TIME,revert=TIME|never
+    /// Relay one input, the first that delivers, while the others stand by:
+    /// silence=TIME,revert=TIME|never,on=silence|degraded
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = FailoverDocument::from_text)]
     failover: Option<FailoverDocument>,
     /// Make one stream of inputs that bring the same, each packet once: rtp, moldudp64, mdp3, payload,

@@ -22,6 +22,10 @@ pub struct FailoverDocument {
     /// `30s`; `never` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revert: Option<Scalar>,
+    /// What has the active input left: `silence`, the default, or `degraded`: that it loses packets or
+    /// has a rate outside the rule's `health`, too, while another has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<Scalar>,
 }
 
 impl FailoverDocument {
@@ -45,7 +49,7 @@ impl FailoverDocument {
     }
 
     fn pairs(&self) -> Vec<(&'static str, String)> {
-        given(failover::KEYS, [&self.silence, &self.revert])
+        given(failover::KEYS, [&self.silence, &self.revert, &self.on])
     }
 }
 
@@ -61,7 +65,8 @@ impl From<&Failover> for FailoverDocument {
         for (key, text) in failover.texts() {
             let value = match key {
                 "silence" => &mut document.silence,
-                _ => &mut document.revert,
+                "revert" => &mut document.revert,
+                _ => &mut document.on,
             };
             *value = Some(Scalar::Text(text));
         }
@@ -77,6 +82,7 @@ impl<'de> Deserialize<'de> for FailoverDocument {
         struct Table {
             silence: Option<Scalar>,
             revert: Option<Scalar>,
+            on: Option<Scalar>,
         }
 
         struct Document;
@@ -93,14 +99,22 @@ impl<'de> Deserialize<'de> for FailoverDocument {
             fn visit_str<E>(self, text: &str) -> Result<FailoverDocument, E> {
                 Ok(FailoverDocument {
                     silence: Some(text.into()),
-                    revert: None,
+                    ..FailoverDocument::default()
                 })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FailoverDocument, A::Error> {
-                let Table { silence, revert } =
-                    Table::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(FailoverDocument { silence, revert })
+                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                let Table {
+                    silence,
+                    revert,
+                    on,
+                } = table;
+                Ok(FailoverDocument {
+                    silence,
+                    revert,
+                    on,
+                })
             }
         }
 

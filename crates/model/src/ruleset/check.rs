@@ -7,6 +7,7 @@ use super::index::InputPlace;
 use super::place::Place;
 use super::set::RuleSet;
 use crate::endpoint::Endpoint;
+use crate::failover::{FailoverProblem, On};
 use crate::loops;
 use crate::merge::MergeProblem;
 use crate::net::{Ports, Prefix};
@@ -108,6 +109,10 @@ impl<'r> Check<'r, '_> {
         let failover = self.rule.failover;
         if let Some(what) = failover.and_then(|failover| failover.problem_with(&self.rule.inputs)) {
             self.report(Part::Failover, what.into());
+        }
+        let goes_by_health = failover.is_some_and(|failover| failover.on == On::Degraded);
+        if goes_by_health && self.rule.health.is_none() {
+            self.report(Part::Failover, FailoverProblem::NoHealth.into());
         }
         let Some(merge) = self.rule.merge else {
             return;

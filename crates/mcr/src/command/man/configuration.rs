@@ -206,6 +206,7 @@ mod tests {
             "gro",
             "failover",
             "revert",
+            "on",
             "merge",
             "by",
             "window",
