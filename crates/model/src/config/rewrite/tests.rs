@@ -167,6 +167,31 @@ fn a_key_changes_and_everything_else_stays() {
 }
 
 #[test]
+fn a_merge_is_a_word_a_table_or_gone() {
+    let text = "version = 1\n[[rule]]\nname = \"cam1\"\n\
+                inputs = [\"239.1.1.1%red:1\", \"239.2.1.1%blue:1\"]\n\
+                outputs = [\"239.10.1.1%eth1:6001\"]\n[rule.health]\nsilence = \"3s\"\n";
+    let merge = |text: &str, merge: Option<&str>| {
+        changed(text, "cam1", |rule| {
+            let merge = merge.map(crate::document::MergeDocument::from_text);
+            rule.merge = merge.transpose().unwrap();
+        })
+    };
+    let word = merge(text, Some("rtp"));
+    assert!(word.contains("merge = \"rtp\""), "{word}");
+    let table = merge(&word, Some("by=sequence,offset=8,bytes=4,session=2:6"));
+    assert!(
+        table.contains("session = { bytes = 6, offset = 2 }"),
+        "{table}"
+    );
+    let other = merge(&table, Some("by=sequence,offset=8,bytes=4,count=18:2"));
+    assert!(!other.contains("session"), "{other}");
+    let word = merge(&other, Some("mdp3"));
+    assert!(word.contains("merge = \"mdp3\""), "{word}");
+    assert_eq!(merge(&word, None), text);
+}
+
+#[test]
 fn lists_keep_the_elements_that_stay_and_their_comments() {
     let added = changed(FILE, "cam1", |rule| rule.outputs.push("10.9.9.8:1".into()));
     assert_eq!(
