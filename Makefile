@@ -87,6 +87,13 @@ gaps:
 	$(CARGO) build --release --locked --package mcr
 	$(LONG) --test lab failover::gaps -- --ignored --nocapture
 
+# Long: every case that a merge must bear, on both paths, at 20,000 packets a second.
+.PHONY: merge-table
+merge-table:
+	dist/bootstrap test
+	$(CARGO) build --release --locked --package mcr
+	$(LONG) --test lab merge::table -- --ignored --nocapture
+
 # The pictures of the page in docs/images, taken by headless Chromium.
 .PHONY: pictures
 pictures:

@@ -1,7 +1,7 @@
 //! What went over a wire, captured by tcpdump and read back by tshark: a second opinion on headers
 //! and checksums that shares no code with MCR.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ pub struct Captured {
     // Holds the file.
     _directory: TempDir,
     file: PathBuf,
+    decoded_as: Vec<String>,
 }
 
 impl Capture {
@@ -103,11 +104,25 @@ impl Capture {
         Ok(Captured {
             _directory: self.directory,
             file,
+            decoded_as: Vec::new(),
         })
     }
 }
 
 impl Captured {
+    /// The capture itself, in pcap's format.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Has ports decoded as a protocol, in Wireshark's words: `udp.port==6001,rtp`.
+    #[must_use]
+    pub fn decoded_as(mut self, rule: &str) -> Self {
+        self.decoded_as.extend(["-d".to_owned(), rule.to_owned()]);
+        self
+    }
+
     /// Reads fields of every packet that `filter` (Wireshark's display language) matches, one row
     /// a packet. IPv4 and UDP checksums are verified: see `udp.checksum.status` (1 good, 0 bad,
     /// 3 not there).
@@ -116,7 +131,7 @@ impl Captured {
     /// When tshark fails, for instance at an unknown field.
     pub fn fields(&self, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
         let mut command = Command::new("tshark");
-        command.arg("-r").arg(&self.file);
+        command.arg("-r").arg(&self.file).args(&self.decoded_as);
         command.args([
             "-o",
             "udp.check_checksum:TRUE",

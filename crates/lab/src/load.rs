@@ -113,11 +113,7 @@ impl Load {
         let mut counter = to.0.command(binary::mcr()?);
         counter.args(["receive", "--json", "--method", "bpf", "-n", &streams]);
         counter.arg(endpoint(plan.output, to.1));
-        let before = sockets(to.0);
-        let counter = Process::start(counter)?;
-        let joined = || sockets(to.0) > before;
-        wait::until_within(PATIENCE, "mcr receive has joined", joined)
-            .with_context(|| counter.stderr())?;
+        let counter = start_receiver(to.0, counter)?;
         let links: Vec<_> = links
             .iter()
             .map(|(namespace, name)| ((*namespace).clone(), (*name).to_owned()))
@@ -244,6 +240,19 @@ fn dropped(links: &[(Namespace, String)]) -> Result<u64> {
             now.map(|now| now.transmit_dropped)
         })
         .sum()
+}
+
+/// Starts `mcr receive` and returns once it has a socket.
+///
+/// # Errors
+/// When it does not start, or not in time.
+pub fn start_receiver(namespace: &Namespace, command: Command) -> Result<Process> {
+    let before = sockets(namespace);
+    let receiver = Process::start(command)?;
+    let joined = || sockets(namespace) > before;
+    wait::until_within(PATIENCE, "mcr receive has joined", joined)
+        .with_context(|| receiver.stderr())?;
+    Ok(receiver)
 }
 
 fn sockets(namespace: &Namespace) -> usize {

@@ -27,6 +27,7 @@ mod limits;
 mod local;
 mod log;
 mod loops;
+mod merge;
 mod operation;
 mod own_sockets;
 mod privileges;

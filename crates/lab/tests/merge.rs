@@ -1,0 +1,235 @@
+//! Lines that bring the same, made one stream: what went on any of them leaves once, and every line's
+//! account is the sender's.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+mod decoder;
+mod runs;
+mod table;
+
+use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
+
+use lab::daemon::{Daemon, Options};
+use lab::socket::{Datagram, Receiver, Sender, payload};
+use lab::topology::Chain;
+use lab::wait;
+use nix::sys::signal::Signal;
+
+use runs::{Bed, GROUPS, line, rule};
+
+lab::on_both_paths!(
+    what_goes_on_any_line_leaves_once,
+    other_numberings_are_merged_alike,
+    a_sender_that_begins_anew_is_followed,
+    segments_of_super_packets_are_judged_one_by_one,
+    fragments_follow_their_first,
+    a_killed_daemon_makes_no_copy_pass_twice,
+    lines_and_outputs_come_and_go_in_a_running_merge,
+    a_line_that_falls_silent_is_told,
+    lines_of_different_senders_are_told,
+    a_merge_that_cannot_be_is_refused_by_name,
+);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn what_goes_on_any_line_leaves_once(path: &str) {
+    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "200ms" }"#));
+    let run = bed.run(
+        "rtp",
+        2000,
+        "2",
+        &["lose=10%,burst=4", "lose=10%,delay=40ms"],
+        &[],
+    );
+    run.assert_once();
+    run.assert_account();
+}
+
+fn other_numberings_are_merged_alike(path: &str) {
+    let little =
+        r#"{ by = "sequence", offset = 0, bytes = 4, order = "little", window = "200ms" }"#;
+    for (framing, merge) in [
+        ("moldudp64", r#"{ by = "moldudp64", window = "200ms" }"#),
+        ("mdp3", r#"{ by = "mdp3", window = "200ms" }"#),
+        ("mdp3", little),
+        ("own", r#"{ by = "payload", window = "200ms" }"#),
+    ] {
+        let bed = Bed::new(path, &rule(2, merge));
+        let faults = ["lose=5%", "lose=5%,delay=5ms"];
+        let run = bed.run(framing, 1000, "1", &faults, &[]);
+        run.assert_once();
+        if framing != "own" {
+            run.assert_account();
+        }
+    }
+}
+
+fn a_sender_that_begins_anew_is_followed(path: &str) {
+    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "200ms" }"#));
+    let faults = ["lose=0.5%", "lose=0.5%,delay=20ms"];
+    let more = ["--restart", "600ms", "--start", "65000"];
+    let run = bed.run("rtp", 2000, "2", &faults, &more);
+    run.assert_once();
+    assert_eq!(run.rule()["merge"]["streams"], 2, "{:?}", run.rule());
+}
+
+fn segments_of_super_packets_are_judged_one_by_one(path: &str) {
+    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "200ms" }"#));
+    let faults = ["lose=5%", "lose=5%,delay=5ms"];
+    let more = ["--burst", "8", "--method", "gso"];
+    let run = bed.run("rtp", 2000, "2", &faults, &more);
+    run.assert_once();
+    run.assert_account();
+}
+
+/// By sockets that fragment, beyond the MTU.
+fn fragments_follow_their_first(path: &str) {
+    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "200ms" }"#));
+    let faults = ["lose=5%", "lose=5%,delay=5ms"];
+    let more = ["--size", "4000", "--method", "sockets"];
+    let run = bed.run("rtp", 500, "2", &faults, &more);
+    run.assert_once();
+}
+
+fn a_killed_daemon_makes_no_copy_pass_twice(path: &str) {
+    let mut bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "400ms" }"#));
+    let running = bed.begin("rtp", 1000, "4", &["lose=2%", "delay=40ms"], &[]);
+    thread::sleep(Duration::from_secs(1));
+    bed.daemon.kill().unwrap();
+    bed.daemon.start_again().unwrap();
+    let run = bed.end(running);
+    assert_eq!(run.union("twice"), 0, "{run:?}");
+    if path == "kernel" {
+        assert_eq!(run.union("missing"), 0, "{run:?}");
+    }
+    bed.daemon.stop(Signal::SIGTERM).unwrap();
+}
+
+fn lines_and_outputs_come_and_go_in_a_running_merge(path: &str) {
+    let merge = r#"{ by = "rtp", window = "200ms" }"#;
+    let bed = Bed::new(path, &rule(2, merge));
+    let faults = ["lose=2%", "", "lose=2%,delay=5ms"];
+    let running = bed.begin("rtp", 1000, "4", &faults, &[]);
+    let step = || thread::sleep(Duration::from_millis(500));
+    // The third comes, the first goes, and comes back; what it does not bring the second does.
+    for lines in [&[0, 1, 2][..], &[1, 2], &[0, 1, 2], &[0, 1]] {
+        step();
+        let inputs: Vec<String> = lines.iter().copied().map(line).collect();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        bed.daemon.apply(&runs::rule_of(&inputs, merge)).unwrap();
+    }
+    step();
+    bed.daemon
+        .mcr(&["change", "cam", "--add-output", "239.10.1.2%veth2:6001"])
+        .unwrap();
+    let run = bed.end(running);
+    run.assert_once();
+}
+
+fn a_line_that_falls_silent_is_told(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon.apply(&rule(2, "\"rtp\"")).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let send = |number: u16, lines: usize| {
+        for group in &GROUPS[..lines] {
+            sender.send(ip(group), 5001, &rtp(number, 7)).unwrap();
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    (0..500).for_each(|number| send(number, 2));
+    daemon
+        .wait_for("cam", "both lines", |rule| {
+            rule.state == api::reply::State::Up
+        })
+        .unwrap();
+    let mut number = 500;
+    wait::until_within(Duration::from_secs(20), "the line is told", || {
+        for _ in 0..100 {
+            send(number, 1);
+            number += 1;
+        }
+        daemon.log().contains("event=\"line_down\"")
+    })
+    .unwrap();
+    let rule = daemon.rule("cam").unwrap();
+    assert_eq!(rule.state, api::reply::State::Degraded, "{rule:?}");
+    let reason = rule.state_reason.unwrap();
+    assert!(reason.contains(GROUPS[1]), "{reason}");
+    wait::until_within(Duration::from_secs(20), "the line is told again", || {
+        for _ in 0..100 {
+            send(number, 2);
+            number += 1;
+        }
+        daemon.log().contains("event=\"line_up\"")
+    })
+    .unwrap();
+}
+
+fn lines_of_different_senders_are_told(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    daemon
+        .apply(&rule(2, r#"{ by = "rtp", window = "500ms" }"#))
+        .unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+    // Longer than from one reading to the next: what the first one finds is not news.
+    for number in 0..200 {
+        sender.send(ip(GROUPS[0]), 5001, &rtp(number, 7)).unwrap();
+        sender.send(ip(GROUPS[1]), 5001, &rtp(number, 8)).unwrap();
+        thread::sleep(Duration::from_millis(10));
+    }
+    let got = sink.collect(200, Duration::from_secs(20)).unwrap();
+    let first = &got[0].payload;
+    // Whichever comes first: two workers may take the lines.
+    let of_first = |got: &Datagram| got.payload[11] == first[11];
+    assert!(got.iter().all(of_first), "one sender's alone");
+    sink.expect_nothing(Duration::from_millis(300)).unwrap();
+    wait::until("it is told", || {
+        daemon.log().contains("event=\"lines_differ\"")
+    })
+    .unwrap();
+    let rule = daemon.settled("cam", 400).unwrap();
+    assert_eq!(rule.dropped.get("stray"), Some(&200), "{rule:?}");
+}
+
+fn a_merge_that_cannot_be_is_refused_by_name(path: &str) {
+    let chain = Chain::plain().unwrap();
+    let daemon = Daemon::start(&chain.relay, Options::path(path)).unwrap();
+    let refused = |arguments: &[&str]| {
+        let mut all = vec!["add", "239.1.1.1%veth1:5001", "239.10.1.1%veth2:6001"];
+        all.extend(arguments);
+        let refused = daemon.client(&all).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        refused.stderr
+    };
+    let second = ["--input", "239.1.1.2%veth1:5001"];
+    assert!(refused(&["--merge", "rtp"]).contains("one input"));
+    let both = [&second[..], &["--merge", "rtp", "--failover", "1s"]].concat();
+    assert!(refused(&both).contains("failover"));
+    let unknown = [&second[..], &["--merge", "rtcp"]].concat();
+    assert!(refused(&unknown).contains("rtcp"));
+    let good = [
+        &["add", "239.1.1.1%veth1:5001", "239.10.1.1%veth2:6001"],
+        &second[..],
+        &["--merge", "by=rtp,window=100ms"],
+    ]
+    .concat();
+    daemon.mcr(&good).unwrap();
+    let exported = daemon.mcr(&["export"]).unwrap();
+    assert!(exported.contains("window = \"100ms\""), "{exported}");
+}
+
+/// An RTP packet.
+fn rtp(number: u16, ssrc: u8) -> Vec<u8> {
+    let mut packet = vec![0x80, 96];
+    packet.extend(number.to_be_bytes());
+    packet.extend([0, 0, 0, 0, 0, 0, 0, ssrc]);
+    packet.extend(payload(number.into(), 100));
+    packet
+}

@@ -1,0 +1,213 @@
+//! A run: `mcr send --line`, a rule that merges, `mcr receive --sent`, and what each of them says.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lab::daemon::{Daemon, Options};
+use lab::process::Process;
+use lab::topology::Chain;
+use lab::{binary, load, wait};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The lines' groups.
+pub(super) const GROUPS: [&str; 4] = ["239.1.1.1", "239.1.1.2", "239.1.1.3", "239.1.1.4"];
+const OUTPUT: &str = "239.10.1.1";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A sender, a relay with one rule, a sink.
+pub(super) struct Bed {
+    pub(super) daemon: Daemon,
+    pub(super) chain: Chain,
+    directory: TempDir,
+}
+
+/// Sender and receiver at work.
+pub(super) struct Running {
+    receiver: Process,
+    sender: Process,
+    sent: PathBuf,
+}
+
+/// What came of it, in the words of sender, receiver and relay.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) sent: Value,
+    pub(super) received: Value,
+    stats: Value,
+}
+
+/// A line as the relay's input.
+pub(super) fn line(number: usize) -> String {
+    format!("{}%veth1:5001", GROUPS[number])
+}
+
+/// A configuration that merges the first so many lines.
+pub(super) fn rule(lines: usize, merge: &str) -> String {
+    let inputs: Vec<String> = (0..lines).map(line).collect();
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    rule_of(&inputs, merge)
+}
+
+/// A configuration that merges these inputs.
+pub(super) fn rule_of(inputs: &[&str], merge: &str) -> String {
+    format!(
+        "version = 1\n[[rule]]\nname = \"cam\"\ninputs = {inputs:?}\n\
+         outputs = [\"{OUTPUT}%veth2:6001\"]\nmerge = {merge}\n"
+    )
+}
+
+impl Bed {
+    pub(super) fn new(path: &str, config: &str) -> Self {
+        Self::with(Options::path(path), config)
+    }
+
+    pub(super) fn with(options: Options, config: &str) -> Self {
+        let chain = Chain::plain().unwrap();
+        let daemon = Daemon::start(&chain.relay, options).unwrap();
+        daemon.apply(config).unwrap();
+        Self {
+            daemon,
+            chain,
+            directory: TempDir::new().unwrap(),
+        }
+    }
+
+    /// Sends for so many seconds with a line's faults each, and waits for all of it.
+    pub(super) fn run(
+        &self,
+        framing: &str,
+        rate: u32,
+        seconds: &str,
+        faults: &[&str],
+        more: &[&str],
+    ) -> Run {
+        self.end(self.begin(framing, rate, seconds, faults, more))
+    }
+
+    pub(super) fn begin(
+        &self,
+        framing: &str,
+        rate: u32,
+        seconds: &str,
+        faults: &[&str],
+        more: &[&str],
+    ) -> Running {
+        let sent = self.directory.path().join("sent.json");
+        let _ = fs::remove_file(&sent);
+        let mut receive = self.chain.sink.command(binary::mcr().unwrap());
+        receive.args(["receive", "--json", "--idle", "3", "--sent"]);
+        receive.arg(&sent).arg(format!("{OUTPUT}%veth3:6001"));
+        if rate > 5000 {
+            receive.args(["--method", "bpf"]);
+        }
+        let receiver = load::start_receiver(&self.chain.sink, receive).unwrap();
+        let mut send = self.chain.sender.command(binary::mcr().unwrap());
+        send.args(["send", "--json", "--framing", framing]);
+        send.args(["--rate", &rate.to_string(), "--duration", seconds]);
+        send.args(more);
+        if !more.contains(&"--size") {
+            send.args(["--size", "200"]);
+        }
+        for (group, faults) in GROUPS.iter().zip(faults) {
+            let comma = if faults.is_empty() { "" } else { "," };
+            send.arg("--line")
+                .arg(format!("{group}%veth0:5001{comma}{faults}"));
+        }
+        let sender = Process::start(send).unwrap();
+        Running {
+            receiver,
+            sender,
+            sent,
+        }
+    }
+
+    pub(super) fn end(&self, running: Running) -> Run {
+        let finished = running.sender.wait(PATIENCE).unwrap();
+        let sent: Value = serde_json::from_str(&finished.success().unwrap()).unwrap();
+        fs::write(&running.sent, sent.to_string()).unwrap();
+        let finished = running.receiver.wait(PATIENCE).unwrap();
+        let received = serde_json::from_str(&finished.stdout)
+            .unwrap_or_else(|_| panic!("{}", finished.stderr));
+        let lines = sent["lines"].as_array().unwrap().iter();
+        let packets: u64 = lines.map(|line| line["sent"].as_u64().unwrap()).sum();
+        // What an interface brings to a group that no line joined (any more) is not the rule's.
+        let _ = wait::until_within(Duration::from_secs(5), "all is counted", || {
+            self.daemon
+                .rule("cam")
+                .is_ok_and(|rule| rule.received.packets >= packets)
+        });
+        // Two readings later nothing is in flight any more.
+        std::thread::sleep(Duration::from_millis(1200));
+        let stats = self.daemon.mcr(&["stats", "--json"]).unwrap();
+        Run {
+            sent,
+            received,
+            stats: serde_json::from_str(&stats).unwrap(),
+        }
+    }
+}
+
+impl Run {
+    /// What the receiver says of all that went on any line.
+    pub(super) fn union(&self, key: &str) -> u64 {
+        let union = &self.received["endpoints"][0]["union"];
+        union[key].as_u64().unwrap_or_else(|| panic!("{self:?}"))
+    }
+
+    /// What the relay says of the rule.
+    pub(super) fn rule(&self) -> &Value {
+        let rules = self.stats["rules"].as_array().unwrap();
+        rules.iter().find(|rule| rule["name"] == "cam").unwrap()
+    }
+
+    /// The sum of what the sender says of all lines.
+    pub(super) fn sent(&self, key: &str) -> u64 {
+        let lines = self.sent["lines"].as_array().unwrap().iter();
+        lines.map(|line| line[key].as_u64().unwrap()).sum()
+    }
+
+    pub(super) fn assert_once(&self) {
+        assert_eq!(self.union("missing"), 0, "{self:?}");
+        assert_eq!(self.union("twice"), 0, "{self:?}");
+        assert!(self.union("received") > 100, "{self:?}");
+    }
+
+    /// The relay counted what the sender did, and what came is what left and what was dropped.
+    pub(super) fn assert_account(&self) {
+        let rule = self.rule();
+        let count = |value: &Value| value.as_u64().unwrap_or_default();
+        let inputs = rule["inputs"].as_array().unwrap();
+        for (input, line) in inputs.iter().zip(self.sent["lines"].as_array().unwrap()) {
+            let repeats = count(&line["duplicated"]);
+            let told = |key: &str| count(&input[key]);
+            let came = count(&input["received"]["packets"]);
+            assert_eq!(came, count(&line["sent"]), "{self:?}");
+            let verdicts = ["first", "duplicate", "repeated", "late", "stray"];
+            let judged: u64 = verdicts.iter().map(|key| told(key)).sum();
+            assert_eq!(judged, came, "{self:?}");
+            assert_eq!(told("repeated"), repeats, "{self:?}");
+            assert_eq!(told("late") + told("stray"), 0, "{self:?}");
+            assert_eq!(told("missed"), count(&line["missed"]), "{self:?}");
+        }
+        let first: u64 = inputs.iter().map(|input| count(&input["first"])).sum();
+        assert_eq!(first, count(&self.sent["union"]["on_any"]), "{self:?}");
+        assert_eq!(
+            rule["merge"]["lost"], self.sent["union"]["lost"],
+            "{self:?}"
+        );
+        let dropped: u64 = rule["dropped"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(count)
+            .sum();
+        let sent = count(&rule["outputs"][0]["sent"]["packets"]);
+        assert_eq!(
+            count(&rule["received"]["packets"]),
+            sent + dropped,
+            "{self:?}"
+        );
+    }
+}
