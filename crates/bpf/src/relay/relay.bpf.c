@@ -51,7 +51,8 @@ static __always_inline enum verdict judge(struct fanout *f)
 	if (likely(reason == NOT_DROPPED) && unlikely(f->m.flags & ROUTE_LIMITED) &&
 	    !admitted(f->m.counter, &f->p))
 		reason = DROP_RATE_LIMITED;
-	if (unlikely(f->m.health) && likely(!(f->m.flags & MATCH_CUT)) && (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
+	if (unlikely(f->m.health) && likely(!(f->m.flags & MATCH_CUT)) &&
+	    (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
 		inspect(f->skb, &f->p, f->m.health);
 	if (unlikely(arbiter) && reason >= DROP_STANDBY && reason != NOT_DROPPED) {
 		count_drop(input, reason, &f->p);
