@@ -54,15 +54,17 @@ fn check(arguments: &[&str]) {
 fn notice(mutants: &[Mutant]) {
     for mutant in mutants {
         let directory = tempfile::tempdir().expect("room for a mutant");
-        for header in ["merge.h", "merge_layout.h", "merge_payload.h"] {
-            let mut text =
-                fs::read_to_string(Path::new(HEADERS).join(header)).expect("the header is there");
-            if header == mutant.header {
-                assert!(text.contains(mutant.from), "no such code: {}", mutant.from);
-                text = text.replace(mutant.from, mutant.to);
-            }
-            fs::write(directory.path().join(header), text).expect("room for a mutant");
+        let mut is_there = false;
+        for header in fs::read_dir(HEADERS).expect("the headers are there") {
+            let header = header.expect("the headers are there").path();
+            let text = fs::read_to_string(&header).expect("a header is text");
+            is_there |= text.contains(mutant.from);
+            let copy = directory
+                .path()
+                .join(header.file_name().unwrap_or_default());
+            fs::write(copy, text.replace(mutant.from, mutant.to)).expect("room for a mutant");
         }
+        assert!(is_there, "no such code: {}", mutant.from);
         let Some(check) = build(directory.path(), directory.path()) else {
             return;
         };

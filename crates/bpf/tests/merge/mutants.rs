@@ -1,130 +1,117 @@
-//! Errors that the checker must notice: what to replace, in which header, by what.
+//! Errors that the checker must notice: what to replace, by what.
 
 pub(crate) struct Mutant {
-    pub(crate) header: &'static str,
     pub(crate) from: &'static str,
     pub(crate) to: &'static str,
 }
 
-const fn number(from: &'static str, to: &'static str) -> Mutant {
-    Mutant {
-        header: "merge.h",
-        from,
-        to,
-    }
-}
-
-const fn payload(from: &'static str, to: &'static str) -> Mutant {
-    Mutant {
-        header: "merge_payload.h",
-        from,
-        to,
-    }
+const fn mutant(from: &'static str, to: &'static str) -> Mutant {
+    Mutant { from, to }
 }
 
 /// The first few are tried whenever tests run.
 pub(crate) const MUTANTS: &[Mutant] = &[
-    number(
+    mutant(
         "if (MERGE_CAS(*word, old, old | mine) != old)\n\t\t\t\tcontinue;",
         "MERGE_STORE(*word, old | mine);",
     ),
-    number("return MERGE_REPEATED;", "return MERGE_DUPLICATE;"),
-    payload(
+    mutant("return MERGE_REPEATED;", "return MERGE_DUPLICATE;"),
+    mutant(
         "verdict == MERGE_AGAIN && p->generation",
         "verdict == MERGE_AGAIN && 0",
     ),
-    number(
+    mutant(
         "if (MERGE_CAS(*word, old, (__u64)tag << 32 | mine) != old)\n\t\t\tcontinue;",
         "MERGE_STORE(*word, (__u64)tag << 32 | mine);",
     ),
-    number("if (!(old & any))", "if (!(old & mine))"),
-    number("(__s16)(was - tag) > 0", "0"),
-    number(
+    mutant("if (!(old & any))", "if (!(old & mine))"),
+    mutant("(__s16)(was - tag) > 0", "0"),
+    mutant(
         "if (MERGE_LOAD(m->newest) != newest)\n\t\treturn MERGE_AGAIN;",
         "",
     ),
-    number(
+    mutant(
         "if (merge_generation(id) == generation)\n\t\t\treturn MERGE_AGAIN;",
         "",
     ),
-    number("p->newest |= MERGE_PENDING;", ";"),
-    number(
+    mutant("p->newest |= MERGE_PENDING;", ";"),
+    mutant(
         "if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | place) != newest)\n\t\t\treturn MERGE_AGAIN;",
         "MERGE_STORE(m->newest, (__u64)generation << 8 | place);",
     ),
-    number("&& merge_has_opened(m, p))", "&& 0)"),
-    number(
+    mutant("&& merge_has_opened(m, p))", "&& 0)"),
+    mutant(
         "return p->newest & MERGE_PENDING &&",
         "return 0 && p->newest & MERGE_PENDING &&",
     ),
-    number("if (i != l && merge_near(", "if (0 && merge_near("),
-    number(
+    mutant("if (i != l && merge_near(", "if (0 && merge_near("),
+    mutant(
         "merge_ahead(to, top, MERGE_NUMBER_BITS) <= 0",
         "merge_ahead(to, top, MERGE_NUMBER_BITS) > 0",
     ),
-    number(
+    mutant(
         "merge_ahead(to, base, MERGE_NUMBER_BITS) >= 0",
         "merge_ahead(to, base, MERGE_NUMBER_BITS) <= 0",
     ),
-    number(
+    mutant(
         "if (MERGE_CAS(s->top, top, (__u64)generation << MERGE_NUMBER_BITS | to) != top)\n\t\treturn;",
         "MERGE_STORE(s->top, (__u64)generation << MERGE_NUMBER_BITS | to);",
     ),
-    number(
+    mutant(
         "merge_see(&m->line[p->line & (MERGE_LINES - 1)].seen_ns, p->now_ns);",
         "",
     ),
-    number(
+    mutant(
         "merge_is_over(l.found_seen, now, window) &&\n\t\t    !merge_goes_on(p, l.found_own, 1, reach)",
         "0",
     ),
-    number(
+    mutant(
         "p->at = (top + by) & MERGE_NUMBER_MASK;",
         "p->at = p->number;",
     ),
-    number(
+    mutant(
         "l.found != l.newest && !silent && merge_is_over(l.opened, now, window)",
         "l.found != l.newest && !silent",
     ),
-    number(
+    mutant(
         "if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))",
         "if (0)",
     ),
-    number(
+    mutant(
         "return MERGE_CAS(m->heartbeat_ns, last, p->now_ns) == last ? MERGE_FIRST : MERGE_DUPLICATE;",
         "MERGE_STORE(m->heartbeat_ns, p->now_ns);\n\treturn MERGE_FIRST;",
     ),
-    number(
+    mutant(
         "__u64 to = generation | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);",
         "__u64 to = generation | p->at;",
     ),
-    number("is_member = !l.live ||", "is_member = 1 ||"),
-    number("MERGE_ADD(m->span, span);", ""),
-    number("MERGE_ADD(m->line[i].span, span);", ""),
-    number("generation = merge_next(generation);", ""),
-    number(
+    mutant("is_member = !l.live ||", "is_member = 1 ||"),
+    mutant("MERGE_ADD(m->span, span);", ""),
+    mutant("MERGE_ADD(m->line[i].span, span);", ""),
+    mutant("generation = merge_next(generation);", ""),
+    mutant(
         "((last - first) & MERGE_NUMBER_MASK) + 1",
         "last - first + 1",
     ),
-    number("by > -reach && by <= reach &&", "by > -8 && by <= reach &&"),
-    payload(
+    mutant("by > -reach && by <= reach &&", "by > -8 && by <= reach &&"),
+    mutant(
         "return MERGE_CAS(bucket[way], old, old | MERGE_CONFIRMED) == old ? MERGE_FIRST : MERGE_AGAIN;",
         "MERGE_STORE(bucket[way], old | MERGE_CONFIRMED);\n\t\treturn MERGE_FIRST;",
     ),
-    payload(
+    mutant(
         "if (confirmed || tentative & ((1u << way) - 1)) {",
         "if (tentative & ((1u << way) - 1)) {",
     ),
-    payload(
+    mutant(
         "if (confirmed || tentative & ((1u << way) - 1)) {",
         "if (confirmed) {",
     ),
-    payload("higher = tentative >> way >> 1;", "higher = 0;"),
-    payload(
+    mutant("higher = tentative >> way >> 1;", "higher = 0;"),
+    mutant(
         "if (MERGE_CAS(bucket[way], old, p->at) != old)\n\t\tp->at = 0;",
         "MERGE_STORE(bucket[way], p->at);",
     ),
-    payload(
+    mutant(
         "return balance * sign < 0 ? MERGE_DUPLICATE : MERGE_FIRST;",
         "return balance ? MERGE_DUPLICATE : MERGE_FIRST;",
     ),

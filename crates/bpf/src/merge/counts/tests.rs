@@ -1,0 +1,124 @@
+use std::sync::atomic::AtomicU64;
+
+use super::super::tests::{MS, memory, merge, rtp};
+use super::super::{Verdict, Windows};
+use super::*;
+
+fn read(windows: Windows<'_>, reading: &mut Reading, ms: u64) -> Counts {
+    windows.counts(0, reading, ms * MS)
+}
+
+fn prepare(memory: &[AtomicU64], by: model::merge::By) -> Windows<'_> {
+    let windows = Windows::new(memory).expect("as many words as it says");
+    windows.set_rule(0, &merge(by));
+    windows
+}
+
+fn missed(counts: &Counts) -> [u64; 2] {
+    [counts.lines[0].missed, counts.lines[1].missed]
+}
+
+#[test]
+fn what_may_still_come_is_not_lost_yet() {
+    let memory = memory();
+    let windows = prepare(&memory, model::merge::By::Rtp);
+    let judge = |line, number, ms| windows.judge(0, line, &rtp(number, 7), ms * MS);
+    let mut reading = Reading::default();
+    for number in [65_530, 65_531, 65_533, 65_535, 0, 1] {
+        assert_eq!(judge(0, number, 10), Verdict::First);
+    }
+    for number in [65_530, 65_531] {
+        assert_eq!(judge(1, number, 11), Verdict::Duplicate);
+    }
+    let counts = read(windows, &mut reading, 12);
+    assert_eq!(
+        (counts.lost, missed(&counts)),
+        (0, [0, 0]),
+        "two are missing, both young"
+    );
+    assert_eq!(judge(1, 65_532, 13), Verdict::First);
+    for (number, at) in [(65_533, 13), (65_535, 13), (0, 14), (1, 60)] {
+        assert_eq!(judge(1, number, at), Verdict::Duplicate);
+    }
+    for (line, at) in [(0, 61), (1, 62)] {
+        judge(line, 2, at);
+    }
+    let counts = read(windows, &mut reading, 63);
+    assert_eq!(
+        (counts.lost, missed(&counts)),
+        (1, [1, 0]),
+        "one is lost, one came on the second"
+    );
+    let counts = read(windows, &mut reading, 200);
+    assert_eq!(
+        (counts.lost, missed(&counts)),
+        (1, [1, 0]),
+        "and that is all"
+    );
+    assert_eq!(counts.streams, 1);
+}
+
+#[test]
+fn a_line_that_is_silent_misses_what_the_other_brings() {
+    let memory = memory();
+    let windows = prepare(&memory, model::merge::By::Rtp);
+    let mut reading = Reading::default();
+    for number in 0..20_000u64 {
+        let at = MS + number * MS / 10;
+        let packet = rtp(number as u16, 7);
+        if number % 10 != 0 {
+            assert_eq!(windows.judge(0, 0, &packet, at), Verdict::First);
+        }
+        if number < 5_000 && number % 10 != 0 {
+            assert_eq!(windows.judge(0, 1, &packet, at), Verdict::Duplicate);
+        }
+        if number % 3_000 == 0 {
+            read(windows, &mut reading, at / MS);
+        }
+    }
+    for ms in [2_001, 2_052, 2_103] {
+        read(windows, &mut reading, ms);
+    }
+    let counts = read(windows, &mut reading, 2_200);
+    // Nobody knows of the first number, before which nothing had come.
+    assert_eq!((counts.lost, missed(&counts)), (1_999, [0, 13_500]));
+}
+
+#[test]
+fn numbers_that_packets_take_up_are_counted() {
+    let memory = memory();
+    let windows = prepare(&memory, model::merge::By::MoldUdp64);
+    let mut reading = Reading::default();
+    for packet in 0..100u64 {
+        let mut payload = vec![1; 10];
+        payload.extend((7 + packet * 3).to_be_bytes());
+        payload.extend([0, 3]);
+        for (line, every) in [(0, 5), (1, 10)] {
+            if packet % every != 1 {
+                let _ = windows.judge(0, line, &payload, MS + packet * MS);
+            }
+        }
+    }
+    let mut counts = read(windows, &mut reading, 105);
+    for step in 1..8 {
+        counts = read(windows, &mut reading, 105 + step * 51);
+    }
+    assert_eq!((counts.lost, missed(&counts)), (30, [30, 0]));
+}
+
+#[test]
+fn a_payload_is_missed_when_a_window_has_passed() {
+    let memory = memory();
+    let windows = prepare(&memory, model::merge::By::Payload);
+    let mut reading = Reading::default();
+    for number in 0..100u8 {
+        for (line, every) in [(0, 7), (1, 5)] {
+            if number % every != 0 {
+                let _ = windows.judge(0, line, &[number], MS);
+            }
+        }
+    }
+    assert_eq!(missed(&read(windows, &mut reading, 2)), [0, 0]);
+    let counts = read(windows, &mut reading, 60);
+    assert_eq!((counts.lost, missed(&counts)), (0, [12, 17]));
+}

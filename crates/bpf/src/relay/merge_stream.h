@@ -1,0 +1,378 @@
+/* To which stream of a merge a packet belongs, and when another begins: by its key, by how far its number
+ * is from the stream's newest, and by where its line was before. merge.h decides by it.
+ */
+#ifndef MERGE_STREAM_H
+#define MERGE_STREAM_H
+
+#include "merge_layout.h"
+
+#ifndef MERGE_LOAD	/* the checker brings its own */
+#define MERGE_LOAD(place) (*(volatile __u64 *)&(place))
+#define MERGE_STORE(place, value) (*(volatile __u64 *)&(place) = (value))
+#define MERGE_CAS(place, from, to) __sync_val_compare_and_swap(&(place), from, to)
+#define MERGE_ADD(place, count) __sync_fetch_and_add(&(place), count)
+#endif
+
+#ifndef MERGE_PACKET_MORE	/* what MERGE_BLOCK finds in `p`, if it needs to */
+#define MERGE_PACKET_MORE
+#endif
+
+#define merge_inline static inline __attribute__((always_inline))
+
+#define MERGE_SWAPS 40		/* more than the 33 that a word can change, and its replacement */
+#define MERGE_TURNS 8
+#define MERGE_PATIENCE 3	/* windows after which a line is no longer with the others */
+#define MERGE_CONFIRM 16	/* numbers within which a second packet confirms a restart */
+#define MERGE_SKEW_SHIFT 34	/* 17 s */
+#define MERGE_NUMBER_BITS 48
+#define MERGE_NUMBER_MASK 0xffffffffffffull
+#define MERGE_NONE MERGE_STREAMS
+#define MERGE_PENDING (1ull << 63)	/* in `newest`: its stream had not been opened yet */
+
+enum merge_verdict {
+	MERGE_FIRST,		/* pass it on */
+	MERGE_DUPLICATE,	/* another line was first */
+	MERGE_REPEATED,		/* this line itself brought it before */
+	MERGE_LATE,		/* further behind than what is remembered */
+	MERGE_STRAY,		/* not of this stream, or not yet known to be its restart */
+	MERGE_VERDICTS,
+	/* and on the way there */
+	MERGE_CLAIM = MERGE_VERDICTS,
+	MERGE_OPEN,
+	MERGE_AGAIN,
+};
+
+struct merge_packet {
+	__u64 number;		/* its first one */
+	__u64 now_ns;
+	__u64 at;		/* the number, extended to 48 bits of its stream; found */
+	__u64 newest;		/* of the merge, before its streams were looked at */
+	__u32 key;
+	__u32 line;
+	__u32 count;		/* numbers that it takes up; 0: a heartbeat */
+	__u32 width;		/* bits of a number: 16, 32, 48 */
+	__u32 slot;		/* of its stream; found */
+	__u32 generation;	/* the same */
+	MERGE_PACKET_MORE
+};
+
+/* How far `a` is ahead of `b`, in a sequence that wraps after `width` bits. */
+merge_inline __s64 merge_ahead(__u64 a, __u64 b, __u32 width)
+{
+	__u32 rest = (64 - width) & 63;
+
+	return (__s64)((a - b) << rest) >> rest;
+}
+
+/* Whether nothing came for so long. CPUs may be a tick apart. */
+merge_inline int merge_is_over(__u64 since, __u64 now, __u64 time)
+{
+	return (__s64)(now - since) > (__s64)time;
+}
+
+/* Notes a time, if it is later than what stands there. */
+merge_inline void merge_see(__u64 *place, __u64 now)
+{
+	if ((__s64)(now - MERGE_LOAD(*place)) > 0)
+		MERGE_STORE(*place, now);
+}
+
+merge_inline __s64 merge_reach(const struct merge *m)
+{
+	return (((__u64)MERGE_WORDS << (m->blocks_log & 15)) - 1) << 3;
+}
+
+/* A stream's id: key 32, generation 16, lower bits of the number that it began with 16. Generation 0: none. */
+merge_inline __u32 merge_generation(__u64 id)
+{
+	return id >> 16 & 0xffff;
+}
+
+merge_inline __u32 merge_next(__u32 generation)
+{
+	generation = (generation + 1) & 0xffff;
+	return generation ? generation : 1;
+}
+
+merge_inline int merge_is_later(__u32 generation, __u32 than)
+{
+	return (__s16)(generation - than) > 0;
+}
+
+/* A number with a digest of its key; never 0. */
+merge_inline __u64 merge_mark(const struct merge_packet *p)
+{
+	__u64 digest = (p->key ^ p->key >> 16) & 0xffff;
+
+	return (digest << 48 | (p->number & MERGE_NUMBER_MASK)) + 1;
+}
+
+merge_inline int merge_near(const struct merge_packet *p, __u64 from, __s64 least, __s64 most)
+{
+	__s64 ahead;
+
+	if (!from || ((merge_mark(p) - 1) ^ (from - 1)) >> 48)
+		return 0;
+	ahead = merge_ahead(p->number, from - 1, p->width);
+	return ahead >= least && ahead <= most;
+}
+
+/* Whether a line goes on from where it was. The generation in `from` is none of the number's bits. */
+merge_inline int merge_goes_on(const struct merge_packet *p, __u64 from, __s64 least, __s64 most)
+{
+	__s64 ahead = merge_ahead(p->number, from, p->width);
+
+	return from && ahead >= least && ahead <= most;
+}
+
+/* Whether a packet far from the stream is the second that says so, on its line or on two of them. It says
+ * so itself before it looks at the others: of two that come at once at least one sees the other.
+ */
+merge_inline int merge_confirmed(struct merge *m, const struct merge_packet *p)
+{
+	__u32 l = p->line & (MERGE_LINES - 1);
+	__u64 own = MERGE_LOAD(m->line[l].candidate);
+
+	MERGE_CAS(m->line[l].candidate, own, merge_mark(p));
+	if (merge_near(p, own, 1, MERGE_CONFIRM))
+		return 1;
+	for (__u32 i = 0; i < MERGE_LINES; i++)
+		if (i != l && merge_near(p, MERGE_LOAD(m->line[i].candidate), -MERGE_CONFIRM, MERGE_CONFIRM))
+			return 1;
+	return 0;
+}
+
+merge_inline __u64 merge_span(__u64 first, __u64 last)
+{
+	return ((last - first) & MERGE_NUMBER_MASK) + 1;
+}
+
+/* Gives a stream that has just been opened its newest number, the packet's own; and books the one that
+ * was in its place.
+ */
+merge_inline void merge_begin(struct merge *m, const struct merge_packet *p, __u32 slot, __u32 generation,
+			      __u64 top)
+{
+	struct merge_stream *s = &m->stream[slot & (MERGE_STREAMS - 1)];
+	__u64 base = MERGE_LOAD(s->base), began = MERGE_LOAD(s->began_ns), to, span;
+
+	to = p->number & MERGE_NUMBER_MASK;
+	if (p->width < MERGE_NUMBER_BITS)	/* room for numbers before the first */
+		to = (to & ((1ull << (p->width & 63)) - 1)) + (1ull << ((p->width + 8) & 63));
+	if (MERGE_CAS(s->top, top, (__u64)generation << MERGE_NUMBER_BITS | to) != top)
+		return;
+	MERGE_STORE(s->began_ns, p->now_ns);
+	if (!top || (base ^ top) >> MERGE_NUMBER_BITS)
+		return;
+	span = merge_span(base, top);
+	MERGE_ADD(m->span, span);
+	for (__u32 i = 0; i < MERGE_LINES; i++) {
+		struct merge_line *line = &m->line[i];
+		__u64 since = MERGE_LOAD(line->since_ns);
+		__u64 first = MERGE_LOAD(line->part[slot & (MERGE_STREAMS - 1)].first);
+
+		if (!since)	/* no such line */
+			continue;
+		if (merge_is_over(began, since, 0))	/* it came later */
+			span = (first ^ top) >> MERGE_NUMBER_BITS ? 0 : merge_span(first, top);
+		else
+			span = merge_span(base, top);
+		MERGE_ADD(m->line[i].span, span);
+	}
+}
+
+/* What a packet finds among the streams. */
+struct merge_look {
+	__u64 own;		/* where its line was last */
+	__u64 seen;		/* of the newest stream of its key */
+	__u64 opened;
+	__s64 ahead;
+	__u64 found_own;	/* of the newest of these that it is within reach of */
+	__u64 found_seen;
+	__s64 found_ahead;
+	__u32 newest;
+	__u32 newest_generation;
+	__u32 found;
+	__u32 found_generation;
+	__u32 live;		/* any stream is brought */
+	__u32 again;
+};
+
+/* Looks at one of the streams: by itself, or the verifier walks every way through all four. */
+MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_look *l, __u32 i)
+{
+	struct merge_stream *s;
+	__u64 id, top, stream_seen, mark;
+	__u32 generation;
+	__s64 reach, by;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p) || MERGE_MISSING(l))
+		return 0;
+	i &= MERGE_STREAMS - 1;
+	s = &m->stream[i];
+	reach = merge_reach(m);
+	/* When it was seen is written before its top, hence read after it. */
+	id = MERGE_LOAD(s->id);
+	top = MERGE_LOAD(s->top);
+	stream_seen = MERGE_LOAD(s->seen_ns);
+	generation = merge_generation(id);
+	if (i == (p->newest & (MERGE_STREAMS - 1)) && generation != (p->newest >> 8 & 0xffff))
+		p->newest |= MERGE_PENDING;
+	if (!generation)
+		return 0;
+	l->live |= !merge_is_over(stream_seen, p->now_ns, MERGE_PATIENCE * m->window_ns);
+	if (id >> 32 != p->key)
+		return 0;
+	mark = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[i].mark);
+	if (mark >> MERGE_NUMBER_BITS != generation)
+		mark = 0;
+	if (mark && (!l->own || merge_is_later(generation, l->own >> MERGE_NUMBER_BITS)))
+		l->own = mark;
+	if (top >> MERGE_NUMBER_BITS != generation) {	/* just opened, or just taken over */
+		by = merge_ahead(p->number, id, 16);
+		if (by > -reach && by <= reach) {
+			merge_begin(m, p, i, generation, top);
+			l->again = 1;
+		}
+		return 0;
+	}
+	by = merge_ahead(p->number, top, p->width);
+	if (l->newest == MERGE_NONE || merge_is_later(generation, l->newest_generation)) {
+		l->newest = i;
+		l->newest_generation = generation;
+		l->ahead = by;
+		l->seen = stream_seen;
+		l->opened = MERGE_LOAD(s->opened_ns);
+	}
+	if (by > -reach && by <= reach &&
+	    (l->found == MERGE_NONE || merge_is_later(generation, l->found_generation))) {
+		l->found = i;
+		l->found_generation = generation;
+		l->found_ahead = by;
+		l->found_seen = stream_seen;
+		l->found_own = mark;
+		p->at = (top + by) & MERGE_NUMBER_MASK;
+	}
+	return 0;
+}
+
+/* Where a packet belongs, or what becomes of it. */
+MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
+{
+	struct merge_look l = { .newest = MERGE_NONE, .found = MERGE_NONE };
+	int is_member, silent;
+	struct merge_line *line;
+	__u64 window, now;
+	__s64 reach;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	line = &m->line[p->line & (MERGE_LINES - 1)];
+	window = m->window_ns;
+	now = p->now_ns;
+	reach = merge_reach(m);
+	p->newest = MERGE_LOAD(m->newest);
+	for (__u32 i = 0; i < MERGE_STREAMS; i++)
+		merge_look(m, p, &l, i);
+	if (l.again)
+		return MERGE_AGAIN;
+	/* A stranger to what is there has nothing to say as long as that is brought. */
+	is_member = !l.live || !merge_is_over(MERGE_LOAD(line->seen_ns), now, MERGE_PATIENCE * window);
+	silent = merge_is_over(l.seen, now, window);
+	/* Nothing of a generation before is in flight: the source has gone back to where it once was. */
+	if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))
+		l.found = MERGE_NONE;
+	if (l.found != MERGE_NONE) {
+		if (!is_member && merge_is_over(l.found_seen, now, MERGE_PATIENCE * window))
+			return MERGE_STRAY;
+		/* A line that lags may finish the generation before; and that goes on while what seemed to
+		 * be a restart does not.
+		 */
+		if (l.found != l.newest && !silent && merge_is_over(l.opened, now, window))
+			return MERGE_LATE;
+		/* After a silence nothing old is in flight: a step back begins anew. */
+		if (l.found_ahead <= 0 && merge_is_over(l.found_seen, now, window) &&
+		    !merge_goes_on(p, l.found_own, 1, reach))
+			return is_member ? MERGE_OPEN : MERGE_STRAY;
+		p->slot = l.found;
+		p->generation = l.found_generation;
+		return MERGE_CLAIM;
+	}
+	if (l.newest == MERGE_NONE)
+		return is_member ? MERGE_OPEN : MERGE_STRAY;
+	/* It goes on from where it was itself: too far behind, or never with the others. What is behind
+	 * has passed before; after a while it passes all the same.
+	 */
+	if ((merge_goes_on(p, l.own, -reach, reach) &&
+	     (!silent || (l.ahead < 0 && !merge_is_over(l.seen, now, MERGE_PATIENCE * window)))) ||
+	    (!is_member && (!silent || l.ahead < 0))) {
+		MERGE_STORE(line->part[l.newest & (MERGE_STREAMS - 1)].mark,
+			    (__u64)l.newest_generation << MERGE_NUMBER_BITS | (p->number & MERGE_NUMBER_MASK));
+		return l.ahead < 0 ? MERGE_LATE : MERGE_STRAY;
+	}
+	if (silent || l.ahead > 0)
+		return MERGE_OPEN;
+	return merge_confirmed(m, p) ? MERGE_OPEN : MERGE_STRAY;
+}
+
+/* Opens a stream for a packet that belongs to none. `newest` says which place is taken, so that those
+ * who do so at once take the same one; the swap of the id says by whom. Where that is another, or the
+ * same stream, the packet looks again; and also where one was opened since it looked.
+ */
+MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
+{
+	__u64 newest, id, oldest = 0;
+	__u32 slot, generation, place = MERGE_NONE;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return MERGE_FIRST;
+	newest = p->newest & ~MERGE_PENDING;
+	generation = newest >> 8 & 0xffff;
+	slot = newest & (MERGE_STREAMS - 1);
+	id = MERGE_LOAD(m->stream[slot].id);
+	if (MERGE_LOAD(m->newest) != newest)
+		return MERGE_AGAIN;
+	if (p->newest & MERGE_PENDING) {
+		if (merge_generation(id) == generation)
+			return MERGE_AGAIN;
+	} else {
+		for (__u32 i = 0; i < MERGE_STREAMS; i++) {
+			__u64 age = p->now_ns - MERGE_LOAD(m->stream[i].seen_ns);
+
+			if (!merge_generation(MERGE_LOAD(m->stream[i].id)))
+				age = ~0ull >> 1;
+			if ((__s64)age > (__s64)m->window_ns && age > oldest) {
+				oldest = age;
+				place = i;
+			}
+		}
+		if (place == MERGE_NONE)
+			return MERGE_STRAY;
+		generation = merge_next(generation);
+		id = MERGE_LOAD(m->stream[place & (MERGE_STREAMS - 1)].id);
+		if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | place) != newest)
+			return MERGE_AGAIN;
+		slot = place & (MERGE_STREAMS - 1);
+	}
+	/* First of all: the line's other packets are no strangers to what is opened here. */
+	merge_see(&m->line[p->line & (MERGE_LINES - 1)].seen_ns, p->now_ns);
+	merge_see(&m->stream[slot].opened_ns, p->now_ns);
+	merge_see(&m->stream[slot].seen_ns, p->now_ns);
+	MERGE_CAS(m->stream[slot].id, id,
+		  (__u64)p->key << 32 | generation << 16 | (p->number & 0xffff));
+	return MERGE_AGAIN;
+}
+
+/* Whether a stream has been opened since the packet looked. */
+merge_inline int merge_has_opened(struct merge *m, const struct merge_packet *p)
+{
+	__u64 newest = p->newest & ~MERGE_PENDING;
+
+	if (MERGE_LOAD(m->newest) != newest)
+		return 1;
+	return p->newest & MERGE_PENDING &&
+	       merge_generation(MERGE_LOAD(m->stream[newest & (MERGE_STREAMS - 1)].id)) ==
+		       (newest >> 8 & 0xffff);
+}
+
+#endif
