@@ -272,8 +272,11 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	now = p->now_ns;
 	reach = merge_reach(m);
 	p->newest = MERGE_LOAD(m->newest);
-	for (__u32 i = 0; i < MERGE_STREAMS; i++)
-		merge_look(m, p, &l, i);
+	/* Mostly it is of the stream opened last, which goes before all others. */
+	merge_look(m, p, &l, p->newest);
+	if (l.found == MERGE_NONE || merge_is_over(l.found_seen, now, window))
+		for (__u32 i = 1; i < MERGE_STREAMS; i++)
+			merge_look(m, p, &l, p->newest + i);
 	if (l.again)
 		return MERGE_AGAIN;
 	/* A stranger to what is there has nothing to say as long as that is brought. */
