@@ -94,6 +94,7 @@ impl DescriptorStore {
                 store.connect();
             }
         }
+        joined.claim_listed();
         joined.give_up_missing();
         store
     }

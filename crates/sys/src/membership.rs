@@ -52,6 +52,9 @@ pub enum Error {
 /// How many changes of a set can be asked for one by one.
 const RECENT: usize = 1024;
 
+/// How often [`Memberships::claim_listed`] asks a socket for a group: it takes a second at most.
+const CHECKS_MAX: usize = 1_000_000;
+
 /// The memberships this process holds.
 #[derive(Debug, Default)]
 pub struct Memberships {
@@ -115,6 +118,39 @@ impl Memberships {
         }
         self.sockets.insert(number, socket);
         Ok(())
+    }
+
+    /// Takes over what the adopted sockets joined and no claim told of, and says how much that was: a
+    /// process may be killed between a join or a leave and the word of it.
+    ///
+    /// # Errors
+    /// When the kernel's lists cannot be read.
+    pub fn claim_listed(&mut self) -> io::Result<usize> {
+        let has = |ipv4| self.sockets.values().any(|socket| socket.is_ipv4() == ipv4);
+        let families = [has(true), has(false)];
+        let listed = Listed::of(families, families)?;
+        let unknown = listed
+            .iter()
+            .filter(|listed| !self.held.contains_key(listed));
+        let unknown: Vec<Membership> = unknown.copied().collect();
+        let most = CHECKS_MAX / self.sockets.len().max(1);
+        let before = self.held.len();
+        for membership in unknown.into_iter().take(most) {
+            let family = membership.group.is_ipv4();
+            let mut sockets = { self.sockets.iter_mut() }.filter(|(_, s)| s.is_ipv4() == family);
+            let has = |(number, socket): (&u32, &mut Socket)| {
+                socket.confirm(membership).then_some(*number)
+            };
+            if let Some(number) = sockets.find_map(has) {
+                self.held.insert(membership, number);
+            }
+        }
+        let found = self.held.len() - before;
+        if found > 0 {
+            self.revision += 1;
+            self.recent.clear();
+        }
+        Ok(found)
     }
 
     /// Joins; joining what is joined already changes nothing.

@@ -133,6 +133,20 @@ impl Joined {
         }
     }
 
+    /// Takes over what the sockets of an earlier run joined beside that, so that it can be left.
+    pub(crate) fn claim_listed(&mut self) {
+        match self.set.claim_listed() {
+            Ok(0) => {}
+            Ok(memberships) => {
+                tracing::info!(
+                    memberships,
+                    "found memberships that nobody had written down"
+                );
+            }
+            Err(error) => tracing::warn!(%error, "cannot read what is joined"),
+        }
+    }
+
     /// Says whether some join failed and should be tried again.
     pub(crate) fn is_incomplete(&self) -> bool {
         !self.failed.is_empty()

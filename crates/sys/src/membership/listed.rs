@@ -22,6 +22,11 @@ impl Listed {
             groups[family] |= membership.source.is_none();
             sources[family] |= membership.source.is_some();
         }
+        Self::of(groups, sources)
+    }
+
+    /// Reads the lists of groups and those of sources, each for IPv4 and for IPv6.
+    pub(super) fn of(groups: [bool; 2], sources: [bool; 2]) -> io::Result<Self> {
         let mut listed = Self::default();
         let mut read = |wanted: bool, file: &str, parse: fn(&str, &mut Self)| {
             if wanted {
@@ -37,6 +42,11 @@ impl Listed {
         read(sources[0], "mcfilter", mcfilter)?;
         read(sources[1], "mcfilter6", mcfilter6)?;
         Ok(listed)
+    }
+
+    /// All that is in the lists.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Membership> {
+        self.0.iter()
     }
 
     /// Says whether some socket's membership is in the lists.

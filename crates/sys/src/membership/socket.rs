@@ -154,6 +154,10 @@ impl Socket {
         }
     }
 
+    pub(super) const fn is_ipv4(&self) -> bool {
+        self.ipv4
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }

@@ -252,6 +252,38 @@ fn takes_over_sockets_that_another_set_joined_with() {
 }
 
 #[test]
+fn finds_what_was_joined_and_never_told() {
+    let Some(namespace) = namespace() else { return };
+    let joined = namespace.run(|| {
+        let mut first = Memberships::new();
+        for membership in [
+            any(group(1)),
+            any(group(2)),
+            from(source(1), group(3)),
+            any(group6(1)),
+        ] {
+            first.join(membership).unwrap();
+        }
+        let kept: Vec<(u32, OwnedFd)> = first
+            .sockets()
+            .map(|held| (held.number, held.socket.try_clone_to_owned().unwrap()))
+            .collect();
+        drop(first);
+        let mut second = Memberships::new();
+        for (number, socket) in kept {
+            second.adopt(number, socket, [any(group(1))]).unwrap();
+        }
+        assert_eq!(second.len(), 1);
+        assert_eq!(second.claim_listed().unwrap(), 3);
+        assert!(second.holds(&from(source(1), group(3))));
+        assert_eq!(second.claim_listed().unwrap(), 0);
+        assert!(second.reconcile(&[any(group(1))].into()).is_empty());
+        assert_eq!((kernel_groups(), kernel_groups6()), (1, 0));
+    });
+    joined.unwrap();
+}
+
+#[test]
 fn misses_nothing_that_the_kernel_lists() {
     let Some(namespace) = namespace() else { return };
     let missing = namespace.run(|| {
