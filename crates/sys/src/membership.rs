@@ -52,8 +52,8 @@ pub enum Error {
 /// How many changes of a set can be asked for one by one.
 const RECENT: usize = 1024;
 
-/// How often [`Memberships::claim_listed`] asks a socket for a group: it takes a second at most.
-const CHECKS_MAX: usize = 1_000_000;
+/// How often [`Memberships::claim_listed`] asks a socket for a group at most: start-up waits for it.
+const CHECKS_MAX: usize = 100_000;
 
 /// The memberships this process holds.
 #[derive(Debug, Default)]
@@ -129,9 +129,15 @@ impl Memberships {
         let has = |ipv4| self.sockets.values().any(|socket| socket.is_ipv4() == ipv4);
         let families = [has(true), has(false)];
         let listed = Listed::of(families, families)?;
-        let unknown = listed
-            .iter()
-            .filter(|listed| !self.held.contains_key(listed));
+        // The kernel lists a group of which sources are joined without them, too: they explain it.
+        let is_explained = |listed: &&Membership| {
+            let held = self.held.range(**listed..).next();
+            held.is_some_and(|(held, _)| match listed.source {
+                None => (held.interface, held.group) == (listed.interface, listed.group),
+                Some(_) => held == *listed,
+            })
+        };
+        let unknown = listed.iter().filter(|listed| !is_explained(listed));
         let unknown: Vec<Membership> = unknown.copied().collect();
         let most = CHECKS_MAX / self.sockets.len().max(1);
         let before = self.held.len();
