@@ -17,7 +17,7 @@ use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
 use crate::joins::groups_too_many;
 use crate::net::{Ifindex, Prefix};
 use crate::placement::{Ends, PathChoices, Placement, Support, place};
-use crate::rule::Rule;
+use crate::rule::{Rule, SourceChoice};
 use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
 use crate::table::{
@@ -34,6 +34,8 @@ pub struct Compiled {
     pub rules: SharedMap<Place, Arc<RuleView>>,
     /// How many outputs use each interface.
     egress: BTreeMap<Ifindex, usize>,
+    /// How many outputs of rules with a share set each source.
+    sources: BTreeMap<IpAddr, usize>,
 }
 
 /// What changes in what rules come to.
@@ -45,6 +47,8 @@ pub struct Amendment {
     pub diff: TableDiff,
     /// How many outputs then use each interface that one of the rules uses or used.
     egress: BTreeMap<Ifindex, usize>,
+    /// How many outputs of rules with a share then set each source that one of the rules sets or set.
+    sources: BTreeMap<IpAddr, usize>,
 }
 
 /// A rule as it stands on this host.
@@ -154,12 +158,17 @@ impl Compiled {
     ) -> Amendment {
         let links = Links::new(host);
         let mut rules = self.rules.clone();
-        let mut egress = BTreeMap::new();
+        let (mut egress, mut sources) = (BTreeMap::new(), BTreeMap::new());
         let mut removed = BTreeSet::new();
         for (place, rule) in &changes.removed {
             if let Some(view) = rules.remove(place) {
                 removed.extend(route_keys(rule, &view));
-                self.count(&mut egress, &view, |count| count - 1);
+                count(&mut egress, &self.egress, links_of(&view), |count| {
+                    count - 1
+                });
+                count(&mut sources, &self.sources, shared_sources(rule), |count| {
+                    count - 1
+                });
             }
         }
         let (mut routes, mut behind_wildcards) = (Vec::new(), Vec::new());
@@ -172,7 +181,12 @@ impl Compiled {
                     routes.push((key, route));
                 }
             }
-            self.count(&mut egress, &view, |count| count + 1);
+            count(&mut egress, &self.egress, links_of(&view), |count| {
+                count + 1
+            });
+            count(&mut sources, &self.sources, shared_sources(rule), |count| {
+                count + 1
+            });
             rules.insert(*place, Arc::new(view));
         }
         let mut routes: BTreeMap<RouteKey, Route> = routes.into_iter().collect();
@@ -183,7 +197,8 @@ impl Compiled {
         let known = &self.table.routes;
         removed.retain(|key| known.contains_key(key) && !routes.contains_key(key));
         routes.retain(|key, route| known.get(key) != Some(route));
-        let (own_removed, own_added) = self.own_addresses_changed(&egress, changes, host);
+        let (own_removed, own_added) =
+            self.own_addresses_changed((&egress, &sources), changes, host);
         let diff = TableDiff {
             removed: removed.into_iter().collect(),
             set: routes.into_iter().collect(),
@@ -195,6 +210,7 @@ impl Compiled {
             rules,
             diff,
             egress,
+            sources,
         }
     }
 
@@ -204,49 +220,80 @@ impl Compiled {
         amendment.diff.apply_to(&mut self.table);
         self.egress.extend(amendment.egress);
         self.egress.retain(|_, count| *count > 0);
-    }
-
-    /// Counts the interfaces that a rule's outputs use, up or down.
-    fn count(
-        &self,
-        egress: &mut BTreeMap<Ifindex, usize>,
-        view: &RuleView,
-        change: fn(usize) -> usize,
-    ) {
-        for link in view.outputs.iter().filter_map(|output| output.link) {
-            let before = self.egress.get(&link).copied().unwrap_or_default();
-            let count = egress.entry(link).or_insert(before);
-            *count = change(*count);
-        }
+        self.sources.extend(amendment.sources);
+        self.sources.retain(|_, count| *count > 0);
     }
 
     /// The addresses of the interfaces that outputs use, whether they are up or down: a packet on
-    /// its way round may still arrive. Those that go, and those that come.
+    /// its way round may still arrive. And those that outputs of rules with a share set, which whoever
+    /// holds the share sends from. Those that go, and those that come.
     fn own_addresses_changed(
         &self,
-        egress: &BTreeMap<Ifindex, usize>,
+        (egress, sources): (&BTreeMap<Ifindex, usize>, &BTreeMap<IpAddr, usize>),
         changes: &RuleChanges,
         host: &Host,
     ) -> (Vec<IpAddr>, Vec<IpAddr>) {
-        let is_used = |link: &Ifindex| match egress.get(link) {
-            Some(count) => *count > 0,
-            None => self.egress.contains_key(link),
-        };
-        let same = |link: &Ifindex| self.egress.contains_key(link) == is_used(link);
-        if changes.removed.len() < self.rules.len() && egress.keys().all(same) {
+        let are_same = is_same_use(&self.egress, egress) && is_same_use(&self.sources, sources);
+        if changes.removed.len() < self.rules.len() && are_same {
             return (Vec::new(), Vec::new());
         }
-        let links = self.egress.keys().chain(egress.keys());
-        let links = links.filter(|link| is_used(link));
+        let links = in_use(&self.egress, egress);
         let links = links.filter_map(|link| host.interfaces.get(link));
         let links = links.filter(|link| link.name != LOOPBACK);
-        let own: BTreeSet<IpAddr> = links.flat_map(|link| &link.addresses).copied().collect();
+        let own = links.flat_map(|link| &link.addresses);
+        let own = own.chain(in_use(&self.sources, sources));
+        let own: BTreeSet<IpAddr> = own.copied().collect();
         let before = &self.table.own_addresses;
         (
             before.difference(&own).copied().collect(),
             own.difference(before).copied().collect(),
         )
     }
+}
+
+/// The interfaces that a rule's outputs use, up or down.
+fn links_of(view: &RuleView) -> impl Iterator<Item = Ifindex> {
+    view.outputs.iter().filter_map(|output| output.link)
+}
+
+/// The sources that a rule's outputs set, if it has a share.
+fn shared_sources(rule: &Rule) -> impl Iterator<Item = IpAddr> {
+    let is_shared = rule.enabled && rule.share.is_some();
+    let outputs = rule.outputs.iter().filter(move |_| is_shared);
+    outputs.filter_map(|output| match output.source {
+        SourceChoice::Address(address) => Some(address),
+        SourceChoice::Auto | SourceChoice::Keep => None,
+    })
+}
+
+/// Notes in `then` how often each of `used` is used, which was as in `before` so far.
+fn count<K: Copy + Ord>(
+    then: &mut BTreeMap<K, usize>,
+    before: &BTreeMap<K, usize>,
+    used: impl Iterator<Item = K>,
+    change: fn(usize) -> usize,
+) {
+    for key in used {
+        let before = before.get(&key).copied().unwrap_or_default();
+        let count = then.entry(key).or_insert(before);
+        *count = change(*count);
+    }
+}
+
+/// Says whether the same is used as before.
+fn is_same_use<K: Ord>(before: &BTreeMap<K, usize>, then: &BTreeMap<K, usize>) -> bool {
+    then.iter()
+        .all(|(key, count)| before.contains_key(key) == (*count > 0))
+}
+
+/// What is used then.
+fn in_use<'a, K: Ord>(
+    before: &'a BTreeMap<K, usize>,
+    then: &'a BTreeMap<K, usize>,
+) -> impl Iterator<Item = &'a K> {
+    let kept = before.keys().filter(|key| !then.contains_key(*key));
+    let used = then.iter().filter(|(_, count)| **count > 0);
+    kept.chain(used.map(|(key, _)| key))
 }
 
 /// Compiles one rule; its route, if it has one, stands under every key of its inputs.
@@ -468,6 +515,7 @@ fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
             let lines = inputs.map(|input| input.at.clone()).collect();
             Box::new(MergeLines { how, lines })
         }),
+        share: rule.share.clone(),
         inspect: rule.health.map(|health| health.inspect),
         outputs,
     }

@@ -83,6 +83,14 @@ pub struct RuleDocument {
     /// What is watched of the stream; without it only its rates are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthDocument>,
+    /// Which rules of a fleet change hands together: those that name the same share, a name as rules
+    /// have; without it the rule relays whoever else does.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scalar::some_text"
+    )]
+    pub share: Option<String>,
     /// Whether the rule forwards, `true` by default; one that does not stays configured, joins
     /// nothing and takes no packet from other rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,6 +165,9 @@ impl RuleDocument {
             report(Part::Merge, "", what.into());
             None
         });
+        if self.share.as_ref().is_some_and(|share| !is_name(share)) {
+            report(Part::Share, "", What::ShareInvalid);
+        }
         if let Some(what) = self.problem_of_texts() {
             report(Part::Labels, "", what);
         }
@@ -170,6 +181,7 @@ impl RuleDocument {
             failover,
             merge,
             health,
+            share: self.share.clone(),
             enabled: self.enabled.unwrap_or(true),
             comment: self.comment.clone(),
             labels: self.labels.clone(),
@@ -191,6 +203,7 @@ impl RuleDocument {
         put("failover", self.failover.as_ref().map(ToString::to_string));
         put("merge", self.merge.as_ref().map(ToString::to_string));
         put("health", self.health.as_ref().map(ToString::to_string));
+        put("share", self.share.clone());
         put("comment", self.comment.clone());
         options
     }
@@ -267,6 +280,7 @@ impl From<&Rule> for RuleDocument {
             failover: rule.failover.as_ref().map(FailoverDocument::from),
             merge: rule.merge.as_ref().map(MergeDocument::from),
             health: rule.health.as_ref().map(HealthDocument::from),
+            share: rule.share.clone(),
             enabled: Some(rule.enabled).filter(|enabled| !enabled),
             comment: rule.comment.clone(),
             labels: rule.labels.clone(),
@@ -308,7 +322,7 @@ mod tests {
     fn reports_every_part_that_cannot_be_read() {
         let problems = document(
             r#"{"name": "cam 1", "input": "239.1.1.1%eth0:0", "limit": "fast",
-                "outputs": ["239.10.1.1%eth1", {"to": "10.9.9.9:7000", "ttl": 0}]}"#,
+                "share": "the studio", "outputs": ["239.10.1.1%eth1", {"to": "10.9.9.9:7000", "ttl": 0}]}"#,
         )
         .to_rule(0)
         .unwrap_err();
@@ -320,6 +334,7 @@ mod tests {
                 "rule \"cam 1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
                 "rule \"cam 1\": output 10.9.9.9:7000,ttl=0: ttl=0: give 1 to 255, dec (one less, as a router) or keep",
                 "rule \"cam 1\": limit=fast: give a rate such as 5000pps or 20Mbit (pps, kpps, Mpps, bit, kbit, Mbit, Gbit)",
+                "rule \"cam 1\": the share must start with a letter or digit and hold only letters, digits, '.', '_', '-' and ':', at most 63 of them",
             ]
         );
     }

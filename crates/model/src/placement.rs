@@ -298,6 +298,7 @@ mod tests {
             limit: None,
             failover: None,
             merge: None,
+            share: None,
             health: None,
             enabled: true,
             comment: None,

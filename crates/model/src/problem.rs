@@ -44,6 +44,8 @@ pub enum Part {
     Merge,
     /// What is watched of its stream.
     Health,
+    /// Which rules change hands with it.
+    Share,
     /// Its labels and its comment.
     Labels,
     /// The input of that index.
@@ -66,6 +68,7 @@ impl fmt::Display for Problem {
             | Part::Failover
             | Part::Merge
             | Part::Health
+            | Part::Share
             | Part::Labels => {
                 return write!(f, "{}", self.what);
             }
@@ -138,6 +141,12 @@ pub enum What {
          '.', '_', '-' and ':', at most {NAME_MAX} of them"
     )]
     NameInvalid,
+    /// A share that cannot be one.
+    #[error(
+        "the share must start with a letter or digit and hold only letters, digits, \
+         '.', '_', '-' and ':', at most {NAME_MAX} of them"
+    )]
+    ShareInvalid,
     /// A name taken by an earlier rule.
     #[error("the name is taken by an earlier rule; give each rule its own")]
     NameTaken {

@@ -52,6 +52,9 @@ pub struct Rule {
     pub merge: Option<Merge>,
     /// What is watched of the stream.
     pub health: Option<Health>,
+    /// Which rules of a fleet change hands together; `None`: it is of no share, and relays whoever else
+    /// does. A name as rules have.
+    pub share: Option<String>,
     /// Whether it forwards. One that does not stays configured, joins nothing and takes no packet
     /// from other rules.
     pub enabled: bool,

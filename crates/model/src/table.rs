@@ -24,7 +24,8 @@ pub struct Table {
     /// Routes by key. The most specific match wins: (S,G) before (*,G), longer prefix before
     /// shorter, fewer ports before more.
     pub routes: BTreeMap<RouteKey, Route>,
-    /// This host's addresses on the interfaces that some output uses; a packet from one of them is
+    /// This host's addresses on the interfaces that some output uses, and those that outputs of rules
+    /// with a share set, which others that hold the share send from too; a packet from one of them is
     /// `own_source`.
     pub own_addresses: BTreeSet<IpAddr>,
     /// Cap on what all unicast outputs of one path send together; on each path, where both have
@@ -66,6 +67,9 @@ pub struct Route {
     /// How the rule's inputs become one stream, the same for all of its routes; `None`: each packet is
     /// relayed.
     pub merge: Option<Box<MergeLines>>,
+    /// Whose gate the rule's packets pass while it is open, the same for all of its routes; `None`: they
+    /// pass at any time.
+    pub share: Option<String>,
     /// What to look for in each packet's payload; `None`: nothing, nor when it comes.
     pub inspect: Option<Inspect>,
     /// The copies to make, in the order of the rule.

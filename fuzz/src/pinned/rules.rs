@@ -173,6 +173,7 @@ fn route(rule: &str, groups: &[&str]) -> Route {
         limit: None,
         failover: None,
         merge: None,
+        share: None,
         inspect: None,
         outputs: outputs.map(|(group, index)| output(index, group)).collect(),
     }

@@ -138,6 +138,7 @@ pub(crate) fn route(rule: &str, outputs: Vec<Output>) -> Route {
         limit: None,
         failover: None,
         merge: None,
+        share: None,
         inspect: None,
         outputs,
     }

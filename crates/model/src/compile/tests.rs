@@ -89,6 +89,46 @@ const OUTPUT: &str = "239.10.1.1%eth1:6001";
 const INPUT6: &str = "[ff1e::1%eth0]:5001";
 
 #[test]
+fn sources_that_rules_with_a_share_set_are_own_addresses() {
+    let output = "239.10.1.1%eth1:6001,source=192.0.2.9";
+    let shared = |name: &str, port: u16, share: Option<&str>| {
+        let plain = rules(&[(name, &[&format!("239.1.1.1%eth0:{port}")], &[output])]);
+        Rule {
+            share: share.map(str::to_owned),
+            ..plain.get(name).unwrap().clone()
+        }
+    };
+    let set = |rules: Vec<Rule>| RuleSet::new(rules, Policy::default()).unwrap();
+    let choices = PathChoices::default();
+    let address: IpAddr = "192.0.2.9".parse().unwrap();
+    let own = |compiled: &Compiled| compiled.table.own_addresses.contains(&address);
+    let steps = [
+        (vec![shared("a", 1, None)], false),
+        (vec![shared("a", 1, Some("x"))], true),
+        (
+            vec![shared("a", 1, Some("x")), shared("b", 2, Some("y"))],
+            true,
+        ),
+        (vec![shared("b", 2, Some("y"))], true),
+        (vec![shared("b", 2, None)], false),
+    ];
+    let mut compiled = Compiled::default();
+    let mut before = RuleSet::default();
+    for (step, is_own) in steps {
+        let rules = set(step);
+        let fresh = compile(&rules, &usual(), &support(), &choices);
+        let changes = RuleChanges::between(&before, &rules);
+        let amendment = compiled.amended(&changes, &usual(), &support(), &choices);
+        compiled.apply(amendment);
+        assert_eq!(compiled, fresh);
+        assert_eq!(own(&compiled), is_own, "{:?}", rules.get("a"));
+        let shares = compiled.table.routes.values().map(|route| &route.share);
+        assert!(shares.clone().all(|share| share.is_some() == is_own));
+        before = rules;
+    }
+}
+
+#[test]
 fn a_disabled_rule_comes_to_nothing() {
     let enabled = rules(&[("a", &["239.1.1.1%eth0:5001"], &["10.0.1.9:7000"])]);
     let rule = Rule {

@@ -247,6 +247,7 @@ impl<'a> Reader<'a> {
                 "failover" => note(Part::Failover, value),
                 "merge" => note(Part::Merge, value),
                 "health" => note(Part::Health, value),
+                "share" => note(Part::Share, value),
                 "labels" | "comment" => note(Part::Labels, value),
                 "inputs" => elements().for_each(|(index, value)| note(Part::Input(index), value)),
                 "outputs" => elements().for_each(|(index, value)| note(Part::Output(index), value)),

@@ -16,6 +16,7 @@ fn rule(name: &str, input: &str, outputs: &[&str]) -> Rule {
         limit: None,
         failover: None,
         merge: None,
+        share: None,
         health: None,
         enabled: true,
         comment: None,

@@ -66,6 +66,7 @@ impl<'r> Check<'r, '_> {
             | Part::Failover
             | Part::Merge
             | Part::Health
+            | Part::Share
             | Part::Labels => String::new(),
         };
         self.problems.push(Problem {

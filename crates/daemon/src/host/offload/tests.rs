@@ -33,6 +33,7 @@ fn route(path: Path, egress: Ifindex) -> Route {
         local: LocalDelivery::Auto,
         failover: None,
         merge: None,
+        share: None,
         inspect: None,
         limit: None,
         outputs: vec![Output {

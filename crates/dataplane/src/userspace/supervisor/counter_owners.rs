@@ -265,6 +265,7 @@ mod tests {
             limit: None,
             failover: None,
             merge: None,
+        share: None,
             inspect: None,
             outputs: Vec::new(),
         };

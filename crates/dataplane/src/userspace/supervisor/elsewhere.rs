@@ -123,6 +123,7 @@ mod tests {
             limit: None,
             failover: None,
             merge: None,
+        share: None,
             inspect: None,
             outputs: vec![],
         };

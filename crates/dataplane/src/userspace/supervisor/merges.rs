@@ -317,6 +317,7 @@ mod tests {
                     how,
                     lines: lines.into(),
                 })),
+                share: None,
                 inspect: None,
                 outputs: Vec::new(),
             },
