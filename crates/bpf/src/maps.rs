@@ -6,10 +6,12 @@ pub mod map;
 pub mod mapped;
 pub mod merge_layout;
 
+use std::sync::{Arc, Mutex};
+
 use self::flows::Flows;
 use self::layout::{
-    Address, Candidate, Choice, Drops, Failover, GroupKey, Health, Identity, Latency, Limit, Line,
-    Output, PastHealth, Pids, Range, RangeKey, Route, RouteKey, RouteKey6, Settings,
+    Address, Candidate, Choice, Drops, Failover, Gate, GroupKey, Health, Identity, Latency, Limit,
+    Line, Output, PastHealth, Pids, Range, RangeKey, Route, RouteKey, RouteKey6, Settings,
 };
 use self::map::{Counters, HashMap};
 use self::mapped::Mapped;
@@ -87,6 +89,8 @@ pub struct Maps {
     pub merges: Mapped<Merge>,
     /// The numbers that they brought.
     pub merge_blocks: HashMap<u32, MergeBlock>,
+    /// Until when packets of each share pass. Whoever opens and shuts them does so from any thread.
+    pub gates: Arc<Mutex<Mapped<Gate>>>,
     /// Whose each counter is, indexed alike.
     pub identities: Mapped<Identity>,
     /// What concerns all packets.
@@ -105,7 +109,7 @@ pub struct Maps {
 
 impl Maps {
     /// How many maps the object has.
-    pub(crate) const COUNT: usize = 25;
+    pub(crate) const COUNT: usize = 26;
 
     /// The number of entries of each, on a host with so many CPUs.
     pub(crate) fn sizes(capacity: Capacity, cpus: usize) -> [(&'static str, u32); Self::COUNT] {
@@ -127,6 +131,7 @@ impl Maps {
             ("choices", counters),
             ("merges", capacity.merges()),
             ("merge_blocks", merge::BLOCKS),
+            ("gates", layout::GATES),
             ("cuts", cpus as u32),
             ("identities", counters),
             ("settings", 1),
@@ -183,6 +188,7 @@ impl Maps {
             choices: object.array("choices")?,
             merges: object.array("merges")?,
             merge_blocks: object.hash_map("merge_blocks")?,
+            gates: Arc::new(Mutex::new(object.array("gates")?)),
             identities: object.array("identities")?,
             settings: object.array("settings")?,
             ranges: object.hash_map("ranges")?,

@@ -62,9 +62,11 @@ fn every_struct_has_the_same_names_offsets_and_size() {
         layout::Route {
             word,
             lookup,
+            gate,
             health
         }
     );
+    bpf::assert_same!(btf, "gate", layout::Gate { until, share });
     bpf::assert_same!(
         btf,
         "output",
@@ -338,6 +340,17 @@ fn an_arbiter_is_what_the_program_reads() {
 }
 
 #[test]
+fn there_are_as_many_gates_as_the_program_has() {
+    let header = include_str!("../src/relay/layout.h");
+    for define in [
+        format!("#define GATES {}\t", layout::GATES),
+        format!("#define SHARE_NAME {}\n", layout::SHARE_NAME),
+    ] {
+        assert!(header.contains(&define), "{define}");
+    }
+}
+
+#[test]
 fn every_constant_has_the_same_value() {
     let constants = constants();
     let mirror = [
@@ -346,9 +359,9 @@ fn every_constant_has_the_same_value() {
         ("ROUTE_LIMITED", layout::ROUTE_LIMITED.into()),
         ("ROUTE_SHADOW", layout::ROUTE_SHADOW.into()),
         ("ROUTE_INPUT", layout::ROUTE_INPUT.into()),
-        ("LOOKUP_PLACEHOLDER", layout::LOOKUP_PLACEHOLDER),
-        ("LOOKUP_SOURCES", layout::LOOKUP_SOURCES),
-        ("LOOKUP_RANGES", layout::LOOKUP_RANGES),
+        ("LOOKUP_PLACEHOLDER", layout::LOOKUP_PLACEHOLDER.into()),
+        ("LOOKUP_SOURCES", layout::LOOKUP_SOURCES.into()),
+        ("LOOKUP_RANGES", layout::LOOKUP_RANGES.into()),
         ("CONTENT_NONE", packet::health::Content::None as u32),
         ("CONTENT_AUTO", packet::health::Content::Auto as u32),
         ("CONTENT_RTP", packet::health::Content::Rtp as u32),

@@ -36,6 +36,17 @@ pub enum Error {
         /// What it needs.
         blocks: u32,
     },
+    /// A share finds no gate; nothing was changed.
+    #[error(
+        "share {share:?}: no room for its gate, a path has {limit}: let more rules share one \
+         (`share = \"NAME\"`); nothing was changed"
+    )]
+    GateRoom {
+        /// The share.
+        share: String,
+        /// How many shares a path has room for.
+        limit: usize,
+    },
     /// The path cannot execute a route; placement should not have put it there.
     #[error("route {key:?}: the kernel path does not support {what}")]
     Unsupported {

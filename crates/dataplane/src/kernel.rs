@@ -5,9 +5,10 @@
 //! known to fit.
 
 mod adopt;
-mod allocator;
+pub(crate) mod allocator;
 mod encode;
 mod failover;
+mod gates;
 mod groups;
 mod health;
 mod key;
@@ -25,6 +26,7 @@ mod transaction;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bpf::layout::{Address, Settings};
 use bpf::link::{Hook, Link};
@@ -33,10 +35,11 @@ use bpf::program::Program;
 #[cfg(feature = "test-run")]
 use bpf::testrun::{Input, Outcome};
 use model::diff::{BudgetChange, TableDiff};
-use model::table::{RateLimit, Table};
+use model::table::{Path, RateLimit, Table};
 
 use crate::counters::Traffic;
 use crate::error::Error;
+use crate::gates::Gates;
 use crate::kernel::allocator::{Blocks, Indices};
 use crate::kernel::failover::Failovers;
 use crate::kernel::groups::Groups;
@@ -75,6 +78,7 @@ pub(crate) struct Kernel {
     /// Which rules' inputs stand by for each other, by the rule's counter.
     failovers: Failovers,
     merges: Merges,
+    gates: Gates,
     kept: Kept,
     own: HashSet<IpAddr>,
     take_over: TakeOver,
@@ -99,24 +103,35 @@ struct Entry {
     index: u32,
     word: bpf::layout::Word,
     placeholder: bool,
+    /// What its packets pass by, as it stands in the map.
+    gate: u16,
     /// What its packets are looked at for.
     inspection: Option<Inspection>,
 }
 
 impl Kernel {
     /// Loads the program and takes over what is pinned.
-    pub(crate) fn open(options: &Options, hook: Hook, pins: Pins) -> Result<Self, Error> {
+    pub(crate) fn open(
+        options: &Options,
+        hook: Hook,
+        (pins, gates): (Pins, Gates),
+    ) -> Result<Self, Error> {
         let program = load(&pins, options)?;
-        Self::take_over(program, hook, pins)
+        Self::take_over(program, hook, (pins, gates))
     }
 
     /// Knows nothing any more and takes over what is in its own maps, as another process would.
     #[cfg(feature = "rehearsal")]
     pub(crate) fn adopt_again(self) -> Result<Self, Error> {
-        Self::take_over(self.program, self.links.hook(), self.pins)
+        Self::take_over(self.program, self.links.hook(), (self.pins, self.gates))
     }
 
-    fn take_over(program: Program, hook: Hook, pins: Pins) -> Result<Self, Error> {
+    fn take_over(
+        program: Program,
+        hook: Hook,
+        (pins, gates): (Pins, Gates),
+    ) -> Result<Self, Error> {
+        gates.adopt(Path::Kernel, Box::new(Arc::clone(&program.maps.gates)));
         let take_over = match pins.foreign_maps()?.as_slice() {
             [] => TakeOver::SameMaps,
             foreign => {
@@ -141,6 +156,7 @@ impl Kernel {
             known: KnownRules::default(),
             failovers: Failovers::new(),
             merges: Merges::new(program.maps.merges.len()),
+            gates,
             kept: Kept::default(),
             own: HashSet::new(),
             take_over,

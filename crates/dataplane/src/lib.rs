@@ -7,6 +7,7 @@ pub mod counters;
 mod error;
 mod failover;
 pub mod features;
+mod gates;
 mod inspection;
 mod kernel;
 #[cfg(feature = "rehearsal")]
@@ -35,6 +36,7 @@ use crate::kernel::{Kernel, shadow};
 use crate::userspace::Userspace;
 
 pub use crate::error::Error;
+pub use crate::gates::{Gates, SHARES};
 pub use crate::kernel::Rival;
 pub use crate::opening::{VERIFIER_LOG, kernel_support};
 pub use crate::options::{Close, Options};
@@ -57,6 +59,7 @@ pub struct Dataplane {
     userspace: Option<Userspace>,
     support: Support,
     features: Features,
+    gates: Gates,
     /// The routes that execute on the userspace path now; all others are the kernel path's.
     userspace_routes: BTreeSet<RouteKey>,
 }
@@ -76,12 +79,13 @@ impl Dataplane {
         }
         let pins = opening::claim(&options)?;
         let claimed = pins.as_ref().map_err(Clone::clone);
-        let kernel =
-            claimed.and_then(|pins| opening::open_kernel(&options, &features, pins.clone()));
+        let gates = Gates::default();
+        let kernel = claimed
+            .and_then(|pins| opening::open_kernel(&options, &features, (pins.clone(), &gates)));
         if let (Ok(pins), Err(reason)) = (&pins, &kernel) {
             opening::take_away(pins, reason)?;
         }
-        let userspace = opening::open_userspace(&options, &features);
+        let userspace = opening::open_userspace(&options, &features, &gates);
         let support = Support {
             kernel: kernel.as_ref().map(drop).map_err(Clone::clone),
             userspace: userspace.as_ref().map(drop).map_err(Clone::clone),
@@ -94,6 +98,7 @@ impl Dataplane {
             userspace: userspace.ok(),
             support,
             features,
+            gates,
             userspace_routes: BTreeSet::new(),
         })
     }
@@ -145,6 +150,13 @@ impl Dataplane {
         &self.support
     }
 
+    /// The gates of shares: routes with a share relay only while its gate is open, which nobody's is
+    /// at first. What an earlier process opened stays open until its time has come.
+    #[must_use]
+    pub fn gates(&self) -> Gates {
+        self.gates.clone()
+    }
+
     /// What was found of what not every kernel has.
     #[must_use]
     pub fn features(&self) -> &Features {
@@ -155,7 +167,7 @@ impl Dataplane {
     ///
     /// # Errors
     ///
-    /// [`Error::Capacity`] and [`Error::Unavailable`] before anything is changed.
+    /// [`Error::Capacity`], [`Error::GateRoom`] and [`Error::Unavailable`] before anything is changed.
     pub fn sync(&mut self, table: &Table) -> Result<(), Error> {
         self.check(table.routes.iter())?;
         if let Some(userspace) = &mut self.userspace {
@@ -175,7 +187,7 @@ impl Dataplane {
     ///
     /// # Errors
     ///
-    /// [`Error::Capacity`] and [`Error::Unavailable`] before anything is changed.
+    /// [`Error::Capacity`], [`Error::GateRoom`] and [`Error::Unavailable`] before anything is changed.
     pub fn apply(&mut self, diff: &TableDiff) -> Result<(), Error> {
         self.check(diff.set.iter().map(|(key, route)| (key, route)))?;
         let there = share(diff, Path::Userspace, &self.userspace_routes);
@@ -351,8 +363,13 @@ impl Dataplane {
 
     fn check<'a>(
         &self,
-        routes: impl Iterator<Item = (&'a RouteKey, &'a model::table::Route)>,
+        routes: impl Iterator<Item = (&'a RouteKey, &'a model::table::Route)> + Clone,
     ) -> Result<(), Error> {
+        for path in [Path::Kernel, Path::Userspace] {
+            let here = routes.clone().filter(|(_, route)| route.path == path);
+            let shares = here.filter_map(|(_, route)| route.share.as_deref());
+            self.gates.check_room(path, shares)?;
+        }
         for (key, route) in routes {
             let support = match route.path {
                 Path::Kernel => &self.support.kernel,

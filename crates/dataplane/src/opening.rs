@@ -7,6 +7,7 @@ use bpf::link::{Hook, Link};
 use bpf::pin::Pins;
 
 use crate::features::{Feature, Features};
+use crate::gates::Gates;
 use crate::kernel::Kernel;
 use crate::options::Options;
 use crate::userspace::{self, Means, Userspace};
@@ -48,7 +49,7 @@ pub(crate) fn take_away(pins: &Pins, reason: &str) -> Result<(), Error> {
 pub(crate) fn open_kernel(
     options: &Options,
     features: &Features,
-    pins: Pins,
+    (pins, gates): (Pins, &Gates),
 ) -> Result<Kernel, String> {
     bpf::probe::probe().map_err(|reason| reason.to_string())?;
     if features.found(Feature::BpfLoop) == Some(false) {
@@ -59,7 +60,7 @@ pub(crate) fn open_kernel(
     } else {
         Hook::Clsact
     };
-    let opened = Kernel::open(options, hook, pins);
+    let opened = Kernel::open(options, hook, (pins, gates.clone()));
     opened.map_err(|error| tell(&error, options.log_directory.as_deref()))
 }
 
@@ -96,7 +97,11 @@ pub fn kernel_support(features: &Features) -> Result<(), String> {
         .map_err(|error| tell(&Error::Bpf(error), None))
 }
 
-pub(crate) fn open_userspace(options: &Options, features: &Features) -> Result<Userspace, String> {
+pub(crate) fn open_userspace(
+    options: &Options,
+    features: &Features,
+    gates: &Gates,
+) -> Result<Userspace, String> {
     if options.worker_command.is_empty() {
         return Err("no worker command is set".to_owned());
     }
@@ -111,7 +116,7 @@ pub(crate) fn open_userspace(options: &Options, features: &Features) -> Result<U
             landlock: features.has(Feature::Landlock),
         },
     };
-    Userspace::open(options).map_err(|error| error.to_string())
+    Userspace::open(options, gates.clone()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -122,17 +122,19 @@ pub struct Route {
     /// See [`Word`].
     pub word: u64,
     /// [`LOOKUP_PLACEHOLDER`], [`LOOKUP_SOURCES`], [`LOOKUP_RANGES`].
-    pub lookup: u32,
+    pub lookup: u16,
+    /// Index of its gate in `gates`; 0: none. Of one that is not there nothing passes.
+    pub gate: u16,
     /// Its own index plus one: its packets are looked at; 0: they are not.
     pub health: u32,
 }
 
 /// No (*,G) route here: the entry only says that (S,G) entries exist.
-pub const LOOKUP_PLACEHOLDER: u32 = 1;
+pub const LOOKUP_PLACEHOLDER: u16 = 1;
 /// (S,G) entries exist for this interface, group and port.
-pub const LOOKUP_SOURCES: u32 = 2;
+pub const LOOKUP_SOURCES: u16 = 2;
 /// Source-specific ranges cover this interface, group and port.
-pub const LOOKUP_RANGES: u32 = 4;
+pub const LOOKUP_RANGES: u16 = 4;
 
 /// Also up the stack if a UDP socket matches.
 pub const ROUTE_LOCAL_AUTO: u8 = 1;
@@ -181,6 +183,30 @@ impl Word {
             count: (word >> 22) as u16,
             counter: (word >> 38) as u32 & (Self::COUNTER_LIMIT - 1),
             flags: (word >> 59) as u8,
+        }
+    }
+}
+
+/// Entries of `gates`, of which the first is nobody's.
+pub const GATES: u32 = 4096;
+/// Bytes of a share's name, the zero behind it included.
+pub const SHARE_NAME: usize = 64;
+
+/// Entry of `gates`: until when packets of a share's routes pass.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes)]
+pub struct Gate {
+    /// They pass before that time, in nanoseconds by the kernel's own `CLOCK_BOOTTIME`.
+    pub until: u64,
+    /// The share's name, a zero behind it; nothing but zeros: it is nobody's.
+    pub share: [u8; SHARE_NAME],
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            until: 0,
+            share: [0; SHARE_NAME],
         }
     }
 }

@@ -66,6 +66,7 @@ static long (*bpf_sk_release)(void *sock) = (void *)86;
 static long (*bpf_spin_lock)(struct bpf_spin_lock *lock) = (void *)93;
 static long (*bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
 static __u64 (*bpf_jiffies64)(void) = (void *)118;
+static __u64 (*bpf_ktime_get_boot_ns)(void) = (void *)125;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*bpf_loop)(__u32 count, void *callback, void *context, __u64 flags) = (void *)181;
 

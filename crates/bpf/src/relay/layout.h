@@ -58,12 +58,25 @@ struct candidate {
 /* Entry of `route_table`. Everything that a packet obeys lies in `word`, so that one store changes
  * it for every packet at once: first output slot (22 bits), number of outputs (16), counter (21),
  * flags (5), from the low end. The counter is the rule's, or the input's with ROUTE_INPUT. `lookup`
- * and `health` belong to the key, not to the rule.
+ * and `health` belong to the key, not to the rule. So that no packet passes a rule's outputs but by
+ * its gate, `gate` is exchanged a grace period before `word` or after it.
  */
 struct route {
 	__u64 word;
-	__u32 lookup;
+	__u16 lookup;
+	__u16 gate;	/* index in `gates`; 0: none. Of one that is not there nothing passes */
 	__u32 health;	/* its own index plus one: look at its packets; 0: do not */
+};
+
+#define GATES 4096	/* the first is nobody's */
+#define SHARE_NAME 64
+
+/* Entry of `gates`: packets of the share's routes pass before that time, by the kernel's own
+ * CLOCK_BOOTTIME. The name ends in a zero; none: nobody's.
+ */
+struct gate {
+	__u64 until;
+	__u8 share[SHARE_NAME];
 };
 
 enum word_shift {

@@ -16,6 +16,7 @@ struct match {
 	__u16 flags;		/* enum route_flags, enum match_flags */
 	__u32 counter;		/* the rule's; until `count_input` the input's, with ROUTE_INPUT */
 	__u32 health;
+	__u32 gate;
 };
 
 enum match_flags {
@@ -72,6 +73,7 @@ static __always_inline void take(const struct route *route, struct match *m)
 	m->counter = (word >> WORD_COUNTER_SHIFT) & WORD_COUNTER_MASK;
 	m->flags = word >> WORD_FLAGS_SHIFT;
 	m->health = route->health;
+	m->gate = *(volatile __u16 *)&route->gate;
 }
 
 /* Gives a fragment the route of its group. The stack gets it too: a socket of another port may wait

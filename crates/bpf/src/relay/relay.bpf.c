@@ -7,6 +7,7 @@
 #include "parse.h"
 #include "lookup.h"
 #include "count.h"
+#include "gate.h"
 #include "health.h"
 #include "limit.h"
 #include "rewrite.h"
@@ -26,7 +27,7 @@ static __always_inline bool find_rule(struct fanout *f)
 static __always_inline enum verdict judge(struct fanout *f)
 {
 	__u32 reason = NOT_DROPPED, input = f->m.counter, arbiter = 0;
-	bool sound;
+	bool sound, shut;
 
 	if (unlikely(f->m.flags & ROUTE_SHADOW))
 		return find_rule(f) ? SHADOWED : DROPPED;
@@ -48,22 +49,26 @@ static __always_inline enum verdict judge(struct fanout *f)
 	count_in(f->rule, &f->p);
 	if (unlikely(reason > NOT_DROPPED))
 		reason = settle(f, input, reason);
-	if (likely(reason == NOT_DROPPED) && unlikely(f->m.flags & ROUTE_LIMITED) &&
+	shut = unlikely(f->m.gate) && reason == NOT_DROPPED && is_shut(f->m.gate);
+	if (likely(reason == NOT_DROPPED) && unlikely(f->m.flags & ROUTE_LIMITED) && !shut &&
 	    !admitted(f->m.counter, &f->p))
 		reason = DROP_RATE_LIMITED;
 	if (unlikely(f->m.health) && likely(!(f->m.flags & MATCH_CUT)) &&
 	    (reason == NOT_DROPPED || reason == DROP_RATE_LIMITED))
 		inspect(f->skb, &f->p, f->m.health);
-	if (unlikely(arbiter) && reason >= DROP_STANDBY && reason != NOT_DROPPED) {
+	if (unlikely(arbiter) && f->m.health && reason == DROP_STANDBY)
+		lose_track(f->m.health);
+	if (unlikely(shut))
+		reason = DROP_STANDBY;
+	if (unlikely(input != f->m.counter) && reason >= DROP_STANDBY && reason != NOT_DROPPED)
 		count_drop(input, reason, &f->p);
-		if (f->m.health && reason == DROP_STANDBY)
-			lose_track(f->m.health);
-	}
 	if (unlikely(f->m.flags & MATCH_RANGE))
 		count_flow(f->m.counter, &f->p);
 	if (likely(reason == NOT_DROPPED))
 		return ACCEPTED;
 	count_drop(f->m.counter, reason, &f->p);
+	if (unlikely(shut))	/* the host's own sockets are no share's */
+		return SHADOWED;
 	return reason == DROP_FRAGMENT_UNKNOWN ? LEFT : DROPPED;
 }
 
@@ -77,7 +82,7 @@ static __always_inline int carry_out(struct fanout *f)
 		if (unlikely(f->began))
 			note_latency(f->skb, f->m.counter, f->began);
 		return action;
-	case SHADOWED:	/* its copies leave from the userspace path's tap */
+	case SHADOWED:	/* its copies leave from the userspace path's tap, or another relay's */
 		return delivers_locally(f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 	case LEFT:	/* to the host's stack, which may know whose it is */
 		return TC_ACT_UNSPEC;

@@ -67,6 +67,7 @@ impl Kernel {
                 false => word,
             },
             placeholder,
+            gate: self.adopted_gate(route.gate),
             inspection: self.adopted_inspection(index, route.health),
         }
     }

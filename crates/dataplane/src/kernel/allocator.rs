@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-/// Single entries of an array: those of `route_table`.
+/// Single entries of an array: those of `route_table`, and gates.
 #[derive(Debug)]
-pub(super) struct Indices {
+pub(crate) struct Indices {
     free: Vec<u32>,
     unused: u32,
     limit: u32,
@@ -13,7 +13,7 @@ pub(super) struct Indices {
 }
 
 impl Indices {
-    pub(super) fn new(limit: u32) -> Self {
+    pub(crate) fn new(limit: u32) -> Self {
         Self {
             free: Vec::new(),
             unused: 0,
@@ -23,7 +23,7 @@ impl Indices {
     }
 
     /// Rebuilds from the indices in use.
-    pub(super) fn occupy(&mut self, used: impl IntoIterator<Item = u32>) {
+    pub(crate) fn occupy(&mut self, used: impl IntoIterator<Item = u32>) {
         let mut taken = vec![false; self.limit as usize];
         for index in used {
             taken[index as usize] = true;
@@ -35,16 +35,16 @@ impl Indices {
     }
 
     /// How many can be taken at once, those that still wait included.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.free.len() + self.waiting.len() + (self.limit - self.unused) as usize
     }
 
     /// How many can be taken without waiting.
-    pub(super) fn ready(&self) -> usize {
+    pub(crate) fn ready(&self) -> usize {
         self.room() - self.waiting.len()
     }
 
-    pub(super) fn take(&mut self) -> Option<u32> {
+    pub(crate) fn take(&mut self) -> Option<u32> {
         if let Some(index) = self.free.pop() {
             return Some(index);
         }
@@ -55,11 +55,11 @@ impl Indices {
     }
 
     /// Gives an index back, to be reused after a grace period.
-    pub(super) fn release(&mut self, index: u32) {
+    pub(crate) fn release(&mut self, index: u32) {
         self.waiting.push(index);
     }
 
-    pub(super) fn grace_period_passed(&mut self) {
+    pub(crate) fn grace_period_passed(&mut self) {
         self.free.append(&mut self.waiting);
     }
 }

@@ -75,6 +75,14 @@ pub(super) fn input(route: &Route) -> Option<&str> {
     }
 }
 
+/// The share whose gate a route's packets pass; a shadow passes none.
+pub(super) fn share(route: &Route) -> Option<&str> {
+    match route.path {
+        Path::Kernel => route.share.as_deref(),
+        Path::Userspace => None,
+    }
+}
+
 pub(super) fn flags(route: &Route) -> u8 {
     let local = match route.local {
         LocalDelivery::Auto => layout::ROUTE_LOCAL_AUTO,

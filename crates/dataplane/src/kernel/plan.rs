@@ -18,6 +18,8 @@ use crate::owners::name::{Hash, Name};
 pub(super) struct Wanted {
     pub(super) key: Key,
     pub(super) flags: u8,
+    /// Whose gate it has.
+    pub(super) share: Option<String>,
     pub(super) rule: CounterFor,
     /// The input, where it has a counter of its own.
     pub(super) input: Option<CounterFor>,
@@ -52,6 +54,7 @@ impl Kernel {
                 key: key_here,
                 inspection: Inspection::of(&key_here, route),
                 flags: encode::flags(route),
+                share: encode::share(route).map(str::to_owned),
                 rule: CounterFor {
                     hash: Name::Rule(&route.rule).hash(),
                     limit: encode::limit(route.limit),
@@ -87,6 +90,7 @@ impl Kernel {
         };
         !entry.placeholder
             && word.flags == wanted.flags
+            && self.is_gated_as(wanted, entry.gate)
             && entry.inspection == wanted.inspection
             && usize::from(word.count) == wanted.outputs.len()
             && self.is_owner(wanted.rule, self.rule_counter(word))

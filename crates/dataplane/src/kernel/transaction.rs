@@ -2,16 +2,18 @@
 //! no packet sees a half of it.
 //!
 //! Order: new output blocks; swing existing routes to theirs, one store each; take removed keys out;
-//! wait until no packet looks at them any more; put new keys in.
+//! wait until no packet looks at them any more; put new keys in. Gates shut a grace period before the
+//! swing and open one after it ([`gates`](super::gates)).
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
 
 use bpf::grace;
 use bpf::layout::{self, Word};
-use model::table::{Route, RouteKey};
+use model::table::{Path, Route, RouteKey};
 
 use crate::error::Error;
+use crate::gates;
 use crate::kernel::failover::WantedFailover;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::{self, Key};
@@ -21,9 +23,10 @@ use crate::kernel::{Entry, Kernel};
 use crate::owners::name::{Hash, Name};
 
 /// A route whose block is written but which no packet sees yet.
-struct Written {
-    key: Key,
+pub(super) struct Written {
+    pub(super) key: Key,
     word: Word,
+    pub(super) gate: u16,
     inspection: Option<Inspection>,
 }
 
@@ -41,6 +44,7 @@ impl Kernel {
             .copied()
             .collect();
         self.reserve(&wanted, &removed)?;
+        self.take_gates(&wanted)?;
         self.prepare_merges(&wanted)?;
         let ingress: BTreeSet<u32> = wanted.iter().map(|wanted| wanted.key.ifindex()).collect();
         let ingress = ingress.into_iter();
@@ -59,13 +63,14 @@ impl Kernel {
         let (swung, new): (Vec<_>, Vec<_>) = written
             .into_iter()
             .partition(|route| self.entries.contains_key(&route.key));
+        self.shut_gates(&swung)?;
         self.swing(&swung)?;
         let deleted = self.remove(&removed)?;
         let ranges_removed = removed.iter().any(|key| key.is_range());
         if ranges_removed {
             self.publish_ranges()?;
         }
-        self.publish_groups(removed)?;
+        self.publish_groups(removed.iter().copied())?;
         if deleted && !new.is_empty() {
             self.wait()?;
         }
@@ -75,6 +80,7 @@ impl Kernel {
             self.publish_ranges()?;
         }
         self.finish_merges(&merges)?;
+        self.exchange_gates(&swung, &removed)?;
         self.links.detach_others(&self.entries_on, &self.pins)
     }
 
@@ -84,6 +90,7 @@ impl Kernel {
         self.indices.grace_period_passed();
         self.blocks.grace_period_passed();
         self.ranges.grace_period_passed();
+        self.gates.grace_period_passed(Path::Kernel);
         self.free_merges();
         Ok(())
     }
@@ -125,6 +132,7 @@ impl Kernel {
 
     fn write_one(&mut self, route: Wanted, first: u32) -> Result<Written, Error> {
         let is_new = self.owners.find(&route.rule.hash).is_none();
+        let gate = self.gate_of(&route);
         let rule = self.acquire_counter(route.rule)?;
         let word = Word {
             first,
@@ -149,6 +157,7 @@ impl Kernel {
         Ok(Written {
             key: route.key,
             word,
+            gate,
             inspection: route.inspection,
         })
     }
@@ -273,16 +282,17 @@ impl Kernel {
         }
     }
 
-    /// The `lookup` word of an entry, with the `health` word behind it.
+    /// The `lookup` word of an entry, with its gate and the `health` word behind it.
     fn flags_of(&self, key: Key, entry: &Entry) -> u64 {
-        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let flag = |set: bool, flag: u16| if set { flag } else { 0 };
         let any = !key.is_specific() && !key.is_range();
         let flags = flag(entry.placeholder, layout::LOOKUP_PLACEHOLDER)
             | flag(self.sources.contains_key(&key), layout::LOOKUP_SOURCES)
             | flag(any && self.ranges.go_before(key), layout::LOOKUP_RANGES);
-        // Two 32-bit words in memory order.
+        // Two 16-bit words and one of 32 in memory order.
         let health = entry.inspection.map_or(0, |_| entry.index + 1);
-        let ([a, b, c, d], [e, f, g, h]) = (flags.to_ne_bytes(), health.to_ne_bytes());
+        let ([a, b], [c, d]) = (flags.to_ne_bytes(), entry.gate.to_ne_bytes());
+        let [e, f, g, h] = health.to_ne_bytes();
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     }
 
@@ -332,7 +342,8 @@ impl Kernel {
     fn insert_elements(&mut self, routes: &[&Written]) -> Result<(), Error> {
         let mut elements = Vec::with_capacity(routes.len());
         for route in routes {
-            let index = self.new_entry(route.key, route.word, false, route.inspection)?;
+            let index =
+                self.new_entry(route.key, (route.word, route.gate), false, route.inspection)?;
             elements.push((route.key, index));
         }
         Ok(key::insert(&mut self.program.maps, &elements)?)
@@ -342,7 +353,7 @@ impl Kernel {
     pub(super) fn add_placeholders(&mut self, keys: &[Key]) -> Result<(), Error> {
         let mut elements = Vec::with_capacity(keys.len());
         for key in keys {
-            let index = self.new_entry(*key, Word::default(), true, None)?;
+            let index = self.new_entry(*key, (Word::default(), gates::NONE), true, None)?;
             elements.push((*key, index));
         }
         Ok(key::insert(&mut self.program.maps, &elements)?)
@@ -351,7 +362,7 @@ impl Kernel {
     fn new_entry(
         &mut self,
         key: Key,
-        word: Word,
+        (word, gate): (Word, u16),
         placeholder: bool,
         inspection: Option<Inspection>,
     ) -> Result<u32, Error> {
@@ -364,6 +375,7 @@ impl Kernel {
             index,
             word,
             placeholder,
+            gate,
             inspection,
         };
         self.begin_inspection(index, inspection)?;

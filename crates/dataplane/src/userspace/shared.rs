@@ -5,6 +5,7 @@ pub(crate) mod counted;
 pub(crate) mod counters;
 pub(crate) mod failover;
 pub(crate) mod flows;
+pub(crate) mod gates;
 pub(crate) mod layout;
 pub(crate) mod limits;
 pub(crate) mod merges;

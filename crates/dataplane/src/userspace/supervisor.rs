@@ -27,9 +27,11 @@ use crate::counters::{
     Traffic, WorkerCounters,
 };
 use crate::failover::{self, Lines};
+use crate::gates::{self, Gates};
 use crate::owners::known::Progress;
 use crate::owners::name::Kind;
 use crate::userspace::shared::failover::CompiledFailover;
+use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::messages::{CountedRoute, TableChange};
 use counter_owners::{CounterOwners, Slots};
 use elsewhere::Elsewhere;
@@ -53,6 +55,7 @@ pub(crate) struct Userspace {
     common: Common,
     elsewhere: Elsewhere,
     limiters: Limiters,
+    gates: Gates,
     /// The memory in which the owners are written down, once there is one.
     owner_file: Option<OwnedFd>,
 }
@@ -72,10 +75,13 @@ impl Userspace {
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub(crate) fn open(options: Options) -> Result<Self, Error> {
+    pub(crate) fn open(options: Options, gates: Gates) -> Result<Self, Error> {
         support()?;
+        let pool = Pool::new(options)?;
+        adopt_gates(&gates, &pool)?;
         Ok(Self {
-            pool: Pool::new(options)?,
+            pool,
+            gates,
             owners: CounterOwners::default(),
             counted: BTreeMap::new(),
             common: Common::default(),
@@ -95,10 +101,12 @@ impl Userspace {
             regions,
             state,
             merges,
+            gates,
             predecessors,
             owners,
         } = Inheritance::sort(held);
-        self.pool.inherit(regions, state, predecessors);
+        self.pool.inherit(regions, (state, gates), predecessors);
+        adopt_gates(&self.gates, &self.pool)?;
         // Without the owners nobody knows whose they are.
         let merges = merges.filter(|_| owners.is_some());
         let (fd, file) = match owners {
@@ -139,7 +147,7 @@ impl Userspace {
         let own = TableDiff::between(&self.table(), &own);
         self.apply(&own, &TableDiff::default())?;
         self.pool.end_predecessors();
-        self.pool.merges_mut().settle();
+        self.settle();
         Ok(())
     }
 
@@ -190,8 +198,16 @@ impl Userspace {
         let change = (&change, self.limiters.take_fresh());
         self.pool
             .change(change, &interfaces, &self.counted, &self.common);
-        self.pool.merges_mut().settle();
+        self.settle();
         Ok(())
+    }
+
+    /// Gives back what no worker goes by any more.
+    fn settle(&mut self) {
+        self.pool.merges_mut().settle();
+        let used = self.counted.values().filter_map(|counted| counted.gate);
+        self.gates.release_others(Path::Userspace, used);
+        self.gates.grace_period_passed(Path::Userspace);
     }
 
     /// What the path executes.
@@ -390,6 +406,9 @@ impl Userspace {
                 outputs: 1,
             })?;
             self.pool.merges_mut().acquire(&mut counted)?;
+            // One that finds none passes nothing; whoever checked the room knows better.
+            let gate = |share: &String| self.gates.acquire(Path::Userspace, share);
+            counted.gate = { route.share.as_ref() }.map(|share| gate(share).unwrap_or(gates::SHUT));
             counted.is_seen_whole = counted.place.is_none() || self.pool.is_single();
             if let Some(failover) = CompiledFailover::compile(&counted) {
                 let mut state = self.pool.state();
@@ -423,6 +442,16 @@ impl Userspace {
             ..TableChange::default()
         })
     }
+}
+
+/// Takes over the gates of a pool's workers.
+fn adopt_gates(gates: &Gates, pool: &Pool) -> Result<(), Error> {
+    let shared = SharedGates::map(pool.gates()).map_err(|source| Error::System {
+        what: "mapping the gates of shares",
+        source,
+    })?;
+    gates.adopt(Path::Userspace, Box::new(shared));
+    Ok(())
 }
 
 /// What is known of the health of a merged rule's stream where no worker sees all of it.

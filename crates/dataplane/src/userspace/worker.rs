@@ -31,6 +31,7 @@ use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
 
 use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::merges::SharedMerges;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, ToWorker, ring_size};
@@ -95,11 +96,18 @@ fn run() -> Result<(), Error> {
         matches!(message, ToWorker::Merges).then_some(())
     })?;
     let merges = SharedMerges::map(merges.as_fd());
+    let ((), gates) = expect(&mut channel, |message| {
+        matches!(message, ToWorker::Gates).then_some(())
+    })?;
+    let gates = SharedGates::map(gates.as_fd());
     let shared = Shared {
         counters: counters.map_err(system("mapping the counters"))?,
         state: state.map_err(system("mapping the state"))?,
         merges: merges.map_err(system("mapping the merges"))?,
+        gates: gates.map_err(system("mapping the gates"))?,
     };
+    // How far a time namespace shifts the clock can be read only as yet.
+    let _ = sys::clock::kernel_boottime_ns();
     // A worker with less of its core is no reason not to forward.
     if let Err(error) = sys::capability::lead_session() {
         tracing::warn!("worker: cannot have a session of its own: {error}");
@@ -157,6 +165,7 @@ struct Shared {
     counters: SharedCounters,
     state: SharedState,
     merges: SharedMerges,
+    gates: SharedGates,
 }
 
 impl Worker {
@@ -308,7 +317,7 @@ impl Worker {
 
     fn carry_out(&mut self, message: ToWorker) -> Result<(), Error> {
         match message {
-            ToWorker::Hello { .. } | ToWorker::State | ToWorker::Merges => {
+            ToWorker::Hello { .. } | ToWorker::State | ToWorker::Merges | ToWorker::Gates => {
                 return Err(Error::NoHello);
             }
             ToWorker::Change(change) => {

@@ -148,7 +148,7 @@ impl Bed {
             limit: None,
             failover: None,
             merge: None,
-        share: None,
+            share: None,
             inspect: None,
             outputs,
         };

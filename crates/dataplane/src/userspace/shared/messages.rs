@@ -32,8 +32,9 @@ const PREFIX: usize = 4;
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToWorker {
-    /// First of all; the regions of the counters, of the state and of the merges come with it and with
-    /// the [`ToWorker::State`] and the [`ToWorker::Merges`] that follow.
+    /// First of all; the regions of the counters, of the state, of the merges and of the gates come with
+    /// it and with the [`ToWorker::State`], the [`ToWorker::Merges`] and the [`ToWorker::Gates`] that
+    /// follow.
     Hello {
         /// Number of the worker.
         worker: u32,
@@ -46,6 +47,8 @@ pub(crate) enum ToWorker {
     State,
     /// The region of the windows of merged rules comes with this message.
     Merges,
+    /// The region of the gates of shares comes with this message.
+    Gates,
     /// An egress socket comes with this message, for these copies.
     Egress(Way),
     /// No route sends such copies any more.
@@ -139,6 +142,8 @@ pub(crate) struct CountedRoute {
     pub lines: Vec<InputSlot>,
     /// Its input's place among those of its rule, where they are merged.
     pub place: Option<u32>,
+    /// The gate that its packets pass by, where its rule has a share.
+    pub gate: Option<u16>,
     /// Whether each worker sees all of the stream that it sees anything of. Of a merged rule, whose
     /// lines may come to several, it does not: what one of them lacks another may have passed.
     pub is_seen_whole: bool,

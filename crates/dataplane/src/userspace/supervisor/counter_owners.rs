@@ -100,6 +100,7 @@ impl CounterOwners {
             input: None,
             lines: Vec::new(),
             place: None,
+            gate: None,
             is_seen_whole: true,
             flows: self.flows(&route.rule)?,
             outputs: Vec::with_capacity(route.outputs.len()),
@@ -265,7 +266,7 @@ mod tests {
             limit: None,
             failover: None,
             merge: None,
-        share: None,
+            share: None,
             inspect: None,
             outputs: Vec::new(),
         };

@@ -123,7 +123,7 @@ mod tests {
             limit: None,
             failover: None,
             merge: None,
-        share: None,
+            share: None,
             inspect: None,
             outputs: vec![],
         };

@@ -21,6 +21,7 @@ use sys::descriptor::ProcessHandle;
 
 use super::owner_file::{self, OwnerFile};
 use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::gates;
 use crate::userspace::shared::layout::{self, WorkerWord};
 use crate::userspace::shared::merges::{self, SharedMerges};
 use crate::userspace::shared::state::{self, SharedState};
@@ -41,6 +42,8 @@ pub(super) enum Label {
     State,
     /// The windows of merged rules.
     Merges,
+    /// The gates of shares.
+    Gates,
     /// The supervisor's end of a worker's control socket.
     Control(RegionId, u32),
     /// A worker's process, by its pidfd.
@@ -79,6 +82,7 @@ pub(super) struct Inheritance {
     pub owners: Option<(OwnedFd, OwnerFile)>,
     pub state: Option<(OwnedFd, SharedState)>,
     pub merges: Option<(OwnedFd, SharedMerges)>,
+    pub gates: Option<OwnedFd>,
     pub predecessors: Vec<Predecessor>,
 }
 
@@ -120,6 +124,7 @@ impl Inheritance {
                 let merges = SharedMerges::map(fd.as_fd())?;
                 self.merges = Some((fd, merges));
             }
+            Label::Gates => self.gates = Some(of_size(fd, gates::WORDS)?),
             Label::Control(id, pid) => {
                 self.predecessor(id, pid).control = Some(UnixStream::from(fd));
             }
@@ -225,6 +230,7 @@ impl fmt::Display for Label {
             }
             Self::Owners => write!(f, "book-{}", owner_file::WORDS),
             Self::State => write!(f, "state-{}", state::WORDS),
+            Self::Gates => write!(f, "gates-{}", gates::WORDS),
             Self::Merges => write!(f, "merges-{}-{}", merges::WORDS, merges_layout()),
             Self::Control(RegionId { worker, region }, pid) => {
                 write!(f, "control-{worker}-{region}-{pid}")
@@ -256,6 +262,7 @@ impl FromStr for Label {
             }
             ("book", &[words]) if words as usize == owner_file::WORDS => Ok(Self::Owners),
             ("state", &[words]) if words as usize == state::WORDS => Ok(Self::State),
+            ("gates", &[words]) if words as usize == gates::WORDS => Ok(Self::Gates),
             ("merges", &[words, layout])
                 if words as usize == merges::WORDS && layout == merges_layout() =>
             {
@@ -300,6 +307,7 @@ mod tests {
             Label::Owners,
             Label::State,
             Label::Merges,
+            Label::Gates,
             Label::Control(REGION, 4711),
             Label::Process(REGION, 4711),
         ] {

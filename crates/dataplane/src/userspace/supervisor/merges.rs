@@ -325,6 +325,7 @@ mod tests {
             input: Some(InputSlot(10 * rule + line)),
             lines: [0, 1].map(|line| InputSlot(10 * rule + line)).into(),
             place: None,
+            gate: None,
             is_seen_whole: true,
             flows: FlowOwner::new(RuleSlot(rule), 0),
             outputs: Vec::new(),

@@ -22,6 +22,7 @@ use crate::owners::name::Kind;
 use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
+use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::limits::Limiter;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 use crate::userspace::shared::state::SharedState;
@@ -42,6 +43,8 @@ pub(super) struct Pool {
     state: (OwnedFd, SharedState),
     /// The same, of merged rules.
     merges: Merges,
+    /// The same, of shares.
+    gates: OwnedFd,
     /// Where workers count, and where those of earlier supervisors counted.
     regions: Vec<Arc<Region>>,
     /// Workers of an earlier supervisor, until ours take over.
@@ -74,6 +77,7 @@ impl Pool {
             ticks: 0,
             state: create_state().map_err(shared_memory)?,
             merges: Merges::create().map_err(shared_memory)?,
+            gates: SharedGates::create().map_err(shared_memory)?,
             regions: Vec::new(),
             predecessors: Vec::new(),
         })
@@ -84,12 +88,15 @@ impl Pool {
     pub(super) fn inherit(
         &mut self,
         regions: Vec<Arc<Region>>,
-        state: Option<(OwnedFd, SharedState)>,
+        (state, gates): (Option<(OwnedFd, SharedState)>, Option<OwnedFd>),
         workers: Vec<Predecessor>,
     ) {
         self.regions.extend(regions);
         if let Some(state) = state {
             self.state = state;
+        }
+        if let Some(gates) = gates {
+            self.gates = gates;
         }
         self.predecessors.extend(workers);
     }
@@ -118,6 +125,7 @@ impl Pool {
         let state = [
             (Label::State, self.state.0.as_fd()),
             (Label::Merges, self.merges.region()),
+            (Label::Gates, self.gates.as_fd()),
         ];
         // A supervisor that is killed before it takes over has not inherited: the next one does.
         let earlier = self.predecessors.iter().flat_map(Predecessor::descriptors);
@@ -183,6 +191,7 @@ impl Pool {
             let shared = SharedRegions {
                 state: self.state.0.try_clone()?,
                 merges: self.merges.region().try_clone_to_owned()?,
+                gates: self.gates.try_clone()?,
             };
             let shared = (self.region(id)?, shared);
             let worker = WorkerHandle::start((id, cpu), shared, &self.options, &self.interfaces)?;
@@ -202,6 +211,11 @@ impl Pool {
     /// The words that workers decide with.
     pub(super) const fn state(&self) -> &SharedState {
         &self.state.1
+    }
+
+    /// The gates of shares, for workers and for the next supervisor.
+    pub(super) fn gates(&self) -> BorrowedFd<'_> {
+        self.gates.as_fd()
     }
 
     /// Says whether one worker gets all packets.

@@ -32,6 +32,8 @@ pub(super) struct SharedRegions {
     pub state: OwnedFd,
     /// The windows of merged rules.
     pub merges: OwnedFd,
+    /// The gates of shares.
+    pub gates: OwnedFd,
 }
 
 /// A running worker.
@@ -107,10 +109,13 @@ impl Process {
             means: options.means,
         };
         process.channel.send(&hello, Some(region.as_fd()))?;
-        let SharedRegions { state, merges } = shared;
-        let (state, merges) = (Some(state.as_fd()), Some(merges.as_fd()));
-        process.channel.send(&ToWorker::State, state)?;
-        process.channel.send(&ToWorker::Merges, merges)?;
+        for (what, region) in [
+            (ToWorker::State, &shared.state),
+            (ToWorker::Merges, &shared.merges),
+            (ToWorker::Gates, &shared.gates),
+        ] {
+            process.channel.send(&what, Some(region.as_fd()))?;
+        }
         Ok(process)
     }
 

@@ -6,8 +6,13 @@ use super::coalesce::Source;
 use super::rewrite::CompiledRoute;
 use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
+use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::limits::CompiledLimit;
 use crate::userspace::shared::state::SharedState;
+
+/// The kernel's own `CLOCK_BOOTTIME` as it was first asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock(Option<u64>);
 
 /// What a batch is executed against.
 #[derive(Clone, Copy)]
@@ -22,6 +27,8 @@ pub(super) struct Context<'a> {
     pub(super) state: &'a SharedState,
     /// The windows of merged rules.
     pub(super) merges: Windows<'a>,
+    /// Until when packets of shares pass.
+    pub(super) gates: &'a SharedGates,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<&'a CompiledLimit>,
     /// Monotonic clock at the start of the batch.
@@ -29,6 +36,16 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Says whether a route's packets do not pass now. The clock is read once for all that `clock` is
+    /// given for, and not where no route has a gate.
+    #[inline]
+    pub(super) fn is_shut(self, route: &CompiledRoute, clock: &mut Clock) -> bool {
+        route.gate.is_some_and(|gate| {
+            let until = self.gates.until(gate);
+            *clock.0.get_or_insert_with(sys::clock::kernel_boottime_ns) >= until
+        })
+    }
+
     /// What passed with this batch.
     #[inline]
     pub(super) const fn passed(self, packets: u64, bytes: u64) -> Traffic {

@@ -16,7 +16,7 @@ use sys::packet_socket::VnetHeader;
 
 use super::Shared;
 use super::coalesce::{Matched, Source};
-use super::context::Context;
+use super::context::{Clock, Context};
 use super::health::Watches;
 use super::latency::Samples;
 use super::lookup::{Lookup, RouteIndex};
@@ -85,6 +85,8 @@ pub(super) struct BatchCounts {
     pub(super) lost: u64,
     /// Datagrams beyond the first of each packet.
     pub(super) hidden: u64,
+    /// When the first packet of a share came.
+    pub(super) clock: Clock,
 }
 
 impl ActiveTable {
@@ -110,6 +112,7 @@ impl ActiveTable {
             counters: &shared.counters,
             state: &shared.state,
             merges: shared.merges.windows(),
+            gates: &shared.gates,
             budget: self.budget.as_ref(),
             now_ns,
         }
@@ -173,7 +176,8 @@ impl ActiveTable {
         } else if let Some(line) = route.merge {
             if datagram.gso.is_some() {
                 let taken = (&packet, (&datagram, bytes), (index, route, line));
-                return self.execute_segments(sender, context, taken, (watches, samples));
+                let clock = &mut counts.clock;
+                return self.execute_segments(sender, context, taken, (watches, samples, clock));
             }
             line.verdict((&datagram, bytes), (fragments, name), context)
         } else {
@@ -183,12 +187,13 @@ impl ActiveTable {
             packets: datagram.packets(),
             bytes: datagram.payload_bytes() as u32,
         };
-        let verdict = route.limited(verdict, cost, context);
+        let is_shut = verdict == Verdict::Forwarded && context.is_shut(route, &mut counts.clock);
+        let verdict = route.limited((verdict, is_shut), cost, context);
         if let Some(subject) = route.subject {
             let payload = merge::payload(&datagram, bytes);
             watches.observe(subject, (&datagram, payload), verdict, context.now_ns);
         }
-        match verdict {
+        match standing_by(verdict, is_shut) {
             Verdict::Forwarded | Verdict::Passed => {
                 if samples.is_due() {
                     samples.pick(route.counts.rule, tap.received_ns(packet.frame));
@@ -212,8 +217,9 @@ impl ActiveTable {
         sender: &mut Sender,
         context: Context<'_>,
         (packet, (datagram, bytes), (index, route, line)): SuperPacket<'_>,
-        (watches, samples): (&mut Watches, &mut Samples),
+        (watches, samples, clock): (&mut Watches, &mut Samples, &mut Clock),
     ) -> io::Result<()> {
+        let is_shut = context.is_shut(route, clock);
         let payload = merge::payload(datagram, bytes);
         let size = datagram.gso.map_or(0, |gso| usize::from(gso.size));
         let size = if size == 0 { payload.len() } else { size };
@@ -223,13 +229,14 @@ impl ActiveTable {
                 packets: part.count,
                 bytes: part.bytes as u32,
             };
-            let verdict = route.limited(verdict, cost, context);
+            let is_shut = is_shut && verdict == Verdict::Forwarded;
+            let verdict = route.limited((verdict, is_shut), cost, context);
             if let Some(subject) = route.subject {
                 let payload = payload.get(part.offset..part.offset + part.bytes);
                 let payload = payload.unwrap_or_default();
                 watches.observe(subject, (datagram, payload), verdict, context.now_ns);
             }
-            if let Verdict::Dropped(reason) = verdict {
+            if let Verdict::Dropped(reason) = standing_by(verdict, is_shut) {
                 let dropped = (u64::from(part.count), part.bytes as u64);
                 drop_packet(context, route.counts, reason, dropped);
                 return Ok(());
@@ -368,15 +375,15 @@ impl CompiledRoute {
         !context.state.passes(line, failover, context.now_ns)
     }
 
-    /// What becomes of packets that the rule's limit has to let pass too.
+    /// What becomes of packets that the rule's limit has to let pass too, unless they pass no gate.
     #[inline]
     fn limited(
         &self,
-        verdict: Verdict,
+        (verdict, is_shut): (Verdict, bool),
         cost: impl FnOnce() -> Cost,
         context: Context<'_>,
     ) -> Verdict {
-        let (Some(limit), Verdict::Forwarded) = (&self.limit, verdict) else {
+        let (Some(limit), Verdict::Forwarded, false) = (&self.limit, verdict, is_shut) else {
             return verdict;
         };
         let limiter = Limiter::Rule(self.counts.rule);
@@ -384,6 +391,16 @@ impl CompiledRoute {
             return verdict;
         }
         Verdict::Dropped(DropReason::RateLimited)
+    }
+}
+
+/// What becomes of packets that would pass but for their gate: what looks at the stream goes on.
+#[inline]
+const fn standing_by(verdict: Verdict, is_shut: bool) -> Verdict {
+    if is_shut {
+        Verdict::Dropped(DropReason::Standby)
+    } else {
+        verdict
     }
 }
 
@@ -398,7 +415,7 @@ fn count_flow(counters: &SharedCounters, owner: FlowOwner, datagram: &Datagram) 
     }
 }
 
-fn drop_packet(
+pub(super) fn drop_packet(
     context: Context<'_>,
     counts: Counts,
     reason: DropReason,

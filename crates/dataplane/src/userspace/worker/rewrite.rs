@@ -34,6 +34,8 @@ pub(super) struct CompiledRoute {
     pub failover: Option<CompiledFailover>,
     /// Which line of its rule's it is, where they are merged.
     pub merge: Option<MergedLine>,
+    /// The gate that its packets pass by.
+    pub gate: Option<u16>,
     /// Whether packets may leave coalesced: not where outputs judge each of them.
     pub coalesce: bool,
     /// What is watched when packets are looked at for the stream's health.
@@ -133,6 +135,7 @@ impl CompiledRoute {
             limit: route.limit.as_ref().map(CompiledLimit::compile),
             failover: CompiledFailover::compile(counted),
             merge: MergedLine::of(counted),
+            gate: counted.gate,
             coalesce: coalesces && route.outputs.iter().all(takes_coalesced),
             subject: counted.inspect().map(|_| Subject::of(index, counted)),
             unicast: route.outputs.iter().any(is_unicast),

@@ -8,7 +8,8 @@ use packet::verdict::DropReason;
 use sys::uring::{Batch, Destination, Uring};
 
 use super::coalesce::{Matched, Payloads, Run, Runs};
-use super::context::Context;
+use super::context::{Clock, Context};
+use super::execute::drop_packet;
 use super::fragment;
 use super::headers::{CopyHeaders, Headers};
 use super::ledger::Ledger;
@@ -127,10 +128,17 @@ impl Sender {
             context,
             super_packets: self.super_packets,
         };
+        let mut clock = Clock::default();
         for run in self.runs.iter() {
             let Some(route) = route(context.routes, run.route) else {
                 continue;
             };
+            // Once more: since the batch was begun the worker may have stood still.
+            if context.is_shut(route, &mut clock) {
+                let dropped = (run.packets.into(), run.payload_bytes.into());
+                drop_packet(context, route.counts, DropReason::Standby, dropped);
+                continue;
+            }
             outgoing
                 .ledger
                 .received(route.counts, run.packets, run.payload_bytes);

@@ -1,0 +1,433 @@
+//! Gates of shares: until when packets of rules that change hands between relays pass.
+//!
+//! A gate is one word that both paths look at for each packet or batch. Each path has its own, found
+//! by the share's name, which stands beside the word: a process that takes a path over finds whose
+//! is whose, and neither opens nor shuts any. Nobody's gate is shut.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bpf::layout::{GATES, Gate, SHARE_NAME};
+use bpf::mapped::Mapped;
+use model::table::Path;
+
+use crate::error::Error;
+use crate::kernel::allocator::Indices;
+
+/// Shares that there is room for on each path.
+pub const SHARES: usize = GATES as usize - 1;
+/// The gate of routes without a share, which pass at any time.
+pub(crate) const NONE: u16 = 0;
+/// A gate that is not there, so nothing passes.
+pub(crate) const SHUT: u16 = u16::MAX;
+
+const _: () = assert!(GATES < SHUT as u32, "it is not there");
+
+/// Opens and shuts the gates of shares, from any thread; clones open and shut the same.
+#[derive(Clone, Debug, Default)]
+pub struct Gates(Arc<Mutex<State>>);
+
+/// Where a path's gates lie.
+pub(crate) trait Place: fmt::Debug + Send {
+    /// Copies a gate out.
+    fn read(&self, index: u16) -> Gate;
+    /// Writes a gate that no packet looks at.
+    fn write(&self, index: u16, gate: &Gate);
+    /// Changes until when packets pass, for all packets at once.
+    fn set(&self, index: u16, until: u64);
+}
+
+/// Times are those of the kernel's own clock.
+#[derive(Debug, Default)]
+struct State {
+    /// What [`Gates::set`] said last.
+    said: HashMap<String, u64>,
+    kernel: Option<Book>,
+    userspace: Option<Book>,
+}
+
+/// Which share has which gate of a path.
+#[derive(Debug)]
+struct Book {
+    place: Box<dyn Place>,
+    by_share: HashMap<String, u16>,
+    indices: Indices,
+}
+
+impl Gates {
+    /// Lets packets of a share pass until `CLOCK_BOOTTIME` of this process shows `until_ns`
+    /// nanoseconds, on both paths and at once: 0 shuts, `u64::MAX` opens for ever. A share that has
+    /// no routes yet starts with what was said last.
+    pub fn set(&self, share: &str, until_ns: u64) {
+        let until = to_kernel_ns(until_ns);
+        let mut state = self.lock();
+        let mut is_there = false;
+        for book in state.books() {
+            if let Some(index) = book.by_share.get(share) {
+                book.place.set(*index, until);
+                is_there = true;
+            }
+        }
+        if until == 0 && !is_there {
+            state.said.remove(share);
+        } else {
+            state.said.insert(share.to_owned(), until);
+        }
+    }
+
+    /// Until when packets of a share pass: as [`Gates::set`] said last, or as an earlier process left
+    /// it. 0 of a share that nobody knows.
+    #[must_use]
+    pub fn until(&self, share: &str) -> u64 {
+        from_kernel_ns(self.lock().until(share))
+    }
+
+    /// Takes over the gates of a path, as an earlier process may have left them.
+    pub(crate) fn adopt(&self, path: Path, place: Box<dyn Place>) {
+        let mut state = self.lock();
+        let book = Book::adopt(place);
+        for (share, index) in &book.by_share {
+            if let Some(until) = state.said.get(share) {
+                book.place.set(*index, *until);
+            }
+        }
+        *state.of(path) = Some(book);
+    }
+
+    /// Makes sure that all of `shares` have a gate of the path or find one.
+    ///
+    /// # Errors
+    /// [`Error::GateRoom`].
+    pub(crate) fn check_room<'a>(
+        &self,
+        path: Path,
+        shares: impl Iterator<Item = &'a str>,
+    ) -> Result<(), Error> {
+        let shares: BTreeSet<&str> = shares.collect();
+        if shares.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let Some(book) = state.of(path) else {
+            return Ok(());
+        };
+        let mut new = { shares.iter() }.filter(|share| !book.by_share.contains_key(**share));
+        match new.nth(book.indices.room()) {
+            None => Ok(()),
+            Some(share) => Err(Error::GateRoom {
+                share: (*share).to_owned(),
+                limit: SHARES,
+            }),
+        }
+    }
+
+    /// The gate of a share on a path, if it has one.
+    pub(crate) fn find(&self, path: Path, share: &str) -> Option<u16> {
+        let mut state = self.lock();
+        state.of(path).as_ref()?.by_share.get(share).copied()
+    }
+
+    /// Says whether the gate of a path is somebody's.
+    pub(crate) fn is_owned(&self, path: Path, gate: u16) -> bool {
+        let mut state = self.lock();
+        let book = state.of(path).as_ref();
+        book.is_some_and(|book| book.by_share.values().any(|index| *index == gate))
+    }
+
+    /// The gate of a share on a path, a new one if it has none, as open as the share is; `None` where
+    /// no gate is free.
+    pub(crate) fn acquire(&self, path: Path, share: &str) -> Option<u16> {
+        let mut state = self.lock();
+        let until = state.until(share);
+        let book = state.of(path).as_mut()?;
+        if let Some(index) = book.by_share.get(share) {
+            return Some(*index);
+        }
+        let name = name_of(share)?;
+        let index = book.indices.take()? as u16;
+        book.place.write(
+            index,
+            &Gate {
+                until: 0,
+                share: name,
+            },
+        );
+        book.place.set(index, until);
+        book.by_share.insert(share.to_owned(), index);
+        Some(index)
+    }
+
+    /// Shuts and takes back all gates of a path but those that `used` names, once no route has them.
+    pub(crate) fn release_others(&self, path: Path, used: impl Iterator<Item = u16>) {
+        let mut state = self.lock();
+        let Some(book) = state.of(path) else {
+            return;
+        };
+        if book.by_share.is_empty() {
+            return;
+        }
+        let used: BTreeSet<u16> = used.collect();
+        let Book {
+            place,
+            by_share,
+            indices,
+        } = book;
+        by_share.retain(|_, index| {
+            let is_used = used.contains(index);
+            if !is_used {
+                place.set(*index, 0);
+                place.write(*index, &Gate::default());
+                indices.release(u32::from(*index));
+            }
+            is_used
+        });
+    }
+
+    /// Frees what was taken back before: no packet is judged by it any more.
+    pub(crate) fn grace_period_passed(&self, path: Path) {
+        if let Some(book) = self.lock().of(path) {
+            book.indices.grace_period_passed();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn of(&mut self, path: Path) -> &mut Option<Book> {
+        match path {
+            Path::Kernel => &mut self.kernel,
+            Path::Userspace => &mut self.userspace,
+        }
+    }
+
+    fn books(&self) -> impl Iterator<Item = &Book> {
+        self.kernel.iter().chain(&self.userspace)
+    }
+
+    fn until(&self, share: &str) -> u64 {
+        if let Some(until) = self.said.get(share) {
+            return *until;
+        }
+        let found = self.books().filter_map(|book| {
+            let index = book.by_share.get(share)?;
+            Some(book.place.read(*index).until)
+        });
+        found.max().unwrap_or(0)
+    }
+}
+
+impl Book {
+    /// Finds whose is whose. Of two of one name, and of what is no name, none is believed.
+    fn adopt(place: Box<dyn Place>) -> Self {
+        let mut by_share = HashMap::new();
+        for index in 1..GATES as u16 {
+            let gate = place.read(index);
+            if gate == Gate::default() {
+                continue;
+            }
+            match share_of(&gate).filter(|share| !by_share.contains_key(share)) {
+                Some(share) => {
+                    by_share.insert(share, index);
+                }
+                None => {
+                    place.set(index, 0);
+                    place.write(index, &Gate::default());
+                }
+            }
+        }
+        let mut indices = Indices::new(GATES);
+        let used = by_share.values().map(|index| u32::from(*index));
+        indices.occupy(used.chain([u32::from(NONE)]));
+        Self {
+            place,
+            by_share,
+            indices,
+        }
+    }
+}
+
+impl Place for Arc<Mutex<Mapped<Gate>>> {
+    fn read(&self, index: u16) -> Gate {
+        locked(self).read(index.into())
+    }
+
+    fn write(&self, index: u16, gate: &Gate) {
+        locked(self).write(index.into(), gate);
+    }
+
+    fn set(&self, index: u16, until: u64) {
+        locked(self).store(index.into(), std::mem::offset_of!(Gate, until), until);
+    }
+}
+
+fn locked(gates: &Mutex<Mapped<Gate>>) -> MutexGuard<'_, Mapped<Gate>> {
+    gates.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A share's name as it stands beside its gate.
+fn name_of(share: &str) -> Option<[u8; SHARE_NAME]> {
+    let mut name = [0; SHARE_NAME];
+    let is_name = model::rule::is_name(share);
+    name.get_mut(..share.len())
+        .filter(|name| is_name && name.len() < SHARE_NAME)?
+        .copy_from_slice(share.as_bytes());
+    Some(name)
+}
+
+fn share_of(gate: &Gate) -> Option<String> {
+    let name = gate.share.split(|byte| *byte == 0).next()?;
+    let share = std::str::from_utf8(name).ok()?;
+    (name_of(share)? == gate.share).then(|| share.to_owned())
+}
+
+/// The kernel's own time, of this process's: 0 and `u64::MAX` are no times.
+fn to_kernel_ns(ns: u64) -> u64 {
+    match ns {
+        0 | u64::MAX => ns,
+        ns => sys::clock::to_kernel_boottime_ns(ns),
+    }
+}
+
+fn from_kernel_ns(ns: u64) -> u64 {
+    match ns {
+        0 | u64::MAX => ns,
+        ns => sys::clock::from_kernel_boottime_ns(ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::userspace::shared::gates::SharedGates;
+
+    /// Gates of one path, and the memory behind them.
+    fn gates(region: &std::os::fd::OwnedFd) -> Gates {
+        let gates = Gates::default();
+        adopt(&gates, region);
+        gates
+    }
+
+    fn adopt(gates: &Gates, region: &std::os::fd::OwnedFd) {
+        use std::os::fd::AsFd;
+        let shared = SharedGates::map(region.as_fd()).unwrap();
+        gates.adopt(Path::Userspace, Box::new(shared));
+    }
+
+    fn word(region: &std::os::fd::OwnedFd, gate: u16) -> u64 {
+        use std::os::fd::AsFd;
+        SharedGates::map(region.as_fd()).unwrap().until(gate)
+    }
+
+    const PATH: Path = Path::Userspace;
+
+    #[test]
+    fn a_share_starts_with_what_was_said_before_it_had_a_gate() {
+        let region = SharedGates::create().unwrap();
+        let gates = gates(&region);
+        gates.set("a", u64::MAX);
+        let a = gates.acquire(PATH, "a").unwrap();
+        let b = gates.acquire(PATH, "b").unwrap();
+        assert_eq!(gates.acquire(PATH, "a"), Some(a));
+        assert_ne!(a, NONE);
+        assert_eq!([word(&region, a), word(&region, b)], [u64::MAX, 0]);
+        gates.clone().set("b", 77);
+        gates.set("a", 0);
+        assert_eq!([gates.until("a"), gates.until("b")], [0, 77]);
+        assert_eq!(word(&region, a), 0);
+        assert_ne!(word(&region, b), 0);
+        assert_eq!(word(&region, SHUT), 0);
+    }
+
+    #[test]
+    fn another_process_finds_gates_by_their_names_and_changes_none() {
+        let region = SharedGates::create().unwrap();
+        let before = gates(&region);
+        before.set("a", u64::MAX);
+        let both = ["b", "a"].map(|share| before.acquire(PATH, share).unwrap());
+        let after = gates(&region);
+        assert_eq!(
+            ["b", "a"].map(|share| after.find(PATH, share)),
+            both.map(Some)
+        );
+        assert_eq!([after.until("a"), after.until("b")], [u64::MAX, 0]);
+        assert_eq!(word(&region, both[1]), u64::MAX);
+        let third = after.acquire(PATH, "c").unwrap();
+        assert!(!both.contains(&third));
+        // What was said before the gates were found holds.
+        let late = Gates::default();
+        late.set("a", 0);
+        late.set("b", 5);
+        late.set("a", 7);
+        adopt(&late, &region);
+        assert_eq!([late.until("a"), late.until("b")], [7, 5]);
+        assert_ne!(word(&region, both[1]), u64::MAX);
+    }
+
+    #[test]
+    fn a_gate_that_is_given_back_is_shut_and_waits_for_packets_in_flight() {
+        let region = SharedGates::create().unwrap();
+        let gates = gates(&region);
+        let a = gates.acquire(PATH, "a").unwrap();
+        let b = gates.acquire(PATH, "b").unwrap();
+        gates.set("a", u64::MAX);
+        gates.set("b", u64::MAX);
+        gates.release_others(PATH, [b].into_iter());
+        assert_eq!([word(&region, a), word(&region, b)], [0, u64::MAX]);
+        assert_eq!(gates.find(PATH, "a"), None);
+        assert_ne!(gates.acquire(PATH, "c"), Some(a));
+        gates.grace_period_passed(PATH);
+        assert_eq!(gates.acquire(PATH, "d"), Some(a));
+        assert_eq!(word(&region, a), 0);
+    }
+
+    #[test]
+    fn more_shares_than_room_are_refused_by_name() {
+        let region = SharedGates::create().unwrap();
+        let gates = gates(&region);
+        let names: Vec<String> = (0..=SHARES).map(|n| format!("s{n:04}")).collect();
+        let all = || names.iter().map(String::as_str);
+        assert!(gates.check_room(PATH, all().take(SHARES)).is_ok());
+        let error = gates.check_room(PATH, all()).unwrap_err().to_string();
+        assert!(
+            error.contains("\"s4095\"") && error.contains("4095"),
+            "{error}"
+        );
+        for share in all().take(SHARES) {
+            assert!(gates.acquire(PATH, share).is_some());
+        }
+        assert_eq!(gates.acquire(PATH, "more"), None);
+        assert!(gates.check_room(PATH, all().take(SHARES)).is_ok());
+        assert!(gates.check_room(PATH, ["more"].into_iter()).is_err());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_nobodys_and_shut() {
+        let region = SharedGates::create().unwrap();
+        let before = gates(&region);
+        let [a, b, c] = ["a", "b", "c"].map(|share| before.acquire(PATH, share).unwrap());
+        use std::os::fd::AsFd;
+        let place = SharedGates::map(region.as_fd()).unwrap();
+        let open = |share: &[u8]| {
+            let mut gate = Gate {
+                until: u64::MAX,
+                ..Gate::default()
+            };
+            gate.share[..share.len()].copy_from_slice(share);
+            gate
+        };
+        place.write(a, &open(b"no name"));
+        place.write(b, &open(&[b'x'; SHARE_NAME]));
+        place.write(100, &open(b"c"));
+        place.write(101, &open(b""));
+        let after = gates(&region);
+        assert_eq!(after.find(PATH, "c"), Some(c));
+        for gate in [a, b, 100, 101] {
+            assert_eq!(word(&region, gate), 0, "{gate}");
+            assert!(!after.is_owned(PATH, gate), "{gate}");
+        }
+    }
+}
