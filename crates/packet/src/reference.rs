@@ -43,6 +43,8 @@ pub struct Route {
     pub local: Local,
     /// Whether another input of the rule is relayed in its place.
     pub stands_by: bool,
+    /// Whether its gate is shut: another relay makes the copies.
+    pub is_shut: bool,
     /// Cap on what is accepted.
     pub limit: Option<Bucket>,
     /// The copies.
@@ -193,25 +195,28 @@ impl Reference {
             Some(DropReason::OwnSource)
         } else if whose == Whose::OneOfSeveral {
             Some(DropReason::FragmentUnknown)
-        } else if route.stands_by {
+        } else if route.stands_by || route.is_shut {
             Some(DropReason::Standby)
         } else if !admits(&mut route.limit, &datagram, now_ns) {
             Some(DropReason::RateLimited)
         } else {
             None
         };
-        if let Some(reason) = reason {
-            outcome.verdict = Verdict::Dropped(reason);
-            outcome.passed_up = reason == DropReason::FragmentUnknown;
-            return outcome;
-        }
-        outcome.passed_up = match route.local {
+        let is_for_host = match route.local {
             // A socket of another port may wait for it.
             _ if whose == Whose::OnlyByGroup => true,
             Local::Auto => socket_bound(datagram.destination_port),
             Local::Yes => true,
             Local::No => false,
         };
+        if let Some(reason) = reason {
+            let is_elsewhere = reason == DropReason::Standby && !route.stands_by;
+            outcome.verdict = Verdict::Dropped(reason);
+            outcome.passed_up =
+                reason == DropReason::FragmentUnknown || is_elsewhere && is_for_host;
+            return outcome;
+        }
+        outcome.passed_up = is_for_host;
         let first_port = route.ports.0;
         for (output, to) in route.outputs.iter_mut().enumerate() {
             match copy(frame, &datagram, first_port, to, &mut self.budget, now_ns) {

@@ -32,6 +32,13 @@ pub(crate) const PORT: u16 = 5001;
 /// Name of the rule where a case has only one.
 pub(crate) const RULE: &str = "cam1";
 
+/// The share whose gate is open; every other's is shut.
+pub(crate) const OPEN: &str = "open";
+/// A share whose gate is shut.
+pub(crate) const SHUT: &str = "shut";
+/// A share whose gate was open until now.
+pub(crate) const PAST: &str = "past";
+
 /// One case.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {

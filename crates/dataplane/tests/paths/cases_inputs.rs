@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The case's one route under each of `keys`, an input each; the packet comes by the `taken`-th.
-fn several(mut case: Case, keys: &[RouteKey], taken: usize) -> Case {
+pub(crate) fn several(mut case: Case, keys: &[RouteKey], taken: usize) -> Case {
     let (_, route) = case.routes.remove(0);
     let own = (0..).zip(keys).map(|(number, key)| {
         let input = Some(at(number));
@@ -34,7 +34,7 @@ fn several(mut case: Case, keys: &[RouteKey], taken: usize) -> Case {
 }
 
 /// The same where the inputs stand by for each other; the first is active from the start.
-fn of_lines(case: Case, keys: &[RouteKey], taken: usize) -> Case {
+pub(crate) fn of_lines(case: Case, keys: &[RouteKey], taken: usize) -> Case {
     let mut case = several(case, keys, taken);
     let failover = FailoverLines {
         when: Failover {
@@ -55,14 +55,14 @@ fn at(number: usize) -> String {
     format!("input-{number}")
 }
 
-fn of_group(group: &str) -> RouteKey {
+pub(crate) fn of_group(group: &str) -> RouteKey {
     RouteKey {
         groups: Prefix::host(address(group)),
         ..key()
     }
 }
 
-fn of_source(source: &str) -> RouteKey {
+pub(crate) fn of_source(source: &str) -> RouteKey {
     RouteKey {
         source: Some(address(source)),
         ..key()
@@ -70,7 +70,7 @@ fn of_source(source: &str) -> RouteKey {
 }
 
 /// The range of groups around the plain one, at any port.
-fn range() -> RouteKey {
+pub(crate) fn range() -> RouteKey {
     RouteKey {
         groups: Prefix::new(address("239.1.0.0"), 16),
         ports: Ports {

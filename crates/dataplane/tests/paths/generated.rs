@@ -16,7 +16,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use crate::case::{A, B, C, INGRESS, Packet, address, egress_mac, output, route, socket, with};
+use crate::case::{
+    A, B, C, INGRESS, OPEN, PAST, Packet, SHUT, address, egress_mac, output, route, socket, with,
+};
 use crate::fragments::{cut_ipv4, cut_ipv6};
 
 /// A family's addresses. The first two groups share an Ethernet address; the last source is one
@@ -70,7 +72,7 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
             let keys_at_most = if limit.is_some() { 1 } else { 2 };
             (
                 btree_set(keys(of, span), 1..=keys_at_most),
-                (locals(), Just(limit), any::<bool>()),
+                (locals(), Just(limit), any::<bool>(), shares()),
                 vec(outputs(of, span, limit.is_some()), 0..=4),
             )
         },
@@ -79,10 +81,12 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
     let own = btree_set(select(vec![IPV4.sources[2], IPV6.sources[2]]), 0..=2);
     (vec(rule, 1..=RULES), own, budget).prop_map(|(rules, own, budget)| {
         let mut routes = BTreeMap::new();
-        for (number, (keys, (local, limit, apart), outputs)) in rules.into_iter().enumerate() {
+        for (number, (keys, (local, limit, apart, share), outputs)) in rules.into_iter().enumerate()
+        {
             let mut route = route(&format!("rule{number}"), outputs);
             route.local = local;
             route.limit = limit;
+            route.share = share.map(str::to_owned);
             // Two keys are two inputs, or two sources of one.
             let apart = apart && keys.len() > 1;
             for (number, key) in keys.into_iter().enumerate() {
@@ -132,6 +136,12 @@ fn flat_limits() -> impl Strategy<Value = RateLimit> {
         rate,
         burst,
     })
+}
+
+/// Mostly none; of those with one the most are open.
+fn shares() -> impl Strategy<Value = Option<&'static str>> {
+    let share = select(vec![OPEN, OPEN, SHUT, PAST, "another"]);
+    option::weighted(0.3, share)
 }
 
 fn locals() -> impl Strategy<Value = LocalDelivery> {

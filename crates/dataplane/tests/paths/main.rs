@@ -10,6 +10,7 @@ mod bed;
 mod case;
 mod cases_fields;
 mod cases_fragments;
+mod cases_gates;
 mod cases_hostile;
 mod cases_inputs;
 mod cases_ipv6;
@@ -17,6 +18,7 @@ mod cases_limits;
 mod cases_routes;
 mod cases_sizes;
 mod fragments;
+mod gates;
 mod generated;
 mod health;
 mod kernel;
@@ -50,6 +52,7 @@ fn cases() -> Vec<Case> {
         cases_hostile::cases(),
         cases_ipv6::cases(),
         cases_limits::cases(),
+        cases_gates::cases(),
     ]
     .concat()
 }
@@ -111,6 +114,16 @@ fn the_kernel_path_starts_another_limit_full() {
 #[test]
 fn the_userspace_path_starts_another_limit_full() {
     userspace::with_relay("user-limits", limits::demand);
+}
+
+#[test]
+fn the_kernel_path_passes_what_a_gate_lets_pass() {
+    kernel::with_relay("gates", gates::demand);
+}
+
+#[test]
+fn the_userspace_path_passes_what_a_gate_lets_pass() {
+    userspace::with_relay("user-gates", gates::demand);
 }
 
 #[test]

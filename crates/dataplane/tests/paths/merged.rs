@@ -24,7 +24,7 @@ use DropReason::{Duplicate, Late, Stray};
 const WINDOW: Duration = Duration::from_millis(400);
 
 /// A packet of a line, and why it does not pass.
-type Step = (usize, Vec<u8>, Option<DropReason>);
+pub(crate) type Step = (usize, Vec<u8>, Option<DropReason>);
 
 /// Sends rows of packets, each to a rule of its own.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
@@ -44,7 +44,7 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
 }
 
 /// What numbers look like in a payload.
-fn rtp(number: u16) -> Vec<u8> {
+pub(crate) fn rtp(number: u16) -> Vec<u8> {
     of_source(number, 7)
 }
 
@@ -185,7 +185,7 @@ fn how(by: By) -> Merge {
     }
 }
 
-fn at(line: usize) -> String {
+pub(crate) fn at(line: usize) -> String {
     format!("line-{line}")
 }
 
@@ -196,7 +196,7 @@ fn group(line: usize, ipv6: bool) -> String {
     }
 }
 
-fn table(rule: &str, by: By, lines: usize, ipv6: bool) -> Table {
+pub(crate) fn table(rule: &str, by: By, lines: usize, ipv6: bool) -> Table {
     of_lines(rule, by, &(0..lines).collect::<Vec<_>>(), ipv6)
 }
 
@@ -232,7 +232,7 @@ fn of_lines(rule: &str, by: By, lines: &[usize], ipv6: bool) -> Table {
     }
 }
 
-fn craft(table: &Table, line: usize, payload: &[u8]) -> Craft {
+pub(crate) fn craft(table: &Table, line: usize, payload: &[u8]) -> Craft {
     let ipv6 = table.routes.keys().any(|key| key.groups.address.is_ipv6());
     let destination = socket(&group(line, ipv6), PORT);
     let source = if ipv6 { "fd00::5" } else { "10.0.0.5" };
@@ -246,7 +246,7 @@ fn craft(table: &Table, line: usize, payload: &[u8]) -> Craft {
 }
 
 /// Forwards the steps' packets to `table`, and demands what they say.
-fn forward(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) {
+pub(crate) fn forward(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) {
     relay.apply(table);
     for (number, (line, payload, reason)) in steps.iter().enumerate() {
         let packet = Packet::from(craft(table, *line, payload));
@@ -257,7 +257,7 @@ fn forward(relay: &mut Relay<'_>, name: &str, table: &Table, steps: &[Step]) {
 }
 
 /// Forwards packets, and demands that those pass for which there is no reason not to.
-fn forward_all(
+pub(crate) fn forward_all(
     relay: &mut Relay<'_>,
     name: &str,
     table: &Table,
@@ -400,6 +400,19 @@ fn datagrams_in_fragments(relay: &mut Relay<'_>) {
     }
 }
 
+/// A super-packet of a line, of which each segment has a number.
+pub(crate) fn large(table: &Table, line: usize, numbers: std::ops::Range<u16>) -> Packet {
+    let mut payload: Vec<u8> = numbers.flat_map(rtp).collect();
+    payload.truncate(payload.len() - 3);
+    let mut packet = Packet::from(Craft {
+        checksum: CraftChecksum::Partial,
+        ..craft(table, line, &payload)
+    });
+    let size = rtp(0).len() as u16;
+    packet.meta.gso = Some(Gso { size });
+    packet
+}
+
 /// Each segment is judged by itself: all leave together, or none, or those that nobody has brought.
 fn super_packets(relay: &mut Relay<'_>) {
     if !relay.gets_super_packets() {
@@ -408,17 +421,7 @@ fn super_packets(relay: &mut Relay<'_>) {
     }
     for (name, ipv6) in [("large", false), ("large-6", true)] {
         let table = table(name, By::Rtp, 2, ipv6);
-        let large = |line: usize, numbers: std::ops::Range<u16>| {
-            let mut payload: Vec<u8> = numbers.flat_map(rtp).collect();
-            payload.truncate(payload.len() - 3);
-            let mut packet = Packet::from(Craft {
-                checksum: CraftChecksum::Partial,
-                ..craft(&table, line, &payload)
-            });
-            let size = rtp(0).len() as u16;
-            packet.meta.gso = Some(Gso { size });
-            packet
-        };
+        let large = |line, numbers| large(&table, line, numbers);
         forward_all(
             relay,
             name,

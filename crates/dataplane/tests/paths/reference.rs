@@ -16,7 +16,7 @@ use packet::reference as plain;
 use packet::rewrite::TtlChange;
 use packet::verdict::{DropReason, Verdict};
 
-use crate::case::{Expected, Outlet, Packet};
+use crate::case::{Expected, OPEN, Outlet, Packet};
 
 /// One clock for all references, so that a memory can go from one to the next.
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -127,6 +127,7 @@ fn plain_route(key: &RouteKey, route: &Route) -> plain::Route {
         // The first line is the active one from the start.
         stands_by: { route.failover.as_ref() }
             .is_some_and(|failover| failover.lines.first() != route.input.as_ref()),
+        is_shut: route.share.as_deref().is_some_and(|share| share != OPEN),
         limit: route.limit.map(plain_limit),
         outputs: route.outputs.iter().map(plain_output).collect(),
     }

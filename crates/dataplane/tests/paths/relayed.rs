@@ -8,7 +8,7 @@ use dataplane::counters::{
     Counters, Drops, HealthCounters, InputCounters, OutputCounters, RuleCounters, Traffic,
 };
 use dataplane::features::Feature;
-use dataplane::{Close, Dataplane, Input, Outcome};
+use dataplane::{Close, Dataplane, Gates, Input, Outcome};
 use lab::wait;
 use model::diff::TableDiff;
 use model::net::Ifindex;
@@ -19,7 +19,7 @@ use packet::latency::Latency;
 use packet::verdict::{DropReason, Verdict};
 
 use crate::bed::Bed;
-use crate::case::{Expected, INGRESS, Outlet, Packet, trim};
+use crate::case::{Expected, INGRESS, OPEN, Outlet, PAST, Packet, trim};
 use crate::segments::datagrams;
 
 /// Why a packet is dropped because it came by its input.
@@ -80,8 +80,16 @@ impl<'a> Relay<'a> {
             dataplane,
             table: Table::default(),
         };
+        let gates = relay.gates();
+        gates.set(OPEN, u64::MAX);
+        gates.set(PAST, sys::clock::boottime_ns());
         relay.apply(&Table::default());
         relay
+    }
+
+    /// What opens and shuts the gates of shares.
+    pub(crate) fn gates(&self) -> Gates {
+        self.dataplane.gates()
     }
 
     /// Swings the path to `table`.
