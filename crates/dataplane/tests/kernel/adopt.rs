@@ -330,3 +330,64 @@ fn nothing_that_pinned_maps_hold_is_believed() {
         bed.sync(&mut dataplane, &wanted);
     }
 }
+
+#[test]
+fn a_gate_stays_as_it_is_while_no_process_runs_and_for_the_next_one() {
+    let bed = Bed::new();
+    let sender = bed.sender();
+    let sink = bed.sink(OUT, 6001);
+    let of = |share: Option<&str>| {
+        let route = Route {
+            share: share.map(str::to_owned),
+            ..route("cam1", vec![bed.output(0, OUT, 6001)])
+        };
+        table([(bed.key(IN, 5001), route)])
+    };
+    let relayed = |is_open: bool| {
+        sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
+        match is_open {
+            true => drop(sink.expect(10, PATIENCE).unwrap()),
+            false => sink.expect_nothing(SILENCE).unwrap(),
+        }
+    };
+    let mut dataplane = bed.open(Capacity::default());
+    bed.sync(&mut dataplane, &of(Some("x")));
+    relayed(false);
+    dataplane.gates().set("x", u64::MAX);
+    relayed(true);
+    drop(dataplane);
+    relayed(true);
+
+    let mut dataplane = bed.open(Capacity::default());
+    assert_eq!(dataplane.gates().until("x"), u64::MAX);
+    relayed(true);
+    bed.sync(&mut dataplane, &of(Some("x")));
+    relayed(true);
+    let until = sys::clock::boottime_ns() + 200_000_000;
+    dataplane.gates().set("x", until);
+    drop(dataplane);
+    // Nobody is there to shut it.
+    while sys::clock::boottime_ns() <= until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    relayed(false);
+
+    let mut dataplane = bed.open(Capacity::default());
+    assert!(dataplane.gates().until("x").abs_diff(until) < 1_000_000);
+    bed.sync(&mut dataplane, &of(Some("x")));
+    relayed(false);
+    // Of another share; and of none at last.
+    dataplane.gates().set("x", u64::MAX);
+    relayed(true);
+    bed.sync(&mut dataplane, &of(Some("y")));
+    relayed(false);
+    drop(dataplane);
+    let mut dataplane = bed.open(Capacity::default());
+    assert_eq!(dataplane.gates().until("x"), 0, "nobody has it any more");
+    bed.sync(&mut dataplane, &of(None));
+    relayed(true);
+    let counters = dataplane.counters().unwrap();
+    let rule = &counters.rules["cam1"];
+    let standby = rule.dropped.0[packet::verdict::DropReason::Standby as usize];
+    assert_eq!((rule.received.packets, standby), (100, 40));
+}

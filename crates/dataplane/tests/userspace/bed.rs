@@ -266,7 +266,7 @@ impl Bed {
         octets.parse().unwrap()
     }
 
-    fn with<T: Send>(
+    pub(crate) fn with<T: Send>(
         &mut self,
         work: impl FnOnce(&mut Dataplane) -> Result<T> + Send,
     ) -> Result<T> {

@@ -6,6 +6,7 @@ mod bed;
 mod death;
 mod fan_out;
 mod fragments;
+mod gates;
 mod load;
 mod merge;
 mod overload;
