@@ -5,6 +5,7 @@
 //! down in its routes, and neither disturbs anything else.
 
 mod egress;
+mod used;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::repeat_n;
@@ -17,13 +18,14 @@ use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
 use crate::joins::groups_too_many;
 use crate::net::{Ifindex, Prefix};
 use crate::placement::{Ends, PathChoices, Placement, Support, place};
-use crate::rule::{Rule, SourceChoice};
+use crate::rule::Rule;
 use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
 use crate::table::{
     DownReason, FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey, Table,
 };
 use crate::wildcard;
+use used::{count, in_use, is_same_use, links_of, shared_sources};
 
 /// What rules come to on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -249,51 +251,6 @@ impl Compiled {
             own.difference(before).copied().collect(),
         )
     }
-}
-
-/// The interfaces that a rule's outputs use, up or down.
-fn links_of(view: &RuleView) -> impl Iterator<Item = Ifindex> {
-    view.outputs.iter().filter_map(|output| output.link)
-}
-
-/// The sources that a rule's outputs set, if it has a share.
-fn shared_sources(rule: &Rule) -> impl Iterator<Item = IpAddr> {
-    let is_shared = rule.enabled && rule.share.is_some();
-    let outputs = rule.outputs.iter().filter(move |_| is_shared);
-    outputs.filter_map(|output| match output.source {
-        SourceChoice::Address(address) => Some(address),
-        SourceChoice::Auto | SourceChoice::Keep => None,
-    })
-}
-
-/// Notes in `then` how often each of `used` is used, which was as in `before` so far.
-fn count<K: Copy + Ord>(
-    then: &mut BTreeMap<K, usize>,
-    before: &BTreeMap<K, usize>,
-    used: impl Iterator<Item = K>,
-    change: fn(usize) -> usize,
-) {
-    for key in used {
-        let before = before.get(&key).copied().unwrap_or_default();
-        let count = then.entry(key).or_insert(before);
-        *count = change(*count);
-    }
-}
-
-/// Says whether the same is used as before.
-fn is_same_use<K: Ord>(before: &BTreeMap<K, usize>, then: &BTreeMap<K, usize>) -> bool {
-    then.iter()
-        .all(|(key, count)| before.contains_key(key) == (*count > 0))
-}
-
-/// What is used then.
-fn in_use<'a, K: Ord>(
-    before: &'a BTreeMap<K, usize>,
-    then: &'a BTreeMap<K, usize>,
-) -> impl Iterator<Item = &'a K> {
-    let kept = before.keys().filter(|key| !then.contains_key(*key));
-    let used = then.iter().filter(|(_, count)| **count > 0);
-    kept.chain(used.map(|(key, _)| key))
 }
 
 /// Compiles one rule; its route, if it has one, stands under every key of its inputs.

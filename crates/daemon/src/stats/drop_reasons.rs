@@ -68,7 +68,10 @@ fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) ->
             state.rule.placement.path == Path::Userspace,
             DropReason::BufferExhausted,
         )
-        .with_if(rule.failover.is_some(), DropReason::Standby)
+        .with_if(
+            rule.failover.is_some() || rule.share.is_some(),
+            DropReason::Standby,
+        )
         .with_if(rule.merge.is_some(), DropReason::Duplicate)
         .with_if(rule.merge.is_some(), DropReason::Late)
         .with_if(rule.merge.is_some(), DropReason::Stray);

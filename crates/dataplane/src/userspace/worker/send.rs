@@ -126,15 +126,15 @@ impl Sender {
             sockets: &self.sockets,
             runs: &self.runs,
             context,
+            clock: Clock::default(),
             super_packets: self.super_packets,
         };
-        let mut clock = Clock::default();
         for run in self.runs.iter() {
             let Some(route) = route(context.routes, run.route) else {
                 continue;
             };
             // Once more: since the batch was begun the worker may have stood still.
-            if context.is_shut(route, &mut clock) {
+            if context.is_shut(route, &mut outgoing.clock) {
                 let dropped = (run.packets.into(), run.payload_bytes.into());
                 drop_packet(context, route.counts, DropReason::Standby, dropped);
                 continue;
@@ -174,6 +174,8 @@ struct Outgoing<'u, 'p> {
     sockets: &'p [(Way, OwnedFd)],
     runs: &'p Runs,
     context: Context<'p>,
+    /// When the first packet of a share was pushed since messages were sent last.
+    clock: Clock,
     super_packets: bool,
 }
 
@@ -379,6 +381,7 @@ impl<'p> Outgoing<'_, 'p> {
     fn submit(&mut self) -> io::Result<()> {
         let results = self.batch.submit()?;
         self.ledger.commit(results, self.context);
+        self.clock = Clock::default();
         Ok(())
     }
 }
