@@ -62,18 +62,12 @@ impl Gates {
     pub fn set(&self, share: &str, until_ns: u64) {
         let until = to_kernel_ns(until_ns);
         let mut state = self.lock();
-        let mut is_there = false;
         for book in state.books() {
             if let Some(index) = book.by_share.get(share) {
                 book.place.set(*index, until);
-                is_there = true;
             }
         }
-        if until == 0 && !is_there {
-            state.said.remove(share);
-        } else {
-            state.said.insert(share.to_owned(), until);
-        }
+        state.said.insert(share.to_owned(), until);
     }
 
     /// Until when packets of a share pass: as [`Gates::set`] said last, or as an earlier process left
@@ -132,7 +126,8 @@ impl Gates {
     pub(crate) fn is_owned(&self, path: Path, gate: u16) -> bool {
         let mut state = self.lock();
         let book = state.of(path).as_ref();
-        book.is_some_and(|book| book.by_share.values().any(|index| *index == gate))
+        let book = book.filter(|_| u32::from(gate) < GATES);
+        book.is_some_and(|book| share_of(&book.place.read(gate)).is_some())
     }
 
     /// The gate of a share on a path, a new one if it has none, as open as the share is; `None` where
@@ -159,6 +154,7 @@ impl Gates {
     }
 
     /// Shuts and takes back all gates of a path but those that `used` names, once no route has them.
+    /// What was said of a share is forgotten with its last gate if it was shut.
     pub(crate) fn release_others(&self, path: Path, used: impl Iterator<Item = u16>) {
         let mut state = self.lock();
         let Some(book) = state.of(path) else {
@@ -182,6 +178,16 @@ impl Gates {
             }
             is_used
         });
+        let State {
+            said,
+            kernel,
+            userspace,
+        } = &mut *state;
+        let has_gate = |share: &String| {
+            let mut books = kernel.iter().chain(&*userspace);
+            books.any(|book| book.by_share.contains_key(share))
+        };
+        said.retain(|share, until| *until > 0 || has_gate(share));
     }
 
     /// Frees what was taken back before: no packet is judged by it any more.
@@ -361,10 +367,9 @@ mod tests {
         let late = Gates::default();
         late.set("a", 0);
         late.set("b", 5);
-        late.set("a", 7);
         adopt(&late, &region);
-        assert_eq!([late.until("a"), late.until("b")], [7, 5]);
-        assert_ne!(word(&region, both[1]), u64::MAX);
+        assert_eq!([late.until("a"), late.until("b")], [0, 5]);
+        assert_eq!(word(&region, both[1]), 0);
     }
 
     #[test]
