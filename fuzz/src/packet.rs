@@ -326,6 +326,7 @@ fn route(choice: &Choice, ipv4: bool) -> Route {
         source: None,
         local: Local::Auto,
         stands_by: false,
+        is_shut: false,
         limit: None,
         outputs: vec![Output::Up(egress), Output::Down(DropReason::NoRoute)],
     }

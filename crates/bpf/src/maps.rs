@@ -6,7 +6,7 @@ pub mod map;
 pub mod mapped;
 pub mod merge_layout;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use self::flows::Flows;
 use self::layout::{
@@ -144,8 +144,8 @@ impl Maps {
         ]
     }
 
-    /// Checks that maps that are indexed alike are as long as one another, which pinned ones may not
-    /// be.
+    /// Checks that maps that are indexed alike are as long as one another, and others as they have to
+    /// be, which pinned ones may not be.
     ///
     /// # Errors
     ///
@@ -153,6 +153,7 @@ impl Maps {
     pub fn check(&self) -> Result<(), Error> {
         let problem = "has another length than the maps that it belongs to";
         let counters = self.identities.len();
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let lengths = [
             ("health", self.health.len(), self.route_table.len()),
             ("counters", self.counters.len(), counters),
@@ -160,6 +161,7 @@ impl Maps {
             ("limits", self.limits.len(), counters),
             ("lines", self.lines.len(), counters),
             ("choices", self.choices.len(), counters),
+            ("gates", gates.len(), layout::GATES),
         ];
         match lengths
             .into_iter()

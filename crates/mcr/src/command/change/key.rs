@@ -9,7 +9,7 @@ use crate::failure::{Failure, Status};
 
 /// Keys that take a value.
 const KEYS: &str = "path, local, limit, burst, failover, failover.KEY, merge, merge.KEY, health, \
-     health.KEY, enabled, comment, labels.KEY";
+     health.KEY, share, enabled, comment, labels.KEY";
 
 /// What one key is to be; without a value its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Setting {
     fn json(&self) -> Result<Value, String> {
         let text = self.value.as_deref();
         Ok(match self.key.as_str() {
-            "path" | "local" | "limit" | "burst" | "comment" => json!(text),
+            "path" | "local" | "limit" | "burst" | "share" | "comment" => json!(text),
             "enabled" => match text {
                 None => Value::Null,
                 Some("yes" | "true") => json!(true),
