@@ -17,12 +17,26 @@
 #define MERGE_SOURCE struct merge_source
 #define MERGE_BYTES(source, at, to, length) \
 	bpf_skb_load_bytes((source).skb, (source).offset + (at), to, length)
+#define MERGE_HEAD(source, room) merge_head(source, room, sizeof(room))
 
 /* A datagram's payload. */
 struct merge_source {
 	struct __sk_buff *skb;
 	__u32 offset;
 };
+
+/* Where the payload's first bytes can be read: mostly in the packet, without a call. */
+static __always_inline const void *merge_head(struct merge_source source, void *room, const __u32 length)
+{
+	void *data = (void *)(long)source.skb->data, *end = (void *)(long)source.skb->data_end;
+
+	if (likely(source.offset <= L4_MASK)) {
+		data += source.offset;
+		if (likely(data + length <= end))
+			return data;
+	}
+	return bpf_skb_load_bytes(source.skb, source.offset, room, length) ? 0 : room;
+}
 
 static __always_inline struct merge_block *merge_block_at(__u32 number)
 {

@@ -2,7 +2,8 @@
  *
  * The includer defines MERGE_SOURCE, a type that stands for the packet, and MERGE_BYTES(source, offset,
  * to, length), which copies so many bytes of the payload, 1 to 8, to `to`, which has room for 8, and says
- * 0 if it could. Whether they lie within the payload has been checked.
+ * 0 if it could. Whether they lie within the payload has been checked. And MERGE_HEAD(source, room), which
+ * says where the payload's first 12 bytes can be read: in the packet itself, or copied to `room`; or 0.
  */
 #ifndef MERGE_READ_H
 #define MERGE_READ_H
@@ -14,9 +15,11 @@
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define merge_little64(x) (x)
 #define merge_big64(x) __builtin_bswap64(x)
+#define merge_big32(x) __builtin_bswap32(x)
 #else
 #define merge_little64(x) __builtin_bswap64(x)
 #define merge_big64(x) (x)
+#define merge_big32(x) (x)
 #endif
 
 /* Reads a number of 1 to 8 bytes. Not 0: it does not lie in the payload. */
@@ -35,13 +38,16 @@ merge_inline int merge_field(MERGE_SOURCE source, __u32 payload, __u32 offset, _
 /* RTP: version 2, sequence number at 2, source at 8 (RFC 3550 section 5.1). */
 merge_inline int merge_read_rtp(MERGE_SOURCE source, __u32 payload, struct merge_packet *p)
 {
-	__u64 head, ssrc;
+	__u32 room[3], first;
+	const __u32 *head = payload < sizeof(room) ? 0 : MERGE_HEAD(source, room);
 
-	if (payload < 12 || merge_field(source, payload, 0, 4, 0, &head) || head >> 30 != 2 ||
-	    merge_field(source, payload, 8, 4, 0, &ssrc))
+	if (!head)
 		return 1;
-	p->number = head & 0xffff;
-	p->key = ssrc;
+	first = merge_big32(head[0]);
+	if (first >> 30 != 2)
+		return 1;
+	p->number = first & 0xffff;
+	p->key = merge_big32(head[2]);
 	p->width = 16;
 	p->count = 1;
 	return 0;

@@ -16,6 +16,7 @@ struct native_source {
 #define MERGE_BLOCK(m, n) native_block(p, n)
 #define MERGE_SOURCE struct native_source
 #define MERGE_BYTES(source, offset, to, length) (__builtin_memcpy(to, source.payload + (offset), length), 0)
+#define MERGE_HEAD(source, room) __builtin_memcpy(room, source.payload, sizeof(room))
 
 struct merge_packet;
 static struct merge_block *native_block(const struct merge_packet *p, __u32 n);

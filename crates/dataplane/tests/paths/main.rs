@@ -25,6 +25,7 @@ mod kernel;
 mod latency;
 mod limits;
 mod merged;
+mod merged_cost;
 mod program;
 mod reference;
 mod relayed;
@@ -156,6 +157,12 @@ fn the_cost_of_looking_at_packets_on_the_kernel_path() {
         health::print_mean(relay);
         health::print_cost(relay);
     });
+}
+
+#[test]
+#[ignore = "prints times; run with --ignored --nocapture on an idle machine"]
+fn the_cost_of_merging_on_the_kernel_path() {
+    kernel::with_relay("merge-cost", merged_cost::print);
 }
 
 #[test]

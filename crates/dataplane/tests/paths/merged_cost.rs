@@ -1,0 +1,57 @@
+//! What merging costs the kernel path's program on one packet, by the kernel's own measure.
+
+use model::merge::By;
+use model::table::{DownReason, Table};
+use packet::verdict::DropReason;
+
+use crate::case::{Packet, down};
+use crate::merged::{craft, rtp, table};
+use crate::relayed::Relay;
+
+const ROUNDS: usize = 15;
+const RUNS: u16 = 2_000;
+
+/// Prints how long a single run takes, of which no copy is made: of a rule with one input, of one with two,
+/// and of one that merges them, of first copies and of second ones. In turns, for the machine's speed varies.
+pub(crate) fn print(relay: &mut Relay<'_>) {
+    let looks = ["one input", "two inputs", "merged, first", "merged, second"];
+    let mut times = [const { Vec::new() }; 4];
+    let mut number = 0u16;
+    for _ in 0..ROUNDS {
+        for (look, times) in times.iter_mut().enumerate() {
+            let table = outputless(look);
+            relay.apply(&table);
+            for _ in 0..RUNS {
+                number = number.wrapping_add(1);
+                if look == 3 {
+                    relay.test_run_alone(&packet_of(&table, 1, number));
+                }
+                let packet = packet_of(&table, 0, number);
+                times.push(relay.test_run_alone(&packet).duration_ns);
+            }
+        }
+    }
+    for (look, times) in looks.iter().zip(&mut times) {
+        times.sort_unstable();
+        let at = |percent: usize| times[times.len() * percent / 100];
+        println!("{look}: least {}, 10 % {}, median {} ns", times[0], at(10), at(50));
+    }
+}
+
+fn outputless(look: usize) -> Table {
+    let mut table = table("cost", By::Rtp, 2, false);
+    for route in table.routes.values_mut() {
+        route.outputs = vec![down(DownReason::NoRoute, DropReason::NoRoute).0];
+        if look < 2 {
+            route.merge = None;
+        }
+        if look == 0 {
+            route.input = None;
+        }
+    }
+    table
+}
+
+fn packet_of(table: &Table, line: usize, number: u16) -> Packet {
+    Packet::from(craft(table, line, &rtp(number)))
+}
