@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lab::wait;
 use model::merge::{By, ByteOrder, DEFAULT_PACKETS, Field, Merge, Sequence};
 use model::net::Prefix;
 use model::table::{MergeLines, RateLimit, RateUnit, Route, RouteKey, Table};
@@ -21,7 +22,10 @@ use crate::segments::{NO_SUPER_PACKETS, datagrams};
 
 use DropReason::{Duplicate, Late, Stray};
 
-const WINDOW: Duration = Duration::from_millis(400);
+/// The merge's window: under emulation the packets of a test come far apart.
+fn window() -> Duration {
+    wait::scaled(Duration::from_millis(400)).min(Duration::from_secs(3))
+}
 
 /// A packet of a line, and why it does not pass.
 pub(crate) type Step = (usize, Vec<u8>, Option<DropReason>);
@@ -180,7 +184,7 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
 fn how(by: By) -> Merge {
     Merge {
         by,
-        window: WINDOW,
+        window: window(),
         packets: DEFAULT_PACKETS,
     }
 }
@@ -315,13 +319,13 @@ fn lines_come_and_go(relay: &mut Relay<'_>) {
     ];
     forward(relay, name, &of(&[4, 1, 2, 3]), &others);
     forward(relay, name, &of(&[1, 4]), &[(1, rtp(6), Some(Duplicate))]);
-    let mut window = of(&[1, 4]);
-    for route in window.routes.values_mut() {
+    let mut other = of(&[1, 4]);
+    for route in other.routes.values_mut() {
         let merge = route.merge.as_mut().expect("it is merged");
-        merge.how.window = Duration::from_millis(500);
+        merge.how.window = window() + Duration::from_millis(100);
     }
     let steps = [(1, rtp(8), None), (4, rtp(8), Some(Duplicate))];
-    forward(relay, name, &window, &steps);
+    forward(relay, name, &other, &steps);
     // Without a merge each line's packets pass; with another kind of it all begins anew.
     let mut plain = of(&[1, 4]);
     for route in plain.routes.values_mut() {
@@ -339,7 +343,7 @@ fn begins_anew_after_silence(relay: &mut Relay<'_>) {
     let table = table(name, By::Rtp, 2, false);
     let steps: Vec<Step> = (100..110).map(|number| (0, rtp(number), None)).collect();
     forward(relay, name, &table, &steps);
-    std::thread::sleep(WINDOW * 4);
+    std::thread::sleep(window() * 4);
     let steps = [
         (1, rtp(50), None),
         (0, rtp(50), Some(Duplicate)),
