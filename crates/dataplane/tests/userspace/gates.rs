@@ -82,6 +82,30 @@ fn workers_that_stood_still_send_nothing_after_the_deadline() -> Result<()> {
     Ok(())
 }
 
+/// What arrived while the gate was shut is another relay's, however late a worker comes to it.
+#[test]
+fn workers_that_stood_still_send_nothing_of_before_the_opening() -> Result<()> {
+    let (mut bed, _, sender, receiver) = of_share(2)?;
+    let gates = gates(&mut bed)?;
+    let group = bed.address("239.1.1.1");
+    for _ in 0..2 {
+        bed.while_workers_sleep(|| {
+            sender.send_numbered(group, 5001, 50, 200)?;
+            gates.set("x", u64::MAX);
+            // A later deadline of an open gate is no opening.
+            gates.set("x", u64::MAX - 1);
+            (50..100)
+                .try_for_each(|number| sender.send(group, 5001, &lab::socket::payload(number, 200)))
+        })?;
+        receiver.expect_these(50..100, PATIENCE)?;
+        gates.set("x", 0);
+    }
+    receiver.expect_nothing(SILENCE)?;
+    let counters = bed.settled("cam1", 200)?;
+    assert_eq!(counters.dropped.0[DropReason::Standby as usize], 100);
+    Ok(())
+}
+
 #[test]
 fn a_route_that_moves_to_another_path_keeps_its_gate() -> Result<()> {
     let (mut bed, (key, route), sender, receiver) = of_share(1)?;

@@ -1,11 +1,15 @@
-//! Until when packets of each share pass, as all workers look at it, those of an earlier supervisor
-//! too.
+//! Since when and until when packets of each share pass, as all workers look at it, those of an earlier
+//! supervisor too.
+//!
+//! What arrived while a gate was shut stays shut out: it may wait in a worker's ring for as long as the
+//! worker is not let run, and the relay that held the share before has sent it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use bpf::layout::{GATES, Gate, SHARE_NAME};
+use sys::clock::kernel_boottime_ns;
 use sys::shared_memory::{self, Words};
 
 use crate::gates::Place;
@@ -13,8 +17,10 @@ use crate::gates::Place;
 const WORD: usize = size_of::<u64>();
 /// Words of a gate: until when, and the share's name.
 const GATE: usize = size_of::<Gate>() / WORD;
+/// The first of the words that say since when each gate is open, behind all gates.
+const SINCE: usize = GATES as usize * GATE;
 /// Words of the whole.
-pub(crate) const WORDS: usize = GATES as usize * GATE;
+pub(crate) const WORDS: usize = SINCE + GATES as usize;
 
 /// The words, mapped.
 #[derive(Debug)]
@@ -46,6 +52,24 @@ impl SharedGates {
         let word = self.words.as_slice().get(usize::from(gate) * GATE);
         word.map_or(0, |word| word.load(Ordering::SeqCst))
     }
+
+    /// Since when packets pass that arrive, by the same clock.
+    #[inline]
+    pub(crate) fn since(&self, gate: u16) -> u64 {
+        let word = self.words.as_slice().get(SINCE + usize::from(gate));
+        word.map_or(u64::MAX, |word| word.load(Ordering::SeqCst))
+    }
+
+    /// Notes since when a gate is open that was not. A worker that sees it open sees this too.
+    fn note_opening(&self, index: u16, until: u64) {
+        let now = kernel_boottime_ns();
+        if until > now
+            && self.until(index) <= now
+            && let Some(word) = self.words.as_slice().get(SINCE + usize::from(index))
+        {
+            word.store(now, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Place for SharedGates {
@@ -74,6 +98,7 @@ impl Place for SharedGates {
     }
 
     fn set(&self, index: u16, until: u64) {
+        self.note_opening(index, until);
         if let Some(word) = self.words.as_slice().get(usize::from(index) * GATE) {
             word.store(until, Ordering::SeqCst);
         }

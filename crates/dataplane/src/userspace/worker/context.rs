@@ -10,9 +10,10 @@ use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::limits::CompiledLimit;
 use crate::userspace::shared::state::SharedState;
 
-/// The kernel's own `CLOCK_BOOTTIME` as it was first asked for.
+/// The kernel's own `CLOCK_BOOTTIME` as it was first asked for, and `CLOCK_REALTIME` right after, by
+/// which packets are received: time between the two makes packets older than they are, never younger.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Clock(Option<u64>);
+pub(super) struct Clock(Option<(u64, u64)>);
 
 /// What a batch is executed against.
 #[derive(Clone, Copy)]
@@ -35,14 +36,36 @@ pub(super) struct Context<'a> {
     pub(super) now_ns: u64,
 }
 
-impl Context<'_> {
-    /// Says whether a route's packets do not pass now. The clock is read once for all that `clock` is
-    /// given for, and not where no route has a gate.
+impl Clock {
     #[inline]
-    pub(super) fn is_shut(self, route: &CompiledRoute, clock: &mut Clock) -> bool {
+    fn read(&mut self) -> (u64, u64) {
+        *self.0.get_or_insert_with(|| {
+            let now = sys::clock::kernel_boottime_ns();
+            (now, sys::clock::realtime_ns())
+        })
+    }
+}
+
+impl Context<'_> {
+    /// Says whether a packet, the one in frame `frame`, does not pass: its route's gate is shut, or was
+    /// when it arrived. The clock is read once for all that `clock` is given for, and not where no route
+    /// has a gate.
+    #[inline]
+    pub(super) fn is_shut(self, route: &CompiledRoute, frame: u32, clock: &mut Clock) -> bool {
         route.gate.is_some_and(|gate| {
             let until = self.gates.until(gate);
-            *clock.0.get_or_insert_with(sys::clock::kernel_boottime_ns) >= until
+            let (now, realtime) = clock.read();
+            let age = realtime.saturating_sub(self.source.tap.received_ns(frame));
+            now >= until || now.saturating_sub(age) < self.gates.since(gate)
+        })
+    }
+
+    /// Says whether the deadline of a route's gate has passed.
+    #[inline]
+    pub(super) fn is_past(self, route: &CompiledRoute, clock: &mut Clock) -> bool {
+        route.gate.is_some_and(|gate| {
+            let until = self.gates.until(gate);
+            clock.read().0 >= until
         })
     }
 

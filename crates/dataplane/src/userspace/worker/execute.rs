@@ -187,7 +187,8 @@ impl ActiveTable {
             packets: datagram.packets(),
             bytes: datagram.payload_bytes() as u32,
         };
-        let is_shut = verdict == Verdict::Forwarded && context.is_shut(route, &mut counts.clock);
+        let is_shut = verdict == Verdict::Forwarded
+            && context.is_shut(route, packet.frame, &mut counts.clock);
         let verdict = route.limited((verdict, is_shut), cost, context);
         if let Some(subject) = route.subject {
             let payload = merge::payload(&datagram, bytes);
@@ -219,7 +220,7 @@ impl ActiveTable {
         (packet, (datagram, bytes), (index, route, line)): SuperPacket<'_>,
         (watches, samples, clock): (&mut Watches, &mut Samples, &mut Clock),
     ) -> io::Result<()> {
-        let is_shut = context.is_shut(route, clock);
+        let is_shut = context.is_shut(route, packet.frame, clock);
         let payload = merge::payload(datagram, bytes);
         let size = datagram.gso.map_or(0, |gso| usize::from(gso.size));
         let size = if size == 0 { payload.len() } else { size };

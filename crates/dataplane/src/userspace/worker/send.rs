@@ -134,7 +134,7 @@ impl Sender {
                 continue;
             };
             // Once more: since the batch was begun the worker may have stood still.
-            if context.is_shut(route, &mut outgoing.clock) {
+            if context.is_past(route, &mut outgoing.clock) {
                 let dropped = (run.packets.into(), run.payload_bytes.into());
                 drop_packet(context, route.counts, DropReason::Standby, dropped);
                 continue;
