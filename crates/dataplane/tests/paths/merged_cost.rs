@@ -34,7 +34,12 @@ pub(crate) fn print(relay: &mut Relay<'_>) {
     for (look, times) in looks.iter().zip(&mut times) {
         times.sort_unstable();
         let at = |percent: usize| times[times.len() * percent / 100];
-        println!("{look}: least {}, 10 % {}, median {} ns", times[0], at(10), at(50));
+        println!(
+            "{look}: least {}, 10 % {}, median {} ns",
+            times[0],
+            at(10),
+            at(50)
+        );
     }
 }
 
