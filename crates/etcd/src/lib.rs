@@ -1,0 +1,26 @@
+//! A client of etcd's v3 API: transactions, ranges, watches and status over gRPC, no more.
+//!
+//! What it is careful about is what became of a write: [`Error::Unavailable`] and
+//! [`Error::Refused`] say that it was surely not applied, [`Error::Unknown`] that it may have been.
+//! A transaction that was sent is never sent again. There are no leases here, and no pings: etcd
+//! closes connections that ping more often than every five seconds, so requests have deadlines and
+//! watches ask for signs of life instead.
+
+mod client;
+mod config;
+mod connection;
+mod error;
+mod grpc;
+mod messages;
+mod operation;
+mod pool;
+mod range;
+mod tls;
+mod watch;
+
+pub use crate::client::{Client, Status};
+pub use crate::config::{Config, ConfigError, Endpoint, Secret, Tls};
+pub use crate::error::Error;
+pub use crate::operation::{Compare, Is, Op, OpReply, Txn, TxnReply};
+pub use crate::range::{KeyRange, KeyValue, RangeOptions, RangeReply};
+pub use crate::watch::{Event, Watch, WatchBatch, WatchTarget};

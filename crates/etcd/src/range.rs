@@ -1,0 +1,154 @@
+//! Keys, ranges of them, and what is read of them.
+
+use crate::messages;
+
+/// One key, or all keys from one up to another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyRange {
+    pub(crate) first: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+}
+
+impl KeyRange {
+    /// One key.
+    #[must_use]
+    pub fn key(key: impl Into<Vec<u8>>) -> Self {
+        Self {
+            first: key.into(),
+            end: Vec::new(),
+        }
+    }
+
+    /// All keys that begin with `prefix`; all there are if it is empty.
+    #[must_use]
+    pub fn prefix(prefix: impl Into<Vec<u8>>) -> Self {
+        let first = prefix.into();
+        let mut end = first.clone();
+        // The next prefix: the last byte that can grow does, what follows it goes. etcd reads a
+        // single zero byte as "no end".
+        while end.pop_if(|last| *last == 0xff).is_some() {}
+        match end.last_mut() {
+            Some(last) => *last += 1,
+            None => end = vec![0],
+        }
+        let first = non_empty(first);
+        Self { first, end }
+    }
+
+    /// All keys from `first` up to, but not including, `end`; empty unless `first` < `end`.
+    #[must_use]
+    pub fn between(first: impl Into<Vec<u8>>, end: impl Into<Vec<u8>>) -> Self {
+        Self {
+            first: non_empty(first.into()),
+            end: non_empty(end.into()),
+        }
+    }
+
+    /// The first key.
+    #[must_use]
+    pub fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// Whether a key is of this range.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        match self.end.as_slice() {
+            [] => key == self.first,
+            [0] => key >= self.first.as_slice(),
+            end => key >= self.first.as_slice() && key < end,
+        }
+    }
+}
+
+/// etcd takes no empty key; a zero byte is the first there is.
+fn non_empty(key: Vec<u8>) -> Vec<u8> {
+    if key.is_empty() { vec![0] } else { key }
+}
+
+/// What to read of a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeOptions {
+    /// So many keys at most; 0: all.
+    pub limit: u32,
+    /// Leave the values out.
+    pub keys_only: bool,
+    /// As of this revision; 0: the newest.
+    pub revision: i64,
+}
+
+/// What a range holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeReply {
+    /// The newest revision of the store when it was read.
+    pub revision: i64,
+    /// The keys, ascending.
+    pub keys: Vec<KeyValue>,
+    /// How many there are, also beyond the limit.
+    pub count: u64,
+    /// Whether the limit cut some off.
+    pub more: bool,
+}
+
+/// A key with its value and revisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value; empty where only keys were asked for.
+    pub value: Vec<u8>,
+    /// The revision at which it was created.
+    pub create_revision: i64,
+    /// The revision at which it was last written.
+    pub mod_revision: i64,
+    /// How often it was written since its creation; 1 at first.
+    pub version: i64,
+}
+
+impl From<messages::KeyValue> for KeyValue {
+    fn from(sent: messages::KeyValue) -> Self {
+        Self {
+            key: sent.key,
+            value: sent.value,
+            create_revision: sent.create_revision,
+            mod_revision: sent.mod_revision,
+            version: sent.version,
+        }
+    }
+}
+
+impl From<messages::RangeResponse> for RangeReply {
+    fn from(sent: messages::RangeResponse) -> Self {
+        Self {
+            revision: messages::revision(sent.header.as_ref()),
+            keys: sent.kvs.into_iter().map(KeyValue::from).collect(),
+            count: u64::try_from(sent.count).unwrap_or(0),
+            more: sent.more,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_a_prefix_before_the_next() {
+        let end = |prefix: &[u8]| KeyRange::prefix(prefix).end;
+        assert_eq!(end(b"a/"), b"a0");
+        assert_eq!(end(&[1, 0xff]), [2]);
+        assert_eq!(end(&[0xff, 0xff]), [0]);
+        assert_eq!(end(b""), [0]);
+        assert_eq!(KeyRange::prefix("").first, [0]);
+    }
+
+    #[test]
+    fn knows_its_keys() {
+        assert!(KeyRange::key("a").contains(b"a") && !KeyRange::key("a").contains(b"ab"));
+        let prefix = KeyRange::prefix("a/");
+        assert!(prefix.contains(b"a/b") && !prefix.contains(b"a0") && !prefix.contains(b"a"));
+        let between = KeyRange::between("d", "f");
+        assert!(between.contains(b"e") && !between.contains(b"f"));
+        assert!(KeyRange::prefix("").contains(b"anything"));
+    }
+}

@@ -1,0 +1,9 @@
+//! The client against real members of etcd on the loopback interface.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod access;
+mod cluster;
+mod faults;
+mod transactions;
+mod watches;
