@@ -6,6 +6,7 @@
 mod daemon;
 mod error;
 mod file;
+mod fleet;
 mod notify;
 mod rewrite;
 mod settings;
@@ -16,12 +17,13 @@ use serde::Serialize;
 
 pub use daemon::{DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
 pub use error::{ConfigError, ConfigErrors};
+pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
 pub use notify::{Notify, Webhook};
 pub use rewrite::{rewrite, rewrite_all};
 pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, Settings};
 
 use crate::document::RuleDocument;
-use crate::problem::{Problem, What};
+use crate::problem::{Part, Problem, What};
 use crate::ruleset::{Policy, RuleSet, check};
 
 /// The version of the format that is read and written.
@@ -76,6 +78,10 @@ impl Config {
                 once("daemon".to_owned(), line);
                 settings.daemon = daemon;
             }
+            if let Some((fleet, line)) = parsed.fleet {
+                once("fleet".to_owned(), line);
+                settings.fleet = Some(fleet);
+            }
             if let Some((notify, line)) = parsed.notify {
                 once("notify".to_owned(), line);
                 settings.notify = notify;
@@ -85,6 +91,15 @@ impl Config {
                 once(format!("interface {name}"), line);
                 settings.interface.insert(name, of_interface);
             }
+        }
+        for rule in rules.iter().filter(|rule| rule.document.share.is_some()) {
+            let at = (rule.file.clone(), rule.line_of(Part::Share));
+            let name = &rule.document.name;
+            let message = format!(
+                "rule {name:?}: only rules of a fleet have a share; take it out, or give the rules \
+                 to `mcr fleet apply`"
+            );
+            errors.0.push(ConfigError::at(at, message));
         }
         let policy = settings.policy(policy);
         let documents: Vec<RuleDocument> = rules.iter().map(|rule| rule.document.clone()).collect();
@@ -106,22 +121,64 @@ impl Config {
     /// Writes the configuration as one file, which [`Config::load`] reads back unchanged.
     #[must_use]
     pub fn export(&self) -> String {
-        #[derive(Serialize)]
-        struct File<'a> {
-            version: i64,
-            #[serde(flatten)]
-            settings: &'a Settings,
-            #[serde(skip_serializing_if = "Vec::is_empty")]
-            rule: Vec<RuleDocument>,
-        }
-        let documents = self.rules.to_documents().into_iter();
-        let file = File {
-            version: VERSION,
-            settings: &self.settings,
-            rule: documents.map(RuleDocument::with_short_input).collect(),
-        };
-        toml::to_string_pretty(&file).expect("texts, numbers and tables are always valid TOML")
+        text_of(&self.settings, self.rules.to_documents())
     }
+}
+
+fn text_of(settings: &Settings, rules: Vec<RuleDocument>) -> String {
+    #[derive(Serialize)]
+    struct File<'a> {
+        version: i64,
+        #[serde(flatten)]
+        settings: &'a Settings,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        rule: Vec<RuleDocument>,
+    }
+    let rules = rules.into_iter();
+    let file = File {
+        version: VERSION,
+        settings,
+        rule: rules.map(RuleDocument::with_short_input).collect(),
+    };
+    toml::to_string_pretty(&file).expect("texts, numbers and tables are always valid TOML")
+}
+
+/// Reads a file of rules for a fleet: what else a configuration has is each host's own.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn fleet_rules(file: &ConfigFile) -> Result<Vec<RuleDocument>, ConfigErrors> {
+    let mut parsed = file::parse(file, true);
+    let mut errors = ConfigErrors(std::mem::take(&mut parsed.errors));
+    for (table, line) in parsed.beyond_rules() {
+        let message = format!(
+            "{table}: is not a fleet's to say; a file for `mcr fleet apply` has version and \
+             [[rule]] alone, {table} stands in each relay's own"
+        );
+        errors
+            .0
+            .push(ConfigError::at((file.name.clone(), line), message));
+    }
+    let documents = parsed.rules.iter().map(|rule| rule.document.clone());
+    let documents: Vec<RuleDocument> = documents.collect();
+    if let Err(problems) = RuleSet::from_documents(&documents, Policy::default()) {
+        let rules = &parsed.rules;
+        errors
+            .0
+            .extend(problems.0.iter().map(|problem| located(problem, rules)));
+    }
+    if errors.0.is_empty() {
+        return Ok(documents);
+    }
+    errors.0.sort_by_key(|error| error.line);
+    Err(errors)
+}
+
+/// Writes rules of a fleet as a file, which [`fleet_rules`] reads back unchanged.
+#[must_use]
+pub fn export_fleet(rules: Vec<RuleDocument>) -> String {
+    text_of(&Settings::default(), rules)
 }
 
 /// Writes rules and settings as a configuration file, which [`Config::load`] reads back unchanged.

@@ -65,6 +65,7 @@ pub mod overlap;
 pub mod placement;
 pub mod printable;
 pub mod problem;
+pub mod roles;
 pub mod rule;
 pub mod ruleset;
 pub mod shared_map;

@@ -242,7 +242,7 @@ fn some_max_rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u
 }
 
 /// Reads a value by its text, so that what is wrong with it is said in the words of the option.
-fn parsed<'de, D: Deserializer<'de>, T: FromStr>(
+pub(super) fn parsed<'de, D: Deserializer<'de>, T: FromStr>(
     deserializer: D,
     name: &str,
     give: &str,

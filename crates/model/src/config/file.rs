@@ -7,8 +7,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::{
-    Budget, BudgetTable, ConfigError, ConfigFile, DaemonSettings, InterfaceSettings, Notify,
-    VERSION,
+    Budget, BudgetTable, ConfigError, ConfigFile, DaemonSettings, FleetSettings, InterfaceSettings,
+    Notify, VERSION,
 };
 use crate::document::RuleDocument;
 use crate::endpoint::check_interface_name;
@@ -16,7 +16,7 @@ use crate::problem::Part;
 
 /// Keys a file may have.
 const KEYS: &str =
-    "version, allow_link_local, [budget], [daemon], [interface.NAME], [notify], [[rule]]";
+    "version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], [notify], [[rule]]";
 
 /// What a file holds, as far as it can be read.
 #[derive(Default)]
@@ -27,11 +27,31 @@ pub(super) struct Parsed {
     pub(super) budget: Option<(Budget, usize)>,
     /// How a daemon is started, and the line.
     pub(super) daemon: Option<(DaemonSettings, usize)>,
+    /// Which fleet the relay belongs to, and the line.
+    pub(super) fleet: Option<(FleetSettings, usize)>,
     /// Who is told of events, and the line.
     pub(super) notify: Option<(Notify, usize)>,
     /// Name, settings, line.
     pub(super) interfaces: Vec<(String, InterfaceSettings, usize)>,
     pub(super) rules: Vec<LocatedRule>,
+}
+
+impl Parsed {
+    /// What it says beyond rules, as far as that has a line of its own: names and lines.
+    pub(super) fn beyond_rules(&self) -> Vec<(String, usize)> {
+        let tables = [
+            ("[budget]", self.budget.as_ref().map(|(_, line)| *line)),
+            ("[daemon]", self.daemon.as_ref().map(|(_, line)| *line)),
+            ("[fleet]", self.fleet.as_ref().map(|(_, line)| *line)),
+            ("[notify]", self.notify.as_ref().map(|(_, line)| *line)),
+            ("allow_link_local", self.allow_link_local.then_some(1)),
+        ];
+        let tables = tables.into_iter();
+        let tables = tables.filter_map(|(name, line)| Some((name.to_owned(), line?)));
+        let interfaces = { self.interfaces.iter() }
+            .map(|(name, _, line)| (format!("[interface.{name}]"), *line));
+        tables.chain(interfaces).collect()
+    }
 }
 
 /// A rule and the lines it stands on.
@@ -102,6 +122,7 @@ impl<'a> Reader<'a> {
                 "allow_link_local" => self.allow_link_local(value),
                 "budget" => self.budget(value),
                 "daemon" => self.daemon(value),
+                "fleet" => self.fleet(value),
                 "interface" => self.interfaces(value),
                 "notify" => self.notify(value),
                 "rule" => self.rules(value),
@@ -156,6 +177,20 @@ impl<'a> Reader<'a> {
             Err(error) => {
                 let at = error.span().unwrap_or(span);
                 self.refuse(Some(at), format!("daemon: {}", error.message()));
+            }
+        }
+    }
+
+    fn fleet(&mut self, value: Value<'a>) {
+        let span = value.span();
+        match FleetSettings::deserialize(ValueDeserializer::from(value)) {
+            Ok(settings) => match settings.check() {
+                Ok(()) => self.parsed.fleet = Some((settings, self.line(span.start))),
+                Err(problem) => self.refuse(Some(span), format!("fleet: {problem}")),
+            },
+            Err(error) => {
+                let at = error.span().unwrap_or(span);
+                self.refuse(Some(at), format!("fleet: {}", error.message()));
             }
         }
     }

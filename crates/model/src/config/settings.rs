@@ -6,7 +6,7 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{DaemonSettings, Notify};
+use super::{DaemonSettings, FleetSettings, Notify};
 use crate::document::Scalar;
 use crate::endpoint::check_interface_name;
 use crate::limit::{self, LimitProblem};
@@ -28,6 +28,13 @@ pub struct Settings {
     /// How a daemon is started.
     #[serde(default, skip_serializing_if = "is_default")]
     pub daemon: DaemonSettings,
+    /// Which fleet the relay belongs to; without it it is in none.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "super::fleet::some_fleet"
+    )]
+    pub fleet: Option<FleetSettings>,
     /// Settings of interfaces, by name.
     #[serde(
         default,
@@ -130,6 +137,15 @@ impl Settings {
         compare("budget".into(), budget(before), budget(self));
         for (name, now, then) in self.daemon.differences(&before.daemon) {
             compare(format!("daemon {name}"), then, now);
+        }
+        for (name, now, then) in
+            FleetSettings::differences(self.fleet.as_ref(), before.fleet.as_ref())
+        {
+            let what = match name {
+                "" => "member of".to_owned(),
+                name => format!("fleet {name}"),
+            };
+            compare(what, then, now);
         }
         let webhook = |settings: &Self| match &settings.notify.webhook {
             None => "none".to_owned(),

@@ -154,7 +154,7 @@ limit = "fast"
     assert_eq!(
         errors(text),
         [
-            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [daemon], [interface.NAME], [notify], [[rule]]",
+            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], [notify], [[rule]]",
             "mcr.toml:4: interface eth0: unknown field `gor`, expected `gro` or `path`",
             "mcr.toml:5: interface \"a b\": holds white space; write it without",
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
@@ -314,6 +314,7 @@ proptest! {
         rules in proptest::collection::vec(crate::samples::valid_rule(), 0..6),
     ) {
         let mut rules = rules;
+        rules.iter_mut().for_each(|rule| rule.share = None);
         rules.sort_by(|a, b| a.name.cmp(&b.name));
         rules.dedup_by(|a, b| a.name == b.name || a.inputs == b.inputs);
         let Ok(set) = RuleSet::new(rules, Policy::default()) else {

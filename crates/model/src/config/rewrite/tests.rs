@@ -275,8 +275,12 @@ proptest! {
         after in crate::samples::valid_rule(),
         other in crate::samples::valid_rule(),
     ) {
-        let [before, mut after, mut other] =
+        let [before, after, other] =
             [before, after, other].map(|rule| RuleDocument::from(&rule));
+        let [before, mut after, mut other] = [before, after, other].map(|rule| RuleDocument {
+            share: None,
+            ..rule
+        });
         after.name.clone_from(&before.name);
         other.name = format!("{}x", before.name);
         prop_assume!(other.inputs != before.inputs && other.inputs != after.inputs);
