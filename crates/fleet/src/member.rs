@@ -1,0 +1,342 @@
+//! A relay's part in the fleet: what it decides on what it hears, without I/O and without a clock.
+//!
+//! [`Member::handle`] takes one [`Input`] and the time, CLOCK_BOOTTIME of this host in ns, and says
+//! what is to be done. Its invariant: at no instant are the gates of two relays open for one share
+//! (policies `stop` and `peers`), whatever is delayed, lost, repeated or stopped.
+
+mod beat;
+mod book;
+mod claims;
+mod event;
+mod fence;
+mod gates;
+mod handover;
+mod io;
+mod monitors;
+mod plan;
+mod session;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+pub use event::FleetEvent;
+pub use io::{
+    Adopted, Answer, Change, Command, Compare, Input, KeyValue, Operator, Outcome, Question,
+    Session, Target, Txn, TxnId,
+};
+pub use status::{PhaseName, RelayStatus, ShareState, ShareStatus, Status};
+
+use crate::keys::{Key, Keys, Policy, ShareEntry};
+
+/// Whether a test has broken a guard; never in a build.
+macro_rules! faulty {
+    ($member:expr, $fault:ident) => {{
+        #[cfg(test)]
+        let faulty = $member.fault == Some($crate::member::Fault::$fault);
+        #[cfg(not(test))]
+        let faulty = false;
+        faulty
+    }};
+}
+use faulty;
+
+/// What a member is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The fleet's keys.
+    pub keys: Keys,
+    /// The fleet's name.
+    pub fleet: String,
+    /// This relay's name.
+    pub relay: String,
+    /// A number that no other process of this relay has: random.
+    pub process: u64,
+    /// What to do while etcd does not answer.
+    pub policy: Policy,
+    /// How long a beat counts, in ns.
+    pub hold_ns: u64,
+    /// Where peers ask this relay.
+    pub peer: SocketAddr,
+    /// Interface roles that it has.
+    pub roles: BTreeSet<String>,
+    /// Its part of the shares, against the other relays'.
+    pub weight: u32,
+    /// Version of the program.
+    pub version: String,
+    /// What the calendar said when this host's CLOCK_BOOTTIME was 0, in ms since 1970: for `at` and
+    /// `since`, which nothing is decided by.
+    pub boot_unix_ms: u64,
+}
+
+/// A relay's part in the fleet.
+#[derive(Debug)]
+pub struct Member {
+    config: Config,
+    /// Time of the input that is handled.
+    now: u64,
+    /// When the first input came; promises of former processes are older.
+    started: Option<u64>,
+    session: session::State,
+    beat: beat::OwnBeat,
+    monitors: monitors::Monitors,
+    fencing: fence::Fencing,
+    book: book::Book,
+    rules: Rules,
+    plan: plan::Plan,
+    claims: claims::Claims,
+    handover: handover::HandOver,
+    gates: gates::Gates,
+    /// Whether something changed that the plan rests on.
+    stale: bool,
+    etcd_reachable: bool,
+    /// When the data plane last gave a sign of life.
+    alive: Option<u64>,
+    pending: BTreeMap<TxnId, Purpose>,
+    last_id: u64,
+    /// What goes out first, and the transactions that may go only after the gates.
+    out: Vec<Command>,
+    transactions: Vec<Command>,
+    #[cfg(test)]
+    fault: Option<Fault>,
+}
+
+/// What this relay knows of the rules, and of itself.
+#[derive(Debug, Default)]
+struct Rules {
+    generation: u64,
+    /// The shares and the roles that each needs.
+    shares: BTreeMap<String, BTreeSet<String>>,
+    installed: BTreeSet<String>,
+    failed: BTreeMap<String, String>,
+    unfit: BTreeMap<String, String>,
+}
+
+/// Why a transaction was sent.
+#[derive(Debug)]
+enum Purpose {
+    Beat,
+    Join,
+    Discard,
+    Leave,
+    Fence { relay: String },
+    Claim { shares: Vec<(String, ShareEntry)> },
+    HandOver { shares: Vec<(String, ShareEntry)> },
+}
+
+/// A guard that tests break on purpose.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The gate stays open for as long as a fencer waits.
+    NoMargin,
+    /// A fencer does not wait until its promise is over.
+    ForgetPromise,
+    /// A fence deletes a beat that it has not seen.
+    FenceUnseen,
+    /// A silent holder's shares are taken without ending its session.
+    ClaimUnfenced,
+    /// A share is given away with its gate open.
+    HandOverOpen,
+    /// No answer is taken for a refusal.
+    UnknownIsRefused,
+    /// A beat counts from its answer.
+    CountFromAnswer,
+}
+
+impl Member {
+    /// A member that has heard nothing yet. `adopted` is what a former process of this boot
+    /// left; where that is `None`, the driver has shut all gates before.
+    #[must_use]
+    pub fn new(config: Config, adopted: Option<Adopted>) -> Self {
+        let ours = |kept: &Adopted| {
+            kept.session.fleet == config.fleet && kept.session.relay == config.relay
+        };
+        let inherited = adopted.iter().flat_map(|kept| kept.gates.clone()).collect();
+        let adopted = adopted.filter(ours);
+        Self {
+            now: 0,
+            started: None,
+            session: session::State::new(adopted.map(|kept| kept.session)),
+            beat: beat::OwnBeat::default(),
+            monitors: monitors::Monitors::new(),
+            fencing: fence::Fencing::default(),
+            book: book::Book::new(config.keys.clone()),
+            rules: Rules::default(),
+            plan: plan::Plan::default(),
+            claims: claims::Claims::default(),
+            handover: handover::HandOver::default(),
+            gates: gates::Gates::new(inherited),
+            stale: true,
+            etcd_reachable: false,
+            alive: None,
+            pending: BTreeMap::new(),
+            last_id: 0,
+            out: Vec::new(),
+            transactions: Vec::new(),
+            #[cfg(test)]
+            fault: None,
+            config,
+        }
+    }
+
+    /// Takes what happened and says what is to be done, in this order. `now` is the time of this
+    /// call or a little earlier, never later.
+    pub fn handle(&mut self, now: u64, input: Input) -> Vec<Command> {
+        self.now = self.now.max(now);
+        self.started.get_or_insert(self.now);
+        self.take(input);
+        self.step();
+        self.out.append(&mut self.transactions);
+        std::mem::take(&mut self.out)
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Listed {
+                cluster,
+                revision,
+                keys,
+            } => self.listed(cluster, revision, keys),
+            Input::Changed { revision, changes } => self.changed(revision, changes),
+            Input::BeatSeen {
+                relay,
+                revision,
+                beat,
+            } => self.beat_seen(&relay, revision, beat),
+            Input::Answered {
+                id,
+                sent_ns,
+                outcome,
+            } => self.answered(id, sent_ns, outcome),
+            Input::Question(question) => self.answer(&question),
+            Input::Answer(answer) => self.monitors.promised(&answer, &self.config.relay),
+            Input::Installed { shares, failed } => {
+                self.rules.installed = shares;
+                self.rules.failed = failed;
+                self.stale = true;
+            }
+            Input::Rules { generation, shares } => {
+                self.rules.generation = generation;
+                self.rules.shares = shares;
+                self.stale = true;
+            }
+            Input::Fitness(unfit) => {
+                self.stale |= self.rules.unfit != unfit;
+                self.rules.unfit = unfit;
+            }
+            Input::Operator(Operator::Leave) => {
+                self.session.leaving = true;
+                self.stale = true;
+            }
+            Input::Alive => self.alive = Some(self.now),
+            Input::EtcdReachable(reachable) => self.etcd_reachable = reachable,
+            Input::WatchLost | Input::Tick => {}
+        }
+    }
+
+    /// Derives from what is known what is to be done: the same, however it became known.
+    fn step(&mut self) {
+        if self.stale {
+            self.stale = false;
+            self.replan();
+        }
+        self.watch_beats();
+        self.fence();
+        self.keep_session();
+        self.keep_beating();
+        self.ask_monitors();
+        self.claim();
+        self.hand_over();
+        self.set_gates();
+        self.install();
+    }
+
+    fn answered(&mut self, id: TxnId, sent: u64, outcome: Outcome) {
+        let Some(purpose) = self.pending.remove(&id) else {
+            return;
+        };
+        match purpose {
+            Purpose::Beat => self.beat_answered(id, sent, outcome),
+            Purpose::Join => self.join_answered(sent, outcome),
+            Purpose::Discard => self.discard_answered(outcome),
+            Purpose::Leave => self.leave_answered(outcome),
+            Purpose::Fence { relay } => self.fence_answered(&relay, outcome),
+            Purpose::Claim { shares } => self.claim_answered(shares, outcome),
+            Purpose::HandOver { shares } => self.hand_over_answered(shares, outcome),
+        }
+    }
+
+    fn send(&mut self, txn: Txn, purpose: Purpose, patience: u64) -> TxnId {
+        self.last_id += 1;
+        let id = TxnId(self.last_id);
+        self.pending.insert(id, purpose);
+        self.transactions.push(Command::Txn {
+            id,
+            txn,
+            give_up_ns: self.now + patience,
+        });
+        id
+    }
+
+    fn tell(&mut self, event: FleetEvent) {
+        self.out.push(Command::Event(event));
+    }
+
+    fn key(&self, key: Key) -> String {
+        self.config.keys.text(&key)
+    }
+
+    fn beat_key(&self, relay: &str) -> String {
+        self.key(Key::Beat(relay.to_owned()))
+    }
+
+    /// The condition that this relay's session lives.
+    fn session_lives(&self) -> Compare {
+        created(self.beat_key(&self.config.relay), self.session.number)
+    }
+
+    /// The calendar's time, in ms since 1970.
+    fn calendar(&self) -> u64 {
+        self.config.boot_unix_ms + self.now / 1_000_000
+    }
+
+    /// By how much a gate shuts before anybody may fence this relay: the drift of clocks within a
+    /// hold, and the time from a look at the clock to the packet's leaving.
+    fn margin(&self) -> u64 {
+        if faulty!(self, NoMargin) {
+            return 0;
+        }
+        (self.config.hold_ns / 24).max(30_000_000)
+    }
+}
+
+fn created(key: String, revision: u64) -> Compare {
+    Compare {
+        key,
+        target: Target::Created,
+        equal: true,
+        revision,
+    }
+}
+
+fn modified(key: String, revision: u64) -> Compare {
+    Compare {
+        key,
+        target: Target::Modified,
+        equal: true,
+        revision,
+    }
+}
+
+fn not_created(key: String, revision: u64) -> Compare {
+    Compare {
+        key,
+        target: Target::Created,
+        equal: false,
+        revision,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! This relay's own beats, and until when they let it forward.
+//!
+//! Each beat is written on condition that the last known one still stands. So at most one of those
+//! without an answer can ever be committed, and a later success settles them all.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::keys::{Beat, BeatMonitor, Key, Policy, Value};
+use crate::member::{
+    Command, FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Txn, TxnId, faulty,
+    modified,
+};
+
+/// The data plane must have given a sign of life within this time before a beat, in ns.
+const ALIVE_WITHIN: u64 = 500_000_000;
+/// Sending times that are kept of beats without an answer.
+const SENT_MAX: usize = 16;
+
+/// The beats of a session.
+#[derive(Debug, Default)]
+pub(super) struct OwnBeat {
+    /// Revision of the last beat that is known to be written.
+    modified: u64,
+    /// Whom that one lists; `None` if a former process wrote it.
+    in_force: Option<Vec<BeatMonitor>>,
+    /// Whom those list that may be written or not.
+    unsettled: BTreeSet<Vec<BeatMonitor>>,
+    sent: VecDeque<Sent>,
+    number: u64,
+    next: u64,
+    /// Sending time of the newest beat that counts.
+    acked: Option<u64>,
+    /// When acknowledgements began to come without a gap.
+    acked_since: u64,
+    /// Until when beats let this relay forward.
+    pub(super) until: u64,
+    away: bool,
+    /// This relay's own entry, as it was written last, and when it may be written again.
+    entry: Option<Vec<u8>>,
+    entry_next: u64,
+}
+
+#[derive(Debug)]
+struct Sent {
+    id: TxnId,
+    number: u64,
+    /// When it was sent, or a little earlier.
+    at: u64,
+    monitors: Vec<BeatMonitor>,
+    entry: Option<Vec<u8>>,
+    waiting: bool,
+}
+
+impl OwnBeat {
+    pub(super) fn begin(&mut self, modified: u64) {
+        let number = self.number;
+        *self = Self {
+            modified,
+            number,
+            ..Self::default()
+        };
+    }
+
+    /// Counts the beat that was sent at `sent`.
+    pub(super) fn confirmed(&mut self, sent: u64, counts_for: u64, now: u64) {
+        if self.in_force.is_none() {
+            self.in_force = Some(Vec::new());
+        }
+        self.until = self.until.max(sent + counts_for);
+        let gap = self.acked.is_none_or(|acked| sent > acked + counts_for / 2);
+        if gap {
+            self.acked_since = now;
+        }
+        self.acked = self.acked.max(Some(sent));
+    }
+
+    /// Sending time of the newest beat that counts.
+    pub(super) fn acked(&self) -> Option<u64> {
+        self.acked
+    }
+
+    /// Since when etcd has answered without a gap; `None` if it does not answer at `now`.
+    pub(super) fn answered_since(&self, now: u64) -> Option<u64> {
+        (now < self.until).then_some(self.acked_since)
+    }
+
+    /// The lists of monitors of which one is in force; empty if that is not known. One that is empty
+    /// itself lets anybody fence.
+    pub(super) fn lists(&self) -> Vec<&[BeatMonitor]> {
+        let Some(in_force) = &self.in_force else {
+            return Vec::new();
+        };
+        let unsettled = self.unsettled.iter().map(Vec::as_slice);
+        std::iter::once(in_force.as_slice())
+            .chain(unsettled)
+            .collect()
+    }
+
+    /// Settles all beats without an answer: the one at `modified` stands, the others never will.
+    fn settle(&mut self, modified: u64, in_force: Option<Vec<BeatMonitor>>) {
+        self.modified = modified;
+        self.in_force = in_force;
+        self.unsettled.clear();
+        self.sent.clear();
+    }
+}
+
+impl Member {
+    /// Sends the next beat when it is time.
+    pub(super) fn keep_beating(&mut self) {
+        if self.session.phase != PhaseName::Joined {
+            return;
+        }
+        self.tell_if_away();
+        let hold = self.config.hold_ns;
+        let patience = hold * 7 / 12;
+        let now = self.now;
+        let in_flight = |sent: &Sent| sent.waiting && now < sent.at + patience;
+        let is_alive = self.alive.is_some_and(|alive| now <= alive + ALIVE_WITHIN);
+        if now < self.beat.next || !is_alive || self.beat.sent.iter().any(in_flight) {
+            return;
+        }
+        self.send_beat(patience);
+        self.beat.next = now + hold / 6;
+    }
+
+    fn send_beat(&mut self, patience: u64) {
+        self.beat.number += 1;
+        let monitors = self.plan.monitors.clone();
+        let beat = Beat {
+            number: self.beat.number,
+            process: self.config.process,
+            hold_ms: self.config.hold_ns / 1_000_000,
+            policy: self.config.policy,
+            monitors: monitors.clone(),
+        };
+        let key = self.beat_key(&self.config.relay);
+        let mut txn = Txn {
+            compares: vec![
+                self.session_lives(),
+                modified(key.clone(), self.beat.modified),
+            ],
+            puts: vec![(key.clone(), beat.write())],
+            reads: vec![key],
+            ..Txn::default()
+        };
+        let entry = self.entry_to_write();
+        if let Some(entry) = &entry {
+            let key = self.key(Key::Relay(self.config.relay.clone()));
+            txn.puts.push((key, entry.clone()));
+        }
+        let id = self.send(txn, Purpose::Beat, patience);
+        if self.beat.sent.len() == SENT_MAX {
+            self.beat.sent.pop_front();
+        }
+        self.beat.unsettled.insert(monitors.clone());
+        let sent = Sent {
+            id,
+            number: beat.number,
+            at: self.now,
+            monitors,
+            entry,
+            waiting: true,
+        };
+        self.beat.sent.push_back(sent);
+    }
+
+    /// This relay's entry, if it has changed and was not written just now.
+    fn entry_to_write(&mut self) -> Option<Vec<u8>> {
+        let mut entry = self.own_entry();
+        if let Some(written) = self.book.relay(&self.config.relay)
+            && written.session == entry.session
+        {
+            entry.since = written.since;
+        } else {
+            self.beat.entry = None;
+        }
+        let entry = entry.write();
+        let changed = self.beat.entry.as_ref() != Some(&entry);
+        if !changed || self.now < self.beat.entry_next {
+            return None;
+        }
+        self.beat.entry_next = self.now + self.config.hold_ns / 4;
+        Some(entry)
+    }
+
+    pub(super) fn beat_answered(&mut self, id: TxnId, sent_ns: u64, outcome: Outcome) {
+        let Some(index) = self.beat.sent.iter().position(|sent| sent.id == id) else {
+            return;
+        };
+        match outcome {
+            Outcome::Applied { revision } if revision <= self.beat.modified => self.went_back(),
+            Outcome::Applied { revision } => {
+                let mut sent = self.beat.sent.remove(index).expect("position is in it");
+                sent.at = sent.at.max(sent_ns);
+                self.beat_stands(sent, revision);
+            }
+            Outcome::Refused { found, .. } => self.beat_refused(&found),
+            Outcome::Unknown => {
+                let sent = &mut self.beat.sent[index];
+                sent.at = sent.at.max(sent_ns);
+                sent.waiting = false;
+            }
+            Outcome::NotSent => {
+                self.beat.sent.remove(index);
+            }
+        }
+    }
+
+    fn beat_stands(&mut self, sent: Sent, revision: u64) {
+        self.beat.settle(revision, Some(sent.monitors));
+        let at = if faulty!(self, CountFromAnswer) {
+            self.now
+        } else {
+            sent.at
+        };
+        let counts_for = self.config.hold_ns - self.margin();
+        self.beat.confirmed(at, counts_for, self.now);
+        if let Some(entry) = sent.entry {
+            self.learn_own(
+                Key::Relay(self.config.relay.clone()),
+                entry.clone(),
+                revision,
+            );
+            self.beat.entry = Some(entry);
+        }
+        if self.beat.away {
+            self.beat.away = false;
+            self.tell(FleetEvent::EtcdBack);
+        }
+    }
+
+    /// Either an earlier beat without an answer was written after all, or the session has ended.
+    fn beat_refused(&mut self, found: &[KeyValue]) {
+        let key = self.beat_key(&self.config.relay);
+        let stands = found
+            .iter()
+            .find(|kv| kv.key == key && kv.created == self.session.number);
+        let Some(stands) = stands else {
+            return self.lost_session();
+        };
+        if stands.modified < self.beat.modified {
+            return self.went_back();
+        }
+        let Ok(beat) = Beat::read(&key, &stands.value) else {
+            return self.lost_session();
+        };
+        let ours = beat.process == self.config.process;
+        let is_it = |sent: &Sent| ours && sent.number == beat.number;
+        self.beat.next = self.now;
+        match self.beat.sent.iter().position(is_it) {
+            Some(index) => {
+                let sent = self.beat.sent.remove(index).expect("position is in it");
+                self.beat_stands(sent, stands.modified);
+            }
+            None => self
+                .beat
+                .settle(stands.modified, ours.then_some(beat.monitors)),
+        }
+    }
+
+    fn went_back(&mut self) {
+        self.restored();
+        self.out.push(Command::ListAgain);
+    }
+
+    fn tell_if_away(&mut self) {
+        let late = self.beat.acked.is_some() && self.now >= self.beat.until;
+        if !self.beat.away && late {
+            self.beat.away = true;
+            self.tell(FleetEvent::EtcdAway);
+        }
+    }
+
+    /// Until when this relay may forward what it holds.
+    pub(super) fn deadline(&self) -> u64 {
+        if !self.session.has_begun() {
+            return 0;
+        }
+        match self.config.policy {
+            Policy::Stop => self.beat.until,
+            Policy::Peers => self.beat.until.max(self.until_peers()),
+            Policy::Hold => u64::MAX,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What etcd holds, as far as this relay has read it. Knowledge of a key never goes back.
+
+use std::collections::BTreeMap;
+
+use crate::keys::{
+    Current, Drained, Key, Keys, Move, RelayEntry, SessionNumber, ShareEntry, Value,
+};
+use crate::member::{Change, FleetEvent, KeyValue, Member};
+
+/// A value with the revision of its last change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known<T> {
+    /// The value; the last one, if its key was deleted.
+    pub(super) value: T,
+    /// Revision of the last change; 0 if the key was deleted.
+    pub(super) modified: u64,
+    /// Up to which revision that is known.
+    heard: u64,
+}
+
+/// The watched keys.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) keys: Keys,
+    /// Revision up to which the watch has told.
+    pub(super) revision: u64,
+    pub(super) relays: BTreeMap<String, Known<RelayEntry>>,
+    pub(super) shares: BTreeMap<String, Known<ShareEntry>>,
+    pub(super) moves: BTreeMap<String, Known<Move>>,
+    pub(super) drained: BTreeMap<String, Known<Drained>>,
+    pub(super) current: Option<Known<Current>>,
+    /// Keys that are not believed, and why.
+    pub(super) refused: BTreeMap<String, String>,
+}
+
+impl Book {
+    pub(super) fn new(keys: Keys) -> Self {
+        Self {
+            keys,
+            revision: 0,
+            relays: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            drained: BTreeMap::new(),
+            current: None,
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// The entry of a relay, if it has one.
+    pub(super) fn relay(&self, name: &str) -> Option<&RelayEntry> {
+        let known = self.relays.get(name)?;
+        (known.modified != 0).then_some(&known.value)
+    }
+
+    /// Relays whose session has not ended, as far as is known.
+    pub(super) fn live(&self) -> impl Iterator<Item = (&str, &RelayEntry)> {
+        self.relays
+            .iter()
+            .filter(|(_, known)| known.modified != 0 && !known.value.fenced)
+            .map(|(name, known)| (name.as_str(), &known.value))
+    }
+
+    pub(super) fn is_drained(&self, relay: &str) -> bool {
+        self.drained
+            .get(relay)
+            .is_some_and(|known| known.modified != 0)
+    }
+
+    pub(super) fn moved_to(&self, share: &str) -> Option<&Known<Move>> {
+        self.moves.get(share).filter(|known| known.modified != 0)
+    }
+
+    /// Whether a session is over, as far as is known.
+    pub(super) fn has_ended(&self, relay: &str, session: SessionNumber) -> bool {
+        self.relay(relay).is_none_or(|entry| {
+            entry.session > session || (entry.session == session && entry.fenced)
+        })
+    }
+
+    /// Takes a value that was read or written at its revision.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the key or the value.
+    pub(super) fn put(&mut self, kv: &KeyValue) -> Result<(), crate::keys::Error> {
+        let (key, value, at) = (kv.key.as_str(), kv.value.as_slice(), kv.modified);
+        match self.keys.parse(key)? {
+            Key::Relay(name) => learn(&mut self.relays, name, Value::read(key, value)?, at),
+            Key::Share(name) => learn(&mut self.shares, name, Value::read(key, value)?, at),
+            Key::Move(name) => learn(&mut self.moves, name, Value::read(key, value)?, at),
+            Key::Drained(name) => learn(&mut self.drained, name, Value::read(key, value)?, at),
+            Key::Rules => {
+                let value = Value::read(key, value)?;
+                self.current = Some(Known {
+                    value,
+                    modified: at,
+                    heard: at,
+                });
+            }
+            Key::Settings | Key::Beat(_) | Key::Blob { .. } | Key::Counters(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Forgets a key that is not there at `revision`. True if the rules have gone.
+    pub(super) fn delete(&mut self, key: &Key, revision: u64) -> bool {
+        match key {
+            Key::Relay(name) => unlearn(&mut self.relays, name, revision),
+            Key::Share(name) => unlearn(&mut self.shares, name, revision),
+            Key::Move(name) => unlearn(&mut self.moves, name, revision),
+            Key::Drained(name) => unlearn(&mut self.drained, name, revision),
+            Key::Rules => return self.current.take().is_some(),
+            _ => {}
+        }
+        false
+    }
+
+    /// Deletes what a whole list at `revision` does not have.
+    fn delete_missing(&mut self, keys: &[KeyValue], revision: u64) -> bool {
+        let parsed = keys.iter().filter_map(|kv| self.keys.parse(&kv.key).ok());
+        let there: std::collections::BTreeSet<Key> = parsed.collect();
+        let names = |kind: fn(String) -> Key, known: Vec<String>| {
+            known.into_iter().map(kind).collect::<Vec<_>>()
+        };
+        let mut all = names(Key::Relay, self.relays.keys().cloned().collect());
+        all.extend(names(Key::Share, self.shares.keys().cloned().collect()));
+        all.extend(names(Key::Move, self.moves.keys().cloned().collect()));
+        all.extend(names(Key::Drained, self.drained.keys().cloned().collect()));
+        all.push(Key::Rules);
+        let gone = all.into_iter().filter(|key| !there.contains(key));
+        gone.fold(false, |rules, key| self.delete(&key, revision) | rules)
+    }
+}
+
+fn learn<T>(map: &mut BTreeMap<String, Known<T>>, name: String, value: T, at: u64) {
+    let older = map.get(&name).is_some_and(|known| known.heard > at);
+    if !older {
+        map.insert(
+            name,
+            Known {
+                value,
+                modified: at,
+                heard: at,
+            },
+        );
+    }
+}
+
+fn unlearn<T>(map: &mut BTreeMap<String, Known<T>>, name: &str, revision: u64) {
+    if let Some(known) = map.get_mut(name)
+        && known.heard < revision
+    {
+        known.modified = 0;
+        known.heard = revision;
+    }
+}
+
+impl Member {
+    pub(super) fn listed(&mut self, cluster: u64, revision: u64, keys: Vec<KeyValue>) {
+        self.stale = true;
+        if self.session.is_other_cluster(cluster) || revision < self.book.revision {
+            self.restored();
+        }
+        self.session.cluster = Some(cluster);
+        self.book.revision = revision;
+        let own = self.beat_key(&self.config.relay);
+        let beat = keys.iter().find(|kv| kv.key == own).cloned();
+        self.book.refused.clear();
+        keys.iter().for_each(|kv| self.learn(kv));
+        if self.book.delete_missing(&keys, revision) {
+            self.tell(FleetEvent::RulesMissing);
+        }
+        self.session_listed(revision, beat);
+    }
+
+    pub(super) fn changed(&mut self, revision: u64, changes: Vec<Change>) {
+        self.stale = true;
+        self.book.revision = self.book.revision.max(revision);
+        for change in changes {
+            match change {
+                Change::Put(kv) => self.learn(&kv),
+                Change::Deleted { key, revision } => {
+                    self.book.refused.remove(&key);
+                    let Ok(key) = self.config.keys.parse(&key) else {
+                        continue;
+                    };
+                    if self.book.delete(&key, revision) {
+                        self.tell(FleetEvent::RulesMissing);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a key that was read or that this relay wrote.
+    pub(super) fn learn(&mut self, kv: &KeyValue) {
+        self.stale = true;
+        match self.book.put(kv) {
+            Ok(()) => {
+                self.book.refused.remove(&kv.key);
+            }
+            Err(error) => {
+                let crate::keys::Error { key, problem } = error;
+                let known = self.book.refused.insert(key.clone(), problem.clone());
+                if known.as_ref() != Some(&problem) {
+                    self.tell(FleetEvent::Refused { key, problem });
+                }
+            }
+        }
+    }
+
+    /// Takes what a committed transaction of this relay wrote.
+    pub(super) fn learn_own(&mut self, key: Key, value: Vec<u8>, revision: u64) {
+        let key = self.key(key);
+        self.learn(&KeyValue {
+            key,
+            value,
+            created: revision,
+            modified: revision,
+        });
+    }
+}

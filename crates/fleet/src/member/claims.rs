@@ -1,0 +1,167 @@
+//! Taking shares that nobody holds.
+
+use std::collections::BTreeMap;
+
+use crate::keys::{Key, ShareEntry, Value};
+use crate::member::{
+    Compare, Member, Outcome, PhaseName, Purpose, Txn, faulty, modified, not_created,
+};
+
+/// Most shares in one transaction: etcd takes 128 comparisons, and each share is two.
+pub(super) const BATCH_MAX: usize = 50;
+/// How long each in a share's line leaves it to the one before, in ns.
+const RANK_DELAY: u64 = 100_000_000;
+/// Transactions that may be under way.
+const IN_FLIGHT_MAX: usize = 4;
+
+/// Claims.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Since when it is known here that nobody holds a share.
+    vacant: BTreeMap<String, u64>,
+    /// Shares that are being claimed, or not to be claimed before a time.
+    busy: BTreeMap<String, u64>,
+    in_flight: usize,
+    batch: usize,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        Self {
+            vacant: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            in_flight: 0,
+            batch: BATCH_MAX,
+        }
+    }
+}
+
+impl Member {
+    pub(super) fn note_vacant(&mut self) {
+        let now = self.now;
+        let vacant = self
+            .plan
+            .shares
+            .iter()
+            .filter(|(_, planned)| planned.holder.is_none());
+        let vacant: BTreeMap<_, _> = vacant
+            .map(|(share, _)| {
+                let since = self.claims.vacant.get(share).copied().unwrap_or(now);
+                (share.clone(), since)
+            })
+            .collect();
+        self.claims
+            .busy
+            .retain(|share, _| vacant.contains_key(share));
+        self.claims.vacant = vacant;
+    }
+
+    /// Claims what it is this relay's turn to take.
+    pub(super) fn claim(&mut self) {
+        let joined = self.session.phase == PhaseName::Joined && !self.session.leaving;
+        if !joined || self.now >= self.beat.until {
+            return;
+        }
+        while self.claims.in_flight < IN_FLIGHT_MAX {
+            let shares = self.due_claims();
+            if shares.is_empty() {
+                return;
+            }
+            self.send_claim(shares);
+        }
+    }
+
+    fn due_claims(&self) -> Vec<String> {
+        let due = |(share, since): (&String, &u64)| {
+            let line = &self.plan.shares[share].line;
+            let rank = line.iter().position(|name| *name == self.config.relay)? as u64;
+            let busy = self.claims.busy.get(share).copied().unwrap_or(0);
+            let (since, delay) = self.turn(share, *since);
+            let due = self.now >= since + rank * delay && self.now >= busy;
+            let due = due && !self.rules.failed.contains_key(share);
+            due.then(|| share.clone())
+        };
+        let due = self.claims.vacant.iter().filter_map(due);
+        due.take(self.claims.batch).collect()
+    }
+
+    /// From when on the first in a share's line may take it, and how long each after it waits. There is no
+    /// hurry with one that nobody ever held, and relays that start at the same time are to know of each
+    /// other first: who comes alone takes all.
+    fn turn(&self, share: &str, vacant: u64) -> (u64, u64) {
+        let hold = self.config.hold_ns;
+        match self.book.shares.contains_key(share) {
+            true => (vacant, RANK_DELAY),
+            false => (vacant.max(self.session.since + hold), hold),
+        }
+    }
+
+    fn send_claim(&mut self, shares: Vec<String>) {
+        let mut txn = Txn {
+            compares: vec![self.session_lives()],
+            ..Txn::default()
+        };
+        let mut entries = Vec::new();
+        for share in shares {
+            let entry = self.claim_one(&share, &mut txn);
+            self.claims.busy.insert(share.clone(), u64::MAX);
+            entries.push((share, entry));
+        }
+        self.claims.in_flight += 1;
+        self.send(txn, Purpose::Claim { shares: entries }, self.config.hold_ns);
+    }
+
+    fn claim_one(&self, share: &str, txn: &mut Txn) -> ShareEntry {
+        let known = self.book.shares.get(share);
+        let key = self.key(Key::Share(share.to_owned()));
+        txn.compares.push(modified(
+            key.clone(),
+            known.map_or(0, |known| known.modified),
+        ));
+        let why = known.map_or("nobody held it".to_owned(), |known| {
+            let old = &known.value;
+            let ended = not_created(self.beat_key(&old.relay), old.session);
+            let there = |compare: &Compare| *compare == ended;
+            if !txn.compares.iter().any(there) && !faulty!(self, ClaimUnfenced) {
+                txn.compares.push(ended);
+            }
+            format!("{}'s session ended", old.relay)
+        });
+        let entry = ShareEntry {
+            relay: self.config.relay.clone(),
+            session: self.session.number,
+            at: self.calendar(),
+            why,
+        };
+        txn.puts.push((key.clone(), entry.write()));
+        txn.reads.push(key);
+        entry
+    }
+
+    pub(super) fn claim_answered(&mut self, shares: Vec<(String, ShareEntry)>, outcome: Outcome) {
+        self.claims.in_flight -= 1;
+        let hold = self.config.hold_ns;
+        let again = match &outcome {
+            Outcome::Applied { .. } => self.now,
+            Outcome::Refused { .. } if shares.len() > 1 => self.now,
+            Outcome::Refused { .. } | Outcome::NotSent => self.now + hold / 4,
+            Outcome::Unknown => self.now + hold / 6,
+        };
+        for (share, _) in &shares {
+            self.claims.busy.insert(share.clone(), again);
+        }
+        match outcome {
+            Outcome::Applied { revision } => {
+                self.claims.batch = (self.claims.batch * 2).min(BATCH_MAX);
+                for (share, entry) in shares {
+                    self.learn_own(Key::Share(share), entry.write(), revision);
+                }
+            }
+            Outcome::Refused { found, .. } => {
+                self.claims.batch = (shares.len() / 2).max(1);
+                found.iter().for_each(|kv| self.learn(kv));
+            }
+            Outcome::Unknown | Outcome::NotSent => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Until when each share's packets pass: derived anew from what is known, at each step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::member::{Command, FleetEvent, Member, PhaseName, faulty};
+
+/// The gates as the data plane was told.
+#[derive(Debug)]
+pub(super) struct Gates {
+    until: BTreeMap<String, u64>,
+    /// What the data plane was told to prepare.
+    pub(super) installing: Option<BTreeSet<String>>,
+}
+
+impl Gates {
+    pub(super) fn new(until: BTreeMap<String, u64>) -> Self {
+        Self {
+            until,
+            installing: None,
+        }
+    }
+
+    /// Whether the gate of a share is not shut for good.
+    pub(super) fn was_open(&self, share: &str) -> bool {
+        self.until(share) > 0
+    }
+
+    pub(super) fn until(&self, share: &str) -> u64 {
+        self.until.get(share).copied().unwrap_or(0)
+    }
+}
+
+impl Member {
+    /// Tells the data plane what has changed. Within a session a deadline never goes back: whoever
+    /// may end the session waits from a later time on.
+    pub(super) fn set_gates(&mut self) {
+        if self.session.phase == PhaseName::Starting {
+            return;
+        }
+        let deadline = self.deadline();
+        let told = self.gates.until.keys();
+        let new = self.plan.install.iter();
+        let new = new.filter(|share| !self.gates.until.contains_key(*share));
+        let changed = |share: &String| {
+            let before = self.gates.until(share);
+            let until = self.gate(share, before, deadline);
+            (until != before).then(|| (share.clone(), before, until))
+        };
+        let changed: Vec<_> = told.chain(new).filter_map(changed).collect();
+        for (share, before, until) in changed {
+            self.set_gate(share, before, until);
+        }
+    }
+
+    fn gate(&self, share: &str, before: u64, deadline: u64) -> u64 {
+        let held = self.holds(share).is_some() && !self.session.going;
+        let handing = self.handover.is_handing(share) && !faulty!(self, HandOverOpen);
+        if !held || handing || !self.rules.shares.contains_key(share) && self.rules.generation > 0 {
+            return 0;
+        }
+        // Left open by a process whose policy was another.
+        let too_far = before > deadline.max(self.now + self.config.hold_ns);
+        let before = if too_far { 0 } else { before };
+        if self.rules.installed.contains(share) {
+            return deadline.max(before);
+        }
+        before
+    }
+
+    fn set_gate(&mut self, share: String, before: u64, until: u64) {
+        if until == 0 {
+            self.gates.until.remove(&share);
+        } else {
+            self.gates.until.insert(share.clone(), until);
+        }
+        self.out.push(Command::Gate {
+            share: share.clone(),
+            until,
+        });
+        if before <= self.now && until > self.now {
+            self.tell(FleetEvent::ShareOpened { share });
+        } else if before > self.now && until <= self.now {
+            let why = self.why_shut(&share).to_owned();
+            self.tell(FleetEvent::ShareShut { share, why });
+        }
+    }
+
+    pub(super) fn why_shut(&self, share: &str) -> &'static str {
+        if !self.session.has_begun() {
+            return "this relay has no session";
+        }
+        if self.handover.is_handing(share) {
+            return "it is given away";
+        }
+        if self.holds(share).is_none() {
+            return "another relay holds it";
+        }
+        if !self.rules.installed.contains(share) {
+            return "its rules are not in the data plane";
+        }
+        "neither etcd nor the monitors answer"
+    }
+}

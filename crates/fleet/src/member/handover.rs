@@ -1,0 +1,264 @@
+//! Giving shares away: the gate shuts, then the share's key names the next, who opens.
+
+use std::collections::BTreeMap;
+
+use crate::keys::{Key, SessionNumber, ShareEntry, Value};
+use crate::member::book::Book;
+use crate::member::claims::BATCH_MAX;
+use crate::member::gates::Gates;
+use crate::member::{Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified};
+
+/// How long a share is unfit before it is given away, in ns: what makes both relays unfit, a source
+/// that ends, is told by both before.
+const UNFIT_FOR: u64 = 1_000_000_000;
+
+/// Shares on their way to others.
+#[derive(Debug, Default)]
+pub(super) struct HandOver {
+    /// Shares that stay shut until a committed write to their keys.
+    handing: BTreeMap<String, Handing>,
+    /// Who is next for what this relay holds, and since when.
+    standbys: BTreeMap<String, (String, u64)>,
+    unfit: BTreeMap<String, u64>,
+    /// Not before this time is a share given away again.
+    retry: BTreeMap<String, u64>,
+}
+
+#[derive(Debug)]
+struct Handing {
+    /// Revision of the key that is to change.
+    modified: u64,
+    in_flight: bool,
+    /// A transaction had no answer, and may be committed yet.
+    unsettled: bool,
+    retry: u64,
+}
+
+impl HandOver {
+    /// Whether a share is on its way, or may be.
+    pub(super) fn is_handing(&self, share: &str) -> bool {
+        self.handing.contains_key(share)
+    }
+
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    fn settle_later(&mut self, share: &str, modified: u64) {
+        let handing = Handing {
+            modified,
+            in_flight: false,
+            unsettled: true,
+            retry: 0,
+        };
+        self.handing.entry(share.to_owned()).or_insert(handing);
+    }
+
+    /// A former process may have been giving away what it had shut: that is settled first.
+    pub(super) fn settle_inherited(
+        &mut self,
+        gates: &Gates,
+        book: &Book,
+        me: &str,
+        session: SessionNumber,
+    ) {
+        for (share, known) in &book.shares {
+            let own = known.value.relay == me && known.value.session == session;
+            if own && !gates.was_open(share) {
+                self.settle_later(share, known.modified);
+            }
+        }
+    }
+}
+
+impl Member {
+    /// Notes how long each that could take over has been next, and each share unfit.
+    pub(super) fn note_standbys(&mut self) {
+        let now = self.now;
+        let mut standbys = BTreeMap::new();
+        let mut unfit = BTreeMap::new();
+        let mut deleted = Vec::new();
+        for (share, planned) in &self.plan.shares {
+            let Some(modified) = self.holds(share) else {
+                continue;
+            };
+            if modified == 0 {
+                deleted.push(share.clone());
+            }
+            if let Some(next) = planned.standby() {
+                let known = self
+                    .handover
+                    .standbys
+                    .get(share)
+                    .filter(|(name, _)| name == next);
+                let since = known.map_or(now, |(_, since)| *since);
+                standbys.insert(share.clone(), (next.to_owned(), since));
+            }
+            if self.rules.unfit.contains_key(share) || self.rules.failed.contains_key(share) {
+                let since = self.handover.unfit.get(share).copied().unwrap_or(now);
+                unfit.insert(share.clone(), since);
+            }
+        }
+        self.handover.standbys = standbys;
+        self.handover.unfit = unfit;
+        // Somebody has deleted the key: it is written again before the share opens again.
+        deleted
+            .iter()
+            .for_each(|share| self.handover.settle_later(share, 0));
+    }
+
+    /// Whether there is something to give away before this relay goes.
+    pub(super) fn holds_any(&self) -> bool {
+        !self.handover.handing.is_empty() || !self.handover.standbys.is_empty()
+    }
+
+    pub(super) fn hand_over(&mut self) {
+        self.drop_settled();
+        if self.session.phase != PhaseName::Joined || self.now >= self.beat.until {
+            return;
+        }
+        self.choose_handed();
+        let now = self.now;
+        let due = |handing: &Handing| !handing.in_flight && now >= handing.retry;
+        let mut by_target: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
+        for (share, _) in self
+            .handover
+            .handing
+            .iter()
+            .filter(|(_, handing)| due(handing))
+        {
+            let target = self.target(share).map(str::to_owned);
+            by_target.entry(target).or_default().push(share.clone());
+        }
+        for (target, shares) in by_target {
+            for batch in shares.chunks(BATCH_MAX) {
+                self.send_hand_over(target.as_deref(), batch);
+            }
+        }
+    }
+
+    /// Forgets what a committed write has settled.
+    fn drop_settled(&mut self) {
+        let mut handing = std::mem::take(&mut self.handover.handing);
+        handing.retain(|share, handing| self.holds(share) == Some(handing.modified));
+        self.handover.handing = handing;
+    }
+
+    fn choose_handed(&mut self) {
+        let retry = |share: &String| self.handover.retry.get(share).copied().unwrap_or(0);
+        let held = self.handover.standbys.keys();
+        let room = BATCH_MAX.saturating_sub(self.handover.handing.len());
+        let chosen: Vec<(String, u64)> = held
+            .filter(|share| !self.handover.is_handing(share) && self.now >= retry(share))
+            .filter(|share| self.target(share).is_some())
+            .filter_map(|share| Some((share.clone(), self.holds(share)?)))
+            .take(room)
+            .collect();
+        for (share, modified) in chosen {
+            let handing = Handing {
+                modified,
+                in_flight: false,
+                unsettled: false,
+                retry: 0,
+            };
+            self.handover.handing.insert(share, handing);
+        }
+    }
+
+    /// To whom a share is to go, if there is a cause. The next must have had the time to get ready.
+    fn target(&self, share: &str) -> Option<&str> {
+        let (next, since) = self.handover.standbys.get(share)?;
+        let ready = self.now >= since + self.config.hold_ns / 4;
+        let drained = self.session.leaving || self.book.is_drained(&self.config.relay);
+        let held = self.book.shares.get(share)?.modified;
+        let wish = self.book.moved_to(share);
+        let moved = wish.is_some_and(|wish| wish.modified > held && wish.value.relay == *next);
+        let unfit = self.handover.unfit.get(share);
+        let unfit = unfit.is_some_and(|since| self.now >= since + UNFIT_FOR);
+        let unfit = unfit && self.plan.shares.get(share)?.is_fit;
+        (ready && (drained || moved || unfit)).then_some(next)
+    }
+
+    /// Writes who holds `shares` from now on: `target`, or this relay again, which settles what had
+    /// no answer.
+    fn send_hand_over(&mut self, target: Option<&str>, shares: &[String]) {
+        let relay = target.unwrap_or(&self.config.relay).to_owned();
+        let session = match target {
+            None => Some(self.session.number),
+            Some(relay) => self.book.relay(relay).map(|entry| entry.session),
+        };
+        let Some(session) = session else {
+            return;
+        };
+        let mut compares = vec![self.session_lives()];
+        if target.is_some() {
+            compares.push(created(self.beat_key(&relay), session));
+        }
+        let mut txn = Txn {
+            compares,
+            ..Txn::default()
+        };
+        let why = match target {
+            None => "settled".to_owned(),
+            Some(_) => format!("{} gave it away", self.config.relay),
+        };
+        let entry = ShareEntry {
+            relay,
+            session,
+            at: self.calendar(),
+            why,
+        };
+        for share in shares {
+            let Some(handing) = self.handover.handing.get_mut(share) else {
+                continue;
+            };
+            handing.in_flight = true;
+            let at = handing.modified;
+            let key = self.key(Key::Share(share.clone()));
+            txn.compares.push(modified(key.clone(), at));
+            txn.puts.push((key.clone(), entry.write()));
+            txn.reads.push(key);
+        }
+        let shares = shares
+            .iter()
+            .map(|share| (share.clone(), entry.clone()))
+            .collect();
+        self.send(txn, Purpose::HandOver { shares }, self.config.hold_ns);
+    }
+
+    pub(super) fn hand_over_answered(
+        &mut self,
+        shares: Vec<(String, ShareEntry)>,
+        outcome: Outcome,
+    ) {
+        let refused = match outcome {
+            Outcome::Applied { revision } => {
+                for (share, entry) in shares {
+                    self.learn_own(Key::Share(share), entry.write(), revision);
+                }
+                return;
+            }
+            Outcome::Refused { found, .. } => {
+                found.iter().for_each(|kv| self.learn(kv));
+                true
+            }
+            Outcome::Unknown => faulty!(self, UnknownIsRefused),
+            Outcome::NotSent => true,
+        };
+        let retry = self.now + self.config.hold_ns / 6;
+        for (share, _) in shares {
+            let Some(handing) = self.handover.handing.get_mut(&share) else {
+                continue;
+            };
+            handing.in_flight = false;
+            handing.unsettled |= !refused;
+            handing.retry = retry;
+            if !handing.unsettled {
+                self.handover.handing.remove(&share);
+                self.handover
+                    .retry
+                    .insert(share, retry + self.config.hold_ns / 6);
+            }
+        }
+    }
+}

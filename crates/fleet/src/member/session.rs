@@ -1,0 +1,237 @@
+//! Sessions: how one begins, is taken up again, and ends.
+
+use crate::keys::{Beat, Key, SessionNumber, Value};
+use crate::member::{
+    FleetEvent, KeyValue, Member, Outcome, PhaseName, Purpose, Session, Txn, created, modified,
+};
+
+/// Where this relay stands with its session.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) phase: PhaseName,
+    /// The session; 0 is none.
+    pub(super) number: SessionNumber,
+    /// Since when.
+    pub(super) since: u64,
+    pub(super) cluster: Option<u64>,
+    pub(super) leaving: bool,
+    /// What a former process kept.
+    adopted: Option<Session>,
+    /// The last word was sent: nothing opens again.
+    pub(super) going: bool,
+    /// Whether people know that another process has the name.
+    pub(super) name_taken: bool,
+    /// Not before this time is anything asked of etcd again.
+    retry: u64,
+    busy: bool,
+}
+
+impl State {
+    pub(super) fn new(adopted: Option<Session>) -> Self {
+        Self {
+            phase: PhaseName::Starting,
+            number: 0,
+            since: 0,
+            cluster: adopted.as_ref().map(|kept| kept.cluster),
+            leaving: false,
+            going: false,
+            name_taken: false,
+            adopted,
+            retry: 0,
+            busy: false,
+        }
+    }
+
+    pub(super) fn is_other_cluster(&self, cluster: u64) -> bool {
+        self.cluster.is_some_and(|known| known != cluster)
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.number != 0
+    }
+}
+
+impl Member {
+    /// Takes this relay's own beat key from a list: the first tells whether a session goes on.
+    pub(super) fn session_listed(&mut self, revision: u64, own: Option<KeyValue>) {
+        if self.session.phase != PhaseName::Starting {
+            return;
+        }
+        self.session.phase = PhaseName::Waiting;
+        let kept = self.session.adopted.take();
+        let Some((kept, own)) = kept.zip(own) else {
+            return;
+        };
+        let number = kept.session;
+        if own.created == number && revision >= own.modified {
+            self.begin(number, own.modified);
+            self.handover
+                .settle_inherited(&self.gates, &self.book, &self.config.relay, number);
+        }
+    }
+
+    /// Does what the phase asks for.
+    pub(super) fn keep_session(&mut self) {
+        if self.session.busy || self.now < self.session.retry {
+            return;
+        }
+        match self.session.phase {
+            PhaseName::Resting => self.session.phase = PhaseName::Waiting,
+            PhaseName::Waiting if self.session.leaving => self.has_left(),
+            PhaseName::Waiting => self.join_or_discard(),
+            PhaseName::Joined if self.session.leaving && !self.holds_any() => self.leave(),
+            _ => {}
+        }
+    }
+
+    /// Asks for a session if no key stands in its way; deletes the key if it is this process's own,
+    /// which nothing rests on: all gates are shut.
+    fn join_or_discard(&mut self) {
+        let relay = self.config.relay.clone();
+        let Some(seen) = self.fencing.seen(&relay) else {
+            return;
+        };
+        let key = self.beat_key(&relay);
+        let hold = self.config.hold_ns;
+        match seen {
+            None => {
+                let value = self.first_beat().write();
+                let txn = Txn {
+                    compares: vec![created(key.clone(), 0)],
+                    puts: vec![(key, value)],
+                    ..Txn::default()
+                };
+                self.session.phase = PhaseName::Joining;
+                self.session.busy = true;
+                self.send(txn, Purpose::Join, hold);
+            }
+            Some((process, at)) if process == Some(self.config.process) => {
+                let txn = Txn {
+                    compares: vec![modified(key.clone(), at)],
+                    deletes: vec![key],
+                    ..Txn::default()
+                };
+                self.session.busy = true;
+                self.send(txn, Purpose::Discard, hold);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The beat that begins a session lists nobody, so that anybody may end it.
+    fn first_beat(&self) -> Beat {
+        Beat {
+            number: 0,
+            process: self.config.process,
+            hold_ms: self.config.hold_ns / 1_000_000,
+            policy: self.config.policy,
+            monitors: Vec::new(),
+        }
+    }
+
+    pub(super) fn join_answered(&mut self, sent: u64, outcome: Outcome) {
+        self.session.busy = false;
+        if self.session.phase != PhaseName::Joining {
+            // What was asked for then is not wanted now; if it is there, it will be discarded.
+            return;
+        }
+        self.session.phase = PhaseName::Waiting;
+        match outcome {
+            Outcome::Applied { revision } => {
+                self.begin(revision, revision);
+                self.beat
+                    .confirmed(sent, self.config.hold_ns - self.margin(), self.now);
+            }
+            // The watch of the own beat key tells what stands there.
+            _ => self.session.retry = self.now + self.config.hold_ns / 6,
+        }
+    }
+
+    pub(super) fn discard_answered(&mut self, _: Outcome) {
+        self.session.busy = false;
+        self.session.retry = self.now + self.config.hold_ns / 6;
+    }
+
+    fn begin(&mut self, number: SessionNumber, modified: u64) {
+        self.session.phase = PhaseName::Joined;
+        self.session.number = number;
+        self.session.since = self.now;
+        self.beat.begin(modified);
+        self.monitors.forget();
+        self.stale = true;
+        let kept = Session {
+            fleet: self.config.fleet.clone(),
+            relay: self.config.relay.clone(),
+            session: number,
+            cluster: self.session.cluster.unwrap_or_default(),
+        };
+        self.out.push(super::Command::SaveSession(Some(kept)));
+        self.tell(FleetEvent::Joined { session: number });
+    }
+
+    /// The session is over by another's doing. Nothing that rested on it is open after this step.
+    pub(super) fn lost_session(&mut self) {
+        if !self.session.has_begun() {
+            return;
+        }
+        self.end_session();
+        self.session.phase = PhaseName::Waiting;
+        self.tell(FleetEvent::Fenced);
+    }
+
+    /// etcd is not the one that it was: what rests on it is shut, and others get the time to see it.
+    pub(super) fn restored(&mut self) {
+        self.end_session();
+        self.session.phase = PhaseName::Resting;
+        self.session.adopted = None;
+        self.session.retry = self.now + self.config.hold_ns;
+        self.book = super::book::Book::new(self.config.keys.clone());
+        for relay in self.fencing.forget() {
+            self.out.push(super::Command::UnwatchBeat { relay });
+        }
+        self.tell(FleetEvent::Restored);
+    }
+
+    fn end_session(&mut self) {
+        self.session.number = 0;
+        self.beat.begin(0);
+        self.monitors.forget();
+        self.handover.forget();
+        self.stale = true;
+        self.out.push(super::Command::SaveSession(None));
+    }
+
+    fn leave(&mut self) {
+        let relay = self.config.relay.clone();
+        let key = self.beat_key(&relay);
+        let txn = Txn {
+            compares: vec![self.session_lives()],
+            deletes: vec![key, self.key(Key::Relay(relay))],
+            ..Txn::default()
+        };
+        self.session.busy = true;
+        self.session.phase = PhaseName::Leaving;
+        self.session.going = true;
+        self.send(txn, Purpose::Leave, self.config.hold_ns);
+    }
+
+    pub(super) fn leave_answered(&mut self, outcome: Outcome) {
+        self.session.busy = false;
+        if self.session.phase != PhaseName::Leaving {
+            return;
+        }
+        match outcome {
+            Outcome::Applied { .. } | Outcome::Refused { .. } => self.has_left(),
+            Outcome::Unknown | Outcome::NotSent => {
+                self.session.phase = PhaseName::Joined;
+                self.session.retry = self.now + self.config.hold_ns / 6;
+            }
+        }
+    }
+
+    fn has_left(&mut self) {
+        self.end_session();
+        self.session.phase = PhaseName::Left;
+        self.tell(FleetEvent::Left);
+    }
+}

@@ -1,0 +1,236 @@
+//! The fleet as one relay sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::keys::{Policy, SessionNumber};
+use crate::member::Member;
+use crate::member::plan::Planned;
+
+/// The fleet as one relay sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The fleet.
+    pub fleet: String,
+    /// The relay that tells.
+    pub relay: String,
+    /// What it does while etcd does not answer.
+    pub policy: Policy,
+    /// Its session; 0 if it has none.
+    pub session: SessionNumber,
+    /// Whether it takes part.
+    pub phase: PhaseName,
+    /// Whether a connection to etcd stands.
+    pub etcd_reachable: bool,
+    /// Time since etcd acknowledged a beat, in milliseconds.
+    pub last_ack_ms: Option<u64>,
+    /// How long it may still forward without another word of anybody, in milliseconds.
+    pub deadline_ms: u64,
+    /// Generation of its rules.
+    pub generation: u64,
+    /// All relays, by name.
+    pub relays: BTreeMap<String, RelayStatus>,
+    /// All shares, by name.
+    pub shares: BTreeMap<String, ShareStatus>,
+    /// Keys of etcd that are not believed, and why.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// Where a relay stands with its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PhaseName {
+    /// It has not read the fleet's keys yet.
+    Starting,
+    /// It waits until an earlier session of its name has ended.
+    Waiting,
+    /// It has asked for a session.
+    Joining,
+    /// It has a session.
+    Joined,
+    /// It gives its shares away and goes.
+    Leaving,
+    /// It has gone.
+    Left,
+    /// It waits for `hold` after a backup of etcd was restored.
+    Resting,
+}
+
+/// A relay as another sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayStatus {
+    /// Its session.
+    pub session: SessionNumber,
+    /// Whether that was ended by another relay.
+    pub fenced: bool,
+    /// Since when it is so, in ms since 1970.
+    pub since: u64,
+    /// Its roles.
+    pub roles: BTreeSet<String>,
+    /// Its weight.
+    pub weight: u32,
+    /// Whether it takes nothing.
+    pub drained: bool,
+    /// Version of its program.
+    pub version: String,
+    /// Generation of the rules that it has applied.
+    pub generation: u64,
+    /// Shares that it cannot forward, and why.
+    pub unfit: BTreeMap<String, String>,
+    /// Number of shares that it holds.
+    pub holds: usize,
+    /// Time since its last beat, in milliseconds, where this relay watches it.
+    pub last_beat_ms: Option<u64>,
+}
+
+/// A share as one relay sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareStatus {
+    /// Who holds it.
+    pub holder: Option<String>,
+    /// Since when, in ms since 1970.
+    pub since: Option<u64>,
+    /// Why it changed hands last.
+    pub why: String,
+    /// Who is next.
+    pub standby: Option<String>,
+    /// How it stands at the relay that tells.
+    pub state: ShareState,
+    /// Whether only one relay has the roles that it needs.
+    pub sole: bool,
+    /// What is wrong with it.
+    pub wrong: Option<String>,
+}
+
+/// How a share stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShareState {
+    /// This relay forwards it.
+    Open,
+    /// This relay holds it and does not forward it now.
+    Shut,
+    /// This relay gives it away.
+    Handing,
+    /// Another relay holds it.
+    Elsewhere,
+    /// Nobody holds it.
+    Vacant,
+}
+
+impl Member {
+    /// The fleet as this relay sees it at `now`.
+    #[must_use]
+    pub fn status(&self, now: u64) -> Status {
+        let ms = |ns: u64| ns / 1_000_000;
+        let relay = |name: &String| Some((name.clone(), self.relay_status(name, now)?));
+        let share = |(name, planned): (&String, &Planned)| {
+            (name.clone(), self.share_status(name, planned, now))
+        };
+        Status {
+            fleet: self.config.fleet.clone(),
+            relay: self.config.relay.clone(),
+            policy: self.config.policy,
+            session: self.session.number,
+            phase: self.session.phase,
+            etcd_reachable: self.etcd_reachable,
+            last_ack_ms: self.beat.acked().map(|acked| ms(now.saturating_sub(acked))),
+            deadline_ms: ms(self.deadline().saturating_sub(now)),
+            generation: self.rules.generation,
+            relays: self.book.relays.keys().filter_map(relay).collect(),
+            shares: self.plan.shares.iter().map(share).collect(),
+            refused: self.book.refused.clone(),
+        }
+    }
+
+    /// Why a share changed hands last; cheap, as it is asked for of each one that opens.
+    #[must_use]
+    pub fn why_held(&self, share: &str) -> &str {
+        let known = self.book.shares.get(share);
+        known.map_or("", |known| known.value.why.as_str())
+    }
+
+    fn relay_status(&self, name: &str, now: u64) -> Option<RelayStatus> {
+        let entry = self.book.relay(name)?;
+        let holds = |planned: &&Planned| planned.holder.as_deref() == Some(name);
+        let seen = self.fencing.watched(name).map(|watched| watched.seen);
+        Some(RelayStatus {
+            session: entry.session,
+            fenced: entry.fenced,
+            since: entry.since,
+            roles: entry.roles.clone(),
+            weight: entry.weight,
+            drained: self.book.is_drained(name),
+            version: entry.version.clone(),
+            generation: entry.generation,
+            unfit: entry.unfit.clone(),
+            holds: self.plan.shares.values().filter(holds).count(),
+            last_beat_ms: seen.map(|seen| now.saturating_sub(seen) / 1_000_000),
+        })
+    }
+
+    fn share_status(&self, name: &str, planned: &Planned, now: u64) -> ShareStatus {
+        let known = self.book.shares.get(name);
+        let state = self.share_state(name, planned, now);
+        ShareStatus {
+            holder: planned.holder.clone(),
+            since: known.map(|known| known.value.at),
+            why: known
+                .map(|known| known.value.why.clone())
+                .unwrap_or_default(),
+            standby: planned.standby().map(str::to_owned),
+            state,
+            sole: planned.sole,
+            wrong: self.share_trouble(name, planned, state),
+        }
+    }
+
+    fn share_state(&self, name: &str, planned: &Planned, now: u64) -> ShareState {
+        if self.holds(name).is_none() {
+            return match planned.holder {
+                Some(_) => ShareState::Elsewhere,
+                None => ShareState::Vacant,
+            };
+        }
+        if self.handover.is_handing(name) {
+            return ShareState::Handing;
+        }
+        if now < self.gates.until(name) {
+            return ShareState::Open;
+        }
+        ShareState::Shut
+    }
+
+    fn share_trouble(&self, name: &str, planned: &Planned, state: ShareState) -> Option<String> {
+        let own = self
+            .rules
+            .failed
+            .get(name)
+            .or_else(|| self.rules.unfit.get(name));
+        let wish = self
+            .book
+            .moved_to(name)
+            .map(|known| known.value.relay.as_str());
+        let holder = planned.holder.as_deref();
+        let held = self.book.shares.get(name).map_or(0, |known| known.modified);
+        let waits = self
+            .book
+            .moved_to(name)
+            .is_some_and(|known| known.modified > held);
+        match state {
+            ShareState::Shut => Some(self.why_shut(name).to_owned()),
+            ShareState::Open if own.is_some() => own.cloned(),
+            ShareState::Vacant if planned.line.is_empty() => {
+                let roles = self.rules.shares.get(name).into_iter().flatten();
+                let roles: Vec<_> = roles.map(String::as_str).collect();
+                Some(format!("no relay can take it (roles {})", roles.join(", ")))
+            }
+            ShareState::Vacant => Some("nobody holds it".to_owned()),
+            _ if waits && wish != holder => {
+                wish.map(|wish| format!("waits until {wish} can take it"))
+            }
+            _ => None,
+        }
+    }
+}

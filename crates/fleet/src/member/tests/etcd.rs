@@ -1,0 +1,87 @@
+//! etcd as members see it: one history of revisions.
+
+use std::collections::BTreeMap;
+
+use crate::member::{Change, KeyValue, Outcome, Target, Txn};
+
+#[derive(Clone, Default)]
+pub(super) struct Etcd {
+    pub(super) revision: u64,
+    pub(super) keys: BTreeMap<String, KeyValue>,
+    pub(super) history: Vec<(u64, Change)>,
+    pub(super) compacted: u64,
+}
+
+impl Etcd {
+    pub(super) fn apply(&mut self, txn: &Txn) -> Outcome {
+        let holds = txn.compares.iter().all(|compare| {
+            let kv = self.keys.get(&compare.key);
+            let actual = kv.map_or(0, |kv| match compare.target {
+                Target::Created => kv.created,
+                Target::Modified => kv.modified,
+            });
+            (actual == compare.revision) == compare.equal
+        });
+        if !holds {
+            let found = txn
+                .reads
+                .iter()
+                .filter_map(|key| self.keys.get(key).cloned());
+            return Outcome::Refused {
+                revision: self.revision,
+                found: found.collect(),
+            };
+        }
+        self.revision += 1;
+        for (key, value) in &txn.puts {
+            self.put(key, value.clone());
+        }
+        for key in &txn.deletes {
+            self.delete(key);
+        }
+        Outcome::Applied {
+            revision: self.revision,
+        }
+    }
+
+    pub(super) fn operator_put(&mut self, key: &str, value: Vec<u8>) {
+        self.revision += 1;
+        self.put(key, value);
+    }
+
+    pub(super) fn operator_delete(&mut self, key: &str) {
+        self.revision += 1;
+        self.delete(key);
+    }
+
+    fn put(&mut self, key: &str, value: Vec<u8>) {
+        let created = self.keys.get(key).map_or(self.revision, |kv| kv.created);
+        let kv = KeyValue {
+            key: key.to_owned(),
+            value,
+            created,
+            modified: self.revision,
+        };
+        self.keys.insert(key.to_owned(), kv.clone());
+        self.history.push((self.revision, Change::Put(kv)));
+    }
+
+    fn delete(&mut self, key: &str) {
+        if self.keys.remove(key).is_some() {
+            let change = Change::Deleted {
+                key: key.to_owned(),
+                revision: self.revision,
+            };
+            self.history.push((self.revision, change));
+        }
+    }
+
+    /// Changes after `revision`; `None` if they are compacted.
+    pub(super) fn since(&self, revision: u64) -> Option<&[(u64, Change)]> {
+        if revision < self.compacted {
+            return None;
+        }
+        let from = self.history.partition_point(|(at, _)| *at <= revision);
+        Some(&self.history[from..])
+    }
+}

@@ -1,0 +1,212 @@
+//! One thing after another: restarts, hostile values, deleted keys, restored backups.
+
+use std::collections::BTreeMap;
+
+use super::sim::{MS, Sim};
+use super::{HOLD, holders, settings};
+use crate::keys::{Policy, SessionNumber};
+use crate::member::{FleetEvent, Input, PhaseName, Question};
+
+/// A fleet that has come to rest.
+fn fleet(seed: u64) -> Sim {
+    let mut sim = Sim::new(seed, settings(Policy::Peers));
+    sim.run_until(4000 * MS);
+    holders(&sim).unwrap();
+    sim
+}
+
+fn was_told(sim: &Sim, wanted: impl Fn(&FleetEvent) -> bool) -> bool {
+    sim.told.iter().any(|(_, _, event)| wanted(event))
+}
+
+fn sessions(sim: &Sim) -> Vec<SessionNumber> {
+    let statuses = (0..sim.hosts.len()).map(|host| {
+        let member = sim.hosts[host].member.as_ref().unwrap();
+        member.status(sim.local(host))
+    });
+    statuses.map(|status| status.session).collect()
+}
+
+/// Runs on, and holds that nothing changes hands and nothing is shut for even a millisecond.
+fn stays(sim: &mut Sim, ms: u64) {
+    let before = holders(sim).unwrap();
+    for _ in 0..ms {
+        sim.run_until(sim.now + MS);
+        assert_eq!(holders(sim).as_ref(), Ok(&before), "at {} ms", sim.now / MS);
+    }
+    assert_eq!(sim.violation, None);
+}
+
+#[test]
+fn a_restarted_process_takes_up_its_session() {
+    for seed in 0..4 {
+        let mut sim = fleet(seed);
+        let before = sessions(&sim);
+        let holder = holders(&sim).unwrap()[0];
+        sim.kill(holder, false, 200 * MS);
+        stays(&mut sim, 3000);
+        assert_eq!(sessions(&sim), before);
+    }
+}
+
+#[test]
+fn a_new_process_on_a_new_boot_gets_a_new_session() {
+    let mut sim = fleet(1);
+    let before = sessions(&sim);
+    sim.kill(0, true, 100 * MS);
+    sim.run_until(sim.now + 3 * HOLD);
+    holders(&sim).unwrap();
+    let after = sessions(&sim);
+    assert!(after[0] > before[0]);
+    assert_eq!(after[1..], before[1..]);
+    assert_eq!(sim.violation, None);
+}
+
+#[test]
+fn both_at_once_come_back() {
+    let mut sim = fleet(2);
+    (0..3).for_each(|host| sim.kill(host, true, 50 * MS));
+    sim.run_until(sim.now + 4 * HOLD);
+    holders(&sim).unwrap();
+    assert_eq!(sim.violation, None);
+}
+
+#[test]
+fn hostile_values_are_refused_by_name_and_change_nothing() {
+    let mut sim = fleet(3);
+    for key in [
+        "shares/cam0",
+        "shares/cam1",
+        "relays/relay-1",
+        "moves/cam2",
+        "rules/current",
+    ] {
+        let key = format!("/mcr/plant/{key}");
+        sim.etcd.operator_put(&key, br#"{"relay":"../x"}"#.to_vec());
+    }
+    sim.etcd
+        .operator_put("/mcr/plant/shares/../../x", b"1".to_vec());
+    stays(&mut sim, 3000);
+    let refused = |event: &FleetEvent| matches!(event, FleetEvent::Refused { key, .. } if key == "/mcr/plant/shares/cam0");
+    assert!(was_told(&sim, refused));
+    let status = sim.hosts[0].member.as_ref().unwrap().status(sim.local(0));
+    assert!(
+        status.refused.contains_key("/mcr/plant/shares/../../x"),
+        "{:?}",
+        status.refused
+    );
+}
+
+#[test]
+fn an_emptied_prefix_takes_no_rules_away() {
+    let mut sim = fleet(4);
+    let before = holders(&sim).unwrap();
+    sim.etcd.operator_put("/mcr/plant/settings", b"{}".to_vec());
+    let keys: Vec<String> = sim.etcd.keys.keys().cloned().collect();
+    let kept = |key: &&String| !key.contains("/beats/");
+    for key in keys.iter().filter(kept) {
+        sim.etcd.operator_delete(key);
+    }
+    sim.run_until(sim.now + 1000 * MS);
+    assert_eq!(holders(&sim), Ok(before));
+    assert_eq!(sim.violation, None);
+}
+
+#[test]
+fn a_restored_backup_shuts_all_for_a_hold() {
+    for seed in 5..9 {
+        let mut sim = fleet(seed);
+        let backup = sim.etcd.clone();
+        sim.run_until(sim.now + 3000 * MS);
+        sim.etcd = backup;
+        sim.run_until(sim.now + 700 * MS);
+        assert!(was_told(&sim, |event| *event == FleetEvent::Restored));
+        assert!(sim.shares().iter().all(|share| sim.open(share).is_empty()));
+        sim.run_until(sim.now + 4 * HOLD);
+        holders(&sim).unwrap();
+        assert_eq!(sim.violation, None);
+    }
+}
+
+#[test]
+fn an_unfit_holder_hands_over_after_a_second() {
+    let mut sim = fleet(6);
+    let holder = holders(&sim).unwrap()[0];
+    let unfit = BTreeMap::from([("cam0".to_owned(), "output eth2 is down".to_owned())]);
+    sim.input(holder, crate::member::Input::Fitness(unfit));
+    sim.run_until(sim.now + 800 * MS);
+    assert_eq!(holders(&sim).unwrap()[0], holder);
+    sim.run_until(sim.now + 1000 * MS);
+    assert_ne!(holders(&sim).unwrap()[0], holder);
+}
+
+#[test]
+fn a_share_that_nobody_is_fit_for_stays_and_is_taken_all_the_same() {
+    let mut sim = fleet(6);
+    let holder = holders(&sim).unwrap()[0];
+    let unfit = BTreeMap::from([("cam0".to_owned(), "nothing comes".to_owned())]);
+    for host in 0..3 {
+        sim.input(host, crate::member::Input::Fitness(unfit.clone()));
+    }
+    sim.run_until(sim.now + 4 * HOLD);
+    assert_eq!(holders(&sim).unwrap()[0], holder);
+    sim.kill(holder, true, 100 * HOLD);
+    sim.run_until(sim.now + 3 * HOLD);
+    assert_eq!(sim.open("cam0").len(), 1);
+    assert_ne!(sim.open("cam0"), [holder]);
+}
+
+/// Whoever has recorded a question keeps nobody from taking over by sending it again and again.
+#[test]
+fn a_question_that_is_repeated_is_answered_once() {
+    let mut sim = fleet(9);
+    let dead = holders(&sim).unwrap()[0];
+    let sessions = sessions(&sim);
+    sim.kill(dead, true, 60_000 * MS);
+    let end = sim.now + 3 * HOLD;
+    while sim.now < end {
+        for host in (0..sessions.len()).filter(|host| *host != dead) {
+            let question = Question {
+                from: format!("relay-{dead}"),
+                session: sessions[dead],
+                to: format!("relay-{host}"),
+                to_session: sessions[host],
+                hold_ms: HOLD / MS,
+                nonce: 1,
+            };
+            sim.input(host, Input::Question(question));
+        }
+        sim.run_until(sim.now + 100 * MS);
+    }
+    assert!(!holders(&sim).unwrap().contains(&dead));
+    assert_eq!(sim.violation, None);
+}
+
+#[test]
+fn who_leaves_gives_everything_away_first() {
+    let mut sim = fleet(7);
+    let holder = holders(&sim).unwrap()[0];
+    let before = sim.now;
+    sim.leave(holder);
+    sim.run_until(before + 600 * MS);
+    assert!(!holders(&sim).unwrap().contains(&holder));
+    let fenced = |event: &FleetEvent| matches!(event, FleetEvent::RelayFenced { .. });
+    assert!(!was_told(&sim, fenced), "it went in order");
+}
+
+#[test]
+fn status_tells_who_holds_what() {
+    let sim = fleet(8);
+    let holders = holders(&sim).unwrap();
+    let status = sim.hosts[1].member.as_ref().unwrap().status(sim.local(1));
+    assert_eq!(status.phase, PhaseName::Joined);
+    assert_eq!(status.relays.len(), 3);
+    for (share, holder) in sim.shares().iter().zip(holders) {
+        let told = &status.shares[share];
+        assert_eq!(told.holder, Some(format!("relay-{holder}")));
+        assert_ne!(told.standby, told.holder);
+        assert_eq!((told.sole, &told.wrong), (false, &None));
+    }
+    let held: usize = status.relays.values().map(|relay| relay.holds).sum();
+    assert_eq!(held, sim.settings.shares);
+}

@@ -1,0 +1,436 @@
+//! Relays, their clocks, a network and etcd in virtual time, all from one seed.
+//!
+//! Time is real time in ns; each host has its own clock. A stopped process keeps its gates, and can
+//! stop between two commands of one step.
+
+mod driver;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use super::etcd::Etcd;
+use crate::keys::{Drained, Keys, Move, Policy, Value};
+use crate::member::{
+    Adopted, Answer, Change, Command, Config, Fault, FleetEvent, Input, Member, Operator, Outcome,
+    Question, Session, Txn, TxnId,
+};
+
+pub(super) const MS: u64 = 1_000_000;
+const CLUSTER: u64 = 7;
+
+/// A small generator of numbers (SplitMix64).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn range(&mut self, from: u64, to: u64) -> u64 {
+        from + self.next() % (to - from).max(1)
+    }
+
+    pub(super) fn chance(&mut self, of_1000: u64) -> bool {
+        self.next() % 1000 < of_1000
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) relays: usize,
+    pub(super) shares: usize,
+    pub(super) policy: Policy,
+    pub(super) hold: u64,
+    /// Largest drift of a clock, in millionths.
+    pub(super) drift_ppm: u64,
+    pub(super) fault: Option<Fault>,
+    /// How often of 1000 a transaction is late, and how often its answer is lost.
+    pub(super) loss: u64,
+    /// Whether operators do most of the harm.
+    pub(super) moving: bool,
+}
+
+pub(super) struct Host {
+    name: String,
+    pub(super) member: Option<Member>,
+    process: u64,
+    offset: u64,
+    ppm: i64,
+    pub(super) gates: BTreeMap<String, u64>,
+    saved: Option<Session>,
+    /// What the data plane was told to prepare last.
+    install: BTreeSet<String>,
+    pub(super) unfit: BTreeMap<String, String>,
+    pub(super) etcd_cut_until: u64,
+    pub(super) peers_cut_until: u64,
+    pub(super) watch_stalled_until: u64,
+    pub(super) stopped_until: u64,
+    pub(super) down_until: u64,
+    listed: bool,
+    watch_at: u64,
+    beats: BTreeMap<String, Option<u64>>,
+    inbox: VecDeque<Input>,
+    /// Commands that a stop has caught on their way.
+    stuck: VecDeque<Command>,
+    waiting: BTreeMap<TxnId, u64>,
+}
+
+enum Event {
+    Poll(usize),
+    Tick(usize),
+    Commit {
+        host: usize,
+        process: u64,
+        id: TxnId,
+        txn: Txn,
+        answer: bool,
+    },
+    Answered {
+        host: usize,
+        process: u64,
+        id: TxnId,
+        outcome: Option<Outcome>,
+    },
+    Ask {
+        to: usize,
+        question: Question,
+    },
+    Answer {
+        to: usize,
+        process: u64,
+        answer: Answer,
+    },
+    Installed {
+        host: usize,
+        process: u64,
+    },
+}
+
+pub(super) struct Sim {
+    pub(super) settings: Settings,
+    pub(super) now: u64,
+    pub(super) random: Random,
+    pub(super) etcd: Etcd,
+    pub(super) etcd_down_until: u64,
+    pub(super) hosts: Vec<Host>,
+    keys: Keys,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    bodies: BTreeMap<u64, Event>,
+    sequence: u64,
+    /// Whether transactions may lose their answers or be late.
+    pub(super) lossy: bool,
+    pub(super) steps: u64,
+    pub(super) violation: Option<String>,
+    /// When each share was opened last.
+    pub(super) opened: BTreeMap<String, u64>,
+    pub(super) told: Vec<(u64, usize, FleetEvent)>,
+}
+
+impl Sim {
+    pub(super) fn new(seed: u64, settings: Settings) -> Self {
+        let mut random = Random(seed);
+        let ppm = settings.drift_ppm;
+        let host = |index: usize, random: &mut Random| Host {
+            name: format!("relay-{index}"),
+            member: None,
+            process: 0,
+            offset: random.range(1, 1_000_000) * MS,
+            ppm: random.range(0, 2 * ppm + 1) as i64 - ppm as i64,
+            gates: BTreeMap::new(),
+            saved: None,
+            install: BTreeSet::new(),
+            unfit: BTreeMap::new(),
+            etcd_cut_until: 0,
+            peers_cut_until: 0,
+            watch_stalled_until: 0,
+            stopped_until: 0,
+            down_until: random.range(0, 300) * MS,
+            listed: false,
+            watch_at: 0,
+            beats: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            stuck: VecDeque::new(),
+            waiting: BTreeMap::new(),
+        };
+        let hosts = (0..settings.relays)
+            .map(|index| host(index, &mut random))
+            .collect();
+        let mut sim = Self {
+            settings,
+            now: 0,
+            random,
+            etcd: Etcd::default(),
+            etcd_down_until: 0,
+            hosts,
+            keys: Keys::new("plant").unwrap(),
+            events: BinaryHeap::new(),
+            bodies: BTreeMap::new(),
+            sequence: 0,
+            lossy: false,
+            steps: 0,
+            violation: None,
+            opened: BTreeMap::new(),
+            told: Vec::new(),
+        };
+        for host in 0..settings.relays {
+            sim.at(1, Event::Poll(host));
+            sim.at(1, Event::Tick(host));
+        }
+        sim
+    }
+
+    pub(super) fn shares(&self) -> Vec<String> {
+        (0..self.settings.shares)
+            .map(|n| format!("cam{n}"))
+            .collect()
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.events
+            .push(Reverse((time.max(self.now), self.sequence)));
+        self.bodies.insert(self.sequence, event);
+    }
+
+    fn delay(&mut self) -> u64 {
+        match self.random.range(0, 100) {
+            0..60 => self.random.range(20_000, MS),
+            60..97 => self.random.range(MS, 8 * MS),
+            _ if self.lossy => self.random.range(8 * MS, 300 * MS),
+            _ => self.random.range(8 * MS, 20 * MS),
+        }
+    }
+
+    pub(super) fn local(&self, host: usize) -> u64 {
+        let host = &self.hosts[host];
+        let drift = self.now as i128 * i128::from(host.ppm) / 1_000_000;
+        (i128::from(host.offset + self.now) + drift) as u64
+    }
+
+    pub(super) fn run_until(&mut self, time: u64) {
+        while let Some(Reverse((at, sequence))) = self.events.peek().copied() {
+            if at > time || self.violation.is_some() {
+                break;
+            }
+            self.events.pop();
+            self.now = at;
+            let event = self.bodies.remove(&sequence).unwrap();
+            self.event(event);
+        }
+        self.now = self.now.max(time);
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Tick(host) => self.tick(host),
+            Event::Poll(host) => {
+                self.poll(host);
+                let next = self.now + self.delay();
+                self.at(next, Event::Poll(host));
+            }
+            Event::Commit {
+                host,
+                process,
+                id,
+                txn,
+                answer,
+            } => {
+                let outcome = self.etcd.apply(&txn);
+                if answer {
+                    let at = self.now + self.delay();
+                    let outcome = Some(outcome);
+                    self.at(
+                        at,
+                        Event::Answered {
+                            host,
+                            process,
+                            id,
+                            outcome,
+                        },
+                    );
+                }
+            }
+            Event::Answered {
+                host,
+                process,
+                id,
+                outcome,
+            } => {
+                if outcome.is_some() && !self.reaches_etcd(host) {
+                    return;
+                }
+                if self.hosts[host].process == process
+                    && let Some(sent_ns) = self.hosts[host].waiting.remove(&id)
+                {
+                    let outcome = outcome.unwrap_or(Outcome::Unknown);
+                    self.input(
+                        host,
+                        Input::Answered {
+                            id,
+                            sent_ns,
+                            outcome,
+                        },
+                    );
+                }
+            }
+            Event::Ask { to, question } => self.input(to, Input::Question(question)),
+            Event::Answer {
+                to,
+                process,
+                answer,
+            } => {
+                if self.hosts[to].process == process || self.random.chance(500) {
+                    self.input(to, Input::Answer(answer));
+                }
+            }
+            Event::Installed { host, process } => {
+                if self.hosts[host].process == process {
+                    let shares = self.hosts[host].install.clone();
+                    let failed = BTreeMap::new();
+                    self.input(host, Input::Installed { shares, failed });
+                }
+            }
+        }
+    }
+
+    fn is_stopped(&self, host: usize) -> bool {
+        self.now < self.hosts[host].stopped_until
+    }
+
+    fn reaches_etcd(&self, host: usize) -> bool {
+        self.now >= self.hosts[host].etcd_cut_until && self.now >= self.etcd_down_until
+    }
+
+    fn tick(&mut self, host: usize) {
+        let next = self.now + self.random.range(10, 20) * MS;
+        self.at(next, Event::Tick(host));
+        if self.is_stopped(host) {
+            return;
+        }
+        if self.hosts[host].member.is_none() {
+            if self.now >= self.hosts[host].down_until {
+                self.start(host);
+            }
+            return;
+        }
+        while let Some(command) = self.hosts[host].stuck.pop_front() {
+            self.carry_out(host, command);
+        }
+        while let Some(input) = self.hosts[host].inbox.pop_front() {
+            self.input(host, input);
+        }
+        self.input(host, Input::Alive);
+        self.input(host, Input::Tick);
+    }
+
+    fn start(&mut self, host: usize) {
+        self.hosts[host].process = self.random.next();
+        let config = Config {
+            keys: self.keys.clone(),
+            fleet: "plant".to_owned(),
+            relay: self.hosts[host].name.clone(),
+            process: self.hosts[host].process,
+            policy: self.settings.policy,
+            hold_ns: self.settings.hold,
+            peer: format!("127.0.0.1:{}", 1000 + host).parse().unwrap(),
+            roles: ["red".to_owned()].into(),
+            weight: 100,
+            version: "1".to_owned(),
+            boot_unix_ms: 0,
+        };
+        let gates = self.hosts[host].gates.clone();
+        let saved = self.hosts[host].saved.clone();
+        if saved.is_none() {
+            self.hosts[host].gates.clear();
+        }
+        let adopted = saved.map(|session| Adopted { session, gates });
+        let mut member = Member::new(config, adopted);
+        member.fault = self.settings.fault;
+        self.hosts[host].member = Some(member);
+        let roles: BTreeSet<String> = ["red".to_owned()].into();
+        let shares = self
+            .shares()
+            .into_iter()
+            .map(|share| (share, roles.clone()))
+            .collect();
+        self.input(
+            host,
+            Input::Rules {
+                generation: 1,
+                shares,
+            },
+        );
+    }
+
+    /// The process dies; its gates stay. With `host_dies`, they do not.
+    pub(super) fn kill(&mut self, host: usize, host_dies: bool, down_for: u64) {
+        let down_until = self.now + down_for;
+        let it = &mut self.hosts[host];
+        it.member = None;
+        it.process = 0;
+        it.inbox.clear();
+        it.stuck.clear();
+        it.waiting.clear();
+        it.beats.clear();
+        it.listed = false;
+        it.down_until = down_until;
+        it.stopped_until = 0;
+        if host_dies {
+            it.gates.clear();
+            it.saved = None;
+            it.offset /= 2;
+        }
+    }
+
+    pub(super) fn is_open(&self, host: usize, share: &str) -> bool {
+        let until = self.hosts[host].gates.get(share).copied().unwrap_or(0);
+        self.local(host) < until
+    }
+
+    /// Who forwards a share now.
+    pub(super) fn open(&self, share: &str) -> Vec<usize> {
+        (0..self.hosts.len())
+            .filter(|host| self.is_open(*host, share))
+            .collect()
+    }
+
+    pub(super) fn drain(&mut self, host: usize, on: bool) {
+        let key = format!("/mcr/plant/drained/relay-{host}");
+        if on {
+            self.etcd.operator_put(&key, Drained { at: 0 }.write());
+        } else if self.etcd.keys.contains_key(&key) {
+            self.etcd.operator_delete(&key);
+        }
+    }
+
+    pub(super) fn move_share(&mut self, share: &str, host: usize) {
+        let relay = format!("relay-{host}");
+        let key = format!("/mcr/plant/moves/{share}");
+        self.etcd.operator_put(&key, Move { relay, at: 0 }.write());
+    }
+
+    pub(super) fn leave(&mut self, host: usize) {
+        self.input(host, Input::Operator(Operator::Leave));
+    }
+
+    /// All faults end now; those that are down come back.
+    pub(super) fn heal(&mut self) {
+        self.lossy = false;
+        self.etcd_down_until = 0;
+        for host in 0..self.hosts.len() {
+            let it = &mut self.hosts[host];
+            it.etcd_cut_until = 0;
+            it.peers_cut_until = 0;
+            it.watch_stalled_until = 0;
+            it.stopped_until = it.stopped_until.min(self.now);
+            it.down_until = it.down_until.min(self.now);
+            it.unfit.clear();
+            self.drain(host, false);
+            self.input(host, Input::Fitness(BTreeMap::new()));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What a driver does: tells a member what its watches tell, and carries out what it decides.
+
+use super::*;
+
+impl Sim {
+    /// What the watches tell by now.
+    pub(super) fn poll(&mut self, host: usize) {
+        let stalled = self.now < self.hosts[host].watch_stalled_until;
+        let dead = self.hosts[host].member.is_none() || self.is_stopped(host);
+        if stalled || dead || !self.reaches_etcd(host) {
+            return;
+        }
+        let at = self.hosts[host].watch_at;
+        let revision = self.etcd.revision;
+        if !self.hosts[host].listed {
+            return self.list(host);
+        }
+        let Some(changes) = self.etcd.since(at) else {
+            self.input(host, Input::WatchLost);
+            return self.list(host);
+        };
+        let (from, to) = (self.keys.watch_from(), self.keys.watch_to());
+        let watched = |change: &Change| {
+            let (Change::Put(crate::member::KeyValue { key, .. }) | Change::Deleted { key, .. }) =
+                change;
+            *key >= from && *key < to
+        };
+        let changes: Vec<Change> = changes
+            .iter()
+            .map(|(_, change)| change.clone())
+            .filter(watched)
+            .collect();
+        self.hosts[host].watch_at = revision;
+        if !changes.is_empty() {
+            self.input(host, Input::Changed { revision, changes });
+        }
+        self.poll_beats(host, revision);
+    }
+
+    pub(super) fn poll_beats(&mut self, host: usize, revision: u64) {
+        let beats: Vec<_> = self.hosts[host].beats.clone().into_iter().collect();
+        for (relay, told) in beats {
+            let key = format!("/mcr/plant/beats/{relay}");
+            let beat = self.etcd.keys.get(&key).cloned();
+            let modified = beat.as_ref().map_or(0, |kv| kv.modified);
+            if told != Some(modified) {
+                self.hosts[host].beats.insert(relay.clone(), Some(modified));
+                self.input(
+                    host,
+                    Input::BeatSeen {
+                        relay,
+                        revision,
+                        beat,
+                    },
+                );
+            }
+        }
+    }
+
+    pub(super) fn list(&mut self, host: usize) {
+        let (from, to) = (self.keys.watch_from(), self.keys.watch_to());
+        let own = format!("/mcr/plant/beats/{}", self.hosts[host].name);
+        let wanted = |key: &String| (*key >= from && *key < to) || *key == own;
+        let keys = self.etcd.keys.iter().filter(|(key, _)| wanted(key));
+        let keys = keys.map(|(_, kv)| kv.clone()).collect();
+        let revision = self.etcd.revision;
+        self.hosts[host].listed = true;
+        self.hosts[host].watch_at = revision;
+        self.input(
+            host,
+            Input::Listed {
+                cluster: CLUSTER,
+                revision,
+                keys,
+            },
+        );
+    }
+
+    pub(in crate::member) fn input(&mut self, host: usize, input: Input) {
+        if self.is_stopped(host) || !self.hosts[host].stuck.is_empty() {
+            if self.hosts[host].member.is_some() {
+                self.hosts[host].inbox.push_back(input);
+            }
+            return;
+        }
+        self.steps += 1;
+        let local = self.local(host);
+        let Some(member) = &mut self.hosts[host].member else {
+            return;
+        };
+        let commands = member.handle(local, input);
+        for command in commands {
+            let caught = self.lossy && self.random.range(0, 4000) == 0;
+            if caught {
+                self.hosts[host].stopped_until = self.now + self.random.range(1, 3000) * MS;
+            }
+            if self.is_stopped(host) {
+                self.hosts[host].stuck.push_back(command);
+            } else {
+                self.carry_out(host, command);
+            }
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, host: usize, command: Command) {
+        match command {
+            Command::Txn {
+                id,
+                txn,
+                give_up_ns,
+            } => self.send(host, id, txn, give_up_ns),
+            Command::WatchBeat { relay } => {
+                self.hosts[host].beats.insert(relay, None);
+            }
+            Command::UnwatchBeat { relay } => {
+                self.hosts[host].beats.remove(&relay);
+            }
+            Command::Ask { peer, question } => {
+                let to = usize::from(peer.port()) - 1000;
+                if self.peers_reach(host, to) {
+                    let at = self.now + self.delay();
+                    self.at(at, Event::Ask { to, question });
+                }
+            }
+            Command::Answer(answer) => {
+                let to = self.hosts.iter().position(|h| h.name == answer.to).unwrap();
+                if self.peers_reach(host, to) {
+                    let at = self.now + self.delay();
+                    let process = self.hosts[to].process;
+                    self.at(
+                        at,
+                        Event::Answer {
+                            to,
+                            process,
+                            answer,
+                        },
+                    );
+                }
+            }
+            Command::Gate { share, until } => self.gate(host, share, until),
+            Command::Install { shares } => {
+                self.hosts[host].install = shares;
+                let at = self.now + self.random.range(1, 30) * MS;
+                let process = self.hosts[host].process;
+                self.at(at, Event::Installed { host, process });
+            }
+            Command::SaveSession(session) => self.hosts[host].saved = session,
+            Command::ListAgain => self.hosts[host].listed = false,
+            Command::Event(FleetEvent::Left) => {
+                let down = self.random.range(1, 2000) * MS;
+                self.kill(host, false, down);
+            }
+            Command::Event(event) => self.told.push((self.now, host, event)),
+        }
+    }
+
+    pub(super) fn peers_reach(&mut self, from: usize, to: usize) -> bool {
+        let cut = |host: usize| self.now < self.hosts[host].peers_cut_until;
+        !(cut(from) || cut(to) || self.lossy && self.random.chance(50))
+    }
+
+    pub(super) fn send(&mut self, host: usize, id: TxnId, txn: Txn, give_up_ns: u64) {
+        let sent = self.local(host);
+        let process = self.hosts[host].process;
+        self.hosts[host].waiting.insert(id, sent);
+        let patience = give_up_ns.saturating_sub(sent);
+        let timeout = self.now + patience;
+        self.at(
+            timeout,
+            Event::Answered {
+                host,
+                process,
+                id,
+                outcome: None,
+            },
+        );
+        let reaches = self.reaches_etcd(host);
+        let late = self.lossy && {
+            let loss = self.settings.loss;
+            self.random.chance(loss)
+        };
+        if !reaches && !late || self.lossy && self.random.chance(10) {
+            return;
+        }
+        let delay = if late {
+            self.random.range(MS, 4000 * MS)
+        } else {
+            self.delay()
+        };
+        let answer = !(self.lossy && {
+            let loss = self.settings.loss;
+            self.random.chance(loss)
+        });
+        let at = self.now + delay;
+        self.at(
+            at,
+            Event::Commit {
+                host,
+                process,
+                id,
+                txn,
+                answer,
+            },
+        );
+    }
+
+    pub(super) fn gate(&mut self, host: usize, share: String, until: u64) {
+        let before = self.hosts[host]
+            .gates
+            .insert(share.clone(), until)
+            .unwrap_or(0);
+        let local = self.local(host);
+        if until <= local {
+            return;
+        }
+        if before <= local {
+            self.opened.insert(share.clone(), self.now);
+        }
+        let others = (0..self.hosts.len()).filter(|other| *other != host);
+        for other in others {
+            if self.is_open(other, &share) {
+                let at = self.now / MS;
+                let (a, b) = (&self.hosts[host].name, &self.hosts[other].name);
+                self.violation = Some(format!("{share} opens at {a}, open at {b}, at {at} ms"));
+            }
+        }
+    }
+}

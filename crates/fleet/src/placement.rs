@@ -1,0 +1,142 @@
+//! Who is to hold which share: weighted rendezvous hashing with bounded loads.
+//!
+//! A share's order of relays comes from their names and weights alone, so all hosts and versions agree
+//! on it without a word: the arithmetic is on integers, since logarithms of floats differ between
+//! machines. Where a share is goes on counting: nothing here moves one.
+
+use std::collections::BTreeMap;
+
+/// Fraction digits (bits) of logarithms.
+const FRACTION: u32 = 32;
+
+/// A relay that could hold a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its part, against the others'; one with 0 takes nothing.
+    pub weight: u32,
+}
+
+/// Names `relays` in the order in which they are to hold `share`, the first first. `moved_to`, the
+/// wish of an operator, comes before all.
+#[must_use]
+pub fn order<'a>(
+    share: &str,
+    relays: impl IntoIterator<Item = Candidate<'a>>,
+    moved_to: Option<&str>,
+) -> Vec<&'a str> {
+    let mut scored: Vec<_> = relays
+        .into_iter()
+        .filter(|relay| relay.weight > 0)
+        .map(|relay| {
+            let first = moved_to != Some(relay.name);
+            (first, score(share, relay), relay.name)
+        })
+        .collect();
+    scored.sort_unstable();
+    scored.into_iter().map(|(_, _, name)| name).collect()
+}
+
+/// How many shares each relay has, and how many it may have.
+#[derive(Clone, Debug)]
+pub struct Loads<'a> {
+    relays: BTreeMap<&'a str, Load>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    most: u64,
+    has: u64,
+}
+
+impl<'a> Loads<'a> {
+    /// Loads of `relays` that hold nothing yet, for `total` shares: none is to have more than its
+    /// fair part, rounded up: so none falls far below it either.
+    #[must_use]
+    pub fn new(relays: impl IntoIterator<Item = Candidate<'a>>, total: usize) -> Self {
+        let relays: Vec<_> = relays.into_iter().collect();
+        let weights: u64 = relays.iter().map(|relay| u64::from(relay.weight)).sum();
+        let most = |weight: u32| (total as u64 * u64::from(weight)).div_ceil(weights.max(1));
+        let load = |relay: &Candidate<'_>| Load {
+            most: most(relay.weight),
+            has: 0,
+        };
+        Self {
+            relays: relays
+                .iter()
+                .map(|relay| (relay.name, load(relay)))
+                .collect(),
+        }
+    }
+
+    /// Counts a share that `relay` holds.
+    pub fn hold(&mut self, relay: &str) {
+        if let Some(load) = self.relays.get_mut(relay) {
+            load.has += 1;
+        }
+    }
+
+    /// Gives a share to the first in its `order` that may have one more, or to the first of all if
+    /// none may.
+    pub fn take<'b>(&mut self, order: &[&'b str]) -> Option<&'b str> {
+        let room = |name: &&&str| self.relays.get(**name).is_some_and(|l| l.has < l.most);
+        let taker = *order.iter().find(room).or(order.first())?;
+        self.hold(taker);
+        Some(taker)
+    }
+}
+
+/// Names a taker for each of `shares` (name, order), given what is held already; `None` where the
+/// order is empty.
+#[must_use]
+pub fn spread<'s, 'r>(
+    shares: impl IntoIterator<Item = (&'s str, Vec<&'r str>)>,
+    loads: &mut Loads<'_>,
+) -> BTreeMap<&'s str, Option<&'r str>> {
+    let taken = |(share, order): (&'s str, Vec<&'r str>)| (share, loads.take(&order));
+    shares.into_iter().map(taken).collect()
+}
+
+/// The lowest score has a share: `-log(hash) / weight`, so that weights count as they are meant
+/// (Highest Random Weight, as in draft-ietf-bess-weighted-hrw).
+fn score(share: &str, relay: Candidate<'_>) -> u128 {
+    let hash = hash(&[relay.name, share]);
+    (u128::from(minus_log2(hash)) << 24) / u128::from(relay.weight)
+}
+
+/// `-log2((hash + 1) / 2^64)` with [`FRACTION`] bits after the point, digit by digit.
+fn minus_log2(hash: u64) -> u64 {
+    let Some(hash) = hash.checked_add(1) else {
+        return 0;
+    };
+    let zeros = hash.leading_zeros();
+    // In [1, 2), with 31 bits after the point.
+    let mut mantissa = (hash << zeros) >> 32;
+    let mut log = u64::from(63 - zeros);
+    for _ in 0..FRACTION {
+        mantissa = (mantissa * mantissa) >> 31;
+        log <<= 1;
+        if mantissa >> 32 != 0 {
+            mantissa >>= 1;
+            log |= 1;
+        }
+    }
+    (64 << FRACTION) - log
+}
+
+/// FNV-1a with the finish of MurmurHash3: small, and the same for ever.
+fn hash(parts: &[&str]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for part in parts {
+        for byte in part.bytes().chain([0xff]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! A relay of a fleet at work: a thread of its own, with its member, its connections to etcd and a
+//! socket that the other relays reach it by.
+
+mod applying;
+mod engine;
+mod installer;
+mod kept;
+mod operator;
+mod peering;
+mod rules_reader;
+mod starting;
+mod status;
+mod tasks;
+mod transactions;
+mod watching;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::config::FleetSettings;
+use model::document::RuleDocument;
+use model::ruleset::Policy;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::error::Error;
+use crate::host::{Host, ShareCounters};
+use crate::member;
+use operator::Order;
+
+/// What a relay is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What the configuration says.
+    pub settings: FleetSettings,
+    /// The relay's name, which is the host's where the configuration gives none.
+    pub relay: String,
+    /// The version of MCR that the others are told.
+    pub version: String,
+    /// What rules are permitted.
+    pub permitted: Policy,
+    /// Where the session is kept for the next process of this boot.
+    pub run: PathBuf,
+    /// Where rules are kept for a start without etcd.
+    pub cache: PathBuf,
+    /// The gates of shares as they stand, in nanoseconds of `CLOCK_BOOTTIME`, where a process before this
+    /// one left some.
+    pub gates: BTreeMap<String, u64>,
+}
+
+/// What a relay knows of its fleet, and what it does itself.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The fleet as the deciding part sees it.
+    pub member: member::Status,
+    /// etcd as this relay sees it.
+    pub etcd: EtcdStatus,
+    /// The rules of each share, by name.
+    pub rules: BTreeMap<String, Vec<String>>,
+    /// How many shares this relay took over from one that was silent or fenced.
+    pub takeovers: u64,
+    /// What the relays counted, by relay and share; only where that was asked for.
+    pub counters: BTreeMap<String, BTreeMap<String, ShareCounters>>,
+}
+
+/// etcd as one relay sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EtcdStatus {
+    /// Why it does not answer, where it does not.
+    pub reason: Option<String>,
+    /// Where it last answered.
+    pub endpoint: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Size of its database in bytes.
+    pub db_bytes: Option<u64>,
+    /// How long the last acknowledged beat took.
+    pub beat: Option<Duration>,
+}
+
+/// The rules of a fleet as they are stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetRules {
+    /// Their generation; 0 until there are any.
+    pub generation: u64,
+    /// The rules, with roles as they were written.
+    pub rules: Vec<RuleDocument>,
+}
+
+/// What applying rules came to, or would.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Their generation then.
+    pub generation: u64,
+    /// Names of rules that were not there before.
+    pub added: Vec<String>,
+    /// Names of rules that are there no more.
+    pub removed: Vec<String>,
+    /// Names of rules that are others now.
+    pub changed: Vec<String>,
+    /// How many are the same.
+    pub unchanged: usize,
+    /// What somebody should know of them.
+    pub warnings: Vec<String>,
+}
+
+/// A relay of a fleet at work; clones are the same one. When the last is dropped it ends as if its process
+/// had died: what it holds goes to others after the hold. [`Relay::leave`] hands it over before.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    orders: mpsc::UnboundedSender<Order>,
+    published: watch::Receiver<Arc<Status>>,
+}
+
+impl Relay {
+    /// Starts the relay; that etcd is away is no error.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the settings, with files that they name or with the peers' address.
+    pub fn start(config: Config, host: Arc<dyn Host>) -> Result<Self, Error> {
+        starting::start(config, host)
+    }
+
+    /// What the relay knows; at once.
+    #[must_use]
+    pub fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.published.borrow())
+    }
+
+    /// What the relay knows, and what all relays counted as they last told.
+    pub async fn full_status(&self) -> Status {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.orders.send(Order::Counters(reply));
+        match answer.await {
+            Ok(status) => status,
+            Err(_) => Status::clone(&self.status()),
+        }
+    }
+
+    /// The rules as they are stored.
+    ///
+    /// # Errors
+    ///
+    /// Where etcd does not answer.
+    pub async fn rules(&self) -> Result<FleetRules, Error> {
+        self.ask(Order::Rules).await
+    }
+
+    /// Makes these the rules of the fleet, as one step; `expected`: only in the place of that
+    /// generation.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the rules, or why they could not be stored.
+    pub async fn apply(
+        &self,
+        rules: Vec<RuleDocument>,
+        expected: Option<u64>,
+        dry_run: bool,
+    ) -> Result<Applied, Error> {
+        let order = |reply| Order::Apply {
+            rules,
+            expected,
+            dry_run,
+            reply,
+        };
+        self.ask(order).await
+    }
+
+    /// Takes a relay out of service, or back into it.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such relay, or etcd does not answer.
+    pub async fn drain(&self, relay: String, drained: bool) -> Result<(), Error> {
+        self.ask(|reply| Order::Drain(relay, drained, reply)).await
+    }
+
+    /// Has a relay forward these rules or shares; hands back which shares.
+    ///
+    /// # Errors
+    ///
+    /// Where one of them is not there, or etcd does not answer.
+    pub async fn move_to(&self, names: Vec<String>, relay: String) -> Result<Vec<String>, Error> {
+        self.ask(|reply| Order::Move(names, relay, reply)).await
+    }
+
+    /// Has every share go to the relay that placement gives it; hands back which go.
+    ///
+    /// # Errors
+    ///
+    /// Where etcd does not answer.
+    pub async fn rebalance(&self) -> Result<Vec<String>, Error> {
+        self.ask(Order::Rebalance).await
+    }
+
+    /// Ends the session of a relay that is known to be dead.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such relay, or etcd does not answer.
+    pub async fn fence(&self, relay: String) -> Result<(), Error> {
+        self.ask(|reply| Order::Fence(relay, reply)).await
+    }
+
+    /// Hands all shares over and leaves; takes no longer than `limit`.
+    pub async fn leave(&self, limit: Duration) {
+        let (done, left) = oneshot::channel();
+        let _ = self.orders.send(Order::Leave(done));
+        if timeout(limit, left).await.is_err() {
+            tracing::warn!("shares are not handed over in time; others take them after the hold");
+        }
+    }
+
+    async fn ask<T>(
+        &self,
+        order: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Order,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.orders.send(order(reply));
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::unavailable("the relay has left its fleet")),
+        }
+    }
+}

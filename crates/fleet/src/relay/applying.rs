@@ -1,0 +1,231 @@
+//! Rules that an operator applies, and what goes from etcd with those of before.
+
+use std::collections::BTreeMap;
+
+use etcd::{Compare, Is, KeyRange, Op, RangeOptions, Txn};
+use model::document::RuleDocument;
+use model::ruleset::Policy;
+
+use super::Applied;
+use super::operator::{Operator, PATIENCE, now_ms};
+use super::rules_reader::beside;
+use super::status::listed;
+use crate::error::Error;
+use crate::keys::{Current, Key, ShareEntry, Value};
+use crate::rules::{Rules, Text};
+use crate::store::Read;
+
+/// Rules that are ready to be stored.
+struct Prepared {
+    new: Rules,
+    text: Text,
+    applied: Applied,
+    is_same: bool,
+}
+
+impl Operator {
+    pub(super) async fn apply(
+        &self,
+        rules: Vec<RuleDocument>,
+        expected: Option<u64>,
+        dry_run: bool,
+    ) -> Result<Applied, Error> {
+        let before = self.store().current().await?;
+        // Where the key makes no sense or has gone, numbers go on from what is in force here.
+        let generation = before
+            .current
+            .as_ref()
+            .map_or(self.rules.generation, |it| it.generation);
+        if let Some(expected) = expected.filter(|expected| *expected != generation) {
+            return Err(Error::conflict(format!(
+                "the fleet runs generation {generation}, not {expected}; look at it with \
+                 `mcr fleet export`, then apply again"
+            )));
+        }
+        let old = self.replaced(&before).await?;
+        let policy = self.config.permitted;
+        let prepared = beside(move || prepare(&old, rules, generation + 1, policy)).await?;
+        let Prepared {
+            new,
+            text,
+            applied,
+            is_same,
+        } = prepared;
+        let mut applied = Applied {
+            generation,
+            ..applied
+        };
+        applied.warnings = self.warnings(&new);
+        if dry_run {
+            return Ok(applied);
+        }
+        if is_same
+            && before
+                .current
+                .as_ref()
+                .is_some_and(|it| it.hash == text.hash)
+        {
+            self.store().put_chunks(&text).await?;
+            return Ok(applied);
+        }
+        let current = Current {
+            generation: new.generation,
+            hash: text.hash.clone(),
+            chunks: text.chunks().count() as u16,
+            rules: new.documents.len() as u32,
+            at: now_ms(),
+            by: self.config.relay.clone(),
+        };
+        let revision = self.store().replace(&before, &text, &current).await?;
+        self.forget_others(&new, revision).await;
+        applied.generation = new.generation;
+        Ok(applied)
+    }
+
+    /// The rules that others are to replace; where they cannot be read, they are replaced all the same.
+    async fn replaced(&self, before: &Read) -> Result<Vec<RuleDocument>, Error> {
+        let Some(current) = &before.current else {
+            return Ok(Vec::new());
+        };
+        match self.documents(current).await {
+            Err(Error::Invalid(why)) => {
+                tracing::warn!("rules that cannot be read are replaced: {why}");
+                Ok(Vec::new())
+            }
+            documents => documents,
+        }
+    }
+
+    /// Takes away what stands in etcd of shares that neither these rules have nor those before, as long as
+    /// these rules stand. Whoever finds no holder opens at once: so the holder of before must have read
+    /// that the share has gone, or its session be over.
+    async fn forget_others(&self, new: &Rules, since: i64) {
+        if self.rules.generation + 1 != new.generation {
+            // What others have read meanwhile is not known here.
+            return;
+        }
+        let (old, new) = (self.rules.shares(), new.shares());
+        let is_gone = |share: &str| !old.contains_key(share) && !new.contains_key(share);
+        for kind in ["shares/", "moves/"] {
+            let range = KeyRange::prefix(format!("{}{kind}", self.keys.prefix()));
+            let Ok(found) = { self.client.list(range, RangeOptions::default(), PATIENCE) }.await
+            else {
+                return;
+            };
+            for found in found.keys {
+                let key = String::from_utf8_lossy(&found.key).into_owned();
+                let guard = match self.keys.parse(&key) {
+                    Ok(Key::Share(share)) if is_gone(&share) => self.has_let_go(&key, &found.value),
+                    Ok(Key::Move(share)) if is_gone(&share) => Some(Txn::new()),
+                    _ => None,
+                };
+                let Some(guard) = guard else {
+                    continue;
+                };
+                let rules = self.keys.text(&Key::Rules);
+                let txn = guard
+                    .when(Compare::mod_revision(rules, Is::Equal, since))
+                    .when(Compare::mod_revision(
+                        key.as_str(),
+                        Is::Equal,
+                        found.mod_revision,
+                    ))
+                    .then(Op::delete(KeyRange::key(key)));
+                if let Err(error) = self.client.txn(txn, PATIENCE).await {
+                    tracing::debug!(%error, "shares of before are left in etcd");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// On what condition the holder of a share that has gone from the rules forwards it no more; `None`: it
+    /// may do so still.
+    fn has_let_go(&self, key: &str, value: &[u8]) -> Option<Txn> {
+        let entry = ShareEntry::read(key, value).ok()?;
+        let holder = self.status.member.relays.get(&entry.relay);
+        let knows = |generation| generation >= self.rules.generation;
+        if holder.is_some_and(|holder| holder.session >= entry.session && knows(holder.generation))
+        {
+            return Some(Txn::new());
+        }
+        let beat = self.keys.text(&Key::Beat(entry.relay));
+        let session = i64::try_from(entry.session).ok()?;
+        Some(Txn::new().when(Compare::create_revision(beat, Is::NotEqual, session)))
+    }
+
+    /// What keeps a share from being as safe as a fleet's can be.
+    fn warnings(&self, rules: &Rules) -> Vec<String> {
+        let (mut nobody, mut sole) = (BTreeMap::new(), BTreeMap::new());
+        for (share, roles) in rules.shares() {
+            let able: Vec<&str> = self.able(&roles).take(2).collect();
+            match able[..] {
+                [] => drop(nobody.insert(share, roles)),
+                [only] => drop(sole.insert(share, only.to_owned())),
+                _ => {}
+            }
+        }
+        let mut warnings = Vec::new();
+        if let Some((share, roles)) = nobody.first_key_value() {
+            warnings.push(format!(
+                "no relay has all the interfaces that {} need, {share:?} among them ({}): nobody \
+                 forwards them",
+                shares(nobody.len()),
+                listed(roles.iter().cloned())
+            ));
+        }
+        if let Some((share, only)) = sole.first_key_value() {
+            warnings.push(format!(
+                "only one relay can serve {}, {share:?} among them ({only}): nobody takes over",
+                shares(sole.len())
+            ));
+        }
+        warnings
+    }
+}
+
+fn prepare(
+    old: &[RuleDocument],
+    rules: Vec<RuleDocument>,
+    generation: u64,
+    policy: Policy,
+) -> Result<Prepared, Error> {
+    let new = Rules::new(generation, rules, policy);
+    let new = new.map_err(|problems| Error::invalid(problems.to_string()))?;
+    let text = Text::of(&new.documents).map_err(|error| Error::invalid(error.to_string()))?;
+    Ok(Prepared {
+        applied: compare(old, &new.documents),
+        is_same: old == new.documents,
+        new,
+        text,
+    })
+}
+
+fn shares(count: usize) -> String {
+    match count {
+        1 => "a share".to_owned(),
+        count => format!("{count} shares"),
+    }
+}
+
+/// What changes, by the names of rules.
+fn compare(old: &[RuleDocument], new: &[RuleDocument]) -> Applied {
+    let by_name = |rules: &'_ [RuleDocument]| -> BTreeMap<String, RuleDocument> {
+        let rules = rules.iter();
+        rules
+            .map(|rule| (rule.name.clone(), rule.clone()))
+            .collect()
+    };
+    let (old, new) = (by_name(old), by_name(new));
+    let mut applied = Applied::default();
+    for (name, rule) in &new {
+        match old.get(name) {
+            None => applied.added.push(name.clone()),
+            Some(before) if before != rule => applied.changed.push(name.clone()),
+            Some(_) => applied.unchanged += 1,
+        }
+    }
+    let gone = old.into_keys().filter(|name| !new.contains_key(name));
+    applied.removed = gone.collect();
+    applied
+}

@@ -1,0 +1,330 @@
+//! The loop that a relay lives in: it tells the member what happens and carries out what the member
+//! decides. One thread, which waits for nothing but the next event; requests run beside it.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd::Client;
+use sys::clock::boottime_ns;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::installer::Wanted;
+use super::kept::Kept;
+use super::operator::{Operator, Order};
+use super::peering::Peering;
+use super::rules_reader::RulesRead;
+use super::tasks::spawn;
+use super::watching::BeatOrder;
+use super::{Config, Status, status, transactions};
+use crate::host::{Event, Host};
+use crate::keys::{Key, Keys};
+use crate::member::{self, Change, Command, FleetEvent, Input, KeyValue, Member, PhaseName};
+use crate::peers::Message;
+use crate::rules::Rules;
+
+/// How often the member is told that time has passed.
+const TICK: Duration = Duration::from_millis(20);
+/// How often the daemon is asked how it does.
+const LOOK: Duration = Duration::from_millis(100);
+/// Looks between two that publish what is known.
+const PUBLISHED: u32 = 2;
+/// Looks between two that tell the others what was counted here.
+const COUNTED: u32 = 50;
+
+/// What the engine hears.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Input(Input),
+    /// etcd does not answer, and why.
+    Away(String),
+    Rules(RulesRead),
+    /// What came of which [`Wanted`].
+    Installed(u64, Input),
+}
+
+/// Where the engine hears from.
+pub(super) struct Ears {
+    /// Its own tasks; each has few things under way at a time.
+    pub(super) heard: mpsc::UnboundedReceiver<Heard>,
+    /// The other relays: few wait, so that a flood of datagrams waits in the kernel.
+    pub(super) peers: mpsc::Receiver<(Message, SocketAddr)>,
+    /// Whoever has the [`super::Relay`]; the engine ends when nobody has it any more.
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+}
+
+/// A relay's engine.
+pub(super) struct Engine {
+    pub(super) config: Arc<Config>,
+    pub(super) host: Arc<dyn Host>,
+    pub(super) client: Client,
+    pub(super) keys: Keys,
+    pub(super) member: Member,
+    pub(super) kept: Kept,
+    pub(super) rules: Arc<Rules>,
+    /// What said that those are the rules.
+    pub(super) current: Option<crate::keys::Current>,
+    /// Which rules etcd says there are, while they are not those above.
+    pub(super) reading: Option<crate::keys::Current>,
+    /// The same, if they could not be read, and at which look they are asked for again.
+    pub(super) unread: Option<(crate::keys::Current, u32)>,
+    /// The rules that were refused last, and why: told once.
+    pub(super) refused: Option<(String, String)>,
+    /// How often was looked.
+    pub(super) looks: u32,
+    pub(super) heard: mpsc::UnboundedSender<Heard>,
+    pub(super) beats: mpsc::UnboundedSender<BeatOrder>,
+    pub(super) wanted: watch::Sender<Wanted>,
+    pub(super) peers: Peering,
+    /// Where the question came from that is being answered.
+    pub(super) asker: Option<SocketAddr>,
+    pub(super) published: watch::Sender<Arc<Status>>,
+    pub(super) leaving: Vec<oneshot::Sender<()>>,
+    pub(super) unfit: BTreeMap<String, String>,
+    pub(super) tally: status::Tally,
+    pub(super) is_asking: Rc<Cell<bool>>,
+    pub(super) is_counting: Rc<Cell<bool>>,
+}
+
+impl Engine {
+    /// Runs until nobody has the relay any more.
+    pub(super) async fn run(mut self, mut ears: Ears) {
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                order = ears.orders.recv() => match order {
+                    Some(order) => self.carry_out_order(order),
+                    None => return,
+                },
+                Some(heard) = ears.heard.recv() => self.hear(heard),
+                Some((message, from)) = ears.peers.recv() => self.hear_peer(message, from),
+                _ = tick.tick() => self.tell(Input::Tick),
+                _ = look.tick() => self.look(),
+            }
+        }
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::Input(input) => {
+                self.note(&input);
+                self.tell(input);
+            }
+            Heard::Away(why) => {
+                self.tally.away(why);
+                self.tell(Input::EtcdReachable(false));
+            }
+            Heard::Rules(read) => self.take_rules(read),
+            Heard::Installed(number, input) => {
+                if self.wanted.borrow().number == number {
+                    self.tell(input);
+                }
+            }
+        }
+    }
+
+    /// Tells the member, and does what it decides.
+    pub(super) fn tell(&mut self, input: Input) {
+        for command in self.member.handle(boottime_ns(), input) {
+            self.carry_out(command);
+        }
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Txn {
+                id,
+                txn,
+                give_up_ns,
+            } => self.begin_transaction(id, txn, give_up_ns),
+            Command::WatchBeat { relay } => drop(self.beats.send(BeatOrder::Watch(relay))),
+            Command::ListAgain => drop(self.beats.send(BeatOrder::ListAgain)),
+            Command::UnwatchBeat { relay } => drop(self.beats.send(BeatOrder::Unwatch(relay))),
+            Command::Ask { peer, question } => self.send_peer(peer, Message::Question(question)),
+            Command::Answer(answer) => {
+                if let Some(asker) = self.asker {
+                    self.send_peer(asker, Message::Answer(answer));
+                }
+            }
+            Command::Gate { share, until } => self.host.set_gate(&share, until),
+            Command::Install { shares } => self.want(shares),
+            Command::SaveSession(session) => self.kept.keep_session(session),
+            Command::Event(event) => self.tell_people(event),
+        }
+    }
+
+    fn begin_transaction(&self, id: member::TxnId, txn: member::Txn, give_up_ns: u64) {
+        let (client, heard) = (self.client.clone(), self.heard.clone());
+        spawn(async move {
+            let sent_ns = boottime_ns();
+            let limit = Duration::from_nanos(give_up_ns.saturating_sub(sent_ns));
+            let (outcome, error) = transactions::carry_out(&client, txn, limit).await;
+            if let Some(error) = error {
+                let _ = heard.send(Heard::Away(error.to_string()));
+            }
+            let answered = Input::Answered {
+                id,
+                sent_ns,
+                outcome,
+            };
+            let _ = heard.send(Heard::Input(answered));
+        });
+    }
+
+    /// Has these shares' rules compiled and joined.
+    fn want(&self, shares: BTreeSet<String>) {
+        self.wanted.send_modify(|wanted| {
+            wanted.number += 1;
+            wanted.shares = Some(shares);
+        });
+    }
+
+    /// Notes what of an input concerns others than the member.
+    fn note(&mut self, input: &Input) {
+        match input {
+            Input::Listed { keys, .. } => {
+                self.tally.back();
+                self.tell(Input::EtcdReachable(true));
+                for found in keys {
+                    self.note_key(found);
+                }
+                self.make_secret();
+            }
+            Input::Changed { changes, .. } => {
+                for change in changes {
+                    if let Change::Put(found) = change {
+                        self.note_key(found);
+                    }
+                }
+            }
+            Input::Answered {
+                sent_ns, outcome, ..
+            } if self.tally.answered(*sent_ns, outcome) => {
+                self.tell(Input::EtcdReachable(true));
+            }
+            _ => {}
+        }
+    }
+
+    fn note_key(&mut self, found: &KeyValue) {
+        match self.keys.parse(&found.key) {
+            Ok(Key::Settings) => self.take_settings(found),
+            Ok(Key::Rules) => self.read_rules(found),
+            _ => {}
+        }
+    }
+
+    /// Looks how the daemon does, and says how the relay does.
+    fn look(&mut self) {
+        let looks = self.looks;
+        self.looks = looks.wrapping_add(1);
+        self.ask_whether_alive();
+        let unfit = self.host.unfit();
+        if unfit != self.unfit {
+            self.unfit.clone_from(&unfit);
+            self.tell(Input::Fitness(unfit));
+        }
+        if looks.is_multiple_of(PUBLISHED) {
+            self.publish();
+        }
+        if looks.is_multiple_of(COUNTED) {
+            self.tell_counters();
+            self.make_secret();
+        }
+        self.read_rules_again();
+    }
+
+    fn ask_whether_alive(&self) {
+        if self.is_asking.replace(true) {
+            return;
+        }
+        let (host, heard) = (Arc::clone(&self.host), self.heard.clone());
+        let is_asking = Rc::clone(&self.is_asking);
+        spawn(async move {
+            host.alive().await;
+            is_asking.set(false);
+            let _ = heard.send(Heard::Input(Input::Alive));
+        });
+    }
+
+    /// Says what is known, to whoever asks.
+    pub(super) fn publish(&self) {
+        let now = boottime_ns();
+        let status = status::of(self.member.status(now), &self.rules, &self.tally);
+        self.published.send_replace(Arc::new(status));
+    }
+
+    fn tell_counters(&self) {
+        if self.is_counting.replace(true) {
+            return;
+        }
+        let is_counting = Rc::clone(&self.is_counting);
+        let (client, host) = (self.client.clone(), Arc::clone(&self.host));
+        let key = self.keys.text(&Key::Counters(self.config.relay.clone()));
+        spawn(async move {
+            let counters = host.counters().await;
+            let value = serde_json::to_vec(&counters).unwrap_or_default();
+            let limit = Duration::from_secs(2);
+            if let Err(error) = client.put(key, value, limit).await {
+                tracing::debug!(%error, "counters are not told");
+            }
+            is_counting.set(false);
+        });
+    }
+
+    fn carry_out_order(&mut self, order: Order) {
+        if let Order::Leave(done) = order {
+            let phase = self.member.status(boottime_ns()).phase;
+            if matches!(phase, PhaseName::Starting | PhaseName::Left) {
+                // It never took part, or does no more.
+                let _ = done.send(());
+                return;
+            }
+            self.leaving.push(done);
+            self.tell(Input::Operator(member::Operator::Leave));
+            return;
+        }
+        self.publish();
+        let operator = Operator {
+            client: self.client.clone(),
+            keys: self.keys.clone(),
+            config: Arc::clone(&self.config),
+            rules: Arc::clone(&self.rules),
+            current: self.current.clone(),
+            status: Arc::clone(&self.published.borrow()),
+        };
+        spawn(operator.carry_out(order));
+    }
+
+    fn tell_people(&mut self, event: FleetEvent) {
+        let own = self.config.relay.clone();
+        let event = match event {
+            FleetEvent::Joined { session } => {
+                tracing::info!(relay = own, session, "takes part in the fleet");
+                return;
+            }
+            FleetEvent::Left => {
+                for done in self.leaving.drain(..) {
+                    let _ = done.send(());
+                }
+                return;
+            }
+            FleetEvent::ShareOpened { share } => {
+                self.tally.takeovers += 1;
+                let why = self.member.why_held(&share).to_owned();
+                Some(Event::ShareOpened { share, why })
+            }
+            other => status::event(other, own),
+        };
+        if let Some(event) = event {
+            self.host.tell(event);
+        }
+    }
+}

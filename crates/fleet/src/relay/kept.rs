@@ -1,0 +1,105 @@
+//! What a relay keeps on disk: its session, for a process that follows within the hold, and the rules,
+//! for a start without etcd.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::keys::{Current, Value};
+use crate::member::Session;
+
+/// Which boot a session belongs to: a gate's deadline means nothing after it.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+#[derive(Serialize, Deserialize)]
+struct KeptSession {
+    boot: String,
+    session: Session,
+}
+
+/// The files.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    session: PathBuf,
+    current: PathBuf,
+    text: PathBuf,
+}
+
+impl Kept {
+    pub(super) fn new(run: &Path, cache: &Path) -> Self {
+        Self {
+            session: run.join("fleet-session.json"),
+            current: cache.join("current.json"),
+            text: cache.join("rules.json"),
+        }
+    }
+
+    /// The session of a process before this one, since this boot.
+    pub(super) fn session(&self) -> Option<Session> {
+        let kept = fs::read(&self.session).ok()?;
+        let kept: KeptSession = serde_json::from_slice(&kept).ok()?;
+        (kept.boot == boot()?).then_some(kept.session)
+    }
+
+    /// Keeps a session, or forgets it.
+    pub(super) fn keep_session(&self, session: Option<Session>) {
+        let done = match (session, boot()) {
+            (Some(session), Some(boot)) => {
+                let kept = KeptSession { boot, session };
+                let kept = serde_json::to_vec(&kept).unwrap_or_default();
+                write(&self.session, &kept)
+            }
+            _ => forget(&self.session),
+        };
+        if let Err(error) = done {
+            let file = self.session.display();
+            tracing::warn!("{file}: cannot be written, so a restart will interrupt: {error}");
+        }
+    }
+
+    /// The rules as they were read last.
+    pub(super) fn rules(&self) -> Option<(Current, Vec<u8>)> {
+        let current = fs::read(&self.current).ok()?;
+        let current = Current::read(&self.current.to_string_lossy(), &current).ok()?;
+        Some((current, fs::read(&self.text).ok()?))
+    }
+
+    /// Keeps rules. Their hash tells a reader whether both files are of the same.
+    pub(super) fn keep_rules(&self, current: &Current, text: &[u8]) {
+        let done = write(&self.text, text).and_then(|()| write(&self.current, &current.write()));
+        if let Err(error) = done {
+            let file = self.text.display();
+            tracing::warn!("{file}: cannot be written, so a start needs etcd: {error}");
+        }
+    }
+}
+
+fn boot() -> Option<String> {
+    Some(fs::read_to_string(BOOT_ID).ok()?.trim().to_owned())
+}
+
+fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let new = file.with_extension("new");
+    // Made anew, so that it is nobody else's to read.
+    forget(&new)?;
+    let options = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new);
+    options?.write_all(bytes)?;
+    fs::rename(&new, file)
+}
+
+fn forget(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,304 @@
+//! What operators ask of the fleet: each is a write to etcd, which the relays then follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use etcd::{Client, Compare, Is, KeyRange, Op, RangeOptions, Txn};
+use model::document::RuleDocument;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::rules_reader::beside;
+use super::status::listed;
+use super::{Applied, Config, FleetRules, Status};
+use crate::error::Error;
+use crate::host::ShareCounters;
+use crate::keys::{Beat, Current, Drained, Key, Keys, Move, RelayEntry, Value};
+use crate::member::RelayStatus;
+use crate::placement::{Candidate, Loads, order};
+use crate::rules::{Rules, Text};
+use crate::store::Store;
+
+/// How long one request may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Keys that one transaction writes; etcd takes 128.
+const BATCH: usize = 100;
+/// The longest hold that there is, in milliseconds.
+const HOLD_MAX_MS: u64 = 5000;
+
+type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) enum Order {
+    Leave(oneshot::Sender<()>),
+    Counters(oneshot::Sender<Status>),
+    Rules(Reply<FleetRules>),
+    Apply {
+        rules: Vec<RuleDocument>,
+        expected: Option<u64>,
+        dry_run: bool,
+        reply: Reply<Applied>,
+    },
+    Drain(String, bool, Reply<()>),
+    Move(Vec<String>, String, Reply<Vec<String>>),
+    Rebalance(Reply<Vec<String>>),
+    Fence(String, Reply<()>),
+}
+
+/// Who carries it out, with what was known then.
+pub(super) struct Operator {
+    pub(super) client: Client,
+    pub(super) keys: Keys,
+    pub(super) config: Arc<Config>,
+    pub(super) rules: Arc<Rules>,
+    /// What said that those are the rules.
+    pub(super) current: Option<Current>,
+    pub(super) status: Arc<Status>,
+}
+
+impl Operator {
+    /// Whoever asked may have gone away; that changes nothing.
+    pub(super) async fn carry_out(self, order: Order) {
+        match order {
+            Order::Leave(done) => drop(done.send(())),
+            Order::Counters(reply) => drop(reply.send(self.with_counters().await)),
+            Order::Rules(reply) => drop(reply.send(self.stored().await)),
+            Order::Apply {
+                rules,
+                expected,
+                dry_run,
+                reply,
+            } => drop(reply.send(self.apply(rules, expected, dry_run).await)),
+            Order::Drain(relay, drained, reply) => {
+                drop(reply.send(self.drain(&relay, drained).await));
+            }
+            Order::Move(names, relay, reply) => {
+                drop(reply.send(self.move_to(&names, &relay).await));
+            }
+            Order::Rebalance(reply) => drop(reply.send(self.rebalance().await)),
+            Order::Fence(relay, reply) => drop(reply.send(self.fence(&relay).await)),
+        }
+    }
+
+    pub(super) fn store(&self) -> Store {
+        Store::new(self.client.clone(), self.keys.clone())
+    }
+
+    /// What is known, and what each relay counted as it last told.
+    async fn with_counters(&self) -> Status {
+        let mut status = Status::clone(&self.status);
+        self.ask_etcd(&mut status).await;
+        let range = KeyRange::prefix(format!("{}counters/", self.keys.prefix()));
+        let options = RangeOptions::default();
+        let read = self.client.range(range, options, PATIENCE / 5).await;
+        for found in read.map(|read| read.keys).unwrap_or_default() {
+            let key = String::from_utf8_lossy(&found.key).into_owned();
+            let Ok(Key::Counters(relay)) = self.keys.parse(&key) else {
+                continue;
+            };
+            let counters: Result<BTreeMap<String, ShareCounters>, _> =
+                serde_json::from_slice(&found.value);
+            if let Ok(counters) = counters {
+                status.counters.insert(relay, counters);
+            }
+        }
+        status
+    }
+
+    /// What etcd says of itself, by the first of its members that answers.
+    async fn ask_etcd(&self, status: &mut Status) {
+        for endpoint in self.client.endpoints() {
+            if let Ok(told) = self.client.status(endpoint, PATIENCE / 10).await {
+                status.etcd.endpoint = Some(endpoint.to_string());
+                status.etcd.version = Some(told.version);
+                status.etcd.db_bytes = Some(told.db_bytes);
+                return;
+            }
+        }
+    }
+
+    async fn stored(&self) -> Result<FleetRules, Error> {
+        let Some(current) = self.store().current().await?.current else {
+            return Ok(FleetRules::default());
+        };
+        Ok(FleetRules {
+            generation: current.generation,
+            rules: self.documents(&current).await?,
+        })
+    }
+
+    pub(super) async fn documents(&self, current: &Current) -> Result<Vec<RuleDocument>, Error> {
+        if self.current.as_ref() == Some(current) {
+            return Ok(self.rules.documents.clone());
+        }
+        let (text, hash) = (self.store().text(current).await?, current.hash.clone());
+        let read =
+            move || Text::read(&text, &hash).map_err(|error| Error::invalid(error.to_string()));
+        beside(read).await
+    }
+
+    /// Relays that have these roles.
+    pub(super) fn able<'a>(&'a self, roles: &'a BTreeSet<String>) -> impl Iterator<Item = &'a str> {
+        let has = |relay: &RelayStatus| roles.is_subset(&relay.roles);
+        let relays = self.status.member.relays.iter();
+        relays
+            .filter(move |(_, relay)| is_alive(relay) && has(relay))
+            .map(|(name, _)| name.as_str())
+    }
+
+    fn require_relay(&self, relay: &str) -> Result<(), Error> {
+        if self.status.member.relays.contains_key(relay) {
+            return Ok(());
+        }
+        let known = listed(self.status.member.relays.keys().cloned());
+        Err(Error::not_found(format!(
+            "no relay of the fleet is called {relay:?}; there are: {known}"
+        )))
+    }
+
+    async fn drain(&self, relay: &str, drained: bool) -> Result<(), Error> {
+        self.require_relay(relay)?;
+        let key = self.keys.text(&Key::Drained(relay.to_owned()));
+        if drained {
+            let value = Drained { at: now_ms() }.write();
+            self.client.put(key, value, PATIENCE).await?;
+        } else {
+            self.client.delete(KeyRange::key(key), PATIENCE).await?;
+        }
+        Ok(())
+    }
+
+    async fn move_to(&self, names: &[String], relay: &str) -> Result<Vec<String>, Error> {
+        self.require_relay(relay)?;
+        let all = self.rules.shares();
+        let mut moved = BTreeSet::new();
+        for name in names {
+            let share = self.rules.share_of(name).ok_or_else(|| {
+                Error::not_found(format!("the fleet has no rule and no share {name:?}"))
+            })?;
+            let roles = &all[share];
+            if !self.able(roles).any(|able| able == relay) {
+                return Err(Error::invalid(format!(
+                    "relay {relay:?} cannot serve {share:?}: it is away, or has not all of its \
+                     interfaces ({})",
+                    listed(roles.iter().cloned())
+                )));
+            }
+            moved.insert(share.to_owned());
+        }
+        let moves = moved.iter().map(|share| (share.as_str(), relay));
+        self.put_moves(moves).await?;
+        Ok(moved.into_iter().collect())
+    }
+
+    async fn put_moves(&self, moves: impl Iterator<Item = (&str, &str)>) -> Result<(), Error> {
+        let put = |(share, relay): (&str, &str)| {
+            let key = self.keys.text(&Key::Move(share.to_owned()));
+            let relay = relay.to_owned();
+            Op::put(
+                key,
+                Move {
+                    relay,
+                    at: now_ms(),
+                }
+                .write(),
+            )
+        };
+        let puts: Vec<Op> = moves.map(put).collect();
+        for batch in puts.chunks(BATCH) {
+            let txn = batch.iter().cloned().fold(Txn::new(), Txn::then);
+            self.client.txn(txn, PATIENCE).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for each share that does not lie where placement would put all of them now.
+    async fn rebalance(&self) -> Result<Vec<String>, Error> {
+        let shares = self.rules.shares();
+        let candidate = |name| {
+            let relay: &RelayStatus = self.status.member.relays.get(name)?;
+            let weight = relay.weight;
+            (!relay.drained).then_some(Candidate { name, weight })
+        };
+        let all = self.status.member.relays.iter();
+        let alive = all.filter(|(_, relay)| is_alive(relay));
+        let alive = alive.filter_map(|(name, _)| candidate(name));
+        let mut loads = Loads::new(alive, shares.len());
+        let mut moves = Vec::new();
+        for (share, roles) in &shares {
+            let able = self.able(roles).filter_map(candidate);
+            let order = order(share, able, None);
+            let holder = self.status.member.shares.get(share);
+            let holder = holder.and_then(|share| share.holder.as_deref());
+            match loads.take(&order) {
+                Some(to) if Some(to) != holder => moves.push((share.as_str(), to)),
+                _ => {}
+            }
+        }
+        self.put_moves(moves.iter().copied()).await?;
+        Ok(moves
+            .into_iter()
+            .map(|(share, _)| share.to_owned())
+            .collect())
+    }
+
+    /// Ends the session of a relay that an operator knows to be dead.
+    async fn fence(&self, relay: &str) -> Result<(), Error> {
+        self.require_relay(relay)?;
+        let entry = self.keys.text(&Key::Relay(relay.to_owned()));
+        let range = KeyRange::key(entry.as_str());
+        let options = RangeOptions::default();
+        let mut read = self.client.range(range, options, PATIENCE).await?;
+        let Some(found) = read.keys.pop() else {
+            return Err(Error::not_found(format!(
+                "relay {relay:?} has gone from etcd"
+            )));
+        };
+        let mut value = RelayEntry::read(&entry, &found.value)
+            .map_err(|refused| Error::invalid(refused.to_string()))?;
+        value.fenced = true;
+        value.since = now_ms();
+        let (beat, seen) = self.silence(relay).await?;
+        let txn = Txn::new()
+            .when(Compare::mod_revision(beat.as_str(), Is::Equal, seen))
+            .when(Compare::mod_revision(
+                entry.as_str(),
+                Is::Equal,
+                found.mod_revision,
+            ))
+            .then(Op::delete(KeyRange::key(beat)))
+            .then(Op::put(entry, value.write()));
+        match self.client.txn(txn, PATIENCE).await?.succeeded {
+            true => Ok(()),
+            false => Err(Error::conflict(format!(
+                "relay {relay:?} has just told something of itself, so it is alive; drain it"
+            ))),
+        }
+    }
+
+    /// A relay's beat key and its revision, after as long a silence as shuts the relay's gates, whatever
+    /// it does, unless others vouch for it or it is to hold on.
+    async fn silence(&self, relay: &str) -> Result<(String, i64), Error> {
+        let key = self.keys.text(&Key::Beat(relay.to_owned()));
+        let range = KeyRange::key(key.as_str());
+        let read = self.client.range(range, RangeOptions::default(), PATIENCE);
+        let Some(found) = read.await?.keys.pop() else {
+            return Ok((key, 0));
+        };
+        // What makes no sense may come from a relay that is newer than this one.
+        let hold = Beat::read(&key, &found.value).map_or(HOLD_MAX_MS, |beat| beat.hold_ms);
+        sleep(Duration::from_millis(hold)).await;
+        Ok((key, found.mod_revision))
+    }
+}
+
+fn is_alive(relay: &RelayStatus) -> bool {
+    relay.session != 0 && !relay.fenced
+}
+
+pub(super) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}

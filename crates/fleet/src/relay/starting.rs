@@ -1,0 +1,237 @@
+//! From a configuration to a running relay.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use etcd::{Client, Endpoint, Secret, Tls};
+use model::config::{FleetSettings, OnIsolation};
+use ring::rand::{SecureRandom, SystemRandom};
+use sys::clock::boottime_ns;
+use tokio::runtime;
+use tokio::sync::{mpsc, watch};
+use tokio::task::LocalSet;
+
+use super::engine::{Ears, Engine, Heard};
+use super::installer::{self, Wanted};
+use super::kept::Kept;
+use super::peering::Peering;
+use super::status::{self, Tally};
+use super::tasks::{AbortOnPanic, spawn};
+use super::watching::Follower;
+use super::{Config, Relay, Status};
+use crate::error::Error;
+use crate::host::Host;
+use crate::keys::{Keys, Policy};
+use crate::member::{self, Adopted, Member, Session};
+use crate::peers::Peers;
+use crate::rules::Rules;
+
+/// The UDP port where relays are asked, unless the configuration says another.
+const PORT: u16 = 9470;
+/// Datagrams of other relays that wait for the engine.
+const PEERS_WAITING: usize = 64;
+
+pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error> {
+    let keys = Keys::new(&config.settings.name);
+    let keys = keys.ok_or_else(|| Error::invalid("[fleet] name is no name"))?;
+    let client = Client::new(client_config(&config.settings)?);
+    let client = client.map_err(|error| Error::invalid(format!("[fleet] {error}")))?;
+    let peer = peer(&config.settings)?;
+    let (heard, hears) = mpsc::unbounded_channel();
+    let (from_peers, peers_heard) = mpsc::channel(PEERS_WAITING);
+    let (orders, ordered) = mpsc::unbounded_channel();
+    let ears = Ears {
+        heard: hears,
+        peers: peers_heard,
+        orders: ordered,
+    };
+    let unknown = Member::new(member_config(&config, keys.clone(), peer), None);
+    let unknown = status::of(
+        unknown.status(boottime_ns()),
+        &Rules::default(),
+        &Tally::default(),
+    );
+    let (publisher, published) = watch::channel(Arc::new(unknown));
+    let socket = Peers::bind(peer).map_err(|error| {
+        Error::invalid(format!(
+            "[fleet] peer: cannot listen on UDP {peer}: {error}"
+        ))
+    })?;
+    // Last: where there is no way on, a runtime must not be dropped by one that runs.
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::unavailable(error.to_string()))?;
+    let spawned = Builder::new().name("fleet".to_owned()).spawn(move || {
+        let _guard = AbortOnPanic;
+        let work = async move {
+            let peers = Peering::new(Peers::new(socket)?, from_peers);
+            let engine = engine_of(
+                config,
+                host,
+                (client, keys),
+                (peer, peers),
+                (heard, publisher),
+            );
+            engine.run(ears).await;
+            Ok::<_, std::io::Error>(())
+        };
+        if let Err(error) = LocalSet::new().block_on(&runtime, work) {
+            tracing::error!("the fleet's thread ends: {error}");
+        }
+    });
+    spawned.map_err(|error| Error::unavailable(error.to_string()))?;
+    Ok(Relay { orders, published })
+}
+
+fn engine_of(
+    config: Config,
+    host: Arc<dyn Host>,
+    (client, keys): (Client, Keys),
+    (peer, peers): (SocketAddr, Peering),
+    (heard, published): (mpsc::UnboundedSender<Heard>, watch::Sender<Arc<Status>>),
+) -> Engine {
+    let kept = Kept::new(&config.run, &config.cache);
+    let adopted = adopt(&config, &kept, &*host);
+    let member = Member::new(member_config(&config, keys.clone(), peer), adopted);
+    let (beats, orders) = mpsc::unbounded_channel();
+    let (wanted, to_install) = watch::channel(Wanted::default());
+    let interfaces = config.settings.interfaces.clone();
+    spawn(installer::run(
+        Arc::clone(&host),
+        interfaces,
+        to_install,
+        heard.clone(),
+    ));
+    let follower = Follower {
+        client: client.clone(),
+        keys: keys.clone(),
+        relay: config.relay.clone(),
+        orders,
+        engine: heard.clone(),
+        lists_again: false,
+    };
+    spawn(follower.run());
+    let mut engine = Engine {
+        config: Arc::new(config),
+        host,
+        client,
+        keys,
+        member,
+        kept,
+        rules: Arc::default(),
+        current: None,
+        reading: None,
+        unread: None,
+        refused: None,
+        looks: 0,
+        heard,
+        beats,
+        wanted,
+        peers,
+        asker: None,
+        published,
+        leaving: Vec::new(),
+        unfit: Default::default(),
+        tally: Default::default(),
+        is_asking: Default::default(),
+        is_counting: Default::default(),
+    };
+    engine.take_kept_rules();
+    engine
+}
+
+/// What a process of this relay left before this one. Gates that nobody could answer for are shut.
+fn adopt(config: &Config, kept: &Kept, host: &dyn Host) -> Option<Adopted> {
+    let settings = &config.settings;
+    let is_ours = |kept: &Session| kept.fleet == settings.name && kept.relay == config.relay;
+    let session = kept.session().filter(is_ours);
+    let goes_on = settings.on_isolation == Some(OnIsolation::Hold);
+    let latest = boottime_ns() + settings.hold().as_nanos() as u64;
+    let may_stay = |until: u64| session.is_some() && (goes_on || until <= latest);
+    let (gates, shut): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        { config.gates.clone().into_iter() }.partition(|(_, until)| may_stay(*until));
+    shut.keys().for_each(|share| host.set_gate(share, 0));
+    session.map(|session| Adopted { session, gates })
+}
+
+fn member_config(config: &Config, keys: Keys, peer: SocketAddr) -> member::Config {
+    let settings = &config.settings;
+    let hold = settings.hold();
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since_epoch = since_epoch.unwrap_or_default();
+    let boot = since_epoch.saturating_sub(Duration::from_nanos(boottime_ns()));
+    let mut process = [0; 8];
+    // Without randomness two processes of a name are not told apart; etcd still is.
+    let _ = SystemRandom::new().fill(&mut process);
+    member::Config {
+        keys,
+        fleet: settings.name.clone(),
+        relay: config.relay.clone(),
+        process: u64::from_le_bytes(process),
+        policy: match settings.on_isolation.unwrap_or_default() {
+            OnIsolation::Stop => Policy::Stop,
+            OnIsolation::Peers => Policy::Peers,
+            OnIsolation::Hold => Policy::Hold,
+        },
+        hold_ns: hold.as_nanos() as u64,
+        peer,
+        roles: settings.interfaces.keys().cloned().collect(),
+        weight: u32::from(settings.weight()),
+        version: config.version.clone(),
+        boot_unix_ms: boot.as_millis() as u64,
+    }
+}
+
+fn client_config(settings: &FleetSettings) -> Result<etcd::Config, Error> {
+    let invalid = |error: etcd::ConfigError| Error::invalid(format!("[fleet] {error}"));
+    let endpoints = settings.endpoints.iter();
+    let endpoints: Result<Vec<Endpoint>, _> = endpoints.map(|at| at.parse()).collect();
+    let mut config = etcd::Config::new(endpoints.map_err(invalid)?);
+    config.tls = settings.tls.clone().map(|tls| Tls {
+        ca: tls.ca,
+        certificate: tls.cert,
+        key: tls.key,
+    });
+    if let (Some(user), Some(file)) = (&settings.user, &settings.password_file) {
+        let password = fs::read_to_string(file).map_err(|error| {
+            let file = file.display();
+            Error::invalid(format!("[fleet] password_file {file}: {error}"))
+        })?;
+        let password = password.trim_end_matches(['\r', '\n']).to_owned();
+        config.user = Some((user.clone(), Secret::from(password)));
+    }
+    Ok(config)
+}
+
+/// Where this relay listens for the others, which is where they reach it.
+fn peer(settings: &FleetSettings) -> Result<SocketAddr, Error> {
+    if let Some(peer) = settings.peer {
+        return Ok(peer);
+    }
+    let own = settings.endpoints.iter().find_map(|at| towards(at));
+    own.ok_or_else(|| {
+        Error::invalid(
+            "[fleet] peer is needed: none of the endpoints tells which address of this host the \
+             other relays reach; give peer = \"ADDRESS:9470\"",
+        )
+    })
+}
+
+/// The address of this host that an endpoint is reached from.
+fn towards(endpoint: &str) -> Option<SocketAddr> {
+    let at = endpoint.split_once("://")?.1.trim_end_matches('/');
+    let mut targets = at.to_socket_addrs().ok()?;
+    targets.find_map(|target| {
+        let any: SocketAddr = match target {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any).ok()?;
+        socket.connect(target).ok()?;
+        let own = socket.local_addr().ok()?.ip();
+        Some((own, PORT).into())
+    })
+}

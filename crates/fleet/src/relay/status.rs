@@ -1,0 +1,109 @@
+//! What a relay knows, for people: what its member says, and what the engine noted beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use sys::clock::boottime_ns;
+
+use super::{EtcdStatus, Status};
+use crate::host::Event;
+use crate::member::{self, FleetEvent, Outcome};
+use crate::rules::Rules;
+
+/// What the engine notes.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Shares that this relay began to forward.
+    pub(super) takeovers: u64,
+    /// How long the transaction took that was answered last.
+    answer: Option<Duration>,
+    /// Why etcd does not answer, if it does not.
+    away: Option<String>,
+}
+
+impl Tally {
+    pub(super) fn away(&mut self, why: String) {
+        self.away = Some(why);
+    }
+
+    pub(super) fn back(&mut self) {
+        self.away = None;
+    }
+
+    /// Notes an answer; says whether it is the first since etcd was away.
+    pub(super) fn answered(&mut self, sent_ns: u64, outcome: &Outcome) -> bool {
+        if !matches!(outcome, Outcome::Applied { .. } | Outcome::Refused { .. }) {
+            return false;
+        }
+        let took = boottime_ns().saturating_sub(sent_ns);
+        self.answer = Some(Duration::from_nanos(took));
+        self.away.take().is_some()
+    }
+}
+
+/// Puts it together.
+pub(super) fn of(member: member::Status, rules: &Rules, tally: &Tally) -> Status {
+    Status {
+        member,
+        etcd: EtcdStatus {
+            reason: tally.away.clone(),
+            beat: tally.answer,
+            ..EtcdStatus::default()
+        },
+        rules: rules.names(),
+        takeovers: tally.takeovers,
+        counters: BTreeMap::new(),
+    }
+}
+
+/// What people are told of an event of the member, if anything.
+pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
+    let refused = |what: &str, why: &str| Event::RulesRefused {
+        what: what.to_owned(),
+        why: why.to_owned(),
+    };
+    Some(match event {
+        FleetEvent::RelayFenced { relay } => Event::RelayFenced {
+            relay,
+            why: "it was silent for longer than its hold".to_owned(),
+        },
+        FleetEvent::Fenced => Event::RelayFenced {
+            relay: own,
+            why: "another relay ended this one's session; it begins anew and stands by".to_owned(),
+        },
+        FleetEvent::Restored => Event::RelayFenced {
+            relay: own,
+            why: "etcd went back in time or is another cluster; all shares are shut for a hold"
+                .to_owned(),
+        },
+        FleetEvent::ShareShut { share, why } => Event::ShareShut { share, why },
+        FleetEvent::ShareOpened { share } => Event::ShareOpened {
+            share,
+            why: String::new(),
+        },
+        FleetEvent::EtcdAway => Event::EtcdAway {
+            why: "no beat was acknowledged for a hold".to_owned(),
+        },
+        FleetEvent::EtcdBack => Event::EtcdBack,
+        FleetEvent::Refused { key, problem } => Event::RulesRefused {
+            what: key,
+            why: problem,
+        },
+        FleetEvent::RulesMissing => refused(
+            "rules/current",
+            "has gone from etcd; the rules stay as they are; apply them again",
+        ),
+        FleetEvent::NameTaken => refused(
+            &own,
+            "another process takes part under this relay's name; give one of them another",
+        ),
+        // The status tells of it for as long as it is so.
+        FleetEvent::Sole { .. } | FleetEvent::Joined { .. } | FleetEvent::Left => return None,
+    })
+}
+
+/// Names in a sentence.
+pub(super) fn listed(names: impl IntoIterator<Item = String>) -> String {
+    let names: BTreeSet<String> = names.into_iter().collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}

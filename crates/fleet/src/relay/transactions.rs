@@ -1,0 +1,80 @@
+//! A member's transactions as etcd takes them, and what becomes of them.
+
+use std::time::Duration;
+
+use etcd::{Client, Compare, Is, KeyRange, Op, OpReply, TxnReply};
+
+use crate::member::{self, KeyValue, Outcome, Target, Txn};
+
+/// Carries one out before `limit` is over, and says what became of it and why it did not.
+pub(super) async fn carry_out(
+    client: &Client,
+    txn: Txn,
+    limit: Duration,
+) -> (Outcome, Option<etcd::Error>) {
+    match client.txn(translate(txn), limit).await {
+        Ok(reply) => (outcome(reply), None),
+        Err(error @ etcd::Error::Unknown { .. }) => (Outcome::Unknown, Some(error)),
+        // Refused by etcd, not by a comparison: nothing of it was done, nor will be.
+        Err(error) => (Outcome::NotSent, Some(error)),
+    }
+}
+
+fn translate(txn: Txn) -> etcd::Txn {
+    let mut out = etcd::Txn::new();
+    for compare in txn.compares {
+        out = out.when(translate_compare(compare));
+    }
+    for (key, value) in txn.puts {
+        out = out.then(Op::put(key, value));
+    }
+    for key in txn.deletes {
+        out = out.then(Op::delete(KeyRange::key(key)));
+    }
+    for key in txn.reads {
+        out = out.otherwise(Op::range(KeyRange::key(key)));
+    }
+    out
+}
+
+fn translate_compare(compare: member::Compare) -> Compare {
+    let is = match compare.equal {
+        true => Is::Equal,
+        false => Is::NotEqual,
+    };
+    let revision = signed(compare.revision);
+    match compare.target {
+        Target::Created => Compare::create_revision(compare.key, is, revision),
+        Target::Modified => Compare::mod_revision(compare.key, is, revision),
+    }
+}
+
+fn outcome(reply: TxnReply) -> Outcome {
+    let revision = unsigned(reply.revision);
+    if reply.succeeded {
+        return Outcome::Applied { revision };
+    }
+    let found = reply.replies.iter().filter_map(OpReply::first);
+    let found = found.filter_map(key_value).collect();
+    Outcome::Refused { revision, found }
+}
+
+/// A key as a member knows it; `None` where it is no text, and so none of ours.
+pub(super) fn key_value(found: &etcd::KeyValue) -> Option<KeyValue> {
+    Some(KeyValue {
+        key: String::from_utf8(found.key.clone()).ok()?,
+        value: found.value.clone(),
+        created: unsigned(found.create_revision),
+        modified: unsigned(found.mod_revision),
+    })
+}
+
+/// A revision as etcd counts it: from 1 up, in a signed number.
+pub(super) fn signed(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+/// The same, back.
+pub(super) fn unsigned(revision: i64) -> u64 {
+    u64::try_from(revision).unwrap_or(0)
+}

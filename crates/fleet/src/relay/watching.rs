@@ -1,0 +1,314 @@
+//! What stands in etcd, told to the engine as it changes: the fleet's keys, and the beats of those
+//! relays that the member monitors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use etcd::{Client, Error, Event, KeyRange, RangeOptions, Watch, WatchBatch, WatchTarget};
+use futures::future::join_all;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::engine::Heard;
+use super::transactions::{key_value, unsigned};
+use crate::keys::{Key, Keys};
+use crate::member::{Change, Input};
+
+/// How long listing may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long reading beats may take, while nothing else is heard: a second member is asked within it.
+const BEAT: Duration = Duration::from_millis(1500);
+/// How long to wait before etcd is asked again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Keys in one answer.
+const PAGE: u32 = 1000;
+/// The target of the fleet's keys; those of beats count on from here.
+const FLEET: i64 = 1;
+
+/// What is to be watched, as the member says.
+#[derive(Debug)]
+pub(super) enum BeatOrder {
+    Watch(String),
+    Unwatch(String),
+    /// List everything anew.
+    ListAgain,
+}
+
+/// Follows etcd for as long as the engine listens.
+pub(super) struct Follower {
+    pub(super) client: Client,
+    pub(super) keys: Keys,
+    pub(super) relay: String,
+    pub(super) orders: mpsc::UnboundedReceiver<BeatOrder>,
+    pub(super) engine: mpsc::UnboundedSender<Heard>,
+    /// Whether everything is to be listed anew, wherever the watch stands.
+    pub(super) lists_again: bool,
+}
+
+/// What is watched, and how far it was told.
+struct Watched {
+    fleet: WatchTarget,
+    /// By relay; `None`: its beat was not read yet.
+    beats: BTreeMap<String, Option<WatchTarget>>,
+    next_id: i64,
+}
+
+impl Watched {
+    fn targets(&self) -> Vec<WatchTarget> {
+        let beats = self.beats.values().flatten().cloned();
+        [self.fleet.clone()].into_iter().chain(beats).collect()
+    }
+
+    fn relay_of(&self, id: i64) -> Option<&String> {
+        let mut beats = self.beats.iter();
+        let is_it = |target: &Option<WatchTarget>| target.as_ref().is_some_and(|it| it.id == id);
+        beats
+            .find(|(_, target)| is_it(target))
+            .map(|(relay, _)| relay)
+    }
+
+    /// Notes from where to go on.
+    fn note(&mut self, targets: Vec<WatchTarget>) {
+        for target in targets {
+            if target.id == FLEET {
+                self.fleet = target;
+                continue;
+            }
+            let known = self.beats.values_mut().flatten();
+            for known in known.filter(|known| known.id == target.id) {
+                *known = target.clone();
+            }
+        }
+    }
+}
+
+impl Follower {
+    /// Ends when the engine does.
+    pub(super) async fn run(mut self) {
+        let mut relays = BTreeSet::new();
+        loop {
+            let fleet = match self.list().await {
+                Ok(fleet) => fleet,
+                Err(error) => {
+                    self.tell(Heard::Away(error.to_string()));
+                    if !self.pause(&mut relays).await {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let mut watched = Watched {
+                fleet,
+                beats: relays.iter().map(|relay| (relay.clone(), None)).collect(),
+                next_id: FLEET + 1,
+            };
+            let goes_on = self.follow(&mut watched).await;
+            if !goes_on {
+                return;
+            }
+            relays = watched.beats.into_keys().collect();
+        }
+    }
+
+    /// Waits a little, and takes orders meanwhile; `false`: there is nobody to tell any more.
+    async fn pause(&mut self, relays: &mut BTreeSet<String>) -> bool {
+        let pause = sleep(PAUSE);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => return true,
+                order = self.orders.recv() => match order {
+                    Some(BeatOrder::Watch(relay)) => drop(relays.insert(relay)),
+                    Some(BeatOrder::Unwatch(relay)) => drop(relays.remove(&relay)),
+                    // Whatever is asked for after a pause is the newest.
+                    Some(BeatOrder::ListAgain) => self.lists_again = true,
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    fn tell(&self, heard: Heard) {
+        let _ = self.engine.send(heard);
+    }
+
+    /// Tells what there is now.
+    async fn list(&mut self) -> Result<WatchTarget, Error> {
+        self.lists_again = false;
+        let cluster = self.cluster().await?;
+        let (from, to) = (self.keys.watch_from(), self.keys.watch_to());
+        let range = KeyRange::between(from, to);
+        let options = RangeOptions {
+            limit: PAGE,
+            ..RangeOptions::default()
+        };
+        let listed = self.client.list(range.clone(), options, PATIENCE).await?;
+        let own = KeyRange::key(self.keys.text(&Key::Beat(self.relay.clone())));
+        let options = RangeOptions {
+            revision: listed.revision,
+            ..RangeOptions::default()
+        };
+        let own = self.client.range(own, options, PATIENCE).await?;
+        let keys = listed.keys.iter().chain(&own.keys);
+        self.tell(Heard::Input(Input::Listed {
+            cluster,
+            revision: unsigned(listed.revision),
+            keys: keys.filter_map(key_value).collect(),
+        }));
+        Ok(WatchTarget {
+            id: FLEET,
+            range,
+            start_revision: listed.revision + 1,
+        })
+    }
+
+    /// Which cluster it is, from whichever member answers.
+    async fn cluster(&self) -> Result<u64, Error> {
+        let mut last = None;
+        for endpoint in self.client.endpoints() {
+            match self.client.status(endpoint, PATIENCE / 4).await {
+                Ok(status) => return Ok(status.cluster_id),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or(Error::Unavailable {
+            reason: "no endpoint is given".to_owned(),
+        }))
+    }
+
+    /// Watches until everything has to be listed again; `false`: there is nobody to tell any more.
+    async fn follow(&mut self, watched: &mut Watched) -> bool {
+        loop {
+            let opened = match self.read_beats(watched).await {
+                Ok(()) => self.client.watch(watched.targets(), PATIENCE).await,
+                Err(error) => Err(error),
+            };
+            let error = match opened {
+                Ok(mut watch) => match self.hear(&mut watch, watched).await {
+                    Some(error) => error,
+                    None => return self.lists_again,
+                },
+                Err(error) => error,
+            };
+            self.tell(Heard::Input(Input::WatchLost));
+            if matches!(error, Error::Compacted { .. }) {
+                return true;
+            }
+            self.tell(Heard::Away(error.to_string()));
+            let mut relays = watched.beats.keys().cloned().collect();
+            if !self.pause(&mut relays).await {
+                return false;
+            }
+            if self.lists_again {
+                return true;
+            }
+            watched.beats.retain(|relay, _| relays.contains(relay));
+            for relay in relays {
+                watched.beats.entry(relay).or_default();
+            }
+        }
+    }
+
+    /// Reads the beats that were not read yet.
+    async fn read_beats(&self, watched: &mut Watched) -> Result<(), Error> {
+        let missing = { watched.beats.iter() }.filter(|(_, target)| target.is_none());
+        let missing: Vec<String> = missing.map(|(relay, _)| relay.clone()).collect();
+        // At once: the watch is not heard meanwhile.
+        let reads = (watched.next_id..).zip(&missing);
+        let reads = reads.map(|(id, relay)| self.read_beat(relay, id));
+        let targets = join_all(reads).await;
+        watched.next_id += missing.len() as i64;
+        for (relay, target) in missing.into_iter().zip(targets) {
+            watched.beats.insert(relay, Some(target?));
+        }
+        Ok(())
+    }
+
+    async fn read_beat(&self, relay: &str, id: i64) -> Result<WatchTarget, Error> {
+        let range = KeyRange::key(self.keys.text(&Key::Beat(relay.to_owned())));
+        let options = RangeOptions::default();
+        let found = self.client.range(range.clone(), options, BEAT).await?;
+        self.tell(Heard::Input(Input::BeatSeen {
+            relay: relay.to_owned(),
+            revision: unsigned(found.revision),
+            beat: found.keys.first().and_then(key_value),
+        }));
+        Ok(WatchTarget {
+            id,
+            range,
+            start_revision: found.revision + 1,
+        })
+    }
+
+    /// Tells what a watch says until it breaks; `None`: there is nobody to tell any more, or everything
+    /// is to be listed anew.
+    async fn hear(&mut self, watch: &mut Watch, watched: &mut Watched) -> Option<Error> {
+        loop {
+            tokio::select! {
+                batch = watch.next() => match batch {
+                    Ok(batch) => {
+                        self.tell_batch(batch, watched);
+                        watched.note(watch.targets());
+                    }
+                    Err(error) => {
+                        watched.note(watch.targets());
+                        return Some(error);
+                    }
+                },
+                order = self.orders.recv() => match order? {
+                    BeatOrder::Watch(relay) => {
+                        watched.beats.entry(relay.clone()).or_default();
+                        if let Err(error) = self.read_beats(watched).await {
+                            return Some(error);
+                        }
+                        if let Some(Some(target)) = watched.beats.get(&relay) {
+                            watch.add(target.clone());
+                        }
+                    }
+                    BeatOrder::Unwatch(relay) => {
+                        if let Some(Some(target)) = watched.beats.remove(&relay) {
+                            watch.cancel(target.id);
+                        }
+                    }
+                    BeatOrder::ListAgain => {
+                        self.lists_again = true;
+                        return None;
+                    }
+                },
+            }
+        }
+    }
+
+    fn tell_batch(&self, batch: WatchBatch, watched: &Watched) {
+        if batch.target == FLEET {
+            let changes = batch.events.iter().filter_map(change).collect();
+            let revision = unsigned(batch.revision);
+            self.tell(Heard::Input(Input::Changed { revision, changes }));
+            return;
+        }
+        let Some(relay) = watched.relay_of(batch.target) else {
+            return;
+        };
+        for event in &batch.events {
+            let (revision, beat) = match event {
+                Event::Put(found) => (found.mod_revision, key_value(found)),
+                Event::Delete { mod_revision, .. } => (*mod_revision, None),
+            };
+            self.tell(Heard::Input(Input::BeatSeen {
+                relay: relay.clone(),
+                revision: unsigned(revision),
+                beat,
+            }));
+        }
+    }
+}
+
+fn change(event: &Event) -> Option<Change> {
+    Some(match event {
+        Event::Put(found) => Change::Put(key_value(found)?),
+        Event::Delete { key, mod_revision } => Change::Deleted {
+            key: String::from_utf8(key.clone()).ok()?,
+            revision: unsigned(*mod_revision),
+        },
+    })
+}

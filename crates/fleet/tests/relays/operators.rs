@@ -1,0 +1,68 @@
+//! What operators ask for.
+
+use std::time::Duration;
+
+use fleet::error::Error;
+use model::config::OnIsolation;
+
+use crate::cluster::{Cluster, needs_etcd};
+use crate::node::{each_at_one, eventually, pair, shares};
+use crate::recorder::never_two;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_go_where_operators_want_them() {
+    needs_etcd!();
+    let cluster = Cluster::start(1).await;
+    let (a, b) = pair(&cluster, OnIsolation::Peers, 20).await;
+    let drain = |drained| b.relay().drain("relay-a".to_owned(), drained);
+    drain(true).await.unwrap();
+    eventually("drained", || b.host.open() == shares(20)).await;
+    drain(false).await.unwrap();
+    eventually("in service", || {
+        !b.relay().status().member.relays["relay-a"].drained
+    })
+    .await;
+    let move_to = |name: &str, relay: &str| {
+        let (names, relay) = (vec![name.to_owned()], relay.to_owned());
+        async { b.relay().move_to(names, relay).await }
+    };
+    assert_eq!(move_to("r7", "relay-a").await.unwrap(), ["r7"]);
+    eventually("moved", || a.host.open().contains("r7")).await;
+    let unknown = move_to("r77", "relay-a").await.unwrap_err();
+    assert!(matches!(unknown, Error::NotFound(_)), "{unknown}");
+    let unknown = move_to("r7", "relay-c").await.unwrap_err();
+    assert!(matches!(unknown, Error::NotFound(_)), "{unknown}");
+    let moved = b.relay().rebalance().await.unwrap();
+    assert!(!moved.is_empty());
+    eventually("spread", || {
+        a.host.open().len().abs_diff(b.host.open().len()) <= 4
+    })
+    .await;
+    let status = b.relay().full_status().await;
+    assert!(status.etcd.version.is_some());
+    a.relay().leave(Duration::from_secs(20)).await;
+    assert!(a.host.open().is_empty());
+    eventually("the other has all", || b.host.open() == shares(20)).await;
+    let knows = || b.relay().status().member.relays.contains_key("relay-a");
+    eventually("it has gone", || !knows()).await;
+    never_two(&[&a.host, &b.host]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_silent_relay_is_fenced_by_hand() {
+    needs_etcd!();
+    let cluster = Cluster::start(1).await;
+    let (mut a, b) = pair(&cluster, OnIsolation::Peers, 4).await;
+    let fence = || b.relay().fence("relay-a".to_owned());
+    let alive = fence().await.unwrap_err();
+    assert!(matches!(alive, Error::Conflict(_)), "{alive}");
+    assert!(each_at_one(&[&a, &b], 4));
+    a.crash();
+    // Its monitor may have been faster.
+    match fence().await {
+        Ok(()) | Err(Error::Conflict(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+    eventually("the other has all", || b.host.open() == shares(4)).await;
+    never_two(&[&a.host, &b.host]);
+}

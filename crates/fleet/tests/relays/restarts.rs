@@ -1,0 +1,94 @@
+//! Relays that begin again.
+
+use std::os::unix::fs::PermissionsExt;
+
+use model::config::OnIsolation;
+
+use crate::cluster::{Cluster, needs_etcd};
+use crate::node::{Node, each_at_one, eventually, pair, rules};
+use crate::recorder::never_two;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_goes_on_with_its_session() {
+    needs_etcd!();
+    let cluster = Cluster::start(1).await;
+    let (mut a, b) = pair(&cluster, OnIsolation::Peers, 20).await;
+    let (session, held) = (a.session(), a.host.open());
+    let file = a.directory().join("fleet-session.json");
+    let mode = std::fs::metadata(file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    a.crash();
+    a.run().await;
+    a.joined().await;
+    if a.session() == session {
+        assert_eq!(a.host.open(), held);
+        assert!(!a.host.was_emptied(), "rules stay in the data plane");
+    } else {
+        eprintln!("the machine is too busy: the restart took longer than the hold");
+    }
+    eventually("each share is open at one", || each_at_one(&[&a, &b], 20)).await;
+    never_two(&[&a.host, &b.host]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_without_etcd_has_the_rules_of_before() {
+    needs_etcd!();
+    let mut cluster = Cluster::start(1).await;
+    let mut a = Node::start("relay-a", &cluster).await;
+    a.joined().await;
+    a.relay().apply(rules(5), None, false).await.unwrap();
+    eventually("all are open", || each_at_one(&[&a], 5)).await;
+    a.crash();
+    cluster.members[0].end();
+    eventually("gates are shut", || a.host.open().is_empty()).await;
+    std::fs::remove_dir_all(a.directory()).unwrap();
+    a.run().await;
+    eventually("kept rules", || a.relay().status().rules.len() == 5).await;
+    assert!(a.host.open().is_empty());
+    assert_eq!(a.session(), 0);
+    cluster.members[0].start();
+    eventually("all are open", || each_at_one(&[&a], 5)).await;
+}
+
+/// A gate that a process of another policy left open for good is shut before etcd is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_without_a_deadline_does_not_outlive_its_policy() {
+    needs_etcd!();
+    let mut cluster = Cluster::start(1).await;
+    let mut a = Node::start_with("relay-a", &cluster, OnIsolation::Hold).await;
+    a.joined().await;
+    a.relay().apply(rules(2), None, false).await.unwrap();
+    eventually("all are open", || each_at_one(&[&a], 2)).await;
+    a.crash();
+    cluster.members[0].end();
+    assert!(each_at_one(&[&a], 2));
+    a.becomes(OnIsolation::Stop);
+    a.run().await;
+    eventually("gates are shut", || a.host.open().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_that_the_daemon_refused_are_tried_again() {
+    needs_etcd!();
+    let cluster = Cluster::start(1).await;
+    let a = Node::start("relay-a", &cluster).await;
+    a.joined().await;
+    a.relay().apply(rules(2), None, false).await.unwrap();
+    eventually("all are open", || each_at_one(&[&a], 2)).await;
+    a.host.refuse_rules();
+    a.relay().apply(rules(3), None, false).await.unwrap();
+    eventually("all are open", || each_at_one(&[&a], 3)).await;
+}
+
+/// Said from within a runtime, as the daemon's is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_another_has_is_named() {
+    let endpoints = vec!["http://127.0.0.1:1".to_owned()];
+    let mut a = Node::prepare("relay-a", endpoints, OnIsolation::Peers);
+    a.run().await;
+    let error = a.start_again().unwrap_err().to_string();
+    assert!(
+        error.starts_with("[fleet] peer: cannot listen on UDP"),
+        "{error}"
+    );
+}
