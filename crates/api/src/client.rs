@@ -19,8 +19,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use self::events::{Events, StreamItem};
-use crate::reply::{Change, ErrorReply, FlowStats, History, InterfaceStatus, Log, Stats, Status};
-use crate::request::{ActiveInput, RuleList, Transaction};
+use crate::reply::{
+    Change, ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus, FlowStats, History,
+    InterfaceStatus, Log, Stats, Status,
+};
+use crate::request::{
+    ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction,
+};
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -187,6 +192,77 @@ impl Client {
     /// As every request; `invalid` where the configuration cannot be used.
     pub async fn reload(&self) -> Result<Change, Error> {
         self.read(Method::POST, "/v1/reload", None::<&()>).await
+    }
+
+    /// Reads how the fleet does.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where the daemon is in none.
+    pub async fn fleet(&self) -> Result<FleetStatus, Error> {
+        self.read(Method::GET, "/v1/fleet", None::<&()>).await
+    }
+
+    /// Reads the fleet's rules.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where the daemon is in no fleet, `unavailable` where etcd does
+    /// not answer.
+    pub async fn fleet_rules(&self) -> Result<FleetRules, Error> {
+        self.read(Method::GET, "/v1/fleet/rules", None::<&()>).await
+    }
+
+    /// Makes these the fleet's rules, or only says what that would change.
+    ///
+    /// # Errors
+    /// As every request; `conflict` where the rules are of another generation, else as
+    /// [`Client::fleet_rules`].
+    pub async fn fleet_apply(
+        &self,
+        rules: &FleetRuleList,
+        dry_run: bool,
+    ) -> Result<FleetChange, Error> {
+        let path = format!("/v1/fleet/rules?dry_run={dry_run}");
+        self.read(Method::PUT, &path, Some(rules)).await
+    }
+
+    /// Has a relay of the fleet hold nothing, or take shares again.
+    ///
+    /// # Errors
+    /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
+    pub async fn fleet_drain(
+        &self,
+        relay: &FleetRelayName,
+        drained: bool,
+    ) -> Result<FleetDone, Error> {
+        let word = if drained { "drain" } else { "undrain" };
+        let path = format!("/v1/fleet/{word}");
+        self.read(Method::POST, &path, Some(relay)).await
+    }
+
+    /// Has a relay of the fleet forward these rules.
+    ///
+    /// # Errors
+    /// As [`Client::fleet_rules`]; `not_found` where there is no such rule or relay.
+    pub async fn fleet_move(&self, asked: &FleetMove) -> Result<FleetDone, Error> {
+        self.read(Method::POST, "/v1/fleet/move", Some(asked)).await
+    }
+
+    /// Has each share of the fleet go to the relay that placement gives it.
+    ///
+    /// # Errors
+    /// As [`Client::fleet_rules`].
+    pub async fn fleet_rebalance(&self) -> Result<FleetDone, Error> {
+        self.read(Method::POST, "/v1/fleet/rebalance", None::<&()>)
+            .await
+    }
+
+    /// Ends the session of a relay of the fleet that is known to be dead.
+    ///
+    /// # Errors
+    /// As [`Client::fleet_rules`]; `not_found` where there is no such relay.
+    pub async fn fleet_fence(&self, relay: &FleetRelayName) -> Result<FleetDone, Error> {
+        self.read(Method::POST, "/v1/fleet/fence", Some(relay))
+            .await
     }
 
     /// Reads how much the daemon logs.

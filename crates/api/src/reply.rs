@@ -1,6 +1,7 @@
 //! What the daemon answers. The shapes are a contract with scripts: fields are added, never renamed.
 
 mod egress;
+mod fleet;
 mod health;
 mod history;
 mod merge;
@@ -12,6 +13,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use egress::EgressStats;
+pub use fleet::{
+    FleetChange, FleetCounters, FleetDone, FleetEtcd, FleetRelay, FleetRelayState, FleetRules,
+    FleetShare, FleetShareState, FleetStatus,
+};
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use history::{History, RuleHistory, Steps};
 pub use merge::{LineStats, MergeStats};
@@ -26,6 +31,9 @@ pub struct Stats {
     pub instance: String,
     /// Version of the daemon.
     pub version: String,
+    /// The fleet that the daemon is a relay of, by its name, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<String>,
     /// Seconds since the daemon started.
     pub uptime_seconds: f64,
     /// Every rule, in the order of the configuration.

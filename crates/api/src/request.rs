@@ -42,6 +42,42 @@ pub struct ActiveInput {
     pub input: String,
 }
 
+/// The rules that a fleet is to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FleetRuleList {
+    /// Generation of the fleet's rules that these are to take the place of; refused as `conflict`
+    /// when there are others by now.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole"
+    )]
+    pub generation: Option<u64>,
+    /// The rules in their order, with roles for interfaces, at most 20,000.
+    #[serde(deserialize_with = "not_too_many")]
+    pub rules: Vec<RuleDocument>,
+}
+
+/// A relay of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FleetRelayName {
+    /// Its name.
+    pub relay: String,
+}
+
+/// What a relay of a fleet is to forward.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FleetMove {
+    /// Rules or shares, by name; the other rules of a share go with it.
+    #[serde(deserialize_with = "not_too_many")]
+    pub rules: Vec<String>,
+    /// The relay that is to forward them.
+    pub relay: String,
+}
+
 /// A change of the running rule set, carried out whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

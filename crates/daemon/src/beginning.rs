@@ -2,11 +2,13 @@
 //! while the process is one thread and has not yet given up what it may not need.
 
 use model::config::{Config, DaemonSettings};
+use model::document::RuleDocument;
 use model::ruleset::{Policy, RuleSet};
 use sys::user::User;
 
 use crate::config;
 use crate::error::DaemonError;
+use crate::fleet;
 use crate::instance::Instance;
 use crate::options::Options;
 use crate::state::running::{Running, RunningStore};
@@ -40,6 +42,9 @@ impl Beginning {
         let continues = running.is_some();
         let config = config::read(options.config.as_deref(), policy);
         let read = begin(config, running, policy)?;
+        if let Some(fleet) = &read.first.settings.fleet {
+            fleet::check(fleet)?;
+        }
         let started_with = options.given.over(&read.first.settings.daemon);
         let worker_user = started_with.worker_user.as_deref().map(worker_user);
         Ok(Self {
@@ -92,6 +97,22 @@ struct Read {
     unread: Option<DaemonError>,
 }
 
+/// The configuration with the rules of a fleet that ran before, if it still names one.
+fn with_fleet(configured: &Config, mut before: Vec<RuleDocument>, policy: Policy) -> Config {
+    before.retain(|rule| rule.share.is_some() && configured.settings.fleet.is_some());
+    let rules: Result<Vec<_>, _> = before.iter().map(|rule| rule.to_rule(0)).collect();
+    let policy = configured.settings.policy(policy);
+    let rules = rules.map(|rules| configured.rules.changed(&[], rules, policy));
+    Config {
+        rules: match rules {
+            Ok(Ok(rules)) => rules,
+            // The fleet tells them again, and what is wrong with them.
+            _ => configured.rules.clone(),
+        },
+        settings: configured.settings.clone(),
+    }
+}
+
 /// After a crash or a hand-over the running rules and settings of before, unless the configuration
 /// was edited since the daemon before read it; otherwise those of the configuration. A configuration
 /// that cannot be read ends nothing that runs: it is an error only where nothing ran before.
@@ -106,7 +127,7 @@ fn begin(
         generation,
         unread: None,
     };
-    let Some(running) = running else {
+    let Some(mut running) = running else {
         return config.map(|configured| of_configuration(configured, 0));
     };
     let (configured, unread) = match config {
@@ -115,7 +136,11 @@ fn begin(
     };
     if unread.is_none() && running.is_overtaken_by(&configured) {
         tracing::info!("the configuration was edited; rules added at run time are not used");
-        return Ok(of_configuration(configured, running.generation));
+        let first = with_fleet(&configured, running.rules, policy);
+        return Ok(Read {
+            first,
+            ..of_configuration(configured, running.generation)
+        });
     }
     let mut settings = running
         .settings
@@ -123,6 +148,11 @@ fn begin(
     if unread.is_none() {
         // How this daemon is started is the configuration's to say, not the one before's.
         settings.daemon = configured.settings.daemon.clone();
+        settings.fleet = configured.settings.fleet.clone();
+    }
+    if settings.fleet.is_none() {
+        // Nobody would open their gates.
+        running.rules.retain(|rule| rule.share.is_none());
     }
     let rules = RuleSet::from_documents(&running.rules, settings.policy(policy));
     match (rules, unread) {

@@ -5,6 +5,7 @@
 //! step that cannot be carried out leaves no trace.
 
 mod destinations;
+mod fleet;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -263,11 +264,14 @@ impl Core {
         }
         match request {
             Request::Replace(list) => {
+                fleet::check_without_share(&list.rules)?;
                 let settings = list.settings.as_ref().unwrap_or(&self.settings).clone();
                 let rules = RuleSet::from_documents(&list.rules, self.policy(&settings))?;
-                Ok(Config { rules, settings })
+                self.keeping_fleet(Config { rules, settings })
             }
-            Request::Change(Transaction { add, remove, .. }) => {
+            Request::Change(transaction) => {
+                self.check_local(transaction)?;
+                let Transaction { add, remove, .. } = transaction;
                 let add = parse(add)?;
                 let policy = self.policy(&self.settings);
                 Ok(Config {

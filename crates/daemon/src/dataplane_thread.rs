@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use dataplane::Gates;
 use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
 use dataplane::features::Features;
 use dataplane::{Close, Dataplane, Reading, Rival, Support};
@@ -54,6 +55,8 @@ type Parts = Box<dyn FnMut(&Dataplane) -> bool + Send>;
 #[derive(Clone, Debug)]
 pub(crate) struct DataplaneThread {
     commands: Sender<Command>,
+    /// Opened and shut without the thread, which may be busy.
+    gates: Gates,
 }
 
 impl DataplaneThread {
@@ -67,7 +70,8 @@ impl DataplaneThread {
                 let _guard = AbortOnPanic;
                 match Dataplane::open(options) {
                     Ok(dataplane) => {
-                        let found = (dataplane.support().clone(), dataplane.features().clone());
+                        let features = dataplane.features().clone();
+                        let found = (dataplane.support().clone(), features, dataplane.gates());
                         if opened.send(Ok(found)).is_ok() {
                             serve(dataplane, &queue);
                         }
@@ -76,8 +80,8 @@ impl DataplaneThread {
                 }
             })
             .map_err(Error::Thread)?;
-        let (support, features) = found.recv().map_err(|_| Error::Gone)??;
-        Ok((Self { commands }, support, features))
+        let (support, features, gates) = found.recv().map_err(|_| Error::Gone)??;
+        Ok((Self { commands, gates }, support, features))
     }
 
     /// Takes over what an earlier process left.
@@ -144,6 +148,17 @@ impl DataplaneThread {
     /// Reads the flows of a rule.
     pub(crate) async fn flows(&self, rule: String) -> Result<Vec<Flow>, Error> {
         self.run(move |dataplane| Ok(dataplane.flows(&rule)?)).await
+    }
+
+    /// Waits until the thread has answered.
+    #[cfg(feature = "fleet")]
+    pub(crate) async fn answer(&self) -> Result<(), Error> {
+        self.run(|_| Ok(())).await
+    }
+
+    /// Opens and shuts the gates of shares.
+    pub(crate) const fn gates(&self) -> &Gates {
+        &self.gates
     }
 
     #[cfg(test)]
@@ -243,7 +258,11 @@ impl Unthreaded {
     pub(crate) fn open() -> Result<(DataplaneThread, Self), Error> {
         let dataplane = Dataplane::open(without_paths())?;
         let (commands, queue) = channel();
-        Ok((DataplaneThread { commands }, Self { dataplane, queue }))
+        let gates = dataplane.gates();
+        Ok((
+            DataplaneThread { commands, gates },
+            Self { dataplane, queue },
+        ))
     }
 
     /// Does what waits; says whether anything did.

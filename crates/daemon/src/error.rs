@@ -62,6 +62,9 @@ pub enum DaemonError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
+    /// The fleet that the configuration names cannot be joined.
+    #[error("{0}")]
+    Fleet(String),
     /// Workers cannot run as the user that they are to run as.
     #[error("worker_user {name:?}: {problem}")]
     WorkerUser {
@@ -112,6 +115,7 @@ impl DaemonError {
             Self::Config(_)
             | Self::ConfigFile { .. }
             | Self::NoConfig { .. }
+            | Self::Fleet(_)
             | Self::WorkerUser { .. } => 78,
             Self::File { source, .. } | Self::Listen { source, .. } if is_denied(source) => 77,
             _ => 69,

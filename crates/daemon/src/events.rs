@@ -20,6 +20,11 @@ use tracing::Level;
 pub(crate) use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
 pub(crate) use compare::{between, of_change};
+#[cfg(feature = "fleet")]
+pub(crate) use event::{
+    ETCD_AWAY, ETCD_BACK, FLEET_RULES_APPLIED, FLEET_RULES_REFUSED, RELAY_FENCED, SHARE_OPENED,
+    SHARE_SHUT,
+};
 pub(crate) use event::{
     RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event, not_saved, not_used, saved, stream,
     worker_restarted,

@@ -14,6 +14,11 @@ mod dataplane_thread;
 mod descriptor_store;
 mod error;
 mod events;
+#[cfg(feature = "fleet")]
+mod fleet;
+#[cfg(not(feature = "fleet"))]
+#[path = "no_fleet.rs"]
+mod fleet;
 pub mod host;
 mod instance;
 #[cfg(feature = "rehearsal")]

@@ -23,6 +23,7 @@ use crate::dataplane_thread::DataplaneThread;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::events::{self, Events, webhook};
+use crate::fleet::{Fleet, Lent};
 use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::memberships::Joined;
@@ -93,6 +94,11 @@ async fn start(
         instance: instance.name().to_owned(),
         started: Instant::now(),
         config: config::main_file(options.config.as_deref()),
+        fleet: first
+            .settings
+            .fleet
+            .as_ref()
+            .map(|fleet| fleet.name.clone()),
     };
     let events = Events::new();
     let mut joined = Joined::default();
@@ -103,10 +109,13 @@ async fn start(
             &mut joined,
         )
     });
+    let fleet_settings = first.settings.fleet.clone();
     let mut supervisor = Supervisor {
         own_files: [instance.lock(), listener.file()],
         options: options.clone(),
         started_with,
+        fleet_settings: fleet_settings.clone(),
+        fleet: None,
         identity: identity.clone(),
         core,
         dataplane: dataplane.clone(),
@@ -156,6 +165,22 @@ async fn start(
         view.clone(),
         instance.name().to_owned(),
     ));
+    if let Some(settings) = fleet_settings {
+        let lent = Lent::new(
+            commands.clone(),
+            dataplane.clone(),
+            view.clone(),
+            events.clone(),
+            sampler.clone(),
+        );
+        let permitted = supervisor.core.policy(supervisor.core.settings());
+        let shares = supervisor.core.rules().iter();
+        let shares = shares.filter_map(|rule| rule.share.clone());
+        let gates = shares.map(|share| (dataplane.gates().until(&share), share));
+        let gates = gates.map(|(until, share)| (share, until)).collect();
+        let of_instance = (instance.directory(), permitted);
+        supervisor.fleet = Some(Fleet::start(settings, of_instance, (lent, gates))?);
+    }
     let service = Arc::new(Service {
         identity,
         commands,
@@ -165,6 +190,7 @@ async fn start(
         features,
         events,
         sampler,
+        fleet: supervisor.fleet.clone(),
         log: options.log,
         answers: Arc::default(),
     });

@@ -51,6 +51,8 @@ pub(crate) struct Identity {
     pub(crate) started: std::time::Instant,
     /// The main file of the configuration.
     pub(crate) config: std::path::PathBuf,
+    /// The fleet that it is a relay of.
+    pub(crate) fleet: Option<String>,
 }
 
 /// Makes the statistics.
@@ -65,6 +67,7 @@ pub(crate) fn stats(
         let counted = counters.rules.get(state.name()).unwrap_or(&none);
         RuleStats {
             labels: written.labels.clone(),
+            share: written.share.clone(),
             ..rule(state, counted, &view.host, sampler)
         }
     };
@@ -72,6 +75,7 @@ pub(crate) fn stats(
     Stats {
         instance: identity.instance.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        fleet: identity.fleet.clone(),
         uptime_seconds: identity.started.elapsed().as_secs_f64(),
         rules: rules.map(of).collect(),
         workers: counters.workers.iter().map(worker).collect(),
@@ -139,6 +143,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
     RuleStats {
         name: state.name().to_owned(),
         labels: BTreeMap::new(),
+        share: None,
         state: worst,
         state_reason: reason,
         path: path_name(placement.path).to_owned(),

@@ -13,7 +13,7 @@ use api::reply::Change;
 use dataplane::Close;
 use dataplane::counters::WorkerCounters;
 use futures::FutureExt;
-use model::config::{Config, DaemonSettings, Settings};
+use model::config::{Config, DaemonSettings, FleetSettings, Settings};
 use model::net::Ifindex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -27,6 +27,7 @@ use crate::dataplane_thread::DataplaneThread;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::events::{self, Events};
+use crate::fleet::Fleet;
 use crate::host::offload::Offload;
 use crate::host::{Snapshot, Watch};
 use crate::instance::OwnFile;
@@ -45,6 +46,10 @@ pub(crate) struct Supervisor {
     pub(crate) options: Options,
     /// What command line and configuration said at the start.
     pub(crate) started_with: DaemonSettings,
+    /// The fleet that the configuration named then.
+    pub(crate) fleet_settings: Option<FleetSettings>,
+    /// This relay's place in it.
+    pub(crate) fleet: Option<Fleet>,
     pub(crate) identity: Identity,
     pub(crate) core: Core,
     pub(crate) dataplane: DataplaneThread,
@@ -124,6 +129,7 @@ impl Supervisor {
             Order::Change(request) => self.change(&request).await.map_err(Refusal::from),
             Order::DryRun(request) => self.dry_run(&request).map_err(Refusal::from),
             Order::Reload => self.reload().await,
+            Order::Fleet(rules) => self.change_fleet(rules).await.map_err(Refusal::from),
         };
         // Whoever asked may have gone away; that changes nothing.
         let _ = reply.send(outcome);
@@ -140,7 +146,10 @@ impl Supervisor {
                 for awaiting in &awaiting {
                     tracing::warn!("{awaiting}");
                 }
-                let outcome = self.change_to(config).await;
+                let outcome = match self.core.keeping_fleet(config) {
+                    Ok(config) => self.change_to(config).await,
+                    Err(refused) => Err(refused),
+                };
                 outcome
                     .map(|change| with_warnings(change, awaiting))
                     .map_err(Refusal::from)
@@ -168,7 +177,10 @@ impl Supervisor {
     /// What of these settings a daemon does only from its start on, and this one does not.
     fn awaiting_restart(&self, settings: &Settings) -> Vec<String> {
         let asked = self.options.given.over(&settings.daemon);
-        asked.awaiting_restart(&self.started_with)
+        let mut awaiting = asked.awaiting_restart(&self.started_with);
+        let (asked, running) = (settings.fleet.as_ref(), self.fleet_settings.as_ref());
+        awaiting.extend(FleetSettings::awaiting_restart(asked, running));
+        awaiting
     }
 
     /// Tries again what could not be done, and notices what nobody reports.
@@ -221,6 +233,10 @@ impl Supervisor {
             let sampler = Sampler::default();
             stats::log(&stats::stats(&self.identity, &view, &counters, &sampler));
         }
+        if let Some(fleet) = self.fleet.take().filter(|_| !hands_over) {
+            // While everything still works, and the others' last word still arrives.
+            self.leave(&fleet).await;
+        }
         if hands_over || self.started_with.keep_forwarding == Some(true) {
             block_in_place(|| self.save(Some(&self.configured.clone())));
             self.store_descriptors().await;
@@ -231,6 +247,18 @@ impl Supervisor {
             return Ok(self.dataplane.close(how).await?);
         }
         self.detach().await
+    }
+
+    /// Gives all shares of the fleet away; what the fleet asks for meanwhile is done.
+    async fn leave(&mut self, fleet: &Fleet) {
+        let leaving = fleet.leave();
+        tokio::pin!(leaving);
+        loop {
+            tokio::select! {
+                () = &mut leaving => return,
+                Some(command) = self.commands.recv() => self.carry_out(command).await,
+            }
+        }
     }
 
     /// Takes everything away: nothing forwards, nothing is joined, nothing is remembered.

@@ -1,6 +1,7 @@
 //! What the shell offers while a command line is being typed: names of rules that run, interfaces
 //! that are there. A daemon that does not answer at once is not waited for.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -8,6 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use api::reply::FleetShare;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 
 use crate::control::Control;
@@ -42,6 +44,29 @@ pub(crate) fn rule() -> ArgValueCompleter {
         let names = rules.into_iter().map(|rule| rule.name);
         starting_with(current, names)
     })
+}
+
+/// Completes the name of a rule or a share of the fleet, and of a relay, which comes last.
+pub(crate) fn fleet_rule() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let shares = query(|control| control.fleet()).map_or_else(Vec::new, |fleet| fleet.shares);
+        let names = shares.into_iter().flat_map(|share| {
+            let FleetShare { name, rules, .. } = share;
+            std::iter::once(name).chain(rules)
+        });
+        let names: BTreeSet<String> = names.collect();
+        starting_with(current, names.into_iter().chain(relays()))
+    })
+}
+
+/// Completes the name of a relay of the fleet.
+pub(crate) fn relay() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| starting_with(current, relays().into_iter()))
+}
+
+fn relays() -> Vec<String> {
+    let relays = query(|control| control.fleet()).map_or_else(Vec::new, |fleet| fleet.relays);
+    relays.into_iter().map(|relay| relay.name).collect()
 }
 
 /// Completes what tells copies of a packet.

@@ -1,9 +1,11 @@
 //! Configuration files as subcommands read them: like the daemon does, or from standard input.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 
-use model::config::{Config, ConfigFile};
+use model::config::{self, Config, ConfigFile};
+use model::document::RuleDocument;
 use model::ruleset::Policy;
 
 use crate::failure::{Failure, Status};
@@ -14,9 +16,27 @@ pub(crate) fn read(file: &Path, policy: Policy) -> Result<Config, Failure> {
         let config = daemon::config::read(Some(file), policy);
         return config.map_err(|error| Failure::with_code(error.exit_code(), error));
     }
+    Config::load(&[standard_input()?], policy)
+        .map_err(|errors| Failure::new(Status::Configuration, errors))
+}
+
+/// Reads a file of rules for a fleet; `-` is standard input.
+pub(crate) fn read_fleet(path: &Path) -> Result<Vec<RuleDocument>, Failure> {
+    let wrong = |what: String| Failure::new(Status::Configuration, what);
+    let file = match path.to_str() {
+        Some("-") => standard_input()?,
+        _ => ConfigFile {
+            name: path.display().to_string(),
+            text: fs::read_to_string(path)
+                .map_err(|error| wrong(format!("{}: {error}", path.display())))?,
+        },
+    };
+    config::fleet_rules(&file).map_err(|errors| wrong(errors.to_string()))
+}
+
+fn standard_input() -> Result<ConfigFile, Failure> {
     let name = "standard input".to_owned();
     let text = io::read_to_string(io::stdin())
         .map_err(|error| Failure::new(Status::Configuration, format!("{name}: {error}")))?;
-    Config::load(&[ConfigFile { name, text }], policy)
-        .map_err(|errors| Failure::new(Status::Configuration, errors))
+    Ok(ConfigFile { name, text })
 }

@@ -3,14 +3,16 @@
 
 use std::future::Future;
 use std::io;
+use std::time::Duration;
 
 use api::client::{Client, Error, Events, StreamItem};
-use api::reply::{Change, History, Log, Stats};
-use api::request::{ActiveInput, RuleList, Transaction};
+use api::reply::{Change, FleetChange, FleetDone, FleetRules, FleetStatus, History, Log, Stats};
+use api::request::{ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction};
 use model::config::Config;
 use model::document::RuleDocument;
 use model::ruleset::ChangeError;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 use crate::failure::{Failure, Status};
 use crate::global::Global;
@@ -59,6 +61,55 @@ impl Control {
     /// Waits for the next event; `None` when the daemon ended.
     pub(crate) fn next_event(&self, events: &mut Events) -> Result<Option<StreamItem>, Failure> {
         self.wait(events.next())
+    }
+
+    /// Waits for the next event for so long; `None` when none came.
+    pub(crate) fn next_event_within(
+        &self,
+        events: &mut Events,
+        limit: Duration,
+    ) -> Result<Option<Option<StreamItem>>, Failure> {
+        let next = async { timeout(limit, events.next()).await };
+        match self.runtime.block_on(next) {
+            Ok(next) => next.map(Some).map_err(Failure::from),
+            Err(_) => Ok(None),
+        }
+    }
+
+    pub(crate) fn fleet(&self) -> Result<FleetStatus, Failure> {
+        self.wait(self.client.fleet())
+    }
+
+    pub(crate) fn fleet_rules(&self) -> Result<FleetRules, Failure> {
+        self.wait(self.client.fleet_rules())
+    }
+
+    pub(crate) fn fleet_apply(
+        &self,
+        rules: &FleetRuleList,
+        dry_run: bool,
+    ) -> Result<FleetChange, Failure> {
+        self.wait(self.client.fleet_apply(rules, dry_run))
+    }
+
+    pub(crate) fn fleet_drain(
+        &self,
+        relay: &FleetRelayName,
+        drained: bool,
+    ) -> Result<FleetDone, Failure> {
+        self.wait(self.client.fleet_drain(relay, drained))
+    }
+
+    pub(crate) fn fleet_move(&self, asked: &FleetMove) -> Result<FleetDone, Failure> {
+        self.wait(self.client.fleet_move(asked))
+    }
+
+    pub(crate) fn fleet_rebalance(&self) -> Result<FleetDone, Failure> {
+        self.wait(self.client.fleet_rebalance())
+    }
+
+    pub(crate) fn fleet_fence(&self, relay: &FleetRelayName) -> Result<FleetDone, Failure> {
+        self.wait(self.client.fleet_fence(relay))
     }
 
     pub(crate) fn rules(&self) -> Result<RuleList, Failure> {

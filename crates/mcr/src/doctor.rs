@@ -8,6 +8,7 @@ mod capability;
 mod daemon;
 mod finding;
 mod firewall;
+mod fleet;
 mod gro;
 mod hook;
 mod igmp_version;
@@ -36,7 +37,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 16] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
@@ -46,6 +47,11 @@ const CHECKS: [Check; 15] = [
         name: "daemon",
         covers: "rules and memberships as the daemon has them",
         run: daemon::check,
+    },
+    Check {
+        name: "fleet",
+        covers: "etcd and the clock, of a relay of a fleet",
+        run: fleet::check,
     },
     Check {
         name: "leftover",

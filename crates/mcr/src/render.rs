@@ -1,5 +1,6 @@
 //! What goes to standard output: tables that fit the terminal, JSON, colours where they are wanted.
 
+pub(crate) mod fleet;
 pub(crate) mod merge;
 pub(crate) mod number;
 pub(crate) mod rule;

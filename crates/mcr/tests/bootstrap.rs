@@ -44,7 +44,7 @@ fn packages(command: &str) -> Vec<&str> {
 #[test]
 fn every_distribution_is_told_what_it_needs() {
     let things = |purpose| packages(&told(purpose, "debian")[0]).len();
-    for purpose in ["build", "demo", "test", "bench", "packages"] {
+    for purpose in ["build", "demo", "fleet", "test", "bench", "packages"] {
         for (distribution, command) in DISTRIBUTIONS {
             let told = told(purpose, distribution);
             assert!(told[0].starts_with(command), "{told:?}");

@@ -45,6 +45,28 @@ fn everything_is_delivered_and_nothing_is_left() {
     assert_eq!(leftovers::of(pid), [""; 0]);
 }
 
+#[cfg(feature = "fleet")]
+#[test]
+fn another_relay_takes_over_and_nothing_is_left() {
+    if let Some(missing) = lab::fleet::etcd::missing() {
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let Some(demo) = start(&["--fleet", "--duration", "2", "--json"]) else {
+        return;
+    };
+    let pid = demo.id();
+    let output = demo.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(leftovers::of(pid), [""; 0], "{error}");
+    let report = serde_json::from_slice(&output.stdout);
+    let report: Value = report.unwrap_or_else(|_| panic!("{}: {error}", output.status));
+    // Beside other tests a relay may miss beats, so that others take over more than once.
+    assert_eq!(report["twice"], 0, "{report}");
+    assert_ne!(report["died"], report["successor"], "{report}");
+    assert!(report["received"].as_u64() > Some(0), "{report}");
+}
+
 /// Starts one that goes on for ten minutes; it has received something. With the lines to come.
 fn start_long() -> Option<(
     Child,

@@ -14,6 +14,7 @@ mod discover;
 mod doctor;
 mod documents;
 mod events;
+mod fleet;
 mod install;
 mod leftovers;
 mod observe;

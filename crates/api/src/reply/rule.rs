@@ -16,6 +16,9 @@ pub struct RuleStats {
     /// Its labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The share of a fleet that it belongs to; none of the host's own rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
     /// Worst state of its inputs and outputs.
     pub state: State,
     /// Why the state is not `up`.

@@ -95,7 +95,9 @@ impl From<Refused> for Refusal {
         let code = match &refused {
             Refused::Rules(ChangeError::NotFound { .. }) => Code::NotFound,
             Refused::Rules(ChangeError::AlreadyThere(_)) => Code::Exists,
-            Refused::Rules(ChangeError::Invalid(_)) => Code::Invalid,
+            Refused::Rules(ChangeError::Invalid(_)) | Refused::OfFleet(_) | Refused::Share(_) => {
+                Code::Invalid
+            }
             Refused::Conflict { .. } => Code::Conflict,
             Refused::TooMany { .. } | Refused::Unavailable(_) => Code::Unavailable,
         };

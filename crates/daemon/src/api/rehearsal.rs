@@ -53,6 +53,7 @@ impl Default for Rehearsal {
                 instance: "rehearsal".to_owned(),
                 started: Instant::now(),
                 config: crate::config::main_file(None),
+                fleet: None,
             },
             commands,
             dataplane,
@@ -61,6 +62,7 @@ impl Default for Rehearsal {
             features: dataplane::features::Features::default(),
             events: Events::new(),
             sampler: Sampler::default(),
+            fleet: None,
             log: None,
             answers: Arc::default(),
         };
@@ -129,7 +131,7 @@ impl Rehearsal {
                     self.core.resolve(request).map_err(Refusal::from)?;
                 Ok(self.core.compare(&rules, &settings))
             }
-            Order::Reload => {
+            Order::Reload | Order::Fleet(_) => {
                 let (rules, settings) = (self.core.rules(), self.core.settings());
                 Ok(self.core.compare(rules, settings))
             }

@@ -28,6 +28,7 @@ use super::answers::{Reading, Subject};
 use super::body::{Body, IfMatch, Name, Tagged, etag};
 use super::connections::Connection;
 use super::event_stream;
+use super::fleet;
 use super::history;
 use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
@@ -74,6 +75,7 @@ fn reading() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(interfaces))
         .routes(routes!(log))
         .routes(routes!(event_stream::events))
+        .routes(routes!(fleet::status))
         .routes(routes!(metrics_text))
         .routes(routes!(healthz))
         .routes(routes!(readyz))
@@ -87,6 +89,12 @@ fn changing() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(switch))
         .routes(routes!(reload))
         .routes(routes!(set_log))
+        .routes(routes!(fleet::rules, fleet::apply))
+        .routes(routes!(fleet::drain))
+        .routes(routes!(fleet::undrain))
+        .routes(routes!(fleet::move_to))
+        .routes(routes!(fleet::rebalance))
+        .routes(routes!(fleet::fence))
 }
 
 fn described(router: OpenApiRouter<Arc<Service>>) -> (Router<Arc<Service>>, OpenApi) {
@@ -125,7 +133,7 @@ fn describe_responses(document: &mut OpenApi) {
 fn description<'a>(status: &str, asked: &'a str) -> &'a str {
     match status {
         "400" => "Not a request that is known here.",
-        "404" => "There is no such rule.",
+        "404" => "There is no such rule, or the daemon is in no fleet.",
         "409" => "A rule of that name is there, or the rules are of another generation.",
         "413" => "The body is too large.",
         "422" => "The rules make no sense.",

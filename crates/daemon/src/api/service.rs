@@ -15,6 +15,8 @@ use model::document::RuleDocument;
 use model::endpoint::Endpoint;
 use model::host::Interface;
 use model::placement::Support;
+use model::rule::Rule;
+use model::ruleset::Policy;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -25,12 +27,18 @@ use super::refusal::{Answer, Code, Refusal};
 use crate::chunks::Chunks;
 use crate::dataplane_thread::{self, DataplaneThread};
 use crate::events::Events;
+use crate::fleet::Fleet;
 use crate::options::LogControl;
 use crate::stats::metrics::{self, Format, Scrape};
 use crate::stats::process::Process;
 use crate::stats::{self, Identity, Sampler};
 use crate::supervisor::command::{Command, Order, Turn};
 use crate::view::{RuleState, View};
+
+/// What runs is permitted, whatever it is.
+const LINK_LOCAL: Policy = Policy {
+    allow_link_local: Some(true),
+};
 
 /// Up to so many rules a text is written at once: in some milliseconds.
 const FEW: usize = 1024;
@@ -46,6 +54,8 @@ pub(crate) struct Service {
     pub(crate) features: Features,
     pub(crate) events: Events,
     pub(crate) sampler: Sampler,
+    /// This relay's place in a fleet, if it is in one.
+    pub(crate) fleet: Option<Fleet>,
     pub(crate) log: Option<LogControl>,
     pub(crate) answers: Arc<Answers>,
 }
@@ -105,9 +115,7 @@ impl Service {
                 }
                 Subject::Rules => json(&mut text, &rules(&view)),
                 Subject::Interfaces => json(&mut text, &interfaces(&view)),
-                Subject::Export => {
-                    text.write_all(model::config::export(&view.rules, &view.settings).as_bytes())
-                }
+                Subject::Export => text.write_all(export(&view).as_bytes()),
                 Subject::Metrics(format) => {
                     text = self.metrics(format, &view, &counters);
                     Ok(())
@@ -135,8 +143,15 @@ impl Service {
             possible: stats::possible_drops(view),
             lost_lines: self.log.map_or(0, |log| (log.lost)()),
             posted: Arc::clone(self.events.posted()),
+            fleet: self.fleet.as_ref().map(Fleet::status),
         };
         metrics::text(format, &scrape, &Process::read())
+    }
+
+    /// This relay's place in its fleet.
+    pub(super) fn fleet(&self) -> Answer<&Fleet> {
+        let message = "this daemon is in no fleet; give it a [fleet] section, and start it again";
+        { self.fleet.as_ref() }.ok_or_else(|| Refusal::new(Code::NotFound, message))
     }
 
     pub(super) fn rule(&self, name: &str) -> Answer<RuleDocument> {
@@ -282,6 +297,16 @@ fn internal(error: dataplane_thread::Error) -> Refusal {
 
 fn json(text: &mut Chunks, value: &impl Serialize) -> io::Result<()> {
     Ok(serde_json::to_writer(text, value)?)
+}
+
+/// The rules of this host as a configuration file; those of a fleet are not its own.
+fn export(view: &View) -> String {
+    let is_of_fleet = |rule: &&Rule| rule.share.is_some();
+    let fleet = view.rules.iter().filter(is_of_fleet);
+    let fleet: Vec<String> = fleet.map(|rule| rule.name.clone()).collect();
+    let local = view.rules.changed(&fleet, Vec::new(), LINK_LOCAL);
+    let local = local.as_ref().unwrap_or(&view.rules);
+    model::config::export(local, &view.settings)
 }
 
 fn rules(view: &View) -> RuleList {

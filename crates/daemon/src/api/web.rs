@@ -22,9 +22,10 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 /// Path, content type and content of each file.
-const FILES: [(&str, &str, &str); 10] = [
+const FILES: [(&str, &str, &str); 11] = [
     ("/", HTML, include_str!("web/index.html")),
     ("/web/main.js", SCRIPT, include_str!("web/main.js")),
+    ("/web/fleet.js", SCRIPT, include_str!("web/fleet.js")),
     ("/web/history.js", SCRIPT, include_str!("web/history.js")),
     ("/web/picture.js", SCRIPT, include_str!("web/picture.js")),
     ("/web/state.js", SCRIPT, include_str!("web/state.js")),

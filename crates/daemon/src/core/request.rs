@@ -19,6 +19,18 @@ pub(crate) enum Refused {
     /// The rules, or their names.
     #[error(transparent)]
     Rules(#[from] ChangeError),
+    /// A rule of the fleet, which nobody changes on one host.
+    #[error(
+        "rule {0:?} is the fleet's, and the same on all relays: change it in the fleet's file and \
+         give that to `mcr fleet apply`; the rules stay as they were"
+    )]
+    OfFleet(String),
+    /// A rule of this host that says that it is a fleet's.
+    #[error(
+        "rule {0:?}: only rules of a fleet have a share; take it out, or give the rules to `mcr \
+         fleet apply`"
+    )]
+    Share(String),
     /// Somebody else changed the rules in between.
     #[error(
         "the rules are of generation {running}, not {asked}: somebody changed them in between; \

@@ -40,6 +40,21 @@ pub(crate) const RELOADED: &str = "reloaded";
 /// The configuration could not be read again.
 pub(crate) const RELOAD_FAILED: &str = "reload_failed";
 
+/// This relay of a fleet forwards a share from now on.
+pub(crate) const SHARE_OPENED: &str = "share_opened";
+/// This relay forwards a share no more.
+pub(crate) const SHARE_SHUT: &str = "share_shut";
+/// A relay of the fleet was silent, and what it does counts no more.
+pub(crate) const RELAY_FENCED: &str = "relay_fenced";
+/// No etcd answers.
+pub(crate) const ETCD_AWAY: &str = "etcd_away";
+/// etcd answers again.
+pub(crate) const ETCD_BACK: &str = "etcd_back";
+/// Rules of the fleet are installed here.
+pub(crate) const FLEET_RULES_APPLIED: &str = "fleet_rules_applied";
+/// Rules of the fleet, or what else stands in etcd, cannot be used.
+pub(crate) const FLEET_RULES_REFUSED: &str = "fleet_rules_refused";
+
 /// What runs cannot be written down.
 pub(super) const NOT_SAVED: &str = "not_saved";
 /// It could be again.
@@ -117,6 +132,9 @@ pub(super) fn is_trouble(kind: &str) -> bool {
             | WORKER_RESTARTED
             | RELOAD_FAILED
             | NOT_SAVED
+            | RELAY_FENCED
+            | ETCD_AWAY
+            | FLEET_RULES_REFUSED
     )
 }
 

@@ -57,9 +57,10 @@ impl Running {
         let settings = self.configured_settings.as_ref();
         rules.is_some_and(|then| *then != now.rules.to_documents())
             || settings.is_some_and(|then| {
-                let daemon = now.settings.daemon.clone();
+                let (daemon, fleet) = (&now.settings.daemon, &now.settings.fleet);
                 Settings {
-                    daemon,
+                    daemon: daemon.clone(),
+                    fleet: fleet.clone(),
                     ..then.clone()
                 } != now.settings
             })

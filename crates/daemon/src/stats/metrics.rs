@@ -2,6 +2,7 @@
 //! so the two can never disagree.
 
 mod drops;
+mod fleet;
 mod latency;
 mod merge;
 mod streams;
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use api::counter::{self, Counter, Unit, Value};
 use api::reply::{
-    EgressStats, InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats,
+    EgressStats, FleetStatus, InputStats, OutputStats, RuleStats, State, Stats, Status, WorkerStats,
 };
 
 use super::PossibleDrops;
@@ -32,6 +33,8 @@ pub(crate) struct Scrape {
     /// Lines of the log that nobody took.
     pub(crate) lost_lines: u64,
     pub(crate) posted: Arc<Posted>,
+    /// What the relay knows of its fleet, if it is in one.
+    pub(crate) fleet: Option<FleetStatus>,
 }
 
 /// How the text is written.
@@ -68,6 +71,7 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
         possible,
         lost_lines,
         posted,
+        fleet,
     } = scrape;
     let mut page = Page {
         format,
@@ -112,6 +116,9 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
     latency::histograms(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
     egress(&mut page, &stats.egress);
+    if let Some(fleet) = fleet {
+        fleet::families(&mut page, fleet);
+    }
     if format == Format::OpenMetrics {
         page.write(format_args!("# EOF\n"));
     }

@@ -246,6 +246,13 @@ impl Sampler {
         }
     }
 
+    /// What a rule receives per second.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn rates(&self, rule: &str) -> Rates {
+        let streams = self.lock();
+        { streams.of(rule) }.map_or_else(Rates::default, |(_, stream)| stream.rates())
+    }
+
     /// What the devices that outputs leave by dropped.
     pub(crate) fn egress(&self, host: &Host) -> Vec<EgressStats> {
         self.egress.stats(host)

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::reply::{Change, Event};
-use model::config::Config;
+use model::config::{Config, Settings};
 use model::host::Host;
 use model::net::Ifindex;
 use model::ruleset::{Place, RuleChanges};
 use model::shared_map::SharedMap;
 use tokio::task::block_in_place;
 
+use super::command::FleetRules;
 use super::{Supervisor, with_warnings};
 use crate::core::{Refused, Request, Step};
 use crate::dataplane_thread;
@@ -42,6 +43,17 @@ impl Supervisor {
             Request::Change(_) => None,
         }
         .map_or_else(Vec::new, |settings| self.awaiting_restart(settings))
+    }
+
+    /// Makes these the rules of the fleet on this host; those of a share that cannot be are left
+    /// out, and whoever gave them is told.
+    pub(super) async fn change_fleet(&mut self, asked: FleetRules) -> Result<Change, Refused> {
+        let (rules, refused) = block_in_place(|| self.core.with_fleet(&asked.rules));
+        let settings = Settings::clone(self.core.settings());
+        let change = self.change_to(Config { rules, settings }).await?;
+        // Whoever asked may have gone away; that changes nothing.
+        let _ = asked.refused.send(refused);
+        Ok(change)
     }
 
     /// Makes these rules and settings the running ones.

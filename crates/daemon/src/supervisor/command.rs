@@ -1,8 +1,10 @@
 //! What the supervisor is sent: changes alone. Reads need only the view.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use api::reply::Change;
+use model::document::RuleDocument;
 use tokio::sync::oneshot;
 
 use crate::api::refusal::Answer;
@@ -40,4 +42,15 @@ pub(crate) enum Order {
     DryRun(Request),
     /// Read the configuration again, as SIGHUP does.
     Reload,
+    /// Make these the rules of the fleet.
+    Fleet(FleetRules),
+}
+
+/// Rules of a fleet for this host.
+#[derive(Debug)]
+pub(crate) struct FleetRules {
+    /// Each with its share.
+    pub(crate) rules: Vec<RuleDocument>,
+    /// Told of the shares that could not be, and why.
+    pub(crate) refused: oneshot::Sender<BTreeMap<String, String>>,
 }

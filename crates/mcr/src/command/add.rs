@@ -238,10 +238,10 @@ fn document(args: Args) -> RuleDocument {
         failover: args.failover,
         merge: args.merge,
         health: args.health,
-        share: None,
         enabled: None,
         comment: args.comment,
         labels: args.labels.into_iter().collect(),
+        share: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `mcr bench`: measures relays side by side, compares runs, writes the report.
 
+#[cfg(feature = "fleet")]
+mod fleet;
 mod terminal;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +32,8 @@ enum Action {
     Run(RunArgs),
     Compare(CompareArgs),
     Report(ReportArgs),
+    #[cfg(feature = "fleet")]
+    Fleet(fleet::Args),
 }
 
 /// Run scenarios in namespaces made for them, relays in turn, and keep every trial.
@@ -121,6 +125,8 @@ struct ReportArgs {
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     match &args.action {
         Action::Run(args) => measure(args, json),
+        #[cfg(feature = "fleet")]
+        Action::Fleet(args) => fleet::run(args, json),
         Action::Compare(args) => {
             let (a, b) = (read(&args.a)?, read(&args.b)?);
             let comparison = compare::compare(&a, &b);

@@ -1,5 +1,8 @@
 //! `mcr demo`: relays real multicast in namespaces of its own and shows what happens.
 
+#[cfg(feature = "fleet")]
+mod fleet;
+
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,11 +22,15 @@ use crate::render;
 /// starts the daemon with four rules, sends, receives with mcr and with socat, and checks that
 /// every packet arrived and every counter adds up. Takes everything away again. Needs root.
 /// Exits with status 5 when a packet is missing.
+///
+/// With --fleet: three members of etcd and two relays of a fleet; the host of the one that forwards
+/// dies, and the other takes over. Status 5 then means that a packet came twice.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mcr demo
-  mcr demo --path userspace --rate 10000 --duration 10")]
+  mcr demo --path userspace --rate 10000 --duration 10
+  mcr demo --fleet")]
 pub(crate) struct Args {
     /// Packets per second of each stream
     #[arg(long, value_name = "PPS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -37,6 +44,10 @@ pub(crate) struct Args {
     /// Path to relay on
     #[arg(long, value_enum, default_value_t)]
     path: super::PathChoice,
+    /// Show a fleet instead: a relay dies, another takes over (needs etcd)
+    #[cfg(feature = "fleet")]
+    #[arg(long)]
+    fleet: bool,
 }
 
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
@@ -48,6 +59,10 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let caught = signal_hook::flag::register(signal, Arc::clone(&stop));
         caught.map_err(Failure::of_signals)?;
+    }
+    #[cfg(feature = "fleet")]
+    if args.fleet {
+        return fleet::run(args, json, &stop);
     }
     let options = Options {
         rate_pps: args.rate,

@@ -157,6 +157,8 @@ fn of_daemon(global: &Global) -> Result<Rules, Failure> {
         set,
         origin: format!("the daemon at {}", global.socket().display()),
         stats: Some(control.stats()?),
+        // One that is in no fleet refuses, and so does one of before fleets.
+        fleet: control.fleet().ok(),
         ..Rules::default()
     })
 }

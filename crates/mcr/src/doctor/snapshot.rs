@@ -10,7 +10,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{self, PathBuf};
 
-use api::reply::Stats;
+use api::reply::{FleetStatus, Stats};
 use bpf::neighbour::{Neighbour, neighbours};
 use bpf::stray;
 use dataplane::features::{Feature, Features};
@@ -38,6 +38,8 @@ pub(crate) struct Rules {
     pub(crate) origin: String,
     /// What the daemon counts, if one answers.
     pub(crate) stats: Option<Stats>,
+    /// How its fleet does, if it is in one.
+    pub(crate) fleet: Option<FleetStatus>,
     /// What arrived, if it was listened because rules receive nothing.
     pub(crate) heard: Option<Heard>,
     /// Why it was not, where there would be a reason to.
@@ -47,6 +49,9 @@ pub(crate) struct Rules {
     /// Whether that is for want of a privilege.
     pub(crate) may_not_ask: bool,
 }
+
+/// Where the kernel says what its clocks go by.
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 /// The host as it was read.
 #[derive(Debug)]
@@ -61,6 +66,8 @@ pub(crate) struct Snapshot {
     pub(crate) instances: Vec<Neighbour>,
     /// Programs of the kernel path that nobody looks after and no pins hold, each with its interface.
     pub(crate) strays: Vec<(u32, u32)>,
+    /// The clock source of the kernel; empty where it is not known.
+    pub(crate) clock_source: String,
     host: Host,
     settings: PathBuf,
 }
@@ -99,6 +106,10 @@ impl Snapshot {
             support,
             features,
             sockets: socket::list(),
+            clock_source: fs::read_to_string(CLOCK_SOURCE)
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
             host,
             settings: PathBuf::from("/proc/sys"),
         })

@@ -194,3 +194,61 @@ fn merged_lines_are_told_of_and_their_duplicates_are_not() {
 fn within_ten(at: u64) -> u64 {
     10 * (at.clamp(30 * MINUTE, 60 * MINUTE) - 30 * MINUTE)
 }
+
+#[test]
+fn a_fleet_is_told_of_by_what_its_relays_say() {
+    let of = |metric: &str, relay: &str, share: &str| {
+        let share = match share {
+            "" => String::new(),
+            share => format!(",share=\"{share}\""),
+        };
+        format!("mcr_fleet_{metric}{{instance=\"{relay}\",job=\"mcr\"{share}}}")
+    };
+    // Nobody forwards cam1 for half an hour, and two forward cam2; cam3 changes hands each 10 minutes.
+    let series: [Series; 13] = [
+        (of("share_open", "a", "cam1"), |at| {
+            u64::from(!(30..60).contains(&(at / MINUTE)))
+        }),
+        (of("share_open", "b", "cam1"), |_| 0),
+        (of("share_open", "a", "cam2"), |_| 1),
+        (of("share_open", "b", "cam2"), |at| {
+            u64::from((30..60).contains(&(at / MINUTE)))
+        }),
+        (of("share_open", "a", "cam3"), |at| at / MINUTE / 10 % 2),
+        (of("share_open", "b", "cam3"), |at| 1 - at / MINUTE / 10 % 2),
+        (of("etcd_reachable", "a", ""), |at| {
+            u64::from(!(30..60).contains(&(at / MINUTE)))
+        }),
+        (of("etcd_reachable", "b", ""), |_| 1),
+        // Slow for half an hour, in seconds.
+        (of("beat_seconds", "a", ""), |at| {
+            u64::from((30..60).contains(&(at / MINUTE)))
+        }),
+        (of("beat_seconds", "b", ""), |_| 0),
+        // b is left behind for half an hour.
+        (of("generation", "a", ""), |at| {
+            1 + u64::from(at / MINUTE >= 30)
+        }),
+        (of("generation", "b", ""), |at| {
+            1 + u64::from(at / MINUTE >= 60)
+        }),
+        (of("generation", "c", ""), |at| {
+            1 + u64::from(at / MINUTE >= 30)
+        }),
+    ];
+    let told = |alert, fires| Expected {
+        alert,
+        fires,
+        is_quiet: &[5, 21, 29, 75, 119],
+    };
+    holds(
+        &series,
+        &[
+            told("McrFleetShareNotForwarded", &[33, 45, 59]),
+            told("McrFleetShareTwice", &[35, 45, 59]),
+            told("McrFleetEtcdAway", &[33, 45, 59]),
+            told("McrFleetBeatSlow", &[45, 59]),
+            told("McrFleetRulesDiffer", &[35, 45, 59]),
+        ],
+    );
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use lab::wait;
 
 use super::browser::Browser;
-use crate::bed::{Bed, INPUT, OUTPUT};
+use crate::bed::{Bed, INPUT, OUTPUT, can_run};
 
 const TOOLS: [&str; 2] = ["chromium", "chromedriver"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];
@@ -172,5 +172,36 @@ fn of_a_thousand_rules_the_page_begins_with_those_in_trouble() {
         browser.run(looks).as_u64() >= Some(4)
     })
     .unwrap();
+    assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn the_page_of_a_relay_shows_its_fleet_and_that_etcd_is_away() {
+    for tool in TOOLS {
+        if let Err(reason) = can_run(tool) {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+    }
+    let config = "version = 1\n[fleet]\nname = \"plant\"\nrelay = \"relay-a\"\n\
+                  endpoints = [\"http://127.0.0.1:2379\"]\npeer = \"127.0.0.1:9470\"\n\
+                  interfaces = { red = \"veth1\" }\n";
+    let Some(bed) = Bed::new(Some(config), &LISTEN) else {
+        return;
+    };
+    let browser = Browser::start(&bed.chain.relay);
+    browser.open(PAGE);
+    let shown = "const fleet = document.getElementById('fleet'); \
+                 return fleet.hidden ? '' : fleet.textContent";
+    wait::until("the fleet is shown", || {
+        let text = browser.run(shown);
+        let text = text.as_str().unwrap();
+        text.contains("Fleet plant")
+            && text.contains("this is relay-a")
+            && text.contains("etcd does not answer")
+    })
+    .unwrap();
+    let red = "return document.querySelectorAll('#fleet .down').length > 0";
+    assert_eq!(browser.run(red), true);
     assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
 }

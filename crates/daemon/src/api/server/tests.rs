@@ -61,6 +61,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
             instance: "test".to_owned(),
             started: Instant::now(),
             config: "/etc/mcr/mcr.toml".into(),
+            fleet: None,
         },
         commands,
         dataplane,
@@ -69,6 +70,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         features,
         events: Events::new(),
         sampler: Sampler::default(),
+        fleet: None,
         log: None,
         answers: Arc::default(),
     };

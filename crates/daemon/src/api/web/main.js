@@ -1,5 +1,6 @@
 // Asks the daemon once a second and shows what it says. It changes nothing anywhere.
 
+import { lookAtFleet } from "./fleet.js";
 import { History } from "./history.js";
 import { drawPicture, PICTURED } from "./picture.js";
 import { droppedBy, judge, linkState, STATES, why } from "./state.js";
@@ -33,6 +34,7 @@ async function look() {
     for (const rule of stats.rules) states.set(rule.name, judge(rule));
     show();
     await remember();
+    if (stats.fleet !== undefined) await lookAtFleet(byId("fleet"));
   } catch (error) {
     byId("summary").textContent = `the daemon does not answer: ${error.message}`;
     byId("summary").className = "down";
@@ -224,7 +226,8 @@ function follow() {
     "drops_ended", "stream_up", "stream_degraded",
     "stream_down", "line_down", "line_up", "line_degraded", "lines_differ",
     "skew_exceeds_window", "stream_restarted", "input_switched", "joined", "join_failed", "worker_restarted", "link_changed", "next_hop_changed",
-    "reloaded", "reload_failed", "not_saved", "saved"];
+    "reloaded", "reload_failed", "not_saved", "saved", "share_opened", "share_shut", "relay_fenced", "etcd_away",
+    "etcd_back", "fleet_rules_applied", "fleet_rules_refused"];
   for (const kind of kinds) source.addEventListener(kind, (told) => tell(JSON.parse(told.data)));
   source.addEventListener("missed", (told) => {
     tell({ at_ms: Date.now(), kind: "missed", message: `${told.data} event${plural(Number(told.data))} missed` });
@@ -232,7 +235,7 @@ function follow() {
 }
 
 function tell(event) {
-  const line = element("li", /down|failed/.test(event.kind) ? "down" : /degraded|drops_began/.test(event.kind) ? "degraded" : "");
+  const line = element("li", /down|failed|fenced|away|refused/.test(event.kind) ? "down" : /degraded|drops_began/.test(event.kind) ? "degraded" : "");
   line.append(element("time", "", clock(new Date(event.at_ms))), event.message);
   const list = byId("events");
   list.prepend(line);

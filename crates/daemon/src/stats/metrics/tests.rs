@@ -1,4 +1,4 @@
-use api::reply::{Reload, Stats, Status};
+use api::reply::{FleetShare, FleetShareState, FleetStatus, Reload, Stats, Status};
 use dataplane::counters::DropReason;
 
 use super::*;
@@ -61,6 +61,7 @@ fn scrape(stats: Stats) -> Scrape {
         stats,
         lost_lines: 0,
         posted: Arc::default(),
+        fleet: None,
     }
 }
 
@@ -214,5 +215,37 @@ fn merged_inputs_have_samples_and_others_no_families() {
         "# TYPE mcr_merge_skew_seconds gauge".to_owned(),
     ] {
         assert!(page.lines().any(|have| have == line), "{line}: {page}");
+    }
+}
+
+#[test]
+fn a_relay_of_a_fleet_tells_what_it_forwards() {
+    let share = |name: &str, state| FleetShare {
+        name: name.to_owned(),
+        state,
+        ..FleetShare::default()
+    };
+    let fleet = FleetStatus {
+        remaining_ms: Some(1080),
+        takeovers: 3,
+        shares: vec![
+            share("cam", FleetShareState::Open),
+            share("news", FleetShareState::Elsewhere),
+        ],
+        ..FleetStatus::default()
+    };
+    let scrape = Scrape {
+        fleet: Some(fleet),
+        ..scrape(stats())
+    };
+    let page = page(Format::Prometheus, &scrape);
+    for expected in [
+        "mcr_fleet_share_open{share=\"cam\"} 1\n",
+        "mcr_fleet_share_open{share=\"news\"} 0\n",
+        "mcr_fleet_gate_remaining_seconds 1.08\n",
+        "mcr_fleet_takeovers_total 3\n",
+        "mcr_fleet_etcd_reachable 0\n",
+    ] {
+        assert!(page.contains(expected), "{page}");
     }
 }

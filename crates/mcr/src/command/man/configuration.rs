@@ -1,7 +1,7 @@
 //! mcr.toml(5): the keys and what they mean are those of the types that read the file.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use model::config::{DaemonSettings, InterfaceSettings, Notify};
+use model::config::{DaemonSettings, FleetSettings, FleetTls, InterfaceSettings, Notify};
 use model::document::{
     FailoverDocument, FieldDocument, HealthDocument, MergeTable, OutputTable, RuleDocument,
 };
@@ -117,6 +117,19 @@ pub(super) fn page() -> Roff {
          daemon is started: `mcr apply` and a reload warn of what has to wait for that.",
     );
     keys(&mut page, &DaemonSettings::schema());
+    paragraph(
+        &mut page,
+        "[fleet]",
+        "Which fleet the relay belongs to: several that serve one set of rules, by way of etcd. \
+         Takes effect when the daemon is started; `mcr-fleet(1)` does the rest.",
+    );
+    keys(&mut page, &FleetSettings::schema());
+    paragraph(
+        &mut page,
+        "TLS",
+        "Keys of `tls = { … }` in `[fleet]`, files in PEM:",
+    );
+    keys(&mut page, &FleetTls::schema());
     paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
     keys(&mut page, &InterfaceSettings::schema());
     paragraph(&mut page, "[notify]", "Who is told of events.");
@@ -228,6 +241,20 @@ mod tests {
             "max_memberships",
             "on_full",
             "webhook",
+            "endpoints",
+            "relay",
+            "interfaces",
+            "on_isolation",
+            "hold",
+            "weight",
+            "peer",
+            "tls",
+            "ca",
+            "cert",
+            "key",
+            "user",
+            "password_file",
+            "share",
             "keep_forwarding",
         ];
         for key in keys {

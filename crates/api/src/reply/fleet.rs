@@ -1,0 +1,213 @@
+//! What is told of a fleet.
+
+use std::collections::BTreeMap;
+
+use model::document::RuleDocument;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A fleet as one of its relays sees it, as `mcr fleet status --json` prints it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FleetStatus {
+    /// Name of the fleet.
+    pub fleet: String,
+    /// The relay that tells.
+    pub relay: String,
+    /// Where it stands: `starting`, `waiting`, `joining`, `joined`, `leaving`, `left` or `resting`.
+    pub phase: String,
+    /// What it does while etcd does not answer: `stop`, `peers` or `hold`.
+    pub on_isolation: String,
+    /// How long its beats count, in milliseconds.
+    pub hold_ms: u64,
+    /// How long it may still forward if nothing comes, in milliseconds; none where nothing ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining_ms: Option<u64>,
+    /// Generation of the fleet's rules that it has applied; 0 where there never were any.
+    pub generation: u64,
+    /// Number of the fleet's rules.
+    pub rules: usize,
+    /// Shares that it took over from a relay that was silent or fenced.
+    pub takeovers: u64,
+    /// etcd as it sees it.
+    pub etcd: FleetEtcd,
+    /// What is wrong, the worst first.
+    pub problems: Vec<String>,
+    /// All relays; those with something wrong first.
+    pub relays: Vec<FleetRelay>,
+    /// All shares; those with something wrong first.
+    pub shares: Vec<FleetShare>,
+}
+
+/// etcd as one relay sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FleetEtcd {
+    /// Whether it answers.
+    pub reachable: bool,
+    /// Why it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Where it last answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Size of its database in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub db_bytes: Option<u64>,
+    /// How long the relay's last beat took, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beat_ms: Option<f64>,
+    /// Time since it acknowledged a beat, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_ack_ms: Option<u64>,
+}
+
+/// A relay of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FleetRelay {
+    /// Its name.
+    pub name: String,
+    /// `up`, `drained`, `unfit` (for some share), `silent` or `fenced`.
+    pub state: FleetRelayState,
+    /// Since when it has a session, or has none, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Time since its last beat, in milliseconds, where the relay that tells watches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_beat_ms: Option<u64>,
+    /// Shares that it holds.
+    pub shares: usize,
+    /// Rules in them.
+    pub rules: usize,
+    /// What it takes of the rules, against the others' weights.
+    pub weight: u32,
+    /// Roles that it has interfaces for.
+    pub roles: Vec<String>,
+    /// Version of its program.
+    pub version: String,
+    /// Generation of the rules that it has applied.
+    pub generation: u64,
+    /// Shares that it could not serve, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unfit: BTreeMap<String, String>,
+    /// What its shares counted together; none where it has not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<FleetCounters>,
+}
+
+/// How a relay of a fleet does.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum FleetRelayState {
+    /// Another relay ended its session, because it was silent.
+    Fenced,
+    /// It has no session.
+    Silent,
+    /// It could not serve some share.
+    Unfit,
+    /// An operator has it hold nothing.
+    Drained,
+    /// It beats.
+    #[default]
+    Up,
+}
+
+/// A share of a fleet: rules that change hands together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FleetShare {
+    /// Its name.
+    pub name: String,
+    /// Its rules, by name.
+    pub rules: Vec<String>,
+    /// How it stands.
+    pub state: FleetShareState,
+    /// Who forwards it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<String>,
+    /// Since when, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// Why it changed hands last.
+    pub why: String,
+    /// Who takes over next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<String>,
+    /// What is wrong with it: nobody holds it, only one relay can serve it, and the like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// What it counted on all relays together; none where none has told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<FleetCounters>,
+}
+
+/// How a share stands.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum FleetShareState {
+    /// Nobody holds it.
+    #[default]
+    Vacant,
+    /// The relay that tells holds it and does not forward it now.
+    Shut,
+    /// The relay that tells gives it away.
+    Handing,
+    /// The relay that tells forwards it.
+    Open,
+    /// Another relay holds it.
+    Elsewhere,
+}
+
+/// What rules of a fleet counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FleetCounters {
+    /// Packets that came in.
+    pub received: u64,
+    /// Copies that left.
+    pub relayed: u64,
+    /// Packets and copies dropped, for another reason than that the relay stands by.
+    pub dropped: u64,
+    /// Packets that came in while another relay forwarded.
+    pub standby: u64,
+    /// Packets that come in, a second.
+    pub pps: u64,
+}
+
+/// The rules of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FleetRules {
+    /// Their generation; 0 where there never were any.
+    pub generation: u64,
+    /// The rules as they were applied, with roles for interfaces.
+    pub rules: Vec<RuleDocument>,
+}
+
+/// What applying rules to a fleet changed, or would change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FleetChange {
+    /// Generation of the rules after the change; of those there are for a dry run.
+    pub generation: u64,
+    /// Names of rules that came.
+    pub added: Vec<String>,
+    /// Names of rules that went.
+    pub removed: Vec<String>,
+    /// Names of rules that are there before and after, but not the same.
+    pub changed: Vec<String>,
+    /// How many rules stayed the same.
+    pub unchanged: usize,
+    /// What somebody should know of them: a role that no relay has, rules that one relay alone can
+    /// serve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// What an operator had a fleet do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FleetDone {
+    /// The shares that change hands, where it is known which do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<String>,
+}

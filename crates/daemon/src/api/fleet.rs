@@ -1,0 +1,116 @@
+//! Routes of a fleet. A daemon that is in none refuses them all with what to do about it.
+
+use std::sync::Arc;
+
+use api::reply::{ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus};
+use api::request::{FleetMove, FleetRelayName, FleetRuleList};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::body::Body;
+use super::refusal::{Answer, Code, Refusal};
+use super::service::Service;
+
+/// The fleet as this relay sees it, also while etcd does not answer.
+#[utoipa::path(get, path = "/v1/fleet", tag = "fleet", operation_id = "fleet_status",
+    responses((status = 200, body = FleetStatus), (status = 404, body = ErrorReply)))]
+pub(super) async fn status(State(service): State<Arc<Service>>) -> Answer<Json<FleetStatus>> {
+    Ok(Json(service.fleet()?.full_status().await))
+}
+
+/// The fleet's rules and their generation.
+#[utoipa::path(get, path = "/v1/fleet/rules", tag = "fleet", operation_id = "fleet_rules",
+    responses((status = 200, body = FleetRules), (status = 404, body = ErrorReply),
+        (status = 422, body = ErrorReply), (status = 503, body = ErrorReply)))]
+pub(super) async fn rules(State(service): State<Arc<Service>>) -> Answer<Json<FleetRules>> {
+    service.fleet()?.rules().await.map(Json)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ApplyOptions {
+    /// Only say what would change.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Makes these the rules of the fleet, as one step for all relays.
+#[utoipa::path(put, path = "/v1/fleet/rules", tag = "fleet", operation_id = "fleet_apply", params(ApplyOptions),
+    request_body = FleetRuleList,
+    responses((status = 200, body = FleetChange), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+pub(super) async fn apply(
+    State(service): State<Arc<Service>>,
+    options: Result<Query<ApplyOptions>, QueryRejection>,
+    Body(rules): Body<FleetRuleList>,
+) -> Answer<Json<FleetChange>> {
+    let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
+    let fleet = service.fleet()?;
+    fleet.apply(rules, options.dry_run).await.map(Json)
+}
+
+/// Has a relay give away what it forwards, and take nothing.
+#[utoipa::path(post, path = "/v1/fleet/drain", tag = "fleet", operation_id = "fleet_drain", request_body = FleetRelayName,
+    responses((status = 200, body = FleetDone), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+pub(super) async fn drain(
+    State(service): State<Arc<Service>>,
+    Body(FleetRelayName { relay }): Body<FleetRelayName>,
+) -> Answer<Json<FleetDone>> {
+    service.fleet()?.drain(relay, true).await.map(Json)
+}
+
+/// Lets a relay take shares again.
+#[utoipa::path(post, path = "/v1/fleet/undrain", tag = "fleet", operation_id = "fleet_undrain", request_body = FleetRelayName,
+    responses((status = 200, body = FleetDone), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+pub(super) async fn undrain(
+    State(service): State<Arc<Service>>,
+    Body(FleetRelayName { relay }): Body<FleetRelayName>,
+) -> Answer<Json<FleetDone>> {
+    service.fleet()?.drain(relay, false).await.map(Json)
+}
+
+/// Has a relay forward these rules.
+#[utoipa::path(post, path = "/v1/fleet/move", tag = "fleet", operation_id = "fleet_move_to", request_body = FleetMove,
+    responses((status = 200, body = FleetDone), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+pub(super) async fn move_to(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<FleetMove>,
+) -> Answer<Json<FleetDone>> {
+    service.fleet()?.move_to(asked).await.map(Json)
+}
+
+/// Has each share go to the relay that placement gives it.
+#[utoipa::path(post, path = "/v1/fleet/rebalance", tag = "fleet", operation_id = "fleet_rebalance",
+    responses((status = 200, body = FleetDone), (status = 404, body = ErrorReply),
+        (status = 409, body = ErrorReply), (status = 503, body = ErrorReply)))]
+pub(super) async fn rebalance(State(service): State<Arc<Service>>) -> Answer<Json<FleetDone>> {
+    service.fleet()?.rebalance().await.map(Json)
+}
+
+/// Ends the session of a relay that is known to be dead, where nobody else may.
+#[utoipa::path(post, path = "/v1/fleet/fence", tag = "fleet", operation_id = "fleet_fence", request_body = FleetRelayName,
+    responses((status = 200, body = FleetDone), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply), (status = 409, body = ErrorReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+        (status = 503, body = ErrorReply)))]
+pub(super) async fn fence(
+    State(service): State<Arc<Service>>,
+    Body(FleetRelayName { relay }): Body<FleetRelayName>,
+) -> Answer<Json<FleetDone>> {
+    service.fleet()?.fence(relay).await.map(Json)
+}

@@ -1,0 +1,139 @@
+//! Rules of a fleet beside those of this host: one set, in which each is changed by its own side.
+
+use std::collections::BTreeMap;
+
+use api::request::Transaction;
+use model::config::Config;
+use model::document::RuleDocument;
+use model::rule::Rule;
+use model::ruleset::RuleSet;
+
+use super::{Core, Refused, parse};
+
+impl Core {
+    /// The running rules with exactly these of a fleet; and for every share that cannot be among
+    /// them, why. Rules that are the same stay where they are.
+    pub(crate) fn with_fleet(
+        &self,
+        documents: &[RuleDocument],
+    ) -> (RuleSet, BTreeMap<String, String>) {
+        let mut refused = BTreeMap::new();
+        let shares = by_share(documents, &mut refused);
+        let all = shares.values().flatten().cloned().collect();
+        let set = match self.changed_to(&self.rules, all) {
+            Ok(set) => set,
+            Err(_) => self.share_by_share(shares, &mut refused),
+        };
+        (set, refused)
+    }
+
+    /// Takes the shares that can be, one by one, those first that run as they are.
+    fn share_by_share(
+        &self,
+        shares: BTreeMap<String, Vec<Rule>>,
+        refused: &mut BTreeMap<String, String>,
+    ) -> RuleSet {
+        let runs = |rule: &Rule| self.rules.get(&rule.name) == Some(rule);
+        let (standing, new): (BTreeMap<_, _>, BTreeMap<_, _>) = shares
+            .into_iter()
+            .partition(|(_, rules)| rules.iter().all(runs));
+        let kept = standing.into_values().flatten().collect();
+        // Of rules that are valid together any part is.
+        let standing = self.changed_to(&self.rules, kept);
+        let mut set = standing.unwrap_or_else(|_| RuleSet::clone(&self.rules));
+        for (share, rules) in new {
+            match self.added_to(&set, rules) {
+                Ok(with) => set = with,
+                Err(why) => drop(refused.insert(share, why.to_string())),
+            }
+        }
+        set
+    }
+
+    /// `set` with exactly these rules of a fleet.
+    fn changed_to(&self, set: &RuleSet, rules: Vec<Rule>) -> Result<RuleSet, Refused> {
+        let wanted: BTreeMap<&str, &Rule> = { rules.iter() }
+            .map(|rule| (rule.name.as_str(), rule))
+            .collect();
+        let stays = |rule: &Rule| wanted.get(rule.name.as_str()) == Some(&rule);
+        let goes = |rule: &&Rule| rule.share.is_some() && !stays(rule);
+        let remove: Vec<String> = { set.iter().filter(goes) }
+            .map(|rule| rule.name.clone())
+            .collect();
+        let differs = |rule: &&Rule| set.get(&rule.name) != Some(*rule);
+        let add: Vec<Rule> = rules.iter().filter(differs).cloned().collect();
+        if remove.is_empty() && add.is_empty() {
+            return Ok(set.clone());
+        }
+        let changed = set.changed(&remove, add, self.policy(&self.settings))?;
+        self.check_room(&changed)?;
+        Ok(changed)
+    }
+
+    fn added_to(&self, set: &RuleSet, rules: Vec<Rule>) -> Result<RuleSet, Refused> {
+        let with = set.changed(&[], rules, self.policy(&self.settings))?;
+        self.check_room(&with)?;
+        Ok(with)
+    }
+
+    /// A configuration of this host with the rules of the fleet that run.
+    pub(crate) fn keeping_fleet(&self, local: Config) -> Result<Config, Refused> {
+        let fleet: Vec<Rule> = { self.rules.iter() }
+            .filter(|rule| rule.share.is_some())
+            .cloned()
+            .collect();
+        if fleet.is_empty() {
+            return Ok(local);
+        }
+        let policy = self.policy(&local.settings);
+        Ok(Config {
+            rules: local.rules.changed(&[], fleet, policy)?,
+            settings: local.settings,
+        })
+    }
+
+    /// Refuses to change rules of a fleet, or to make some, by what is for rules of this host.
+    pub(super) fn check_local(&self, transaction: &Transaction) -> Result<(), Refused> {
+        let is_of_fleet = |name: &&String| {
+            let rule = self.rules.get(name);
+            rule.is_some_and(|rule| rule.share.is_some())
+        };
+        let named = transaction.remove.iter();
+        let mut named = named.chain(transaction.add.iter().map(|rule| &rule.name));
+        match named.find(is_of_fleet) {
+            None => check_without_share(&transaction.add),
+            Some(name) => Err(Refused::OfFleet(name.clone())),
+        }
+    }
+}
+
+/// Refuses rules that say that they are a fleet's.
+pub(super) fn check_without_share(rules: &[RuleDocument]) -> Result<(), Refused> {
+    let mut shared = rules.iter().filter(|rule| rule.share.is_some());
+    match shared.next() {
+        None => Ok(()),
+        Some(rule) => Err(Refused::Share(rule.name.clone())),
+    }
+}
+
+/// Reads the rules of each share; a share with one that cannot be read is refused.
+fn by_share(
+    documents: &[RuleDocument],
+    refused: &mut BTreeMap<String, String>,
+) -> BTreeMap<String, Vec<Rule>> {
+    let mut texts: BTreeMap<&String, Vec<RuleDocument>> = BTreeMap::new();
+    for document in documents {
+        // The driver sets it; a rule without one would be nobody's.
+        if let Some(share) = &document.share {
+            texts.entry(share).or_default().push(document.clone());
+        }
+    }
+    let mut shares = BTreeMap::new();
+    for (share, documents) in texts {
+        match parse(&documents) {
+            Ok(rules) => drop(shares.insert(share.clone(), rules)),
+            Err(problems) => drop(refused.insert(share.clone(), problems.to_string())),
+        }
+    }
+    shares
+}

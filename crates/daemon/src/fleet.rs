@@ -1,0 +1,198 @@
+//! The daemon as a relay of a fleet: what it lends the fleet, and what its API tells of it.
+
+mod host;
+mod status;
+
+use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::reply::{FleetChange, FleetDone, FleetRelay, FleetRelayState, FleetRules, FleetStatus};
+use api::request::{FleetMove, FleetRuleList};
+use fleet::error::Error;
+use fleet::relay::{Config, Relay};
+use model::config::FleetSettings;
+use model::ruleset::Policy;
+
+pub(crate) use host::Lent;
+
+use crate::api::refusal::{Answer, Code, Refusal};
+use crate::error::DaemonError;
+
+/// Where rules are kept for a start without etcd, by instance.
+const CACHE: &str = "/var/lib/mcr";
+
+/// How long a daemon that stops waits for others to take over.
+const LEAVE: Duration = Duration::from_secs(2);
+
+/// This daemon's place in a fleet.
+#[derive(Clone)]
+pub(crate) struct Fleet {
+    relay: Relay,
+    settings: FleetSettings,
+}
+
+impl std::fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fleet").finish_non_exhaustive()
+    }
+}
+
+/// Says why a daemon cannot be in this fleet, where that is known before anything is touched.
+pub(crate) fn check(settings: &FleetSettings) -> Result<(), DaemonError> {
+    name(settings).map(drop)
+}
+
+/// The name of this relay: the one that is written, or the host's.
+fn name(settings: &FleetSettings) -> Result<String, DaemonError> {
+    let name = match &settings.relay {
+        Some(name) => name.clone(),
+        None => nix::unistd::gethostname()
+            .map_err(|error| DaemonError::Runtime(error.into()))?
+            .to_string_lossy()
+            .into_owned(),
+    };
+    if model::rule::is_name(&name) {
+        return Ok(name);
+    }
+    Err(DaemonError::Fleet(format!(
+        "the host's name {name:?} cannot be a relay's; give relay = \"NAME\" in [fleet]"
+    )))
+}
+
+impl Fleet {
+    /// Begins to take part.
+    pub(crate) fn start(
+        settings: FleetSettings,
+        (directory, permitted): (&Path, Policy),
+        (lent, gates): (Lent, BTreeMap<String, u64>),
+    ) -> Result<Self, DaemonError> {
+        let cache = cache(directory);
+        // Where it cannot be made, the driver says so when it has rules to keep.
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(&cache);
+        let config = Config {
+            relay: name(&settings)?,
+            settings: settings.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            permitted,
+            run: directory.to_owned(),
+            cache,
+            gates,
+        };
+        let relay = Relay::start(config, std::sync::Arc::new(lent));
+        let relay = relay.map_err(|error| DaemonError::Fleet(error.to_string()))?;
+        Ok(Self { relay, settings })
+    }
+
+    /// What the relay knows, at once.
+    pub(crate) fn status(&self) -> FleetStatus {
+        status::status(&self.relay.status(), &self.settings)
+    }
+
+    /// The same with what all relays counted.
+    pub(crate) async fn full_status(&self) -> FleetStatus {
+        status::status(&self.relay.full_status().await, &self.settings)
+    }
+
+    /// The fleet's rules.
+    pub(crate) async fn rules(&self) -> Answer<FleetRules> {
+        let rules = self.relay.rules().await.map_err(refusal)?;
+        Ok(FleetRules {
+            generation: rules.generation,
+            rules: rules.rules,
+        })
+    }
+
+    /// Makes these the fleet's rules, or says what that would change.
+    pub(crate) async fn apply(&self, asked: FleetRuleList, dry_run: bool) -> Answer<FleetChange> {
+        let FleetRuleList { generation, rules } = asked;
+        let applied = self.relay.apply(rules, generation, dry_run).await;
+        let applied = applied.map_err(refusal)?;
+        Ok(FleetChange {
+            generation: applied.generation,
+            added: applied.added,
+            removed: applied.removed,
+            changed: applied.changed,
+            unchanged: applied.unchanged,
+            warnings: applied.warnings,
+        })
+    }
+
+    /// Has a relay hold nothing, or take its part again.
+    pub(crate) async fn drain(&self, relay: String, drained: bool) -> Answer<FleetDone> {
+        let done = self.relay.drain(relay, drained).await;
+        done.map_err(refusal).map(|()| FleetDone::default())
+    }
+
+    /// Has a relay forward these rules.
+    pub(crate) async fn move_to(&self, asked: FleetMove) -> Answer<FleetDone> {
+        if asked.rules.is_empty() {
+            let message = "no rules are named; give at least one";
+            return Err(Refusal::new(Code::Invalid, message));
+        }
+        let relays = self.status().relays;
+        let is_drained = |relay: &FleetRelay| relay.state == FleetRelayState::Drained;
+        if relays
+            .iter()
+            .any(|relay| relay.name == asked.relay && is_drained(relay))
+        {
+            let message = format!(
+                "relay {0:?} is drained and takes nothing; `mcr fleet undrain {0}` first",
+                asked.relay
+            );
+            return Err(Refusal::new(Code::Conflict, message));
+        }
+        let moved = self.relay.move_to(asked.rules, asked.relay).await;
+        let shares = moved.map_err(refusal)?;
+        Ok(FleetDone { shares })
+    }
+
+    /// Has each share go where placement puts it.
+    pub(crate) async fn rebalance(&self) -> Answer<FleetDone> {
+        let shares = self.relay.rebalance().await.map_err(refusal)?;
+        Ok(FleetDone { shares })
+    }
+
+    /// Ends the session of a relay that is known to be dead; refused where this one knows better.
+    pub(crate) async fn fence(&self, relay: String) -> Answer<FleetDone> {
+        let status = self.status();
+        let known = status.relays.iter().find(|known| known.name == relay);
+        let silent_ms = known.and_then(|known| known.last_beat_ms);
+        if let Some(ago) = silent_ms.filter(|ago| *ago < status.hold_ms) {
+            let message = format!(
+                "relay {relay:?} lives, it beat {ago} ms ago; `mcr fleet drain {relay}` has it give \
+                 its shares away"
+            );
+            return Err(Refusal::new(Code::Conflict, message));
+        }
+        let done = self.relay.fence(relay).await;
+        done.map_err(refusal).map(|()| FleetDone::default())
+    }
+
+    /// Gives everything away, to stop.
+    pub(crate) async fn leave(&self) {
+        self.relay.leave(LEAVE).await;
+    }
+}
+
+/// Where an instance with this directory of running state keeps the fleet's rules.
+fn cache(directory: &Path) -> PathBuf {
+    let instance = directory.file_name().unwrap_or_default();
+    Path::new(CACHE).join(instance).join("fleet")
+}
+
+fn refusal(error: Error) -> Refusal {
+    let code = match &error {
+        Error::Conflict(_) => Code::Conflict,
+        Error::Invalid(_) => Code::Invalid,
+        Error::NotFound(_) => Code::NotFound,
+        Error::Unavailable(_) => Code::Unavailable,
+    };
+    let message = match &error {
+        Error::Unavailable(_) => format!("{error}; `mcr doctor` looks into it"),
+        _ => error.to_string(),
+    };
+    Refusal::new(code, message)
+}

@@ -1,0 +1,318 @@
+//! What a relay knows of its fleet in the API's words, the worst first.
+
+use std::collections::BTreeSet;
+
+use api::reply::{
+    FleetCounters, FleetEtcd, FleetRelay, FleetRelayState, FleetShare, FleetShareState, FleetStatus,
+};
+use fleet::host::ShareCounters;
+use fleet::keys::Policy;
+use fleet::member::{PhaseName, RelayStatus, ShareState, ShareStatus};
+use fleet::relay::Status;
+use model::config::FleetSettings;
+
+/// A deadline from here on stands for none.
+const NEVER_MS: u64 = u64::MAX / 2_000_000;
+
+pub(super) fn status(told: &Status, settings: &FleetSettings) -> FleetStatus {
+    let member = &told.member;
+    let mut relays: Vec<FleetRelay> = { member.relays.iter() }
+        .map(|(name, known)| relay(name, known, told))
+        .collect();
+    relays.sort_by(|a, b| (a.state, &a.name).cmp(&(b.state, &b.name)));
+    let names: BTreeSet<&String> = member.shares.keys().chain(told.rules.keys()).collect();
+    let mut shares: Vec<FleetShare> = names.into_iter().map(|name| share(name, told)).collect();
+    shares.sort_by(|a, b| order(a).cmp(&order(b)));
+    FleetStatus {
+        fleet: member.fleet.clone(),
+        relay: member.relay.clone(),
+        phase: phase(member.phase).to_owned(),
+        on_isolation: policy(member.policy).to_owned(),
+        hold_ms: settings.hold().as_millis() as u64,
+        remaining_ms: Some(member.deadline_ms).filter(|left| *left < NEVER_MS),
+        generation: member.generation,
+        rules: told.rules.values().map(Vec::len).sum(),
+        takeovers: told.takeovers,
+        problems: problems(told, &relays, &shares),
+        etcd: FleetEtcd {
+            reachable: member.etcd_reachable,
+            reason: told.etcd.reason.clone(),
+            endpoint: told.etcd.endpoint.clone(),
+            version: told.etcd.version.clone(),
+            db_bytes: told.etcd.db_bytes,
+            beat_ms: { told.etcd.beat }.map(|beat| beat.as_secs_f64() * 1e3),
+            last_ack_ms: member.last_ack_ms,
+        },
+        relays,
+        shares,
+    }
+}
+
+/// Shares with something wrong first: those that nobody forwards before all others.
+fn order(share: &FleetShare) -> (bool, bool, bool, &str) {
+    let is_vacant = share.state == FleetShareState::Vacant;
+    let is_shut = share.state == FleetShareState::Shut;
+    (!is_vacant, !is_shut, share.problem.is_none(), &share.name)
+}
+
+fn relay(name: &str, known: &RelayStatus, told: &Status) -> FleetRelay {
+    let held = told.member.shares.iter();
+    let held = held.filter(|(_, share)| share.holder.as_deref() == Some(name));
+    let rules = held.map(|(share, _)| told.rules.get(share).map_or(0, Vec::len));
+    let counters = told.counters.get(name);
+    FleetRelay {
+        name: name.to_owned(),
+        state: relay_state(known),
+        since_ms: known.since,
+        last_beat_ms: known.last_beat_ms,
+        shares: known.holds,
+        rules: rules.sum(),
+        weight: known.weight,
+        roles: known.roles.iter().cloned().collect(),
+        version: known.version.clone(),
+        generation: known.generation,
+        unfit: known.unfit.clone(),
+        counters: counters.map(|shares| sum(shares.values())),
+    }
+}
+
+fn relay_state(known: &RelayStatus) -> FleetRelayState {
+    if known.fenced {
+        FleetRelayState::Fenced
+    } else if known.session == 0 {
+        FleetRelayState::Silent
+    } else if known.drained {
+        FleetRelayState::Drained
+    } else if !known.unfit.is_empty() {
+        FleetRelayState::Unfit
+    } else {
+        FleetRelayState::Up
+    }
+}
+
+fn share(name: &str, told: &Status) -> FleetShare {
+    let known = told.member.shares.get(name);
+    let counted = told.counters.values().filter_map(|of| of.get(name));
+    let state = known.map_or(FleetShareState::Vacant, share_state);
+    FleetShare {
+        name: name.to_owned(),
+        rules: told.rules.get(name).cloned().unwrap_or_default(),
+        state,
+        relay: known.and_then(|known| known.holder.clone()),
+        since_ms: known.and_then(|known| known.since),
+        why: known.map_or_else(String::new, |known| known.why.clone()),
+        standby: known.and_then(|known| known.standby.clone()),
+        problem: known.and_then(|known| share_problem(known, state)),
+        counters: counted.clone().next().map(|_| sum(counted)),
+    }
+}
+
+fn share_problem(known: &ShareStatus, state: FleetShareState) -> Option<String> {
+    match &known.wrong {
+        Some(wrong) => Some(wrong.clone()),
+        None if state == FleetShareState::Vacant => Some("nobody forwards it".to_owned()),
+        None if known.sole => Some("one relay alone can serve it".to_owned()),
+        None if known.standby.is_none() => Some("nobody stands by".to_owned()),
+        None => None,
+    }
+}
+
+fn share_state(known: &ShareStatus) -> FleetShareState {
+    match known.state {
+        ShareState::Open => FleetShareState::Open,
+        ShareState::Shut => FleetShareState::Shut,
+        ShareState::Handing => FleetShareState::Handing,
+        ShareState::Elsewhere => FleetShareState::Elsewhere,
+        ShareState::Vacant => FleetShareState::Vacant,
+    }
+}
+
+fn problems(told: &Status, relays: &[FleetRelay], shares: &[FleetShare]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let of_shares = |vacant: bool| {
+        let shares = shares.iter();
+        let shares = shares.filter(move |share| (share.state == FleetShareState::Vacant) == vacant);
+        shares.filter_map(|share| {
+            Some(format!(
+                "share {:?}: {}",
+                share.name,
+                share.problem.as_ref()?
+            ))
+        })
+    };
+    problems.extend(of_shares(true));
+    if !told.member.etcd_reachable {
+        let why = told.etcd.reason.as_deref().unwrap_or("no answer");
+        problems.push(format!("etcd: {why}"));
+    }
+    problems.extend(relays.iter().flat_map(|relay| relay_problems(relay, told)));
+    problems.extend(of_shares(false));
+    let refused = told.member.refused.iter();
+    problems.extend(refused.map(|(key, why)| format!("etcd key {key}: {why}")));
+    problems
+}
+
+fn relay_problems(relay: &FleetRelay, told: &Status) -> Vec<String> {
+    let name = &relay.name;
+    let mut problems = match relay.state {
+        FleetRelayState::Fenced => {
+            vec![format!(
+                "relay {name}: was silent and is fenced; look at its host"
+            )]
+        }
+        FleetRelayState::Silent => vec![format!("relay {name}: takes no part; look at its host")],
+        _ => Vec::new(),
+    };
+    let unfit = relay.unfit.iter();
+    problems.extend(unfit.map(|(share, why)| format!("relay {name}: unfit for {share:?}: {why}")));
+    let newest = told.member.generation;
+    if relay.state >= FleetRelayState::Unfit && relay.generation != newest {
+        let has = relay.generation;
+        problems.push(format!(
+            "relay {name}: has rules of generation {has}, not {newest}"
+        ));
+    }
+    problems
+}
+
+fn sum<'a>(counters: impl Iterator<Item = &'a ShareCounters>) -> FleetCounters {
+    counters.fold(FleetCounters::default(), |sum, one| FleetCounters {
+        received: sum.received.wrapping_add(one.received),
+        relayed: sum.relayed.wrapping_add(one.relayed),
+        dropped: sum.dropped.wrapping_add(one.dropped),
+        standby: sum.standby.wrapping_add(one.standby),
+        pps: sum.pps.wrapping_add(one.pps),
+    })
+}
+
+const fn policy(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Stop => "stop",
+        Policy::Peers => "peers",
+        Policy::Hold => "hold",
+    }
+}
+
+const fn phase(phase: PhaseName) -> &'static str {
+    match phase {
+        PhaseName::Starting => "starting",
+        PhaseName::Waiting => "waiting",
+        PhaseName::Joining => "joining",
+        PhaseName::Joined => "joined",
+        PhaseName::Leaving => "leaving",
+        PhaseName::Left => "left",
+        PhaseName::Resting => "resting",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn told() -> Status {
+        let relay = |session, fenced, holds| RelayStatus {
+            session,
+            fenced,
+            since: 1,
+            roles: BTreeSet::from(["red".to_owned()]),
+            weight: 100,
+            drained: false,
+            version: "0.1.0".to_owned(),
+            generation: 4,
+            unfit: BTreeMap::new(),
+            holds,
+            last_beat_ms: None,
+        };
+        let share = |holder: Option<&str>, state| ShareStatus {
+            holder: holder.map(str::to_owned),
+            since: holder.map(|_| 7),
+            why: "claimed".to_owned(),
+            standby: Some("relay-c".to_owned()),
+            state,
+            sole: false,
+            wrong: None,
+        };
+        let text = str::to_owned;
+        Status {
+            member: fleet::member::Status {
+                fleet: text("plant"),
+                relay: text("relay-a"),
+                policy: Policy::Peers,
+                session: 5,
+                phase: PhaseName::Joined,
+                etcd_reachable: true,
+                last_ack_ms: Some(3),
+                deadline_ms: 1000,
+                generation: 4,
+                relays: BTreeMap::from([
+                    (text("relay-a"), relay(5, false, 1)),
+                    (text("relay-b"), relay(6, true, 0)),
+                ]),
+                shares: BTreeMap::from([
+                    (text("cam"), share(Some("relay-a"), ShareState::Open)),
+                    (text("news"), share(None, ShareState::Vacant)),
+                ]),
+                refused: BTreeMap::new(),
+            },
+            etcd: fleet::relay::EtcdStatus::default(),
+            rules: BTreeMap::from([(text("cam"), vec![text("cam1"), text("cam2")])]),
+            takeovers: 0,
+            counters: BTreeMap::from([
+                (text("relay-a"), counted(10)),
+                (text("relay-b"), counted(5)),
+            ]),
+        }
+    }
+
+    fn counted(received: u64) -> BTreeMap<String, ShareCounters> {
+        let counters = ShareCounters {
+            received,
+            ..ShareCounters::default()
+        };
+        BTreeMap::from([("cam".to_owned(), counters)])
+    }
+
+    fn settings() -> FleetSettings {
+        FleetSettings {
+            name: "plant".to_owned(),
+            endpoints: vec!["http://e1:2379".to_owned()],
+            relay: None,
+            interfaces: BTreeMap::new(),
+            on_isolation: None,
+            hold: None,
+            weight: None,
+            peer: None,
+            tls: None,
+            user: None,
+            password_file: None,
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let status = status(&told(), &settings());
+        let relays: Vec<&str> = { status.relays.iter() }.map(|r| r.name.as_str()).collect();
+        assert_eq!(relays, ["relay-b", "relay-a"]);
+        let shares: Vec<&str> = { status.shares.iter() }.map(|s| s.name.as_str()).collect();
+        assert_eq!(shares, ["news", "cam"]);
+        assert_eq!(
+            status.problems,
+            [
+                "share \"news\": nobody forwards it",
+                "relay relay-b: was silent and is fenced; look at its host",
+            ]
+        );
+    }
+
+    #[test]
+    fn counters_of_all_relays_are_summed_by_share() {
+        let status = status(&told(), &settings());
+        let received = |counters: Option<FleetCounters>| counters.map(|sum| sum.received);
+        assert_eq!(received(status.shares[1].counters), Some(15));
+        assert_eq!(received(status.relays[1].counters), Some(10));
+        assert_eq!((status.rules, status.relays[1].rules), (2, 2));
+        assert_eq!(status.remaining_ms, Some(1000));
+    }
+}

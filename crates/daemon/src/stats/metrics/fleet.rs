@@ -1,0 +1,53 @@
+//! What a relay tells of its fleet: each of its own part, so that sums over all relays are the fleet.
+
+use api::reply::{FleetShareState, FleetStatus};
+
+use super::Page;
+
+pub(super) fn families(page: &mut Page, fleet: &FleetStatus) {
+    let name = "mcr_fleet_share_open";
+    page.family(name, "1 if this relay forwards the share.");
+    for share in &fleet.shares {
+        let is_open = u8::from(share.state == FleetShareState::Open);
+        page.sample(name, &[("share", &share.name)], is_open);
+    }
+    let name = "mcr_fleet_gate_remaining_seconds";
+    page.family(
+        name,
+        "Seconds that this relay may forward its shares if it hears nothing.",
+    );
+    if let Some(left) = fleet.remaining_ms {
+        page.sample(name, &[], left as f64 / 1e3);
+    }
+    let name = "mcr_fleet_beat_seconds";
+    page.family(name, "Seconds that the last answered request to etcd took.");
+    if let Some(beat) = fleet.etcd.beat_ms {
+        page.sample(name, &[], beat / 1e3);
+    }
+    let singles: [(&str, &str, u64); 4] = [
+        (
+            "mcr_fleet_takeovers_total",
+            "Shares that this relay began to forward.",
+            fleet.takeovers,
+        ),
+        (
+            "mcr_fleet_etcd_reachable",
+            "1 if etcd answers this relay.",
+            fleet.etcd.reachable.into(),
+        ),
+        (
+            "mcr_fleet_generation",
+            "Generation of the fleet's rules that this relay has.",
+            fleet.generation,
+        ),
+        (
+            "mcr_fleet_problems",
+            "Things that this relay finds wrong with the fleet; mcr fleet status names them.",
+            fleet.problems.len() as u64,
+        ),
+    ];
+    for (name, help, value) in singles {
+        page.family(name, help);
+        page.sample(name, &[], value);
+    }
+}

@@ -1,0 +1,307 @@
+//! `mcr fleet`: many relays with one set of rules, asked through any of their daemons.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use api::client::StreamItem;
+use api::reply::{Event, FleetChange, FleetDone};
+use api::request::{FleetMove, FleetRelayName, FleetRuleList};
+use model::printable::{plural, printable};
+
+use super::watch::Watch;
+use crate::completion;
+use crate::configuration;
+use crate::control::Control;
+use crate::failure::{Failure, Status};
+use crate::global::Global;
+use crate::render;
+
+/// Kinds of events that tell of a fleet.
+const KINDS: [&str; 7] = [
+    "share_opened",
+    "share_shut",
+    "relay_fenced",
+    "etcd_away",
+    "etcd_back",
+    "fleet_rules_applied",
+    "fleet_rules_refused",
+];
+
+/// So long after the last event of before, no more of them come.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// Run many relays as one: one set of rules, each forwarded by one relay at a time.
+///
+/// Any relay's daemon answers; which fleet it is in, [fleet] of its configuration says.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr fleet apply plant.toml --dry-run      what would change
+  mcr fleet apply plant.toml                on all relays, as one step
+  mcr fleet status --watch                  relays and shares, the worst first
+  mcr fleet drain relay-a                   before its host is taken down
+  mcr fleet move cam1 cam2 relay-b          have another relay forward them")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show relays and shares, what is wrong with them first
+    #[command(after_help = "Examples:
+  mcr fleet status
+  mcr fleet status --watch")]
+    Status(StatusArgs),
+    /// List the fleet's rules and who forwards each
+    #[command(after_help = "Examples:
+  mcr fleet list
+  mcr fleet list --json | jq .generation")]
+    List,
+    /// Make the fleet's rules those of a file, on all relays as one step
+    #[command(after_help = "Examples:
+  mcr fleet apply plant.toml --dry-run
+  mcr fleet apply plant.toml --generation 7")]
+    Apply(ApplyArgs),
+    /// Say what mcr fleet apply would change; exits with status 1 where something would
+    #[command(after_help = "Examples:
+  mcr fleet diff plant.toml
+  mcr fleet diff - < plant.toml")]
+    Diff(FileArgs),
+    /// Print the fleet's rules as a file that mcr fleet apply takes back unchanged
+    #[command(after_help = "Examples:
+  mcr fleet export > plant.toml")]
+    Export,
+    /// Have a relay give away what it forwards, and take nothing until mcr fleet undrain
+    #[command(after_help = "Examples:
+  mcr fleet drain relay-a")]
+    Drain(RelayArgs),
+    /// Let a relay take shares again; none comes back by itself
+    #[command(after_help = "Examples:
+  mcr fleet undrain relay-a
+  mcr fleet undrain relay-a && mcr fleet rebalance")]
+    Undrain(RelayArgs),
+    /// Have a relay forward these rules
+    #[command(after_help = "Examples:
+  mcr fleet move cam1 cam2 relay-b")]
+    Move(MoveArgs),
+    /// Spread the shares anew over the relays that are there
+    #[command(after_help = "Examples:
+  mcr fleet rebalance")]
+    Rebalance,
+    /// End the session of a relay that is known to be dead, where no other relay may
+    ///
+    /// Another relay may take its shares at once: switch its host off first. Refused where this
+    /// daemon hears it beat.
+    #[command(after_help = "Examples:
+  mcr fleet fence relay-a")]
+    Fence(RelayArgs),
+    /// Show what happened in the fleet, as this daemon saw it
+    #[command(after_help = "Examples:
+  mcr fleet events
+  mcr fleet events --follow --json")]
+    Events(EventsArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct StatusArgs {
+    #[command(flatten)]
+    watch: Watch,
+}
+
+#[derive(Debug, clap::Args)]
+struct FileArgs {
+    /// The rules, TOML, with roles for interfaces; - is standard input
+    file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct ApplyArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Only say what would change, like mcr fleet diff
+    #[arg(long)]
+    dry_run: bool,
+    /// Only in the place of the rules of this generation
+    #[arg(long, value_name = "N")]
+    generation: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+struct RelayArgs {
+    /// The relay
+    #[arg(add = completion::relay())]
+    relay: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct MoveArgs {
+    /// Rules or shares; the other rules of a share go with it
+    #[arg(required = true, value_name = "RULE", add = completion::fleet_rule())]
+    rules: Vec<String>,
+    /// The relay that is to forward them
+    #[arg(add = completion::relay())]
+    relay: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct EventsArgs {
+    /// Go on with what happens from now on
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let control = Control::open(global)?;
+    match &args.command {
+        Command::Status(args) => return status(args, &control, global),
+        Command::List => list(&control, global)?,
+        Command::Apply(args) => {
+            let dry_run = args.dry_run;
+            replace(&args.file.file, dry_run, args.generation, &control, global)?;
+        }
+        Command::Diff(args) => return diff(&args.file, &control, global),
+        Command::Export => export(&control, global)?,
+        Command::Drain(args) => {
+            let relay = name(args);
+            done(&control.fleet_drain(&relay, true)?, "drained", global)?;
+        }
+        Command::Undrain(args) => {
+            let relay = name(args);
+            done(&control.fleet_drain(&relay, false)?, "undrained", global)?;
+        }
+        Command::Move(MoveArgs { rules, relay }) => {
+            let (rules, relay) = (rules.clone(), relay.clone());
+            let asked = FleetMove { rules, relay };
+            done(&control.fleet_move(&asked)?, "moving", global)?;
+        }
+        Command::Rebalance => done(&control.fleet_rebalance()?, "rebalancing", global)?,
+        Command::Fence(args) => done(&control.fleet_fence(&name(args))?, "fenced", global)?,
+        Command::Events(args) => events(args, &control, global)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name(RelayArgs { relay }: &RelayArgs) -> FleetRelayName {
+    let relay = relay.clone();
+    FleetRelayName { relay }
+}
+
+fn status(args: &StatusArgs, control: &Control, global: &Global) -> Result<ExitCode, Failure> {
+    args.watch.print(|| {
+        let status = control.fleet()?;
+        match global.json {
+            true => Ok(render::json_text(&status)?),
+            false => Ok(render::fleet::screen(&status)),
+        }
+    })
+}
+
+fn list(control: &Control, global: &Global) -> Result<(), Failure> {
+    let rules = control.fleet_rules()?;
+    if global.json {
+        return Ok(render::json(&rules)?);
+    }
+    if rules.rules.is_empty() {
+        eprintln!("no rules; mcr fleet apply brings some");
+        return Ok(());
+    }
+    let status = control.fleet()?;
+    Ok(render::text(&render::fleet::rules(&rules.rules, &status))?)
+}
+
+fn export(control: &Control, global: &Global) -> Result<(), Failure> {
+    let rules = control.fleet_rules()?;
+    if global.json {
+        return Ok(render::json(&rules)?);
+    }
+    Ok(render::text(&model::config::export_fleet(rules.rules))?)
+}
+
+fn diff(file: &Path, control: &Control, global: &Global) -> Result<ExitCode, Failure> {
+    let change = replace(file, true, None, control, global).map_err(|failure| {
+        // Its status is that of a difference.
+        match failure.is(Status::Refused) {
+            true => Failure::new(Status::Configuration, failure),
+            false => failure,
+        }
+    })?;
+    let FleetChange {
+        added,
+        removed,
+        changed,
+        ..
+    } = &change;
+    let is_same = added.is_empty() && removed.is_empty() && changed.is_empty();
+    Ok(ExitCode::from(u8::from(!is_same)))
+}
+
+fn replace(
+    file: &Path,
+    dry_run: bool,
+    generation: Option<u64>,
+    control: &Control,
+    global: &Global,
+) -> Result<FleetChange, Failure> {
+    let rules = configuration::read_fleet(file)?;
+    let asked = FleetRuleList { generation, rules };
+    let change = control.fleet_apply(&asked, dry_run)?;
+    for warning in &change.warnings {
+        eprintln!("mcr fleet: warning: {}", printable(warning));
+    }
+    match global.json {
+        true => render::json(&change)?,
+        false => render::text(&render::fleet::change(&change))?,
+    }
+    Ok(change)
+}
+
+fn done(done: &FleetDone, what: &str, global: &Global) -> Result<(), Failure> {
+    if global.json {
+        return Ok(render::json(done)?);
+    }
+    let shares = done.shares.len();
+    let which = match shares {
+        0 => String::new(),
+        _ => format!(
+            " {shares} share{}: {}",
+            plural(shares as u64),
+            done.shares.join(", ")
+        ),
+    };
+    Ok(render::text(&format!("{what}{which}"))?)
+}
+
+fn events(args: &EventsArgs, control: &Control, global: &Global) -> Result<(), Failure> {
+    let mut following = control.events(200, false)?;
+    loop {
+        let next = match args.follow {
+            true => Some(control.next_event(&mut following)?),
+            false => control.next_event_within(&mut following, SETTLED)?,
+        };
+        let event = match next {
+            None => return Ok(()),
+            Some(None) => {
+                let message = "the daemon ended";
+                return Err(Failure::new(Status::Unreachable, message));
+            }
+            Some(Some(StreamItem::Missed(missed))) => {
+                eprintln!("mcr fleet: {}", render::missed(missed));
+                continue;
+            }
+            Some(Some(StreamItem::Event(event))) => event,
+        };
+        if !KINDS.contains(&event.kind.as_str()) {
+            continue;
+        }
+        match global.json {
+            true => render::json(&event)?,
+            false => render::text(&line(&event))?,
+        }
+    }
+}
+
+fn line(event: &Event) -> String {
+    let (time, kind) = (render::moment(event.at_ms), &event.kind);
+    format!("{time}  {kind:<19}  {}", event.message)
+}

@@ -1,0 +1,281 @@
+//! A fleet for people: what is wrong first, then relays, then shares.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use api::reply::{
+    FleetChange, FleetCounters, FleetEtcd, FleetRelay, FleetRelayState, FleetShare,
+    FleetShareState, FleetStatus,
+};
+use comfy_table::Cell;
+use model::document::RuleDocument;
+use model::printable::{plural, printable};
+
+use super::stats::duration;
+
+/// Problems that fit one screen.
+const PROBLEMS_SHOWN: usize = 12;
+
+/// All of `mcr fleet status`.
+pub(crate) fn screen(status: &FleetStatus) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<16} {}", printable(&value));
+    };
+    let (rules, relays) = (status.rules, status.relays.len());
+    let fleet = format!(
+        "{}: {relays} relay{}, {rules} rule{} of generation {}",
+        status.fleet,
+        plural(relays as u64),
+        plural(rules as u64),
+        status.generation
+    );
+    line("fleet", fleet);
+    line("this relay", this(status));
+    line("etcd", etcd(&status.etcd));
+    for problem in status.problems.iter().take(PROBLEMS_SHOWN) {
+        line("problem", problem.clone());
+    }
+    if let Some(more) = status.problems.len().checked_sub(PROBLEMS_SHOWN + 1) {
+        line("", format!("and {} more; --json has all", more + 1));
+    }
+    let now_ms = now_ms();
+    if !status.relays.is_empty() {
+        let _ = write!(text, "\n{}\n", relays_table(&status.relays, now_ms));
+    }
+    if !status.shares.is_empty() {
+        let _ = write!(text, "\n{}\n", shares_table(status, now_ms));
+    }
+    text
+}
+
+fn this(status: &FleetStatus) -> String {
+    let left = status.remaining_ms.map(|left| match left {
+        0 => ", forwards nothing".to_owned(),
+        left => format!(", may forward for {:.2} s", left as f64 / 1e3),
+    });
+    format!(
+        "{}: {}{}; on_isolation {}, hold {} ms",
+        status.relay,
+        status.phase,
+        left.unwrap_or_default(),
+        status.on_isolation,
+        status.hold_ms
+    )
+}
+
+fn etcd(etcd: &FleetEtcd) -> String {
+    if !etcd.reachable {
+        let reason = etcd.reason.as_deref().unwrap_or("no reason given");
+        return format!("does not answer: {reason}");
+    }
+    let mut text = "answers".to_owned();
+    if let Some(endpoint) = &etcd.endpoint {
+        let _ = write!(text, " at {endpoint}");
+    }
+    if let Some(version) = &etcd.version {
+        let _ = write!(text, ", version {version}");
+    }
+    if let Some(beat_ms) = etcd.beat_ms {
+        let _ = write!(text, ", beat {beat_ms:.1} ms");
+    }
+    if let Some(bytes) = etcd.db_bytes {
+        let _ = write!(text, ", database {}", super::bytes(bytes));
+    }
+    text
+}
+
+fn relays_table(relays: &[FleetRelay], now_ms: u64) -> String {
+    let header = [
+        "RELAY", "STATE", "SINCE", "SHARES", "RULES", "WEIGHT", "PPS", "RELAYED", "DROPPED",
+        "VERSION",
+    ];
+    let mut table = super::table(&header);
+    for relay in relays {
+        let state = match relay.state {
+            FleetRelayState::Fenced => "fenced",
+            FleetRelayState::Silent => "silent",
+            FleetRelayState::Unfit => "unfit",
+            FleetRelayState::Drained => "drained",
+            FleetRelayState::Up => "up",
+        };
+        let counted = |count: fn(&FleetCounters) -> u64| {
+            { relay.counters.as_ref() }.map_or_else(String::new, |sum| super::count(count(sum)))
+        };
+        table.add_row([
+            Cell::new(&relay.name),
+            super::state_cell(state),
+            Cell::new(since(relay.since_ms, now_ms)),
+            Cell::new(relay.shares),
+            Cell::new(relay.rules),
+            Cell::new(relay.weight),
+            Cell::new(counted(|sum| sum.pps)),
+            Cell::new(counted(|sum| sum.relayed)),
+            Cell::new(counted(|sum| sum.dropped)),
+            Cell::new(&relay.version),
+        ]);
+    }
+    super::table_text(&table)
+}
+
+fn shares_table(status: &FleetStatus, now_ms: u64) -> String {
+    let header = [
+        "SHARE", "HOLDER", "SINCE", "STANDBY", "STATE", "RULES", "WHAT",
+    ];
+    let mut table = super::table(&header);
+    for share in &status.shares {
+        let what = share.problem.as_ref().unwrap_or(&share.why);
+        table.add_row([
+            Cell::new(&share.name),
+            Cell::new(share.relay.as_deref().unwrap_or("-")),
+            Cell::new({ share.since_ms }.map_or_else(String::new, |at| since(at, now_ms))),
+            Cell::new(share.standby.as_deref().unwrap_or("-")),
+            super::state_cell(state(share)),
+            Cell::new(share.rules.len()),
+            Cell::new(printable(what)),
+        ]);
+    }
+    super::table_text(&table)
+}
+
+fn state(share: &FleetShare) -> &'static str {
+    match share.state {
+        FleetShareState::Vacant => "vacant",
+        FleetShareState::Shut => "shut",
+        FleetShareState::Handing => "handing",
+        FleetShareState::Open => "open here",
+        FleetShareState::Elsewhere => "held",
+    }
+}
+
+/// The fleet's rules, each with who forwards it.
+pub(crate) fn rules(rules: &[RuleDocument], status: &FleetStatus) -> String {
+    let shares: BTreeMap<&str, &FleetShare> = { status.shares.iter() }
+        .flat_map(|share| share.rules.iter().map(move |rule| (rule.as_str(), share)))
+        .collect();
+    let header = ["RULE", "SHARE", "RELAY", "INPUTS", "OUTPUTS", "OPTIONS"];
+    let mut table = super::table(&header);
+    for rule in rules {
+        let share = shares.get(rule.name.as_str());
+        let relay = share.and_then(|share| share.relay.as_deref());
+        let share = share.map(|share| share.name.as_str());
+        let parts = [
+            super::rule::inputs(rule),
+            super::rule::outputs(rule),
+            super::rule::options(rule),
+        ];
+        let first = [
+            Cell::new(&rule.name),
+            Cell::new(share.or(rule.share.as_deref()).unwrap_or("-")),
+            Cell::new(relay.unwrap_or("-")),
+        ];
+        let parts = parts.map(|lines| Cell::new(lines.join("\n")));
+        table.add_row(first.into_iter().chain(parts));
+    }
+    super::table_text(&table)
+}
+
+/// What applying rules changed, or would.
+pub(crate) fn change(change: &FleetChange) -> String {
+    let marked = |mark: &str, names: &[String]| {
+        let lines = names.iter().map(|name| format!("{mark} {name}\n"));
+        lines.collect::<String>()
+    };
+    let lines = [
+        marked("-", &change.removed),
+        marked("+", &change.added),
+        marked("~", &change.changed),
+    ];
+    let (unchanged, generation) = (change.unchanged, change.generation);
+    format!(
+        "{}{unchanged} unchanged, generation {generation}",
+        lines.concat()
+    )
+}
+
+/// How long ago a moment was.
+fn since(at_ms: u64, now_ms: u64) -> String {
+    duration(now_ms.saturating_sub(at_ms) as f64 / 1e3)
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status() -> FleetStatus {
+        let now_ms = now_ms();
+        serde_json::from_value(json!({
+            "fleet": "plant", "relay": "relay-a", "phase": "joined", "on_isolation": "peers",
+            "hold_ms": 1200, "remaining_ms": 1080, "generation": 4, "rules": 2, "takeovers": 1,
+            "etcd": {"reachable": true, "endpoint": "http://e1:2379", "beat_ms": 4.24},
+            "problems": ["share \"news\": nobody forwards it"],
+            "relays": [
+                {"name": "relay-b", "state": "fenced", "since_ms": now_ms - 3000, "shares": 0,
+                 "rules": 0, "weight": 100, "roles": [], "version": "0.1.0", "generation": 4},
+                {"name": "relay-a", "state": "up", "since_ms": now_ms - 7_860_000, "shares": 1,
+                 "rules": 1, "weight": 100, "roles": ["red"], "version": "0.1.0", "generation": 4,
+                 "counters": {"received": 5, "relayed": 4, "dropped": 1, "standby": 0, "pps": 2}},
+            ],
+            "shares": [
+                {"name": "news", "rules": ["news1"], "state": "vacant", "why": "",
+                 "problem": "nobody forwards it"},
+                {"name": "cam", "rules": ["cam1"], "state": "open", "relay": "relay-a",
+                 "since_ms": now_ms - 7_860_000, "why": "moved by an operator",
+                 "standby": "relay-c"},
+            ],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_fleet_is_told_with_what_is_wrong_first() {
+        let screen = screen(&status());
+        let expected = [
+            "fleet            plant: 2 relays, 2 rules of generation 4\n",
+            "this relay       relay-a: joined, may forward for 1.08 s; on_isolation peers, hold",
+            "etcd             answers at http://e1:2379, beat 4.2 ms\n",
+            "problem          share \"news\": nobody forwards it\n",
+        ];
+        for expected in expected {
+            assert!(screen.contains(expected), "{screen}");
+        }
+        let place = |text: &str| {
+            screen
+                .find(text)
+                .unwrap_or_else(|| panic!("{text}: {screen}"))
+        };
+        assert!(place("relay-b  fenced") < place("relay-a  up"), "{screen}");
+        assert!(place("\nnews") < place("\ncam"), "{screen}");
+    }
+
+    #[test]
+    fn a_rule_is_listed_with_who_forwards_it() {
+        let rule = RuleDocument {
+            name: "cam1".to_owned(),
+            inputs: vec!["239.1.1.1%red:5001".to_owned()],
+            outputs: vec!["239.10.1.1%out:6001".into()],
+            ..RuleDocument::default()
+        };
+        let table = rules(&[rule], &status());
+        let line = table.lines().nth(1).unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(
+            words,
+            [
+                "cam1",
+                "cam",
+                "relay-a",
+                "239.1.1.1%red:5001",
+                "239.10.1.1%out:6001"
+            ]
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! `mcr fleet`: what a daemon says that is in no fleet, that cannot reach etcd, and that is alone in
+//! its fleet and forwards its rules.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+
+use lab::process::Process;
+use lab::wait;
+
+use crate::bed::{Bed, can_run};
+
+const CONFIG: &str = "version = 1\n[fleet]\nname = \"plant\"\nendpoints = [\"http://127.0.0.1:2379\"]\n\
+                      relay = \"relay-a\"\npeer = \"127.0.0.1:9470\"\n\
+                      interfaces = { red = \"veth1\", out = \"veth2\" }\n";
+
+const RULES: &str = r#"version = 1
+
+[[rule]]
+name = "cam1"
+input = "239.1.1.1%red:5001"
+outputs = ["239.10.1.1%out:6001"]
+"#;
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn path(file: &tempfile::NamedTempFile) -> &str {
+    file.path().to_str().unwrap()
+}
+
+/// Starts a member of etcd that keeps what it knows in `data`.
+fn etcd(bed: &Bed, data: &std::path::Path) -> Process {
+    let mut command: Command = bed.chain.relay.command("etcd");
+    command.arg("--data-dir").arg(data);
+    command.args(["--log-level", "error"]);
+    Process::start(command).unwrap()
+}
+
+#[test]
+fn a_daemon_in_no_fleet_says_what_to_do() {
+    let Some(bed) = Bed::new(None, &[]) else {
+        return;
+    };
+    let rules = file(RULES);
+    for arguments in [&["fleet", "status"][..], &["fleet", "apply", path(&rules)]] {
+        bed.refuses(arguments, 3, &["this daemon is in no fleet", "[fleet]"]);
+    }
+}
+
+#[test]
+fn a_relay_says_that_etcd_is_away_and_is_ready() {
+    let Some(bed) = Bed::new(Some(CONFIG), &[]) else {
+        return;
+    };
+    let status = bed.daemon.mcr(&["fleet", "status"]).unwrap();
+    assert!(
+        status.contains("etcd             does not answer"),
+        "{status}"
+    );
+    let rules = file(RULES);
+    bed.refuses(&["fleet", "apply", path(&rules)], 69, &["etcd"]);
+    let socket = bed.daemon.socket();
+    let arguments = format!("-sf --unix-socket {} http://mcr/readyz", socket.display());
+    assert_eq!(bed.chain.relay.tool("curl", &arguments).unwrap(), "ready\n");
+    // What is wrong with a file is said before anybody is asked.
+    let wrong = file(&RULES.replace("[[rule]]", "[daemon]\nworkers = 1\n[[rule]]"));
+    let words = ["3: [daemon]: is not a fleet's to say"];
+    bed.refuses(&["fleet", "apply", path(&wrong)], 78, &words);
+    let shared = file(&format!("{RULES}share = \"a\"\n"));
+    let words = ["only rules of a fleet have a share"];
+    bed.refuses(&["apply", path(&shared)], 78, &words);
+    bed.refuses(&["check", path(&shared)], 78, &words);
+}
+
+#[test]
+fn a_relay_that_is_alone_forwards_the_rules_of_its_fleet() {
+    if let Err(reason) = can_run("etcd") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let Some(bed) = Bed::new(Some(CONFIG), &[]) else {
+        return;
+    };
+    let data = tempfile::tempdir().unwrap();
+    let _etcd = etcd(&bed, data.path());
+    let rules = file(RULES);
+    let applied = || bed.daemon.mcr(&["fleet", "apply", path(&rules)]).ok();
+    let applied = wait::some_within(wait::PATIENCE, "the rules are taken", applied).unwrap();
+    assert!(applied.contains("generation 1"), "{applied}");
+    wait::some_within(wait::PATIENCE, "the share is open", || {
+        let status = bed.json(&["fleet", "status", "--json"]);
+        (status["shares"][0]["state"] == "open").then_some(())
+    })
+    .unwrap();
+    bed.send(100);
+    wait::some_within(wait::PATIENCE, "all are relayed", || {
+        let stats = bed.json(&["stats", "--json"]);
+        (stats["rules"][0]["outputs"][0]["sent"]["packets"] == 100).then_some(())
+    })
+    .unwrap();
+    let list = bed.daemon.mcr(&["fleet", "list"]).unwrap();
+    assert!(list.contains("cam1  cam1   relay-a"), "{list}");
+    assert_eq!(
+        bed.daemon.mcr(&["fleet", "diff", path(&rules)]).unwrap(),
+        "1 unchanged, generation 1\n"
+    );
+    assert_eq!(bed.daemon.mcr(&["fleet", "export"]).unwrap(), RULES);
+    // Of what a person types, relays, shares and rules are known.
+    let socket = bed.daemon.socket().display().to_string();
+    let offers = |words: &[&str]| {
+        let typed = [&["complete", "--", "--socket", &socket], words].concat();
+        bed.daemon.mcr(&typed).unwrap()
+    };
+    for verb in ["drain", "undrain", "fence"] {
+        assert_eq!(offers(&["fleet", verb, "re"]), "relay-a\n");
+    }
+    assert_eq!(offers(&["fleet", "move", "ca"]), "cam1\n");
+    assert_eq!(offers(&["fleet", "move", "cam1", "re"]), "relay-a\n");
+    let stats = bed.json(&["stats", "--json"]);
+    assert_eq!(stats["rules"][0]["share"], "cam1");
+    let events = bed.daemon.mcr(&["fleet", "events"]).unwrap();
+    assert!(events.contains("share_opened"), "{events}");
+    // It is the fleet's, not the host's.
+    bed.refuses(&["remove", "cam1"], 1, &["mcr fleet apply"]);
+    bed.refuses(&["disable", "cam1"], 1, &["is the fleet's"]);
+    bed.daemon.mcr(&["fleet", "drain", "relay-a"]).unwrap();
+    wait::some_within(wait::PATIENCE, "the relay is drained", || {
+        let status = bed.json(&["fleet", "status", "--json"]);
+        (status["relays"][0]["state"] == "drained").then_some(())
+    })
+    .unwrap();
+    let words = ["relay \"relay-a\" is drained", "mcr fleet undrain relay-a"];
+    bed.refuses(&["fleet", "move", "cam1", "relay-a"], 1, &words);
+    bed.daemon.mcr(&["fleet", "undrain", "relay-a"]).unwrap();
+    assert!(!bed.daemon.mcr(&["export"]).unwrap().contains("cam1"));
+    let none = file("version = 1\n");
+    bed.daemon.mcr(&["fleet", "apply", path(&none)]).unwrap();
+    wait::some_within(wait::PATIENCE, "the rule is gone", || {
+        let rules = bed.json(&["list", "--json"]);
+        rules["rules"].as_array()?.is_empty().then_some(())
+    })
+    .unwrap();
+}
