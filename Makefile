@@ -1,4 +1,4 @@
-# make demo      relay real multicast in namespaces of its own
+# make demo      relay real multicast in namespaces of its own; make demo-fleet, relays that take over
 # make test      everything that CI runs
 # make fuzz      DURATION=600, seconds for each target
 # make install   PREFIX=/usr/local, DESTDIR=; make uninstall takes it away
@@ -25,6 +25,12 @@ demo:
 	dist/bootstrap demo
 	$(CARGO) build --release --locked --package mcr
 	$(SUDO) $(BINARY) demo
+
+.PHONY: demo-fleet
+demo-fleet:
+	dist/bootstrap fleet
+	$(CARGO) build --release --locked --package mcr
+	$(SUDO) $(BINARY) demo --fleet
 
 .PHONY: build
 build:
@@ -174,6 +180,24 @@ kernels:
 	$(CARGO) test --locked --package bpf --test verifier --no-run
 	$(CARGO) test --locked --package dataplane --test paths --no-run
 	$(CARGO) test --locked --package lab --test kernels -- --ignored --exact all_that_can_be_had --nocapture
+
+# Long: every fault that a fleet must bear, FAULT_ROUNDS rounds of each on both paths, then faults of
+# chance for FAULT_SECONDS; MCR_TEST_SEED to repeat them (target/bench/fleet.md).
+FAULT_ROUNDS ?= 10
+FAULT_SECONDS ?= 3600
+.PHONY: fleet
+fleet:
+	dist/bootstrap test
+	$(CARGO) build --release --locked --package mcr
+	MCR_TEST_ROUNDS=$(FAULT_ROUNDS) MCR_TEST_SECONDS=$(FAULT_SECONDS) \
+	    $(LONG) --test fleet rounds:: -- --ignored --nocapture --test-threads 1
+
+# Long: a hundred relays with 10,000 rules against a real etcd.
+.PHONY: bench-fleet
+bench-fleet:
+	dist/bootstrap fleet
+	$(CARGO) build --release --locked --package mcr
+	$(SUDO) $(BINARY) bench fleet
 
 # Long: load, churn and faults for an hour, or DURATION seconds (target/bench/soak.json).
 .PHONY: soak

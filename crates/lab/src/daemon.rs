@@ -23,6 +23,8 @@ use crate::{accounting, binary, mark, wait};
 pub(crate) const PINS: &str = "/sys/fs/bpf/mcr";
 /// Where running rules live.
 pub(crate) const STATE: &str = "/run/mcr";
+/// Where daemons keep a fleet's rules.
+const CACHE: &str = "/var/lib/mcr";
 
 /// How a daemon is started.
 #[derive(Clone, Debug, Default)]
@@ -341,6 +343,15 @@ impl Daemon {
         Ok(pid)
     }
 
+    /// Sends the daemon a signal that does not end it: SIGSTOP, SIGCONT, SIGHUP.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        let process = self.process.as_mut();
+        process.context("the daemon does not run")?.signal(signal)
+    }
+
     /// Sends a signal that ends the daemon and waits for the end.
     ///
     /// # Errors
@@ -386,5 +397,8 @@ impl Drop for Daemon {
         let _ = fs::remove_dir_all(Path::new(PINS).join(&self.instance));
         let _ = fs::remove_dir_all(Path::new(STATE).join(&self.instance));
         let _ = fs::remove_file(Path::new(STATE).join(format!("{}.lock", self.instance)));
+        let _ = fs::remove_dir_all(Path::new(CACHE).join(&self.instance));
+        // If nobody else has anything there.
+        let _ = fs::remove_dir(CACHE);
     }
 }

@@ -114,7 +114,9 @@ fn take_away(process: u32) {
     let instances = mark::instances_of(process);
     take_away_files(Path::new(daemon::PINS), &instances);
     take_away_files(Path::new(daemon::STATE), &instances);
-    take_away_files(&env::temp_dir(), &mark::directories_of(process));
+    for directory in [env::temp_dir().as_path(), Path::new(mark::MEMORY)] {
+        take_away_files(directory, &mark::directories_of(process));
+    }
 }
 
 /// Removes what has a name that begins with `mark`, and all below.

@@ -26,3 +26,15 @@ pub(crate) fn directory() -> io::Result<TempDir> {
     let prefix = directories_of(std::process::id());
     tempfile::Builder::new().prefix(&prefix).tempdir()
 }
+
+/// Where files are kept in memory.
+pub(crate) const MEMORY: &str = "/dev/shm";
+
+/// As [`directory`], but in memory, where the machine's disk and who else uses it do not matter.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn directory_in_memory() -> io::Result<TempDir> {
+    let prefix = directories_of(std::process::id());
+    tempfile::Builder::new().prefix(&prefix).tempdir_in(MEMORY)
+}

@@ -92,6 +92,11 @@ impl Receiver {
         namespace.run(|| Ok(Self(bound(address)?.into())))
     }
 
+    /// The socket itself, for what only its reader wants to know of a datagram.
+    pub(crate) const fn socket(&self) -> &UdpSocket {
+        &self.0
+    }
+
     /// Waits for one datagram; `None` if none comes within `patience`.
     ///
     /// # Errors

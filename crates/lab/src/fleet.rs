@@ -1,0 +1,15 @@
+//! A fleet on one machine: three members of etcd, relays and a stream through them, all in network
+//! namespaces; faults of every kind, and what the receiver saw of them.
+//!
+//! Who forwarded when is read from packets that arrived, never from what a relay says of itself.
+
+pub mod bed;
+pub mod demo;
+pub mod etcd;
+pub mod history;
+pub mod relay;
+pub mod scenario;
+#[cfg(feature = "fleet")]
+pub mod simulation;
+pub mod table;
+pub mod traffic;

@@ -1,0 +1,314 @@
+//! The bed of a fleet: relays between two snooping bridges, with etcd on a bridge of its own.
+//!
+//! ```text
+//! sender src0 - input bridge - in0 relay out0 - output bridge - snk0 sink
+//!                                   mg0
+//!                                    |
+//!                            management bridge - mg0 etcd, three times
+//! ```
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use api::reply::{FleetRelayState, FleetShare, FleetStatus};
+
+use super::etcd::{Cluster, Storage};
+use super::relay::{Relay, Settings};
+use super::traffic::{Plan, Traffic};
+use crate::link;
+use crate::namespace::Namespace;
+use crate::wait;
+
+/// The bridge between sender and relays.
+pub const INPUT_BRIDGE: &str = "brin";
+/// The bridge between relays and sink.
+pub const OUTPUT_BRIDGE: &str = "brout";
+/// The bridge that etcd is on.
+pub const MANAGEMENT_BRIDGE: &str = "brmg";
+/// What of the rules is received.
+pub const INPUT: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 1, 1, 1), 5001);
+/// What of the rules is sent.
+pub const OUTPUT: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 10, 1, 1), 6001);
+/// Name of the rule, and so of its share.
+pub const RULE: &str = "cam1";
+
+/// Host number of sender and sink.
+const END: u8 = 9;
+/// Host number of the first member of etcd.
+const FIRST_MEMBER: u8 = 11;
+const MEMBERS: u8 = 3;
+/// Packets a second while relays settle.
+const WARM_PPS: u32 = 500;
+/// From the first relay's start to the first packet: joins, a beat, a claim, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An address of the network between sender and relays (71), relays and sink (72), or of management
+/// (73).
+#[must_use]
+pub(super) const fn address(network: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, network, 0, host)
+}
+
+/// A fleet with all that it needs. Dropping it takes everything away.
+#[derive(Debug)]
+pub struct Bed {
+    // Dropped in this order: relays first, while etcd answers, then etcd, then the networks.
+    /// The relays, `a`, `b` and so on.
+    pub relays: Vec<Relay>,
+    /// etcd.
+    pub etcd: Cluster,
+    sender: Namespace,
+    sink: Namespace,
+    switches: Namespace,
+    on_isolation: String,
+}
+
+impl Bed {
+    /// Makes networks, etcd and so many relays, and has the fleet relay one stream.
+    ///
+    /// # Errors
+    /// When a step fails; the message has what relays and etcd wrote.
+    pub fn new(relays: u8, settings: &Settings) -> Result<Self> {
+        let mut bed = Self::without_relays()?;
+        for place in 1..=relays {
+            bed.add_relay(place, settings)?;
+        }
+        let first = bed.relays.first().context("a fleet needs a relay")?;
+        first.apply(&rules())?;
+        bed.settle()?;
+        Ok(bed)
+    }
+
+    /// Makes networks and etcd.
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn without_relays() -> Result<Self> {
+        let switches = Namespace::new("switches")?;
+        for bridge in [INPUT_BRIDGE, OUTPUT_BRIDGE] {
+            link::snooping_bridge((&switches, bridge))?;
+        }
+        switches.ip(&format!(
+            "link add {MANAGEMENT_BRIDGE} type bridge mcast_snooping 0"
+        ))?;
+        link::up((&switches, MANAGEMENT_BRIDGE))?;
+        let ends = [
+            ("sender", "src0", INPUT_BRIDGE, 71),
+            ("sink", "snk0", OUTPUT_BRIDGE, 72),
+        ];
+        let [sender, sink] = ends.map(|(label, name, bridge, network)| {
+            let namespace = Namespace::new(label)?;
+            plug((&namespace, name), (&switches, label), bridge)?;
+            link::address((&namespace, name), &format!("{}/24", address(network, END)))?;
+            link::multicast_route((&namespace, name))?;
+            anyhow::Ok(namespace)
+        });
+        let places = (0..MEMBERS).map(|member| {
+            let namespace = Namespace::new(&format!("etcd{member}"))?;
+            let port = format!("etcd{member}");
+            plug((&namespace, "mg0"), (&switches, &port), MANAGEMENT_BRIDGE)?;
+            let address = address(73, FIRST_MEMBER + member);
+            link::address((&namespace, "mg0"), &format!("{address}/24"))?;
+            Ok((namespace, address))
+        });
+        Ok(Self {
+            relays: Vec::new(),
+            etcd: Cluster::start(places.collect::<Result<_>>()?, Storage::Memory)?,
+            sender: sender?,
+            sink: sink?,
+            switches,
+            on_isolation: String::new(),
+        })
+    }
+
+    /// Adds a relay and waits until it answers. Its addresses end in `place`, from 1.
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn add_relay(&mut self, place: u8, settings: &Settings) -> Result<()> {
+        let mut relay = Relay::new(
+            place,
+            &self.switches,
+            self.etcd.endpoints(),
+            settings.clone(),
+        )?;
+        relay.boot()?;
+        self.relays.push(relay);
+        self.on_isolation.clone_from(&settings.on_isolation);
+        Ok(())
+    }
+
+    /// Waits until so many relays have joined the rule's group, as the switch sees it.
+    ///
+    /// # Errors
+    /// When they do not in time; the message has what relays and etcd wrote.
+    pub fn wait_until_joined(&self, relays: usize) -> Result<()> {
+        let joined = || self.members().is_ok_and(|members| members >= relays);
+        let what = format!("{relays} relays have joined {}", INPUT.0);
+        wait::until_within(PATIENCE, &what, joined).with_context(|| self.log())
+    }
+
+    /// What the relays do that etcd does not answer.
+    #[must_use]
+    pub fn on_isolation(&self) -> &str {
+        &self.on_isolation
+    }
+
+    /// Waits until everything is well: all relays run, one forwards and another stands by. A stream
+    /// goes through them meanwhile: relays that hear nothing are not fit.
+    ///
+    /// # Errors
+    /// When it does not come to that in time; the message has what relays and etcd wrote.
+    pub fn settle(&mut self) -> Result<()> {
+        for relay in &mut self.relays {
+            if !relay.is_alive() {
+                relay.boot()?;
+            } else if !relay.runs() {
+                relay.start_again()?;
+            }
+        }
+        self.etcd.wait_for_leader()?;
+        let traffic = self.start_traffic(WARM_PPS)?;
+        let mut last = None;
+        let is_well = || {
+            let statuses = self
+                .relays
+                .iter()
+                .map(|relay| (relay.name(), relay.status()));
+            last = statuses
+                .map(|(name, status)| not_well(status).map(|why| format!("{name}: {why}")))
+                .find(Option::is_some)
+                .flatten();
+            last.is_none()
+        };
+        wait::until_within(PATIENCE, "the fleet is well", is_well)
+            .with_context(|| format!("{last:?}: {}", self.log()))?;
+        self.wait_until_joined(self.relays.len().min(2))?;
+        traffic.finish().map(drop)
+    }
+
+    /// How many ports of the input's bridge have joined the rule's group.
+    fn members(&self) -> Result<usize> {
+        let shown = self
+            .switches
+            .tool("bridge", &format!("mdb show dev {INPUT_BRIDGE}"))?;
+        let group = format!("grp {} ", INPUT.0);
+        Ok(shown.lines().filter(|line| line.contains(&group)).count())
+    }
+
+    /// Starts a stream of so many packets a second and waits until it is relayed.
+    ///
+    /// # Errors
+    /// When nothing arrives in time; the message has what relays and etcd wrote.
+    pub fn start_traffic(&self, rate_pps: u32) -> Result<Traffic> {
+        let plan = Plan {
+            rate_pps,
+            input: INPUT,
+            output: OUTPUT,
+        };
+        let source = ((&self.sender, "src0"), address(71, END));
+        let traffic = Traffic::start(plan, source, (&self.sink, "snk0"))?;
+        let arrives = || traffic.forwarder(Duration::from_millis(200)).is_some();
+        wait::until_within(PATIENCE, "the fleet relays", arrives).with_context(|| self.log())?;
+        Ok(traffic)
+    }
+
+    /// The relay that has this address at its output, by its place among the relays.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn relay_at(&self, output: Ipv4Addr) -> Result<usize> {
+        let found = self
+            .relays
+            .iter()
+            .position(|relay| relay.output() == output);
+        found.with_context(|| format!("no relay has the address {output}"))
+    }
+
+    /// Cuts a host of the management network off, whatever it is: nothing passes its port.
+    ///
+    /// # Errors
+    /// When there is no such port.
+    pub fn cut_port(&self, port: &str) -> Result<()> {
+        self.set_port(port, "disabled")
+    }
+
+    /// Takes [`Bed::cut_port`] back.
+    ///
+    /// # Errors
+    /// When there is no such port.
+    pub fn heal_port(&self, port: &str) -> Result<()> {
+        self.set_port(port, "forwarding")
+    }
+
+    fn set_port(&self, port: &str, state: &str) -> Result<()> {
+        let number = if state == "disabled" { 0 } else { 3 };
+        let set = format!("link set dev {port} state {number}");
+        self.switches.tool("bridge", &set).map(drop)
+    }
+
+    /// Asks the first relay that answers something, as `mcr` does.
+    ///
+    /// # Errors
+    /// When none answers; the message has what the last one said.
+    pub fn mcr(&self, arguments: &[&str]) -> Result<String> {
+        let mut last = None;
+        for relay in &self.relays {
+            match relay.mcr(arguments) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => last = Some(error),
+            }
+        }
+        let last = last.context("there is no relay")?;
+        Err(last.context("no relay answers"))
+    }
+
+    /// What relays and etcd wrote.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let relays: String = self.relays.iter().map(Relay::log).collect();
+        relays + &self.etcd.log()
+    }
+}
+
+/// Says what a relay finds wrong with its fleet.
+fn not_well(status: Result<FleetStatus>) -> Option<String> {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => return Some(format!("{error:#}")),
+    };
+    let has_successor = |share: &&FleetShare| share.relay.is_some() && share.standby.is_some();
+    let shares = status.shares.iter().filter(has_successor).count();
+    let up = status
+        .relays
+        .iter()
+        .filter(|relay| relay.state == FleetRelayState::Up);
+    let is_well = status.phase == "joined"
+        && status.etcd.reachable
+        && shares == 1
+        && up.count() == status.relays.len();
+    (!is_well).then(|| format!("{status:?}"))
+}
+
+/// The port of a member of etcd at the management bridge.
+#[must_use]
+pub fn member_port(member: usize) -> String {
+    format!("etcd{member}")
+}
+
+/// The fleet's rules, TOML, with roles in the place of interfaces.
+#[must_use]
+pub fn rules() -> String {
+    format!(
+        "version = 1\n[[rule]]\nname = \"{RULE}\"\ninput = \"{}%red:{}\"\n\
+         outputs = [\"{}%out:{}\"]\n",
+        INPUT.0, INPUT.1, OUTPUT.0, OUTPUT.1
+    )
+}
+
+/// Puts a new link of a namespace to a port of a bridge.
+pub(super) fn plug(end: link::End<'_>, port: link::End<'_>, bridge: &str) -> Result<()> {
+    link::veth(end, port)?;
+    link::bridge_port(port, bridge)
+}

@@ -1,0 +1,275 @@
+//! A relay of a fleet: a host of its own, which can die and come back, with the daemon in it, which
+//! can be killed, stopped and cut off.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use api::reply::FleetStatus;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::bed::{INPUT_BRIDGE, MANAGEMENT_BRIDGE, OUTPUT_BRIDGE, address, plug};
+use crate::daemon::{Daemon, Options};
+use crate::link;
+use crate::namespace::Namespace;
+
+/// What the relays of a fleet are told alike.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Path to relay on: `kernel` or `userspace`.
+    pub path: String,
+    /// What a relay does that etcd does not answer: `stop`, `peers` or `hold`.
+    pub on_isolation: String,
+    /// How long a beat counts.
+    pub hold: Duration,
+}
+
+/// A relay, alive or dead.
+#[derive(Debug)]
+pub struct Relay {
+    name: String,
+    place: u8,
+    endpoints: Vec<String>,
+    settings: Settings,
+    switches: Namespace,
+    // Dropped before the namespace that it runs in.
+    daemon: Option<Daemon>,
+    host: Option<Namespace>,
+    logs: Vec<String>,
+}
+
+/// The links of a host: name there, bridge, network.
+const LINKS: [(&str, &str, u8); 3] = [
+    ("in0", INPUT_BRIDGE, 71),
+    ("out0", OUTPUT_BRIDGE, 72),
+    ("mg0", MANAGEMENT_BRIDGE, 73),
+];
+
+impl Relay {
+    /// Describes a relay whose host is still to be booted.
+    ///
+    /// # Errors
+    /// When its place is none: 1 to 8.
+    pub fn new(
+        place: u8,
+        switches: &Namespace,
+        endpoints: Vec<String>,
+        settings: Settings,
+    ) -> Result<Self> {
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let name = usize::from(place)
+            .checked_sub(1)
+            .and_then(|index| names.get(index));
+        Ok(Self {
+            name: (*name.context("a fleet of the lab has eight relays at most")?).to_owned(),
+            place,
+            endpoints,
+            settings,
+            switches: switches.clone(),
+            daemon: None,
+            host: None,
+            logs: Vec::new(),
+        })
+    }
+
+    /// What the others know it by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address at the output, which its packets bear.
+    #[must_use]
+    pub const fn output(&self) -> Ipv4Addr {
+        address(72, self.place)
+    }
+
+    /// Its port at the management bridge.
+    #[must_use]
+    pub fn management_port(&self) -> String {
+        self.port("mg0")
+    }
+
+    fn port(&self, link: &str) -> String {
+        format!("{}-{link}", self.name)
+    }
+
+    /// Makes the host, with its links, and starts the daemon.
+    ///
+    /// # Errors
+    /// When a step fails or the daemon does not answer in time; the message has its log.
+    pub fn boot(&mut self) -> Result<()> {
+        let host = Namespace::new(&format!("relay-{}", self.name))?;
+        for (link, bridge, network) in LINKS {
+            plug((&host, link), (&self.switches, &self.port(link)), bridge)?;
+            let address = address(network, self.place);
+            link::address((&host, link), &format!("{address}/24"))?;
+        }
+        let options = Options {
+            config: Some(self.config()),
+            ..Options::path(&self.settings.path)
+        };
+        self.daemon = Some(Daemon::start(&host, options)?);
+        self.host = Some(host);
+        Ok(())
+    }
+
+    fn config(&self) -> String {
+        let quoted: Vec<String> = self.endpoints.iter().map(|at| format!("{at:?}")).collect();
+        format!(
+            "version = 1\n[fleet]\nname = \"lab\"\nendpoints = [{}]\nrelay = \"{}\"\n\
+             interfaces = {{ red = \"in0\", out = \"out0\" }}\non_isolation = \"{}\"\n\
+             hold = \"{}ms\"\n",
+            quoted.join(", "),
+            self.name,
+            self.settings.on_isolation,
+            self.settings.hold.as_millis()
+        )
+    }
+
+    /// The host dies: its cables are out and its processes are gone.
+    ///
+    /// # Errors
+    /// When it is dead already.
+    pub fn die(&mut self) -> Result<()> {
+        let host = self.host.take().context("the host is dead already")?;
+        let batch = |what: &str| {
+            LINKS.iter().fold(String::new(), |mut text, (link, _, _)| {
+                let _ = writeln!(
+                    text,
+                    "link {what}",
+                    what = what.replace('*', &self.port(link))
+                );
+                text
+            })
+        };
+        self.switches.ip_batch(&batch("set * down"))?;
+        for process in host.processes() {
+            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+        }
+        self.switches.ip_batch(&batch("del *"))?;
+        // With it go its pins and its state, as at a boot.
+        if let Some(daemon) = self.daemon.take() {
+            self.logs.push(daemon.log());
+        }
+        Ok(())
+    }
+
+    /// Says whether the host is alive.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// Says whether the daemon runs.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.daemon.as_ref().is_some_and(|daemon| daemon.id() != 0)
+    }
+
+    /// Kills the daemon alone; what it loaded goes on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self) -> Result<()> {
+        self.daemon_mut()?.kill()
+    }
+
+    /// Ends the daemon by a signal: SIGTERM, SIGUSR1.
+    ///
+    /// # Errors
+    /// When it does not run or does not end in time.
+    pub fn end(&mut self, signal: Signal) -> Result<()> {
+        self.daemon_mut()?.stop(signal).map(drop)
+    }
+
+    /// Starts the daemon again.
+    ///
+    /// # Errors
+    /// When it does not answer in time; the message has its log.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.daemon_mut()?.start_again()
+    }
+
+    /// Sends the daemon a signal that does not end it: SIGSTOP, SIGCONT.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.daemon_mut()?.signal(signal)
+    }
+
+    /// Cuts the daemon off from etcd and from nothing else.
+    ///
+    /// # Errors
+    /// When nft fails.
+    pub fn cut_from_etcd(&self) -> Result<()> {
+        let host = self.host.as_ref().context("the host is dead")?;
+        for command in [
+            "add table inet cut",
+            "add chain inet cut in { type filter hook input priority 0 ; }",
+            "add chain inet cut out { type filter hook output priority 0 ; }",
+            "add rule inet cut in tcp sport 2379 drop",
+            "add rule inet cut out tcp dport 2379 drop",
+        ] {
+            host.tool("nft", command)?;
+        }
+        Ok(())
+    }
+
+    /// Takes [`Relay::cut_from_etcd`] back.
+    ///
+    /// # Errors
+    /// When nft fails.
+    pub fn heal_to_etcd(&self) -> Result<()> {
+        let host = self.host.as_ref().context("the host is dead")?;
+        host.tool("nft", "delete table inet cut").map(drop)
+    }
+
+    /// Makes these the fleet's rules.
+    ///
+    /// # Errors
+    /// When they are refused.
+    pub fn apply(&self, rules: &str) -> Result<()> {
+        let daemon = self.daemon()?;
+        let file = daemon.config_file().with_file_name("rules.toml");
+        std::fs::write(&file, rules)?;
+        let file = file.to_str().context("temporary directory")?;
+        daemon.mcr(&["fleet", "apply", file]).map(drop)
+    }
+
+    /// Runs `mcr` with this relay's socket and insists on success.
+    ///
+    /// # Errors
+    /// When it fails; the message has its words and its complaint.
+    pub fn mcr(&self, arguments: &[&str]) -> Result<String> {
+        self.daemon()?.mcr(arguments)
+    }
+
+    /// The fleet as this relay sees it.
+    ///
+    /// # Errors
+    /// When the daemon does not answer, or not in the documented form.
+    pub fn status(&self) -> Result<FleetStatus> {
+        let text = self.mcr(&["fleet", "status", "--json"])?;
+        serde_json::from_str(&text).with_context(|| format!("mcr fleet status --json: {text}"))
+    }
+
+    /// What the relay wrote, former lives first.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let now = self.daemon.as_ref().map(Daemon::log);
+        let all: Vec<String> = self.logs.iter().cloned().chain(now).collect();
+        format!("relay {}:\n{}\n", self.name, all.join("--- boot ---\n"))
+    }
+
+    fn daemon(&self) -> Result<&Daemon> {
+        self.daemon.as_ref().context("the host is dead")
+    }
+
+    fn daemon_mut(&mut self) -> Result<&mut Daemon> {
+        self.daemon.as_mut().context("the host is dead")
+    }
+}

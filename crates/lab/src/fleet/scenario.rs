@@ -1,0 +1,406 @@
+//! Faults that a fleet must bear, and what a round of one came to at the receiver.
+
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+
+use super::bed::{Bed, RULE, member_port};
+use super::history::{self, Packet};
+use super::traffic::{Record, now_ns};
+use crate::wait;
+
+/// Packets a second of a round.
+pub const RATE_PPS: u32 = 5_000;
+/// A change of owner belongs to a fault that is not older: etcd may have to come back first.
+const CONSEQUENCE: Duration = Duration::from_secs(30);
+/// Who sent the last packet forwards, if that is not longer ago.
+pub(super) const FRESH: Duration = Duration::from_millis(300);
+/// Holes that are told of a round.
+const HOLES: usize = 4;
+/// A sender that stood still so long makes a round void: its gap is the machine's.
+const STALLED_MS: f64 = 300.0;
+
+/// What happens to a fleet. Where nothing else is said it happens to the relay that forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// Its host dies: links down, processes gone.
+    HostDeath,
+    /// SIGKILL of the daemon; its programs or workers go on.
+    Kill,
+    /// SIGSTOP of the daemon, later SIGCONT.
+    Stop,
+    /// It is cut off from the management network.
+    Cut,
+    /// It is cut off from etcd, and from nothing else.
+    CutFromEtcd,
+    /// SIGKILL of etcd's leader.
+    LeaderKilled,
+    /// etcd's leader is cut off.
+    LeaderCut,
+    /// SIGSTOP of etcd's leader, later SIGCONT.
+    LeaderStopped,
+    /// SIGKILL of all members of etcd.
+    EtcdAway,
+    /// Its host and etcd's leader die at once.
+    HostAndLeader,
+    /// The host of the relay that stands by dies, and joins again.
+    StandbyDeath,
+    /// SIGTERM of the daemon.
+    Terminated,
+    /// An operator drains it.
+    Drained,
+    /// An operator moves the rule.
+    Moved,
+    /// The daemon is started anew as at an upgrade, SIGUSR1.
+    Upgraded,
+}
+
+/// How long the parts of a round take.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// From the first packet to the fault.
+    pub before: Duration,
+    /// How long the fault lasts, at least: until another relay forwards where one must.
+    pub fault: Duration,
+    /// How long the stream goes on when the fault is over.
+    pub after: Duration,
+}
+
+/// A round: one fault, and what the receiver saw.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// What happened.
+    pub fault: Fault,
+    /// What happened to etcd meanwhile.
+    pub second: Option<Fault>,
+    /// Packets that never came.
+    pub lost: u64,
+    /// Packets that came again.
+    pub twice: u64,
+    /// The longest silence from just before the fault on, in milliseconds.
+    pub gap_ms: f64,
+    /// Changes of owner without a cause.
+    pub flaps: usize,
+    /// All changes of owner.
+    pub changes: usize,
+    /// From the fault to the first packet of another relay, in milliseconds.
+    pub takeover_ms: Option<f64>,
+    /// The longest that the sender stood still, in milliseconds.
+    pub stalled_ms: f64,
+    /// The greatest holes in the stream: where, in milliseconds from the fault, how many packets, and
+    /// the relays before and after.
+    pub holes: Vec<(f64, u64, Ipv4Addr, Ipv4Addr)>,
+    /// Says why the round shows nothing of lost packets and gaps; what came twice counts all the same.
+    pub void: Option<&'static str>,
+}
+
+impl Fault {
+    /// Those that happen to etcd alone.
+    pub const OF_ETCD: [Self; 4] = [
+        Self::LeaderKilled,
+        Self::LeaderCut,
+        Self::LeaderStopped,
+        Self::EtcdAway,
+    ];
+
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::HostDeath,
+        Self::Kill,
+        Self::Stop,
+        Self::Cut,
+        Self::CutFromEtcd,
+        Self::LeaderKilled,
+        Self::LeaderCut,
+        Self::LeaderStopped,
+        Self::EtcdAway,
+        Self::HostAndLeader,
+        Self::StandbyDeath,
+        Self::Terminated,
+        Self::Drained,
+        Self::Moved,
+        Self::Upgraded,
+    ];
+
+    /// What it is called in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HostDeath => "host death",
+            Self::Kill => "kill -9 of the daemon",
+            Self::Stop => "SIGSTOP of the daemon, 3 s",
+            Self::Cut => "management network cut, 3 s",
+            Self::CutFromEtcd => "cut from etcd alone, 3 s",
+            Self::LeaderKilled => "etcd's leader killed",
+            Self::LeaderCut => "etcd's leader cut off, 3 s",
+            Self::LeaderStopped => "etcd's leader stopped, 3 s",
+            Self::EtcdAway => "all of etcd killed, 3 s",
+            Self::HostAndLeader => "host and etcd's leader at once",
+            Self::StandbyDeath => "standby's host dies and rejoins",
+            Self::Terminated => "SIGTERM of the daemon",
+            Self::Drained => "drain",
+            Self::Moved => "move",
+            Self::Upgraded => "upgrade (SIGUSR1)",
+        }
+    }
+
+    /// Whether another relay may forward in consequence. Where etcd alone is away it may with the
+    /// policy `stop` only.
+    #[must_use]
+    pub fn may_move(self, on_isolation: &str) -> bool {
+        match self {
+            Self::StandbyDeath => false,
+            Self::CutFromEtcd
+            | Self::LeaderKilled
+            | Self::LeaderCut
+            | Self::LeaderStopped
+            | Self::EtcdAway => on_isolation == "stop",
+            _ => true,
+        }
+    }
+
+    /// Whether another relay must forward in the end.
+    #[must_use]
+    pub const fn must_move(self) -> bool {
+        matches!(
+            self,
+            Self::HostDeath
+                | Self::Kill
+                | Self::Stop
+                | Self::HostAndLeader
+                | Self::Terminated
+                | Self::Drained
+                | Self::Moved
+        )
+    }
+}
+
+impl Pace {
+    /// As quick as shows anything.
+    pub const QUICK: Self = Self {
+        before: Duration::from_millis(500),
+        fault: Duration::from_millis(1500),
+        after: Duration::from_millis(1000),
+    };
+    /// Long enough to see who comes back.
+    pub const LONG: Self = Self {
+        before: Duration::from_millis(1200),
+        fault: Duration::from_secs(3),
+        after: Duration::from_millis(2300),
+    };
+}
+
+/// A fault that lasts.
+#[derive(Debug)]
+pub struct Struck {
+    fault: Fault,
+    /// When it began.
+    pub at_ns: u64,
+    /// The relay it happened to.
+    relay: usize,
+    /// etcd's leader, where it happened to that.
+    leader: Option<usize>,
+}
+
+/// Plays one round: a stream, the fault some time after its start, the end of the fault, and a while to
+/// see whether all stays as it is. `delay` varies the time of the fault against beats; `second` is
+/// something that happens to etcd so long after the fault, while that lasts.
+///
+/// # Errors
+/// When a step fails, or nothing is relayed in the end; the message has what everybody wrote.
+pub fn play(
+    bed: &mut Bed,
+    fault: Fault,
+    second: Option<(Fault, Duration)>,
+    pace: Pace,
+    delay: Duration,
+) -> Result<Round> {
+    let playing = play_round(bed, fault, second, pace, delay);
+    playing.with_context(|| format!("{}, {second:?}: {}", fault.name(), bed.log()))
+}
+
+fn play_round(
+    bed: &mut Bed,
+    fault: Fault,
+    second: Option<(Fault, Duration)>,
+    pace: Pace,
+    delay: Duration,
+) -> Result<Round> {
+    bed.settle()?;
+    let traffic = bed.start_traffic(RATE_PPS)?;
+    thread::sleep(pace.before + delay);
+    let holder = traffic
+        .forwarder(Duration::from_secs(1))
+        .context("nothing is relayed")?;
+    let place = bed.relay_at(holder)?;
+    let struck = strike(bed, fault, place)?;
+    if let Some((second, after)) = second {
+        thread::sleep(after);
+        let second = strike(bed, second, place)?;
+        thread::sleep(pace.fault);
+        relieve(bed, &second)?;
+        bed.etcd.wait_for_leader()?;
+    } else {
+        thread::sleep(pace.fault);
+    }
+    if fault.must_move() {
+        let moved = || {
+            traffic
+                .forwarder(FRESH)
+                .is_some_and(|relay| relay != holder)
+        };
+        wait::until("another relay forwards", moved)?;
+    }
+    relieve(bed, &struck)?;
+    thread::sleep(pace.after);
+    wait::until("something is relayed", || {
+        traffic.forwarder(FRESH).is_some()
+    })?;
+    let end_ns = now_ns();
+    let record = traffic.finish()?;
+    let may_move = fault.may_move(bed.on_isolation());
+    let round = account(&record, &struck, holder, may_move, end_ns);
+    Ok(Round {
+        second: second.map(|(second, _)| second),
+        ..round
+    })
+}
+
+/// What a round came to.
+fn account(
+    record: &Record,
+    struck: &Struck,
+    holder: Ipv4Addr,
+    may_move: bool,
+    end_ns: u64,
+) -> Round {
+    let (packets, fault) = (&record.packets, struck.fault);
+    let tenures = history::tenures(packets);
+    let causes: &[u64] = if may_move { &[struck.at_ns] } else { &[] };
+    let first = history::first_of_another(packets, holder, struck.at_ns);
+    let since = struck.at_ns - 50_000_000;
+    let void = match record {
+        Record {
+            overflowed: 1.., ..
+        } => Some("the receiver's socket overflowed"),
+        record if record.stalled_ms > STALLED_MS => Some("the sender stood still"),
+        _ => None,
+    };
+    Round {
+        fault,
+        second: None,
+        lost: history::lost(packets, record.sent),
+        twice: history::twice(packets),
+        gap_ms: ms(history::longest_silence_ns(packets, since, end_ns)),
+        flaps: history::without_cause(&tenures, causes, CONSEQUENCE.as_nanos() as u64),
+        changes: tenures.len().saturating_sub(1),
+        takeover_ms: first.map(|at| ms(at - struck.at_ns)),
+        stalled_ms: record.stalled_ms,
+        holes: greatest_holes(packets, struck.at_ns),
+        void,
+    }
+}
+
+fn greatest_holes(packets: &[Packet], fault_ns: u64) -> Vec<(f64, u64, Ipv4Addr, Ipv4Addr)> {
+    let holes = history::holes(packets).into_iter().take(HOLES);
+    let told = holes.map(|hole| {
+        let from_fault_ms = (hole.after_ns as f64 - fault_ns as f64) / 1e6;
+        (from_fault_ms, hole.lost, hole.between.0, hole.between.1)
+    });
+    told.collect()
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// Has a fault happen to a relay, or to etcd.
+///
+/// # Errors
+/// When it cannot be brought about.
+pub fn strike(bed: &mut Bed, fault: Fault, holder: usize) -> Result<Struck> {
+    let mut struck = Struck {
+        fault,
+        at_ns: 0,
+        relay: holder,
+        leader: None,
+    };
+    match fault {
+        Fault::LeaderKilled | Fault::LeaderCut | Fault::LeaderStopped | Fault::HostAndLeader => {
+            struck.leader = Some(bed.etcd.wait_for_leader()?);
+        }
+        Fault::StandbyDeath => struck.relay = (holder + 1) % bed.relays.len(),
+        _ => {}
+    }
+    struck.at_ns = now_ns();
+    if let Some(leader) = struck.leader {
+        strike_leader(bed, fault, leader)?;
+    }
+    strike_relay(bed, fault, struck.relay)?;
+    Ok(struck)
+}
+
+fn strike_leader(bed: &mut Bed, fault: Fault, leader: usize) -> Result<()> {
+    match fault {
+        Fault::LeaderCut => bed.cut_port(&member_port(leader)),
+        Fault::LeaderStopped => bed.etcd.signal(leader, Signal::SIGSTOP),
+        _ => bed.etcd.kill(leader),
+    }
+}
+
+fn strike_relay(bed: &mut Bed, fault: Fault, place: usize) -> Result<()> {
+    let other = bed.relays[(place + 1) % bed.relays.len()].name().to_owned();
+    let relay = &mut bed.relays[place];
+    let name = relay.name().to_owned();
+    match fault {
+        Fault::HostDeath | Fault::HostAndLeader | Fault::StandbyDeath => relay.die(),
+        Fault::Kill => relay.kill(),
+        Fault::Stop => relay.signal(Signal::SIGSTOP),
+        Fault::Cut => {
+            let port = relay.management_port();
+            bed.cut_port(&port)
+        }
+        Fault::CutFromEtcd => relay.cut_from_etcd(),
+        Fault::EtcdAway => (0..bed.etcd.len()).try_for_each(|member| bed.etcd.kill(member)),
+        Fault::Terminated => relay.end(Signal::SIGTERM),
+        Fault::Drained => relay.mcr(&["fleet", "drain", &name]).map(drop),
+        Fault::Moved => relay.mcr(&["fleet", "move", RULE, &other]).map(drop),
+        Fault::Upgraded => {
+            relay.end(Signal::SIGUSR1)?;
+            relay.start_again()
+        }
+        Fault::LeaderKilled | Fault::LeaderCut | Fault::LeaderStopped => Ok(()),
+    }
+}
+
+/// Ends a fault.
+///
+/// # Errors
+/// When what is gone does not come back.
+pub fn relieve(bed: &mut Bed, struck: &Struck) -> Result<()> {
+    if let Some(leader) = struck.leader {
+        match struck.fault {
+            Fault::LeaderCut => bed.heal_port(&member_port(leader))?,
+            Fault::LeaderStopped => bed.etcd.signal(leader, Signal::SIGCONT)?,
+            _ => bed.etcd.start_member(leader)?,
+        }
+    }
+    let relay = &mut bed.relays[struck.relay];
+    let name = relay.name().to_owned();
+    match struck.fault {
+        Fault::HostDeath | Fault::HostAndLeader | Fault::StandbyDeath => relay.boot(),
+        Fault::Kill | Fault::Terminated => relay.start_again(),
+        Fault::Stop => relay.signal(Signal::SIGCONT),
+        Fault::Cut => {
+            let port = relay.management_port();
+            bed.heal_port(&port)
+        }
+        Fault::CutFromEtcd => relay.heal_to_etcd(),
+        Fault::EtcdAway => (0..bed.etcd.len()).try_for_each(|member| bed.etcd.start_member(member)),
+        Fault::Drained => relay.mcr(&["fleet", "undrain", &name]).map(drop),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,296 @@
+//! A hundred relays and their rules against a real etcd: what the fleet costs it, how soon new rules
+//! are live, and how soon others take over. The relays are the daemon's own code of the fleet, each with
+//! its thread, connections and socket; the daemon around it is one that relays nothing.
+
+mod host;
+mod load;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use fleet::relay::{Config, Relay};
+use futures::executor::block_on;
+use model::config::{FleetSettings, Hold};
+use model::document::RuleDocument;
+use model::ruleset::Policy;
+use serde::Serialize;
+use tempfile::TempDir;
+
+use self::host::{Board, Host};
+pub use self::load::Load;
+use super::etcd::{Cluster, Storage};
+use crate::guard::Guard;
+use crate::namespace::Namespace;
+use crate::{mark, wait};
+
+/// How much is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Relays.
+    pub relays: u16,
+    /// Rules.
+    pub rules: u32,
+    /// Shares that the rules are grouped in.
+    pub shares: u32,
+    /// How long a beat counts.
+    pub hold: Duration,
+    /// How long the fleet at rest is measured.
+    pub rest: Duration,
+    /// Relays that are stopped at once.
+    pub stopped: u16,
+    /// Where etcd keeps its data.
+    pub storage: Storage,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Release of etcd.
+    pub etcd: String,
+    /// Relays, rules and shares.
+    pub relays: u16,
+    /// Rules.
+    pub rules: u32,
+    /// Shares.
+    pub shares: u32,
+    /// Whether etcd's data was in memory.
+    pub in_memory: bool,
+    /// How long a beat counts, in milliseconds.
+    pub hold_ms: u64,
+    /// From the start of the first relay until every one is alive in the eyes of the first, in
+    /// seconds.
+    pub joined_s: f64,
+    /// From `apply` until it was answered, in seconds.
+    pub applied_s: f64,
+    /// From `apply` until each share was open somewhere, in seconds.
+    pub open_s: f64,
+    /// From `apply` until every relay told that it had the rules, in seconds.
+    pub live_s: f64,
+    /// The fleet at rest.
+    pub rest: Load,
+    /// Shares of the relay that holds the least of them, and of the one that holds the most.
+    pub held: (usize, usize),
+    /// Relays that were stopped.
+    pub stopped: u16,
+    /// Shares that they held.
+    pub bereft: usize,
+    /// From the stop of a share's relay until another opened it, in milliseconds: least, median, most.
+    pub takeover_ms: Option<[f64; 3]>,
+    /// Gates that opened while another relay's gate of the same share was open. None may.
+    pub overlaps: u64,
+    /// Changes of owner while nothing had happened.
+    pub flaps: u64,
+}
+
+const PATIENCE: Duration = Duration::from_secs(180);
+const FIRST_PORT: u16 = 20_000;
+const ETCD: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(127, 0, 1, 1),
+    Ipv4Addr::new(127, 0, 1, 2),
+    Ipv4Addr::new(127, 0, 1, 3),
+];
+
+/// Runs the simulation; `say` gets each step when it is done.
+///
+/// # Errors
+/// When etcd is not installed, or the fleet does not come to where it should in time.
+pub fn run(options: &Options, say: impl Fn(&str) + Send) -> Result<Report> {
+    let _guard = Guard::start()?;
+    let namespace = Namespace::new("fleet")?;
+    let places = ETCD.map(|address| (namespace.clone(), address));
+    let etcd = Cluster::start(places.to_vec(), options.storage)?;
+    say("three members of etcd run");
+    // Threads that are started inside stay inside.
+    namespace.run(|| {
+        let fleet = Fleet::start(options, &etcd)?;
+        fleet.measure(&etcd, say).with_context(|| etcd.log())
+    })
+}
+
+struct Fleet {
+    options: Options,
+    relays: Vec<Relay>,
+    hosts: Vec<Arc<Host>>,
+    board: Arc<Board>,
+    begun: Instant,
+    _directory: TempDir,
+}
+
+impl Fleet {
+    fn start(options: &Options, etcd: &Cluster) -> Result<Self> {
+        let directory = mark::directory()?;
+        let board = Arc::new(Board::default());
+        let mut fleet = Self {
+            options: *options,
+            relays: Vec::new(),
+            hosts: Vec::new(),
+            board: Arc::clone(&board),
+            begun: Instant::now(),
+            _directory: directory,
+        };
+        for number in 0..options.relays {
+            let host = Arc::new(Host::new(number, Arc::clone(&board)));
+            let directory = fleet._directory.path().join(name(number));
+            let config = config(options, number, etcd, &directory)?;
+            fleet
+                .relays
+                .push(Relay::start(config, Arc::clone(&host) as _)?);
+            fleet.hosts.push(host);
+        }
+        Ok(fleet)
+    }
+
+    fn measure(&self, etcd: &Cluster, say: impl Fn(&str)) -> Result<Report> {
+        let all = usize::from(self.options.relays);
+        let joined_s = self.until(self.begun, "every relay is alive", |first| {
+            let status = first.status();
+            let relays = status.member.relays.values();
+            relays
+                .filter(|relay| relay.session != 0 && !relay.fenced)
+                .count()
+                == all
+        })?;
+        say(&format!("{all} relays are alive after {joined_s:.1} s"));
+        let asked = Instant::now();
+        let applied = block_on(self.relays[0].apply(self.rules(), None, false))?;
+        let applied_s = asked.elapsed().as_secs_f64();
+        let shares = self.options.shares as usize;
+        let open_s = self.until(asked, "every share is open", |_| {
+            self.board.open() == shares
+        })?;
+        let live_s = self.until(asked, "every relay has the rules", |first| {
+            let status = first.status();
+            let relays = &status.member.relays;
+            let generations = relays.values().map(|relay| relay.generation);
+            relays.len() == all && { generations }.all(|has| has == applied.generation)
+        })?;
+        say(&format!(
+            "{} rules are live after {live_s:.1} s",
+            self.options.rules
+        ));
+        let moved = self.board.openings();
+        let rest = load::measure(etcd, self.options.rest)?;
+        let flaps = self.board.openings() - moved;
+        say(&format!("at rest etcd uses {:.2} cores", rest.etcd_cores));
+        let held = self.board.held(self.options.relays);
+        let (bereft, takeover_ms) = self.stop_some()?;
+        Ok(Report {
+            etcd: super::etcd::version()?,
+            relays: self.options.relays,
+            rules: self.options.rules,
+            shares: self.options.shares,
+            in_memory: self.options.storage == Storage::Memory,
+            hold_ms: self.options.hold.as_millis() as u64,
+            joined_s,
+            applied_s,
+            open_s,
+            live_s,
+            rest,
+            held,
+            stopped: self.options.stopped,
+            bereft,
+            takeover_ms,
+            overlaps: self.board.overlaps(),
+            flaps,
+        })
+    }
+
+    /// Waits until the first relay sees something, and says how long after `since` that was.
+    fn until(
+        &self,
+        since: Instant,
+        what: &str,
+        mut holds: impl FnMut(&Relay) -> bool,
+    ) -> Result<f64> {
+        wait::until_within(PATIENCE, what, || holds(&self.relays[0]))?;
+        Ok(since.elapsed().as_secs_f64())
+    }
+
+    fn rules(&self) -> Vec<RuleDocument> {
+        (0..self.options.rules)
+            .map(|number| self.rule(number))
+            .collect()
+    }
+
+    fn rule(&self, number: u32) -> RuleDocument {
+        let group = Ipv4Addr::from_bits(0xef01_0000 + number);
+        let output = Ipv4Addr::from_bits(0xef81_0000 + number);
+        RuleDocument {
+            name: format!("stream-{number}"),
+            inputs: vec![format!("{group}%red:5001")],
+            outputs: vec![format!("{output}%out:6001").as_str().into()],
+            share: Some(format!("group-{}", number % self.options.shares)),
+            ..RuleDocument::default()
+        }
+    }
+
+    /// Stops relays, not the first, and waits until others have their shares.
+    fn stop_some(&self) -> Result<(usize, Option<[f64; 3]>)> {
+        let stopped: Vec<u16> = (1..=self.options.stopped).collect();
+        for number in &stopped {
+            self.hosts[usize::from(*number)].stop();
+        }
+        let died = |number: &u16| self.hosts[usize::from(*number)].stopped_at();
+        let all_died = || stopped.iter().all(|number| died(number).is_some());
+        wait::until("the relays stand still", all_died)?;
+        let bereft = self.board.held_by(&stopped);
+        let taken = || {
+            bereft
+                .iter()
+                .all(|(share, _)| self.board.holder(share, &stopped).is_some())
+        };
+        wait::until_within(PATIENCE, "others have their shares", taken)?;
+        let mut times: Vec<f64> = Vec::new();
+        for (share, holder) in &bereft {
+            let (_, at) = self.board.holder(share, &stopped).context("it was taken")?;
+            let since = died(holder).context("it stands still")?;
+            times.push(at.saturating_duration_since(since).as_secs_f64() * 1e3);
+        }
+        times.sort_by(f64::total_cmp);
+        let spread = match times.as_slice() {
+            [] => None,
+            [least, ..] => Some([*least, times[times.len() / 2], times[times.len() - 1]]),
+        };
+        // What is wrong afterwards shows as an overlap.
+        thread::sleep(self.options.hold * 2);
+        Ok((bereft.len(), spread))
+    }
+}
+
+fn name(number: u16) -> String {
+    format!("relay-{number}")
+}
+
+fn config(options: &Options, number: u16, etcd: &Cluster, directory: &Path) -> Result<Config> {
+    ensure!(number < 1000, "the simulation has ports for 1000 relays");
+    let interfaces = [("red", "eth0"), ("out", "eth1")];
+    let interfaces = interfaces.map(|(role, name)| (role.to_owned(), name.to_owned()));
+    for part in ["run", "cache"] {
+        std::fs::create_dir_all(directory.join(part))?;
+    }
+    Ok(Config {
+        settings: FleetSettings {
+            name: "simulation".to_owned(),
+            endpoints: etcd.endpoints(),
+            relay: Some(name(number)),
+            interfaces: interfaces.into(),
+            on_isolation: None,
+            hold: Some(Hold(options.hold)),
+            weight: None,
+            peer: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, FIRST_PORT + number))),
+            tls: None,
+            user: None,
+            password_file: None,
+        },
+        relay: name(number),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        permitted: Policy::default(),
+        run: directory.join("run"),
+        cache: directory.join("cache"),
+        gates: Default::default(),
+    })
+}

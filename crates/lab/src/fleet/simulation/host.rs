@@ -1,0 +1,168 @@
+//! A daemon that relays nothing: it notes when gates open, and can be made to stand still.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use fleet::host::{BoxFuture, Event, ShareCounters};
+use model::document::RuleDocument;
+use sys::clock::boottime_ns;
+
+/// The gates of all relays.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    shares: Mutex<BTreeMap<String, Share>>,
+    openings: AtomicU64,
+    overlaps: AtomicU64,
+}
+
+/// One share: until when which relay's gate is open, and since when the last opened one is.
+#[derive(Debug, Default)]
+struct Share {
+    until_ns: BTreeMap<u16, u64>,
+    opened: Option<(u16, Instant)>,
+}
+
+impl Board {
+    fn set(&self, share: &str, relay: u16, until_ns: u64) {
+        let now_ns = boottime_ns();
+        let mut shares = self.shares();
+        let share = shares.entry(share.to_owned()).or_default();
+        let before = share.until_ns.insert(relay, until_ns).unwrap_or_default();
+        if until_ns <= now_ns || before > now_ns {
+            return;
+        }
+        let mut others = share.until_ns.iter().filter(|(other, _)| **other != relay);
+        if others.any(|(_, until)| *until > now_ns) {
+            self.overlaps.fetch_add(1, Ordering::Relaxed);
+        }
+        // One that a late beat opens again has not changed hands.
+        if share.opened.is_none_or(|(other, _)| other != relay) {
+            share.opened = Some((relay, Instant::now()));
+            self.openings.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many shares are open.
+    pub(super) fn open(&self) -> usize {
+        let now_ns = boottime_ns();
+        let shares = self.shares();
+        let open = shares
+            .values()
+            .filter(|share| share.until_ns.values().any(|until| *until > now_ns));
+        open.count()
+    }
+
+    /// How often shares have changed hands.
+    pub(super) fn openings(&self) -> u64 {
+        self.openings.load(Ordering::Relaxed)
+    }
+
+    /// How often a gate opened while another relay's was open.
+    pub(super) fn overlaps(&self) -> u64 {
+        self.overlaps.load(Ordering::Relaxed)
+    }
+
+    /// Shares of the relay that has the least, and of the one that has the most.
+    pub(super) fn held(&self, relays: u16) -> (usize, usize) {
+        let held = (0..relays).map(|relay| self.held_by(&[relay]).len());
+        held.fold((usize::MAX, 0), |(least, most), held| {
+            (least.min(held), most.max(held))
+        })
+    }
+
+    /// The shares that these relays opened last, and which of them.
+    pub(super) fn held_by(&self, relays: &[u16]) -> Vec<(String, u16)> {
+        let shares = self.shares();
+        let held = shares.iter().filter_map(|(name, share)| {
+            let (relay, _) = share.opened.filter(|(relay, _)| relays.contains(relay))?;
+            Some((name.clone(), relay))
+        });
+        held.collect()
+    }
+
+    /// Who opened a share last, if that is none of `but`, and when.
+    pub(super) fn holder(&self, share: &str, but: &[u16]) -> Option<(u16, Instant)> {
+        let opened = self.shares().get(share)?.opened;
+        opened.filter(|(relay, _)| !but.contains(relay))
+    }
+
+    fn shares(&self) -> MutexGuard<'_, BTreeMap<String, Share>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The daemon of one relay.
+#[derive(Debug)]
+pub(super) struct Host {
+    number: u16,
+    board: Arc<Board>,
+    is_stopping: AtomicBool,
+    stopped_at: Mutex<Option<Instant>>,
+}
+
+impl Host {
+    pub(super) const fn new(number: u16, board: Arc<Board>) -> Self {
+        Self {
+            number,
+            board,
+            is_stopping: AtomicBool::new(false),
+            stopped_at: Mutex::new(None),
+        }
+    }
+
+    /// Has the relay stand still when it asks its daemon next, as at SIGSTOP: its one thread is held.
+    pub(super) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// When it came to stand still.
+    pub(super) fn stopped_at(&self) -> Option<Instant> {
+        *self
+            .stopped_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stand_still(&self) {
+        *self
+            .stopped_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        loop {
+            thread::park();
+        }
+    }
+}
+
+impl fleet::host::Host for Host {
+    fn install(
+        &self,
+        _rules: Vec<RuleDocument>,
+    ) -> BoxFuture<'_, Result<BTreeMap<String, String>, String>> {
+        Box::pin(async { Ok(BTreeMap::new()) })
+    }
+
+    fn set_gate(&self, share: &str, until_ns: u64) {
+        self.board.set(share, self.number, until_ns);
+    }
+
+    fn unfit(&self) -> BTreeMap<String, String> {
+        if self.is_stopping.load(Ordering::SeqCst) {
+            self.stand_still();
+        }
+        BTreeMap::new()
+    }
+
+    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, ShareCounters>> {
+        Box::pin(async { BTreeMap::new() })
+    }
+
+    fn alive(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn tell(&self, _event: Event) {}
+}

@@ -1,0 +1,26 @@
+//! A fleet under faults: what its receiver loses, what it gets twice, and who forwarded when.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+mod parts;
+mod rounds;
+mod simulation;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lab::fleet::etcd;
+
+/// Waits for one's turn: fleets that share two cores with other fleets are late with their beats.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says so and returns true where etcd is not installed.
+fn is_skipped() -> bool {
+    let missing = etcd::missing();
+    if let Some(missing) = missing {
+        eprintln!("skipped: {missing}");
+    }
+    missing.is_some()
+}
