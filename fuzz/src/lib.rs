@@ -6,6 +6,7 @@ mod bytes;
 mod capture;
 mod config;
 mod endpoint;
+mod fleet;
 mod left_behind;
 pub mod mutate;
 mod packet;
@@ -15,6 +16,7 @@ pub use api::{api, http};
 pub use capture::capture;
 pub use config::config;
 pub use endpoint::endpoint;
+pub use fleet::{fleet_keys, fleet_peers};
 pub use left_behind::{handover, journal};
 pub use packet::packet;
 pub use pinned::pinned;
@@ -23,7 +25,7 @@ pub use pinned::pinned;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     ("endpoint", endpoint),
     ("config", config),
     ("api", api),
@@ -33,4 +35,6 @@ pub const TARGETS: [Target; 9] = [
     ("journal", journal),
     ("handover", handover),
     ("pinned", pinned),
+    ("fleet_keys", fleet_keys),
+    ("fleet_peers", fleet_peers),
 ];

@@ -1,0 +1,166 @@
+//! What other relays, operators and strangers put into a fleet's etcd, and what is sent to a relay's
+//! port: what makes no sense is refused, and nothing of it opens a gate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use fleet::keys::{
+    Beat, Current, Drained, FleetSettings, Key, Keys, Move, Policy, RelayEntry, ShareEntry, Value,
+};
+use fleet::member::{Change, Command, Config, Input, KeyValue, Member};
+use fleet::peers::{Message, Secret};
+use fleet::rules::{Rules, Text, TextError};
+use model::ruleset;
+
+const PREFIX: &str = "/mcr/plant/";
+
+/// A key behind the fleet's prefix, and from the first line's end on its value.
+///
+/// # Panics
+/// Where a key or a value is not the same once it was written down again, or opens a gate.
+pub fn fleet_keys(data: &[u8]) {
+    let middle = data.iter().position(|byte| *byte == b'\n');
+    let (name, value) = data.split_at(middle.unwrap_or(data.len()));
+    let value = value.get(1..).unwrap_or_default();
+    let Ok(name) = std::str::from_utf8(name) else {
+        return;
+    };
+    let keys = keys();
+    let text = format!("{PREFIX}{name}");
+    match keys.parse(&text) {
+        Ok(key) => {
+            assert_eq!(keys.text(&key), text);
+            read(&key, &text, value);
+        }
+        Err(error) => assert!(error.to_string().contains("key")),
+    }
+    let found = KeyValue {
+        key: text.clone(),
+        value: value.to_vec(),
+        created: 7,
+        modified: 7,
+    };
+    let deleted = Change::Deleted {
+        key: text,
+        revision: 9,
+    };
+    let listed = Input::Listed {
+        cluster: 1,
+        revision: 8,
+        keys: vec![found.clone()],
+    };
+    let changed = Input::Changed {
+        revision: 9,
+        changes: vec![Change::Put(found.clone()), deleted],
+    };
+    let seen = Input::BeatSeen {
+        relay: "relay-a".to_owned(),
+        revision: 9,
+        beat: Some(found),
+    };
+    opens_nothing([listed, seen, changed, Input::Tick]);
+}
+
+/// What stands behind a valid HMAC, and the same with none.
+///
+/// # Panics
+/// Where a message is not the same once it was sent again, or opens a gate.
+pub fn fleet_peers(data: &[u8]) {
+    let secret = Secret::new(&[7; 32]);
+    assert_eq!(secret.open(data), None);
+    let Some(message) = secret.open(&secret.sign(data)) else {
+        return;
+    };
+    assert_eq!(secret.open(&secret.seal(&message)).as_ref(), Some(&message));
+    opens_nothing([match message {
+        Message::Question(question) => Input::Question(question),
+        Message::Answer(answer) => Input::Answer(answer),
+    }]);
+}
+
+fn keys() -> Keys {
+    Keys::new("plant").expect("a name")
+}
+
+fn read(key: &Key, text: &str, value: &[u8]) {
+    match key {
+        Key::Beat(_) => same::<Beat>(text, value),
+        Key::Drained(_) => same::<Drained>(text, value),
+        Key::Move(_) => same::<Move>(text, value),
+        Key::Relay(_) => same::<RelayEntry>(text, value),
+        Key::Rules => same::<Current>(text, value),
+        Key::Settings => same::<FleetSettings>(text, value),
+        Key::Share(_) => same::<ShareEntry>(text, value),
+        Key::Blob { .. } => rules(value),
+        Key::Counters(_) => {}
+    }
+}
+
+fn same<T: Value + PartialEq + std::fmt::Debug>(key: &str, value: &[u8]) {
+    match T::read(key, value) {
+        Ok(read) => assert_eq!(T::read(key, &read.write()).as_ref(), Ok(&read)),
+        Err(error) => assert_eq!(error.key, key.chars().take(200).collect::<String>()),
+    }
+}
+
+/// A text of rules, whatever its hash.
+fn rules(text: &[u8]) {
+    let Err(TextError::Damaged { found, .. }) = Text::read(text, "") else {
+        panic!("nothing has this hash");
+    };
+    let Ok(documents) = Text::read(text, &found) else {
+        return;
+    };
+    let again = Text::of(&documents).expect("it was shorter");
+    assert_eq!(
+        Text::read(&again.bytes, &again.hash).ok().as_ref(),
+        Some(&documents)
+    );
+    let Ok(rules) = Rules::new(1, documents, ruleset::Policy::default()) else {
+        return;
+    };
+    let shares: BTreeSet<String> = rules.shares().into_keys().collect();
+    let all: usize = rules.names().values().map(Vec::len).sum();
+    assert_eq!(all, rules.documents.len());
+    let roles = rules.shares().into_values().flatten();
+    let interfaces: BTreeMap<_, _> = roles.map(|role| (role, "eth0".to_owned())).collect();
+    let (on_host, refused) = rules.on_host(&shares, &interfaces);
+    assert_eq!((on_host.len(), refused.len()), (all, 0));
+    let (on_host, _) = rules.on_host(&shares, &BTreeMap::new());
+    assert!(on_host.len() <= all);
+}
+
+/// A relay without a session is told this.
+fn opens_nothing(inputs: impl IntoIterator<Item = Input>) {
+    let config = Config {
+        keys: keys(),
+        fleet: "plant".to_owned(),
+        relay: "relay-a".to_owned(),
+        process: 1,
+        policy: Policy::Peers,
+        hold_ns: 1_200_000_000,
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 9470)),
+        roles: BTreeSet::from(["red".to_owned()]),
+        weight: 100,
+        version: "1".to_owned(),
+        boot_unix_ms: 0,
+    };
+    let mut member = Member::new(config, None);
+    let shares = BTreeMap::from([("r0".to_owned(), BTreeSet::new())]);
+    let rules = Input::Rules {
+        generation: 1,
+        shares,
+    };
+    let mut now = 1_000_000_000;
+    for input in [rules, Input::Alive].into_iter().chain(inputs) {
+        now += 1_000_000;
+        for command in member.handle(now, input) {
+            let opens = matches!(command, Command::Gate { until, .. } if until > 0);
+            assert!(
+                !opens && !matches!(command, Command::Answer(_)),
+                "{command:?}"
+            );
+        }
+        drop(member.status(now));
+    }
+}
