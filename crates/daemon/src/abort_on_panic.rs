@@ -4,20 +4,7 @@
 //! that ends at once is like one that was killed: the kernel path forwards on, and the next daemon
 //! takes over. A request that panics ends its own connection and nothing else.
 
-use std::thread;
-
-/// Aborts the process when it is dropped because of a panic.
-#[derive(Debug)]
-pub(crate) struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            // Not an exit: what would run on the way may wait for the part that is gone.
-            std::process::abort();
-        }
-    }
-}
+pub(crate) use sys::abort_on_panic::AbortOnPanic;
 
 /// Runs a part of the daemon as a task.
 pub(crate) fn spawn(part: impl Future<Output = ()> + Send + 'static) {

@@ -58,7 +58,7 @@ pub struct Status {
     /// etcd as this relay sees it.
     pub etcd: EtcdStatus,
     /// The rules of each share, by name.
-    pub rules: BTreeMap<String, Vec<String>>,
+    pub rules: Arc<BTreeMap<String, Vec<String>>>,
     /// How many shares this relay took over from one that was silent or fenced.
     pub takeovers: u64,
     /// What the relays counted, by relay and share; only where that was asked for.

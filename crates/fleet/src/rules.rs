@@ -2,6 +2,7 @@
 //! groups of rules that change hands together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::document::RuleDocument;
 use model::problem::Problems;
@@ -99,6 +100,8 @@ pub struct Rules {
     pub documents: Vec<RuleDocument>,
     /// Which of them are of which share, by their places.
     shares: BTreeMap<String, Vec<usize>>,
+    /// Their names, by share.
+    names: Arc<BTreeMap<String, Vec<String>>>,
 }
 
 impl Rules {
@@ -117,10 +120,15 @@ impl Rules {
         for (place, share) in shares_of(&documents).into_iter().enumerate() {
             shares.entry(share).or_default().push(place);
         }
+        let name = |place: &usize| documents[*place].name.clone();
+        let names = { shares.iter() }
+            .map(|(share, places)| (share.clone(), places.iter().map(name).collect()));
+        let names = Arc::new(names.collect());
         Ok(Self {
             generation,
             documents,
             shares,
+            names,
         })
     }
 
@@ -137,14 +145,10 @@ impl Rules {
             .collect()
     }
 
-    /// The names of each share's rules.
+    /// The names of each share's rules, which are asked for several times a second.
     #[must_use]
-    pub fn names(&self) -> BTreeMap<String, Vec<String>> {
-        let name = |place: &usize| self.documents[*place].name.clone();
-        let shares = self.shares.iter();
-        shares
-            .map(|(share, places)| (share.clone(), places.iter().map(name).collect()))
-            .collect()
+    pub fn names(&self) -> Arc<BTreeMap<String, Vec<String>>> {
+        Arc::clone(&self.names)
     }
 
     /// The rules of a share, in their order.

@@ -1,5 +1,6 @@
 //! The unsafe fence: the system calls MCR needs beyond the standard library, as safe functions.
 
+pub mod abort_on_panic;
 pub mod capability;
 pub mod clock;
 pub mod descriptor;

@@ -257,7 +257,7 @@ mod tests {
                 refused: BTreeMap::new(),
             },
             etcd: fleet::relay::EtcdStatus::default(),
-            rules: BTreeMap::from([(text("cam"), vec![text("cam1"), text("cam2")])]),
+            rules: BTreeMap::from([(text("cam"), vec![text("cam1"), text("cam2")])]).into(),
             takeovers: 0,
             counters: BTreeMap::from([
                 (text("relay-a"), counted(10)),
