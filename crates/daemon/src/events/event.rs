@@ -41,16 +41,32 @@ pub(crate) const RELOADED: &str = "reloaded";
 pub(crate) const RELOAD_FAILED: &str = "reload_failed";
 
 /// This relay of a fleet forwards a share from now on.
+#[cfg_attr(
+    not(feature = "fleet"),
+    expect(dead_code, reason = "only a relay of a fleet tells it")
+)]
 pub(crate) const SHARE_OPENED: &str = "share_opened";
 /// This relay forwards a share no more.
+#[cfg_attr(
+    not(feature = "fleet"),
+    expect(dead_code, reason = "only a relay of a fleet tells it")
+)]
 pub(crate) const SHARE_SHUT: &str = "share_shut";
 /// A relay of the fleet was silent, and what it does counts no more.
 pub(crate) const RELAY_FENCED: &str = "relay_fenced";
 /// No etcd answers.
 pub(crate) const ETCD_AWAY: &str = "etcd_away";
 /// etcd answers again.
+#[cfg_attr(
+    not(feature = "fleet"),
+    expect(dead_code, reason = "only a relay of a fleet tells it")
+)]
 pub(crate) const ETCD_BACK: &str = "etcd_back";
 /// Rules of the fleet are installed here.
+#[cfg_attr(
+    not(feature = "fleet"),
+    expect(dead_code, reason = "only a relay of a fleet tells it")
+)]
 pub(crate) const FLEET_RULES_APPLIED: &str = "fleet_rules_applied";
 /// Rules of the fleet, or what else stands in etcd, cannot be used.
 pub(crate) const FLEET_RULES_REFUSED: &str = "fleet_rules_refused";
