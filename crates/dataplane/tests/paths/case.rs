@@ -146,6 +146,22 @@ impl Case {
         case
     }
 
+    /// A packet that is malformed and one from an own address, which no rule relays whatever else it
+    /// says.
+    pub(crate) fn never_relayed([malformed, own]: [&'static str; 2]) -> [Self; 2] {
+        let bytes = input().payload.len() as u64;
+        let mut frame = input().frame();
+        frame[24] ^= 0xff;
+        let looped = Craft {
+            source: socket("10.0.2.1", 4000),
+            ..input()
+        };
+        let malformed = Self::dropped(malformed, frame, DropReason::Malformed, bytes);
+        let mut own = Self::dropped(own, looped, DropReason::OwnSource, bytes);
+        own.own_addresses = vec![address("10.0.2.1")];
+        [malformed, own]
+    }
+
     /// The table that the case's routes make.
     pub(crate) fn table(&self) -> Table {
         Table {

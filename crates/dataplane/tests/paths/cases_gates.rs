@@ -247,29 +247,13 @@ fn locals() -> Vec<Case> {
 
 /// What is dropped for another reason is so whatever the gate.
 fn drops() -> Vec<Case> {
-    let bytes = input().payload.len() as u64;
-    let mut frame = input().frame();
-    frame[24] ^= 0xff;
-    let malformed = Case::dropped(
+    let cases = Case::never_relayed([
         "a malformed packet at a shut gate",
-        frame,
-        DropReason::Malformed,
-        bytes,
-    );
-    let looped = Craft {
-        source: socket("10.0.2.1", 4000),
-        ..input()
-    };
-    let mut own = Case::dropped(
         "a packet from an own address at a shut gate",
-        looped,
-        DropReason::OwnSource,
-        bytes,
-    );
-    own.own_addresses = vec![address("10.0.2.1")];
+    ]);
     let shut = |mut case: Case| {
         case.routes[0].1.share = Some(SHUT.to_owned());
         case
     };
-    vec![shut(malformed), shut(own)]
+    cases.map(shut).to_vec()
 }

@@ -168,26 +168,10 @@ fn matching() -> Vec<Case> {
 
 fn drops() -> Vec<Case> {
     let two = [of_group("239.1.1.2"), key()];
-    let bytes = input().payload.len() as u64;
-    let mut frame = input().frame();
-    frame[24] ^= 0xff;
-    let malformed = Case::dropped(
+    let [malformed, own] = Case::never_relayed([
         "a malformed packet is one of its input",
-        frame,
-        DropReason::Malformed,
-        bytes,
-    );
-    let looped = Craft {
-        source: socket("10.0.2.1", 4000),
-        ..input()
-    };
-    let mut own = Case::dropped(
         "a packet from an own address is one of its input",
-        looped,
-        DropReason::OwnSource,
-        bytes,
-    );
-    own.own_addresses = vec![address("10.0.2.1")];
+    ]);
     let mut limited = several(
         relayed(
             "a packet above the rule's limit is one of its input",
@@ -196,6 +180,7 @@ fn drops() -> Vec<Case> {
         &two,
         1,
     );
+    let bytes = input().payload.len() as u64;
     // A fresh limit.
     let rule = "limited-inputs".to_owned();
     for (_, route) in &mut limited.routes {
