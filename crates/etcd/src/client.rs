@@ -130,6 +130,7 @@ impl Client {
             range_end: range.end,
             limit: options.limit.into(),
             revision: options.revision,
+            serializable: options.serializable,
             keys_only: options.keys_only,
         };
         let reply = self.pool.call(RANGE, &request, Kind::Read, deadline);

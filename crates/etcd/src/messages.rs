@@ -55,6 +55,8 @@ pub(crate) struct RangeRequest {
     pub(crate) limit: i64,
     #[prost(int64, tag = "4")]
     pub(crate) revision: i64,
+    #[prost(bool, tag = "7")]
+    pub(crate) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
 }
@@ -350,9 +352,10 @@ mod tests {
             range_end: range.end,
             limit: 3,
             revision: 2,
+            serializable: true,
             keys_only: true,
         };
-        let wanted = bytes("0a016b12016c180320024001");
+        let wanted = bytes("0a016b12016c1803200238014001");
         assert_eq!(request.encode_to_vec(), wanted);
         let reply: RangeResponse = decoded(
             "0a1a08bdb089e78a84d2cfe701109ab787a4cff6ed8ef10118022002\

@@ -75,6 +75,8 @@ pub struct RangeOptions {
     pub keys_only: bool,
     /// As of this revision; 0: the newest.
     pub revision: i64,
+    /// What the member that is asked has, without asking the leader whether that is the newest.
+    pub serializable: bool,
 }
 
 /// What a range holds.

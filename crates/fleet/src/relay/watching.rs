@@ -4,8 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use etcd::{Client, Error, Event, KeyRange, RangeOptions, Watch, WatchBatch, WatchTarget};
-use futures::future::join_all;
+use etcd::{
+    Client, Error, Event, KeyRange, RangeOptions, RangeReply, Watch, WatchBatch, WatchTarget,
+};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -16,7 +19,7 @@ use crate::member::{Change, Input};
 
 /// How long listing may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long reading beats may take, while nothing else is heard: a second member is asked within it.
+/// How long reading a beat may take: a second member is asked within it.
 const BEAT: Duration = Duration::from_millis(1500);
 /// How long to wait before etcd is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -179,11 +182,7 @@ impl Follower {
     /// Watches until everything has to be listed again; `false`: there is nobody to tell any more.
     async fn follow(&mut self, watched: &mut Watched) -> bool {
         loop {
-            let opened = match self.read_beats(watched).await {
-                Ok(()) => self.client.watch(watched.targets(), PATIENCE).await,
-                Err(error) => Err(error),
-            };
-            let error = match opened {
+            let error = match self.client.watch(watched.targets(), PATIENCE).await {
                 Ok(mut watch) => match self.hear(&mut watch, watched).await {
                     Some(error) => error,
                     None => return self.lists_again,
@@ -209,40 +208,13 @@ impl Follower {
         }
     }
 
-    /// Reads the beats that were not read yet.
-    async fn read_beats(&self, watched: &mut Watched) -> Result<(), Error> {
-        let missing = { watched.beats.iter() }.filter(|(_, target)| target.is_none());
-        let missing: Vec<String> = missing.map(|(relay, _)| relay.clone()).collect();
-        // At once: the watch is not heard meanwhile.
-        let reads = (watched.next_id..).zip(&missing);
-        let reads = reads.map(|(id, relay)| self.read_beat(relay, id));
-        let targets = join_all(reads).await;
-        watched.next_id += missing.len() as i64;
-        for (relay, target) in missing.into_iter().zip(targets) {
-            watched.beats.insert(relay, Some(target?));
-        }
-        Ok(())
-    }
-
-    async fn read_beat(&self, relay: &str, id: i64) -> Result<WatchTarget, Error> {
-        let range = KeyRange::key(self.keys.text(&Key::Beat(relay.to_owned())));
-        let options = RangeOptions::default();
-        let found = self.client.range(range.clone(), options, BEAT).await?;
-        self.tell(Heard::Input(Input::BeatSeen {
-            relay: relay.to_owned(),
-            revision: unsigned(found.revision),
-            beat: found.keys.first().and_then(key_value),
-        }));
-        Ok(WatchTarget {
-            id,
-            range,
-            start_revision: found.revision + 1,
-        })
-    }
-
     /// Tells what a watch says until it breaks; `None`: there is nobody to tell any more, or everything
-    /// is to be listed anew.
+    /// is to be listed anew. Beats are read beside it: a read that fails is tried again, and the watch
+    /// goes on.
     async fn hear(&mut self, watch: &mut Watch, watched: &mut Watched) -> Option<Error> {
+        let mut reads = FuturesUnordered::new();
+        let unread = { watched.beats.iter() }.filter(|(_, target)| target.is_none());
+        reads.extend(unread.map(|(relay, _)| self.read_beat(relay.clone(), Duration::ZERO)));
         loop {
             tokio::select! {
                 batch = watch.next() => match batch {
@@ -255,15 +227,16 @@ impl Follower {
                         return Some(error);
                     }
                 },
+                Some((relay, read)) = reads.next() => match (watched.beats.get(&relay), read) {
+                    (Some(None), Ok(read)) => watch.add(self.take_beat(relay, &read, watched)),
+                    (Some(None), Err(_)) => reads.push(self.read_beat(relay, PAUSE)),
+                    // Nobody wants it any more, or another read came first.
+                    _ => {}
+                },
                 order = self.orders.recv() => match order? {
                     BeatOrder::Watch(relay) => {
                         watched.beats.entry(relay.clone()).or_default();
-                        if let Err(error) = self.read_beats(watched).await {
-                            return Some(error);
-                        }
-                        if let Some(Some(target)) = watched.beats.get(&relay) {
-                            watch.add(target.clone());
-                        }
+                        reads.push(self.read_beat(relay, Duration::ZERO));
                     }
                     BeatOrder::Unwatch(relay) => {
                         if let Some(Some(target)) = watched.beats.remove(&relay) {
@@ -277,6 +250,46 @@ impl Follower {
                 },
             }
         }
+    }
+
+    /// Reads a relay's beat, from whichever member answers: what one that lags behind says was true at
+    /// its revision, and the watch goes on from there.
+    fn read_beat(
+        &self,
+        relay: String,
+        after: Duration,
+    ) -> impl Future<Output = (String, Result<RangeReply, Error>)> + use<> {
+        let (client, range) = (self.client.clone(), self.beat(&relay));
+        let options = RangeOptions {
+            serializable: true,
+            ..RangeOptions::default()
+        };
+        async move {
+            sleep(after).await;
+            let read = client.range(range, options, BEAT).await;
+            (relay, read)
+        }
+    }
+
+    fn beat(&self, relay: &str) -> KeyRange {
+        KeyRange::key(self.keys.text(&Key::Beat(relay.to_owned())))
+    }
+
+    /// Tells what was read of a beat, and what is to be watched from then on.
+    fn take_beat(&self, relay: String, read: &RangeReply, watched: &mut Watched) -> WatchTarget {
+        let target = WatchTarget {
+            id: watched.next_id,
+            range: self.beat(&relay),
+            start_revision: read.revision + 1,
+        };
+        watched.next_id += 1;
+        watched.beats.insert(relay.clone(), Some(target.clone()));
+        self.tell(Heard::Input(Input::BeatSeen {
+            relay,
+            revision: unsigned(read.revision),
+            beat: read.keys.first().and_then(key_value),
+        }));
+        target
     }
 
     fn tell_batch(&self, batch: WatchBatch, watched: &Watched) {
