@@ -1,7 +1,7 @@
 //! A relay's part in the fleet: what it decides on what it hears, without I/O and without a clock.
 //!
-//! [`Member::handle`] takes one [`Input`] and the time, CLOCK_BOOTTIME of this host in ns, and says
-//! what is to be done. Its invariant: at no instant are the gates of two relays open for one share
+//! [`Member::take`] takes what happened and the time, CLOCK_BOOTTIME of this host in ns, and
+//! [`Member::decide`] says what is to be done. Its invariant: at no instant are the gates of two relays open for one share
 //! (policies `stop` and `peers`), whatever is delayed, lost, repeated or stopped.
 
 mod beat;
@@ -180,18 +180,22 @@ impl Member {
         }
     }
 
-    /// Takes what happened and says what is to be done, in this order. `now` is the time of this
-    /// call or a little earlier, never later.
-    pub fn handle(&mut self, now: u64, input: Input) -> Vec<Command> {
+    /// Takes what happened. `now` is the time of this call or a little earlier, never later.
+    pub fn take(&mut self, now: u64, input: Input) {
         self.now = self.now.max(now);
         self.started.get_or_insert(self.now);
-        self.take(input);
+        self.note(input);
+    }
+
+    /// Says what is to be done now that all that was taken is known, in this order. `now` as above.
+    pub fn decide(&mut self, now: u64) -> Vec<Command> {
+        self.now = self.now.max(now);
         self.step();
         self.out.append(&mut self.transactions);
         std::mem::take(&mut self.out)
     }
 
-    fn take(&mut self, input: Input) {
+    fn note(&mut self, input: Input) {
         match input {
             Input::Listed {
                 cluster,
@@ -219,6 +223,7 @@ impl Member {
             Input::Rules { generation, shares } => {
                 self.rules.generation = generation;
                 self.rules.shares = shares;
+                self.plan.has_rules = false;
                 self.stale = true;
             }
             Input::Fitness(unfit) => {

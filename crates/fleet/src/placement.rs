@@ -4,8 +4,6 @@
 //! on it without a word: the arithmetic is on integers, since logarithms of floats differ between
 //! machines. Where a share is goes on counting: nothing here moves one.
 
-use std::collections::BTreeMap;
-
 /// Fraction digits (bits) of logarithms.
 const FRACTION: u32 = 32;
 
@@ -18,89 +16,63 @@ pub struct Candidate<'a> {
     pub weight: u32,
 }
 
-/// Names `relays` in the order in which they are to hold `share`, the first first. `moved_to`, the
-/// wish of an operator, comes before all.
+/// The places of `relays` in the order in which they are to hold `share`, the first first.
 #[must_use]
-pub fn order<'a>(
-    share: &str,
-    relays: impl IntoIterator<Item = Candidate<'a>>,
-    moved_to: Option<&str>,
-) -> Vec<&'a str> {
-    let mut scored: Vec<_> = relays
-        .into_iter()
-        .filter(|relay| relay.weight > 0)
-        .map(|relay| {
-            let first = moved_to != Some(relay.name);
-            (first, score(share, relay), relay.name)
-        })
+pub fn order(share: &str, relays: &[Candidate<'_>]) -> Vec<usize> {
+    let takers = relays.iter().enumerate().filter(|(_, r)| r.weight > 0);
+    let mut scored: Vec<_> = takers
+        .map(|(place, relay)| (score(share, relay), relay.name, place))
         .collect();
     scored.sort_unstable();
-    scored.into_iter().map(|(_, _, name)| name).collect()
+    scored.into_iter().map(|(_, _, place)| place).collect()
 }
 
-/// How many shares each relay has, and how many it may have.
+/// How many shares each relay has, and how many it may have, by the relays' places.
 #[derive(Clone, Debug)]
-pub struct Loads<'a> {
-    relays: BTreeMap<&'a str, Load>,
+pub struct Loads {
+    relays: Vec<Load>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Load {
     most: u64,
     has: u64,
 }
 
-impl<'a> Loads<'a> {
-    /// Loads of `relays` that hold nothing yet, for `total` shares: none is to have more than its
-    /// fair part, rounded up: so none falls far below it either.
+impl Loads {
+    /// Loads of relays with these weights that hold nothing yet, for `total` shares: none is to have more
+    /// than its fair part, rounded up: so none falls far below it either.
     #[must_use]
-    pub fn new(relays: impl IntoIterator<Item = Candidate<'a>>, total: usize) -> Self {
-        let relays: Vec<_> = relays.into_iter().collect();
-        let weights: u64 = relays.iter().map(|relay| u64::from(relay.weight)).sum();
-        let most = |weight: u32| (total as u64 * u64::from(weight)).div_ceil(weights.max(1));
-        let load = |relay: &Candidate<'_>| Load {
-            most: most(relay.weight),
+    pub fn new(weights: impl Iterator<Item = u32> + Clone, total: usize) -> Self {
+        let sum: u64 = weights.clone().map(u64::from).sum();
+        let most = |weight: u32| (total as u64 * u64::from(weight)).div_ceil(sum.max(1));
+        let load = |weight| Load {
+            most: most(weight),
             has: 0,
         };
         Self {
-            relays: relays
-                .iter()
-                .map(|relay| (relay.name, load(relay)))
-                .collect(),
+            relays: weights.map(load).collect(),
         }
     }
 
-    /// Counts a share that `relay` holds.
-    pub fn hold(&mut self, relay: &str) {
-        if let Some(load) = self.relays.get_mut(relay) {
-            load.has += 1;
-        }
+    /// Counts shares that `relay` holds.
+    pub fn hold(&mut self, relay: usize, shares: u64) {
+        self.relays[relay].has += shares;
     }
 
     /// Gives a share to the first in its `order` that may have one more, or to the first of all if
     /// none may.
-    pub fn take<'b>(&mut self, order: &[&'b str]) -> Option<&'b str> {
-        let room = |name: &&&str| self.relays.get(**name).is_some_and(|l| l.has < l.most);
-        let taker = *order.iter().find(room).or(order.first())?;
-        self.hold(taker);
+    pub fn take(&mut self, order: impl Iterator<Item = usize> + Clone) -> Option<usize> {
+        let has_room = |relay: &usize| self.relays[*relay].has < self.relays[*relay].most;
+        let taker = order.clone().find(has_room).or(order.clone().next())?;
+        self.hold(taker, 1);
         Some(taker)
     }
 }
 
-/// Names a taker for each of `shares` (name, order), given what is held already; `None` where the
-/// order is empty.
-#[must_use]
-pub fn spread<'s, 'r>(
-    shares: impl IntoIterator<Item = (&'s str, Vec<&'r str>)>,
-    loads: &mut Loads<'_>,
-) -> BTreeMap<&'s str, Option<&'r str>> {
-    let taken = |(share, order): (&'s str, Vec<&'r str>)| (share, loads.take(&order));
-    shares.into_iter().map(taken).collect()
-}
-
 /// The lowest score has a share: `-log(hash) / weight`, so that weights count as they are meant
 /// (Highest Random Weight, as in draft-ietf-bess-weighted-hrw).
-fn score(share: &str, relay: Candidate<'_>) -> u128 {
+fn score(share: &str, relay: &Candidate<'_>) -> u128 {
     let hash = hash(&[relay.name, share]);
     (u128::from(minus_log2(hash)) << 24) / u128::from(relay.weight)
 }

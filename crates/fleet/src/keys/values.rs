@@ -107,6 +107,14 @@ pub struct RelayEntry {
     pub since: u64,
 }
 
+impl RelayEntry {
+    /// Whether who is to hold what is the same with either.
+    pub(crate) fn plans_alike(&self, other: &Self) -> bool {
+        let part = |entry: &Self| (entry.session, entry.fenced, entry.weight);
+        part(self) == part(other) && self.roles == other.roles && self.unfit == other.unfit
+    }
+}
+
 /// `shares/SHARE`: who holds a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

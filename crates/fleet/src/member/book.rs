@@ -53,12 +53,17 @@ impl Book {
         (known.modified != 0).then_some(&known.value)
     }
 
-    /// Relays whose session has not ended, as far as is known.
-    pub(super) fn live(&self) -> impl Iterator<Item = (&str, &RelayEntry)> {
+    /// Relays that have an entry, by name.
+    pub(super) fn relays(&self) -> impl Iterator<Item = (&str, &RelayEntry)> + Clone {
         self.relays
             .iter()
-            .filter(|(_, known)| known.modified != 0 && !known.value.fenced)
+            .filter(|(_, known)| known.modified != 0)
             .map(|(name, known)| (name.as_str(), &known.value))
+    }
+
+    /// Relays whose session has not ended, as far as is known.
+    pub(super) fn live(&self) -> impl Iterator<Item = (&str, &RelayEntry)> {
+        self.relays().filter(|(_, entry)| !entry.fenced)
     }
 
     pub(super) fn is_drained(&self, relay: &str) -> bool {
@@ -78,15 +83,21 @@ impl Book {
         })
     }
 
-    /// Takes a value that was read or written at its revision.
+    /// Takes a value that was read or written at its revision. False if no plan rests on what it changes.
     ///
     /// # Errors
     ///
     /// What is wrong with the key or the value.
-    pub(super) fn put(&mut self, kv: &KeyValue) -> Result<(), crate::keys::Error> {
+    pub(super) fn put(&mut self, kv: &KeyValue) -> Result<bool, crate::keys::Error> {
         let (key, value, at) = (kv.key.as_str(), kv.value.as_slice(), kv.modified);
         match self.keys.parse(key)? {
-            Key::Relay(name) => learn(&mut self.relays, name, Value::read(key, value)?, at),
+            Key::Relay(name) => {
+                let entry: RelayEntry = Value::read(key, value)?;
+                let is_alike =
+                    { self.relay(&name) }.is_some_and(|before| before.plans_alike(&entry));
+                learn(&mut self.relays, name, entry, at);
+                return Ok(!is_alike);
+            }
             Key::Share(name) => learn(&mut self.shares, name, Value::read(key, value)?, at),
             Key::Move(name) => learn(&mut self.moves, name, Value::read(key, value)?, at),
             Key::Drained(name) => learn(&mut self.drained, name, Value::read(key, value)?, at),
@@ -98,9 +109,9 @@ impl Book {
                     heard: at,
                 });
             }
-            Key::Settings | Key::Beat(_) | Key::Blob { .. } | Key::Counters(_) => {}
+            Key::Settings | Key::Beat(_) | Key::Blob { .. } | Key::Counters(_) => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Forgets a key that is not there at `revision`. True if the rules have gone.
@@ -175,12 +186,12 @@ impl Member {
     }
 
     pub(super) fn changed(&mut self, revision: u64, changes: Vec<Change>) {
-        self.stale = true;
         self.book.revision = self.book.revision.max(revision);
         for change in changes {
             match change {
                 Change::Put(kv) => self.learn(&kv),
                 Change::Deleted { key, revision } => {
+                    self.stale = true;
                     self.book.refused.remove(&key);
                     let Ok(key) = self.config.keys.parse(&key) else {
                         continue;
@@ -195,12 +206,13 @@ impl Member {
 
     /// Takes a key that was read or that this relay wrote.
     pub(super) fn learn(&mut self, kv: &KeyValue) {
-        self.stale = true;
         match self.book.put(kv) {
-            Ok(()) => {
+            Ok(is_news) => {
+                self.stale |= is_news;
                 self.book.refused.remove(&kv.key);
             }
             Err(error) => {
+                self.stale = true;
                 let crate::keys::Error { key, problem } = error;
                 let known = self.book.refused.insert(key.clone(), problem.clone());
                 if known.as_ref() != Some(&problem) {

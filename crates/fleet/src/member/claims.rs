@@ -17,8 +17,8 @@ const IN_FLIGHT_MAX: usize = 4;
 /// Claims.
 #[derive(Debug)]
 pub(super) struct Claims {
-    /// Since when it is known here that nobody holds a share.
-    vacant: BTreeMap<String, u64>,
+    /// Since when it is known here that nobody holds a share, and this relay's rank for it.
+    vacant: BTreeMap<String, (u64, Option<u64>)>,
     /// Shares that are being claimed, or not to be claimed before a time.
     busy: BTreeMap<String, u64>,
     in_flight: usize,
@@ -45,9 +45,10 @@ impl Member {
             .iter()
             .filter(|(_, planned)| planned.holder.is_none());
         let vacant: BTreeMap<_, _> = vacant
-            .map(|(share, _)| {
-                let since = self.claims.vacant.get(share).copied().unwrap_or(now);
-                (share.clone(), since)
+            .map(|(share, planned)| {
+                let known = self.claims.vacant.get(share);
+                let since = known.map_or(now, |(since, _)| *since);
+                (share.clone(), (since, planned.rank))
             })
             .collect();
         self.claims
@@ -72,9 +73,8 @@ impl Member {
     }
 
     fn due_claims(&self) -> Vec<String> {
-        let due = |(share, since): (&String, &u64)| {
-            let line = &self.plan.shares[share].line;
-            let rank = line.iter().position(|name| *name == self.config.relay)? as u64;
+        let due = |(share, (since, rank)): (&String, &(u64, Option<u64>))| {
+            let rank = (*rank)?;
             let busy = self.claims.busy.get(share).copied().unwrap_or(0);
             let (since, delay) = self.turn(share, *since);
             let due = self.now >= since + rank * delay && self.now >= busy;

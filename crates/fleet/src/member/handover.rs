@@ -6,6 +6,7 @@ use crate::keys::{Key, SessionNumber, ShareEntry, Value};
 use crate::member::book::Book;
 use crate::member::claims::BATCH_MAX;
 use crate::member::gates::Gates;
+use crate::member::plan::Planned;
 use crate::member::{Member, Outcome, PhaseName, Purpose, Txn, created, faulty, modified};
 
 /// How long a share is unfit before it is given away, in ns: what makes both relays unfit, a source
@@ -78,21 +79,23 @@ impl Member {
         let mut standbys = BTreeMap::new();
         let mut unfit = BTreeMap::new();
         let mut deleted = Vec::new();
-        for (share, planned) in &self.plan.shares {
+        let me = self.config.relay.as_str();
+        let mine = |planned: &Planned| planned.holder.as_deref() == Some(me);
+        for (share, planned) in { self.plan.shares.iter() }.filter(|(_, planned)| mine(planned)) {
             let Some(modified) = self.holds(share) else {
                 continue;
             };
             if modified == 0 {
                 deleted.push(share.clone());
             }
-            if let Some(next) = planned.standby() {
+            if let Some(next) = &planned.standby {
                 let known = self
                     .handover
                     .standbys
                     .get(share)
-                    .filter(|(name, _)| name == next);
+                    .filter(|(name, _)| **name == **next);
                 let since = known.map_or(now, |(_, since)| *since);
-                standbys.insert(share.clone(), (next.to_owned(), since));
+                standbys.insert(share.clone(), (next.to_string(), since));
             }
             if self.rules.unfit.contains_key(share) || self.rules.failed.contains_key(share) {
                 let since = self.handover.unfit.get(share).copied().unwrap_or(now);

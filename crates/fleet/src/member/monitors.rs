@@ -83,24 +83,40 @@ pub(super) fn monitors_of<'a>(
     if others.len() < ALL_MONITOR {
         return others.keys().map(|name| monitor(name)).collect();
     }
-    let candidates = others.keys().map(|name| Candidate { name, weight: 1 });
-    let mut chosen = order(relay, candidates, None);
+    let candidates: Vec<_> = others
+        .keys()
+        .map(|name| Candidate { name, weight: 1 })
+        .collect();
+    let mut chosen = order(relay, &candidates);
     chosen.truncate(MONITORS);
     chosen.sort_unstable();
-    chosen.into_iter().map(monitor).collect()
+    let names = chosen.into_iter().map(|place| candidates[place].name);
+    names.map(monitor).collect()
 }
 
 impl Member {
     /// Whom this relay lists, and who is to list this relay.
     pub(super) fn plan_monitors(&mut self) {
+        let live = self.book.live();
+        let live: Vec<_> = live
+            .map(|(name, entry)| (name.to_owned(), entry.session))
+            .collect();
+        if live == self.plan.live {
+            return;
+        }
         let me = self.config.relay.as_str();
-        let live = || self.book.live().map(|(name, entry)| (name, entry.session));
-        let monitors = monitors_of(me, live());
-        let mine = |relay: &&str| monitors_of(relay, live()).iter().any(|m| m.relay == me);
-        let others = live().map(|(name, _)| name).filter(|name| *name != me);
+        let live_names = || live.iter().map(|(name, session)| (name.as_str(), *session));
+        let monitors = monitors_of(me, live_names());
+        let mine = |relay: &&str| {
+            let monitors = monitors_of(relay, live_names());
+            monitors.iter().any(|m| m.relay == me)
+        };
+        let others = live_names().map(|(name, _)| name);
+        let others = others.filter(|name| *name != me);
         let monitored = others.filter(mine).map(str::to_owned).collect();
         self.plan.monitors = monitors;
         self.plan.monitored = monitored;
+        self.plan.live = live;
     }
 
     /// Asks the monitors as long as etcd is late to answer.

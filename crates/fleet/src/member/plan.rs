@@ -1,6 +1,7 @@
 //! Who is next for each share: what every relay works out alike from what etcd holds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::keys::{BeatMonitor, RelayEntry, SessionNumber};
 use crate::member::{FleetEvent, Member, faulty};
@@ -19,178 +20,226 @@ pub(super) struct Plan {
     pub(super) monitors: Vec<BeatMonitor>,
     /// Who is to list this relay.
     pub(super) monitored: BTreeSet<String>,
-    /// Relays that take shares, with their weights, and the orders that come of them.
-    takers: Vec<(String, u32)>,
-    orders: BTreeMap<String, Vec<String>>,
+    /// Relays with a session and which it is: those that monitors were chosen among.
+    pub(super) live: Vec<(String, SessionNumber)>,
+    /// Whether `shares` are those of the rules.
+    pub(super) has_rules: bool,
+    /// All relays that etcd knows, by name, and their weights: what each share's order comes of. Who of
+    /// them takes shares now is seen as they are looked through.
+    relays: Vec<(Arc<str>, u32)>,
+    /// The sets of roles that shares need.
+    needs: Vec<BTreeSet<String>>,
 }
 
 /// What is planned for a share.
 #[derive(Debug, Default)]
 pub(super) struct Planned {
     /// Who holds it, with a session that has not ended.
-    pub(super) holder: Option<String>,
-    /// Who is to take it, the first first; never the holder.
-    pub(super) line: Vec<String>,
-    /// The first could forward it well.
+    pub(super) holder: Option<Arc<str>>,
+    /// Who is to take it; never the holder.
+    pub(super) standby: Option<Arc<str>>,
+    /// The standby could forward it well.
     pub(super) is_fit: bool,
+    /// While nobody holds it, how many relays are to take it rather than this one.
+    pub(super) rank: Option<u64>,
     /// Only this relay has the roles that it needs.
     pub(super) sole: bool,
+    /// Place of the roles in [`Plan::needs`].
+    needs: usize,
+    /// Places in [`Plan::relays`], the first first.
+    order: Vec<usize>,
 }
 
-impl Planned {
-    pub(super) fn standby(&self) -> Option<&str> {
-        self.line.first().map(String::as_str)
+/// Relays as they stand, by their places in [`Plan::relays`].
+struct Relays<'a> {
+    /// This relay's place.
+    me: Option<usize>,
+    /// Their entries; `None`: its session has ended.
+    entries: Vec<Option<&'a RelayEntry>>,
+    /// What each may take; 0: nothing.
+    weights: Vec<u32>,
+    /// How many shares each holds.
+    held: Vec<u64>,
+    /// Who has each of [`Plan::needs`].
+    able: Vec<Able>,
+}
+
+/// Who has a set of roles.
+struct Able {
+    /// By place: relays that take shares.
+    takers: Vec<bool>,
+    /// This relay, and no other that lives.
+    sole: bool,
+}
+
+impl Relays<'_> {
+    /// What they hold and may take of all `shares`, if what `holder` has is to be taken by others.
+    fn loads(&self, holder: Option<usize>, shares: usize) -> Loads {
+        let weights = self.weights.iter().enumerate();
+        let others = weights.map(|(place, weight)| match Some(place) == holder {
+            true => 0,
+            false => *weight,
+        });
+        let mut loads = Loads::new(others, shares);
+        for (place, held) in self.held.iter().enumerate() {
+            loads.hold(place, *held);
+        }
+        loads
     }
 }
 
 impl Member {
     pub(super) fn replan(&mut self) {
         self.plan_monitors();
-        self.order_takers();
-        let planned = self.planned();
-        let before = std::mem::replace(&mut self.plan.shares, planned);
-        let new_sole = |(share, planned): (&String, &Planned)| {
-            let known = before.get(share).is_some_and(|before| before.sole);
-            (planned.sole && !known).then(|| share.clone())
-        };
-        let sole: Vec<_> = self.plan.shares.iter().filter_map(new_sole).collect();
-        for share in sole {
-            self.tell(FleetEvent::Sole { share });
-        }
-        let me = &self.config.relay;
-        let mine = |p: &Planned| p.standby() == Some(me) || p.holder.as_ref() == Some(me);
-        let install = self.plan.shares.iter().filter(|(_, planned)| mine(planned));
+        self.order_relays();
+        self.plan_shares();
+        let me = self.config.relay.as_str();
+        let is_mine = |name: &Option<Arc<str>>| name.as_deref() == Some(me);
+        let install = { self.plan.shares.iter() }
+            .filter(|(_, planned)| is_mine(&planned.standby) || is_mine(&planned.holder));
         self.plan.install = install.map(|(share, _)| share.clone()).collect();
         self.note_vacant();
         self.note_standbys();
     }
 
     /// Keeps each share's order of relays: only other relays or weights make another.
-    fn order_takers(&mut self) {
-        let live = self
-            .book
-            .live()
-            .filter(|(name, _)| !self.book.is_drained(name));
-        let takers: Vec<_> = live
-            .map(|(name, entry)| (name.to_owned(), entry.weight))
-            .collect();
-        if takers != self.plan.takers {
-            self.plan.takers = takers;
-            self.plan.orders.clear();
+    fn order_relays(&mut self) {
+        let known = self.book.relays().map(|(name, entry)| (name, entry.weight));
+        let before = self.plan.relays.iter();
+        let before = before.map(|(name, weight)| (&**name, *weight));
+        let has_order = known.clone().eq(before);
+        if has_order && self.plan.has_rules {
+            return;
         }
-        let shares = &self.rules.shares;
-        self.plan
-            .orders
-            .retain(|share, _| shares.contains_key(share));
-        let takers = &self.plan.takers;
-        for share in shares.keys() {
-            self.plan.orders.entry(share.clone()).or_insert_with(|| {
-                let takers = takers.iter();
-                let takers = takers.map(|(name, weight)| Candidate {
-                    name,
-                    weight: *weight,
-                });
-                let names = order(share, takers, None).into_iter();
-                names.map(str::to_owned).collect()
-            });
-        }
-    }
-
-    fn planned(&self) -> BTreeMap<String, Planned> {
-        let own = self.own_entry();
-        let entries: BTreeMap<&str, &RelayEntry> = self
-            .book
-            .live()
-            .map(|(name, entry)| {
-                (
-                    name,
-                    if name == self.config.relay {
-                        &own
-                    } else {
-                        entry
-                    },
-                )
-            })
-            .collect();
-        let takers = self.plan.takers.iter();
-        let takers: Vec<_> = takers
+        self.plan.relays = known.map(|(name, weight)| (name.into(), weight)).collect();
+        let relays = self.plan.relays.iter();
+        let relays: Vec<_> = relays
             .map(|(name, weight)| Candidate {
                 name,
                 weight: *weight,
             })
             .collect();
-        let mut groups: BTreeMap<Option<&str>, Vec<&str>> = BTreeMap::new();
-        for share in self.rules.shares.keys() {
-            groups.entry(self.holder(share)).or_default().push(share);
-        }
-        let mut planned = BTreeMap::new();
-        for (holder, shares) in &groups {
-            let others = || takers.iter().copied().filter(|c| Some(c.name) != *holder);
-            let mut loads = Loads::new(others(), self.rules.shares.len());
-            for (other, held) in groups.iter().filter(|(other, _)| *other != holder) {
-                held.iter()
-                    .filter_map(|_| *other)
-                    .for_each(|other| loads.hold(other));
+        let mut before = std::mem::take(&mut self.plan.shares);
+        let mut needs: BTreeMap<&BTreeSet<String>, usize> = BTreeMap::new();
+        for (share, roles) in &self.rules.shares {
+            let next = needs.len();
+            let mut planned = before.remove(share).unwrap_or_default();
+            planned.needs = *needs.entry(roles).or_insert(next);
+            if !has_order || planned.order.is_empty() {
+                planned.order = order(share, &relays);
             }
-            for share in shares {
-                let line = self.line(share, *holder, &entries, &mut loads);
-                let first = line.first().and_then(|first| entries.get(first.as_str()));
-                let is_fit = first.is_some_and(|entry| !entry.unfit.contains_key(*share));
-                let planned_share = Planned {
-                    holder: holder.map(str::to_owned),
-                    line,
-                    is_fit,
-                    sole: self.is_sole(share, &entries),
-                };
-                planned.insert((*share).to_owned(), planned_share);
-            }
+            self.plan.shares.insert(share.clone(), planned);
         }
-        planned
+        let mut needs: Vec<_> = needs.into_iter().collect();
+        needs.sort_unstable_by_key(|(_, place)| *place);
+        self.plan.needs = needs.into_iter().map(|(roles, _)| roles.clone()).collect();
+        self.plan.has_rules = true;
     }
 
-    fn line(
+    fn plan_shares(&mut self) {
+        let own = self.own_entry();
+        let mut shares = std::mem::take(&mut self.plan.shares);
+        for (share, planned) in &mut shares {
+            let holder = self.holder(share);
+            if holder != planned.holder.as_deref() {
+                planned.holder = holder.map(Arc::from);
+            }
+        }
+        let relays = self.relays(&own, &shares);
+        let total = shares.len();
+        let mut loads = BTreeMap::new();
+        let mut sole = Vec::new();
+        for (share, planned) in &mut shares {
+            let holder = planned.holder.as_deref().and_then(|name| self.place(name));
+            let loads = loads.entry(holder);
+            let loads = loads.or_insert_with(|| relays.loads(holder, total));
+            let was_sole = planned.sole;
+            self.plan_share(share, planned, holder, &relays, loads);
+            if planned.sole && !was_sole {
+                sole.push(share.clone());
+            }
+        }
+        self.plan.shares = shares;
+        for share in sole {
+            self.tell(FleetEvent::Sole { share });
+        }
+    }
+
+    fn plan_share(
         &self,
         share: &str,
-        holder: Option<&str>,
-        entries: &BTreeMap<&str, &RelayEntry>,
-        loads: &mut Loads<'_>,
-    ) -> Vec<String> {
-        let roles = &self.rules.shares[share];
-        let able = |name: &&str| entries[*name].roles.is_superset(roles) && Some(*name) != holder;
-        let fit = |name: &&str| !entries[*name].unfit.contains_key(share);
-        let moved = self
-            .book
-            .moved_to(share)
-            .map(|known| known.value.relay.as_str());
-        let mut line: Vec<&str> = self.plan.orders[share]
-            .iter()
-            .map(String::as_str)
-            .filter(able)
-            .collect();
+        planned: &mut Planned,
+        holder: Option<usize>,
+        relays: &Relays<'_>,
+        loads: &mut Loads,
+    ) {
+        let Able { takers, sole } = &relays.able[planned.needs];
+        let able = |place: &usize| takers[*place] && Some(*place) != holder;
+        let is_fit = |place: &usize| {
+            relays.entries[*place].is_some_and(|entry| !entry.unfit.contains_key(share))
+        };
+        let able = planned.order.iter().copied().filter(able);
+        let fit = able.clone().filter(is_fit);
+        let wish = self.book.moved_to(share);
+        let wish = wish.and_then(|wish| self.place(&wish.value.relay));
         // An operator's wish counts whatever the load.
-        let wish: Vec<_> = line
-            .iter()
-            .copied()
-            .filter(|name| moved == Some(*name) && fit(name))
-            .collect();
-        let among: Vec<_> = { line.iter().copied() }.filter(fit).collect();
-        let among = [&wish, &among, &line]
-            .into_iter()
-            .find(|among| !among.is_empty());
-        let first = among.and_then(|among| loads.take(among));
-        // One that is not fit comes last, but before nobody.
-        line.sort_by_key(|name| (Some(*name) != first, !fit(name)));
-        line.truncate(LINE_MAX);
-        line.into_iter().map(str::to_owned).collect()
+        let first = loads.take(fit.clone().filter(|place| Some(*place) == wish));
+        let first = first.or_else(|| loads.take(fit.clone()));
+        let first = first.or_else(|| loads.take(able.clone()));
+        let rank = planned.holder.is_none().then(|| {
+            // One that is not fit comes last, but before nobody.
+            let unfit = able.filter(|place| !is_fit(place));
+            let others = fit.chain(unfit).filter(|place| Some(*place) != first);
+            let mut line = first.into_iter().chain(others).take(LINE_MAX);
+            line.position(|place| Some(place) == relays.me)
+        });
+        planned.rank = rank.flatten().map(|rank| rank as u64);
+        planned.is_fit = first.as_ref().is_some_and(is_fit);
+        planned.standby = first.map(|place| Arc::clone(&self.plan.relays[place].0));
+        planned.sole = *sole;
     }
 
-    fn is_sole(&self, share: &str, entries: &BTreeMap<&str, &RelayEntry>) -> bool {
-        let roles = &self.rules.shares[share];
-        let can = |entry: &RelayEntry| entry.roles.is_superset(roles);
-        let others = entries
-            .iter()
-            .filter(|(name, _)| **name != self.config.relay);
-        self.config.roles.is_superset(roles) && !others.into_iter().any(|(_, entry)| can(entry))
+    /// How the relays stand, `own` being this one's entry.
+    fn relays<'a>(&'a self, own: &'a RelayEntry, shares: &BTreeMap<String, Planned>) -> Relays<'a> {
+        let me = self.config.relay.as_str();
+        let mut relays = Relays {
+            me: self.place(me),
+            entries: Vec::new(),
+            weights: Vec::new(),
+            held: vec![0; self.plan.relays.len()],
+            able: Vec::new(),
+        };
+        for (name, weight) in &self.plan.relays {
+            let entry = self.book.relay(name).filter(|entry| !entry.fenced);
+            let entry = entry.map(|entry| if **name == *me { own } else { entry });
+            let takes = entry.is_some() && !self.book.is_drained(name);
+            relays.entries.push(entry);
+            relays.weights.push(if takes { *weight } else { 0 });
+        }
+        let holders = shares.values().filter_map(|share| share.holder.as_deref());
+        for place in holders.filter_map(|name| self.place(name)) {
+            relays.held[place] += 1;
+        }
+        for roles in &self.plan.needs {
+            let has = |entry: &RelayEntry| entry.roles.is_superset(roles);
+            let has = relays.entries.iter().map(|entry| entry.is_some_and(has));
+            let has: Vec<bool> = has.collect();
+            let takers = has.iter().zip(&relays.weights);
+            let takers = takers.map(|(has, weight)| *has && *weight > 0).collect();
+            let mut others = has.iter().enumerate();
+            let others = others.any(|(place, has)| *has && Some(place) != relays.me);
+            let sole = self.config.roles.is_superset(roles) && !others;
+            relays.able.push(Able { takers, sole });
+        }
+        relays
+    }
+
+    /// Where a relay stands among those that are known.
+    fn place(&self, relay: &str) -> Option<usize> {
+        let relays = &self.plan.relays;
+        relays
+            .binary_search_by(|(name, _)| (**name).cmp(relay))
+            .ok()
     }
 
     /// Who holds a share with a session that has not ended, as far as is known.

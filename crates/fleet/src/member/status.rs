@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::keys::{Policy, SessionNumber};
+use crate::keys::{Policy, RelayEntry, SessionNumber};
 use crate::member::Member;
 use crate::member::plan::Planned;
 
@@ -124,7 +124,11 @@ impl Member {
     #[must_use]
     pub fn status(&self, now: u64) -> Status {
         let ms = |ns: u64| ns / 1_000_000;
-        let relay = |name: &String| Some((name.clone(), self.relay_status(name, now)?));
+        let held = self.held();
+        let relay = |(name, entry): (&str, &RelayEntry)| {
+            let holds = held.get(name).copied().unwrap_or(0);
+            (name.to_owned(), self.relay_status(name, entry, holds, now))
+        };
         let share = |(name, planned): (&String, &Planned)| {
             (name.clone(), self.share_status(name, planned, now))
         };
@@ -138,7 +142,7 @@ impl Member {
             last_ack_ms: self.beat.acked().map(|acked| ms(now.saturating_sub(acked))),
             deadline_ms: ms(self.deadline().saturating_sub(now)),
             generation: self.rules.generation,
-            relays: self.book.relays.keys().filter_map(relay).collect(),
+            relays: self.book.relays().map(relay).collect(),
             shares: self.plan.shares.iter().map(share).collect(),
             refused: self.book.refused.clone(),
         }
@@ -151,11 +155,24 @@ impl Member {
         known.map_or("", |known| known.value.why.as_str())
     }
 
-    fn relay_status(&self, name: &str, now: u64) -> Option<RelayStatus> {
-        let entry = self.book.relay(name)?;
-        let holds = |planned: &&Planned| planned.holder.as_deref() == Some(name);
+    /// Where this relay stands with its session.
+    #[must_use]
+    pub fn phase(&self) -> PhaseName {
+        self.session.phase
+    }
+
+    /// How many shares each relay holds that holds any.
+    fn held(&self) -> BTreeMap<&str, usize> {
+        let mut held = BTreeMap::new();
+        for holder in { self.plan.shares.values() }.filter_map(|share| share.holder.as_deref()) {
+            *held.entry(holder).or_default() += 1;
+        }
+        held
+    }
+
+    fn relay_status(&self, name: &str, entry: &RelayEntry, holds: usize, now: u64) -> RelayStatus {
         let seen = self.fencing.watched(name).map(|watched| watched.seen);
-        Some(RelayStatus {
+        RelayStatus {
             session: entry.session,
             fenced: entry.fenced,
             since: entry.since,
@@ -165,21 +182,21 @@ impl Member {
             version: entry.version.clone(),
             generation: entry.generation,
             unfit: entry.unfit.clone(),
-            holds: self.plan.shares.values().filter(holds).count(),
+            holds,
             last_beat_ms: seen.map(|seen| now.saturating_sub(seen) / 1_000_000),
-        })
+        }
     }
 
     fn share_status(&self, name: &str, planned: &Planned, now: u64) -> ShareStatus {
         let known = self.book.shares.get(name);
         let state = self.share_state(name, planned, now);
         ShareStatus {
-            holder: planned.holder.clone(),
+            holder: planned.holder.as_deref().map(str::to_owned),
             since: known.map(|known| known.value.at),
             why: known
                 .map(|known| known.value.why.clone())
                 .unwrap_or_default(),
-            standby: planned.standby().map(str::to_owned),
+            standby: planned.standby.as_deref().map(str::to_owned),
             state,
             sole: planned.sole,
             wrong: self.share_trouble(name, planned, state),
@@ -221,7 +238,7 @@ impl Member {
         match state {
             ShareState::Shut => Some(self.why_shut(name).to_owned()),
             ShareState::Open if own.is_some() => own.cloned(),
-            ShareState::Vacant if planned.line.is_empty() => {
+            ShareState::Vacant if planned.standby.is_none() => {
                 let roles = self.rules.shares.get(name).into_iter().flatten();
                 let roles: Vec<_> = roles.map(String::as_str).collect();
                 Some(format!("no relay can take it (roles {})", roles.join(", ")))

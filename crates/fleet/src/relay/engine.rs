@@ -31,6 +31,8 @@ use crate::rules::Rules;
 const TICK: Duration = Duration::from_millis(20);
 /// How often the daemon is asked how it does.
 const LOOK: Duration = Duration::from_millis(100);
+/// So much of what is heard is acted on together, at most.
+const TOGETHER: usize = 64;
 /// Looks between two that publish what is known.
 const PUBLISHED: u32 = 2;
 /// Looks between two that tell the others what was counted here.
@@ -103,7 +105,7 @@ impl Engine {
                     Some(order) => self.carry_out_order(order),
                     None => return,
                 },
-                Some(heard) = ears.heard.recv() => self.hear(heard),
+                Some(heard) = ears.heard.recv() => self.hear_all(heard, &mut ears.heard),
                 Some((message, from)) = ears.peers.recv() => self.hear_peer(message, from),
                 _ = tick.tick() => self.tell(Input::Tick),
                 _ = look.tick() => self.look(),
@@ -111,20 +113,32 @@ impl Engine {
         }
     }
 
+    /// Hears what has come meanwhile too, and acts on all of it: who is late catches up.
+    fn hear_all(&mut self, first: Heard, more: &mut mpsc::UnboundedReceiver<Heard>) {
+        self.hear(first);
+        for _ in 1..TOGETHER {
+            let Ok(heard) = more.try_recv() else {
+                break;
+            };
+            self.hear(heard);
+        }
+        self.act();
+    }
+
     fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Input(input) => {
                 self.note(&input);
-                self.tell(input);
+                self.take(input);
             }
             Heard::Away(why) => {
                 self.tally.away(why);
-                self.tell(Input::EtcdReachable(false));
+                self.take(Input::EtcdReachable(false));
             }
             Heard::Rules(read) => self.take_rules(read),
             Heard::Installed(number, input) => {
                 if self.wanted.borrow().number == number {
-                    self.tell(input);
+                    self.take(input);
                 }
             }
         }
@@ -132,7 +146,17 @@ impl Engine {
 
     /// Tells the member, and does what it decides.
     pub(super) fn tell(&mut self, input: Input) {
-        for command in self.member.handle(boottime_ns(), input) {
+        self.take(input);
+        self.act();
+    }
+
+    /// Tells the member, which is asked later.
+    pub(super) fn take(&mut self, input: Input) {
+        self.member.take(boottime_ns(), input);
+    }
+
+    fn act(&mut self) {
+        for command in self.member.decide(boottime_ns()) {
             self.carry_out(command);
         }
     }
@@ -191,7 +215,7 @@ impl Engine {
         match input {
             Input::Listed { keys, .. } => {
                 self.tally.back();
-                self.tell(Input::EtcdReachable(true));
+                self.take(Input::EtcdReachable(true));
                 for found in keys {
                     self.note_key(found);
                 }
@@ -207,7 +231,7 @@ impl Engine {
             Input::Answered {
                 sent_ns, outcome, ..
             } if self.tally.answered(*sent_ns, outcome) => {
-                self.tell(Input::EtcdReachable(true));
+                self.take(Input::EtcdReachable(true));
             }
             _ => {}
         }
@@ -281,8 +305,7 @@ impl Engine {
 
     fn carry_out_order(&mut self, order: Order) {
         if let Order::Leave(done) = order {
-            let phase = self.member.status(boottime_ns()).phase;
-            if matches!(phase, PhaseName::Starting | PhaseName::Left) {
+            if matches!(self.member.phase(), PhaseName::Starting | PhaseName::Left) {
                 // It never took part, or does no more.
                 let _ = done.send(());
                 return;

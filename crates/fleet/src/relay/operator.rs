@@ -217,22 +217,23 @@ impl Operator {
     /// Asks for each share that does not lie where placement would put all of them now.
     async fn rebalance(&self) -> Result<Vec<String>, Error> {
         let shares = self.rules.shares();
-        let candidate = |name| {
-            let relay: &RelayStatus = self.status.member.relays.get(name)?;
-            let weight = relay.weight;
-            (!relay.drained).then_some(Candidate { name, weight })
-        };
         let all = self.status.member.relays.iter();
-        let alive = all.filter(|(_, relay)| is_alive(relay));
-        let alive = alive.filter_map(|(name, _)| candidate(name));
-        let mut loads = Loads::new(alive, shares.len());
+        let takers = all.filter(|(_, relay)| is_alive(relay) && !relay.drained);
+        let takers: Vec<_> = takers
+            .map(|(name, relay)| Candidate {
+                name,
+                weight: relay.weight,
+            })
+            .collect();
+        let mut loads = Loads::new(takers.iter().map(|taker| taker.weight), shares.len());
         let mut moves = Vec::new();
         for (share, roles) in &shares {
-            let able = self.able(roles).filter_map(candidate);
-            let order = order(share, able, None);
+            let able: BTreeSet<&str> = self.able(roles).collect();
+            let order = order(share, &takers).into_iter();
+            let order = order.filter(|place| able.contains(takers[*place].name));
             let holder = self.status.member.shares.get(share);
             let holder = holder.and_then(|share| share.holder.as_deref());
-            match loads.take(&order) {
+            match loads.take(order).map(|taker| takers[taker].name) {
                 Some(to) if Some(to) != holder => moves.push((share.as_str(), to)),
                 _ => {}
             }

@@ -121,7 +121,7 @@ impl Engine {
             wanted.number += 1;
             wanted.rules = rules;
         });
-        self.tell(Input::Rules { generation, shares });
+        self.take(Input::Rules { generation, shares });
     }
 }
 

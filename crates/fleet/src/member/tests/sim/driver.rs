@@ -88,7 +88,12 @@ impl Sim {
         let Some(member) = &mut self.hosts[host].member else {
             return;
         };
-        let commands = member.handle(local, input);
+        member.take(local, input);
+        // A driver may take several before it asks what is to be done.
+        if self.lossy && self.random.chance(8) {
+            return;
+        }
+        let commands = member.decide(local);
         for command in commands {
             let caught = self.lossy && self.random.range(0, 4000) == 0;
             if caught {
