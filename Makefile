@@ -182,7 +182,8 @@ kernels:
 	$(CARGO) test --locked --package lab --test kernels -- --ignored --exact all_that_can_be_had --nocapture
 
 # Long: every fault that a fleet must bear, FAULT_ROUNDS rounds of each on both paths, then faults of
-# chance for FAULT_SECONDS; MCR_TEST_SEED to repeat them (target/bench/fleet.md).
+# chance for FAULT_SECONDS; MCR_TEST_SEED to repeat them, MCR_TEST_ONLY and MCR_TEST_FAULT to
+# play a part of them (target/bench/fleet.md).
 FAULT_ROUNDS ?= 10
 FAULT_SECONDS ?= 3600
 .PHONY: fleet

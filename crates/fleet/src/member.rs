@@ -89,6 +89,8 @@ pub struct Member {
     gates: gates::Gates,
     /// Whether something changed that the plan rests on.
     stale: bool,
+    /// Counts what people are to hear of soon.
+    news: u64,
     etcd_reachable: bool,
     /// When the data plane last gave a sign of life.
     alive: Option<u64>,
@@ -168,6 +170,7 @@ impl Member {
             handover: handover::HandOver::default(),
             gates: gates::Gates::new(inherited),
             stale: true,
+            news: 0,
             etcd_reachable: false,
             alive: None,
             pending: BTreeMap::new(),
@@ -235,15 +238,20 @@ impl Member {
                 self.stale = true;
             }
             Input::Alive => self.alive = Some(self.now),
-            Input::EtcdReachable(reachable) => self.etcd_reachable = reachable,
+            Input::EtcdReachable(reachable) => {
+                self.news += u64::from(self.etcd_reachable != reachable);
+                self.etcd_reachable = reachable;
+            }
             Input::WatchLost | Input::Tick => {}
         }
     }
 
     /// Derives from what is known what is to be done: the same, however it became known.
     fn step(&mut self) {
+        let phase = self.session.phase;
         if self.stale {
             self.stale = false;
+            self.news += 1;
             self.replan();
         }
         self.watch_beats();
@@ -255,6 +263,7 @@ impl Member {
         self.hand_over();
         self.set_gates();
         self.install();
+        self.news += u64::from(self.session.phase != phase);
     }
 
     fn answered(&mut self, id: TxnId, sent: u64, outcome: Outcome) {

@@ -206,6 +206,7 @@ impl Member {
 
     /// Takes a key that was read or that this relay wrote.
     pub(super) fn learn(&mut self, kv: &KeyValue) {
+        self.news += 1;
         match self.book.put(kv) {
             Ok(is_news) => {
                 self.stale |= is_news;

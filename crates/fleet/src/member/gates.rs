@@ -77,6 +77,9 @@ impl Member {
             share: share.clone(),
             until,
         });
+        if (before > self.now) != (until > self.now) {
+            self.news += 1;
+        }
         if before <= self.now && until > self.now {
             self.tell(FleetEvent::ShareOpened { share });
         } else if before > self.now && until <= self.now {

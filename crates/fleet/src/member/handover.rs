@@ -157,6 +157,7 @@ impl Member {
             .filter_map(|share| Some((share.clone(), self.holds(share)?)))
             .take(room)
             .collect();
+        self.news += chosen.len() as u64;
         for (share, modified) in chosen {
             let handing = Handing {
                 modified,

@@ -155,6 +155,12 @@ impl Member {
         known.map_or("", |known| known.value.why.as_str())
     }
 
+    /// Counts changes of what [`Member::status`] tells, but not that time passes.
+    #[must_use]
+    pub fn news(&self) -> u64 {
+        self.news
+    }
+
     /// Where this relay stands with its session.
     #[must_use]
     pub fn phase(&self) -> PhaseName {

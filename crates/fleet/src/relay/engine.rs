@@ -33,8 +33,10 @@ const TICK: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(100);
 /// So much of what is heard is acted on together, at most.
 const TOGETHER: usize = 64;
-/// Looks between two that publish what is known.
+/// Looks between two that publish what is known, if that has changed.
 const PUBLISHED: u32 = 2;
+/// The same, if only time has passed: it is as much to say with a thousand shares.
+const REPEATED: u32 = 10;
 /// Looks between two that tell the others what was counted here.
 const COUNTED: u32 = 50;
 
@@ -76,6 +78,8 @@ pub(super) struct Engine {
     pub(super) unread: Option<(crate::keys::Current, u32)>,
     /// The rules that were refused last, and why: told once.
     pub(super) refused: Option<(String, String)>,
+    /// The member's news that were published last.
+    pub(super) told: u64,
     /// How often was looked.
     pub(super) looks: u32,
     pub(super) heard: mpsc::UnboundedSender<Heard>,
@@ -255,7 +259,10 @@ impl Engine {
             self.unfit.clone_from(&unfit);
             self.tell(Input::Fitness(unfit));
         }
-        if looks.is_multiple_of(PUBLISHED) {
+        let news = self.member.news();
+        let has_changed = news != self.told;
+        if looks.is_multiple_of(if has_changed { PUBLISHED } else { REPEATED }) {
+            self.told = news;
             self.publish();
         }
         if looks.is_multiple_of(COUNTED) {

@@ -127,6 +127,7 @@ fn engine_of(
         reading: None,
         unread: None,
         refused: None,
+        told: 0,
         looks: 0,
         heard,
         beats,

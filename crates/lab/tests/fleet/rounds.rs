@@ -77,8 +77,8 @@ const COMBINATIONS: [(&str, &str, u64); 5] = [
     ("userspace", "stop", 1200),
 ];
 
-/// `MCR_TEST_ROUNDS` rounds of each fault, 10 if it is not set, for each combination; those whose name
-/// has `MCR_TEST_ONLY` in it, if that is set.
+/// `MCR_TEST_ROUNDS` rounds of each fault, 10 if it is not set, for each combination. If it is set, only
+/// combinations whose title has `MCR_TEST_ONLY` in it, and faults whose name has `MCR_TEST_FAULT`.
 #[test]
 #[ignore = "long: make fleet"]
 fn table_of_faults() {
@@ -86,6 +86,8 @@ fn table_of_faults() {
     let mut random = Random::new();
     let rounds = number("MCR_TEST_ROUNDS", 10);
     let only = std::env::var("MCR_TEST_ONLY").unwrap_or_default();
+    let fault = std::env::var("MCR_TEST_FAULT").unwrap_or_default();
+    let is_wanted = |it: &Fault| format!("{it:?}").contains(&fault);
     let mut report = Report::new();
     for (path, on_isolation, hold_ms) in COMBINATIONS {
         let title = format!("{path} path, on_isolation = {on_isolation}, hold {hold_ms} ms");
@@ -96,7 +98,7 @@ fn table_of_faults() {
         let mut bed = Bed::new(2, &settings).unwrap();
         let mut played = Vec::new();
         for _ in 0..rounds {
-            for fault in Fault::ALL {
+            for fault in Fault::ALL.into_iter().filter(is_wanted) {
                 let delay = Duration::from_millis(random.below(500));
                 let round = play(&mut bed, fault, None, Pace::LONG, delay).unwrap();
                 println!("{title}: {round:?}");
