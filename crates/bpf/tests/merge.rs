@@ -87,6 +87,12 @@ fn generated_streams_are_merged_as_a_model_of_sets_says() {
     check(&["random", "2000"]);
 }
 
+/// A line that was away comes back just as the source begins anew.
+#[test]
+fn streams_that_once_failed_are_merged_as_a_model_of_sets_says() {
+    check(&["random", "1", "16495816007541495340"]);
+}
+
 #[test]
 fn the_checker_notices_some_errors() {
     notice(&MUTANTS[..3]);

@@ -257,6 +257,17 @@ static void a_place_is_taken_over(void)
 			put(l, copy(l, 7, 600 + i, i, 1090));
 }
 
+static void a_line_that_was_away_comes_back_at_a_restart(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 40; i++)
+		for (int l = 0; l < (i ? 1 : 2); l++)
+			came(l, 7, 500 + i, 1000 + 5 * i);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 9, 20000 + i, i, 1200));
+}
+
 static void check_scene(void);
 
 /* And the stream that was there is booked once. */
@@ -430,6 +441,7 @@ static const struct scene {
 	{ "two sources of one line at once", two_sources_of_one_line, check_scene },
 	{ "two more sources at once", two_more_sources_at_once, check_scene },
 	{ "a place is taken over", a_place_is_taken_over, check_place },
+	{ "a line that was away comes back", a_line_that_was_away_comes_back_at_a_restart, check_scene },
 	{ "a stranger", a_stranger, check_scene },
 	{ "several numbers in a packet", several_numbers, check_scene },
 	{ "heartbeats", heartbeats, check_scene },

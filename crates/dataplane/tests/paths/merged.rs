@@ -132,6 +132,19 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
                 (1, rtp(4_001), None),
             ],
         ),
+        (
+            "rtp, of a line that was not with the others",
+            By::Rtp,
+            vec![
+                (0, rtp(1), None),
+                (1, of_source(1, 8), Some(Stray)),
+                (1, of_source(2, 8), Some(Stray)),
+                (0, of_source(2, 8), None),
+                (1, of_source(2, 8), Some(Duplicate)),
+                (1, of_source(3, 8), None),
+                (0, of_source(1, 8), None),
+            ],
+        ),
         ("mdp3", By::Mdp3, two_lines(mdp3)),
         (
             "numbers of sessions",
