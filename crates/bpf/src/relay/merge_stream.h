@@ -221,7 +221,8 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	if (!generation)
 		return 0;
 	l->live |= !merge_is_over(stream_seen, p->now_ns, MERGE_PATIENCE * m->window_ns);
-	if (id >> 32 != p->key)
+	/* Where another is about to be opened the one before is over, and `stream_seen` none of its own. */
+	if (id >> 32 != p->key || (p->newest & MERGE_PENDING && i == (p->newest & (MERGE_STREAMS - 1))))
 		return 0;
 	mark = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[i].mark);
 	if (mark >> MERGE_NUMBER_BITS != generation)
@@ -277,7 +278,8 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	if (l.found == MERGE_NONE || merge_is_over(l.found_seen, now, window))
 		for (__u32 i = 1; i < MERGE_STREAMS; i++)
 			merge_look(m, p, &l, p->newest + i);
-	if (l.again)
+	/* Nor is what it saw of a place that has been taken meanwhile. */
+	if (l.again || MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING))
 		return MERGE_AGAIN;
 	/* A stranger to what is there has nothing to say as long as that is brought. */
 	is_member = !l.live || !merge_is_over(MERGE_LOAD(line->seen_ns), now, MERGE_PATIENCE * window);

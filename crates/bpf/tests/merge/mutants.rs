@@ -39,6 +39,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "if (MERGE_CAS(m->newest, newest, (__u64)generation << 8 | place) != newest)\n\t\t\treturn MERGE_AGAIN;",
         "MERGE_STORE(m->newest, (__u64)generation << 8 | place);",
     ),
+    mutant(
+        " || (p->newest & MERGE_PENDING && i == (p->newest & (MERGE_STREAMS - 1)))",
+        "",
+    ),
+    mutant(
+        " || MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING)",
+        "",
+    ),
     mutant("&& merge_has_opened(m, p))", "&& 0)"),
     mutant(
         "return p->newest & MERGE_PENDING &&",

@@ -257,6 +257,23 @@ static void a_place_is_taken_over(void)
 			put(l, copy(l, 7, 600 + i, i, 1090));
 }
 
+/* What is taken over is where the source was before. */
+static void it_goes_back_to_where_it_once_was(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	for (int i = 0; i < 2; i++)
+		for (int l = 0; l < 2; l++)
+			came(l, 20 + i, 500, 1010 + 10 * i);
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 20000, 1080);
+	came(0, 7, 510, 1090);	/* told of it */
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7, 511 + i, i, 1090));
+}
+
 static void a_line_that_was_away_comes_back_at_a_restart(void)
 {
 	begin(2, 2);
@@ -441,6 +458,7 @@ static const struct scene {
 	{ "two sources of one line at once", two_sources_of_one_line, check_scene },
 	{ "two more sources at once", two_more_sources_at_once, check_scene },
 	{ "a place is taken over", a_place_is_taken_over, check_place },
+	{ "it goes back to where it once was", it_goes_back_to_where_it_once_was, check_scene },
 	{ "a line that was away comes back", a_line_that_was_away_comes_back_at_a_restart, check_scene },
 	{ "a stranger", a_stranger, check_scene },
 	{ "several numbers in a packet", several_numbers, check_scene },
