@@ -131,7 +131,7 @@ static bool arrives(__u32 line, __u32 i, bool *burst)
 
 static void make_packets(__u32 source)
 {
-	bool burst[MERGE_LINES] = { 0 }, joined[MERGE_LINES] = { 0 };
+	bool burst[MERGE_LINES] = { 0 };
 	__u32 absent = 0;
 
 	for (__u32 i = 0; i < world.numbers; i++) {
@@ -145,7 +145,7 @@ static void make_packets(__u32 source)
 		for (__u32 l = 0; l < world.lines; l++) {
 			if (!arrives(l, i, &burst[l]))
 				continue;
-			came = joined[l] = true;
+			came = true;
 			sent->copies[l] = 1 + happens(world.repeat);
 			for (__u32 c = 0; c < sent->copies[l]; c++) {
 				if (total == PACKETS)
@@ -160,9 +160,6 @@ static void make_packets(__u32 source)
 				};
 			}
 		}
-		/* To what is there already, a line that brought nothing yet is a stranger. */
-		for (__u32 l = 0; l < world.lines; l++)
-			world.outage |= i == world.window && !joined[l];
 		absent = came ? 0 : absent + 1;
 		/* Nothing came for so long that what follows may be another stream; and where the
 		 * numbers jump by little more than what is remembered, one on the brink may pass in both.
