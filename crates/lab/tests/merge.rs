@@ -23,6 +23,8 @@ lab::on_both_paths!(
     what_goes_on_any_line_leaves_once,
     other_numberings_are_merged_alike,
     a_sender_that_begins_anew_is_followed,
+    a_line_comes_back_after_more_than_is_remembered,
+    a_stream_goes_on_after_more_than_is_remembered,
     segments_of_super_packets_are_judged_one_by_one,
     fragments_follow_their_first,
     a_killed_daemon_makes_no_copy_pass_twice,
@@ -75,6 +77,34 @@ fn a_sender_that_begins_anew_is_followed(path: &str) {
     let run = bed.run("rtp", 2000, "2", &faults, &more);
     run.assert_once();
     assert_eq!(run.rule()["merge"]["streams"], 2, "{:?}", run.rule());
+}
+
+/// One line is away for 3,000 numbers, of which 2,048 are remembered: the other brings them, once.
+fn a_line_comes_back_after_more_than_is_remembered(path: &str) {
+    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "200ms" }"#));
+    let faults = ["cut=300ms-1800ms", "lose=1%,delay=20ms"];
+    let run = bed.run("rtp", 2000, "3", &faults, &[]);
+    run.assert_once();
+    run.assert_account();
+    assert_eq!(run.rule()["merge"]["streams"], 1, "{:?}", run.rule());
+}
+
+/// All lines are: what comes then passes, once, as a stream begun anew. How many numbers lie between two
+/// streams nobody can know, so they are not among the lost.
+fn a_stream_goes_on_after_more_than_is_remembered(path: &str) {
+    let bed = Bed::new(path, &rule(2, r#"{ by = "rtp", window = "200ms" }"#));
+    let faults = ["cut=300ms-1800ms", "cut=300ms-1800ms,delay=20ms"];
+    let run = bed.run("rtp", 2000, "3", &faults, &[]);
+    run.assert_once();
+    assert!(run.sent["union"]["lost"].as_u64() > Some(2048), "{run:?}");
+    let rule = run.rule();
+    assert_eq!(rule["merge"]["lost"], 0, "{rule:?}");
+    assert_eq!(rule["merge"]["streams"], 2, "{rule:?}");
+    for input in rule["inputs"].as_array().unwrap() {
+        assert_eq!((&input["late"], &input["stray"]), (&0.into(), &0.into()));
+    }
+    let log = bed.daemon.log();
+    assert!(log.contains("event=\"stream_restarted\""), "{log}");
 }
 
 fn segments_of_super_packets_are_judged_one_by_one(path: &str) {

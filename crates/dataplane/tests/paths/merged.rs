@@ -133,6 +133,19 @@ fn rows() -> Vec<(&'static str, By, Vec<Step>)> {
             ],
         ),
         (
+            "rtp, a jump beyond what is remembered",
+            By::Rtp,
+            vec![
+                (0, rtp(1), None),
+                (1, rtp(1), Some(Duplicate)),
+                (0, rtp(5_000), None),
+                (1, rtp(2), None),
+                (1, rtp(5_001), None),
+                (1, rtp(5_000), Some(Duplicate)),
+                (0, rtp(5_001), Some(Duplicate)),
+            ],
+        ),
+        (
             "rtp, of a line that was not with the others",
             By::Rtp,
             vec![
