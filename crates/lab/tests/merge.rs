@@ -25,6 +25,7 @@ lab::on_both_paths!(
     a_sender_that_begins_anew_is_followed,
     a_line_comes_back_after_more_than_is_remembered,
     a_stream_goes_on_after_more_than_is_remembered,
+    each_of_fifty_outputs_gets_each_number_once,
     segments_of_super_packets_are_judged_one_by_one,
     fragments_follow_their_first,
     a_killed_daemon_makes_no_copy_pass_twice,
@@ -105,6 +106,20 @@ fn a_stream_goes_on_after_more_than_is_remembered(path: &str) {
     }
     let log = bed.daemon.log();
     assert!(log.contains("event=\"stream_restarted\""), "{log}");
+}
+
+fn each_of_fifty_outputs_gets_each_number_once(path: &str) {
+    let bed = Bed::fan_out(path, 50, r#"{ by = "rtp", window = "200ms" }"#);
+    let run = bed.run(
+        "rtp",
+        300,
+        "2",
+        &["lose=10%,burst=4", "lose=10%,delay=40ms"],
+        &[],
+    );
+    assert_eq!(run.unions("received").len(), 50, "{run:?}");
+    run.assert_once();
+    run.assert_account();
 }
 
 fn segments_of_super_packets_are_judged_one_by_one(path: &str) {

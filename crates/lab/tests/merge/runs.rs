@@ -13,13 +13,13 @@ use tempfile::TempDir;
 
 /// The lines' groups.
 pub(super) const GROUPS: [&str; 4] = ["239.1.1.1", "239.1.1.2", "239.1.1.3", "239.1.1.4"];
-const OUTPUT: &str = "239.10.1.1";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A sender, a relay with one rule, a sink.
 pub(super) struct Bed {
     pub(super) daemon: Daemon,
     pub(super) chain: Chain,
+    outputs: usize,
     directory: TempDir,
 }
 
@@ -45,17 +45,32 @@ pub(super) fn line(number: usize) -> String {
 
 /// A configuration that merges the first so many lines.
 pub(super) fn rule(lines: usize, merge: &str) -> String {
+    rule_to(1, lines, merge)
+}
+
+/// The same with so many outputs.
+fn rule_to(outputs: usize, lines: usize, merge: &str) -> String {
     let inputs: Vec<String> = (0..lines).map(line).collect();
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-    rule_of(&inputs, merge)
+    written(&inputs, outputs, merge)
 }
 
 /// A configuration that merges these inputs.
 pub(super) fn rule_of(inputs: &[&str], merge: &str) -> String {
+    written(inputs, 1, merge)
+}
+
+fn written(inputs: &[&str], outputs: usize, merge: &str) -> String {
+    let outputs: Vec<String> = (0..outputs).map(|number| output(number, "veth2")).collect();
     format!(
         "version = 1\n[[rule]]\nname = \"cam\"\ninputs = {inputs:?}\n\
-         outputs = [\"{OUTPUT}%veth2:6001\"]\nmerge = {merge}\n"
+         outputs = {outputs:?}\nmerge = {merge}\n"
     )
+}
+
+/// An output, as the relay or the receiver calls it.
+fn output(number: usize, interface: &str) -> String {
+    format!("239.10.1.{}%{interface}:6001", number + 1)
 }
 
 impl Bed {
@@ -64,12 +79,22 @@ impl Bed {
     }
 
     pub(super) fn with(options: Options, config: &str) -> Self {
+        Self::of(1, options, config)
+    }
+
+    /// A rule with two lines and so many outputs.
+    pub(super) fn fan_out(path: &str, outputs: usize, merge: &str) -> Self {
+        Self::of(outputs, Options::path(path), &rule_to(outputs, 2, merge))
+    }
+
+    fn of(outputs: usize, options: Options, config: &str) -> Self {
         let chain = Chain::plain().unwrap();
         let daemon = Daemon::start(&chain.relay, options).unwrap();
         daemon.apply(config).unwrap();
         Self {
             daemon,
             chain,
+            outputs,
             directory: TempDir::new().unwrap(),
         }
     }
@@ -98,7 +123,8 @@ impl Bed {
         let _ = fs::remove_file(&sent);
         let mut receive = self.chain.sink.command(binary::mcr().unwrap());
         receive.args(["receive", "--json", "--idle", "3", "--sent"]);
-        receive.arg(&sent).arg(format!("{OUTPUT}%veth3:6001"));
+        receive.arg(&sent);
+        receive.args((0..self.outputs).map(|number| output(number, "veth3")));
         if rate > 5000 {
             receive.args(["--method", "bpf"]);
         }
@@ -152,8 +178,15 @@ impl Bed {
 impl Run {
     /// What the receiver says of all that went on any line.
     pub(super) fn union(&self, key: &str) -> u64 {
-        let union = &self.received["endpoints"][0]["union"];
-        union[key].as_u64().unwrap_or_else(|| panic!("{self:?}"))
+        self.unions(key)[0]
+    }
+
+    /// The same of each output.
+    pub(super) fn unions(&self, key: &str) -> Vec<u64> {
+        let endpoints = self.received["endpoints"].as_array().unwrap().iter();
+        let unions = endpoints.map(|endpoint| endpoint["union"][key].as_u64());
+        let unions: Option<_> = unions.collect();
+        unions.unwrap_or_else(|| panic!("{self:?}"))
     }
 
     /// What the relay says of the rule.
@@ -169,9 +202,12 @@ impl Run {
     }
 
     pub(super) fn assert_once(&self) {
-        assert_eq!(self.union("missing"), 0, "{self:?}");
-        assert_eq!(self.union("twice"), 0, "{self:?}");
-        assert!(self.union("received") > 100, "{self:?}");
+        for key in ["missing", "twice"] {
+            let all = self.unions(key);
+            assert!(all.iter().all(|count| *count == 0), "{key}: {self:?}");
+        }
+        let received = self.unions("received");
+        assert!(received.iter().all(|count| *count > 100), "{self:?}");
     }
 
     /// The relay counted what the sender did, and what came is what left and what was dropped.
@@ -203,11 +239,13 @@ impl Run {
             .values()
             .map(count)
             .sum();
-        let sent = count(&rule["outputs"][0]["sent"]["packets"]);
-        assert_eq!(
-            count(&rule["received"]["packets"]),
-            sent + dropped,
-            "{self:?}"
-        );
+        for output in rule["outputs"].as_array().unwrap() {
+            let sent = count(&output["sent"]["packets"]);
+            assert_eq!(
+                count(&rule["received"]["packets"]),
+                sent + dropped,
+                "{self:?}"
+            );
+        }
     }
 }
