@@ -1,6 +1,8 @@
 //! The same numbers everywhere: what `mcr stats --json` counts of a stream that has stopped stands in
 //! the metrics, in the table and on the screen of `mcr top`, one by one.
 
+mod merged;
+
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -40,25 +42,9 @@ fn every_number_is_the_same_wherever_it_is_shown() {
         send(&bed);
         bed.daemon.settled("cam1", PACKETS).unwrap();
 
-        let before = stats(&bed);
-        let samples = metrics(&bed);
-        let after = stats(&bed);
-        let moment = since_the_epoch();
-        assert_eq!(counted(&before), counted(&after), "it has stopped");
+        let (after, samples, moment) = metrics_agree(&bed, path, counted);
         let rule = &after.rules[0];
-        let expected = counted(&after);
-        assert!(expected.len() > 20, "{expected:?}");
-        for (series, value) in &expected {
-            assert_eq!(samples.get(series), Some(value), "{path}: {series}");
-        }
-        // And no drop is counted in the metrics that is not in the statistics.
-        for (series, value) in &samples {
-            if series.contains("_dropped_packets_total") {
-                let told = expected.get(series).unwrap_or(&0.0);
-                assert_eq!(value, told, "{path}: {series}");
-            }
-        }
-        let shown = on_screen(&bed);
+        let shown = on_screen(&bed, "veth9:6004");
         let table = bed.daemon.mcr(&["stats"]).unwrap();
         for (said, is_in_table) in said(rule) {
             assert!(shown.contains(&said), "{path}: no {said:?} in\n{shown}");
@@ -75,6 +61,28 @@ fn every_number_is_the_same_wherever_it_is_shown() {
             assert_eq!(said, seen, "{path}:\n{text}");
         }
     }
+}
+
+/// Demands that the metrics have what is `counted`, and count no other drops. Hands back the statistics,
+/// the metrics and when both were read.
+fn metrics_agree(bed: &Bed, path: &str, counted: fn(&Stats) -> Samples) -> (Stats, Samples, f64) {
+    let before = stats(bed);
+    let samples = metrics(bed);
+    let after = stats(bed);
+    let moment = since_the_epoch();
+    assert_eq!(counted(&before), counted(&after), "it has stopped");
+    let expected = counted(&after);
+    assert!(expected.len() > 20, "{expected:?}");
+    for (series, value) in &expected {
+        assert_eq!(samples.get(series), Some(value), "{path}: {series}");
+    }
+    for (series, value) in &samples {
+        if series.contains("_dropped_packets_total") {
+            let told = expected.get(series).unwrap_or(&0.0);
+            assert_eq!(value, told, "{path}: {series}");
+        }
+    }
+    (after, samples, moment)
 }
 
 #[test]
@@ -193,23 +201,44 @@ fn last_packets(rule: &RuleStats, samples: &Samples, moment: f64) -> usize {
     seen
 }
 
-/// What the statistics count, under the names that the metrics have for it.
+/// What the statistics count of a stream, under the names that the metrics have for it.
 fn counted(stats: &Stats) -> Samples {
+    let mut samples = counted_of_packets(stats);
+    let mut add = |name: &str, value: f64| {
+        samples.insert(format!("{name}{{rule=\"cam1\"}}"), value);
+    };
+    let health = stats.rules[0].health.as_ref();
+    let rtp = health.and_then(|health| health.rtp).unwrap();
+    add("mcr_rtp_packets_total", rtp.packets as f64);
+    add("mcr_rtp_lost_packets_total", rtp.lost as f64);
+    add("mcr_rtp_reordered_packets_total", rtp.reordered as f64);
+    add("mcr_rtp_duplicated_packets_total", rtp.duplicated as f64);
+    add("mcr_rtp_restarts_total", rtp.restarts as f64);
+    add("mcr_rtp_ssrc_changes_total", rtp.ssrc_changes as f64);
+    add("mcr_rtp_jitter_seconds", rtp.jitter_seconds);
+    samples
+}
+
+/// What they count of any rule.
+fn counted_of_packets(stats: &Stats) -> Samples {
     let mut samples = Samples::new();
     let mut add = |name: &str, labels: &str, value: f64| {
         samples.insert(format!("{name}{{rule=\"cam1\"{labels}}}"), value);
     };
     let rule = &stats.rules[0];
-    add(
-        "mcr_rule_received_packets_total",
-        "",
-        rule.received.packets as f64,
-    );
-    add(
-        "mcr_rule_received_bytes_total",
-        "",
-        rule.received.bytes as f64,
-    );
+    let mut received = |end: &str, labels: &str, volume: api::reply::Traffic| {
+        let name = format!("mcr_{end}_received");
+        add(
+            &format!("{name}_packets_total"),
+            labels,
+            volume.packets as f64,
+        );
+        add(&format!("{name}_bytes_total"), labels, volume.bytes as f64);
+    };
+    received("rule", "", rule.received);
+    for input in &rule.inputs {
+        received("input", &format!(",input=\"{}\"", input.at), input.received);
+    }
     for (reason, count) in &rule.dropped {
         let labels = format!(",reason=\"{reason}\"");
         add("mcr_rule_dropped_packets_total", &labels, *count as f64);
@@ -231,18 +260,6 @@ fn counted(stats: &Stats) -> Samples {
             add("mcr_output_dropped_packets_total", &labels, *count as f64);
         }
     }
-    let rtp = rule.health.as_ref().and_then(|health| health.rtp).unwrap();
-    add("mcr_rtp_packets_total", "", rtp.packets as f64);
-    add("mcr_rtp_lost_packets_total", "", rtp.lost as f64);
-    add("mcr_rtp_reordered_packets_total", "", rtp.reordered as f64);
-    add(
-        "mcr_rtp_duplicated_packets_total",
-        "",
-        rtp.duplicated as f64,
-    );
-    add("mcr_rtp_restarts_total", "", rtp.restarts as f64);
-    add("mcr_rtp_ssrc_changes_total", "", rtp.ssrc_changes as f64);
-    add("mcr_rtp_jitter_seconds", "", rtp.jitter_seconds);
     for residence in &rule.residence {
         let labels = format!(",path=\"{}\"", residence.path);
         add("mcr_residence_seconds_sum", &labels, residence.sum_seconds);
@@ -255,8 +272,8 @@ fn counted(stats: &Stats) -> Samples {
     samples
 }
 
-/// The rule's detail in `mcr top`, on a terminal where it has room.
-fn on_screen(bed: &Bed) -> String {
+/// The rule's detail in `mcr top`, on a terminal where it has room, down to its last output.
+fn on_screen(bed: &Bed, last: &str) -> String {
     let mcr = lab::binary::mcr().unwrap().display().to_string();
     let socket = bed.daemon.socket().display().to_string();
     let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);
@@ -264,18 +281,12 @@ fn on_screen(bed: &Bed) -> String {
     screen.until("the rule is there", |text| text.contains("cam1 "));
     screen.press(&["Enter"]);
     screen.until("all outputs are shown", |text| {
-        text.contains("q back") && text.contains("veth9:6004")
+        text.contains("q back") && text.contains(last)
     })
 }
 
 /// What people read of the rule, and whether the table has it too.
 fn said(rule: &RuleStats) -> Vec<(String, bool)> {
-    let grouped = |n: u64| {
-        let digits: Vec<char> = n.to_string().chars().rev().collect();
-        let groups = digits.chunks(3).map(|group| group.iter().collect());
-        let reversed = groups.collect::<Vec<String>>().join(" ");
-        reversed.chars().rev().collect::<String>()
-    };
     let mut said = vec![
         (
             format!("received  {} packets, ", grouped(rule.received.packets)),
@@ -304,4 +315,12 @@ fn said(rule: &RuleStats) -> Vec<(String, bool)> {
     let samples = rule.residence.iter().map(|residence| residence.samples);
     said.extend(samples.map(|samples| (format!("(of {} looked at)", grouped(samples)), false)));
     said
+}
+
+/// A number as people read it.
+fn grouped(number: u64) -> String {
+    let digits: Vec<char> = number.to_string().chars().rev().collect();
+    let groups = digits.chunks(3).map(|group| group.iter().collect());
+    let reversed = groups.collect::<Vec<String>>().join(" ");
+    reversed.chars().rev().collect()
 }
