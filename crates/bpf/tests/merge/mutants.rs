@@ -27,10 +27,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("if (!(old & any))", "if (!(old & mine))"),
     mutant("(__s16)(was - tag) > 0", "0"),
     mutant(
-        "if (MERGE_LOAD(m->newest) != newest)\n\t\treturn MERGE_AGAIN;",
-        "",
-    ),
-    mutant(
         "if (merge_generation(id) == generation)\n\t\t\treturn MERGE_AGAIN;",
         "",
     ),
