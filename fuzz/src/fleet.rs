@@ -154,7 +154,8 @@ fn opens_nothing(inputs: impl IntoIterator<Item = Input>) {
     let mut now = 1_000_000_000;
     for input in [rules, Input::Alive].into_iter().chain(inputs) {
         now += 1_000_000;
-        for command in member.handle(now, input) {
+        member.take(now, input);
+        for command in member.decide(now) {
             let opens = matches!(command, Command::Gate { until, .. } if until > 0);
             assert!(
                 !opens && !matches!(command, Command::Answer(_)),
