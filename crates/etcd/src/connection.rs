@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
+use crate::alert::{Alert, Heeding};
 use crate::config::{Endpoint, Tls};
 use crate::grpc::{self, Frames};
 use crate::messages::{StatusRequest, StatusResponse};
@@ -68,6 +69,15 @@ impl Failure {
     }
 }
 
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum Unmade {
+    /// There may be one the next moment.
+    Failed(String),
+    /// One side does not take the other's certificate, or a file is of no use: that lasts.
+    Refused(String),
+}
+
 /// An open connection. It closes when the last request and the last watch on it have gone.
 pub(crate) struct Connection {
     origin: String,
@@ -85,9 +95,11 @@ impl Drop for Connection {
 
 impl Connection {
     /// Connects and hears a first answer.
-    pub(crate) async fn open(endpoint: Endpoint, files: Option<Tls>) -> Result<Self, String> {
+    pub(crate) async fn open(endpoint: Endpoint, files: Option<Tls>) -> Result<Self, Unmade> {
+        let files = files.filter(|_| endpoint.secure);
         let made = async {
-            let mut connection = Self::reach(&endpoint, files.as_ref()).await?;
+            let alert = Alert::default();
+            let mut connection = Self::reach(&endpoint, files.as_ref(), &alert).await?;
             let until = Instant::now() + CONNECT_MAX;
             let probe = connection.unary::<_, StatusResponse>(
                 STATUS,
@@ -100,21 +112,21 @@ impl Connection {
                 Ok(_) | Err(Failure::Answered { .. }) => Ok(connection),
                 Err(failure) => {
                     let reason = connection.end(failure).await;
-                    let anonymous = |files: &Tls| files.certificate.is_none();
-                    Err(match files.as_ref().is_some_and(anonymous) {
-                        true => format!("{reason} (it may want a client certificate)"),
-                        false => reason,
+                    let refused = alert.told().zip(files.as_ref());
+                    Err(match refused {
+                        Some((alert, files)) => Unmade::Refused(tls::disliked(files, alert)),
+                        None => Unmade::Failed(reason),
                     })
                 }
             }
         };
-        timeout(CONNECT_MAX, made)
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer within {} s", CONNECT_MAX.as_secs())))
+        let late = || Unmade::Failed(format!("no answer within {} s", CONNECT_MAX.as_secs()));
+        let made = timeout(CONNECT_MAX, made).await;
+        made.unwrap_or_else(|_| Err(late()))
     }
 
     /// Why it broke before it was used: the connection knows more than the request that it took
-    /// along, as that the other side does not like our certificate.
+    /// along.
     async fn end(&mut self, failure: Failure) -> String {
         let reason = failure.reason();
         match timeout(LAST_WORDS, &mut self.driver).await {
@@ -123,35 +135,42 @@ impl Connection {
         }
     }
 
-    async fn reach(endpoint: &Endpoint, files: Option<&Tls>) -> Result<Self, String> {
-        let addresses = lookup_host((endpoint.host.as_str(), endpoint.port))
-            .await
-            .map_err(|error| format!("cannot find the address of {}: {error}", endpoint.host))?;
-        let tcp = connect(addresses.take(ADDRESSES_MAX).collect()).await?;
+    async fn reach(
+        endpoint: &Endpoint,
+        files: Option<&Tls>,
+        alert: &Alert,
+    ) -> Result<Self, Unmade> {
+        let addresses = lookup_host((endpoint.host.as_str(), endpoint.port)).await;
+        let addresses = addresses.map_err(|error| {
+            let host = &endpoint.host;
+            Unmade::Failed(format!("cannot find the address of {host}: {error}"))
+        })?;
+        let tcp = connect(addresses.take(ADDRESSES_MAX).collect()).await;
+        let tcp = tcp.map_err(Unmade::Failed)?;
         let origin = endpoint.to_string();
-        match files {
-            Some(files) if endpoint.secure => {
-                let config = tls::load(files).map_err(|error| error.to_string())?;
-                let name = tls::server_name(endpoint).map_err(|error| error.to_string())?;
-                let stream = TlsConnector::from(config).connect(name, tcp).await;
-                let stream = stream.map_err(|error| format!("TLS failed: {}", chain(&error)))?;
-                Self::over(origin, stream).await
-            }
-            _ => Self::over(origin, tcp).await,
-        }
+        let Some(files) = files else {
+            return Self::over(origin, tcp).await;
+        };
+        // Read anew each time; what is wrong with a file lasts.
+        let config = tls::load(files).map_err(|error| Unmade::Refused(error.to_string()))?;
+        let name =
+            tls::server_name(endpoint).map_err(|error| Unmade::Refused(error.to_string()))?;
+        let stream = TlsConnector::from(config).connect(name, tcp).await;
+        let stream = stream.map_err(|error| tls::unmade(endpoint, files, &error))?;
+        Self::over(origin, Heeding::new(stream, alert.clone())).await
     }
 
     async fn over(
         origin: String,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Unmade> {
         let (sender, driver) = Builder::new(TokioExecutor::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADERS_MAX)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| chain(&error))?;
+            .map_err(|error| Unmade::Failed(chain(&error)))?;
         let driver = tokio::spawn(driver);
         Ok(Self {
             origin,

@@ -6,6 +6,7 @@
 //! closes connections that ping more often than every five seconds, so requests have deadlines and
 //! watches ask for signs of life instead.
 
+mod alert;
 mod client;
 mod config;
 mod connection;
@@ -15,7 +16,9 @@ mod messages;
 mod operation;
 mod pool;
 mod range;
+mod refusal;
 mod tls;
+mod token;
 mod watch;
 
 pub use crate::client::{Client, Status};

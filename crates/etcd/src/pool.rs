@@ -13,17 +13,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, Endpoint, Tls};
-use crate::connection::{Connection, Failure};
+use crate::connection::{Connection, Failure, Unmade};
 use crate::error::Error;
-use crate::messages::{AuthenticateRequest, AuthenticateResponse, TxnRequest, TxnResponse};
+use crate::messages::{TxnRequest, TxnResponse};
+use crate::refusal::Refusal;
+use crate::token::{Token, Tokens, is_stale};
 
 /// What a read waits for one endpoint at least before it asks the next.
 const READ_MIN: Duration = Duration::from_millis(700);
 pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
-const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
-const INVALID_ARGUMENT: u32 = 3;
 const OUT_OF_RANGE: u32 = 11;
-const UNAUTHENTICATED: u32 = 16;
 
 /// Whether a request that was sent may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub(crate) struct Pool {
     pub(crate) config: Config,
     slots: Vec<Slot>,
     preferred: AtomicUsize,
-    token: Mutex<Option<Arc<str>>>,
+    tokens: Tokens,
 }
 
 impl Pool {
@@ -45,7 +44,7 @@ impl Pool {
         Self {
             slots: config.endpoints.iter().map(slot).collect(),
             preferred: AtomicUsize::new(0),
-            token: Mutex::new(None),
+            tokens: Tokens::default(),
             config,
         }
     }
@@ -124,7 +123,7 @@ impl Pool {
         &self,
         connection: &Connection,
         until: Instant,
-    ) -> Result<Option<Arc<str>>, Failure> {
+    ) -> Result<Token, Failure> {
         if self.config.user.is_none() {
             return Ok(None);
         }
@@ -144,44 +143,26 @@ impl Pool {
         let max = self.config.reply_max;
         let token = self.token(connection, None, until).await?;
         let reply = connection.unary(path, request, token.as_deref(), until, max);
-        match (reply.await, token) {
-            (Err(Failure::Answered { code, message }), Some(old)) if is_stale(code, &message) => {
-                let token = self.token(connection, Some(&old), until).await?;
+        match reply.await {
+            Err(Failure::Answered { code, message })
+                if self.config.user.is_some() && is_stale(code, &message) =>
+            {
+                let token = self.token(connection, Some(&token), until).await?;
                 let again = connection.unary(path, request, token.as_deref(), until, max);
                 again.await
             }
-            (reply, _) => reply,
+            reply => reply,
         }
     }
 
-    /// The user's token, if there is a user; asks for another if it is the one that is `refused`.
-    pub(crate) async fn token(
+    async fn token(
         &self,
         connection: &Connection,
-        refused: Option<&Arc<str>>,
+        refused: Option<&Token>,
         until: Instant,
-    ) -> Result<Option<Arc<str>>, Failure> {
-        let Some((name, password)) = &self.config.user else {
-            return Ok(None);
-        };
-        // Held while asking: many requests that need a token ask for one only.
-        let mut token = timeout_at(until, self.token.lock())
-            .await
-            .map_err(|_| Failure::NotSent("no token before the deadline".to_owned()))?;
-        if token.is_none() || token.as_ref() == refused {
-            let request = AuthenticateRequest {
-                name: name.clone(),
-                password: password.reveal().to_owned(),
-            };
-            let max = self.config.reply_max;
-            let reply = connection.unary(AUTHENTICATE, &request, None, until, max);
-            let reply: AuthenticateResponse = reply.await.map_err(|failure| match failure {
-                Failure::Lost(reason) => Failure::NotSent(format!("no token: {reason}")),
-                other => other,
-            })?;
-            *token = Some(reply.token.into());
-        }
-        Ok(token.clone())
+    ) -> Result<Token, Failure> {
+        let token = self.tokens.of(&self.config, connection, refused, until);
+        token.await
     }
 
     /// What a failure at an endpoint means for the request, and for the endpoint.
@@ -240,11 +221,6 @@ fn unsettled(endpoint: String, reason: String, kind: Kind) -> Meaning {
         Kind::Read => Meaning::Next(reason),
         Kind::Write => Meaning::Final(Error::Unknown { endpoint, reason }),
     }
-}
-
-fn is_stale(code: u32, message: &str) -> bool {
-    code == UNAUTHENTICATED
-        || code == INVALID_ARGUMENT && message.contains("revision of auth store is old")
 }
 
 /// What an error that etcd answers with means.
@@ -356,9 +332,13 @@ struct Slot {
 
 enum Link {
     None,
-    /// Being made, whether somebody waits for it or not.
-    Making(JoinHandle<Result<Connection, String>>),
+    /// Being made, whether somebody waits for it or not; after a refusal, if there was one.
+    Making(
+        JoinHandle<Result<Connection, Unmade>>,
+        Option<Refusal<String>>,
+    ),
     Made(Arc<Connection>),
+    Refused(Refusal<String>),
 }
 
 impl Slot {
@@ -374,37 +354,58 @@ impl Slot {
     /// the next who asks.
     async fn connection(&self) -> Result<Arc<Connection>, String> {
         let mut link = self.link.lock().await;
-        if let Link::Making(task) = &mut *link
+        if let Link::Making(task, before) = &mut *link
             && task.is_finished()
         {
             // It ended while nobody waited: a failure of then says nothing of now.
-            *link = ended(task).await.unwrap_or(Link::None);
+            *link = ended(task, before.take())
+                .await
+                .unwrap_or_else(|(link, _)| link);
         }
         loop {
             *link = match &mut *link {
                 Link::Made(connection) if connection.is_usable() => {
                     return Ok(Arc::clone(connection));
                 }
-                Link::Made(_) | Link::None => {
-                    let made = Connection::open(self.endpoint.clone(), self.tls.clone());
-                    Link::Making(tokio::spawn(made))
-                }
-                Link::Making(task) => match ended(task).await {
-                    Ok(made) => made,
-                    Err(reason) => {
-                        *link = Link::None;
-                        return Err(reason);
-                    }
+                Link::Made(_) | Link::None => self.make(None),
+                Link::Refused(refusal) => match refusal.stands(Instant::now()) {
+                    Some(reason) => return Err(reason),
+                    None => self.make(Some(refusal.clone())),
                 },
+                Link::Making(task, before) => {
+                    // Left where it is: whoever stops waiting must not take it along.
+                    let before = before.clone();
+                    match ended(task, before).await {
+                        Ok(made) => made,
+                        Err((next, reason)) => {
+                            *link = next;
+                            return Err(reason);
+                        }
+                    }
+                }
             }
         }
     }
+
+    fn make(&self, before: Option<Refusal<String>>) -> Link {
+        let made = Connection::open(self.endpoint.clone(), self.tls.clone());
+        Link::Making(tokio::spawn(made), before)
+    }
 }
 
-async fn ended(task: &mut JoinHandle<Result<Connection, String>>) -> Result<Link, String> {
+/// What came of an attempt; why there is no connection, and what follows from that.
+async fn ended(
+    task: &mut JoinHandle<Result<Connection, Unmade>>,
+    before: Option<Refusal<String>>,
+) -> Result<Link, (Link, String)> {
     match task.await {
-        Ok(made) => Ok(Link::Made(Arc::new(made?))),
-        Err(error) => Err(error.to_string()),
+        Ok(Ok(made)) => Ok(Link::Made(Arc::new(made))),
+        Ok(Err(Unmade::Failed(reason))) => Err((Link::None, reason)),
+        Ok(Err(Unmade::Refused(reason))) => {
+            let refusal = Refusal::new(reason.clone(), before.as_ref(), Instant::now());
+            Err((Link::Refused(refusal), reason))
+        }
+        Err(error) => Err((Link::None, error.to_string())),
     }
 }
 

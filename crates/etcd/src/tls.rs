@@ -1,13 +1,16 @@
-//! What TLS needs, read of files.
+//! What TLS needs, read of files, and what its failures mean.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, ClientConfig, RootCertStore};
 
+use crate::alert::of_tls;
 use crate::config::{ConfigError, Endpoint, Tls};
+use crate::connection::{Unmade, chain};
 
 /// Reads the files.
 ///
@@ -31,10 +34,66 @@ pub(crate) fn load(tls: &Tls) -> Result<Arc<ClientConfig>, ConfigError> {
         (None, Some(_)) => return Err(ConfigError::HalfCertificate("certificate")),
         (Some(certificate), Some(key)) => builder
             .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
-            .map_err(|error| unusable(key, error, "give the key of the certificate"))?,
+            .map_err(|error| mismatched(certificate, key, error))?,
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// What is wrong with the client's certificate and key together.
+fn mismatched(certificate: &Path, key: &Path, error: rustls::Error) -> ConfigError {
+    match error {
+        rustls::Error::InvalidCertificate(_) => unusable(
+            certificate,
+            error,
+            "give a certificate of X.509 version 3, which it is with an extension, as \
+             extendedKeyUsage = clientAuth",
+        ),
+        _ => unusable(key, error, "give the key of the certificate"),
+    }
+}
+
+/// Why a handshake failed; whether it will again.
+pub(crate) fn unmade(endpoint: &Endpoint, files: &Tls, error: &io::Error) -> Unmade {
+    use rustls::CertificateError as Wrong;
+    let theirs = |what: &str| Unmade::Refused(format!("etcd's certificate {what}"));
+    match of_tls(error) {
+        Some(rustls::Error::InvalidCertificate(wrong)) => match wrong {
+            Wrong::UnknownIssuer => theirs(&format!(
+                "is not signed by a CA in {} (UnknownIssuer): give the file of the CA that signed it",
+                files.ca.display()
+            )),
+            Wrong::Expired | Wrong::ExpiredContext { .. } => theirs(&format!(
+                "is used after its time ({wrong}): renew it, or set this host's clock"
+            )),
+            Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => theirs(&format!(
+                "is used before its time ({wrong}): set the clocks of this host and of the one that \
+                 made it"
+            )),
+            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => theirs(&format!(
+                "does not name {}: give it a subjectAltName that does, or an endpoint that it names",
+                endpoint.host
+            )),
+            wrong => theirs(&format!("is of no use: {wrong}: have another made")),
+        },
+        Some(rustls::Error::AlertReceived(alert)) => Unmade::Refused(disliked(files, *alert)),
+        _ => Unmade::Failed(format!("TLS failed: {}", chain(error))),
+    }
+}
+
+/// What it means that etcd ended a connection with a word of TLS.
+pub(crate) fn disliked(files: &Tls, alert: AlertDescription) -> String {
+    match &files.certificate {
+        Some(certificate) => format!(
+            "etcd refuses the certificate {} ({alert:?}): see that it has not expired, is one for \
+             clients, and is signed by what etcd has as --trusted-ca-file",
+            certificate.display()
+        ),
+        None => format!(
+            "etcd wants a client certificate ({alert:?}): give one and its key, or start etcd without \
+             --trusted-ca-file and --client-cert-auth"
+        ),
+    }
 }
 
 /// What the endpoint's certificate must name.
