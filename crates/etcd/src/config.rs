@@ -79,6 +79,18 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// A name or an address, IPv6 without its brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The TCP port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Whether it is reached by TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {

@@ -1,5 +1,12 @@
 //! Why something asked of a fleet was not done.
 
+/// Status codes of gRPC.
+const INVALID_ARGUMENT: u32 = 3;
+const PERMISSION_DENIED: u32 = 7;
+const RESOURCE_EXHAUSTED: u32 = 8;
+const FAILED_PRECONDITION: u32 = 9;
+const UNAUTHENTICATED: u32 = 16;
+
 /// Why something asked of a fleet was not done. Each says what and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -37,9 +44,79 @@ impl Error {
 
 impl From<etcd::Error> for Error {
     fn from(error: etcd::Error) -> Self {
-        match error {
-            etcd::Error::Refused { .. } => Self::Invalid(error.to_string()),
+        match &error {
+            etcd::Error::Refused { code, message, .. } => match remedy(*code, message) {
+                Some(remedy) => Self::Unavailable(format!("{error}: {remedy}")),
+                None => Self::Invalid(error.to_string()),
+            },
             _ => Self::Unavailable(error.to_string()),
         }
+    }
+}
+
+/// What is to be done where etcd refuses whoever asks, whatever it is; `None`: it refuses what was
+/// asked for.
+fn remedy(code: u32, message: &str) -> Option<&'static str> {
+    let says = |text| message.contains(text);
+    Some(match code {
+        RESOURCE_EXHAUSTED if says("database space exceeded") => {
+            "switch its automatic compaction on, run etcdctl defrag on each member, then etcdctl \
+             alarm disarm"
+        }
+        PERMISSION_DENIED => {
+            "give the user a role that may read and write what begins with /mcr/, the fleet's name \
+             and /: etcdctl role grant-permission ROLE --prefix=true readwrite /mcr/FLEET/"
+        }
+        INVALID_ARGUMENT if says("user name is empty") => {
+            "give user and password_file in [fleet], or a client certificate of which etcd takes the \
+             common name"
+        }
+        INVALID_ARGUMENT if says("authentication failed") => {
+            "write the password that etcd has into password_file and start the daemon again, or set \
+             it anew with etcdctl user passwd"
+        }
+        FAILED_PRECONDITION | UNAUTHENTICATED => {
+            "look at etcdctl auth status, and at user and password_file in [fleet]"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_is_told_what_to_do_and_what_is_refused_is_not_taken_for_that() {
+        let refused = |code, message: &str| {
+            Error::from(etcd::Error::Refused {
+                endpoint: "https://e1:2379".to_owned(),
+                code,
+                message: message.to_owned(),
+            })
+        };
+        let cases = [
+            (7, "etcdserver: permission denied", "role grant-permission"),
+            (3, "etcdserver: user name is empty", "password_file"),
+            (
+                3,
+                "etcdserver: authentication failed, invalid user ID or password",
+                "user passwd",
+            ),
+            (16, "etcdserver: invalid auth token", "auth status"),
+            (
+                8,
+                "etcdserver: mvcc: database space exceeded",
+                "alarm disarm",
+            ),
+        ];
+        for (code, message, remedy) in cases {
+            let error = refused(code, message);
+            assert!(matches!(error, Error::Unavailable(_)), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(message) && text.contains(remedy), "{text}");
+        }
+        let large = refused(3, "etcdserver: request is too large");
+        assert!(matches!(large, Error::Invalid(_)), "{large}");
     }
 }

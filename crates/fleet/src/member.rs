@@ -147,6 +147,11 @@ enum Fault {
 }
 
 impl Member {
+    /// Says where peers reach this relay, before it is told what stands in etcd.
+    pub fn reached_at(&mut self, peer: SocketAddr) {
+        self.config.peer = peer;
+    }
+
     /// A member that has heard nothing yet. `adopted` is what a former process of this boot
     /// left; where that is `None`, the driver has shut all gates before.
     #[must_use]

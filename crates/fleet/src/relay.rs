@@ -6,6 +6,8 @@ mod engine;
 mod installer;
 mod kept;
 mod operator;
+mod outage;
+mod own_address;
 mod peering;
 mod rules_reader;
 mod starting;
@@ -115,7 +117,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts the relay; that etcd is away is no error.
+    /// Starts the relay; that etcd is away, or its names have no address yet, is no error.
     ///
     /// # Errors
     ///

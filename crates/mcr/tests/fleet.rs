@@ -58,7 +58,7 @@ fn a_relay_says_that_etcd_is_away_and_is_ready() {
     };
     let status = bed.daemon.mcr(&["fleet", "status"]).unwrap();
     assert!(
-        status.contains("etcd             does not answer"),
+        status.contains("etcd             cannot be used"),
         "{status}"
     );
     let rules = file(RULES);
@@ -74,6 +74,35 @@ fn a_relay_says_that_etcd_is_away_and_is_ready() {
     let words = ["only rules of a fleet have a share"];
     bed.refuses(&["apply", path(&shared)], 78, &words);
     bed.refuses(&["check", path(&shared)], 78, &words);
+}
+
+/// As a host that boots before its network is there.
+#[test]
+fn a_daemon_starts_before_there_is_a_way_to_etcd_and_takes_part_when_there_is() {
+    if let Err(reason) = can_run("etcd") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let config = CONFIG.replace("127.0.0.1:2379", "10.99.0.1:2379");
+    let config = config.replace("peer = \"127.0.0.1:9470\"\n", "");
+    let Some(bed) = Bed::new(Some(&config), &[]) else {
+        return;
+    };
+    let status = bed.daemon.mcr(&["fleet", "status"]).unwrap();
+    assert!(status.contains("relay-a: starting"), "{status}");
+    let relay = &bed.chain.relay;
+    relay.tool("ip", "address add 10.99.0.1/32 dev lo").unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let mut command: Command = relay.command("etcd");
+    command.arg("--data-dir").arg(data.path());
+    let at = "http://10.99.0.1:2379";
+    command.args(["--listen-client-urls", at, "--advertise-client-urls", at]);
+    let _etcd = Process::start(command).unwrap();
+    wait::some_within(wait::PATIENCE, "it takes part", || {
+        let status = bed.json(&["fleet", "status", "--json"]);
+        (status["phase"] == "joined").then_some(())
+    })
+    .unwrap();
 }
 
 #[test]

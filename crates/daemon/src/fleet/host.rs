@@ -162,7 +162,7 @@ fn told(event: Event) -> api::reply::Event {
             events::event(events::RELAY_FENCED, &relay, message)
         }
         Event::EtcdAway { why } => {
-            let message = format!("etcd does not answer: {why}");
+            let message = format!("etcd cannot be used: {why}");
             events::event(events::ETCD_AWAY, "etcd", message)
         }
         Event::EtcdBack => {

@@ -5,5 +5,6 @@
 mod access;
 mod cluster;
 mod faults;
+mod secured;
 mod transactions;
 mod watches;

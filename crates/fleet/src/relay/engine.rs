@@ -11,15 +11,17 @@ use std::time::Duration;
 use etcd::Client;
 use sys::clock::boottime_ns;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::installer::Wanted;
 use super::kept::Kept;
 use super::operator::{Operator, Order};
+use super::outage::Outage;
+use super::own_address::Taken;
 use super::peering::Peering;
 use super::rules_reader::RulesRead;
 use super::tasks::spawn;
-use super::watching::BeatOrder;
+use super::watching::{BeatOrder, Follower};
 use super::{Config, Status, status, transactions};
 use crate::host::{Event, Host};
 use crate::keys::{Key, Keys};
@@ -44,8 +46,10 @@ const COUNTED: u32 = 50;
 #[derive(Debug)]
 pub(super) enum Heard {
     Input(Input),
-    /// etcd does not answer, and why.
-    Away(String),
+    /// Where the other relays reach this one.
+    Own(Taken),
+    /// etcd is of no use, and why.
+    Away(etcd::Error),
     Rules(RulesRead),
     /// What came of which [`Wanted`].
     Installed(u64, Input),
@@ -86,12 +90,15 @@ pub(super) struct Engine {
     pub(super) beats: mpsc::UnboundedSender<BeatOrder>,
     pub(super) wanted: watch::Sender<Wanted>,
     pub(super) peers: Peering,
+    /// Until it is known where the others reach this relay.
+    pub(super) follower: Option<Follower>,
     /// Where the question came from that is being answered.
     pub(super) asker: Option<SocketAddr>,
     pub(super) published: watch::Sender<Arc<Status>>,
     pub(super) leaving: Vec<oneshot::Sender<()>>,
     pub(super) unfit: BTreeMap<String, String>,
     pub(super) tally: status::Tally,
+    pub(super) outage: Outage,
     pub(super) is_asking: Rc<Cell<bool>>,
     pub(super) is_counting: Rc<Cell<bool>>,
 }
@@ -135,10 +142,8 @@ impl Engine {
                 self.note(&input);
                 self.take(input);
             }
-            Heard::Away(why) => {
-                self.tally.away(why);
-                self.take(Input::EtcdReachable(false));
-            }
+            Heard::Own(taken) => self.take_own(taken),
+            Heard::Away(error) => self.note_away(&error),
             Heard::Rules(read) => self.take_rules(read),
             Heard::Installed(number, input) => {
                 if self.wanted.borrow().number == number {
@@ -146,6 +151,17 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Notes why etcd is of no use. Who has a session is told of it by what becomes of its beats.
+    fn note_away(&mut self, error: &etcd::Error) {
+        let why = status::away(error);
+        let has_session = self.member.phase() == PhaseName::Joined;
+        if !has_session && self.outage.is_news(&why, Instant::now()) {
+            self.host.tell(Event::EtcdAway { why: why.clone() });
+        }
+        self.tally.away(why);
+        self.take(Input::EtcdReachable(false));
     }
 
     /// Tells the member, and does what it decides.
@@ -195,7 +211,7 @@ impl Engine {
             let limit = Duration::from_nanos(give_up_ns.saturating_sub(sent_ns));
             let (outcome, error) = transactions::carry_out(&client, txn, limit).await;
             if let Some(error) = error {
-                let _ = heard.send(Heard::Away(error.to_string()));
+                let _ = heard.send(Heard::Away(error));
             }
             let answered = Input::Answered {
                 id,
@@ -338,6 +354,9 @@ impl Engine {
         let event = match event {
             FleetEvent::Joined { session } => {
                 tracing::info!(relay = own, session, "takes part in the fleet");
+                if self.outage.is_over() {
+                    self.host.tell(Event::EtcdBack);
+                }
                 return;
             }
             FleetEvent::Left => {
@@ -351,6 +370,9 @@ impl Engine {
                 let why = self.member.why_held(&share).to_owned();
                 Some(Event::ShareOpened { share, why })
             }
+            FleetEvent::EtcdAway => Some(Event::EtcdAway {
+                why: self.tally.why_unheard(),
+            }),
             other => status::event(other, own),
         };
         if let Some(event) = event {

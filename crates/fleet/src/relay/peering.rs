@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::engine::Engine;
+use super::own_address::Taken;
 use super::tasks::spawn;
 use crate::host::Event;
 use crate::keys::{FleetSettings, Key, Value};
@@ -22,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// This relay among the others.
 pub(super) struct Peering {
-    peers: Rc<Peers>,
+    /// Not before it is known where the others reach this relay.
+    peers: Option<Rc<Peers>>,
     engine: mpsc::Sender<(Message, SocketAddr)>,
     /// As it stands in etcd, if that makes sense.
     settings: Option<FleetSettings>,
@@ -31,9 +33,9 @@ pub(super) struct Peering {
 }
 
 impl Peering {
-    pub(super) fn new(peers: Peers, engine: mpsc::Sender<(Message, SocketAddr)>) -> Self {
+    pub(super) fn new(engine: mpsc::Sender<(Message, SocketAddr)>) -> Self {
         Self {
-            peers: Rc::new(peers),
+            peers: None,
             engine,
             settings: None,
             secret: None,
@@ -48,8 +50,16 @@ impl Peering {
         }
         let secret = Rc::new(Secret::new(&bytes(&settings.secret)));
         self.settings = Some(settings);
-        self.secret = Some(Rc::clone(&secret));
-        let (peers, engine) = (Rc::clone(&self.peers), self.engine.clone());
+        self.secret = Some(secret);
+        self.listen();
+    }
+
+    /// Hears what is signed with the secret, if there is where, and by what.
+    fn listen(&mut self) {
+        let (Some(peers), Some(secret)) = (self.peers.clone(), self.secret.clone()) else {
+            return;
+        };
+        let engine = self.engine.clone();
         let listens =
             spawn(async move { while engine.send(peers.next(&secret).await).await.is_ok() {} });
         if let Some(before) = self.listens.replace(listens) {
@@ -65,6 +75,19 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 impl Engine {
+    /// Takes part, now that it is known where the others reach this relay.
+    pub(super) fn take_own(&mut self, (at, socket): Taken) {
+        match Peers::new(socket) {
+            Ok(peers) => self.peers.peers = Some(Rc::new(peers)),
+            Err(error) => tracing::error!("the other relays are not heard: {error}"),
+        }
+        self.peers.listen();
+        self.member.reached_at(at);
+        if let Some(follower) = self.follower.take() {
+            spawn(follower.run());
+        }
+    }
+
     /// Takes the fleet's secret.
     pub(super) fn take_settings(&mut self, found: &KeyValue) {
         match FleetSettings::read(&found.key, &found.value) {
@@ -106,7 +129,9 @@ impl Engine {
         let Some(secret) = self.peers.secret.clone() else {
             return;
         };
-        let peers = Rc::clone(&self.peers.peers);
+        let Some(peers) = self.peers.peers.clone() else {
+            return;
+        };
         spawn(async move { peers.send(&secret, to, &message).await });
     }
 

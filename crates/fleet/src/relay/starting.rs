@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,16 +23,13 @@ use super::peering::Peering;
 use super::status::{self, Tally};
 use super::tasks::spawn;
 use super::watching::Follower;
-use super::{Config, Relay, Status};
+use super::{Config, Relay, Status, own_address};
 use crate::error::Error;
 use crate::host::Host;
 use crate::keys::{Keys, Policy};
 use crate::member::{self, Adopted, Member, Session};
-use crate::peers::Peers;
 use crate::rules::Rules;
 
-/// The UDP port where relays are asked, unless the configuration says another.
-const PORT: u16 = 9470;
 /// Datagrams of other relays that wait for the engine.
 const PEERS_WAITING: usize = 64;
 
@@ -41,7 +38,7 @@ pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error>
     let keys = keys.ok_or_else(|| Error::invalid("[fleet] name is no name"))?;
     let client = Client::new(client_config(&config.settings)?);
     let client = client.map_err(|error| Error::invalid(format!("[fleet] {error}")))?;
-    let peer = peer(&config.settings)?;
+    let own = own_address::told(&config.settings, client.endpoints())?;
     let (heard, hears) = mpsc::unbounded_channel();
     let (from_peers, peers_heard) = mpsc::channel(PEERS_WAITING);
     let (orders, ordered) = mpsc::unbounded_channel();
@@ -50,38 +47,30 @@ pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error>
         peers: peers_heard,
         orders: ordered,
     };
-    let unknown = Member::new(member_config(&config, keys.clone(), peer), None);
+    let unknown = Member::new(member_config(&config, keys.clone()), None);
     let unknown = status::of(
         unknown.status(boottime_ns()),
         &Rules::default(),
         &Tally::default(),
     );
     let (publisher, published) = watch::channel(Arc::new(unknown));
-    let socket = Peers::bind(peer).map_err(|error| {
-        Error::invalid(format!(
-            "[fleet] peer: cannot listen on UDP {peer}: {error}"
-        ))
-    })?;
     // Last: where there is no way on, a runtime must not be dropped by one that runs.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::unavailable(error.to_string()))?;
     let spawned = Builder::new().name("fleet".to_owned()).spawn(move || {
         let _guard = AbortOnPanic;
         let work = async move {
-            let peers = Peering::new(Peers::new(socket)?, from_peers);
-            let engine = engine_of(
-                config,
-                host,
-                (client, keys),
-                (peer, peers),
-                (heard, publisher),
-            );
+            let peers = Peering::new(from_peers);
+            if let Some(own) = own {
+                let _ = heard.send(Heard::Own(own));
+            } else {
+                let endpoints = client.endpoints().to_vec();
+                spawn(own_address::look(endpoints, heard.clone()));
+            }
+            let engine = engine_of(config, host, (client, keys), peers, (heard, publisher));
             engine.run(ears).await;
-            Ok::<_, std::io::Error>(())
         };
-        if let Err(error) = LocalSet::new().block_on(&runtime, work) {
-            tracing::error!("the fleet's thread ends: {error}");
-        }
+        LocalSet::new().block_on(&runtime, work);
     });
     spawned.map_err(|error| Error::unavailable(error.to_string()))?;
     Ok(Relay { orders, published })
@@ -91,12 +80,12 @@ fn engine_of(
     config: Config,
     host: Arc<dyn Host>,
     (client, keys): (Client, Keys),
-    (peer, peers): (SocketAddr, Peering),
+    peers: Peering,
     (heard, published): (mpsc::UnboundedSender<Heard>, watch::Sender<Arc<Status>>),
 ) -> Engine {
     let kept = Kept::new(&config.run, &config.cache);
     let adopted = adopt(&config, &kept, &*host);
-    let member = Member::new(member_config(&config, keys.clone(), peer), adopted);
+    let member = Member::new(member_config(&config, keys.clone()), adopted);
     let (beats, orders) = mpsc::unbounded_channel();
     let (wanted, to_install) = watch::channel(Wanted::default());
     let interfaces = config.settings.interfaces.clone();
@@ -114,7 +103,6 @@ fn engine_of(
         engine: heard.clone(),
         lists_again: false,
     };
-    spawn(follower.run());
     let mut engine = Engine {
         config: Arc::new(config),
         host,
@@ -133,11 +121,13 @@ fn engine_of(
         beats,
         wanted,
         peers,
+        follower: Some(follower),
         asker: None,
         published,
         leaving: Vec::new(),
         unfit: Default::default(),
         tally: Default::default(),
+        outage: Default::default(),
         is_asking: Default::default(),
         is_counting: Default::default(),
     };
@@ -159,7 +149,7 @@ fn adopt(config: &Config, kept: &Kept, host: &dyn Host) -> Option<Adopted> {
     session.map(|session| Adopted { session, gates })
 }
 
-fn member_config(config: &Config, keys: Keys, peer: SocketAddr) -> member::Config {
+fn member_config(config: &Config, keys: Keys) -> member::Config {
     let settings = &config.settings;
     let hold = settings.hold();
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -179,7 +169,8 @@ fn member_config(config: &Config, keys: Keys, peer: SocketAddr) -> member::Confi
             OnIsolation::Hold => Policy::Hold,
         },
         hold_ns: hold.as_nanos() as u64,
-        peer,
+        // Not told to anybody before it is known.
+        peer: (Ipv4Addr::UNSPECIFIED, 0).into(),
         roles: settings.interfaces.keys().cloned().collect(),
         weight: u32::from(settings.weight()),
         version: config.version.clone(),
@@ -206,34 +197,4 @@ fn client_config(settings: &FleetSettings) -> Result<etcd::Config, Error> {
         config.user = Some((user.clone(), Secret::from(password)));
     }
     Ok(config)
-}
-
-/// Where this relay listens for the others, which is where they reach it.
-fn peer(settings: &FleetSettings) -> Result<SocketAddr, Error> {
-    if let Some(peer) = settings.peer {
-        return Ok(peer);
-    }
-    let own = settings.endpoints.iter().find_map(|at| towards(at));
-    own.ok_or_else(|| {
-        Error::invalid(
-            "[fleet] peer is needed: none of the endpoints tells which address of this host the \
-             other relays reach; give peer = \"ADDRESS:9470\"",
-        )
-    })
-}
-
-/// The address of this host that an endpoint is reached from.
-fn towards(endpoint: &str) -> Option<SocketAddr> {
-    let at = endpoint.split_once("://")?.1.trim_end_matches('/');
-    let mut targets = at.to_socket_addrs().ok()?;
-    targets.find_map(|target| {
-        let any: SocketAddr = match target {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(any).ok()?;
-        socket.connect(target).ok()?;
-        let own = socket.local_addr().ok()?.ip();
-        Some((own, PORT).into())
-    })
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sys::clock::boottime_ns;
 
 use super::{EtcdStatus, Status};
+use crate::error::Error;
 use crate::host::Event;
 use crate::member::{self, FleetEvent, Outcome};
 use crate::rules::Rules;
@@ -24,6 +25,12 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn away(&mut self, why: String) {
         self.away = Some(why);
+    }
+
+    /// Why no beat was acknowledged.
+    pub(super) fn why_unheard(&self) -> String {
+        let unheard = "no beat was acknowledged for a hold";
+        { self.away.as_ref() }.map_or(unheard.to_owned(), |why| format!("{unheard}: {why}"))
     }
 
     pub(super) fn back(&mut self) {
@@ -56,6 +63,14 @@ pub(super) fn of(member: member::Status, rules: &Rules, tally: &Tally) -> Status
     }
 }
 
+/// Why etcd is of no use, for people.
+pub(super) fn away(error: &etcd::Error) -> String {
+    match error {
+        etcd::Error::Unavailable { reason } => reason.clone(),
+        error => Error::from(error.clone()).to_string(),
+    }
+}
+
 /// What people are told of an event of the member, if anything.
 pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
     let refused = |what: &str, why: &str| Event::RulesRefused {
@@ -81,9 +96,6 @@ pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
             share,
             why: String::new(),
         },
-        FleetEvent::EtcdAway => Event::EtcdAway {
-            why: "no beat was acknowledged for a hold".to_owned(),
-        },
         FleetEvent::EtcdBack => Event::EtcdBack,
         FleetEvent::Refused { key, problem } => Event::RulesRefused {
             what: key,
@@ -98,7 +110,10 @@ pub(super) fn event(event: FleetEvent, own: String) -> Option<Event> {
             "another process takes part under this relay's name; give one of them another",
         ),
         // The status tells of it for as long as it is so.
-        FleetEvent::Sole { .. } | FleetEvent::Joined { .. } | FleetEvent::Left => return None,
+        FleetEvent::Sole { .. }
+        | FleetEvent::EtcdAway
+        | FleetEvent::Joined { .. }
+        | FleetEvent::Left => return None,
     })
 }
 

@@ -93,7 +93,7 @@ impl Follower {
             let fleet = match self.list().await {
                 Ok(fleet) => fleet,
                 Err(error) => {
-                    self.tell(Heard::Away(error.to_string()));
+                    self.tell(Heard::Away(error));
                     if !self.pause(&mut relays).await {
                         return;
                     }
@@ -193,7 +193,7 @@ impl Follower {
             if matches!(error, Error::Compacted { .. }) {
                 return true;
             }
-            self.tell(Heard::Away(error.to_string()));
+            self.tell(Heard::Away(error));
             let mut relays = watched.beats.keys().cloned().collect();
             if !self.pause(&mut relays).await {
                 return false;

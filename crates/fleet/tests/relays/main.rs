@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod access;
 #[path = "../../../etcd/tests/etcd/cluster.rs"]
 mod cluster;
 mod engines;
@@ -12,3 +13,5 @@ mod operators;
 mod recorder;
 mod restarts;
 mod rules;
+#[path = "../../../etcd/tests/etcd/secured.rs"]
+mod secured;

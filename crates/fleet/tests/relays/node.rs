@@ -97,6 +97,11 @@ impl Node {
         self.relay = None;
     }
 
+    /// What its configuration says from its next start on.
+    pub(crate) fn settings(&mut self) -> &mut FleetSettings {
+        &mut self.config.settings
+    }
+
     /// Its configuration says another policy from its next start on.
     pub(crate) fn becomes(&mut self, policy: OnIsolation) {
         self.config.settings.on_isolation = Some(policy);

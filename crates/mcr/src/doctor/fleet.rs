@@ -29,7 +29,7 @@ fn of_etcd(fleet: &FleetStatus) -> Vec<Finding> {
     let subject = format!("fleet {:?}", fleet.fleet);
     if !fleet.etcd.reachable {
         let reason = fleet.etcd.reason.as_deref().unwrap_or("no reason given");
-        let evidence = format!("etcd does not answer: {reason}");
+        let evidence = format!("etcd cannot be used: {reason}");
         let remedy = "look at etcd's hosts, the network to them, and endpoints, tls, user and \
                       password_file in [fleet]";
         return vec![Finding::new(Severity::Harms, subject, evidence).remedy(remedy)];
@@ -111,7 +111,7 @@ mod tests {
         let said = |fleet| of_etcd(&fleet).pop().map(|finding| finding.evidence);
         assert_eq!(said(fleet(true, 150.0)), None);
         assert!(said(fleet(true, 250.0)).unwrap().contains("took 250 ms"));
-        assert!(said(fleet(false, 1.0)).unwrap().contains("does not answer"));
+        assert!(said(fleet(false, 1.0)).unwrap().contains("cannot be used"));
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn this(status: &FleetStatus) -> String {
 fn etcd(etcd: &FleetEtcd) -> String {
     if !etcd.reachable {
         let reason = etcd.reason.as_deref().unwrap_or("no reason given");
-        return format!("does not answer: {reason}");
+        return format!("cannot be used: {reason}");
     }
     let mut text = "answers".to_owned();
     if let Some(endpoint) = &etcd.endpoint {

@@ -198,7 +198,7 @@ fn the_page_of_a_relay_shows_its_fleet_and_that_etcd_is_away() {
         let text = text.as_str().unwrap();
         text.contains("Fleet plant")
             && text.contains("this is relay-a")
-            && text.contains("etcd does not answer")
+            && text.contains("etcd cannot be used")
     })
     .unwrap();
     let red = "return document.querySelectorAll('#fleet .down').length > 0";

@@ -15,7 +15,7 @@ export async function lookAtFleet(section) {
 function show(section, fleet) {
   const now = Date.now();
   const ago = (at) => (at === undefined ? "" : duration(Math.max(0, now - at) / 1000));
-  const etcd = fleet.etcd.reachable ? "etcd answers" : `etcd does not answer: ${fleet.etcd.reason ?? "no reason given"}`;
+  const etcd = fleet.etcd.reachable ? "etcd answers" : `etcd cannot be used: ${fleet.etcd.reason ?? "no reason given"}`;
   const about = element("p", fleet.etcd.reachable ? "" : "down",
     `this is ${fleet.relay}; ${whole(fleet.rules)} rule${plural(fleet.rules)} of generation ${fleet.generation}; ${etcd}`);
   const problems = element("ul");
