@@ -132,6 +132,9 @@ impl Member {
         let share = |(name, planned): (&String, &Planned)| {
             (name.clone(), self.share_status(name, planned, now))
         };
+        // A process before this one may have left gates open that nothing is known of yet.
+        let gates = { self.plan.shares.keys() }.map(|share| self.gates.until(share));
+        let inherited = gates.max().unwrap_or(0);
         Status {
             fleet: self.config.fleet.clone(),
             relay: self.config.relay.clone(),
@@ -140,7 +143,7 @@ impl Member {
             phase: self.session.phase,
             etcd_reachable: self.etcd_reachable,
             last_ack_ms: self.beat.acked().map(|acked| ms(now.saturating_sub(acked))),
-            deadline_ms: ms(self.deadline().saturating_sub(now)),
+            deadline_ms: ms(self.deadline().max(inherited).saturating_sub(now)),
             generation: self.rules.generation,
             relays: self.book.relays().map(relay).collect(),
             shares: self.plan.shares.iter().map(share).collect(),
@@ -212,6 +215,7 @@ impl Member {
     fn share_state(&self, name: &str, planned: &Planned, now: u64) -> ShareState {
         if self.holds(name).is_none() {
             return match planned.holder {
+                None if now < self.gates.until(name) => ShareState::Open,
                 Some(_) => ShareState::Elsewhere,
                 None => ShareState::Vacant,
             };

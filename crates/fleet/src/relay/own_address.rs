@@ -43,6 +43,10 @@ pub(super) fn told(
 
 /// Asks for names until there is an address, and takes the port.
 pub(super) async fn look(endpoints: Vec<Endpoint>, engine: mpsc::UnboundedSender<Heard>) {
+    // Whoever is asked for names may take long to be given up.
+    let hosts: Vec<&str> = endpoints.iter().map(Endpoint::host).collect();
+    let reason = format!("looking for the address of {}", hosts.join(", "));
+    let _ = engine.send(Heard::Away(etcd::Error::Unavailable { reason }));
     loop {
         let heard = match look_once(&endpoints).await.and_then(take) {
             Ok(taken) => {

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use fleet::member::ShareState;
 use model::config::OnIsolation;
 
 use crate::cluster::{Cluster, needs_etcd};
@@ -48,6 +49,28 @@ async fn a_start_without_etcd_has_the_rules_of_before() {
     assert_eq!(a.session(), 0);
     cluster.members[0].start();
     eventually("all are open", || each_at_one(&[&a], 5)).await;
+}
+
+/// Forwarded is forwarded, whether it is known who holds it or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn gates_that_stay_open_without_etcd_are_told_of() {
+    needs_etcd!();
+    let mut cluster = Cluster::start(1).await;
+    let mut a = Node::start_with("relay-a", &cluster, OnIsolation::Hold).await;
+    a.joined().await;
+    a.relay().apply(rules(2), None, false).await.unwrap();
+    eventually("all are open", || each_at_one(&[&a], 2)).await;
+    a.crash();
+    cluster.members[0].end();
+    a.run().await;
+    let told = || {
+        let member = a.relay().status().member.clone();
+        let shares = member.shares.values();
+        let open = { shares }.filter(|share| share.state == ShareState::Open);
+        (open.count(), member.deadline_ms > 0)
+    };
+    eventually("they are told of", || told() == (2, true)).await;
+    assert!(each_at_one(&[&a], 2));
 }
 
 /// A gate that a process of another policy left open for good is shut before etcd is asked.
