@@ -76,7 +76,7 @@ fn remedy(code: u32, message: &str) -> Option<&'static str> {
              it anew with etcdctl user passwd"
         }
         FAILED_PRECONDITION | UNAUTHENTICATED => {
-            "look at etcdctl auth status, and at user and password_file in [fleet]"
+            "look at user and password_file in [fleet], and whether etcd's authentication is on"
         }
         _ => return None,
     })
@@ -103,7 +103,7 @@ mod tests {
                 "etcdserver: authentication failed, invalid user ID or password",
                 "user passwd",
             ),
-            (16, "etcdserver: invalid auth token", "auth status"),
+            (16, "etcdserver: invalid auth token", "authentication is on"),
             (
                 8,
                 "etcdserver: mvcc: database space exceeded",

@@ -168,8 +168,8 @@ impl Operator {
         let mut warnings = Vec::new();
         if let Some((share, roles)) = nobody.first_key_value() {
             warnings.push(format!(
-                "no relay has all the interfaces that {} need, {share:?} among them ({}): nobody \
-                 forwards them",
+                "no relay has all the interfaces of {}, {share:?} among them ({}): nobody forwards \
+                 them",
                 shares(nobody.len()),
                 listed(roles.iter().cloned())
             ));

@@ -77,6 +77,12 @@ fn bytes(hex: &str) -> Vec<u8> {
 impl Engine {
     /// Takes part, now that it is known where the others reach this relay.
     pub(super) fn take_own(&mut self, (at, socket): Taken) {
+        if at.ip().is_loopback() {
+            tracing::info!(
+                "the relays of other hosts cannot reach this one at {at}; give peer in [fleet] where \
+                 there are any"
+            );
+        }
         match Peers::new(socket) {
             Ok(peers) => self.peers.peers = Some(Rc::new(peers)),
             Err(error) => tracing::error!("the other relays are not heard: {error}"),
