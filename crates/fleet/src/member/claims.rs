@@ -11,6 +11,8 @@ use crate::member::{
 pub(super) const BATCH_MAX: usize = 50;
 /// How long each in a share's line leaves it to the one before, in ns.
 const RANK_DELAY: u64 = 100_000_000;
+/// The same with a share that nobody ever held, in holds: the one before may be slow to read new rules.
+const FIRST_DELAY_HOLDS: u64 = 4;
 /// Transactions that may be under way.
 const IN_FLIGHT_MAX: usize = 4;
 
@@ -92,7 +94,10 @@ impl Member {
         let hold = self.config.hold_ns;
         match self.book.shares.contains_key(share) {
             true => (vacant, RANK_DELAY),
-            false => (vacant.max(self.session.since + hold), hold),
+            false => (
+                vacant.max(self.session.since + hold),
+                FIRST_DELAY_HOLDS * hold,
+            ),
         }
     }
 

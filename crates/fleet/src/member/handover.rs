@@ -148,6 +148,9 @@ impl Member {
     }
 
     fn choose_handed(&mut self) {
+        if !self.may_give_away() {
+            return;
+        }
         let retry = |share: &String| self.handover.retry.get(share).copied().unwrap_or(0);
         let held = self.handover.standbys.keys();
         let room = BATCH_MAX.saturating_sub(self.handover.handing.len());
@@ -167,6 +170,12 @@ impl Member {
             };
             self.handover.handing.insert(share, handing);
         }
+    }
+
+    /// Whether there is a cause to give any share away: what mostly is not, and cheap to see.
+    fn may_give_away(&self) -> bool {
+        let goes = self.session.leaving || self.book.is_drained(&self.config.relay);
+        goes || !self.book.moves.is_empty() || !self.handover.unfit.is_empty()
     }
 
     /// To whom a share is to go, if there is a cause. The next must have had the time to get ready.
