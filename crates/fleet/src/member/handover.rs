@@ -174,22 +174,24 @@ impl Member {
 
     /// Whether there is a cause to give any share away: what mostly is not, and cheap to see.
     fn may_give_away(&self) -> bool {
-        let goes = self.session.leaving || self.book.is_drained(&self.config.relay);
-        goes || !self.book.moves.is_empty() || !self.handover.unfit.is_empty()
+        self.gives_all() || !self.book.moves.is_empty() || !self.handover.unfit.is_empty()
+    }
+
+    fn gives_all(&self) -> bool {
+        self.session.leaving || self.book.is_drained(&self.config.relay)
     }
 
     /// To whom a share is to go, if there is a cause. The next must have had the time to get ready.
     fn target(&self, share: &str) -> Option<&str> {
         let (next, since) = self.handover.standbys.get(share)?;
         let ready = self.now >= since + self.config.hold_ns / 4;
-        let drained = self.session.leaving || self.book.is_drained(&self.config.relay);
         let held = self.book.shares.get(share)?.modified;
         let wish = self.book.moved_to(share);
         let moved = wish.is_some_and(|wish| wish.modified > held && wish.value.relay == *next);
         let unfit = self.handover.unfit.get(share);
         let unfit = unfit.is_some_and(|since| self.now >= since + UNFIT_FOR);
         let unfit = unfit && self.plan.shares.get(share)?.is_fit;
-        (ready && (drained || moved || unfit)).then_some(next)
+        (ready && (self.gives_all() || moved || unfit)).then_some(next)
     }
 
     /// Writes who holds `shares` from now on: `target`, or this relay again, which settles what had

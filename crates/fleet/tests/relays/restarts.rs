@@ -51,10 +51,8 @@ async fn a_start_without_etcd_has_the_rules_of_before() {
     eventually("all are open", || each_at_one(&[&a], 5)).await;
 }
 
-/// Forwarded is forwarded, whether it is known who holds it or not.
-#[tokio::test(flavor = "multi_thread")]
-async fn gates_that_stay_open_without_etcd_are_told_of() {
-    needs_etcd!();
+/// A relay with policy `hold` whose daemon crashed with the gates of two shares open, and etcd with it.
+async fn crashed_without_etcd() -> (Cluster, Node) {
     let mut cluster = Cluster::start(1).await;
     let mut a = Node::start_with("relay-a", &cluster, OnIsolation::Hold).await;
     a.joined().await;
@@ -62,6 +60,14 @@ async fn gates_that_stay_open_without_etcd_are_told_of() {
     eventually("all are open", || each_at_one(&[&a], 2)).await;
     a.crash();
     cluster.members[0].end();
+    (cluster, a)
+}
+
+/// Forwarded is forwarded, whether it is known who holds it or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn gates_that_stay_open_without_etcd_are_told_of() {
+    needs_etcd!();
+    let (_cluster, mut a) = crashed_without_etcd().await;
     a.run().await;
     let told = || {
         let member = a.relay().status().member.clone();
@@ -77,13 +83,7 @@ async fn gates_that_stay_open_without_etcd_are_told_of() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_without_a_deadline_does_not_outlive_its_policy() {
     needs_etcd!();
-    let mut cluster = Cluster::start(1).await;
-    let mut a = Node::start_with("relay-a", &cluster, OnIsolation::Hold).await;
-    a.joined().await;
-    a.relay().apply(rules(2), None, false).await.unwrap();
-    eventually("all are open", || each_at_one(&[&a], 2)).await;
-    a.crash();
-    cluster.members[0].end();
+    let (_cluster, mut a) = crashed_without_etcd().await;
     assert!(each_at_one(&[&a], 2));
     a.becomes(OnIsolation::Stop);
     a.run().await;
