@@ -107,6 +107,8 @@ pub struct Member {
 #[derive(Debug, Default)]
 struct Rules {
     generation: u64,
+    /// How often these were told, or what of them is installed.
+    changes: u64,
     /// The shares and the roles that each needs.
     shares: BTreeMap<String, BTreeSet<String>>,
     installed: BTreeSet<String>,
@@ -224,11 +226,13 @@ impl Member {
             Input::Question(question) => self.answer(&question),
             Input::Answer(answer) => self.monitors.promised(&answer, &self.config.relay),
             Input::Installed { shares, failed } => {
+                self.rules.changes += 1;
                 self.rules.installed = shares;
                 self.rules.failed = failed;
                 self.stale = true;
             }
             Input::Rules { generation, shares } => {
+                self.rules.changes += 1;
                 self.rules.generation = generation;
                 self.rules.shares = shares;
                 self.plan.has_rules = false;
@@ -241,6 +245,7 @@ impl Member {
             Input::Operator(Operator::Leave) => {
                 self.session.leaving = true;
                 self.stale = true;
+                self.plan.rests_until = 0;
             }
             Input::Alive => self.alive = Some(self.now),
             Input::EtcdReachable(reachable) => {
@@ -254,7 +259,7 @@ impl Member {
     /// Derives from what is known what is to be done: the same, however it became known.
     fn step(&mut self) {
         let phase = self.session.phase;
-        if self.stale {
+        if self.stale && self.now >= self.plan.rests_until {
             self.stale = false;
             self.news += 1;
             self.replan();

@@ -99,7 +99,9 @@ pub struct Rules {
     /// As they were applied: with roles for interfaces.
     pub documents: Vec<RuleDocument>,
     /// Which of them are of which share, by their places.
-    shares: BTreeMap<String, Vec<usize>>,
+    places: BTreeMap<String, Vec<usize>>,
+    /// The roles that each share's rules need.
+    shares: BTreeMap<String, BTreeSet<String>>,
     /// Their names, by share.
     names: Arc<BTreeMap<String, Vec<String>>>,
 }
@@ -116,17 +118,26 @@ impl Rules {
         policy: Policy,
     ) -> Result<Self, Problems> {
         RuleSet::from_documents(&documents, policy)?;
-        let mut shares: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (place, share) in shares_of(&documents).into_iter().enumerate() {
-            shares.entry(share).or_default().push(place);
+            places.entry(share).or_default().push(place);
         }
+        let roles_of = |places: &Vec<usize>| {
+            let documents = places.iter().map(|place| &documents[*place]);
+            documents.flat_map(roles::roles).collect()
+        };
+        let shares = places.iter();
+        let shares = shares
+            .map(|(share, places)| (share.clone(), roles_of(places)))
+            .collect();
         let name = |place: &usize| documents[*place].name.clone();
-        let names = { shares.iter() }
+        let names = { places.iter() }
             .map(|(share, places)| (share.clone(), places.iter().map(name).collect()));
         let names = Arc::new(names.collect());
         Ok(Self {
             generation,
             documents,
+            places,
             shares,
             names,
         })
@@ -134,15 +145,8 @@ impl Rules {
 
     /// Every share, with the roles that its rules need.
     #[must_use]
-    pub fn shares(&self) -> BTreeMap<String, BTreeSet<String>> {
-        let roles_of = |places: &Vec<usize>| {
-            let documents = places.iter().map(|place| &self.documents[*place]);
-            documents.flat_map(roles::roles).collect()
-        };
-        let shares = self.shares.iter();
-        shares
-            .map(|(share, places)| (share.clone(), roles_of(places)))
-            .collect()
+    pub fn shares(&self) -> &BTreeMap<String, BTreeSet<String>> {
+        &self.shares
     }
 
     /// The names of each share's rules, which are asked for several times a second.
@@ -153,7 +157,7 @@ impl Rules {
 
     /// The rules of a share, in their order.
     pub fn of_share(&self, share: &str) -> impl Iterator<Item = &RuleDocument> {
-        let places = self.shares.get(share).into_iter().flatten();
+        let places = self.places.get(share).into_iter().flatten();
         places.map(|place| &self.documents[*place])
     }
 
@@ -165,7 +169,7 @@ impl Rules {
             let mut documents = places.iter().map(|place| &self.documents[*place]);
             documents.any(|document| document.name == name)
         };
-        let holding = self.shares.iter().find(|(_, places)| holds(places));
+        let holding = self.places.iter().find(|(_, places)| holds(places));
         let share = holding.map(|(share, _)| share).or(named);
         share.map(String::as_str)
     }
@@ -286,7 +290,7 @@ mod tests {
             ("r0".to_owned(), roles(&["out", "red"])),
             ("both".to_owned(), roles(&["blue", "out", "red"])),
         ]);
-        assert_eq!(fleet.shares(), shares);
+        assert_eq!(*fleet.shares(), shares);
         assert_eq!(fleet.share_of("r2"), Some("both"));
         assert_eq!(fleet.share_of("both"), Some("both"));
         assert_eq!(fleet.share_of("r3"), None);
@@ -304,14 +308,14 @@ mod tests {
         assert!(shares.len() <= SHARES_MAX, "{} shares", shares.len());
         assert!(shares.len() > SHARES_MAX / 2, "{} shares", shares.len());
         assert!(shares.values().all(|roles| roles.len() == 2));
-        let most = fleet.shares.values().map(Vec::len).max();
+        let most = fleet.places.values().map(Vec::len).max();
         assert!(most.is_some_and(|most| most < 20), "{most:?} in one");
     }
 
     #[test]
     fn roles_become_interfaces_or_a_reason() {
         let fleet = fleet(vec![rule(0, "red", None), rule(1, "blue", None)]);
-        let shares = fleet.shares().into_keys().collect();
+        let shares = fleet.shares().keys().cloned().collect();
         let interfaces = [("red", "eth0"), ("out", "eth1")];
         let interfaces = interfaces.map(|(role, name)| (role.to_owned(), name.to_owned()));
         let (rules, refused) = fleet.on_host(&shares, &BTreeMap::from(interfaces));

@@ -26,6 +26,8 @@ pub(super) struct Book {
     pub(super) revision: u64,
     pub(super) relays: BTreeMap<String, Known<RelayEntry>>,
     pub(super) shares: BTreeMap<String, Known<ShareEntry>>,
+    /// How often one of those was told.
+    pub(super) share_changes: u64,
     pub(super) moves: BTreeMap<String, Known<Move>>,
     pub(super) drained: BTreeMap<String, Known<Drained>>,
     pub(super) current: Option<Known<Current>>,
@@ -40,10 +42,19 @@ impl Book {
             revision: 0,
             relays: BTreeMap::new(),
             shares: BTreeMap::new(),
+            share_changes: 0,
             moves: BTreeMap::new(),
             drained: BTreeMap::new(),
             current: None,
             refused: BTreeMap::new(),
+        }
+    }
+
+    /// One that knows nothing.
+    pub(super) fn emptied(&self) -> Self {
+        Self {
+            share_changes: self.share_changes + 1,
+            ..Self::new(self.keys.clone())
         }
     }
 
@@ -98,7 +109,10 @@ impl Book {
                 learn(&mut self.relays, name, entry, at);
                 return Ok(!is_alike);
             }
-            Key::Share(name) => learn(&mut self.shares, name, Value::read(key, value)?, at),
+            Key::Share(name) => {
+                learn(&mut self.shares, name, Value::read(key, value)?, at);
+                self.share_changes += 1;
+            }
             Key::Move(name) => learn(&mut self.moves, name, Value::read(key, value)?, at),
             Key::Drained(name) => learn(&mut self.drained, name, Value::read(key, value)?, at),
             Key::Rules => {
@@ -118,7 +132,10 @@ impl Book {
     pub(super) fn delete(&mut self, key: &Key, revision: u64) -> bool {
         match key {
             Key::Relay(name) => unlearn(&mut self.relays, name, revision),
-            Key::Share(name) => unlearn(&mut self.shares, name, revision),
+            Key::Share(name) => {
+                unlearn(&mut self.shares, name, revision);
+                self.share_changes += 1;
+            }
             Key::Move(name) => unlearn(&mut self.moves, name, revision),
             Key::Drained(name) => unlearn(&mut self.drained, name, revision),
             Key::Rules => return self.current.take().is_some(),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::keys::SessionNumber;
 use crate::member::{Command, FleetEvent, Member, PhaseName, faulty};
 
 /// The gates as the data plane was told.
@@ -10,6 +11,19 @@ pub(super) struct Gates {
     until: BTreeMap<String, u64>,
     /// What the data plane was told to prepare.
     pub(super) installing: Option<BTreeSet<String>>,
+    /// What the deadlines were derived from last.
+    basis: Option<Basis>,
+}
+
+/// All that a gate depends on: without a change of it, none changes.
+#[derive(Debug, PartialEq, Eq)]
+struct Basis {
+    deadline: u64,
+    session: SessionNumber,
+    going: bool,
+    handing: Vec<String>,
+    /// Changes so far of who holds what, of the rules, and of what is to be prepared.
+    changes: [u64; 3],
 }
 
 impl Gates {
@@ -17,6 +31,7 @@ impl Gates {
         Self {
             until,
             installing: None,
+            basis: None,
         }
     }
 
@@ -37,7 +52,34 @@ impl Member {
         if self.session.phase == PhaseName::Starting {
             return;
         }
-        let deadline = self.deadline();
+        let basis = self.basis();
+        if self.gates.basis.as_ref() == Some(&basis) {
+            #[cfg(test)]
+            assert_eq!(
+                self.changed_gates(basis.deadline),
+                [],
+                "a gate depends on more"
+            );
+            return;
+        }
+        for (share, before, until) in self.changed_gates(basis.deadline) {
+            self.set_gate(share, before, until);
+        }
+        self.gates.basis = Some(basis);
+    }
+
+    fn basis(&self) -> Basis {
+        Basis {
+            deadline: self.deadline(),
+            session: self.session.number,
+            going: self.session.going,
+            handing: self.handover.handing().cloned().collect(),
+            changes: [self.book.share_changes, self.rules.changes, self.plan.made],
+        }
+    }
+
+    /// Shares whose gates are to change, with the deadlines of before and from now on.
+    fn changed_gates(&self, deadline: u64) -> Vec<(String, u64, u64)> {
         let told = self.gates.until.keys();
         let new = self.plan.install.iter();
         let new = new.filter(|share| !self.gates.until.contains_key(*share));
@@ -46,10 +88,7 @@ impl Member {
             let until = self.gate(share, before, deadline);
             (until != before).then(|| (share.clone(), before, until))
         };
-        let changed: Vec<_> = told.chain(new).filter_map(changed).collect();
-        for (share, before, until) in changed {
-            self.set_gate(share, before, until);
-        }
+        told.chain(new).filter_map(changed).collect()
     }
 
     fn gate(&self, share: &str, before: u64, deadline: u64) -> u64 {

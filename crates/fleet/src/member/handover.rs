@@ -41,6 +41,11 @@ impl HandOver {
         self.handing.contains_key(share)
     }
 
+    /// Shares that are on their way, or may be.
+    pub(super) fn handing(&self) -> impl Iterator<Item = &String> {
+        self.handing.keys()
+    }
+
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }

@@ -3,16 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::keys::{BeatMonitor, RelayEntry, SessionNumber};
+use crate::keys::{BeatMonitor, RelayEntry, SessionNumber, ShareEntry};
 use crate::member::{FleetEvent, Member, faulty};
 use crate::placement::{Candidate, Loads, order};
 
 /// So many relays stand in line for a share.
 const LINE_MAX: usize = 8;
 
+/// How long a plan rests for each share and relay in it, in ns: so planning takes a small part of the time,
+/// however much happens. Tests have small fleets.
+const REST: u64 = if cfg!(test) { 1_000_000 } else { 1_000 };
+
 /// The plan.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
+    /// How often it was made.
+    pub(super) made: u64,
+    /// When it may be made again.
+    pub(super) rests_until: u64,
     pub(super) shares: BTreeMap<String, Planned>,
     /// Shares that this relay is to have compiled and joined.
     pub(super) install: BTreeSet<String>,
@@ -36,6 +44,8 @@ pub(super) struct Plan {
 pub(super) struct Planned {
     /// Who holds it, with a session that has not ended.
     pub(super) holder: Option<Arc<str>>,
+    /// Its place in [`Plan::relays`].
+    holder_place: Option<usize>,
     /// Who is to take it; never the holder.
     pub(super) standby: Option<Arc<str>>,
     /// The standby could forward it well.
@@ -100,6 +110,9 @@ impl Member {
         self.plan.install = install.map(|(share, _)| share.clone()).collect();
         self.note_vacant();
         self.note_standbys();
+        let size = self.plan.shares.len() * self.plan.relays.len();
+        self.plan.rests_until = self.now + size as u64 * REST;
+        self.plan.made += 1;
     }
 
     /// Keeps each share's order of relays: only other relays or weights make another.
@@ -125,6 +138,7 @@ impl Member {
             let next = needs.len();
             let mut planned = before.remove(share).unwrap_or_default();
             planned.needs = *needs.entry(roles).or_insert(next);
+            planned.holder = None;
             if !has_order || planned.order.is_empty() {
                 planned.order = order(share, &relays);
             }
@@ -139,9 +153,14 @@ impl Member {
     fn plan_shares(&mut self) {
         let own = self.own_entry();
         let mut shares = std::mem::take(&mut self.plan.shares);
+        // Both are in the order of the names: a thousand shares are gone through, not looked up.
+        let mut known = self.book.shares.iter().peekable();
         for (share, planned) in &mut shares {
-            let holder = self.holder(share);
+            while known.next_if(|(name, _)| *name < share).is_some() {}
+            let known = known.next_if(|(name, _)| *name == share);
+            let holder = known.and_then(|(_, known)| self.holder(&known.value));
             if holder != planned.holder.as_deref() {
+                planned.holder_place = holder.and_then(|name| self.place(name));
                 planned.holder = holder.map(Arc::from);
             }
         }
@@ -150,7 +169,7 @@ impl Member {
         let mut loads = BTreeMap::new();
         let mut sole = Vec::new();
         for (share, planned) in &mut shares {
-            let holder = planned.holder.as_deref().and_then(|name| self.place(name));
+            let holder = planned.holder.as_ref().and(planned.holder_place);
             let loads = loads.entry(holder);
             let loads = loads.or_insert_with(|| relays.loads(holder, total));
             let was_sole = planned.sole;
@@ -216,8 +235,8 @@ impl Member {
             relays.entries.push(entry);
             relays.weights.push(if takes { *weight } else { 0 });
         }
-        let holders = shares.values().filter_map(|share| share.holder.as_deref());
-        for place in holders.filter_map(|name| self.place(name)) {
+        let held = { shares.values() }.filter(|share| share.holder.is_some());
+        for place in held.filter_map(|share| share.holder_place) {
             relays.held[place] += 1;
         }
         for roles in &self.plan.needs {
@@ -242,9 +261,8 @@ impl Member {
             .ok()
     }
 
-    /// Who holds a share with a session that has not ended, as far as is known.
-    fn holder(&self, share: &str) -> Option<&str> {
-        let entry = &self.book.shares.get(share)?.value;
+    /// Whom a share's entry names, if its session has not ended as far as is known.
+    fn holder<'a>(&self, entry: &'a ShareEntry) -> Option<&'a str> {
         if entry.relay == self.config.relay {
             return (entry.session == self.session.number).then_some(&entry.relay);
         }

@@ -185,7 +185,7 @@ impl Member {
         self.session.phase = PhaseName::Resting;
         self.session.adopted = None;
         self.session.retry = self.now + self.config.hold_ns;
-        self.book = super::book::Book::new(self.config.keys.clone());
+        self.book = self.book.emptied();
         for relay in self.fencing.forget() {
             self.out.push(super::Command::UnwatchBeat { relay });
         }

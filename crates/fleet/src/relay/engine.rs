@@ -35,8 +35,9 @@ const TICK: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(100);
 /// So much of what is heard is acted on together, at most.
 const TOGETHER: usize = 64;
-/// Looks between two that publish what is known, if that has changed.
+/// Looks between two that publish what is known, if that has changed, and how many shares make it one more.
 const PUBLISHED: u32 = 2;
+const PUBLISHED_SHARES: usize = 100;
 /// The same, if only time has passed: it is as much to say with a thousand shares.
 const REPEATED: u32 = 10;
 /// Looks between two that tell the others what was counted here.
@@ -277,7 +278,9 @@ impl Engine {
         }
         let news = self.member.news();
         let has_changed = news != self.told;
-        if looks.is_multiple_of(if has_changed { PUBLISHED } else { REPEATED }) {
+        let many = (self.rules.shares().len() / PUBLISHED_SHARES) as u32;
+        let every = if has_changed { PUBLISHED } else { REPEATED } + many;
+        if looks.is_multiple_of(every) {
             self.told = news;
             self.publish();
         }

@@ -227,7 +227,7 @@ impl Operator {
             .collect();
         let mut loads = Loads::new(takers.iter().map(|taker| taker.weight), shares.len());
         let mut moves = Vec::new();
-        for (share, roles) in &shares {
+        for (share, roles) in shares {
             let able: BTreeSet<&str> = self.able(roles).collect();
             let order = order(share, &takers).into_iter();
             let order = order.filter(|place| able.contains(takers[*place].name));

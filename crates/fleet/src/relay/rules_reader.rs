@@ -1,9 +1,11 @@
 //! Reads the rules that etcd says there are, and takes them if they make sense.
 
 use std::sync::Arc;
+use std::thread;
 
 use model::ruleset::Policy;
-use tokio::task::spawn_blocking;
+use sys::capability::stand_back;
+use tokio::sync::oneshot;
 
 use super::engine::{Engine, Heard};
 use super::tasks::spawn;
@@ -109,7 +111,7 @@ impl Engine {
     }
 
     fn use_rules(&mut self, current: Current, rules: Rules) {
-        let (generation, shares) = (rules.generation, rules.shares());
+        let (generation, shares) = (rules.generation, rules.shares().clone());
         self.host.tell(Event::RulesApplied {
             generation,
             rules: rules.documents.len(),
@@ -138,10 +140,16 @@ fn make_sense(current: &Current, text: &[u8], policy: Policy) -> Result<Rules, E
     rules.map_err(|problems| Error::invalid(problems.to_string()))
 }
 
-/// Does what takes long where nobody waits for it.
+/// Does what takes long where nobody waits for it, after all that has to be in time.
 pub(super) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let done = spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Error::invalid(format!("the rules cannot be read: {error}"))))
+    let (done, result) = oneshot::channel();
+    let begun = thread::Builder::new().name("rules".into()).spawn(|| {
+        stand_back();
+        let _ = done.send(work());
+    });
+    begun.map_err(|error| Error::invalid(format!("no thread to read the rules: {error}")))?;
+    let nothing = |_| Error::invalid("the thread that read the rules has failed".to_owned());
+    result.await.map_err(nothing)?
 }
