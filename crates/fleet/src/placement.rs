@@ -20,8 +20,20 @@ pub struct Candidate<'a> {
 #[must_use]
 pub fn order(share: &str, relays: &[Candidate<'_>]) -> Vec<usize> {
     let takers = relays.iter().enumerate().filter(|(_, r)| r.weight > 0);
+    let mut weights = takers.clone().map(|(_, relay)| relay.weight);
+    let first = weights.next();
+    let is_weighted = weights.any(|weight| Some(weight) != first);
+    let share = hash(share);
+    let score = |relay: &Candidate<'_>| {
+        let hash = both(hash(relay.name), share);
+        // Without weights the greatest hash has the lowest logarithm, which need not be worked out.
+        match is_weighted {
+            true => score(hash, relay.weight),
+            false => !hash,
+        }
+    };
     let mut scored: Vec<_> = takers
-        .map(|(place, relay)| (score(share, relay), relay.name, place))
+        .map(|(place, relay)| (score(relay), relay.name, place))
         .collect();
     scored.sort_unstable();
     scored.into_iter().map(|(_, _, place)| place).collect()
@@ -72,9 +84,8 @@ impl Loads {
 
 /// The lowest score has a share: `-log(hash) / weight`, so that weights count as they are meant
 /// (Highest Random Weight, as in draft-ietf-bess-weighted-hrw).
-fn score(share: &str, relay: &Candidate<'_>) -> u128 {
-    let hash = hash(&[relay.name, share]);
-    (u128::from(minus_log2(hash)) << 24) / u128::from(relay.weight)
+fn score(hash: u64, weight: u32) -> u64 {
+    (minus_log2(hash) << 24) / u64::from(weight)
 }
 
 /// `-log2((hash + 1) / 2^64)` with [`FRACTION`] bits after the point, digit by digit.
@@ -98,13 +109,17 @@ fn minus_log2(hash: u64) -> u64 {
 }
 
 /// FNV-1a with the finish of MurmurHash3: small, and the same for ever.
-fn hash(parts: &[&str]) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for part in parts {
-        for byte in part.bytes().chain([0xff]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
+fn hash(name: &str) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    finish(name.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// One hash of two.
+fn both(relay: u64, share: u64) -> u64 {
+    finish(relay.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ share)
+}
+
+fn finish(mut hash: u64) -> u64 {
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ (hash >> 33)

@@ -12,7 +12,7 @@ const LINE_MAX: usize = 8;
 
 /// How long a plan rests for each share and relay in it, in ns: so planning takes a small part of the time,
 /// however much happens. Tests have small fleets.
-const REST: u64 = if cfg!(test) { 1_000_000 } else { 1_000 };
+const REST: u64 = if cfg!(test) { 1_000_000 } else { 3_000 };
 
 /// The plan.
 #[derive(Debug, Default)]

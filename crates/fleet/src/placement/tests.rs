@@ -87,7 +87,13 @@ fn counts_what_is_held() {
 
 #[test]
 fn stays_the_same_for_ever() {
-    assert_eq!(hash(&["relay-a", "cam1"]), hash(&["relay-a", "cam1"]));
+    let sorted_by = |score: fn(u64) -> u64| {
+        let mut hashes: Vec<_> = (0..1000).map(|n| hash(&format!("cam{n}"))).collect();
+        hashes.sort_by_key(|hash| score(*hash));
+        hashes
+    };
+    let by_logarithm = sorted_by(|hash| score(hash, 7));
+    assert_eq!(by_logarithm, sorted_by(|hash| !hash), "weights or none");
     assert_eq!(minus_log2(u64::MAX), 0);
     assert_eq!(minus_log2(u64::MAX / 2), 1 << FRACTION);
     assert_eq!(minus_log2(0), 64 << FRACTION);
@@ -95,7 +101,7 @@ fn stays_the_same_for_ever() {
     let first = |share| names(share, &relays)[0];
     let firsts = ["a", "b", "c", "d", "e", "f"].map(first);
     let known = [
-        "relay-2", "relay-3", "relay-0", "relay-2", "relay-2", "relay-1",
+        "relay-1", "relay-2", "relay-3", "relay-2", "relay-1", "relay-1",
     ];
     assert_eq!(
         firsts, known,
