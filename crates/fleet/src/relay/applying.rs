@@ -158,7 +158,7 @@ impl Operator {
     fn warnings(&self, rules: &Rules) -> Vec<String> {
         let (mut nobody, mut sole) = (BTreeMap::new(), BTreeMap::new());
         for (share, roles) in rules.shares() {
-            let able: Vec<&str> = self.able(&roles).take(2).collect();
+            let able: Vec<&str> = self.able(roles).take(2).collect();
             match able[..] {
                 [] => drop(nobody.insert(share, roles)),
                 [only] => drop(sole.insert(share, only.to_owned())),
