@@ -119,10 +119,10 @@ fn rules(text: &[u8]) {
     let Ok(rules) = Rules::new(1, documents, ruleset::Policy::default()) else {
         return;
     };
-    let shares: BTreeSet<String> = rules.shares().into_keys().collect();
+    let shares: BTreeSet<String> = rules.shares().keys().cloned().collect();
     let all: usize = rules.names().values().map(Vec::len).sum();
     assert_eq!(all, rules.documents.len());
-    let roles = rules.shares().into_values().flatten();
+    let roles = rules.shares().values().flatten().cloned();
     let interfaces: BTreeMap<_, _> = roles.map(|role| (role, "eth0".to_owned())).collect();
     let (on_host, refused) = rules.on_host(&shares, &interfaces);
     assert_eq!((on_host.len(), refused.len()), (all, 0));
