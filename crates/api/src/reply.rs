@@ -220,7 +220,8 @@ pub struct Event {
     /// `rule_removed`, `settings_changed`, `output_up`, `output_degraded`, `output_down`,
     /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `line_down`, `line_up`,
     /// `line_degraded`, `lines_differ`, `skew_exceeds_window`, `stream_restarted`, `input_switched`, `joined`,
-    /// `join_failed`, `worker_restarted`, `link_changed`, `next_hop_changed`, `reloaded`, `reload_failed`, `not_saved`, `saved`.
+    /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`,
+    /// `next_hop_changed`, `reloaded`, `reload_failed`, `not_saved`, `saved`.
     pub kind: String,
     /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many
     /// of its kind.

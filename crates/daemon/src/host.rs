@@ -8,6 +8,7 @@ mod egress;
 mod gro_list;
 mod links;
 mod multicast_route;
+mod names;
 mod next_hop;
 pub(crate) mod offload;
 mod route;
@@ -32,6 +33,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 pub(crate) use egress::{EgressCounters, read_egress};
 pub use links::{Link, read_links};
 pub use multicast_route::read as read_multicast_routes;
+pub use names::look_up;
 pub use route::{Via, query_route};
 
 use crate::abort_on_panic;
@@ -195,11 +197,18 @@ impl Follower {
                 request = requests.recv() => match request {
                     Some(Request { queries, reply }) => {
                         self.next_hops.follow(queries);
+                        if self.next_hops.names.wait_for_new().await {
+                            self.next_hops.forget_routes();
+                        }
                         // Whoever asked and went away loses only the answer.
                         let _ = reply.send(self.read().await);
                     }
                     None => return,
                 },
+                () = self.next_hops.names.next_change() => {
+                    self.next_hops.forget_routes();
+                    self.wake();
+                }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     self.report().await;
                 }
@@ -271,6 +280,7 @@ impl Follower {
         self.host = Host {
             interfaces,
             next_hops,
+            names: self.next_hops.names.known(),
             multicast_routes,
         };
         self.readings += 1;

@@ -311,6 +311,8 @@ fn output(
         to: view.to.clone(),
         state,
         reason,
+        address: view.address.map(|address| address.to_string()),
+        name_error: view.name_error.clone(),
         interface: link.map(|link| link.name.clone()),
         sent: traffic(counted.sent),
         last_packet_seconds: last_packet_seconds(counted.sent),

@@ -19,6 +19,7 @@ lab::on_both_paths!(
     reaches_a_host_behind_a_gateway,
     an_unresolved_neighbour_is_counted_and_stops_nothing,
     a_neighbour_with_another_ethernet_address_is_followed,
+    what_a_name_stands_for_is_followed,
 );
 
 fn ip(text: &str) -> IpAddr {
@@ -99,6 +100,71 @@ fn an_unresolved_neighbour_is_counted_and_stops_nothing(path: &str) {
         .unwrap();
     late.expect(50, PATIENCE).unwrap();
     daemon.settled("cam1", 100).unwrap();
+}
+
+/// The name moves to another address, then nobody knows it any more.
+fn what_a_name_stands_for_is_followed(path: &str) {
+    let chain = Chain::plain().unwrap();
+    link::address((&chain.sink, "veth3"), "10.0.1.3/24").unwrap();
+    let [first, second] = ["10.0.1.2:7000", "10.0.1.3:7000"]
+        .map(|at| Receiver::bind(&chain.sink, at.parse().unwrap()).unwrap());
+    let hosts = tempfile::NamedTempFile::new().unwrap();
+    let is_known_as = |line: &str| std::fs::write(hosts.path(), line).unwrap();
+    is_known_as("10.0.1.2 cloud.example\n2001:db8::2 cloud.example\n");
+    let mount = format!(
+        "mount --bind {} /etc/hosts && exec \"$@\"",
+        hosts.path().display()
+    );
+    let mut options = Options::path(path);
+    options.under = ["unshare", "--mount", "sh", "-c", &mount, "sh"]
+        .map(str::to_owned)
+        .to_vec();
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    let outputs = ["cloud.example:7000"];
+    daemon
+        .add("cam1", "239.1.1.1%veth1:5001", &outputs)
+        .unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let send = || {
+        let group = ip("239.1.1.1");
+        sender.send_numbered(group, 5001, 50, 400).unwrap();
+    };
+    // Any change has all names looked up again; else that takes half a minute.
+    let look_again = |number: u16| {
+        let input = format!("239.1.2.{number}%veth1:5001");
+        let name = format!("other{number}");
+        daemon
+            .add(&name, &input, &["239.10.1.1%veth2:6001"])
+            .unwrap();
+    };
+    wait_until_up(&daemon, 0);
+    send();
+    first.expect(50, PATIENCE).unwrap();
+
+    is_known_as("10.0.1.3 cloud.example\n");
+    std::thread::sleep(Duration::from_secs(1));
+    look_again(1);
+    let moved = |rule: &api::reply::RuleStats| {
+        let output = &rule.outputs[0];
+        output.address.as_deref() == Some("10.0.1.3") && output.state == State::Up
+    };
+    daemon
+        .wait_for("cam1", "the name has moved", moved)
+        .unwrap();
+    send();
+    second.expect(50, PATIENCE).unwrap();
+
+    is_known_as("");
+    std::thread::sleep(Duration::from_secs(1));
+    look_again(2);
+    daemon
+        .wait_for("cam1", "the name is unknown", |rule| {
+            rule.outputs[0].name_error.is_some() && moved(rule)
+        })
+        .unwrap();
+    send();
+    second.expect(50, PATIENCE).unwrap();
+    daemon.settled("cam1", 150).unwrap();
 }
 
 /// A host is replaced by another one with its address.

@@ -18,7 +18,7 @@ use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
 use crate::joins::groups_too_many;
 use crate::net::{Ifindex, Prefix};
 use crate::placement::{Ends, PathChoices, Placement, Support, place};
-use crate::rule::Rule;
+use crate::rule::{OutputSpec, Rule};
 use crate::ruleset::{Place, RuleChanges, RuleSet, listed};
 use crate::shared_map::SharedMap;
 use crate::table::{
@@ -120,6 +120,10 @@ pub struct Join {
 pub struct OutputView {
     /// Destination as the rule writes it, without options.
     pub to: String,
+    /// The address that its name stands for, where it has one.
+    pub address: Option<IpAddr>,
+    /// Why the name could not be looked up when that was tried last.
+    pub name_error: Option<String>,
     /// The interface it leaves by, up or down.
     pub link: Option<Ifindex>,
     /// Why it cannot send; `None` if it can.
@@ -294,7 +298,9 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         shared: Vec::new(),
     });
     let outputs = rule.outputs.iter().map(|output| OutputView {
-        to: output.to.to_string(),
+        to: output.target(),
+        address: None,
+        name_error: None,
         link: None,
         down: None,
     });
@@ -313,7 +319,7 @@ pub fn next_hop_queries<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> BTreeS
     let rules = rules.into_iter().filter(|rule| rule.enabled);
     let outputs = rules.flat_map(|rule| &rule.outputs);
     let routed = outputs.filter(|output| is_routed(&output.to));
-    routed.map(|output| next_hop_query(&output.to)).collect()
+    routed.map(next_hop_query).collect()
 }
 
 /// Unicast, and IPv6 groups on the loopback interface, where Linux delivers them by a route alone.
@@ -321,10 +327,10 @@ fn is_routed(to: &Endpoint) -> bool {
     !to.is_multicast() || !to.is_ipv4() && to.interface.as_deref() == Some(LOOPBACK)
 }
 
-fn next_hop_query(to: &Endpoint) -> NextHopQuery {
+fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
     NextHopQuery {
-        destination: to.destination.address,
-        interface: to.interface.clone(),
+        destination: output.destination(),
+        interface: output.to.interface.clone(),
     }
 }
 

@@ -10,6 +10,7 @@ mod scalar;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -140,7 +141,13 @@ impl RuleDocument {
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for (index, output) in self.outputs.iter().enumerate() {
             match output.to_output() {
-                Ok(output) => outputs.push(output),
+                Ok(mut output) => {
+                    // A name stands for an address of the family that comes in.
+                    if output.name.is_some() && inputs.first().is_some_and(|at| !at.is_ipv4()) {
+                        output = output.resolved(Ipv6Addr::UNSPECIFIED.into());
+                    }
+                    outputs.push(output);
+                }
                 Err(error) => report(Part::Output(index), &error.text, error.problem.into()),
             }
         }

@@ -1,10 +1,12 @@
 //! What the daemon knows of the host: links, addresses, routes and neighbours, as plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::host_name::HostName;
 use crate::net::{Ifindex, Mac};
 
 /// The loopback interface: never meant by a wildcard, its addresses betray no loop.
@@ -17,6 +19,9 @@ pub struct Host {
     pub interfaces: BTreeMap<Ifindex, Interface>,
     /// Next hops of the destinations that rules name, looked up by the daemon.
     pub next_hops: BTreeMap<NextHopQuery, NextHop>,
+    /// What the names stand for that outputs give in place of addresses; one that is not here has not been
+    /// looked up yet.
+    pub names: BTreeMap<HostName, Named>,
     /// Groups that the kernel's multicast routing forwards, with the interface they come in by.
     pub multicast_routes: BTreeSet<(Ifindex, IpAddr)>,
 }
@@ -89,10 +94,56 @@ fn scope_matches(address: IpAddr, peer: IpAddr) -> bool {
 /// A destination that the routing table is asked for, as an output names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NextHopQuery {
-    /// Destination address.
-    pub destination: IpAddr,
+    /// Destination.
+    pub destination: Destination,
     /// Interface the output names, `None` if the routing table decides.
     pub interface: Option<String>,
+}
+
+/// What an output sends to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Destination {
+    /// An address.
+    Address(IpAddr),
+    /// What a name stands for.
+    Name {
+        /// The name.
+        name: HostName,
+        /// Whether an IPv4 address of it is meant, and not an IPv6 address.
+        ipv4: bool,
+    },
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address}"),
+            Self::Name { name, .. } => write!(f, "{name}"),
+        }
+    }
+}
+
+/// What the resolver says of a name: of each family the address in use, which stays as long as the answers
+/// hold it, and after they fail.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+    /// Why the last question had no answer.
+    pub problem: Option<String>,
+}
+
+impl Named {
+    /// The address of a family.
+    #[must_use]
+    pub fn address(&self, ipv4: bool) -> Option<IpAddr> {
+        match ipv4 {
+            true => self.ipv4.map(IpAddr::V4),
+            false => self.ipv6.map(IpAddr::V6),
+        }
+    }
 }
 
 /// Where a destination is reached.

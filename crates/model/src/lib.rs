@@ -56,6 +56,7 @@ pub mod endpoint;
 pub mod failover;
 pub mod health;
 pub mod host;
+pub mod host_name;
 mod joins;
 pub mod limit;
 mod loops;

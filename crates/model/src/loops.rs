@@ -263,7 +263,7 @@ fn feed(rules: &RuleSet, from: Place, edge: Edge) -> Feed {
     Feed {
         from: rules[from].name.clone(),
         output: edge.output,
-        output_text: rules[from].outputs[edge.output].to.to_string(),
+        output_text: rules[from].outputs[edge.output].target(),
         to: rules[edge.to.rule].name.clone(),
         input_text: rules[edge.to.rule].inputs[edge.to.input].to_string(),
     }
@@ -274,7 +274,7 @@ fn problem(rules: &RuleSet, from: Place, output: usize, what: What) -> Problem {
         position: rules.position(from),
         rule: rules[from].name.clone(),
         part: Part::Output(output),
-        text: rules[from].outputs[output].to.to_string(),
+        text: rules[from].outputs[output].target(),
         what,
     }
 }

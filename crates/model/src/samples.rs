@@ -172,6 +172,7 @@ pub(crate) fn output() -> impl Strategy<Value = OutputSpec> {
         let (choice, source_port, ttl, dscp, fragment, limit) = options;
         host(to.is_ipv4()).prop_map(move |address| OutputSpec {
             to: to.clone(),
+            name: None,
             source: match choice {
                 0 => SourceChoice::Auto,
                 1 => SourceChoice::Keep,

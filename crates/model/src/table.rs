@@ -166,7 +166,8 @@ pub enum DownReason {
     InterfaceMissing,
     /// The interface is administratively down or has no carrier.
     InterfaceDown,
-    /// The interface has no address of the output's family, and `source=auto` needs one.
+    /// The interface has no address of the output's family, and `source=auto` needs one; or the name in
+    /// place of the destination's address stands for none.
     NoAddress,
     /// No route leads to the unicast destination.
     NoRoute,

@@ -40,7 +40,7 @@ pub enum DropReason {
     InterfaceMissing = 7,
     /// Output: its interface is down.
     InterfaceDown = 8,
-    /// Output: its interface has no address to send from.
+    /// Output: its interface has no address to send from, or its name stands for none to send to.
     NoAddress = 9,
     /// Output: no route leads to the unicast destination.
     NoRoute = 10,
@@ -135,7 +135,9 @@ impl DropReason {
             Self::InterfaceMissing | Self::InterfaceDown => {
                 "it goes on by itself when the interface comes back"
             }
-            Self::NoAddress => "give the interface an address, or set source=ADDR or source=keep",
+            Self::NoAddress => {
+                "give the interface an address, or set source=ADDR or source=keep; or mend the name"
+            }
             Self::NoRoute | Self::NoNeighbour => "look at ip route get and ip neigh",
             Self::EgressFull => {
                 "tc -s qdisc show dev IFACE: if it counts drops too, lengthen the queue (ip link set \

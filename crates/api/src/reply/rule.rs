@@ -174,6 +174,12 @@ pub struct OutputStats {
     /// Why it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The address that its name stands for; none where it gives an address itself, or has none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Why the name could not be looked up when that was tried last; what was good stays in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_error: Option<String>,
     /// The interface it leaves by, whose own drops stand in `egress`; none while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
@@ -184,6 +190,19 @@ pub struct OutputStats {
     pub last_packet_seconds: Option<f64>,
     /// Copies dropped, by reason: `too_big` always, the others once they occurred.
     pub dropped: BTreeMap<String, u64>,
+}
+
+impl OutputStats {
+    /// What is to be known of it beside its state: why it does not send, or that its name fails.
+    #[must_use]
+    pub fn remark(&self) -> Option<String> {
+        let failed = |why: &String| {
+            let address = self.address.as_deref().unwrap_or("no address");
+            format!("its name cannot be looked up, {address} stays in use: {why}")
+        };
+        let reason = self.reason.clone();
+        reason.or_else(|| self.name_error.as_ref().map(failed))
+    }
 }
 
 impl Number for State {

@@ -31,6 +31,7 @@ pub(crate) fn of_change(change: &Change) -> Vec<Event> {
 /// The events that lead from one view to the next.
 pub(crate) fn between(old: &View, new: &View) -> Vec<Event> {
     let mut events = of_links(&old.host, &new.host);
+    events.extend(of_names(&old.host, &new.host));
     events.extend(of_next_hops(&old.host, &new.host));
     // States are shared between views, so most need no look at their names.
     let difference = SharedMap::difference(&old.states, &new.states);
@@ -103,6 +104,30 @@ fn of_links(old: &Host, new: &Host) -> Vec<Event> {
         }
     }
     events
+}
+
+/// Names that stand for something else than before, or whose lookups fail now.
+fn of_names(old: &Host, new: &Host) -> Vec<Event> {
+    let changed = new.names.iter();
+    let changed = changed.filter(|(name, now)| old.names.get(*name) != Some(*now));
+    let told = changed.map(|(name, now)| {
+        let addresses = [now.address(true), now.address(false)];
+        let addresses: Vec<String> = { addresses.iter().flatten() }
+            .map(ToString::to_string)
+            .collect();
+        let addresses = addresses.join(" and ");
+        let (kind, message) = match (&now.problem, addresses.is_empty()) {
+            (None, true) => (NAME_FAILED, format!("{name} has no address")),
+            (None, false) => (NAME_RESOLVED, format!("{name} is {addresses}")),
+            (Some(why), true) => (NAME_FAILED, format!("{name} cannot be looked up: {why}")),
+            (Some(why), false) => {
+                let message = format!("{name} cannot be looked up, {addresses} stays: {why}");
+                (NAME_FAILED, message)
+            }
+        };
+        event(kind, name.as_str(), message)
+    });
+    told.collect()
 }
 
 /// Destinations that are reached in another way than before.

@@ -34,6 +34,8 @@ pub(super) const STREAM_RESTARTED: &str = "stream_restarted";
 pub(super) const INPUT_SWITCHED: &str = "input_switched";
 pub(super) const WORKER_RESTARTED: &str = "worker_restarted";
 pub(super) const LINK_CHANGED: &str = "link_changed";
+pub(super) const NAME_RESOLVED: &str = "name_resolved";
+pub(super) const NAME_FAILED: &str = "name_failed";
 pub(super) const NEXT_HOP_CHANGED: &str = "next_hop_changed";
 /// The configuration was read again.
 pub(crate) const RELOADED: &str = "reloaded";
@@ -145,6 +147,7 @@ pub(super) fn is_trouble(kind: &str) -> bool {
             | SKEW_EXCEEDS_WINDOW
             | INPUT_SWITCHED
             | JOIN_FAILED
+            | NAME_FAILED
             | WORKER_RESTARTED
             | RELOAD_FAILED
             | NOT_SAVED

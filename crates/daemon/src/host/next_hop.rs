@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{StreamExt, TryStreamExt};
-use model::host::{Interface, NextHop, NextHopQuery};
+use model::host::{Destination, Interface, NextHop, NextHopQuery};
 use model::net::{Ifindex, Mac};
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
@@ -21,6 +21,7 @@ use rtnetlink::{Handle, MulticastGroup};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use super::names::Names;
 use super::route::{Via, query_route};
 use super::{Error, Notification};
 
@@ -29,6 +30,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 pub(super) struct NextHops {
     handle: Handle,
+    pub(super) names: Names,
     queries: BTreeSet<NextHopQuery>,
     /// Answers of the routing table, by query.
     routes: BTreeMap<NextHopQuery, Option<Via>>,
@@ -48,6 +50,7 @@ impl NextHops {
     pub(super) fn new(handle: Handle) -> Self {
         Self {
             handle,
+            names: Names::new(),
             queries: BTreeSet::new(),
             routes: BTreeMap::new(),
             neighbours: None,
@@ -58,12 +61,26 @@ impl NextHops {
     /// Sets the destinations to follow.
     pub(super) fn follow(&mut self, queries: Vec<NextHopQuery>) {
         self.queries = queries.into_iter().collect();
+        let names = self.queries.iter();
+        let names = names.filter_map(|query| match &query.destination {
+            Destination::Name { name, .. } => Some(name),
+            Destination::Address(_) => None,
+        });
+        self.names.follow(&names.collect());
         let queries = &self.queries;
         self.routes.retain(|query, _| queries.contains(query));
     }
 
     pub(super) fn forget_routes(&mut self) {
         self.routes.clear();
+    }
+
+    /// A name that has no address yet has no next hop.
+    fn address(&self, destination: &Destination) -> Option<IpAddr> {
+        match destination {
+            Destination::Address(address) => Some(*address),
+            Destination::Name { name, ipv4 } => self.names.address(name, *ipv4),
+        }
     }
 
     pub(super) fn forget_neighbours(&mut self) {
@@ -90,7 +107,11 @@ impl NextHops {
         let missing = self.queries.iter().filter(|q| !self.routes.contains_key(q));
         let missing: Vec<NextHopQuery> = missing.cloned().collect();
         for query in missing {
-            let via = query_route(&self.handle, &query, interfaces).await;
+            let Some(address) = self.address(&query.destination) else {
+                continue;
+            };
+            let by = query.interface.as_deref();
+            let via = query_route(&self.handle, address, by, interfaces).await;
             self.routes.insert(query, via);
         }
         self.read_neighbours(interfaces).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures::TryStreamExt;
-use model::host::{Interface, NextHopQuery};
+use model::host::Interface;
 use model::net::Ifindex;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
@@ -24,21 +24,23 @@ pub struct Via {
     pub source: Option<IpAddr>,
 }
 
-/// Asks the routing table; `None` if no route leads there.
+/// Asks the routing table for the way to `destination`, by `interface` if one is named; `None` if no route
+/// leads there.
 pub async fn query_route(
     handle: &Handle,
-    query: &NextHopQuery,
+    destination: IpAddr,
+    interface: Option<&str>,
     interfaces: &BTreeMap<Ifindex, Interface>,
 ) -> Option<Via> {
-    let mut message = request(query.destination);
-    if let Some(name) = &query.interface {
-        let link = interfaces.values().find(|link| link.name == *name)?;
+    let mut message = request(destination);
+    if let Some(name) = interface {
+        let link = interfaces.values().find(|link| link.name == name)?;
         message.attributes.push(RouteAttribute::Oif(link.index.0));
     }
     // An error is the kernel's way to say that there is no route.
     let mut answers = Box::pin(handle.route().get(message).execute());
     let answer = answers.try_next().await.ok().flatten()?;
-    via(query.destination, &answer)
+    via(destination, &answer)
 }
 
 fn request(destination: IpAddr) -> RouteMessage {

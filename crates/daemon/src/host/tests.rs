@@ -4,7 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use model::host::NextHop;
+use model::host::{Destination, NextHop};
 use model::net::Mac;
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use sys::netns::Namespace;
@@ -58,7 +58,7 @@ async fn until(
 
 fn query(destination: &str, interface: Option<&str>) -> NextHopQuery {
     NextHopQuery {
-        destination: destination.parse().unwrap(),
+        destination: Destination::Address(destination.parse().unwrap()),
         interface: interface.map(str::to_owned),
     }
 }
@@ -257,7 +257,7 @@ fn next_hops_are_resolved_and_followed() {
             NextHop::Here {
                 interface: Ifindex(1),
                 source: Some(source),
-            } if source == own.destination
+            } if Destination::Address(source) == own.destination
         ));
         // A route comes, with a gateway; a silent neighbour speaks; one changes its card.
         ip(&here, "route add 10.7.0.0/16 via 10.0.0.2");

@@ -148,13 +148,12 @@ fn text(
     for (index, output) in stats.outputs.iter().enumerate() {
         let to = written.get(index).unwrap_or(&output.to);
         let state = render::stats::state(output.state);
-        line(
-            "output",
-            match &output.reason {
-                Some(reason) => format!("{to}  {state}: {reason}"),
-                None => format!("{to}  {state}"),
-            },
-        );
+        let remark = output.remark();
+        let remark = remark.map_or_else(String::new, |remark| format!(": {remark}"));
+        line("output", format!("{to}  {state}{remark}"));
+        if let Some(address) = &output.address {
+            line("  to", address.clone());
+        }
         line("  sent", number::volume(output.sent));
         more(&mut line, number::all(OutputStats::COUNTERS, output));
         for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {

@@ -16,7 +16,7 @@ use bpf::stray;
 use dataplane::features::{Feature, Features};
 use model::compile::{Compiled, RuleView, compile, next_hop_queries};
 use model::endpoint::Endpoint;
-use model::host::{Host, NextHop, NextHopQuery};
+use model::host::{Destination, Host, NextHop, NextHopQuery};
 use model::placement::{PathChoices, Support};
 use model::rule::{OutputSpec, Rule};
 use model::ruleset::RuleSet;
@@ -164,12 +164,16 @@ impl Snapshot {
             });
         }
         let query = NextHopQuery {
-            destination: spec.to.destination.address,
+            destination: spec.destination(),
             interface: named.map(str::to_owned),
+        };
+        let address = match &query.destination {
+            Destination::Address(address) => *address,
+            Destination::Name { name, ipv4 } => self.host.names.get(name)?.address(*ipv4)?,
         };
         let (Ifindex(index), via) = match self.host.next_hops.get(&query)? {
             NextHop::NoRoute => return None,
-            NextHop::Here { interface, .. } => (*interface, query.destination),
+            NextHop::Here { interface, .. } => (*interface, address),
             NextHop::Unresolved { interface, via, .. }
             | NextHop::Resolved { interface, via, .. } => (*interface, *via),
         };
@@ -177,7 +181,7 @@ impl Snapshot {
             rule,
             spec,
             link: self.link_of(index)?,
-            via: Some(via).filter(|via| *via != query.destination),
+            via: Some(via).filter(|via| *via != address),
         })
     }
 

@@ -219,7 +219,7 @@ fn add_rule(
         row.extend(traffic(output.sent, previous, rates));
         row.push(Cell::new(dropped(&output.dropped)));
         if notes {
-            row.push(Cell::new(output.reason.as_deref().unwrap_or("")));
+            row.push(Cell::new(output.remark().unwrap_or_default()));
         }
         if more {
             row.push(Cell::new(""));
@@ -227,7 +227,7 @@ fn add_rule(
         }
         table.add_row(row);
         if !wide {
-            below.add(table, output.reason.as_deref().unwrap_or_default());
+            below.add(table, output.remark().unwrap_or_default().as_str());
         }
     }
 }
@@ -289,7 +289,7 @@ pub(crate) fn reason(rule: &RuleStats) -> Option<String> {
 }
 
 fn has_notes(rule: &RuleStats) -> bool {
-    let output_has = |output: &OutputStats| output.reason.is_some();
+    let output_has = |output: &OutputStats| output.remark().is_some();
     !rule_note(rule).is_empty() || rule.outputs.iter().any(output_has)
 }
 

@@ -8,7 +8,6 @@ use api::reply::InterfaceStatus;
 use daemon::host;
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
-use model::host::NextHopQuery;
 use model::rule::SourceChoice;
 use model::wildcard;
 use sys::sniffer::Direction;
@@ -137,13 +136,9 @@ fn route_to<'a>(
     all: &'a [InterfaceStatus],
     destination: IpAddr,
 ) -> Option<&'a InterfaceStatus> {
-    let query = NextHopQuery {
-        destination,
-        interface: None,
-    };
     let via = control.block_on(async {
         let handle = host::connect().ok()?;
-        host::query_route(&handle, &query, &BTreeMap::new()).await
+        host::query_route(&handle, destination, None, &BTreeMap::new()).await
     })?;
     all.iter().find(|link| link.index == via.interface.0)
 }

@@ -84,9 +84,12 @@ fn lines(screen: &Screen, rule: &RuleStats, width: u16) -> Vec<Line<'static>> {
     }
     for (index, output) in rule.outputs.iter().enumerate() {
         let state = render::stats::state(output.state);
-        let reason = output.reason.as_ref().map(|reason| format!(": {reason}"));
-        let text = format!("{}  {state}{}", output.to, reason.unwrap_or_default());
+        let remark = output.remark().map(|remark| format!(": {remark}"));
+        let text = format!("{}  {state}{}", output.to, remark.unwrap_or_default());
         add("output", &text, of_state(output.state));
+        if let Some(address) = &output.address {
+            add("  to", address, plain);
+        }
         add("  sent", &number::volume(output.sent), plain);
         let sent = |seconds| screen.history.sent(&rule.name, index, seconds).pair();
         add("", &number::rates(sent(1.0), sent(10.0)), plain);

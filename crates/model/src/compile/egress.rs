@@ -1,9 +1,10 @@
 //! How each output of a rule leaves this host, or why it cannot.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query};
-use crate::host::{Host, Interface, LOOPBACK, NextHop};
+use crate::host::{Host, Interface, LOOPBACK, Named, NextHop};
 use crate::net::Mac;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::table::{DownReason, Egress, LinkHeader, Output, OutputState};
@@ -17,17 +18,22 @@ pub(super) fn outputs(
     let outputs = rule.outputs.iter().zip(0..);
     let outputs = outputs.map(|(spec, index)| {
         let mut leaves_by = None;
-        let ready = next_hop(spec, host, links).and_then(|(link, receiver)| {
+        let named = spec.name.as_ref().and_then(|name| host.names.get(name));
+        let address = named.and_then(|named| named.address(spec.to.is_ipv4()));
+        let ready = resolved(spec, named, address).and_then(|spec| {
+            let (link, receiver) = next_hop(&spec, host, links)?;
             leaves_by = Some(link.index);
-            egress(spec, link, receiver)
+            egress(&spec, link, receiver)
         });
         let (state, down) = match ready {
             Ok(egress) => (OutputState::Up(egress), None),
             Err(down) => (OutputState::Down(down.reason), Some(down)),
         };
-        let to = spec.to.to_string();
+        let to = spec.target();
         let view = OutputView {
             to: to.clone(),
+            address,
+            name_error: named.and_then(|named| named.problem.clone()),
             link: leaves_by,
             down,
         };
@@ -55,6 +61,32 @@ pub(super) fn first_delivered(outputs: &[Output]) -> Option<&str> {
         matches!(&output.state, OutputState::Up(egress) if egress.link == LinkHeader::Host)
     });
     first.map(|output| output.to.as_str())
+}
+
+/// The output with an address for its name, if it gives one.
+fn resolved<'a>(
+    spec: &'a OutputSpec,
+    named: Option<&Named>,
+    address: Option<IpAddr>,
+) -> Result<Cow<'a, OutputSpec>, Down> {
+    let Some(name) = &spec.name else {
+        return Ok(Cow::Borrowed(spec));
+    };
+    if let Some(address) = address {
+        return Ok(Cow::Owned(spec.resolved(address)));
+    }
+    let text = match named {
+        None => format!("{name} is being looked up"),
+        Some(Named {
+            problem: Some(problem),
+            ..
+        }) => format!("{name} cannot be looked up: {problem}"),
+        Some(_) => {
+            let family = if spec.to.is_ipv4() { "IPv4" } else { "IPv6" };
+            format!("{name} has no {family} address, which the rule's input asks for")
+        }
+    };
+    Err(down(DownReason::NoAddress, text))
 }
 
 /// Who is to receive a copy; on a link, once it is known, by the address of the link-layer header.
@@ -87,7 +119,7 @@ fn next_hop<'a>(
     }
     let destination = spec.to.destination.address;
     let no_route = |text| Err(down(DownReason::NoRoute, text));
-    let (index, receiver) = match host.next_hops.get(&next_hop_query(&spec.to)) {
+    let (index, receiver) = match host.next_hops.get(&next_hop_query(spec)) {
         None => return no_route(format!("the route to {destination} is being looked up")),
         Some(NextHop::NoRoute) if spec.to.is_multicast() => {
             return no_route(not_local(destination));

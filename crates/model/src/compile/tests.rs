@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::diff::TableDiff;
 use crate::document::RuleDocument;
-use crate::host::NextHop;
-use crate::net::{Mac, Ports};
+use crate::host::{Destination, Named, NextHop};
+use crate::host_name::HostName;
+use crate::net::{Mac, Ports, Prefix};
 use crate::placement::PathChoice;
 use crate::ruleset::Policy;
 use crate::table::{Egress, LinkHeader, OutputState, Path};
@@ -361,7 +362,7 @@ fn keeps_other_outputs_up_when_one_is_down() {
 fn sends_unicast_to_the_resolved_next_hop() {
     let destination: IpAddr = "10.9.9.9".parse().unwrap();
     let query = NextHopQuery {
-        destination,
+        destination: Destination::Address(destination),
         interface: None,
     };
     let outputs: &[&str] = &["10.9.9.9:7000", "10.9.9.9:7001", OUTPUT];
@@ -420,10 +421,68 @@ fn sends_unicast_to_the_resolved_next_hop() {
 }
 
 #[test]
+fn sends_to_what_a_name_stands_for_in_the_family_of_the_input() {
+    let name = HostName::new("cloud.example").unwrap();
+    let output = "cloud.example:7000";
+    let queries = |input| next_hop_queries(&rules(&[("a", &[input], &[output])]));
+    let of = |ipv4| NextHopQuery {
+        destination: Destination::Name {
+            name: name.clone(),
+            ipv4,
+        },
+        interface: None,
+    };
+    assert_eq!(queries(INPUT), BTreeSet::from([of(true)]));
+    assert_eq!(queries("[ff3e::1%eth0]:5001"), BTreeSet::from([of(false)]));
+    let mut host = usual();
+    let (reason, text) = down(&one(INPUT, output, &host));
+    assert_eq!(reason, DownReason::NoAddress);
+    assert_eq!(text, "cloud.example is being looked up");
+    let mut named = Named {
+        problem: Some("no such host".to_owned()),
+        ..Named::default()
+    };
+    host.names.insert(name.clone(), named.clone());
+    let (_, text) = down(&one(INPUT, output, &host));
+    assert_eq!(text, "cloud.example cannot be looked up: no such host");
+    named = Named {
+        ipv6: Some("2001:db8::9".parse().unwrap()),
+        ..Named::default()
+    };
+    host.names.insert(name.clone(), named.clone());
+    let (_, text) = down(&one(INPUT, output, &host));
+    assert_eq!(
+        text,
+        "cloud.example has no IPv4 address, which the rule's input asks for"
+    );
+    named.ipv4 = Some("10.9.9.9".parse().unwrap());
+    // Its last good address serves on.
+    named.problem = Some("no such host".to_owned());
+    host.names.insert(name.clone(), named);
+    host.next_hops.insert(
+        of(true),
+        NextHop::Resolved {
+            interface: Ifindex(2),
+            via: "10.0.1.254".parse().unwrap(),
+            mac: Some(Mac([2, 0, 0, 0, 0, 9])),
+        },
+    );
+    let compiled = one(INPUT, output, &host);
+    let view = &first(&compiled).outputs[0];
+    assert_eq!((view.to.as_str(), &view.down), (output, &None));
+    assert_eq!(view.address, Some("10.9.9.9".parse().unwrap()));
+    assert_eq!(view.name_error.as_deref(), Some("no such host"));
+    assert_eq!(
+        egress(&compiled).destination,
+        Prefix::host("10.9.9.9".parse().unwrap())
+    );
+}
+
+#[test]
 fn delivers_what_is_for_this_host_to_its_sockets_by_the_userspace_path() {
     let own: IpAddr = "10.0.1.1".parse().unwrap();
     let query = NextHopQuery {
-        destination: own,
+        destination: Destination::Address(own),
         interface: None,
     };
     let here = |interface, source| {

@@ -77,7 +77,7 @@ pub enum EndpointProblem {
     #[error("brackets are for IPv6; write {0} without")]
     BracketsForIpv4(String),
     /// Something that is not an address of the expected family.
-    #[error("{text:?} is not an {family} address (names are not looked up)")]
+    #[error("{text:?} is not an {family} address (only an output may give a name)")]
     AddressInvalid {
         /// What stands where the address should.
         text: String,

@@ -114,7 +114,7 @@ fn names_the_part_that_is_wrong_and_the_remedy() {
         ),
         (
             "239.1.1%eth0:5001",
-            "239.1.1%eth0:5001: \"239.1.1\" is not an IPv4 address (names are not looked up)",
+            "239.1.1%eth0:5001: \"239.1.1\" is not an IPv4 address (only an output may give a name)",
         ),
         (
             "239.1.1.5/24%eth0:1",

@@ -4,6 +4,7 @@
 //! where they are not the default.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -11,15 +12,21 @@ use thiserror::Error;
 
 use super::options::{OptionProblem, Options, SourceChoice};
 use crate::endpoint::{Endpoint, EndpointProblem, shown};
+use crate::host::Destination;
+use crate::host_name::HostName;
 use crate::limit;
+use crate::net::Prefix;
 use crate::table::{RateLimit, Ttl};
 
 /// One copy that a rule makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct OutputSpec {
-    /// Where the copy goes; it has no sources.
+    /// Where the copy goes; it has no sources. Where a name stands for the address, that is unspecified,
+    /// and of the rule's family.
     pub to: Endpoint,
+    /// The name in place of its address; [`crate::host::Host::names`] says what it stands for.
+    pub name: Option<HostName>,
     /// Source address of the copy.
     pub source: SourceChoice,
     /// Source port of the copy; `None` keeps the packet's.
@@ -40,6 +47,7 @@ impl OutputSpec {
     pub const fn new(to: Endpoint) -> Self {
         Self {
             to,
+            name: None,
             source: SourceChoice::Auto,
             source_port: None,
             ttl: Ttl::Keep,
@@ -47,6 +55,37 @@ impl OutputSpec {
             fragment: false,
             limit: None,
         }
+    }
+
+    /// Where the copy goes, as it was written, without options.
+    #[must_use]
+    pub fn target(&self) -> String {
+        let Some(name) = &self.name else {
+            return self.to.to_string();
+        };
+        let interface = self.to.interface.as_ref();
+        let interface = interface.map_or_else(String::new, |interface| format!("%{interface}"));
+        format!("{name}{interface}:{}", self.to.ports)
+    }
+
+    /// What a route leads to, if it is unicast.
+    #[must_use]
+    pub fn destination(&self) -> Destination {
+        match &self.name {
+            Some(name) => Destination::Name {
+                name: name.clone(),
+                ipv4: self.to.is_ipv4(),
+            },
+            None => Destination::Address(self.to.destination.address),
+        }
+    }
+
+    /// The same output with the address that its name stands for.
+    #[must_use]
+    pub fn resolved(&self, address: IpAddr) -> Self {
+        let mut resolved = self.clone();
+        resolved.to.destination = Prefix::host(address);
+        resolved
     }
 
     /// Reads an output whose options stand beside its text, as in a TOML table. `to` may carry
@@ -135,9 +174,7 @@ fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProble
         }
         None => (text, None),
     };
-    let to: Endpoint = to
-        .parse()
-        .map_err(|error: crate::endpoint::EndpointError| error.problem)?;
+    let (to, name) = target(to)?;
     if !to.sources.is_empty() {
         let to = Endpoint {
             sources: Vec::new(),
@@ -155,19 +192,41 @@ fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProble
     for (key, value) in more {
         options.set(key, value)?;
     }
-    assemble(to, &options)
+    assemble(to, name, &options)
 }
 
-fn assemble(to: Endpoint, options: &Options) -> Result<OutputSpec, OutputProblem> {
+/// Reads an endpoint whose destination may be a name.
+fn target(text: &str) -> Result<(Endpoint, Option<HostName>), EndpointProblem> {
+    let problem = match text.parse::<Endpoint>() {
+        Ok(to) => return Ok((to, None)),
+        Err(error) => error.problem,
+    };
+    let end = text.find(['%', ':']).unwrap_or(text.len());
+    let name = HostName::new(&text[..end]);
+    let name = name.filter(|_| matches!(problem, EndpointProblem::AddressInvalid { .. }));
+    let Some(name) = name else {
+        return Err(problem);
+    };
+    let to = format!("{}{}", Ipv4Addr::UNSPECIFIED, &text[end..]).parse::<Endpoint>();
+    Ok((to.map_err(|error| error.problem)?, Some(name)))
+}
+
+fn assemble(
+    to: Endpoint,
+    name: Option<HostName>,
+    options: &Options,
+) -> Result<OutputSpec, OutputProblem> {
     let source = options.source.unwrap_or_default();
     if let SourceChoice::Address(address) = source
         && address.is_ipv4() != to.is_ipv4()
+        && name.is_none()
     {
         let family = if to.is_ipv4() { "IPv4" } else { "IPv6" };
         return Err(OptionProblem::SourceFamily(address, family).into());
     }
     Ok(OutputSpec {
         to,
+        name,
         source,
         source_port: options.source_port.flatten(),
         ttl: options.ttl.unwrap_or_default(),
@@ -179,7 +238,7 @@ fn assemble(to: Endpoint, options: &Options) -> Result<OutputSpec, OutputProblem
 
 impl fmt::Display for OutputSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.to)?;
+        f.write_str(&self.target())?;
         match self.ttl {
             Ttl::Keep => {}
             Ttl::Decrement => f.write_str(",ttl=dec")?,
@@ -226,6 +285,8 @@ mod tests {
             "239.10.1.1%eth1:6001,ttl=16,source=10.0.1.1,dscp=34",
             "239.10.1.1%eth1:6001,ttl=dec,source=keep,dscp=0,sport=7,fragment=yes,limit=5000pps,burst=9",
             "10.9.9.9:7000,limit=20Mbit",
+            "cloud.example:7000",
+            "relay-b%eth1:7000-7010,ttl=16,source=2001:db8::1",
             "[ff3e::1%eth1]:6001,source=2001:db8::1",
         ] {
             assert_eq!(text.parse::<OutputSpec>().unwrap().to_string(), text);
@@ -298,6 +359,18 @@ mod tests {
             "10.0.0.1,10.0.0.2@239.10.1.1%eth1:6001: an output does not choose among sources; \
              write 239.10.1.1%eth1:6001, and source=ADDRESS to set the source of the copies"
         );
+    }
+
+    #[test]
+    fn a_mistaken_address_or_port_is_no_name() {
+        for (text, expected) in [
+            ("10.0.0.300:7000", "\"10.0.0.300\" is not an IPv4 address"),
+            ("cloud_1.example:99999", "\"99999\" is not a port"),
+            ("cloud.example", "has no port"),
+            ("10.0.0.1@cloud.example:7000", "is not an IPv4 address"),
+        ] {
+            assert!(error(text).contains(expected), "{}", error(text));
+        }
     }
 
     #[test]

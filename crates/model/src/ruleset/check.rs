@@ -12,7 +12,7 @@ use crate::loops;
 use crate::merge::MergeProblem;
 use crate::net::{Ports, Prefix};
 use crate::problem::{Owner, Part, Problem, Problems, What};
-use crate::rule::{OutputSpec, Rule, is_name};
+use crate::rule::{OptionProblem, OutputProblem, OutputSpec, Rule, SourceChoice, is_name};
 
 /// What is permitted beyond the ordinary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl<'r> Check<'r, '_> {
     fn report(&mut self, part: Part, what: What) {
         let text = match part {
             Part::Input(index) => self.rule.inputs[index].to_string(),
-            Part::Output(index) => self.rule.outputs[index].to.to_string(),
+            Part::Output(index) => self.rule.outputs[index].target(),
             Part::Rule
             | Part::Name
             | Part::Limit
@@ -133,10 +133,15 @@ impl<'r> Check<'r, '_> {
         let mut seen = HashSet::new();
         for (index, output) in self.rule.outputs.iter().enumerate() {
             let part = Part::Output(index);
-            if !seen.insert((&output.to, output.source, output.source_port)) {
+            if !seen.insert((&output.to, &output.name, output.source, output.source_port)) {
                 self.report(part, What::OutputTwice);
             }
-            self.destination(part, &output.to);
+            if output.name.is_none() {
+                self.destination(part, &output.to);
+            } else if output.to.has_wildcard() {
+                let interface = output.to.interface.clone().unwrap_or_default();
+                self.report(part, What::OutputWildcard(interface));
+            }
             self.fit(part, output);
         }
     }
@@ -174,6 +179,12 @@ impl<'r> Check<'r, '_> {
             return self.report(part, what);
         }
         let other_size = |input: &&Endpoint| input.destination.length != groups.length;
+        if let SourceChoice::Address(address) = output.source
+            && address.is_ipv4() != to.is_ipv4()
+        {
+            let what = OptionProblem::SourceFamily(address, family(to));
+            return self.report(part, OutputProblem::from(what).into());
+        }
         let range = to.is_multicast() && !groups.is_host();
         if range && let Some(input) = rule.inputs.iter().find(other_size) {
             let what = What::GroupRange {

@@ -112,7 +112,7 @@ function ends(rule, history) {
   rule.outputs.forEach((output, index) => {
     const dropped = Object.entries(output.dropped).filter(([, count]) => count > 0);
     add(`→ ${output.to}`, output.state, history.sent(rule.name, index), output.sent, output.last_packet_seconds,
-      [output.reason, drops(dropped)].filter(Boolean).join("; "));
+      [output.reason ?? output.name_error, drops(dropped)].filter(Boolean).join("; "));
   });
   return table;
 }

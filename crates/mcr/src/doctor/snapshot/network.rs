@@ -1,8 +1,8 @@
 //! The network as the daemon reads it, and what only the checks want to know: all through netlink.
 
-use daemon::host::{Error, Via, connect, query_route, read_links, read_multicast_routes};
+use daemon::host::{Error, Via, connect, look_up, query_route, read_links, read_multicast_routes};
 use futures::TryStreamExt;
-use model::host::{Host, NextHop, NextHopQuery};
+use model::host::{Destination, Host, NextHop, NextHopQuery};
 use rtnetlink::Handle;
 use rtnetlink::packet_route::tc::{TcAttribute, TcMessage};
 
@@ -26,7 +26,20 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
     };
     host.multicast_routes = read_multicast_routes(host.interfaces.values());
     for query in queries {
-        let via = query_route(&handle, &query, &host.interfaces).await;
+        let destination = match &query.destination {
+            Destination::Address(address) => Some(*address),
+            Destination::Name { name, ipv4 } => {
+                let named = look_up(name).await;
+                let address = named.address(*ipv4);
+                host.names.insert(name.clone(), named);
+                address
+            }
+        };
+        let Some(destination) = destination else {
+            continue;
+        };
+        let by = query.interface.as_deref();
+        let via = query_route(&handle, destination, by, &host.interfaces).await;
         host.next_hops
             .insert(query, via.map_or(NextHop::NoRoute, reached));
     }
