@@ -1,0 +1,182 @@
+//! AMWA IS-05: what a sender or receiver is told or tells (`staged`, `active`, and the lists of bulk
+//! requests). Parameters come first; where they leave group or port open, the SDP in `transport_file`
+//! says them.
+
+use serde_json::{Map, Value};
+
+use crate::address;
+use crate::found::{Found, Leg, Stream};
+use crate::read::ReadError;
+use crate::remark::{Place, Why, excerpt};
+use crate::sdp;
+use model::merge::LINES_MAX;
+use model::net::{Ports, Prefix};
+
+/// A JSON object.
+type Object = Map<String, Value>;
+
+/// Reads the streams of a document.
+pub(crate) fn read(text: &str, found: &mut Found) -> Result<(), ReadError> {
+    match serde_json::from_str(text).map_err(ReadError::Json)? {
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                resource(item, &format!("[{index}]"), found);
+            }
+        }
+        value => resource(&value, "", found),
+    }
+    Ok(())
+}
+
+/// One sender or receiver; of a bulk request its parameters stand in `params`.
+fn resource(value: &Value, part: &str, found: &mut Found) {
+    let (value, part) = match value.get("params") {
+        Some(params) => (params, join(part, "params")),
+        None => (value, part.to_owned()),
+    };
+    let legs = value.get("transport_params").and_then(Value::as_array);
+    // One more than can be merged, so that this is said.
+    let legs: Vec<&Value> = legs.into_iter().flatten().take(LINES_MAX + 1).collect();
+    let description = value
+        .pointer("/transport_file/data")
+        .and_then(Value::as_str);
+    if legs.is_empty() && description.is_none() {
+        return found.leave(Place::part(&part), "", Why::NoTransport);
+    }
+    let enabled = value.get("master_enable") != Some(&Value::Bool(false));
+    let legs = read_legs(&legs, &part, found);
+    match description {
+        Some(text) if legs.is_empty() || legs.iter().any(|(_, leg)| is_open(leg)) => {
+            let before = found.streams.len();
+            sdp::read(text, &join(&part, "transport_file.data"), found);
+            for stream in &mut found.streams[before..] {
+                stream.enabled = enabled;
+                without_switched_off(stream, &legs);
+            }
+            leave(legs.into_iter().filter(|(_, leg)| !is_open(leg)), found);
+        }
+        _ => take(legs, description.and_then(sdp::name), enabled, found),
+    }
+}
+
+/// The legs that parameters describe, each at its place.
+fn read_legs(legs: &[&Value], part: &str, found: &mut Found) -> Vec<(Place, Result<Leg, Why>)> {
+    let mut read = Vec::new();
+    for (index, value) in legs.iter().enumerate() {
+        let place = Place::part(&join(part, &format!("transport_params[{index}]")));
+        let leg = leg(value);
+        if leg.is_ok() || is_open(&leg) {
+            unsupported(value, &place, found);
+        }
+        read.push((place, leg));
+    }
+    read
+}
+
+/// Takes the stream that has these legs.
+fn take(
+    legs: Vec<(Place, Result<Leg, Why>)>,
+    name: Option<String>,
+    enabled: bool,
+    found: &mut Found,
+) {
+    let (legs, left): (Vec<_>, Vec<_>) = legs.into_iter().partition(|(_, leg)| leg.is_ok());
+    leave(left.into_iter(), found);
+    let Some((place, _)) = legs.first() else {
+        return;
+    };
+    found.take(Stream {
+        place: place.clone(),
+        name,
+        legs: legs.into_iter().filter_map(|(_, leg)| leg.ok()).collect(),
+        to: Vec::new(),
+        enabled,
+    });
+}
+
+fn join(part: &str, key: &str) -> String {
+    match part.is_empty() {
+        true => key.to_owned(),
+        false => format!("{part}.{key}"),
+    }
+}
+
+/// Says what is wrong with legs.
+fn leave(legs: impl Iterator<Item = (Place, Result<Leg, Why>)>, found: &mut Found) {
+    for (place, leg) in legs {
+        if let Err(why) = leg {
+            found.leave(place, "", why);
+        }
+    }
+}
+
+/// Says whether a leg leaves to the SDP what it is.
+fn is_open(leg: &Result<Leg, Why>) -> bool {
+    matches!(leg, Err(Why::Unset(_)))
+}
+
+/// Takes the legs that parameters switch off out of a stream that the SDP has.
+fn without_switched_off(stream: &mut Stream, legs: &[(Place, Result<Leg, Why>)]) {
+    let is_off = |index: usize| matches!(legs.get(index), Some((_, Err(Why::LegOff))));
+    let mut index = 0;
+    if stream.legs.len() > 1 {
+        stream.legs.retain(|_| {
+            index += 1;
+            !is_off(index - 1)
+        });
+    }
+}
+
+fn leg(value: &Value) -> Result<Leg, Why> {
+    let value = value.as_object().ok_or(Why::Form("an object"))?;
+    if value.get("rtp_enabled") == Some(&Value::Bool(false)) {
+        return Err(Why::LegOff);
+    }
+    let foreign = ["connection_uri", "broker_topic", "broker_protocol"];
+    if foreign.iter().any(|key| value.contains_key(*key)) {
+        return Err(Why::OtherTransport);
+    }
+    // A receiver's key; a sender's.
+    let keys = ["multicast_ip", "destination_ip"];
+    let group = keys.iter().find_map(|key| text(value, key));
+    let group = address::group(group.ok_or(Why::Unset("multicast_ip or destination_ip"))?)?;
+    let source = text(value, "source_ip");
+    Ok(Leg {
+        sources: address::sources(source, group)?,
+        group: Prefix::host(group),
+        ports: Some(port(value)?),
+        interface: None,
+    })
+}
+
+/// A text that says something: neither null nor `auto`.
+fn text<'v>(value: &'v Object, key: &str) -> Option<&'v str> {
+    let text = value.get(key)?.as_str()?;
+    (text != "auto").then_some(text)
+}
+
+fn port(value: &Object) -> Result<Ports, Why> {
+    match value.get("destination_port") {
+        None | Some(Value::Null) => Err(Why::Unset("destination_port")),
+        Some(Value::String(text)) if text == "auto" => Err(Why::Unset("destination_port")),
+        Some(Value::String(text)) => address::port(text),
+        Some(number) => address::port(&number.to_string()).map_err(|why| match why {
+            Why::Port(text) => Why::Port(excerpt(&text)),
+            why => why,
+        }),
+    }
+}
+
+/// What a leg says beyond its stream, and rules have nothing for.
+fn unsupported(leg: &Value, place: &Place, found: &mut Found) {
+    let is_on = |key| leg.get(key) == Some(&Value::Bool(true));
+    if is_on("fec_enabled") {
+        found.leave(place.clone(), "fec_enabled", Why::Fec);
+    }
+    if is_on("rtcp_enabled") {
+        found.leave(place.clone(), "rtcp_enabled", Why::Rtcp);
+    }
+}
+
+#[cfg(test)]
+mod tests;

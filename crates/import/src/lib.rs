@@ -1,0 +1,28 @@
+//! Rules from what people have: session descriptions, playlists, smcroute.conf, IS-05 files.
+//!
+//! ```text
+//! bytes ── read ──> streams ── make, with what the file does not say ──> rules
+//!            └────────────────────┴──> remarks: what was not taken over, line by line
+//! ```
+//!
+//! Pure: no I/O, no clock. Whatever the bytes, nothing panics, and what is made is a valid set of rules.
+
+mod address;
+mod found;
+mod is05;
+mod m3u;
+mod make;
+mod name;
+mod read;
+mod remark;
+mod sdp;
+mod smcroute;
+mod to;
+mod url;
+mod xspf;
+
+pub use found::{Found, Leg, Stream};
+pub use make::{Imported, Missing, Options, make};
+pub use read::{BYTES_MAX, Format, ReadError, read};
+pub use remark::{Place, Remark, Why};
+pub use to::{To, ToError};

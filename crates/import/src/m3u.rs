@@ -1,0 +1,80 @@
+//! Playlists of a URL a line, as tvheadend, VLC and providers write them: a title before each
+//! (`#EXTINF`), and what only players need.
+
+use crate::found::{Found, Stream};
+use crate::remark::Place;
+use crate::url;
+
+/// Reads the streams of a playlist.
+pub(crate) fn read(text: &str, found: &mut Found) {
+    let mut name = None;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(info) = line.strip_prefix("#EXTINF:") {
+            name = title(info);
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (place, name) = (Place::line("", index + 1), name.take());
+        match url::leg(line) {
+            Ok(leg) => found.take(Stream::single(place, name, leg)),
+            Err(why) => found.leave(place, line, why),
+        }
+    }
+}
+
+/// The title behind duration and attributes: `-1 tvg-id="x" tvg-name="News, 24 h",News`.
+fn title(info: &str) -> Option<String> {
+    let mut is_quoted = false;
+    let comma = info.find(|c| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    });
+    // Quotes that never close hide no title.
+    let comma = comma.or_else(|| info.find(','))?;
+    let title = info[comma + 1..].trim();
+    (!title.is_empty()).then(|| title.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As tvheadend and providers of IPTV write it, and VLC.
+    const PLAYLIST: &str = "#EXTM3U url-tvg=\"http://epg.example/guide.xml\"\r
+#EXTINF:-1 tvg-id=\"daserste.de\" tvg-logo=\"http://x/y.png\" group-title=\"Public, HD\",Das Erste HD\r
+udp://@239.35.10.4:10000\r
+\r
+#EXTINF:-1 tvg-id=\"zdf.de\",ZDF HD\r
+#EXTVLCOPT:network-caching=1000\r
+rtp://10.0.0.5@232.35.10.2:10000\r
+#EXTINF:-1,Web radio\r
+http://radio.example/stream.mp3\r
+udp://@[ff3e::8000:1]:5000\r
+#EXTINF:-1 broken=\"quote,Shop\r
+udp://@239.35.10.9:10000";
+
+    #[test]
+    fn reads_a_playlist_of_a_provider() {
+        let mut found = Found::default();
+        read(PLAYLIST, &mut found);
+        let streams: Vec<(String, Option<&str>)> = { found.streams.iter() }
+            .map(|stream| (stream.place.to_string(), stream.name.as_deref()))
+            .collect();
+        assert_eq!(
+            streams,
+            [
+                ("3".to_owned(), Some("Das Erste HD")),
+                ("7".to_owned(), Some("ZDF HD")),
+                ("10".to_owned(), None),
+                ("12".to_owned(), Some("Shop")),
+            ]
+        );
+        let remarks: Vec<String> = found.remarks.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            remarks,
+            ["9: not taken over: http://radio.example/stream.mp3: http is not multicast over UDP"]
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! From streams to rules: with what files do not say, and as a set that makes sense.
+
+use std::collections::HashMap;
+
+use model::document::{MergeDocument, OutputDocument, RuleDocument};
+use model::endpoint::Endpoint;
+use model::merge::LINES_MAX;
+use model::net::Ports;
+use model::problem::{Owner, Part, Problem, What};
+use model::ruleset::{Policy, RuleSet};
+use thiserror::Error;
+
+use crate::found::{Found, Leg, Stream};
+use crate::name::{Names, comment};
+use crate::remark::{Place, Remark, Why};
+use crate::to::To;
+
+/// What holds for streams of which the file does not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The relay's interfaces: that of a stream's first leg, of its second, and so on, from the
+    /// beginning again where there are more legs.
+    pub interfaces: Vec<String>,
+    /// Where streams go.
+    pub to: Vec<To>,
+    /// Their ports; all where nobody says which.
+    pub ports: Option<Ports>,
+}
+
+/// What was made of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// The rules.
+    pub rules: RuleSet,
+    /// What was not taken over, and what there is to know, in the order of the file.
+    pub remarks: Vec<Remark>,
+}
+
+/// What has to be given, because neither file nor options say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Missing {
+    /// Where streams arrive.
+    #[error(
+        "{0} of the file's streams do not say on which interface they arrive; give \
+         --input-interface, as in --input-interface eth0"
+    )]
+    Interface(usize),
+    /// Where streams go.
+    #[error(
+        "{0} of the file's streams do not say where they are to go; give --to, as in --to %eth1, \
+         which keeps group and port, or --to 10.9.9.9"
+    )]
+    Outputs(usize),
+    /// Both.
+    #[error("{}\n{}", Self::Interface(*.0), Self::Outputs(*.1))]
+    Both(usize, usize),
+}
+
+/// All ports: the kernel's multicast routing does not ask for any.
+const ALL_PORTS: Ports = Ports {
+    first: 1,
+    last: u16::MAX,
+};
+
+/// Makes rules of the streams. What cannot be a rule, alone or beside those before it, is left.
+///
+/// # Errors
+///
+/// Options that have to be given.
+pub fn make(found: Found, options: &Options) -> Result<Imported, Missing> {
+    require(&found.streams, options)?;
+    let mut remarks = found.remarks;
+    let is_used = found.streams.iter().any(|stream| stream.to.is_empty());
+    if !is_used && !found.streams.is_empty() && !options.to.is_empty() {
+        remarks.push(Remark::note(Place::whole(), "", Why::ToUnused));
+    }
+    let mut names = Names::default();
+    let mut taken = HashMap::new();
+    let mut rules = Vec::new();
+    for stream in found.streams {
+        let place = stream.place.clone();
+        let rule = rule(stream, options, &mut names, &mut remarks);
+        match rule.and_then(|rule| not_taken(rule, &mut taken)) {
+            Ok(rule) => rules.push((place, rule)),
+            Err(why) => remarks.push(Remark::of_loss(place, "", why)),
+        }
+    }
+    let rules = valid(rules, &mut remarks);
+    mixed(&rules, &mut remarks);
+    remarks.sort_by(|a, b| a.place.in_order().cmp(&b.place.in_order()));
+    Ok(Imported { rules, remarks })
+}
+
+fn require(streams: &[Stream], options: &Options) -> Result<(), Missing> {
+    let has_interface = |stream: &&Stream| stream.legs.iter().all(|leg| leg.interface.is_some());
+    let interfaces = streams
+        .iter()
+        .filter(|stream| !has_interface(stream))
+        .count();
+    let interfaces = if options.interfaces.is_empty() {
+        interfaces
+    } else {
+        0
+    };
+    let outputs = streams.iter().filter(|stream| stream.to.is_empty()).count();
+    let outputs = if options.to.is_empty() { outputs } else { 0 };
+    match (interfaces, outputs) {
+        (0, 0) => Ok(()),
+        (interfaces, 0) => Err(Missing::Interface(interfaces)),
+        (0, outputs) => Err(Missing::Outputs(outputs)),
+        (interfaces, outputs) => Err(Missing::Both(interfaces, outputs)),
+    }
+}
+
+fn rule(
+    stream: Stream,
+    options: &Options,
+    names: &mut Names,
+    remarks: &mut Vec<Remark>,
+) -> Result<RuleDocument, Why> {
+    let mut inputs: Vec<Endpoint> = Vec::new();
+    // One more than can be merged, so that this is said.
+    for (index, leg) in stream.legs.into_iter().take(LINES_MAX + 1).enumerate() {
+        let input = input(leg, index, options);
+        match inputs.contains(&input) {
+            true => remarks.push(Remark::of_loss(stream.place.clone(), "", Why::SameLegs)),
+            false => inputs.push(input),
+        }
+    }
+    let first = inputs.first().ok_or(Why::NoGroup)?;
+    let to = match stream.to.is_empty() {
+        true => &options.to,
+        false => &stream.to,
+    };
+    let outputs = to.iter().filter_map(|to| to.output(first));
+    let outputs: Vec<OutputDocument> = outputs
+        .map(|output| OutputDocument::Text(output.to_string()))
+        .collect();
+    if outputs.is_empty() {
+        return Err(Why::NoOutput);
+    }
+    let title = stream.name.as_deref();
+    let name = names.unique(title, first);
+    Ok(RuleDocument {
+        comment: comment(title, &name),
+        name,
+        inputs: inputs.iter().map(ToString::to_string).collect(),
+        outputs,
+        merge: (inputs.len() > 1).then(|| MergeDocument::Text("rtp".to_owned())),
+        enabled: Some(false).filter(|_| !stream.enabled),
+        ..RuleDocument::default()
+    })
+}
+
+/// The rule, unless an earlier one has an input of it. The check of all of them would find that as well,
+/// but in a list that names one stream thousands of times not soon.
+fn not_taken(rule: RuleDocument, taken: &mut HashMap<String, String>) -> Result<RuleDocument, Why> {
+    let owner = |input: &String| Some((input.clone(), taken.get(input)?.clone()));
+    let mut inputs = rule.inputs.iter().enumerate();
+    let found = inputs.find_map(|(index, input)| Some((index, owner(input)?)));
+    if let Some((index, (text, owner))) = found {
+        return Err(Why::Refused(Box::new(Problem {
+            position: 0,
+            rule: rule.name,
+            part: Part::Input(index),
+            text,
+            what: What::InputTaken(Owner::Rule(owner)),
+        })));
+    }
+    let inputs = rule.inputs.iter().cloned();
+    taken.extend(inputs.map(|input| (input, rule.name.clone())));
+    Ok(rule)
+}
+
+fn input(leg: Leg, index: usize, options: &Options) -> Endpoint {
+    let given = options.interfaces.len();
+    let given = options.interfaces.get(index % given.max(1));
+    Endpoint {
+        sources: leg.sources,
+        destination: leg.group,
+        interface: leg.interface.or_else(|| given.cloned()),
+        ports: leg.ports.or(options.ports).unwrap_or(ALL_PORTS),
+    }
+}
+
+/// The rules without those that are wrong: one at least goes, and what remains is looked at again.
+fn valid(mut rules: Vec<(Place, RuleDocument)>, remarks: &mut Vec<Remark>) -> RuleSet {
+    loop {
+        let documents: Vec<RuleDocument> = rules.iter().map(|(_, rule)| rule.clone()).collect();
+        let problems = match RuleSet::from_documents(&documents, Policy::default()) {
+            Ok(rules) => return rules,
+            Err(problems) => problems,
+        };
+        let mut wrong = HashMap::new();
+        for problem in problems.0 {
+            wrong.entry(problem.position).or_insert(problem);
+        }
+        let mut position = 0;
+        rules.retain(|(place, _)| {
+            let problem = wrong.remove(&position);
+            position += 1;
+            let Some(problem) = problem else {
+                return true;
+            };
+            let why = Why::Refused(Box::new(problem));
+            remarks.push(Remark::of_loss(place.clone(), "", why));
+            false
+        });
+    }
+}
+
+/// Says where the packets of several streams would mix.
+fn mixed(rules: &RuleSet, remarks: &mut Vec<Remark>) {
+    let mut streams: HashMap<String, usize> = HashMap::new();
+    for rule in rules.iter() {
+        for output in &rule.outputs {
+            *streams.entry(output.to.to_string()).or_default() += 1;
+        }
+    }
+    let mut mixed: Vec<_> = streams
+        .into_iter()
+        .filter(|(_, streams)| *streams > 1)
+        .collect();
+    mixed.sort();
+    for (to, streams) in mixed {
+        remarks.push(Remark::note(Place::whole(), &to, Why::Mixed { streams }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! What rules are made of streams.
+
+use model::config::{self, Config, ConfigFile, Settings};
+
+use super::*;
+use crate::read::read;
+use crate::sdp::tests::ST2110;
+
+fn options(interfaces: &[&str], to: &[&str]) -> Options {
+    Options {
+        interfaces: interfaces.iter().map(|name| (*name).to_owned()).collect(),
+        to: to.iter().map(|to| to.parse().unwrap()).collect(),
+        ports: None,
+    }
+}
+
+/// The rules as a file, which is read back as the same, and the remarks.
+fn made(text: &str, options: &Options) -> (String, Vec<String>) {
+    let imported = make(read(text.as_bytes(), None).unwrap(), options).unwrap();
+    let text = config::export(&imported.rules, &Settings::default());
+    let file = ConfigFile {
+        name: "rules.toml".to_owned(),
+        text: text.clone(),
+    };
+    let config = Config::load(&[file], Policy::default()).unwrap();
+    assert_eq!(config.rules, imported.rules);
+    let remarks = imported.remarks.iter().map(ToString::to_string);
+    (text, remarks.collect())
+}
+
+#[test]
+fn legs_are_merged_and_arrive_by_an_interface_each() {
+    let (text, remarks) = made(ST2110, &options(&["red", "blue"], &["%eth1,dscp=34"]));
+    assert_eq!(
+        text,
+        r#"version = 1
+
+[[rule]]
+name = "Studio-3-Camera-1-Video"
+inputs = [
+    "192.168.10.20@239.100.1.1%red:20000",
+    "192.168.20.20@239.101.1.1%blue:20000",
+]
+outputs = ["239.100.1.1%eth1:20000,dscp=34"]
+merge = "rtp"
+comment = "Studio 3: Camera 1 Video"
+
+[[rule]]
+name = "Studio-3-Camera-1-audio"
+inputs = [
+    "192.168.10.20@239.100.1.2%red:20002",
+    "192.168.20.20@239.101.1.2%blue:20002",
+]
+outputs = ["239.100.1.2%eth1:20002,dscp=34"]
+merge = "rtp"
+comment = "Studio 3: Camera 1 audio"
+"#
+    );
+    assert_eq!(remarks, [""; 0]);
+    let (text, _) = made(ST2110, &options(&["eth0"], &["%eth1"]));
+    assert!(text.contains("239.101.1.1%eth0:20000"), "{text}");
+}
+
+#[test]
+fn legs_that_are_the_same_on_one_interface_are_one_input() {
+    let same = ST2110
+        .replace("239.101", "239.100")
+        .replace("192.168.20", "192.168.10");
+    let (text, remarks) = made(&same, &options(&["eth0"], &["%eth1"]));
+    assert!(!text.contains("merge"), "{text}");
+    assert_eq!(remarks.len(), 2);
+    assert!(remarks[0].starts_with("7: not taken over: its legs are one and the same"));
+    let (text, remarks) = made(&same, &options(&["red", "blue"], &["%eth1"]));
+    assert!(text.contains("merge") && remarks.is_empty(), "{text}");
+}
+
+#[test]
+fn a_route_of_smcroute_does_what_it_did_there() {
+    let routes = "mroute from eth0 source 10.0.0.5 group 225.1.2.3 to eth1 eth2\n\
+                  mroute from eth+ group 225.3.0.0/24 to lan0\n";
+    let (text, remarks) = made(routes, &Options::default());
+    assert_eq!(
+        text,
+        r#"version = 1
+
+[[rule]]
+name = "eth0-10.0.0.5-225.1.2.3"
+input = "10.0.0.5@225.1.2.3%eth0:1-65535"
+outputs = [
+    "225.1.2.3%eth1:1-65535,ttl=dec,source=keep",
+    "225.1.2.3%eth2:1-65535,ttl=dec,source=keep",
+]
+
+[[rule]]
+name = "eth-225.3.0.0-24"
+input = "225.3.0.0/24%eth*:1-65535"
+outputs = ["225.3.0.0/24%lan0:1-65535,ttl=dec,source=keep"]
+"#
+    );
+    assert_eq!(remarks, [""; 0]);
+    let given = Options {
+        ports: Some(Ports::single(5000)),
+        ..options(&[], &["%eth7"])
+    };
+    let (text, remarks) = made(routes, &given);
+    assert!(text.contains("225.1.2.3%eth1:5000,ttl=dec"), "{text}");
+    assert_eq!(
+        remarks,
+        [" note: --to is not used: the file says itself where its streams go"]
+    );
+}
+
+#[test]
+fn what_cannot_be_a_rule_beside_others_is_left_with_its_line() {
+    let playlist = "#EXTM3U\n#EXTINF:-1,One\nudp://@239.1.1.1:1234\n#EXTINF:-1,One again\n\
+                    udp://@239.1.1.1:1234\nudp://@224.0.0.251:5353\nudp://@[ff3e::1]:1234\n";
+    let (text, remarks) = made(playlist, &options(&["eth0"], &["239.2.0.0/16%eth1"]));
+    assert_eq!(text.matches("[[rule]]").count(), 1, "{text}");
+    let starts = [
+        "5: not taken over: rule \"One-again\": input 239.1.1.1%eth0:1234: is an input of rule",
+        "6: not taken over: rule \"eth0-224.0.0.251-5353\": input 224.0.0.251%eth0:5353: 224.0.0.251 is link-local",
+        "7: not taken over: no --to is of its family",
+    ];
+    assert_eq!(remarks.len(), 3, "{remarks:?}");
+    for (remark, start) in remarks.iter().zip(starts) {
+        assert!(remark.starts_with(start), "{remark}");
+    }
+    // Sent back to where it came from.
+    let (text, remarks) = made("udp://@239.1.1.1:1", &options(&["eth0"], &["%eth0"]));
+    assert_eq!(text, "version = 1\n");
+    assert!(
+        remarks[0].contains("feeds the rule's own input"),
+        "{remarks:?}"
+    );
+}
+
+#[test]
+fn says_where_streams_would_mix() {
+    let playlist = "udp://@239.1.1.1:1234\nudp://@239.1.1.2:1234\nudp://@239.1.1.3:1235\n";
+    let (_, remarks) = made(playlist, &options(&["eth0"], &["10.9.9.9"]));
+    assert_eq!(
+        remarks,
+        [
+            " note: 10.9.9.9:1234: 2 rules send to it, where their packets mix; --to without a group \
+          or port keeps theirs"
+        ]
+    );
+}
+
+#[test]
+fn says_which_options_are_missing() {
+    let found = |text: &str| read(text.as_bytes(), None).unwrap();
+    let error = |text, options: &Options| make(found(text), options).unwrap_err().to_string();
+    let none = Options::default();
+    let both = error("udp://@239.1.1.1:1\nudp://@[ff05::1%25eth0]:1\n", &none);
+    let lines: Vec<&str> = both.lines().collect();
+    assert!(lines[0].starts_with("1 of the file's streams do not say on which interface"));
+    assert!(lines[1].starts_with("2 of the file's streams do not say where they are to go"));
+    assert!(
+        error("udp://@239.1.1.1:1", &options(&[], &["%eth1"])).contains("--input-interface eth0")
+    );
+    assert!(error("udp://@239.1.1.1:1", &options(&["eth0"], &[])).contains("--to %eth1"));
+}

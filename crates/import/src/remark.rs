@@ -1,0 +1,315 @@
+//! What is said of a file besides its rules, each under its line: what was not taken over and why, and
+//! what there is to know of the rest.
+
+use std::fmt;
+
+use model::config::MAX_RULES;
+use model::endpoint::EndpointProblem;
+use model::printable::is_misleading;
+use model::problem::Problem;
+use thiserror::Error;
+
+use crate::address::SOURCES_MAX;
+
+/// The most characters of a file that a remark repeats.
+const EXCERPT_MAX: usize = 80;
+
+/// Where in a file something stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The part of a JSON document, as in `transport_params[1]`; else empty.
+    part: String,
+    /// The line, from 1; 0 where there is none.
+    line: usize,
+}
+
+impl Place {
+    /// A line of the file, or of a text that stands in `part` of it.
+    pub(crate) fn line(part: &str, line: usize) -> Self {
+        let part = part.to_owned();
+        Self { part, line }
+    }
+
+    /// All of the file.
+    pub(crate) fn whole() -> Self {
+        Self::default()
+    }
+
+    /// Its place among others: what is said of all of the file comes last.
+    pub(crate) fn in_order(&self) -> (bool, &Self) {
+        (*self == Self::whole(), self)
+    }
+
+    /// A part of a JSON document.
+    pub(crate) fn part(part: &str) -> Self {
+        Self::line(part, 0)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.part)?;
+        match (self.part.is_empty(), self.line) {
+            (_, 0) => Ok(()),
+            (true, line) => write!(f, "{line}"),
+            (false, line) => write!(f, ":{line}"),
+        }
+    }
+}
+
+/// Something that is said of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Where that stands.
+    pub place: Place,
+    /// What stands there, as far as a line shows it.
+    pub excerpt: String,
+    /// What is to be said of it.
+    pub why: Why,
+    /// Whether it was not taken over.
+    pub is_loss: bool,
+}
+
+impl Remark {
+    pub(crate) fn of_loss(place: Place, text: &str, why: Why) -> Self {
+        Self {
+            place,
+            excerpt: excerpt(text),
+            why,
+            is_loss: true,
+        }
+    }
+
+    pub(crate) fn note(place: Place, text: &str, why: Why) -> Self {
+        let is_loss = false;
+        Self {
+            is_loss,
+            ..Self::of_loss(place, text, why)
+        }
+    }
+}
+
+impl fmt::Display for Remark {
+    /// As compilers have it behind the name of a file and a colon: `12: not taken over: …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, excerpt, .. } = self;
+        if *place != Place::whole() {
+            write!(f, "{place}:")?;
+        }
+        let kind = match self.is_loss {
+            true => "not taken over",
+            false => "note",
+        };
+        let colon = if excerpt.is_empty() { "" } else { ": " };
+        write!(f, " {kind}: {excerpt}{colon}{}", self.why)
+    }
+}
+
+/// The beginning of a text on one line, with what would mislead escaped.
+pub(crate) fn excerpt(text: &str) -> String {
+    let text = text.trim();
+    let mut shown = String::new();
+    for c in text.chars().take(EXCERPT_MAX) {
+        match is_misleading(c) {
+            true => shown.extend(c.escape_unicode()),
+            false => shown.push(c),
+        }
+    }
+    if text.chars().nth(EXCERPT_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Why something was not taken over, or what there is to know of it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Why {
+    /// Bytes that are not UTF-8.
+    #[error("is not UTF-8; it is read as Latin-1")]
+    NotUtf8,
+    /// A line that cannot be read.
+    #[error("is not {0}")]
+    Form(&'static str),
+    /// More streams than a daemon takes.
+    #[error("more follows, and a daemon takes {MAX_RULES} rules at most; divide the file")]
+    TooMany,
+
+    /// A URL of another kind.
+    #[error("{0} is not multicast over UDP")]
+    Scheme(String),
+    /// Not a URL.
+    #[error("names a file, not a stream")]
+    File,
+    /// A name where an address should be.
+    #[error("{0} is not an address, and names are not looked up; write its address")]
+    Name(String),
+    /// A unicast address.
+    #[error("{0} is not a multicast group, and rules take groups")]
+    Unicast(String),
+    /// No group.
+    #[error("names no group")]
+    NoGroup,
+    /// A port that is none.
+    #[error("{0} is not a port; it has to be 1 to 65535")]
+    Port(String),
+    /// An interface that is none.
+    #[error("interface: {0}")]
+    Interface(EndpointProblem),
+    /// A sender that can be none.
+    #[error("{0} cannot be its sender")]
+    Source(String),
+    /// More senders than are taken.
+    #[error("has more than {SOURCES_MAX} senders; leave some out")]
+    TooManySources,
+    /// Senders that are excluded.
+    #[error("rules name the senders that they take, and exclude none")]
+    Excludes,
+
+    /// A media section with port 0.
+    #[error("is switched off: its port is 0")]
+    Off,
+    /// A media section without UDP.
+    #[error("{0} is not UDP")]
+    Transport(String),
+    /// A media section without address.
+    #[error("has no address: neither it nor the session has a c= line that can be used")]
+    NoConnection,
+    /// Several ports for several groups.
+    #[error("{ports} ports for {groups} groups do not say which belong together")]
+    PortsAndGroups {
+        /// How many ports.
+        ports: usize,
+        /// How many groups.
+        groups: usize,
+    },
+    /// More groups than are taken.
+    #[error("{0} groups are more than is taken of one section; write them as a range in a rule")]
+    TooManyGroups(u32),
+    /// Senders of a group that is not there.
+    #[error("is for another group than the section's, whose senders stay open")]
+    StrayFilter,
+    /// Copies that a section is not found for.
+    #[error(
+        "the section {0:?} is not there or is a leg already; its legs become rules of their own"
+    )]
+    LegUnknown(String),
+    /// Copies of different number.
+    #[error("its sections differ in how many groups they have; they become rules of their own")]
+    LegsUneven,
+    /// Copies that come later.
+    #[error(
+        "its copies come later by that many ms; give the rule a window that is wider, as in \
+         merge = {{ by = \"rtp\", window = \"200ms\" }}"
+    )]
+    Delay,
+    /// Copies within one stream.
+    #[error("copies that have an SSRC of their own are not merged; all of them are relayed")]
+    SsrcCopies,
+    /// RTCP.
+    #[error("RTCP is not relayed with the stream; give it a rule of its own if it is needed")]
+    Rtcp,
+    /// Forward error correction.
+    #[error("error correction (FEC) is not relayed with the stream; give it rules of its own")]
+    Fec,
+
+    /// A directive of smcroute that is unknown.
+    #[error("is no directive of smcroute.conf")]
+    Directive,
+    /// A file that is included.
+    #[error("included files are not read; import them too")]
+    Include,
+    /// A threshold.
+    #[error(
+        "an output has no threshold; what smcroute would have kept back is relayed until its TTL \
+         runs out"
+    )]
+    Threshold,
+    /// Router discovery.
+    #[error("MCR announces no multicast router")]
+    RouterDiscovery,
+    /// An interface that is switched off.
+    #[error("is not routed to or from by smcroute; rules that name the interface do use it")]
+    Disabled,
+    /// A group that is joined only.
+    #[error("no mroute takes it from there; rules join what they relay and nothing else")]
+    JoinOnly,
+    /// A range of senders.
+    #[error("a range of senders cannot be taken; leave the senders out, or name each")]
+    SourceRange,
+    /// A route to nowhere.
+    #[error("leads nowhere: no interface stands behind its \"to\"")]
+    NoWay,
+
+    /// A route to more interfaces than there are.
+    #[error("has more than the 32 interfaces that the kernel routes between")]
+    TooManyWays,
+
+    /// A leg that is switched off.
+    #[error("is switched off: rtp_enabled is false")]
+    LegOff,
+    /// Nothing is set yet.
+    #[error("{0} is not set, so it is not known what to relay")]
+    Unset(&'static str),
+    /// Another transport.
+    #[error("is not RTP over multicast")]
+    OtherTransport,
+    /// JSON of another kind.
+    #[error("has neither transport_params nor an SDP in transport_file")]
+    NoTransport,
+
+    /// Legs that are the same.
+    #[error(
+        "its legs are one and the same input; --input-interface, given again, says where the other \
+         one arrives"
+    )]
+    SameLegs,
+    /// No output is of its family.
+    #[error("no --to is of its family; give one that is")]
+    NoOutput,
+    /// A rule that cannot be one.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    /// Several streams to one place.
+    #[error(
+        "{streams} rules send to it, where their packets mix; --to without a group or port keeps \
+         theirs"
+    )]
+    Mixed {
+        /// How many.
+        streams: usize,
+    },
+    /// An output that nobody needed.
+    #[error("--to is not used: the file says itself where its streams go")]
+    ToUnused,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_a_file_without_being_misled_by_it() {
+        assert_eq!(
+            excerpt(" a\x1b[2J\nb\u{202e} "),
+            "a\\u{1b}[2J\\u{a}b\\u{202e}"
+        );
+        assert_eq!(excerpt(&"é".repeat(80)), "é".repeat(80));
+        assert_eq!(excerpt(&"é".repeat(81)), "é".repeat(80) + "…");
+    }
+
+    #[test]
+    fn a_remark_begins_with_its_place() {
+        let remark = Remark::of_loss(Place::line("", 7), "rtsp://x", Why::Scheme("rtsp".into()));
+        assert_eq!(
+            remark.to_string(),
+            "7: not taken over: rtsp://x: rtsp is not multicast over UDP"
+        );
+        let remark = Remark::note(Place::part("transport_params[1]"), "", Why::LegOff);
+        assert_eq!(
+            remark.to_string(),
+            "transport_params[1]: note: is switched off: rtp_enabled is false"
+        );
+        let place = Place::line("transport_file.data", 3);
+        assert_eq!(place.to_string(), "transport_file.data:3");
+    }
+}

@@ -1,0 +1,151 @@
+//! Session descriptions (RFC 8866): of each media section a stream, of the sections of `a=group:DUP`
+//! (RFC 7104) one stream with a leg for each. Senders are those of `a=source-filter` (RFC 4570).
+
+mod filter;
+mod groups;
+mod lines;
+mod section;
+
+use std::collections::HashMap;
+
+use crate::found::{Found, Leg, Stream};
+use crate::remark::Why;
+
+use lines::Session;
+use section::Section;
+
+/// Reads the streams of a text, which stands in `part` of a document or is a file itself. Several
+/// descriptions may follow each other.
+pub(crate) fn read(text: &str, part: &str, found: &mut Found) {
+    for session in Session::all(text, part, found) {
+        streams(&session, found);
+    }
+}
+
+/// The name of the first session of a text.
+pub(crate) fn name(text: &str) -> Option<String> {
+    let mut lines = text.lines().map(str::trim_end);
+    lines.find_map(|line| session_name(line.strip_prefix("s=")?))
+}
+
+/// `s=-` and `s= ` are how a session says that it has no name (RFC 8866 section 5.3).
+fn session_name(text: &str) -> Option<String> {
+    let text = text.trim();
+    (!matches!(text, "" | "-")).then(|| text.to_owned())
+}
+
+fn streams(session: &Session, found: &mut Found) {
+    let sections = sections(session, found);
+    let copies = Copies::of(session, &sections, found);
+    let mut streams = Vec::new();
+    for (index, section) in sections.iter().enumerate() {
+        let alone = [index];
+        let of = copies.0.get(&index).map_or(&alone[..], Vec::as_slice);
+        if of[0] != index {
+            continue;
+        }
+        for at in 0..section.legs.len() {
+            let legs = of.iter().filter_map(|copy| sections[*copy].legs.get(at));
+            streams.push((section, legs.cloned().collect::<Vec<Leg>>()));
+        }
+    }
+    let session = session.head.first('s');
+    let session = session.and_then(|line| session_name(line.value));
+    let is_alone = streams.len() == 1;
+    for (section, legs) in streams {
+        found.take(Stream {
+            place: section.place.clone(),
+            name: name_of(section, session.as_deref(), is_alone),
+            legs,
+            to: Vec::new(),
+            enabled: true,
+        });
+    }
+}
+
+/// The sections of a session, as many as there is room for; what they leave is said.
+fn sections<'t>(session: &Session<'t>, found: &mut Found) -> Vec<Section<'t>> {
+    let common = section::Common::of(&session.head, found);
+    let mut room = found.room();
+    let mut sections = Vec::new();
+    for block in &session.sections {
+        let mut section = Section::of(block, &common);
+        for (place, text, why) in section.left.drain(..) {
+            found.leave(place, text, why);
+        }
+        let count = section.legs.len();
+        sections.push(section);
+        if count > room {
+            break;
+        }
+        room -= count;
+    }
+    sections
+}
+
+/// What a stream is called: as the session, and as its section where that has several.
+fn name_of(section: &Section, session: Option<&str>, is_alone: bool) -> Option<String> {
+    let title = section.title.as_deref();
+    match session {
+        Some(session) if is_alone => Some(session.to_owned()),
+        Some(session) => Some(format!("{session} {}", title.unwrap_or(section.media))),
+        None => title.map(str::to_owned),
+    }
+}
+
+/// Which sections are copies of each other: each by its index, with those of its group in the order of
+/// the group.
+struct Copies(HashMap<usize, Vec<usize>>);
+
+impl Copies {
+    fn of(session: &Session, sections: &[Section], found: &mut Found) -> Self {
+        let mut names = HashMap::new();
+        for (index, section) in sections.iter().enumerate() {
+            names.extend(section.mid.map(|mid| (mid, index)));
+        }
+        let mut copies = HashMap::new();
+        for (line, value) in session.head.attributes("group") {
+            let Some(mids) = value.strip_prefix("DUP ") else {
+                continue;
+            };
+            match copies_of(mids, sections, &names, &copies) {
+                Ok(of) => copies.extend(of.iter().map(|index| (*index, of.clone()))),
+                Err(why) => found.leave(line.place.clone(), line.text, why),
+            }
+        }
+        Self(copies)
+    }
+}
+
+/// The sections of one group, of which each has a name that is there, and is of no other group.
+fn copies_of(
+    mids: &str,
+    sections: &[Section],
+    names: &HashMap<&str, usize>,
+    taken: &HashMap<usize, Vec<usize>>,
+) -> Result<Vec<usize>, Why> {
+    let mut of = Vec::new();
+    for mid in mids.split_whitespace() {
+        let unknown = || Why::LegUnknown(crate::remark::excerpt(mid));
+        let index = *names.get(mid).ok_or_else(unknown)?;
+        if taken.contains_key(&index) || of.contains(&index) {
+            return Err(unknown());
+        }
+        // What is wrong with a section that has no leg is said there.
+        if !sections[index].legs.is_empty() {
+            of.push(index);
+        }
+        if of.len() > model::merge::LINES_MAX {
+            break;
+        }
+    }
+    let mut counts = of.iter().map(|index| sections[*index].legs.len());
+    let first = counts.next();
+    match counts.all(|count| Some(count) == first) {
+        true => Ok(of),
+        false => Err(Why::LegsUneven),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,82 @@
+//! The groups of a session or section: its `c=` lines.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::lines::Block;
+use super::section::Left;
+use crate::address::address;
+use crate::remark::Why;
+
+/// The most groups of one section.
+const GROUPS_MAX: u32 = 1024;
+
+/// What a `c=` line says.
+#[derive(Clone, Copy)]
+pub(super) struct Groups {
+    pub(super) first: IpAddr,
+    count: u32,
+}
+
+/// The groups of a block; what of them cannot be used is left.
+pub(super) fn groups<'t>(block: &Block<'t>, left: &mut Vec<Left<'t>>) -> Vec<Groups> {
+    let mut groups = Vec::new();
+    for line in block.all('c') {
+        match Groups::of(line.value) {
+            Ok(read) => groups.push(read),
+            Err(why) => left.push((line.place.clone(), line.text, why)),
+        }
+    }
+    let count = groups.iter().map(|groups| groups.count);
+    let count = count.fold(0, u32::saturating_add);
+    if count > GROUPS_MAX {
+        let line = block.first('c');
+        left.extend(line.map(|line| (line.place.clone(), line.text, Why::TooManyGroups(count))));
+        groups.clear();
+    }
+    groups
+}
+
+impl Groups {
+    /// Reads `IN IP4 GROUP[/TTL[/NUMBER]]` or `IN IP6 GROUP[/NUMBER]`. The TTL is the sender's: a copy
+    /// has what is left of it.
+    fn of(value: &str) -> Result<Self, Why> {
+        const FORM: Why = Why::Form("c=IN IP4 GROUP/TTL or c=IN IP6 GROUP");
+        let mut words = value.split_whitespace();
+        let is_internet = words.next() == Some("IN");
+        let (Some(_), Some(text)) = (words.next(), words.next()) else {
+            return Err(FORM);
+        };
+        if !is_internet {
+            return Err(FORM);
+        }
+        let mut parts = text.split('/');
+        let first = address(parts.next().unwrap_or_default())?;
+        if !first.is_multicast() {
+            return Err(Why::Unicast(first.to_string()));
+        }
+        if first.is_ipv4() {
+            let ttl = parts.next().map(str::parse::<u8>);
+            ttl.transpose().map_err(|_| FORM)?;
+        }
+        let count = parts.next().map(str::parse).transpose().map_err(|_| FORM)?;
+        let count = count.unwrap_or(1).max(1);
+        if parts.next().is_some() {
+            return Err(FORM);
+        }
+        let last = offset(first, count - 1).filter(IpAddr::is_multicast);
+        last.map(|_| Self { first, count }).ok_or(FORM)
+    }
+
+    /// Each of its groups.
+    pub(super) fn each(&self) -> impl Iterator<Item = (IpAddr, Self)> {
+        let own = *self;
+        (0..own.count).filter_map(move |n| Some((offset(own.first, n)?, own)))
+    }
+}
+
+fn offset(first: IpAddr, n: u32) -> Option<IpAddr> {
+    Some(match first {
+        IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().checked_add(n)?).into(),
+        IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits().checked_add(n.into())?).into(),
+    })
+}

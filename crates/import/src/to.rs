@@ -1,0 +1,181 @@
+//! Where imported streams go, as an option says it for all of them: an output of a rule in which group
+//! and port may be left out, and then are each stream's own.
+
+use std::str::FromStr;
+
+use model::endpoint::Endpoint;
+use model::net::Prefix;
+use model::rule::{OutputProblem, OutputSpec};
+use thiserror::Error;
+
+/// An output for many streams: `%eth1`, `%eth1:6000,ttl=16`, `239.20.0.0/16%eth1`, `10.9.9.9`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct To {
+    /// As it is for streams of IPv4; its group and port count where they are not kept.
+    ipv4: Option<OutputSpec>,
+    /// The same for IPv6.
+    ipv6: Option<OutputSpec>,
+    keeps_group: bool,
+    keeps_port: bool,
+}
+
+/// A text that is not such an output.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{0}; write %IFACE to keep group and port, or [GROUP[/LENGTH]]%IFACE[:PORT] or \
+     ADDRESS[:PORT], and options as outputs have them"
+)]
+pub struct ToError(OutputProblem);
+
+impl To {
+    /// The output of a stream that arrives at `input`; none where the families differ.
+    #[must_use]
+    pub fn output(&self, input: &Endpoint) -> Option<OutputSpec> {
+        let template = match input.is_ipv4() {
+            true => &self.ipv4,
+            false => &self.ipv6,
+        };
+        let mut output = template.clone()?;
+        let range = output.to.destination;
+        if self.keeps_group {
+            output.to.destination = input.destination;
+        } else if output.to.is_multicast() && range.length <= input.destination.length {
+            let group = range.carry(input.destination.address);
+            output.to.destination = Prefix::new(group, input.destination.length);
+        }
+        if self.keeps_port {
+            output.to.ports = input.ports;
+        }
+        Some(output)
+    }
+}
+
+impl FromStr for To {
+    type Err = ToError;
+
+    fn from_str(text: &str) -> Result<Self, ToError> {
+        let options = text.find(',').unwrap_or(text.len());
+        let (place, options) = text.split_at(options);
+        let (place, port) = split_port(place);
+        let keeps_port = port.is_none();
+        let port = port.unwrap_or("1");
+        let keeps_group = place.starts_with('%') || place.starts_with("[%");
+        let read = |place: &str| {
+            let output = format!("{place}:{port}{options}").parse::<OutputSpec>();
+            output.map_err(|error| ToError(error.problem))
+        };
+        if !keeps_group {
+            let output = read(place)?;
+            let (ipv4, ipv6) = match output.to.is_ipv4() {
+                true => (Some(output), None),
+                false => (None, Some(output)),
+            };
+            return Ok(Self {
+                ipv4,
+                ipv6,
+                keeps_group,
+                keeps_port,
+            });
+        }
+        // An option that is of one family only, as source=ADDRESS is, makes it an output of that.
+        let name = place.trim_start_matches('[').trim_end_matches(']');
+        let ipv4 = read(&format!("224.0.0.0/4{name}"));
+        let ipv6 = read(&format!("[ff00::/8{name}]"));
+        if let (Err(error), Err(_)) = (&ipv4, &ipv6) {
+            return Err(error.clone());
+        }
+        Ok(Self {
+            ipv4: ipv4.ok().filter(|_| place.starts_with('%')),
+            ipv6: ipv6.ok(),
+            keeps_group,
+            keeps_port,
+        })
+    }
+}
+
+/// Cuts the port off: what stands behind the last colon that is not within brackets.
+fn split_port(place: &str) -> (&str, Option<&str>) {
+    let from = place.rfind(']').map_or(0, |bracket| bracket + 1);
+    match place[from..].rfind(':') {
+        Some(colon) => (&place[..from + colon], Some(&place[from + colon + 1..])),
+        None => (place, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn output(to: &str, input: &str) -> Option<String> {
+        let to: To = to.parse().unwrap();
+        let output = to.output(&input.parse().unwrap())?;
+        Some(output.to_string())
+    }
+
+    #[test]
+    fn keeps_of_a_stream_what_it_leaves_out() {
+        let (ipv4, ipv6) = ("10.0.0.5@239.1.1.7%eth0:5004", "[ff3e::1:7%eth0]:5004");
+        let range = "239.1.1.0/24%eth0:5000-5009";
+        for (to, input, expected) in [
+            ("%eth1", ipv4, "239.1.1.7%eth1:5004"),
+            ("%eth1", ipv6, "[ff3e::1:7%eth1]:5004"),
+            ("%eth1", range, "239.1.1.0/24%eth1:5000-5009"),
+            ("%eth1:6000,ttl=16", ipv4, "239.1.1.7%eth1:6000,ttl=16"),
+            ("239.20.0.0/16%eth1", ipv4, "239.20.1.7%eth1:5004"),
+            ("239.20.0.0/16%eth1:6000", ipv4, "239.20.1.7%eth1:6000"),
+            ("239.20.0.0/16%eth1", range, "239.20.1.0/24%eth1:5000-5009"),
+            ("239.20.0.1%eth1", ipv4, "239.20.0.1%eth1:5004"),
+            ("[ff35::/32%eth1]", ipv6, "[ff35::1:7%eth1]:5004"),
+            ("[%eth1]", ipv6, "[ff3e::1:7%eth1]:5004"),
+            ("10.9.9.9", ipv4, "10.9.9.9:5004"),
+            (
+                "10.9.9.9%eth2:7000,dscp=34",
+                ipv4,
+                "10.9.9.9%eth2:7000,dscp=34",
+            ),
+            ("[2001:db8::9]", ipv6, "[2001:db8::9]:5004"),
+        ] {
+            assert_eq!(output(to, input).as_deref(), Some(expected), "{to}");
+        }
+    }
+
+    #[test]
+    fn is_for_streams_of_its_family() {
+        let (ipv4, ipv6) = ("239.1.1.7%eth0:5004", "[ff3e::7%eth0]:5004");
+        for (to, input) in [
+            ("10.9.9.9", ipv6),
+            ("[ff35::/32%eth1]", ipv4),
+            ("[%eth1]", ipv4),
+            ("%eth1,source=10.0.0.1", ipv6),
+            ("%eth1,source=2001:db8::1", ipv4),
+        ] {
+            assert_eq!(output(to, input), None, "{to}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_and_what_to_write() {
+        for (to, expected) in [
+            ("", "\"\" is not an IPv4 address"),
+            ("eth1", "\"eth1\" is not an IPv4 address"),
+            ("%", "no interface follows the %"),
+            ("%eth1,tll=3", "there is no option \"tll\""),
+            ("%eth1:0", "port 0 cannot be used"),
+            ("ff3e::1%eth1", "IPv6 needs brackets"),
+            ("10.0.0.1@239.1.1.1%eth1", "does not choose among sources"),
+        ] {
+            let error = to.parse::<To>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{to}: {error}");
+            assert!(error.contains("write %IFACE to keep"), "{to}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_on_any_text(text in "\\PC*") {
+            let _ = text.parse::<To>();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Playlists in XML, as VLC saves them. A track's first location that a rule can take is taken.
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use crate::found::{Found, Stream};
+use crate::read::ReadError;
+use crate::remark::{Place, Why};
+use crate::url;
+
+/// Reads the streams of a playlist. Entities beyond XML's own are refused (`allow_dtd` is off), so a
+/// short text stays short.
+pub(crate) fn read(text: &str, found: &mut Found) -> Result<(), ReadError> {
+    let document = Document::parse_with_options(text, ParsingOptions::default());
+    let document = document.map_err(ReadError::Xml)?;
+    let lines = Lines::of(text);
+    let is_track = |node: &Node| node.tag_name().name() == "track";
+    for track in document.descendants().filter(is_track) {
+        self::track(track, &lines, found);
+    }
+    Ok(())
+}
+
+fn track(track: Node, lines: &Lines, found: &mut Found) {
+    let name = children(track, "title").find_map(text);
+    let mut left = Vec::new();
+    for location in children(track, "location") {
+        let place = lines.place(location);
+        let url = text(location).unwrap_or_default();
+        match url::leg(&url) {
+            // What a player falls back on is no loss.
+            Ok(leg) => return found.take(Stream::single(place, name, leg)),
+            Err(why) => left.push((place, url, why)),
+        }
+    }
+    if left.is_empty() {
+        found.leave(lines.place(track), &name.unwrap_or_default(), Why::NoGroup);
+    }
+    for (place, url, why) in left {
+        found.leave(place, &url, why);
+    }
+}
+
+fn children<'d>(node: Node<'d, 'd>, name: &'static str) -> impl Iterator<Item = Node<'d, 'd>> {
+    node.children()
+        .filter(move |child| child.tag_name().name() == name)
+}
+
+fn text(node: Node) -> Option<String> {
+    let text = node.text().map(str::trim).unwrap_or_default();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Where the lines of a text begin; the parser's own answer counts them anew each time.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Self(ends.map(|(at, _)| at).collect())
+    }
+
+    fn place(&self, node: Node) -> Place {
+        let before = self.0.partition_point(|end| *end < node.range().start);
+        Place::line("", before + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As VLC 3 saves a list.
+    const PLAYLIST: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<playlist xmlns="http://xspf.org/ns/0/" xmlns:vlc="http://www.videolan.org/vlc/playlist/ns/0/" version="1">
+	<title>Wiedergabeliste</title>
+	<trackList>
+		<track>
+			<location>udp://@239.35.10.4:10000</location>
+			<title>Rock &amp; Pop</title>
+			<extension application="http://www.videolan.org/vlc/playlist/0">
+				<vlc:id>0</vlc:id>
+				<vlc:option>network-caching=1000</vlc:option>
+			</extension>
+		</track>
+		<track>
+			<location>http://example.org/b</location>
+			<location>rtp://@239.35.10.5:5004</location>
+		</track>
+		<track>
+			<location>file:///home/me/film.ts</location>
+			<title>Film</title>
+		</track>
+		<track><title>Empty</title></track>
+	</trackList>
+</playlist>
+"#;
+
+    #[test]
+    fn reads_a_playlist_of_vlc() {
+        let mut found = Found::default();
+        read(PLAYLIST, &mut found).unwrap();
+        let streams: Vec<(String, Option<&str>)> = { found.streams.iter() }
+            .map(|stream| (stream.place.to_string(), stream.name.as_deref()))
+            .collect();
+        assert_eq!(
+            streams,
+            [
+                ("6".to_owned(), Some("Rock & Pop")),
+                ("15".to_owned(), None)
+            ]
+        );
+        let remarks: Vec<String> = found.remarks.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            remarks,
+            [
+                "18: not taken over: file:///home/me/film.ts: file is not multicast over UDP",
+                "21: not taken over: Empty: names no group",
+            ]
+        );
+    }
+
+    #[test]
+    fn takes_no_entity_and_survives_any_depth() {
+        let entity = "<!DOCTYPE p [<!ENTITY a \"b\">]><playlist>&a;</playlist>";
+        assert!(read(entity, &mut Found::default()).is_err());
+        let deep = "<track>".repeat(200_000) + &"</track>".repeat(200_000);
+        let mut found = Found::default();
+        read(&deep, &mut found).unwrap();
+        assert_eq!(found.remarks.len(), 200_000);
+    }
+}
