@@ -64,6 +64,7 @@ fn help_lists_every_subcommand_that_works_and_no_other() {
         "diff",
         "apply",
         "export",
+        "import",
         "send",
         "receive",
         "demo",

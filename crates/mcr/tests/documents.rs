@@ -1,8 +1,9 @@
 //! Every command of the guides runs, and every configuration is good, in a lab where `eth0`, `eth1`
 //! and `eth2` are there and a daemon answers.
 //!
-//! A block of `toml` whose first line is a comment with a file name is written to that file; lines
-//! of a `console` block that begin with `$` are run in its directory.
+//! A block of `toml` whose first line is a comment with a file name is written to that file, as is one
+//! whose fence names a file behind its language; lines of a `console` block that begin with `$` are run
+//! in its directory.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -77,6 +78,10 @@ fn run_document(name: &str) {
                 }
             }
             "text" => {}
+            other if other.contains(' ') => {
+                let name = other.split(' ').nth(1).unwrap();
+                fs::write(directory.path().join(name), &body).unwrap();
+            }
             other => panic!("{name}: a block of {other:?} is neither run nor checked"),
         }
     }

@@ -15,6 +15,7 @@ mod doctor;
 mod documents;
 mod events;
 mod fleet;
+mod import;
 mod install;
 mod leftovers;
 mod observe;

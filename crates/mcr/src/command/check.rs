@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 /// Refuses more streams than the kernel path has room for: each input takes a route, and one for each
 /// source that it names.
-fn require_room(rules: &RuleSet) -> Result<(), Failure> {
+pub(super) fn require_room(rules: &RuleSet) -> Result<(), Failure> {
     let rules = rules
         .iter()
         .filter(|rule| rule.path != Some(Path::Userspace));

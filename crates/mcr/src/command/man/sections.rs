@@ -71,7 +71,10 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 
 const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "Done."),
-    ("1", "Refused by the daemon; of `mcr diff`, a difference."),
+    (
+        "1",
+        "Refused by the daemon; of `mcr diff`, a difference; of `mcr import`, something not taken over.",
+    ),
     ("2", "Usage."),
     ("3", "No such rule, input or output, or already there."),
     ("4", "Daemon unreachable."),

@@ -1,0 +1,167 @@
+//! `mcr import`: rules from what people have, as a configuration to read and to change.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use api::request::RuleList;
+use import::{BYTES_MAX, Imported, Options, Remark, To, make, read};
+use model::config::{self, Settings};
+use model::endpoint::{Endpoint, check_interface_name};
+use model::net::Ports;
+use model::printable::printable;
+
+use super::check;
+use crate::completion;
+use crate::failure::{Failure, Status};
+use crate::global::Global;
+use crate::render;
+
+/// Print rules made of an SDP, a playlist, smcroute.conf or an IS-05 file; change nothing.
+///
+/// Reads session descriptions (SDP; ST 2110 with a=source-filter, and both legs of a=group:DUP as one
+/// rule that merges them), playlists (M3U, M3U8, XSPF) with udp:// and rtp://, what udpxy is asked for
+/// too, smcroute.conf, and senders and receivers of AMWA IS-05 (staged, active, bulk requests, with the
+/// SDP in transport_file). The rules go to standard output, as a configuration that mcr check and mcr
+/// apply take. What could not be taken over goes to standard error, each under its line. What only
+/// players and decoders need, such as logos and codecs, is passed over.
+///
+/// Exits with status 0 if all was taken over, 1 if something was not, 2 if an option is missing, and 78
+/// if there is no rule to be made of the file.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr import tv.m3u --input-interface eth0 --to %eth1               group and port stay
+  mcr import tv.m3u --input-interface eth0 --to 239.20.0.0/16%eth1  239.1.1.7 becomes 239.20.1.7
+  mcr import cam1.sdp --input-interface red --input-interface blue --to %eth1,dscp=34
+  mcr import /etc/smcroute.conf > rules.toml && mcr check rules.toml
+  curl -s http://node/x-nmos/connection/v1.1/single/receivers/ID/active |
+      mcr import - --input-interface eth0 --to 10.9.9.9")]
+pub(crate) struct Args {
+    /// The file; - is standard input
+    file: PathBuf,
+    /// What the file is; by default that is seen by how it begins
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Where streams arrive that the file names no interface for; given again, where their second
+    /// leg does
+    #[arg(long = "input-interface", value_name = "IFACE", value_parser = interface,
+        add = completion::interface())]
+    interfaces: Vec<String>,
+    /// Where streams go that the file sends nowhere, as outputs are written, with their options; what
+    /// is left out is kept: %eth1 keeps group and port, 10.9.9.9 the port, 239.20.0.0/16%eth1 the
+    /// port and the last 16 bits of the group; may be given several times
+    #[arg(long, value_name = "OUTPUT", add = completion::endpoint())]
+    to: Vec<To>,
+    /// Ports of groups that the file names none for, as smcroute.conf does not [default: all]
+    #[arg(long, value_name = "PORT[-PORT]", value_parser = ports)]
+    port: Option<Ports>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    /// Session descriptions
+    Sdp,
+    /// Playlists, a URL a line
+    M3u,
+    /// Playlists in XML
+    Xspf,
+    /// What smcroute reads
+    Smcroute,
+    /// Senders and receivers of AMWA IS-05, JSON
+    Is05,
+}
+
+pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
+    let name = match is_standard_input(&args.file) {
+        true => "standard input".to_owned(),
+        false => args.file.display().to_string(),
+    };
+    let wrong = |what: String| Failure::new(Status::Configuration, format!("{name}: {what}"));
+    let bytes = bytes(&args.file).map_err(|error| wrong(error.to_string()))?;
+    let found = read(&bytes, args.format.map(Format::read_as));
+    let found = found.map_err(|error| wrong(error.to_string()))?;
+    let options = Options {
+        interfaces: args.interfaces.clone(),
+        to: args.to.clone(),
+        ports: args.port,
+    };
+    let so_far = found.remarks.clone();
+    let imported = make(found, &options).map_err(|missing| {
+        say(&name, &so_far);
+        Failure::new(Status::Usage, missing)
+    })?;
+    say(&name, &imported.remarks);
+    if imported.rules.is_empty() {
+        return Err(wrong("no rule can be made of it".to_owned()));
+    }
+    check::require_room(&imported.rules)?;
+    print(&imported, global)
+}
+
+fn print(imported: &Imported, global: &Global) -> Result<ExitCode, Failure> {
+    let Imported { rules, remarks } = imported;
+    match global.json {
+        true => render::json(&RuleList {
+            generation: None,
+            rules: rules.to_documents(),
+            settings: None,
+        })?,
+        false => render::text(&config::export(rules, &Settings::default()))?,
+    }
+    let lost = remarks.iter().filter(|remark| remark.is_loss).count();
+    if lost == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let made = render::number::things(rules.len() as u64, "rule");
+    let lost = render::number::things(lost as u64, "thing");
+    eprintln!("mcr import: {made} made, {lost} not taken over");
+    Ok(ExitCode::from(1))
+}
+
+/// Says it all at once: a file may give cause for a hundred thousand lines.
+fn say(file: &str, remarks: &[Remark]) {
+    let line =
+        |remark: &Remark| format!("mcr import: {}\n", printable(&format!("{file}:{remark}")));
+    let lines: String = remarks.iter().map(line).collect();
+    eprint!("{lines}");
+}
+
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// What is in the file; of one that is too large one byte more than is read.
+fn bytes(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let source: Box<dyn Read> = match is_standard_input(file) {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(file)?),
+    };
+    source.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Format {
+    const fn read_as(self) -> import::Format {
+        match self {
+            Self::Sdp => import::Format::Sdp,
+            Self::M3u => import::Format::M3u,
+            Self::Xspf => import::Format::Xspf,
+            Self::Smcroute => import::Format::Smcroute,
+            Self::Is05 => import::Format::Is05,
+        }
+    }
+}
+
+fn interface(text: &str) -> Result<String, String> {
+    check_interface_name(text).map_err(|problem| problem.to_string())?;
+    Ok(text.to_owned())
+}
+
+fn ports(text: &str) -> Result<Ports, String> {
+    let endpoint = format!("239.0.0.1:{text}").parse::<Endpoint>();
+    let endpoint = endpoint.map_err(|error| error.problem.to_string())?;
+    Ok(endpoint.ports)
+}
