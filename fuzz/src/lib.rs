@@ -7,6 +7,7 @@ mod capture;
 mod config;
 mod endpoint;
 mod fleet;
+mod import;
 mod left_behind;
 pub mod mutate;
 mod packet;
@@ -17,6 +18,7 @@ pub use capture::capture;
 pub use config::config;
 pub use endpoint::endpoint;
 pub use fleet::{fleet_keys, fleet_peers};
+pub use import::import;
 pub use left_behind::{handover, journal};
 pub use packet::packet;
 pub use pinned::pinned;
@@ -25,7 +27,7 @@ pub use pinned::pinned;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("endpoint", endpoint),
     ("config", config),
     ("api", api),
@@ -37,4 +39,5 @@ pub const TARGETS: [Target; 11] = [
     ("pinned", pinned),
     ("fleet_keys", fleet_keys),
     ("fleet_peers", fleet_peers),
+    ("import", import),
 ];
