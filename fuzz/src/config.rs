@@ -30,6 +30,7 @@ static HOST: LazyLock<Host> = LazyLock::new(|| {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        broadcasts: vec![[10, 0, index, 255].into()],
     };
     let links = [
         link(2, "eth0"),

@@ -51,6 +51,7 @@ fn surroundings(choices: &mut Bytes<'_>) -> (Link, Meta) {
     };
     let meta = Meta {
         vlan: flags & 0b1100 == 0b1100,
+        other_host: flags & 0b110_0000 == 0b110_0000,
         gso: (flags & 2 != 0).then_some(Gso { size: gso }),
         checksum: if flags & 16 == 0 {
             ChecksumState::Complete

@@ -187,6 +187,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             budget,
             own_bloom,
             ranges,
+            addresses,
             clock_ns
         }
     );
@@ -219,7 +220,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
         layout::FlowKey {
             counter,
             port,
-            pad,
+            ipv6,
             group
         }
     );
@@ -377,6 +378,8 @@ fn every_constant_has_the_same_value() {
         ("OUTPUT_PORT_DELTA", layout::OUTPUT_PORT_DELTA.into()),
         ("OUTPUT_LIMITED", layout::OUTPUT_LIMITED.into()),
         ("OUTPUT_UNICAST", layout::OUTPUT_UNICAST.into()),
+        ("OUTPUT_GROUP_OF_PORT", layout::OUTPUT_GROUP_OF_PORT.into()),
+        ("OUTPUT_PORT_OF_GROUP", layout::OUTPUT_PORT_OF_GROUP.into()),
         ("ARBITER_FAILOVER", layout::ARBITER_FAILOVER),
         ("ARBITER_MERGE", layout::ARBITER_MERGE),
         (

@@ -122,7 +122,9 @@ fn rule_state(
 
 fn input(view: &InputView, joined: &Joined, merging: &BTreeMap<Ifindex, String>) -> InputState {
     let memberships = || view.joins.iter().flat_map(of_join);
-    let held = !view.joins.is_empty() && memberships().all(|m| joined.holds(&m));
+    // An address of this host needs no membership, only to be there.
+    let needs_none = !view.addresses.is_empty();
+    let held = (needs_none || !view.joins.is_empty()) && memberships().all(|m| joined.holds(&m));
     // The kernel keeps a membership where nothing can arrive: link down, IPv6 turned off.
     let all = held && view.pending.is_none();
     let failures: BTreeSet<&str> = match held {

@@ -35,7 +35,7 @@ use bpf::program::Program;
 #[cfg(feature = "test-run")]
 use bpf::testrun::{Input, Outcome};
 use model::diff::{BudgetChange, TableDiff};
-use model::table::{Path, RateLimit, Table};
+use model::table::{Path, RateLimit, RouteKey, Table};
 
 use crate::counters::Traffic;
 use crate::error::Error;
@@ -67,6 +67,8 @@ pub(crate) struct Kernel {
     entries: HashMap<Key, Entry>,
     /// How many of them each interface has, to know where the program has to be attached.
     entries_on: BTreeMap<u32, usize>,
+    /// How many of them are for addresses of this host.
+    addresses: u64,
     /// Number of (S,G) entries per (*,G) key.
     sources: HashMap<Key, u32>,
     indices: Indices,
@@ -152,6 +154,7 @@ impl Kernel {
             groups: Groups::default(),
             entries: HashMap::new(),
             entries_on: BTreeMap::new(),
+            addresses: 0,
             sources: HashMap::new(),
             known: KnownRules::default(),
             failovers: Failovers::new(),
@@ -228,6 +231,12 @@ impl Kernel {
         own.map_or(Ok(()), |own| self.own_addresses(own))
     }
 
+    /// Says whether packets of a route end at the program.
+    pub(crate) fn consumes(&self, key: &RouteKey) -> bool {
+        let key = encode::route_key(key).ok();
+        key.is_some_and(|key| self.entries.contains_key(&key))
+    }
+
     /// Looks for interfaces that went away behind the table's back.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.set_clock();
@@ -252,11 +261,13 @@ impl Kernel {
     fn put_entry(&mut self, key: Key, entry: Entry) {
         if self.entries.insert(key, entry).is_none() {
             *self.entries_on.entry(key.ifindex()).or_default() += 1;
+            self.addresses += u64::from(key.is_address());
         }
     }
 
     fn take_entry(&mut self, key: &Key) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
+        self.addresses -= u64::from(key.is_address());
         if let Some(count) = self.entries_on.get_mut(&key.ifindex()) {
             *count -= 1;
             if *count == 0 {
@@ -264,6 +275,12 @@ impl Kernel {
             }
         }
         Some(entry)
+    }
+
+    /// Says in the settings whether packets to addresses of this host are looked at.
+    fn publish_addresses(&mut self) {
+        let at = offset_of!(Settings, addresses);
+        self.program.maps.settings.store(0, at, self.addresses);
     }
 
     fn budget(&mut self, budget: Option<RateLimit>) {

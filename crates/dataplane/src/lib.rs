@@ -17,6 +17,7 @@ mod merge;
 mod opening;
 mod options;
 mod owners;
+mod quiet;
 mod reading;
 pub mod userspace;
 
@@ -28,11 +29,12 @@ use std::path::PathBuf;
 
 use bpf::pin::Pins;
 use model::diff::TableDiff;
-use model::table::{Path, RouteKey, Table};
+use model::table::{LocalDelivery, Path, RouteKey, Table};
 
 use crate::counters::{Arrived, Counters, Flow, Traffic, WorkerCounters};
 use crate::features::Features;
 use crate::kernel::{Kernel, shadow};
+use crate::quiet::Quiet;
 use crate::userspace::Userspace;
 
 pub use crate::error::Error;
@@ -62,6 +64,7 @@ pub struct Dataplane {
     gates: Gates,
     /// The routes that execute on the userspace path now; all others are the kernel path's.
     userspace_routes: BTreeSet<RouteKey>,
+    quiet: Quiet,
 }
 
 impl Dataplane {
@@ -100,6 +103,7 @@ impl Dataplane {
             features,
             gates,
             userspace_routes: BTreeSet::new(),
+            quiet: Quiet::default(),
         })
     }
 
@@ -180,6 +184,8 @@ impl Dataplane {
         let there = table.routes.iter();
         let there = there.filter(|(_, route)| route.path == Path::Userspace);
         self.userspace_routes = there.map(|(key, _)| *key).collect();
+        self.quiet.clear();
+        self.keep_quiet(table.routes.iter().map(|(key, route)| (key, Some(route))));
         Ok(())
     }
 
@@ -210,7 +216,27 @@ impl Dataplane {
                 Path::Userspace => self.userspace_routes.insert(*key),
             };
         }
+        let removed = diff.removed.iter().map(|key| (key, None));
+        let set = diff.set.iter().map(|(key, route)| (key, Some(route)));
+        self.keep_quiet(removed.chain(set));
         Ok(())
+    }
+
+    /// Sees to it that the stack does not answer for what workers relay and nothing consumes behind
+    /// their taps.
+    fn keep_quiet<'a>(
+        &mut self,
+        routes: impl Iterator<Item = (&'a RouteKey, Option<&'a model::table::Route>)>,
+    ) {
+        for (key, route) in routes.filter(|(key, _)| !key.groups.address.is_multicast()) {
+            let is_answered = route.is_some_and(|route| {
+                route.path == Path::Userspace && route.local != LocalDelivery::Yes
+            });
+            let consumes = |kernel: &Kernel| kernel.consumes(key);
+            let is_consumed = self.kernel.as_ref().is_some_and(consumes);
+            self.quiet.set(*key, is_answered && !is_consumed);
+        }
+        self.quiet.settle();
     }
 
     /// Reads those of the workers alone, which costs little however many rules there are.

@@ -45,6 +45,14 @@ pub struct Leg {
     pub interface: Option<String>,
 }
 
+impl Leg {
+    /// Its senders, as an endpoint has them.
+    #[must_use]
+    pub fn senders(&self) -> Vec<Prefix> {
+        self.sources.iter().copied().map(Prefix::host).collect()
+    }
+}
+
 impl Found {
     /// How many more streams there is room for: a daemon takes no more rules.
     pub(crate) const fn room(&self) -> usize {

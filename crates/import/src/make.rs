@@ -176,7 +176,7 @@ fn input(leg: Leg, index: usize, options: &Options) -> Endpoint {
     let given = options.interfaces.len();
     let given = options.interfaces.get(index % given.max(1));
     Endpoint {
-        sources: leg.sources,
+        sources: leg.senders(),
         destination: leg.group,
         interface: leg.interface.or_else(|| given.cloned()),
         ports: leg.ports.or(options.ports).unwrap_or(ALL_PORTS),

@@ -121,7 +121,7 @@ mod tests {
     fn read(url: &str) -> Result<String, String> {
         let leg = leg(url).map_err(|why| why.to_string())?;
         let endpoint = Endpoint {
-            sources: leg.sources,
+            sources: leg.senders(),
             destination: leg.group,
             interface: leg.interface,
             ports: leg.ports.unwrap(),

@@ -28,7 +28,7 @@ pub(crate) fn taker<'a>(rules: &'a RuleSet, interface: &Interface, key: &Key) ->
             && input.destination.contains(key.group)
             && input.ports.contains(key.port)
             && is_on(input, interface)
-            && (input.sources.is_empty() || input.sources.contains(&key.source))
+            && input.listens_to(key.source)
     });
     let specific = |(_, input): &(&str, &Endpoint)| (!input.sources.is_empty(), input.is_single());
     fitting.max_by_key(specific).map(|(name, _)| name)
@@ -49,7 +49,7 @@ pub(crate) fn input(interface: &Interface, key: &Key) -> Endpoint {
     let tagged = key.vlan.map(|vlan| interface.vlan_name(vlan));
     Endpoint {
         sources: if specific {
-            vec![key.source]
+            vec![key.source.into()]
         } else {
             Vec::new()
         },

@@ -4,6 +4,7 @@
 //! A rule whose input interface is missing has no routes and waits; an output that cannot send is
 //! down in its routes, and neither disturbs anything else.
 
+mod address;
 mod egress;
 mod used;
 
@@ -95,9 +96,12 @@ pub struct InputView {
     pub at: String,
     /// Interfaces it listens on: one, none while it waits, several behind a wildcard.
     pub interfaces: Vec<Ifindex>,
-    /// Memberships it needs.
+    /// Memberships it needs: none for addresses of this host.
     pub joins: Vec<Join>,
-    /// Why nothing may arrive: a missing interface, one that is down, a range too large to join.
+    /// The addresses of this host that it takes packets to, by interface, if it is no input of groups.
+    pub addresses: Vec<(Ifindex, IpAddr)>,
+    /// Why nothing may arrive: a missing interface or address, an interface that is down, a range too
+    /// large to join.
     pub pending: Option<String>,
     /// Who on this host gets its packets besides sockets, by interface; then the original goes on
     /// with `local=auto`.
@@ -177,14 +181,14 @@ impl Compiled {
                 });
             }
         }
-        let (mut routes, mut behind_wildcards) = (Vec::new(), Vec::new());
+        let (mut routes, mut behind) = (Vec::new(), Vec::new());
         for (place, rule) in &changes.added {
             let (view, route) = compile_one(rule, host, &links, support, choices);
-            for (key, route, is_wild) in under_keys(rule, &view, route) {
-                if is_wild {
-                    behind_wildcards.push((key, route));
-                } else {
+            for (key, route, rank) in under_keys(rule, &view, route) {
+                if rank == Named::default() {
                     routes.push((key, route));
+                } else {
+                    behind.push((rank, key, route));
                 }
             }
             count(&mut egress, &self.egress, links_of(&view), |count| {
@@ -196,8 +200,9 @@ impl Compiled {
             rules.insert(*place, Arc::new(view));
         }
         let mut routes: BTreeMap<RouteKey, Route> = routes.into_iter().collect();
-        // An interface that a rule names outright is not taken from it by a wildcard.
-        for (key, route) in behind_wildcards {
+        // What a rule names outright is not taken from it by one that does not.
+        behind.sort_by_key(|(rank, ..)| *rank);
+        for (_, key, route) in behind {
             routes.entry(key).or_insert(route);
         }
         let known = &self.table.routes;
@@ -294,6 +299,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         at: input.to_string(),
         interfaces: Vec::new(),
         joins: Vec::new(),
+        addresses: Vec::new(),
         pending: None,
         shared: Vec::new(),
     });
@@ -399,11 +405,16 @@ impl<'a> Links<'a> {
 fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
     let name = endpoint.interface.as_deref().unwrap_or_default();
     let matching = links.of_input(name);
+    if !endpoint.is_multicast() {
+        return address::input(endpoint, links, &matching);
+    }
     let too_many = groups_too_many(endpoint.destination);
     let join = |link: &&Interface| Join {
         interface: link.index,
         groups: endpoint.destination,
-        sources: endpoint.sources.clone(),
+        sources: { endpoint.sources.iter() }
+            .map(|source| source.address)
+            .collect(),
     };
     let joins = match too_many {
         None => matching.iter().map(join).collect(),
@@ -426,6 +437,7 @@ fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {
         at: endpoint.to_string(),
         interfaces: matching.iter().map(|link| link.index).collect(),
         joins,
+        addresses: Vec::new(),
         pending,
         shared: shared.collect(),
     }
@@ -484,33 +496,44 @@ fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
     }
 }
 
-/// A rule's route under every key of its inputs, each with whether it is a wildcard's. The last one
+/// How far an input names what it takes: the least goes before the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    by_wildcard: bool,
+    every_address: bool,
+}
+
+/// A rule's route under every key of its inputs, each with how far it is named. The last one
 /// is the route itself: of ten thousand rules most have one key.
 fn under_keys(
     rule: &Rule,
     view: &RuleView,
     route: Option<Route>,
-) -> impl Iterator<Item = (RouteKey, Route, bool)> {
+) -> impl Iterator<Item = (RouteKey, Route, Named)> {
     let inputs = rule.inputs.iter().zip(&view.inputs);
     let several = rule.inputs.len() > 1;
     let keys = inputs.flat_map(|(endpoint, input)| {
-        let keys = keys(endpoint, &input.interfaces).into_iter();
+        let keys = keys(endpoint, input).into_iter();
+        let rank = Named {
+            by_wildcard: endpoint.has_wildcard(),
+            every_address: endpoint.is_every_address(),
+        };
         let at = several.then_some(input.at.as_str());
         keys.map(move |key| {
             let mut shared = input.shared.iter();
             let is_shared = shared.any(|(link, _)| *link == key.ingress);
-            (key, endpoint.has_wildcard(), is_shared, at)
+            (key, rank, is_shared, at)
         })
     });
-    let keys: Vec<(RouteKey, bool, bool, Option<&str>)> = keys.collect();
+    let keys: Vec<(RouteKey, Named, bool, Option<&str>)> = keys.collect();
     let routes = route.map(|route| repeat_n(route, keys.len()));
     let under = keys.into_iter().zip(routes.into_iter().flatten());
-    under.map(|((key, is_wild, is_shared, at), mut route)| {
+    under.map(|((key, rank, is_shared, at), mut route)| {
         route.input = at.map(str::to_owned);
         if is_shared && route.local == LocalDelivery::Auto {
             route.local = LocalDelivery::Yes;
         }
-        (key, route, is_wild)
+        (key, route, rank)
     })
 }
 
@@ -518,25 +541,27 @@ fn under_keys(
 fn route_keys(rule: &Rule, view: &RuleView) -> impl Iterator<Item = RouteKey> {
     let inputs = rule.inputs.iter().zip(&view.inputs);
     let inputs = inputs.filter(|_| view.placement.serves);
-    inputs.flat_map(|(endpoint, input)| keys(endpoint, &input.interfaces))
+    inputs.flat_map(|(endpoint, input)| keys(endpoint, input))
 }
 
-/// One key for each interface and source.
-fn keys(endpoint: &Endpoint, interfaces: &[Ifindex]) -> Vec<RouteKey> {
-    let sources: Vec<Option<IpAddr>> = if endpoint.sources.is_empty() {
+/// One key for each interface, of an input that is no group each of its addresses, and source.
+fn keys(endpoint: &Endpoint, input: &InputView) -> Vec<RouteKey> {
+    let sources: Vec<Option<Prefix>> = if endpoint.sources.is_empty() {
         vec![None]
     } else {
         endpoint.sources.iter().copied().map(Some).collect()
     };
-    let key = |ingress: &Ifindex, source: &Option<IpAddr>| RouteKey {
-        ingress: *ingress,
-        groups: endpoint.destination,
+    let key = |(ingress, groups), source: &Option<Prefix>| RouteKey {
+        ingress,
+        groups,
         ports: endpoint.ports,
         source: *source,
     };
-    let pairs = interfaces
-        .iter()
-        .flat_map(|ingress| sources.iter().map(move |source| key(ingress, source)));
+    let groups = input.interfaces.iter().filter(|_| endpoint.is_multicast());
+    let groups = groups.map(|link| (*link, endpoint.destination));
+    let addresses = input.addresses.iter();
+    let places = groups.chain(addresses.map(|(link, address)| (*link, Prefix::host(*address))));
+    let pairs = places.flat_map(|place| sources.iter().map(move |source| key(place, source)));
     pairs.collect()
 }
 

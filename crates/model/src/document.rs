@@ -40,7 +40,8 @@ use crate::table::LocalDelivery;
 pub struct RuleDocument {
     /// Unique name: a letter or digit, then letters, digits and `.` `_` `-` `:`, at most 63.
     pub name: String,
-    /// The only input, instead of `inputs`: `[SOURCE@]GROUP%IFACE:PORT`.
+    /// The only input, instead of `inputs`: `[SOURCE@]GROUP%IFACE:PORT`, or for unicast
+    /// `[SOURCE@]unicast%IFACE:PORT` and `ADDRESS%IFACE:PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
     /// The inputs, instead of `input`.

@@ -1,4 +1,6 @@
-//! Where a stream comes from or goes to: `[SOURCE@]GROUP%IFACE:PORT`, and how it is written.
+//! Where a stream comes from or goes to: `[SOURCE@]GROUP%IFACE:PORT`, and how it is written. A host's
+//! address may stand in the place of the group, or at an input `unicast`: every address of the
+//! interface.
 //!
 //! Parsing and printing round-trip exactly. Whether an endpoint makes sense as an input or as an
 //! output is decided by [`crate::ruleset`], not here.
@@ -20,13 +22,18 @@ use crate::net::{Ports, Prefix};
 /// Longest interface name in bytes (the kernel's `IFNAMSIZ` less its terminator).
 pub const INTERFACE_NAME_MAX: usize = 15;
 
+/// How every address of an interface is written.
+pub(crate) const UNICAST: &str = "unicast";
+
 /// Groups (or a unicast address), ports, an interface and, for (S,G), the sources.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Endpoint {
-    /// Senders listened to, in the order written; empty for any sender.
-    pub sources: Vec<IpAddr>,
-    /// One group, a range of groups, or a unicast address.
+    /// Senders listened to, in the order written; empty for any sender. Of groups each is one
+    /// address, since they are joined.
+    pub sources: Vec<Prefix>,
+    /// One group, a range of groups, or a unicast address: the unspecified one stands for every
+    /// address of the interface, as it does for sockets.
     pub destination: Prefix,
     /// Interface name; an input's may hold the wildcards `*` and `?`.
     pub interface: Option<String>,
@@ -43,6 +50,28 @@ impl Endpoint {
             IpAddr::V6(_) => 8,
         };
         self.destination.address.is_multicast() && self.destination.length >= shortest
+    }
+
+    /// Says whether the destination is every address that the interface has.
+    #[must_use]
+    pub const fn is_every_address(&self) -> bool {
+        self.destination.is_host() && self.destination.address.is_unspecified()
+    }
+
+    /// The destination as it is written.
+    #[must_use]
+    pub fn destination_text(&self) -> String {
+        if self.is_every_address() {
+            UNICAST.to_owned()
+        } else {
+            self.destination.to_string()
+        }
+    }
+
+    /// Says whether packets of that sender are listened to.
+    #[must_use]
+    pub fn listens_to(&self, sender: IpAddr) -> bool {
+        self.sources.is_empty() || self.sources.iter().any(|source| source.contains(sender))
     }
 
     /// Says whether the destination is an IPv4 address or range.
@@ -121,7 +150,7 @@ impl fmt::Display for Endpoint {
         if !self.sources.is_empty() {
             f.write_str("@")?;
         }
-        write!(f, "{}", self.destination)?;
+        f.write_str(&self.destination_text())?;
         if let Some(interface) = &self.interface {
             write!(f, "%{interface}")?;
         }

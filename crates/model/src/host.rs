@@ -51,6 +51,9 @@ pub struct Interface {
     pub mac: Option<Mac>,
     /// Addresses in the order in which the kernel would send from them.
     pub addresses: Vec<IpAddr>,
+    /// Where broadcasts of its networks go.
+    #[serde(default)]
+    pub broadcasts: Vec<Ipv4Addr>,
     /// Whether it chains received datagrams (`rx-gro-list`) in a way that only their first one is
     /// rewritten.
     #[serde(default)]

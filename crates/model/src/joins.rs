@@ -9,6 +9,7 @@ pub(crate) const JOINED_GROUPS_MAX: u128 = 4096;
 /// Counts the groups that are joined for an input.
 pub(crate) fn joined_groups(groups: Prefix) -> usize {
     match groups_too_many(groups) {
+        _ if !groups.address.is_multicast() => 0,
         None => 1 << groups.host_bits(),
         Some(_) => 0,
     }

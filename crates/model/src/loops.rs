@@ -1,14 +1,14 @@
 //! Circles of rules: an output that arrives at an input of its own rule, directly or through
 //! others.
 //!
-//! Only what the configuration can show is found: an output and an input on the same interface.
+//! Only what the configuration can show is found: an output and an input on the same interface, or an
+//! output to an address that is an input of this host, which gets there whatever the interface.
 //! A circle whose rules all carry the same groups and ports from one interface to another is none:
 //! it relays them between these interfaces in every direction, as mDNS and SSDP want it, and no
 //! interface hears what it sends itself. Loops through the network beyond are caught by `own_source`
 //! and `ttl=dec` at run time; `ttl=dec` is no licence for a circle here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::endpoint::Endpoint;
@@ -63,7 +63,7 @@ fn edges(rules: &RuleSet, rule: &Rule) -> Arc<[Edge]> {
     let outputs = rule.outputs.iter().filter(|_| rule.enabled).enumerate();
     for (output, spec) in outputs {
         for to in rules.index().reached_by(&spec.to) {
-            if may_be_sender(spec, &rules[to.rule].inputs[to.input].sources) {
+            if may_be_sender(spec, &rules[to.rule].inputs[to.input]) {
                 edges.push(Edge { output, to });
             }
         }
@@ -72,9 +72,9 @@ fn edges(rules: &RuleSet, rule: &Rule) -> Arc<[Edge]> {
 }
 
 /// A copy with a fixed source address does not reach an input that listens to others only.
-fn may_be_sender(output: &OutputSpec, sources: &[IpAddr]) -> bool {
+fn may_be_sender(output: &OutputSpec, input: &Endpoint) -> bool {
     match output.source {
-        SourceChoice::Address(address) => sources.is_empty() || sources.contains(&address),
+        SourceChoice::Address(address) => input.listens_to(address),
         SourceChoice::Auto | SourceChoice::Keep => true,
     }
 }

@@ -127,6 +127,25 @@ impl Prefix {
         }
     }
 
+    /// The address so many behind the first.
+    #[must_use]
+    pub fn nth(self, number: u16) -> IpAddr {
+        match self.address {
+            IpAddr::V4(base) => {
+                Ipv4Addr::from_bits(base.to_bits().wrapping_add(number.into())).into()
+            }
+            IpAddr::V6(base) => {
+                Ipv6Addr::from_bits(base.to_bits().wrapping_add(number.into())).into()
+            }
+        }
+    }
+
+    /// How far behind the first an address is, as far as there can be ports.
+    #[must_use]
+    pub fn number_of(self, address: IpAddr) -> u16 {
+        low_bits(address).wrapping_sub(low_bits(self.address)) as u16
+    }
+
     /// Replaces the fixed bits of `address` by this prefix's and keeps its host bits; an address
     /// of the other family becomes the first address of the range.
     #[must_use]
@@ -149,6 +168,12 @@ impl Prefix {
     }
 }
 
+impl From<IpAddr> for Prefix {
+    fn from(address: IpAddr) -> Self {
+        Self::host(address)
+    }
+}
+
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_host() {
@@ -156,6 +181,15 @@ impl fmt::Display for Prefix {
         } else {
             write!(f, "{}/{}", self.address, self.length)
         }
+    }
+}
+
+/// The last 32 bits of an address.
+#[must_use]
+pub fn low_bits(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(address) => address.to_bits() as u32,
     }
 }
 
@@ -256,6 +290,17 @@ mod tests {
             IpAddr::from([239, 9, 0, 1])
         );
         assert_eq!(range.carry("ff3e::1".parse().unwrap()), range.address);
+    }
+
+    #[test]
+    fn numbers_its_addresses() {
+        for range in [prefix("239.1.16.0", 20), prefix("ff3e::1000", 116)] {
+            for number in [0, 1, 255, 4095] {
+                assert!(range.contains(range.nth(number)));
+                assert_eq!(range.number_of(range.nth(number)), number);
+            }
+            assert_eq!(range.nth(4095), range.last());
+        }
     }
 
     #[test]

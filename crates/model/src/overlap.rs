@@ -11,7 +11,7 @@ impl RouteKey {
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let sender = match (self.source, other.source) {
-            (Some(one), Some(other)) => one == other,
+            (Some(one), Some(other)) => one.overlaps(other),
             _ => true,
         };
         sender
@@ -33,7 +33,11 @@ impl RouteKey {
 impl fmt::Display for RouteKey {
     /// Without the interface: `group 239.1.1.0/24 port 5001 from 10.0.0.5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "group {} port {}", self.groups, self.ports)?;
+        let what = match self.groups.address.is_multicast() {
+            true => "group",
+            false => "address",
+        };
+        write!(f, "{what} {} port {}", self.groups, self.ports)?;
         match self.source {
             Some(source) => write!(f, " from {source}"),
             None => Ok(()),
@@ -79,15 +83,18 @@ mod tests {
     use crate::net::Ifindex;
 
     fn key(ingress: u32, groups: &str, ports: (u16, u16), source: Option<&str>) -> RouteKey {
-        let (address, length) = groups.split_once('/').unwrap_or((groups, "32"));
+        let prefix = |text: &str| {
+            let (address, length) = text.split_once('/').unwrap_or((text, "32"));
+            Prefix::new(address.parse().unwrap(), length.parse().unwrap())
+        };
         RouteKey {
             ingress: Ifindex(ingress),
-            groups: Prefix::new(address.parse().unwrap(), length.parse().unwrap()),
+            groups: prefix(groups),
             ports: Ports {
                 first: ports.0,
                 last: ports.1,
             },
-            source: source.map(|source| source.parse().unwrap()),
+            source: source.map(prefix),
         }
     }
 
@@ -111,11 +118,13 @@ mod tests {
             (groups, ports),
             (groups, from("10.0.0.5")),
             (from("10.0.0.5"), from("10.0.0.5")),
+            (from("10.0.0.5"), from("10.0.0.0/24")),
         ] {
             assert!(overlap(one, other), "{one:?} {other:?}");
         }
         for (one, other) in [
             (from("10.0.0.5"), from("10.0.0.6")),
+            (from("10.0.1.5"), from("10.0.0.0/24")),
             (exact, key(3, "239.1.1.1", (5001, 5001), None)),
             (exact, key(2, "239.1.1.1", (5002, 5002), None)),
             (groups, key(2, "239.1.2.1", (5001, 5001), None)),

@@ -177,9 +177,15 @@ pub enum What {
     /// An input or multicast output without an interface.
     #[error("names no interface; write {0}")]
     InterfaceMissing(String),
-    /// An input that is no group.
-    #[error("{0} is not a multicast group; an input's lies in 224.0.0.0/4 or ff00::/8")]
-    NotMulticast(String),
+    /// An input that is a range but not of groups.
+    #[error(
+        "{0} is no range of multicast groups; name a group or a range within 224.0.0.0/4 or ff00::/8, \
+         one address of this host, or unicast for all of the interface"
+    )]
+    AddressRange(String),
+    /// An input at an address that no interface has.
+    #[error("{0} is no address that packets come to; write it as IPv4")]
+    Unreceivable(String),
     /// A link-local input.
     #[error(
         "{0} is link-local, where routing protocols and discovery live, and is not relayed \
@@ -191,6 +197,17 @@ pub enum What {
         "is an input of {0} already; a stream belongs to one rule, which may have many outputs"
     )]
     InputTaken(Owner),
+    /// One address of an interface, and all of them.
+    #[error(
+        "takes the same packets as input {input} of {owner}: unicast stands for every address of the \
+         interface; name an address in both, or leave one out"
+    )]
+    AddressTaken {
+        /// The other input.
+        input: String,
+        /// The rule it belongs to.
+        owner: Owner,
+    },
     /// Two keys that overlap without either being the more specific one.
     #[error(
         "overlaps with input {input} of {owner}, and neither is the more specific one; \

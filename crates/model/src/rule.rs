@@ -78,10 +78,14 @@ pub fn is_label_key(key: &str) -> bool {
 pub fn name_for(input: &Endpoint) -> String {
     let interface = input.interface.as_deref().unwrap_or("any");
     let source = input.sources.first().map(|source| format!("{source}-"));
+    let family = match input.is_every_address() && !input.is_ipv4() {
+        true => "6",
+        false => "",
+    };
     let name = format!(
-        "{interface}-{}{}-{}",
+        "{interface}-{}{}{family}-{}",
         source.unwrap_or_default(),
-        input.destination,
+        input.destination_text(),
         input.ports
     );
     let name: String = name
@@ -120,6 +124,11 @@ mod tests {
             ("239.1.1.0/24%eth*:5001-5010", "eth_-239.1.1.0_24-5001-5010"),
             ("[ff3e::1%eth0]:5001", "eth0-ff3e::1-5001"),
             ("239.1.1.1%_x:5001", "x-239.1.1.1-5001"),
+            ("unicast%eth0:7000", "eth0-unicast-7000"),
+            (
+                "[2001:db8::/64@unicast%eth0]:7000",
+                "eth0-2001:db8::_64-unicast6-7000",
+            ),
         ] {
             let made = name_for(&input.parse().unwrap());
             assert_eq!(made, name);

@@ -59,13 +59,35 @@ pub(crate) fn input() -> impl Strategy<Value = Endpoint> {
         let sources = vec(host(ipv4), 0..3).prop_map(|mut sources| {
             sources.sort();
             sources.dedup();
-            sources
+            sources.into_iter().map(Prefix::host).collect()
         });
         (sources, range, option::of(interface()), ports()).prop_map(
             |(sources, destination, interface, ports)| Endpoint {
                 sources,
                 destination,
                 interface,
+                ports,
+            },
+        )
+    })
+}
+
+/// An input that is an address of this host, or all of an interface, perhaps with ranges of sources.
+pub(crate) fn own_address() -> impl Strategy<Value = Endpoint> {
+    (any::<bool>(), any::<bool>()).prop_flat_map(|(ipv4, every)| {
+        let address = host(ipv4).prop_map(move |address| match (every, address) {
+            (false, address) => address,
+            (true, IpAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+            (true, IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        });
+        let range = (host(ipv4), 0_u8..=24);
+        let range = range
+            .prop_map(|(source, free)| Prefix::new(source, Prefix::host(source).length - free));
+        (option::of(range), address, interface(), ports()).prop_map(
+            |(source, address, interface, ports)| Endpoint {
+                sources: source.into_iter().collect(),
+                destination: Prefix::host(address),
+                interface: Some(interface),
                 ports,
             },
         )
@@ -84,7 +106,7 @@ pub(crate) fn unicast() -> impl Strategy<Value = Endpoint> {
 }
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
-    prop_oneof![input(), unicast()]
+    prop_oneof![input(), unicast(), own_address()]
 }
 
 pub(crate) fn limit() -> impl Strategy<Value = RateLimit> {

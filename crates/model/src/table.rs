@@ -1,8 +1,9 @@
 //! The forwarding table: what the rules come to on this host, as both paths execute it.
 //!
-//! Invariants, kept by `compile` and relied upon by the paths: one key belongs to one rule; every
-//! range of an output has the size of its route's range or is a single value; a route is executed
-//! whole on one path.
+//! Invariants, kept by `compile` and relied upon by the paths: one key belongs to one rule; a range of
+//! an output's has the size of its route's range of the same kind, or else, where that is a single
+//! value, of the other kind (the n-th port goes to the n-th group, the n-th group to the n-th port); a
+//! route is executed whole on one path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +23,7 @@ pub use crate::limit::{RateLimit, RateUnit};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// Routes by key. The most specific match wins: (S,G) before (*,G), longer prefix before
-    /// shorter, fewer ports before more.
+    /// shorter, fewer ports before more; of senders too the longer prefix.
     pub routes: BTreeMap<RouteKey, Route>,
     /// This host's addresses on the interfaces that some output uses, and those that outputs of rules
     /// with a share set, which others that hold the share send from too; a packet from one of them is
@@ -38,12 +39,13 @@ pub struct Table {
 pub struct RouteKey {
     /// Interface the packet arrives on.
     pub ingress: Ifindex,
-    /// Destination groups, one or a range.
+    /// Destination groups, one or a range; or one address of this host, broadcast ones included, of
+    /// which only frames count that are not for another host.
     pub groups: Prefix,
     /// Destination ports, one or a range.
     pub ports: Ports,
-    /// Sender for (S,G), `None` for (*,G).
-    pub source: Option<IpAddr>,
+    /// Sender for (S,G), `None` for (*,G); several in one only where the destination is no group.
+    pub source: Option<Prefix>,
 }
 
 /// One table entry's value: where its packets go.

@@ -9,6 +9,8 @@ pub const LOAD_BYTE: u16 = 0x30;
 pub const AND: u16 = 0x54;
 /// Skips `jt` instructions if `k` is loaded, `jf` if not.
 pub const JUMP_EQUAL: u16 = 0x15;
+/// Skips `k` instructions.
+pub const JUMP: u16 = 0x05;
 /// Multiplies by `k`.
 const MULTIPLY: u16 = 0x24;
 /// Shifts right by `k` bits.
@@ -32,6 +34,8 @@ pub const NETWORK: u32 = -0x10_0000_i32 as u32;
 pub const PACKET_TYPE: u32 = (-0x1000_i32 + 4) as u32;
 /// The type of packets that leave (linux/if_packet.h).
 pub const OUTGOING: u32 = 4;
+/// The type of packets whose frames are for another host.
+pub const OTHER_HOST: u32 = 3;
 
 /// One instruction, `struct sock_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub struct Instruction {
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     instructions: Vec<Instruction>,
+    /// Nothing that would come now is ever reached: a verifier would not have it.
+    has_ended: bool,
 }
 
 impl Program {
@@ -58,6 +64,7 @@ impl Program {
     pub const fn new() -> Self {
         Self {
             instructions: Vec::new(),
+            has_ended: false,
         }
     }
 
@@ -79,33 +86,55 @@ impl Program {
     /// Refuses the packet unless `value` is loaded.
     pub fn require(&mut self, value: u32) {
         self.push(JUMP_EQUAL, 1, 0, value);
-        self.refuse();
+        self.push(RETURN, 0, 0, 0);
     }
 
     /// Refuses the packet if `value` is loaded.
     pub fn refuse_if(&mut self, value: u32) {
         self.push(JUMP_EQUAL, 0, 1, value);
-        self.refuse();
+        self.push(RETURN, 0, 0, 0);
     }
 
     /// Takes the whole packet if `value` is loaded.
     pub fn take_if(&mut self, value: u32) {
         self.push(JUMP_EQUAL, 0, 1, value);
-        self.take(WHOLE);
+        self.push(RETURN, 0, 0, WHOLE);
     }
 
     /// Does what `tests` do if `value` is loaded, then ends.
     pub fn only_if(&mut self, value: u32, tests: impl FnOnce(&mut Self)) {
+        self.when(value, |inner| {
+            tests(inner);
+            inner.refuse();
+        });
+    }
+
+    /// Does what `tests` do if `value` is loaded; where they do not end, goes on.
+    pub fn when(&mut self, value: u32, tests: impl FnOnce(&mut Self)) {
         let mut inner = Self::new();
         tests(&mut inner);
-        inner.refuse();
-        self.push(JUMP_EQUAL, 0, inner.instructions.len() as u8, value);
-        self.instructions.extend(inner.instructions);
+        let instructions = inner.instructions;
+        match u8::try_from(instructions.len()) {
+            Ok(few) => self.push(JUMP_EQUAL, 0, few, value),
+            Err(_) => {
+                self.push(JUMP_EQUAL, 1, 0, value);
+                self.push(JUMP, 0, 0, instructions.len() as u32);
+            }
+        }
+        self.instructions.extend(instructions);
     }
 
     /// Takes the first `bytes` of the packet.
     pub fn take(&mut self, bytes: u32) {
-        self.push(RETURN, 0, 0, bytes);
+        if !self.has_ended {
+            self.push(RETURN, 0, 0, bytes);
+        }
+        self.has_ended = true;
+    }
+
+    /// Refuses the packet.
+    pub fn refuse(&mut self) {
+        self.take(0);
     }
 
     /// Ends with a number that is the same for all packets that have the same words at `offsets`.
@@ -119,6 +148,7 @@ impl Program {
         // The upper half depends on all bits, the lowest bit on one.
         self.push(SHIFT_RIGHT, 0, 0, 16);
         self.push(RETURN_LOADED, 0, 0, 0);
+        self.has_ended = true;
     }
 
     /// The finished program.
@@ -128,12 +158,9 @@ impl Program {
         self.instructions
     }
 
-    fn refuse(&mut self) {
-        self.push(RETURN, 0, 0, 0);
-    }
-
     fn push(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
         self.instructions.push(Instruction { code, jt, jf, k });
+        self.has_ended = false;
     }
 }
 
@@ -161,6 +188,7 @@ mod tests {
                 RETURN_LOADED => return loaded,
                 JUMP_EQUAL if loaded == k => at += usize::from(jt),
                 JUMP_EQUAL => at += usize::from(jf),
+                JUMP => at += offset,
                 RETURN => return k,
                 _ => return 0,
             }
@@ -188,6 +216,23 @@ mod tests {
                     .all(|share| (even * 3 / 4..=even * 5 / 4).contains(share)),
                 "{shares:?}"
             );
+        }
+    }
+
+    #[test]
+    fn tests_of_any_length_are_passed_over() {
+        for length in [1, 255, 256, 1000] {
+            let mut program = Program::new();
+            program.load_byte(0);
+            program.when(1, |one| {
+                (0..length - 1).for_each(|_| one.load_byte(1));
+                one.load_byte(2);
+            });
+            program.take_if(7);
+            let program = program.finish();
+            assert_eq!(run(&program, &[1, 0, 7]), WHOLE, "{length}");
+            assert_eq!(run(&program, &[1, 7, 0]), 0, "{length}");
+            assert_eq!(run(&program, &[7, 0, 0]), WHOLE, "{length}");
         }
     }
 

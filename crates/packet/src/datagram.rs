@@ -6,7 +6,7 @@ use crate::ipv4;
 use crate::meta::{ChecksumState, Gso};
 use crate::udp;
 
-/// A UDP datagram to a multicast group, or a super-packet of several.
+/// A UDP datagram, or a super-packet of several.
 ///
 /// Offsets count from the start of the frame and lie within it; everything else is what the
 /// headers claim.
@@ -22,7 +22,7 @@ pub struct Datagram {
     pub present: usize,
     /// Sender.
     pub source: IpAddr,
-    /// Group.
+    /// Group, or address of a host.
     pub destination: IpAddr,
     /// Sender's port.
     pub source_port: u16,

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 
 pub use crate::memory::FragmentKey;
 
-/// One fragment of a UDP datagram to a multicast group.
+/// One fragment of a UDP datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     /// The datagram it belongs to.

@@ -15,6 +15,9 @@ pub enum Link {
 pub struct Meta {
     /// A VLAN tag was taken off by the device and stands beside the packet.
     pub vlan: bool,
+    /// The frame is for another host's link-layer address (`PACKET_OTHERHOST`): the interface hears
+    /// more than its own.
+    pub other_host: bool,
     /// The packet is a super-packet of several datagrams.
     pub gso: Option<Gso>,
     /// State of the UDP checksum.
@@ -54,6 +57,6 @@ pub enum NotOurs {
     HeaderLength,
     /// It is not UDP, or not UDP that can be reached through the extension headers.
     Protocol,
-    /// Its destination is not a multicast group.
-    Unicast,
+    /// Its destination is no multicast group, and the frame is for another host.
+    OtherHost,
 }

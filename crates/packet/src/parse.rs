@@ -17,9 +17,10 @@ pub use crate::meta::{ChecksumState, Gso, Link, Meta, NotOurs};
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// A whole UDP datagram to a multicast group.
+    /// A whole UDP datagram to a multicast group, or to an address in a frame that is not for another
+    /// host.
     Udp(Datagram),
-    /// A piece of a UDP datagram to a multicast group.
+    /// A piece of such a datagram.
     Fragment(Fragment),
     /// Anything else: left to the host's stack, uncounted.
     NotOurs(NotOurs),
@@ -62,8 +63,8 @@ fn parse_ipv4(frame: &[u8], ip_offset: usize, meta: Meta) -> Result<Parsed, NotO
     if header.protocol() != udp::PROTOCOL {
         return Err(NotOurs::Protocol);
     }
-    if !header.destination().is_multicast() {
-        return Err(NotOurs::Unicast);
+    if meta.other_host && !header.destination().is_multicast() {
+        return Err(NotOurs::OtherHost);
     }
     let datagram = |part: Part, udp: udp::Header| Datagram {
         part,
@@ -109,8 +110,8 @@ fn parse_ipv6(frame: &[u8], ip_offset: usize, meta: Meta) -> Result<Parsed, NotO
     let packet = frame.get(ip_offset..).ok_or(NotOurs::Truncated)?;
     let header = ipv6::Header::parse(packet)?;
     let destination = header.destination();
-    if !destination.is_multicast() {
-        return Err(NotOurs::Unicast);
+    if meta.other_host && !destination.is_multicast() {
+        return Err(NotOurs::OtherHost);
     }
     let upper = ipv6::upper(packet, header.next_header())?;
     let datagram = |part: Part, udp: udp::Header| Datagram {

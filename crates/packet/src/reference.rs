@@ -33,12 +33,12 @@ pub struct Route {
     pub rule: String,
     /// Interface the packet arrives on.
     pub ingress: u32,
-    /// Destination groups: first address and prefix length.
+    /// Destination groups, or an address of this host: first address and prefix length.
     pub groups: (IpAddr, u8),
     /// Destination ports, first and last.
     pub ports: (u16, u16),
-    /// Sender for (S,G), `None` for (*,G).
-    pub source: Option<IpAddr>,
+    /// Senders, first address and prefix length; `None` for any.
+    pub source: Option<(IpAddr, u8)>,
     /// What becomes of the packet on this host.
     pub local: Local,
     /// Whether another input of the rule is relayed in its place.
@@ -89,10 +89,11 @@ pub struct Egress {
     pub interface: u32,
     /// That interface's MTU in bytes.
     pub mtu: u32,
-    /// New destination: first address and prefix length; the packet's host bits are kept.
+    /// New destination: first address and prefix length; the packet's host bits are kept, or where
+    /// the route has one address, its offset into the route's ports.
     pub destination: (IpAddr, u8),
     /// New destination port of the route's first port; a range (first below last) keeps the
-    /// packet's offset.
+    /// packet's offset, of ports or else of groups.
     pub ports: (u16, u16),
     /// New source address, `None` to keep.
     pub source: Option<IpAddr>,
@@ -217,9 +218,9 @@ impl Reference {
             return outcome;
         }
         outcome.passed_up = is_for_host;
-        let first_port = route.ports.0;
+        let ranges = (route.groups, route.ports);
         for (output, to) in route.outputs.iter_mut().enumerate() {
-            match copy(frame, &datagram, first_port, to, &mut self.budget, now_ns) {
+            match copy(frame, &datagram, ranges, to, &mut self.budget, now_ns) {
                 Ok((interface, frame)) => {
                     outcome.outputs.push(Verdict::Forwarded);
                     outcome.copies.push(Copy {
@@ -234,8 +235,8 @@ impl Reference {
         outcome
     }
 
-    /// Finds the most specific route: (S,G) before (*,G), longer prefix before shorter, fewer
-    /// ports before more.
+    /// Finds the most specific route: (S,G) before (*,G), longer prefix before shorter, of
+    /// senders first, fewer ports before more.
     fn find(&self, ingress: u32, datagram: &Datagram) -> Option<usize> {
         let port = datagram.destination_port;
         self.of_group(ingress, datagram)
@@ -261,11 +262,14 @@ impl Reference {
             }
             Attribution::Orphan(datagram) => {
                 let rule = |index: &usize| &self.routes[*index].rule;
-                let whose = if candidates.iter().all(|other| rule(other) == rule(&first)) {
-                    Whose::OnlyByGroup
-                } else {
-                    Whose::OneOfSeveral
-                };
+                // Other ports of this host's addresses are nobody's here.
+                let is_group = datagram.destination.is_multicast();
+                let whose =
+                    if is_group && candidates.iter().all(|other| rule(other) == rule(&first)) {
+                        Whose::OnlyByGroup
+                    } else {
+                        Whose::OneOfSeveral
+                    };
                 Some((datagram, first, whose))
             }
         }
@@ -282,14 +286,15 @@ impl Reference {
         let matches = |route: &Route| {
             route.ingress == ingress
                 && network(route.groups, group) == Some(route.groups.0)
-                && route.source.is_none_or(|source| source == sender)
+                && (route.source).is_none_or(|range| network(range, sender) == Some(range.0))
         };
         let routes = self.routes.iter().enumerate();
         let mut found: Vec<_> = routes.filter(|(_, route)| matches(route)).collect();
         found.sort_by_key(|(_, route)| {
             let ports = route.ports.1 - route.ports.0;
-            let wider = u8::MAX - route.groups.1;
-            (route.source.is_none(), wider, ports, route.ports.0)
+            let wider = |range: (IpAddr, u8)| u8::MAX - range.1;
+            let source = route.source.map_or(u8::MAX, wider);
+            (source, wider(route.groups), ports, route.ports.0)
         });
         found.into_iter()
     }
@@ -333,7 +338,7 @@ fn admits(bucket: &mut Option<Bucket>, datagram: &Datagram, now_ns: u64) -> bool
 fn copy(
     frame: &[u8],
     datagram: &Datagram,
-    first_port: u16,
+    ranges: Ranges,
     output: &mut Output,
     budget: &mut Option<Bucket>,
     now_ns: u64,
@@ -354,20 +359,31 @@ fn copy(
     if !egress.destination.0.is_multicast() && !admits(budget, datagram, now_ns) {
         return Err(DropReason::OverBudget);
     }
-    let change = change(datagram, first_port, egress);
+    let change = change(datagram, ranges, egress);
     let mut copy = vec![0; LINK_HEADROOM];
     copy.extend(frame.get(datagram.ip_offset..).unwrap_or_default());
     let start = rewrite(&mut copy, &datagram.moved(LINK_HEADROOM), &change)?;
     Ok((egress.interface, copy.split_off(start)))
 }
 
-fn change(datagram: &Datagram, first_port: u16, egress: &Egress) -> Rewrite {
-    let destination = carry(egress.destination, datagram.destination);
-    let port_offset = if egress.ports.0 < egress.ports.1 {
-        // An orphan has no port, and none is written to it.
-        datagram.destination_port.saturating_sub(first_port)
+/// A route's groups and ports.
+type Ranges = ((IpAddr, u8), (u16, u16));
+
+fn change(datagram: &Datagram, (groups, ports): Ranges, egress: &Egress) -> Rewrite {
+    // An orphan has no port, and none is written to it.
+    let port_number = datagram.destination_port.saturating_sub(ports.0);
+    let group_number = number(groups, datagram.destination);
+    let destination = if is_one(groups) && !is_one(egress.destination) {
+        nth(egress.destination.0, port_number)
     } else {
+        carry(egress.destination, datagram.destination)
+    };
+    let port_offset = if egress.ports.0 == egress.ports.1 {
         0
+    } else if ports.0 < ports.1 {
+        port_number
+    } else {
+        group_number
     };
     Rewrite {
         source: egress.source,
@@ -390,6 +406,27 @@ fn change(datagram: &Datagram, first_port: u16, egress: &Egress) -> Rewrite {
             },
             LinkTo::Bare => LinkChange::None,
         },
+    }
+}
+
+fn is_one(range: (IpAddr, u8)) -> bool {
+    range.1 == if range.0.is_ipv4() { 32 } else { 128 }
+}
+
+/// How far behind the first of a range an address is.
+fn number(range: (IpAddr, u8), address: IpAddr) -> u16 {
+    let from = |first: u128, it: u128| (it.wrapping_sub(first)) as u16;
+    match (range.0, address) {
+        (IpAddr::V4(first), IpAddr::V4(it)) => from(first.to_bits().into(), it.to_bits().into()),
+        (IpAddr::V6(first), IpAddr::V6(it)) => from(first.to_bits(), it.to_bits()),
+        _ => 0,
+    }
+}
+
+fn nth(first: IpAddr, number: u16) -> IpAddr {
+    match first {
+        IpAddr::V4(first) => IpAddr::V4((first.to_bits() + u32::from(number)).into()),
+        IpAddr::V6(first) => IpAddr::V6((first.to_bits() + u128::from(number)).into()),
     }
 }
 

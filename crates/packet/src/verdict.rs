@@ -28,7 +28,8 @@ pub enum DropReason {
     /// Rule or output: above the configured packet or bit rate.
     RateLimited = 2,
     /// Rule: a fragment that came before its datagram's first, or after that was forgotten, to a
-    /// group that several rules take: whose it is cannot be told. Counted at the first of them.
+    /// group that several rules take, or to an address of this host, whose other ports are not
+    /// relayed: whose it is cannot be told. Counted at the first of them.
     FragmentUnknown = 3,
     /// Rule: the userspace path had no free buffer or queue slot.
     BufferExhausted = 4,

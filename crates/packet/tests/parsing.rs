@@ -93,7 +93,6 @@ fn leaves_to_the_stack_what_is_not_ours() {
             }),
         ),
         (NotOurs::Protocol, with(&|f| f[23] = 6)),
-        (NotOurs::Unicast, with(&|f| f[30] = 10)),
         (NotOurs::Vlan, {
             let meta = Meta {
                 vlan: true,

@@ -7,6 +7,7 @@
     reason = "setsockopt, bind, sendmmsg and recvmmsg take raw pointers"
 )]
 
+pub mod deaf;
 pub mod frame;
 pub mod option;
 pub mod receive;

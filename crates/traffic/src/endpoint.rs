@@ -41,6 +41,12 @@ pub enum Error {
     /// A destination with sources.
     #[error("{0}: a destination has no sources; give the source address with --source")]
     Sources(Endpoint),
+    /// Senders of what comes to an address of this host.
+    #[error("{0}: only of groups a receiver takes some sources alone; leave them out")]
+    SourcesOfAddress(Endpoint),
+    /// Every address of an interface is no destination.
+    #[error("{0}: nothing can be sent to unicast; name an address")]
+    EveryAddress(Endpoint),
     /// Streams are counted from a range.
     #[error("{0}: streams count up from one group and port, not from a range")]
     Range(Endpoint),
@@ -79,6 +85,9 @@ impl Destination {
         if !endpoint.sources.is_empty() {
             return Err(Error::Sources(endpoint.clone()));
         }
+        if endpoint.is_every_address() {
+            return Err(Error::EveryAddress(endpoint.clone()));
+        }
         let addresses = addresses(endpoint)?.into_iter();
         Ok(addresses
             .map(|address| Self {
@@ -95,11 +104,16 @@ impl Listen {
     /// # Errors
     /// If it has wildcards, or too many groups and ports.
     pub fn resolve(endpoint: &Endpoint) -> Result<Self, Error> {
+        if !endpoint.is_multicast() && !endpoint.sources.is_empty() {
+            return Err(Error::SourcesOfAddress(endpoint.clone()));
+        }
         Ok(Self {
             at: endpoint.to_string(),
             addresses: addresses(endpoint)?,
             interface: endpoint.interface.clone(),
-            sources: endpoint.sources.clone(),
+            sources: { endpoint.sources.iter() }
+                .map(|source| source.address)
+                .collect(),
         })
     }
 }

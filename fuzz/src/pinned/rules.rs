@@ -35,7 +35,7 @@ pub(super) fn tables() -> [Table; 2] {
             ..route("watched", &["ff15::1:1"])
         };
         let specific = RouteKey {
-            source: Some(address(SENDER)),
+            source: Some(address(SENDER).into()),
             ..key("239.1.4.1", PORT)
         };
         let merged = MERGED.map(|line| (key(line, PORT), merges(line)));

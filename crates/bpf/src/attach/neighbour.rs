@@ -84,7 +84,7 @@ fn of_v4(key: &layout::RouteKey) -> RouteKey {
         ingress: Ifindex(key.ifindex),
         groups: Prefix::host(key.group.into()),
         ports: Ports::single(u16::from_be_bytes(key.port)),
-        source: (key.source != [0; 4]).then(|| key.source.into()),
+        source: (key.source != [0; 4]).then(|| Prefix::host(key.source.into())),
     }
 }
 
@@ -93,7 +93,7 @@ fn of_v6(key: &layout::RouteKey6) -> RouteKey {
         ingress: Ifindex(key.ifindex),
         groups: Prefix::host(key.group.into()),
         ports: Ports::single(u16::from_be_bytes(key.port)),
-        source: (key.source != [0; 16]).then(|| key.source.into()),
+        source: (key.source != [0; 16]).then(|| Prefix::host(key.source.into())),
     }
 }
 
@@ -139,7 +139,8 @@ fn of_range(key: &layout::RangeKey, length: u8, candidate: &Candidate) -> RouteK
             first: candidate.first_port,
             last: candidate.last_port,
         },
-        source: (candidate.specific != 0).then(|| address(candidate.source)),
+        source: (candidate.specific != 0)
+            .then(|| Prefix::new(address(candidate.source), candidate.specific.min(128) as u8)),
     }
 }
 

@@ -12,7 +12,7 @@ use aya_obj::generated::{
     BPF_F_MMAPABLE, BPF_PSEUDO_MAP_VALUE, bpf_insn, bpf_map_type, bpf_prog_type,
 };
 use packet::classic_bpf::{
-    AND, Instruction, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, PACKET_TYPE, RETURN, WHOLE,
+    AND, Instruction, JUMP, JUMP_EQUAL, LOAD_BYTE, LOAD_WORD, PACKET_TYPE, RETURN, WHOLE,
 };
 
 use packet::{ipv6, udp};
@@ -59,7 +59,7 @@ impl HiddenDatagrams {
         self.count.read(0)
     }
 
-    /// Makes a program of a classic filter of loads, `and`, `jump if equal` and returns of nothing or
+    /// Makes a program of a classic filter of loads, `and`, `jump if equal`, jumps and returns of nothing or
     /// everything, for packets whose IP header starts at `ip_offset`.
     ///
     /// # Errors
@@ -86,6 +86,7 @@ impl HiddenDatagrams {
                 // JMP32, for words with the highest bit set: equal, not equal.
                 (JUMP_EQUAL, jt, 0, _) => instruction(0x16, (0, 0), jt.into(), constant),
                 (JUMP_EQUAL, 0, jf, _) => instruction(0x56, (0, 0), jf.into(), constant),
+                (JUMP, .., over) => instruction(0x05, (0, 0), over as i16, 0),
                 (RETURN, _, _, 0) => instruction(0x05, (0, 0), to(refuse), 0),
                 (RETURN, ..) => instruction(0x05, (0, 0), to(accept), 0),
                 _ => return Err(io::ErrorKind::InvalidInput.into()),
@@ -152,6 +153,8 @@ mod tests {
         let filter = [
             classic(LOAD_BYTE, 0, 0, PACKET_TYPE),
             classic(JUMP_EQUAL, 0, 1, OUTGOING),
+            classic(RETURN, 0, 0, 0),
+            classic(JUMP, 0, 0, 1),
             classic(RETURN, 0, 0, 0),
             classic(LOAD_BYTE, 0, 0, 23),
             classic(JUMP_EQUAL, 1, 0, 17),

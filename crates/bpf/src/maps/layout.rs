@@ -101,7 +101,7 @@ pub struct Range {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Candidate {
-    /// Sender, if `specific`; IPv4 in the first four bytes.
+    /// Sender, as far as `specific` says; IPv4 in the first four bytes.
     pub source: [u8; 16],
     /// Lowest port, host order.
     pub first_port: u16,
@@ -109,7 +109,7 @@ pub struct Candidate {
     pub last_port: u16,
     /// Index in `route_table`.
     pub route: u32,
-    /// 1: only for `source`.
+    /// Leading bits of `source` that a sender has to have; 0: any.
     pub specific: u32,
     /// Leading bits of the route's own group prefix.
     pub prefix: u32,
@@ -265,6 +265,10 @@ pub const OUTPUT_PORT_DELTA: u16 = 1 << 8;
 pub const OUTPUT_LIMITED: u16 = 1 << 9;
 /// The budget applies.
 pub const OUTPUT_UNICAST: u16 = 1 << 10;
+/// With [`OUTPUT_GROUP_RANGE`]: add the packet's port.
+pub const OUTPUT_GROUP_OF_PORT: u16 = 1 << 11;
+/// With [`OUTPUT_PORT_DELTA`]: to the group's last bits.
+pub const OUTPUT_PORT_OF_GROUP: u16 = 1 << 12;
 
 /// Packets and UDP payload bytes, on one CPU or summed.
 #[repr(C)]
@@ -307,9 +311,9 @@ pub struct FlowKey {
     pub counter: u32,
     /// Destination port, network order.
     pub port: [u8; 2],
-    /// Zero.
-    pub pad: u16,
-    /// Group; IPv4 in the first four bytes.
+    /// 1 if the destination is of IPv6.
+    pub ipv6: u16,
+    /// Group or address; IPv4 in the first four bytes.
     pub group: [u8; 16],
 }
 
@@ -536,6 +540,8 @@ pub struct Settings {
     pub own_bloom: [u64; 64],
     /// Not zero: there are range routes.
     pub ranges: u64,
+    /// Routes for addresses of this host.
+    pub addresses: u64,
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`, to compare receive timestamps with.
     pub clock_ns: u64,
 }
@@ -546,6 +552,7 @@ impl Default for Settings {
             budget: Limit::default(),
             own_bloom: [0; 64],
             ranges: 0,
+            addresses: 0,
             clock_ns: 0,
         }
     }

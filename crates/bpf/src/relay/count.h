@@ -74,8 +74,10 @@ VERIFIED_ONCE int count_flow(__u32 counter, const struct packet *p)
 	struct flow *flow;
 
 	key.group[0] = p->destination[0];
-	if (p->ipv6)
+	if (p->ipv6) {
+		key.ipv6 = 1;
 		__builtin_memcpy(key.group, p->destination, 16);
+	}
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow) {
 		bpf_map_update_elem(&flows, &key, &first, BPF_ANY);

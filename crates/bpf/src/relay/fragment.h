@@ -123,6 +123,8 @@ VERIFIED_ONCE __u32 find_by_group(struct __sk_buff *skb, const struct packet *p)
 	consider_group(skb, p, true, &o);
 	consider_group(skb, p, false, &o);
 	consider_ranges(skb, p, &o);
+	if (o.found && !is_group(p))	/* other ports of this host's address are not relayed */
+		o.several = true;
 	return o.several ? o.found | GROUP_OF_SEVERAL : o.found;
 }
 

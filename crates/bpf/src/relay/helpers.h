@@ -33,6 +33,14 @@
 #define host32(x) (x)
 #endif
 
+/* The bits of word `i` of an address that a prefix does not fix. */
+static __always_inline __be32 host_bits(__u32 prefix, int i)
+{
+	__u32 fixed = prefix <= i * 32 ? 0 : prefix - i * 32;
+
+	return fixed >= 32 ? 0 : be32(0xffffffff >> fixed);
+}
+
 /* The lower bits of an index, `limit` being a power of two. The mask comes last, where the compiler would
  * move it forward: up to Linux 6.9 verifiers forget the bounds of what is xored or ored with a variable
  * (adjust_scalar_min_max_vals).

@@ -51,7 +51,7 @@ struct candidate {
 	__u16 first_port;	/* host order */
 	__u16 last_port;
 	__u32 route;		/* index in `route_table` */
-	__u32 specific;		/* only for `source` */
+	__u32 specific;		/* leading bits of `source` that a sender has to have; 0: any */
 	__u32 prefix;		/* of the route itself */
 };
 
@@ -117,7 +117,8 @@ struct output {
 	__be16 sport;
 	__u16 dport;		/* network order; with OUTPUT_PORT_DELTA a host order delta */
 	__be32 source[4];	/* IPv4 in [0] */
-	__be32 destination[4];	/* IPv4 in [0], its host bits' mask in [1] */
+	__be32 destination[4];	/* IPv4 in [0], its host bits' mask in [1]; with OUTPUT_GROUP_OF_PORT
+				 * the last word, in host order, less the route's first port */
 };
 
 enum output_flags {
@@ -132,6 +133,8 @@ enum output_flags {
 	OUTPUT_PORT_DELTA = 1 << 8,	/* add `dport` to the packet's port */
 	OUTPUT_LIMITED = 1 << 9,	/* `limits[counter]` applies */
 	OUTPUT_UNICAST = 1 << 10,	/* the budget applies */
+	OUTPUT_GROUP_OF_PORT = 1 << 11,	/* with OUTPUT_GROUP_RANGE: add the packet's port */
+	OUTPUT_PORT_OF_GROUP = 1 << 12,	/* with OUTPUT_PORT_DELTA: to the group's last bits */
 };
 
 /* Value of `counters`, per CPU. A rule's also remembers, for the rest of the timer tick, whether a
@@ -150,7 +153,7 @@ struct tally {
 struct flow_key {
 	__u32 counter;	/* the rule's */
 	__be16 port;
-	__u16 pad;
+	__u16 ipv6;
 	__be32 group[4];
 };
 
@@ -299,6 +302,7 @@ struct settings {
 	struct limit budget;		/* of all unicast outputs together; rate 0: none */
 	__u64 own_bloom[BLOOM_WORDS];	/* no bit, no lookup in `own_sources` */
 	__u64 ranges;			/* not zero: look in `ranges` too */
+	__u64 addresses;		/* routes for addresses of this host; 0: take groups alone */
 	__u64 clock_ns;			/* CLOCK_REALTIME less CLOCK_MONOTONIC */
 };
 

@@ -1,15 +1,18 @@
-/* From bytes to `struct packet`: what is UDP multicast, whole. Whatever is not goes to the stack
- * untouched; whether the lengths and the checksum hold is judged later, once a rule matched.
+/* From bytes to `struct packet`: what is UDP multicast, whole, or UDP to this host where a route wants
+ * that. Whatever is not goes to the stack untouched; whether the lengths and the checksum hold is judged
+ * later, once a rule matched.
  */
 #ifndef PARSE_H
 #define PARSE_H
 
 #include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/udp.h>
 #include "helpers.h"
+#include "maps.h"
 
 #define IP_OFFSET ETH_HLEN
 #define MF_OR_OFFSET 0x3fff
@@ -40,6 +43,30 @@ struct packet {
 	__u32 whole;		/* the UDP checksum's sum is over everything: all bits of 16, or none */
 	__u8 mac[12];
 };
+
+/* Says whether the first byte of an address is a group's. */
+static __always_inline bool is_group_v4(__u8 first)
+{
+	return (first & 0xf0) == 0xe0;
+}
+
+static __always_inline bool is_group(const struct packet *p)
+{
+	__u8 first = *(const __u8 *)p->destination;
+
+	return p->ipv6 ? first == 0xff : is_group_v4(first);
+}
+
+/* Says whether a packet to an address that is no group may be a route's: there are some for addresses
+ * of this host, and the frame is not for another.
+ */
+static __always_inline bool may_be_own(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
+
+	return s && s->addresses && skb->pkt_type != PACKET_OTHERHOST;
+}
 
 /* Makes `length` bytes from the start directly accessible. */
 static __always_inline bool pull(struct __sk_buff *skb, __u32 length)
@@ -84,8 +111,9 @@ static __always_inline bool parse_ipv4(struct __sk_buff *skb, struct packet *p, 
 
 	if ((void *)(ip + 1) > end)
 		return false;
-	if (ip->protocol != IPPROTO_UDP || (*(__u8 *)&ip->daddr & 0xf0) != 0xe0 ||
-	    ip->version != 4 || ip->ihl < 5)
+	if (ip->protocol != IPPROTO_UDP || ip->version != 4 || ip->ihl < 5)
+		return false;
+	if (unlikely(!is_group_v4(*(__u8 *)&ip->daddr)) && !may_be_own(skb))
 		return false;
 	if (unlikely(ip->frag_off & be16(MF_OR_OFFSET))) {
 		p->part = ip->frag_off & be16(OFFSET) ? PART_LATER : PART_FIRST;
@@ -168,7 +196,9 @@ static __always_inline bool parse_ipv6(struct __sk_buff *skb, struct packet *p, 
 	ip = data + ip_offset;
 	if ((void *)(ip + 1) > end)
 		return false;
-	if (ip->version != 6 || ip->daddr.s6_addr[0] != 0xff)
+	if (ip->version != 6)
+		return false;
+	if (unlikely(ip->daddr.s6_addr[0] != 0xff) && !may_be_own(skb))
 		return false;
 	p->ipv6 = true;
 	__builtin_memcpy(p->source, &ip->saddr, 16);

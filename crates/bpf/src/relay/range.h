@@ -64,11 +64,11 @@ static long try_candidate(__u32 i, struct range_search *s)
 	if (!s->orphan && (s->port < c->first_port || s->port > c->last_port))
 		return 0;
 	if (c->specific) {
-		__u32 differs = s->source[0] ^ c->source[0];
+		__u32 differs = (s->source[0] ^ c->source[0]) & ~host_bits(c->specific, 0);
 
 		if (s->words > 1)
-			differs |= (s->source[1] ^ c->source[1]) | (s->source[2] ^ c->source[2]) |
-				   (s->source[3] ^ c->source[3]);
+			for (int i = 1; i < 4; i++)
+				differs |= (s->source[i] ^ c->source[i]) & ~host_bits(c->specific, i);
 		if (differs)
 			return 0;
 	}

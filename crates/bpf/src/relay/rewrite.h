@@ -28,15 +28,19 @@ static __always_inline __u8 ttl_of(const struct packet *p)
 	return p->ipv6 ? word & 0xff : word >> 8;
 }
 
+/* `group` is the last word of the packet's destination. */
 static __always_inline void plan_common(const struct packet *p, const struct output *o,
-					struct header *h)
+					struct header *h, __be32 group)
 {
 	__u32 flags = o->flags;
 
 	h->sport = flags & OUTPUT_SPORT ? o->sport : p->sport;
 	h->dport = o->dport;
-	if (flags & OUTPUT_PORT_DELTA)
-		h->dport = be16((__u16)(host16(p->dport) + o->dport));
+	if (flags & OUTPUT_PORT_DELTA) {
+		__u32 number = flags & OUTPUT_PORT_OF_GROUP ? host32(group) : host16(p->dport);
+
+		h->dport = be16((__u16)(number + o->dport));
+	}
 	h->class_word = p->class_word;
 	h->ttl_word = p->ttl_word;
 }
@@ -47,11 +51,15 @@ static __always_inline void plan_ipv4(const struct packet *p, const struct outpu
 	__u32 flags = o->flags;
 	__u8 *ttl = (__u8 *)&h->ttl_word, *tos = (__u8 *)&h->class_word + 1;
 
-	plan_common(p, o, h);
+	plan_common(p, o, h, p->destination[0]);
 	h->source[0] = flags & OUTPUT_SOURCE ? o->source[0] : p->source[0];
 	h->destination[0] = o->destination[0];
-	if (flags & OUTPUT_GROUP_RANGE)
-		h->destination[0] |= p->destination[0] & o->destination[1];
+	if (flags & OUTPUT_GROUP_RANGE) {
+		if (flags & OUTPUT_GROUP_OF_PORT)
+			h->destination[0] = be32(host32(h->destination[0]) + host16(p->dport));
+		else
+			h->destination[0] |= p->destination[0] & o->destination[1];
+	}
 	if (flags & OUTPUT_TTL_SET)
 		*ttl = o->ttl;
 	if (flags & OUTPUT_TTL_DEC)
@@ -169,27 +177,21 @@ static __always_inline bool rewrite_ipv4(struct __sk_buff *skb, const struct pac
 			  o->flags & OUTPUT_GROUP_RANGE);
 }
 
-/* The bits of word `i` of an address that a prefix does not fix. */
-static __always_inline __be32 host_bits(__u32 prefix, int i)
-{
-	__u32 fixed = prefix <= i * 32 ? 0 : prefix - i * 32;
-
-	return fixed >= 32 ? 0 : be32(0xffffffff >> fixed);
-}
-
 static __always_inline void plan_ipv6(const struct packet *p, const struct output *o,
 				      struct header *h)
 {
 	__u32 flags = o->flags;
 	__u8 *hop_limit = (__u8 *)&h->ttl_word + 1;
 
-	plan_common(p, o, h);
+	plan_common(p, o, h, p->destination[3]);
 	for (int i = 0; i < 4; i++) {
 		h->source[i] = flags & OUTPUT_SOURCE ? o->source[i] : p->source[i];
 		h->destination[i] = o->destination[i];
-		if (flags & OUTPUT_GROUP_RANGE)
+		if ((flags & OUTPUT_GROUP_RANGE) && !(flags & OUTPUT_GROUP_OF_PORT))
 			h->destination[i] |= p->destination[i] & host_bits(o->prefix, i);
 	}
+	if (flags & OUTPUT_GROUP_OF_PORT)
+		h->destination[3] = be32(host32(h->destination[3]) + host16(p->dport));
 	if (flags & OUTPUT_TTL_SET)
 		*hop_limit = o->ttl;
 	if (flags & OUTPUT_TTL_DEC)

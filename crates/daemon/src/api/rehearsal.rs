@@ -183,6 +183,7 @@ fn host() -> Host {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        broadcasts: Vec::new(),
     };
     let links = [link(2, "eth0"), link(3, "eth1")];
     Host {

@@ -34,6 +34,7 @@ fn link(index: u32, name: &str) -> Interface {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        broadcasts: Vec::new(),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Links and their addresses, as the kernel lists them.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures::TryStreamExt;
 use model::host::Interface;
-use model::net::{Ifindex, Mac};
+use model::net::{Ifindex, Mac, Prefix};
 use model::printable::printable;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
@@ -34,21 +34,22 @@ pub async fn read_links(handle: &Handle) -> Result<Vec<Link>, Error> {
     let links = handle.link().get().execute();
     let links: Vec<LinkMessage> = links.try_collect().await.map_err(dump("links"))?;
     let addresses = handle.address().get().execute();
-    let addresses: Vec<AddressMessage> =
-        addresses.try_collect().await.map_err(dump("addresses"))?;
-    let mut ranked: Vec<(Rank, Ifindex, IpAddr)> = addresses.iter().filter_map(address).collect();
+    let messages: Vec<AddressMessage> = addresses.try_collect().await.map_err(dump("addresses"))?;
+    let mut ranked: Vec<(Rank, Ifindex, IpAddr)> = messages.iter().filter_map(address).collect();
     // Stable: within a rank the kernel's order stays.
     ranked.sort_by_key(|(rank, ..)| *rank);
     let mut addresses: BTreeMap<Ifindex, Vec<IpAddr>> = BTreeMap::new();
     for (_, index, address) in ranked {
         addresses.entry(index).or_default().push(address);
     }
+    let mut broadcasts = broadcasts_of(&messages);
     let mut links: Vec<Link> = links.into_iter().map(link).collect();
     share(&mut links);
     let gro_list = gro_list::read_among(links.iter().map(|link| &link.interface));
     for Link { interface, .. } in &mut links {
         interface.gro_list = gro_list.contains(&interface.index);
         interface.addresses = addresses.remove(&interface.index).unwrap_or_default();
+        interface.broadcasts = broadcasts.remove(&interface.index).unwrap_or_default();
     }
     Ok(links)
 }
@@ -66,6 +67,7 @@ fn link(message: LinkMessage) -> Link {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        broadcasts: Vec::new(),
     };
     let has_header = matches!(
         header.link_layer_type,
@@ -194,6 +196,35 @@ fn address(message: &AddressMessage) -> Option<(Rank, Ifindex, IpAddr)> {
         }
     };
     Some((rank, Ifindex(message.header.index), address))
+}
+
+/// Where broadcasts of the interfaces' networks go: the last address of each, and what else somebody
+/// set, as the kernel takes them (`fib_add_ifaddr`).
+fn broadcasts_of(messages: &[AddressMessage]) -> BTreeMap<Ifindex, Vec<Ipv4Addr>> {
+    let mut broadcasts: BTreeMap<Ifindex, BTreeSet<Ipv4Addr>> = BTreeMap::new();
+    for message in messages {
+        let own = broadcasts.entry(Ifindex(message.header.index)).or_default();
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Broadcast(address) => drop(own.insert(*address)),
+                // On a point-to-point link the network is the peer's.
+                AddressAttribute::Address(IpAddr::V4(address))
+                    if message.header.prefix_len < 31 =>
+                {
+                    let network = Prefix::new((*address).into(), message.header.prefix_len);
+                    if let IpAddr::V4(last) = network.last() {
+                        own.insert(last);
+                    }
+                }
+                _ => {}
+            }
+        }
+        own.retain(|address| !address.is_broadcast());
+    }
+    let listed = broadcasts.into_iter();
+    listed
+        .map(|(link, own)| (link, own.into_iter().collect()))
+        .collect()
 }
 
 /// Says whether an address has another label than multicast groups have, in the table that Linux

@@ -149,6 +149,7 @@ mod tests {
 
     fn rule(joins: Vec<Join>) -> Arc<RuleView> {
         let input = InputView {
+            addresses: Vec::new(),
             at: String::new(),
             interfaces: Vec::new(),
             joins,

@@ -48,6 +48,7 @@ impl Kernel {
         self.adopt_health()?;
         self.adopt_times();
         self.publish_ranges()?;
+        self.publish_addresses();
         let keys: Vec<Key> = self.entries.keys().copied().collect();
         self.groups.adopt(&mut self.program.maps)?;
         self.publish_groups(keys)?;

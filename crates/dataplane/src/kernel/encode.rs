@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use bpf::layout;
 use bpf::mapped::Mapped;
-use model::net::Mac;
+use model::net::{Mac, Prefix, low_bits};
 use model::table::{
     DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit,
     Route, RouteKey, Ttl,
@@ -19,7 +19,8 @@ use crate::kernel::key::{Key, RangeRoute};
 /// The map key of a route.
 pub(super) fn route_key(key: &RouteKey) -> Result<Key, Error> {
     let unsupported = |what| Error::Unsupported { key: *key, what };
-    if !key.groups.is_host() || !key.ports.is_single() {
+    let is_one_sender = key.source.is_none_or(Prefix::is_host);
+    if !key.groups.is_host() || !key.ports.is_single() || !is_one_sender {
         return Ok(Key::Range(RangeRoute {
             ifindex: key.ingress.0,
             groups: key.groups,
@@ -31,7 +32,7 @@ pub(super) fn route_key(key: &RouteKey) -> Result<Key, Error> {
         key.ingress.0,
         key.groups.address,
         key.ports.first,
-        key.source,
+        key.source.map(|source| source.address),
     )
     .ok_or(unsupported("a source of the other family"))
 }
@@ -168,14 +169,16 @@ fn up(key: &RouteKey, egress: &Egress, counter: u32) -> layout::Output {
         ..Default::default()
     };
     link(&mut slot, egress);
-    destination(&mut slot, egress);
+    destination(&mut slot, key, egress);
     if !egress.ports.is_single() {
         slot.flags |= layout::OUTPUT_PORT_DELTA;
-        slot.dport = egress
-            .ports
-            .first
-            .wrapping_sub(key.ports.first)
-            .to_ne_bytes();
+        let first = if key.ports.is_single() {
+            slot.flags |= layout::OUTPUT_PORT_OF_GROUP;
+            low_bits(key.groups.address) as u16
+        } else {
+            key.ports.first
+        };
+        slot.dport = egress.ports.first.wrapping_sub(first).to_ne_bytes();
     }
     if !egress.destination.address.is_multicast() {
         slot.flags |= layout::OUTPUT_UNICAST;
@@ -217,13 +220,23 @@ fn link(slot: &mut layout::Output, egress: &Egress) {
     slot.mac[6..].copy_from_slice(&source.0);
 }
 
-fn destination(slot: &mut layout::Output, egress: &Egress) {
+fn destination(slot: &mut layout::Output, key: &RouteKey, egress: &Egress) {
     put_address(&mut slot.destination, egress.destination.address);
     if egress.destination.is_host() {
         return;
     }
     slot.flags |= layout::OUTPUT_GROUP_RANGE;
-    if egress.destination.address.is_ipv4() {
+    if key.groups.is_host() {
+        slot.flags |= layout::OUTPUT_GROUP_OF_PORT;
+        let last = if egress.destination.address.is_ipv4() {
+            0..4
+        } else {
+            12..16
+        };
+        let first = low_bits(egress.destination.address);
+        let less = first.wrapping_sub(key.ports.first.into());
+        slot.destination[last].copy_from_slice(&less.to_be_bytes());
+    } else if egress.destination.address.is_ipv4() {
         let host_bits = u32::MAX
             .checked_shr(u32::from(egress.destination.length))
             .unwrap_or(0);

@@ -16,13 +16,13 @@ pub(super) enum Key {
     Range(RangeRoute),
 }
 
-/// A route for a range of groups or ports.
+/// A route for a range of groups, ports or senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RangeRoute {
     pub(super) ifindex: u32,
     pub(super) groups: Prefix,
     pub(super) ports: Ports,
-    pub(super) source: Option<IpAddr>,
+    pub(super) source: Option<Prefix>,
 }
 
 impl Key {
@@ -94,6 +94,12 @@ impl Key {
             Self::V6(key) => (key.ifindex, key.group.into(), u16::from_be_bytes(key.port)),
             Self::Range(key) => (key.ifindex, key.groups.address, key.ports.first),
         }
+    }
+
+    /// Says whether it is for an address of this host, not for groups.
+    pub(super) fn is_address(self) -> bool {
+        let (_, destination, _) = self.target();
+        !destination.is_multicast()
     }
 
     pub(super) fn is_range(self) -> bool {

@@ -1,4 +1,4 @@
-//! Routes for ranges of groups or ports: a trie of group prefixes, each with the list of routes that
+//! Routes for ranges of groups, ports or senders: a trie of group prefixes, each with the list of routes that
 //! a packet of that prefix may take, most specific first. A list holds the routes of all shorter
 //! prefixes too, so that one trie lookup and one walk decide.
 
@@ -171,7 +171,8 @@ fn lists(routes: impl Iterator<Item = (Key, u32)>) -> BTreeMap<Node, Vec<Candida
             .collect();
         list.sort_by_key(|(range, _)| {
             let wider = u8::MAX - range.groups.length;
-            (range.source.is_none(), wider, range.ports.count(), *range)
+            let senders = range.source.map_or(u8::MAX, Prefix::host_bits);
+            (senders, wider, range.ports.count(), *range)
         });
         let list = list.iter().map(candidate).collect();
         lists.insert((*ifindex, *groups), list);
@@ -195,17 +196,20 @@ fn shorten(groups: Prefix, length: u8) -> Prefix {
 
 fn candidate((range, index): &(RangeRoute, u32)) -> Candidate {
     Candidate {
-        source: range.source.map_or([0; 16], bytes_of),
+        source: range
+            .source
+            .map_or([0; 16], |source| bytes_of(source.address)),
         first_port: range.ports.first,
         last_port: range.ports.last,
         route: *index,
-        specific: u32::from(range.source.is_some()),
+        specific: range.source.map_or(0, |source| source.length.into()),
         prefix: u32::from(range.groups.length),
     }
 }
 
 fn route_of((ifindex, groups): Node, candidate: &Candidate) -> RangeRoute {
     let source = address_of(candidate.source, groups.address.is_ipv6());
+    let length = candidate.specific.min(128) as u8;
     RangeRoute {
         ifindex,
         groups,
@@ -213,7 +217,7 @@ fn route_of((ifindex, groups): Node, candidate: &Candidate) -> RangeRoute {
             first: candidate.first_port,
             last: candidate.last_port,
         },
-        source: (candidate.specific != 0).then_some(source),
+        source: (length != 0).then(|| Prefix::new(source, length)),
     }
 }
 

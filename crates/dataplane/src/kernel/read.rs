@@ -129,7 +129,7 @@ impl Kernel {
         let flows = self.program.maps.flows.read()?.into_iter();
         let own = flows.filter(|(key, _)| key.counter == counter);
         let flow = |(key, counted): (FlowKey, layout::Flow)| Flow {
-            group: group_of(key.group),
+            group: group_of(&key),
             port: u16::from_be_bytes(key.port),
             received: Traffic::new(counted.packets, counted.bytes),
         };
@@ -137,11 +137,10 @@ impl Kernel {
     }
 }
 
-/// IPv6 groups begin with 0xff, IPv4 groups do not.
-fn group_of(bytes: [u8; 16]) -> IpAddr {
-    let [a, b, c, d, ..] = bytes;
-    if a == 0xff {
-        IpAddr::from(bytes)
+fn group_of(key: &FlowKey) -> IpAddr {
+    let [a, b, c, d, ..] = key.group;
+    if key.ipv6 != 0 {
+        IpAddr::from(key.group)
     } else {
         IpAddr::from([a, b, c, d])
     }

@@ -79,6 +79,7 @@ impl Kernel {
         if new.iter().any(|route| route.key.is_range()) {
             self.publish_ranges()?;
         }
+        self.publish_addresses();
         self.finish_merges(&merges)?;
         self.exchange_gates(&swung, &removed)?;
         self.links.detach_others(&self.entries_on, &self.pins)

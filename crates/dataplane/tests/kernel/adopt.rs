@@ -1,7 +1,7 @@
 //! What outlives the process: forwarding, counters, and the next process's take-over.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use dataplane::{Capacity, Close, Dataplane};
@@ -300,7 +300,7 @@ fn nothing_that_pinned_maps_hold_is_believed() {
         ..range
     };
     let specific = model::table::RouteKey {
-        source: Some(Ipv4Addr::new(10, 0, 0, 1).into()),
+        source: Some(IpAddr::from([10, 0, 0, 1]).into()),
         ..bed.key(IN, 5020)
     };
     let two = |rule| {

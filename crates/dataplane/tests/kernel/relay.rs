@@ -1,6 +1,6 @@
 //! Packets through real interfaces: one to one, one to many, up the stack, super-packets.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use dataplane::Capacity;
@@ -163,7 +163,7 @@ fn prefers_the_source_specific_route() {
     let mut dataplane = bed.open(Capacity::default());
     let specific = |source: &str| {
         let mut key = bed.key(IN, 5001);
-        key.source = Some(source.parse().unwrap());
+        key.source = Some(source.parse::<IpAddr>().unwrap().into());
         key
     };
     let to = |port| vec![bed.output(0, OUT, port)];
@@ -282,7 +282,7 @@ fn relays_ranges_and_prefers_the_most_specific() {
         let mut key = bed.key(IN, 5001);
         key.groups = groups(text, length);
         (key.ports.first, key.ports.last) = ports;
-        key.source = source.map(|source| source.parse().unwrap());
+        key.source = source.map(|source| source.parse::<IpAddr>().unwrap().into());
         key
     };
     let carried = |text, length, ports: (u16, u16)| {

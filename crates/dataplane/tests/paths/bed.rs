@@ -226,6 +226,7 @@ fn received(vnet: [u8; VNET_HEADER], mut frame: Vec<u8>) -> Packet {
         frame,
         meta: Meta {
             vlan: false,
+            other_host: false,
             gso: (vnet[1] == GSO_UDP).then_some(Gso { size }),
             checksum: if partial {
                 ChecksumState::Partial

@@ -82,7 +82,7 @@ fn port(port: u16) -> RouteKey {
 
 fn from(source: &str) -> RouteKey {
     RouteKey {
-        source: Some(address(source)),
+        source: Some(address(source).into()),
         ..key()
     }
 }
@@ -111,7 +111,7 @@ fn one_rule() -> Vec<Case> {
     malformed[16..18].copy_from_slice(&500u16.to_be_bytes());
     packet::craft::fix_ipv4_checksum(&mut malformed, 14);
     let mut stranger = Case::passed("an orphan from a source that no rule takes", orphan(104));
-    stranger.routes[0].0.source = Some(address("10.0.0.9"));
+    stranger.routes[0].0.source = Some(address("10.0.0.9").into());
     let mut of_range = relayed("an orphan of a range of groups", orphan(105));
     of_range.routes[0].0 = range(16, (PORT, PORT));
     let mut of_ports = relayed("an orphan of a range of ports", orphan(106));
@@ -119,7 +119,7 @@ fn one_rule() -> Vec<Case> {
     let two_ports = relayed("an orphan of a rule with two ports", orphan(107));
     let source = relayed("an orphan whose source has its own rule", orphan(108));
     let mut source = add(source, from("10.0.0.9"), "other", vec![output(B)]);
-    source.routes[0].0.source = Some(address("10.0.0.5"));
+    source.routes[0].0.source = Some(address("10.0.0.5").into());
     vec![
         relayed("a middle fragment without its first", orphan(100)),
         relayed("a last fragment without its first", last),

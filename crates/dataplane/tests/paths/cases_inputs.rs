@@ -64,7 +64,7 @@ pub(crate) fn of_group(group: &str) -> RouteKey {
 
 pub(crate) fn of_source(source: &str) -> RouteKey {
     RouteKey {
-        source: Some(address(source)),
+        source: Some(address(source).into()),
         ..key()
     }
 }

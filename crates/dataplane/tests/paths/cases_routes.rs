@@ -60,7 +60,7 @@ fn source_specific(name: &'static str, source: &str, rule: &str, interface: Ifin
     };
     let mut case = Case::relayed(name, packet.clone(), [plain(&packet, interface)]);
     let of = |source: &str| RouteKey {
-        source: Some(address(source)),
+        source: Some(address(source).into()),
         ..key()
     };
     case.routes = vec![
@@ -87,7 +87,7 @@ fn source_specific_alone(name: &'static str, source: &str, taken: bool) -> Case 
         Case::passed(name, packet)
     };
     for (key, route) in &mut case.routes {
-        key.source = Some(address("10.0.0.5"));
+        key.source = Some(address("10.0.0.5").into());
         route.outputs = vec![output(A)];
     }
     case

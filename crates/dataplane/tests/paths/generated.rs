@@ -21,8 +21,8 @@ use crate::case::{
 };
 use crate::fragments::{cut_ipv4, cut_ipv6};
 
-/// A family's addresses. The first two groups share an Ethernet address; the last source is one
-/// that a table may call its own.
+/// A family's groups, or addresses of this host. The first two groups share an Ethernet address; the
+/// last source is one that a table may call its own.
 #[derive(Debug)]
 struct Addresses {
     groups: [&'static str; 3],
@@ -37,12 +37,31 @@ const IPV6: Addresses = Addresses {
     groups: ["ff3e::1:1", "ff35::1:1", "ff3e::1:2"],
     sources: ["fd00::5", "fd00::6", "fd00:2::1"],
 };
+const OWN_IPV4: Addresses = Addresses {
+    groups: ["10.0.0.2", "10.0.0.255", "255.255.255.255"],
+    ..IPV4
+};
+const OWN_IPV6: Addresses = Addresses {
+    groups: ["fd00::2", "fd00::1:2", "fe80::2"],
+    ..IPV6
+};
 const PORTS: [u16; 3] = [5001, 5002, 5003];
 /// The port to which a socket of the relay's host is bound all the time.
 pub(crate) const BOUND_PORT: u16 = 5003;
 
 fn families() -> impl Strategy<Value = &'static Addresses> {
-    prop_oneof![2 => Just(&IPV4), 1 => Just(&IPV6)]
+    prop_oneof![4 => Just(&IPV4), 2 => Just(&IPV6), 2 => Just(&OWN_IPV4), 1 => Just(&OWN_IPV6)]
+}
+
+impl Addresses {
+    fn is_own(&self) -> bool {
+        !address(self.groups[0]).is_multicast()
+    }
+
+    /// Host bits of a span of them.
+    fn host_bits(&self, span: Span) -> u8 {
+        if self.is_own() { 0 } else { span.host_bits }
+    }
 }
 
 /// Groups of a rule: how many leading bits and which ports they share. Of ports that overlap none
@@ -103,15 +122,25 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
 }
 
 fn keys(of: &'static Addresses, span: Span) -> impl Strategy<Value = RouteKey> {
-    let source = option::of(select(&of.sources[..]));
+    // Only of what is sent to this host ranges of senders are told apart.
+    let free = select(if of.is_own() {
+        vec![0, 0, 1, 8]
+    } else {
+        vec![0]
+    });
+    let source = option::of((select(&of.sources[..]), free));
     (select(&of.groups[..]), select(&PORTS[..]), source).prop_map(move |(group, port, source)| {
         let group = address(group);
+        let sender = |(sender, free)| {
+            let sender = address(sender);
+            Prefix::new(sender, Prefix::host(sender).length - free)
+        };
         let (first, last) = span.ports.unwrap_or((port, port));
         RouteKey {
             ingress: INGRESS,
-            groups: Prefix::new(group, Prefix::host(group).length - span.host_bits),
+            groups: Prefix::new(group, Prefix::host(group).length - of.host_bits(span)),
             ports: Ports { first, last },
-            source: source.map(address),
+            source: source.map(sender),
         }
     })
 }
@@ -184,20 +213,18 @@ fn outputs_up(of: &'static Addresses, span: Span) -> impl Strategy<Value = Outpu
                 let unicast = neighbour.is_some();
                 egress.destination = match (unicast, ranges.0) {
                     (true, _) => Prefix::host(address(of.sources[0])),
-                    (false, true) => Prefix::new(group.address, group.length - span.host_bits),
+                    (false, true) => {
+                        Prefix::new(group.address, group.length - groups_bits(of, span))
+                    }
                     (false, false) => group,
                 };
                 egress.source = source.map(|bits| host_of(of, bits));
                 egress.source_port = sport;
-                egress.ports = match span.ports {
-                    Some((first, last)) if ranges.1 => {
-                        let first_out = port.min(u16::MAX - (last - first));
-                        Ports {
-                            first: first_out,
-                            last: first_out + (last - first),
-                        }
-                    }
-                    _ => Ports::single(port),
+                let more = if ranges.1 { more_ports(of, span) } else { 0 };
+                let first = port.min(u16::MAX - more);
+                egress.ports = Ports {
+                    first,
+                    last: first + more,
                 };
                 egress.ttl = ttl;
                 egress.dscp = dscp;
@@ -210,6 +237,25 @@ fn outputs_up(of: &'static Addresses, span: Span) -> impl Strategy<Value = Outpu
             })
         },
     )
+}
+
+/// Host bits of an output's range of groups: the route's, or where that is one address as many as it
+/// has ports.
+fn groups_bits(of: &Addresses, span: Span) -> u8 {
+    let ports = span.ports.map_or(1, |(first, last)| last - first + 1);
+    match of.is_own() {
+        true if ports.is_power_of_two() => ports.ilog2() as u8,
+        true => 0,
+        false => span.host_bits,
+    }
+}
+
+/// How far an output's range of ports goes: as the route's, or where that has one as many groups.
+fn more_ports(of: &Addresses, span: Span) -> u16 {
+    match span.ports {
+        Some((first, last)) => last - first,
+        None => ((1_u32 << of.host_bits(span)) - 1) as u16,
+    }
 }
 
 fn group_of(of: &Addresses, bits: u128) -> IpAddr {
@@ -288,7 +334,7 @@ fn fragmented() -> impl Strategy<Value = Vec<Packet>> {
 
 fn sound() -> impl Strategy<Value = Craft> {
     let addresses = families().prop_flat_map(|of| {
-        let options = if of.groups == IPV4.groups {
+        let options = if address(of.groups[0]).is_ipv4() {
             ipv4_options()
         } else {
             extensions()
@@ -314,7 +360,16 @@ fn sound() -> impl Strategy<Value = Craft> {
             |(addresses, ports, (size, seed), (ttl, traffic_class, id, df), checksum, padding)| {
                 let (source, group, (first_extension, options)) = addresses;
                 let payload = (0..size).map(|n| seed.wrapping_add(n as u8)).collect();
+                let craft = Craft::new(socket(source, ports.0), socket(group, ports.1), payload);
+                let own = if group == "255.255.255.255" {
+                    [0xff; 6]
+                } else {
+                    egress_mac(INGRESS)
+                };
+                let is_group = craft.destination.ip().is_multicast();
+                let to = if is_group { craft.macs.0 } else { own };
                 Craft {
+                    macs: (to, craft.macs.1),
                     ttl,
                     traffic_class,
                     id,
@@ -323,7 +378,7 @@ fn sound() -> impl Strategy<Value = Craft> {
                     options,
                     checksum,
                     padding,
-                    ..Craft::new(socket(source, ports.0), socket(group, ports.1), payload)
+                    ..craft
                 }
             },
         )

@@ -8,6 +8,7 @@
 mod agreement;
 mod bed;
 mod case;
+mod cases_addresses;
 mod cases_fields;
 mod cases_fragments;
 mod cases_gates;
@@ -49,6 +50,7 @@ fn cases() -> Vec<Case> {
         cases_sizes::cases(),
         cases_routes::cases(),
         cases_inputs::cases(),
+        cases_addresses::cases(),
         cases_fragments::cases(),
         cases_hostile::cases(),
         cases_ipv6::cases(),

@@ -118,7 +118,7 @@ fn plain_route(key: &RouteKey, route: &Route) -> plain::Route {
         ingress: key.ingress.0,
         groups: (key.groups.address, key.groups.length),
         ports: (key.ports.first, key.ports.last),
-        source: key.source,
+        source: key.source.map(|source| (source.address, source.length)),
         local: match route.local {
             LocalDelivery::Auto => plain::Local::Auto,
             LocalDelivery::Yes => plain::Local::Yes,

@@ -43,7 +43,7 @@ fn found(text: &str) -> (Vec<String>, Vec<String>) {
     read(text, "", &mut found);
     let leg = |leg: &Leg| {
         let endpoint = Endpoint {
-            sources: leg.sources.clone(),
+            sources: leg.senders(),
             destination: leg.group,
             interface: None,
             ports: leg.ports.unwrap(),

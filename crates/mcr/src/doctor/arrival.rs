@@ -92,7 +92,9 @@ fn silent(rules: &Rules) -> Vec<(&Rule, &Endpoint)> {
                 Some(seconds) => seconds > SILENT,
                 None => stats.received.packets == 0,
             };
-            if is_silent && stats.joined && stats.reason.is_none() {
+            // Only groups are listened for.
+            let is_heard = input.is_multicast() && stats.joined && stats.reason.is_none();
+            if is_silent && is_heard {
                 silent.push((rule, input));
             }
         }
@@ -148,7 +150,7 @@ impl HeardStream {
         if !input.ports.contains(port) {
             differences.push(format!("at port {port}, not {}", input.ports));
         }
-        if !input.sources.is_empty() && !input.sources.contains(&source) {
+        if !input.listens_to(source) {
             let wanted: Vec<String> = input.sources.iter().map(ToString::to_string).collect();
             differences.push(format!("from {source}, not {}", wanted.join(", ")));
         }
@@ -161,7 +163,8 @@ impl HeardStream {
         !self.taken
             && key.group.is_ipv4() == input.is_ipv4()
             && discover::is_on(input, &self.interface)
-            && (input.ports.contains(key.port) || input.sources.contains(&key.source))
+            && (input.ports.contains(key.port)
+                || !input.sources.is_empty() && input.listens_to(key.source))
     }
 }
 

@@ -8,6 +8,7 @@ use api::reply::InterfaceStatus;
 use daemon::host;
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
+use model::net::Prefix;
 use model::rule::SourceChoice;
 use model::wildcard;
 use sys::sniffer::Direction;
@@ -69,7 +70,7 @@ pub(crate) fn query_points(
         let what = format!("{what}: {to}");
         let mut to = to.clone();
         if let SourceChoice::Address(source) = spec.source {
-            to.sources = vec![source];
+            to.sources = vec![source.into()];
         }
         let before = points.present.len();
         if to.interface.is_some() {
@@ -119,15 +120,38 @@ impl CapturePoints {
         let matching = all
             .iter()
             .filter(|link| wildcard::matches(pattern, &link.name));
-        self.present
-            .extend(matching.map(|link| CapturePoint::new(what, endpoint, direction, link)));
+        for link in matching {
+            let destinations = destinations(endpoint, link).into_iter();
+            self.present.extend(destinations.map(|destination| {
+                let endpoint = Endpoint {
+                    destination,
+                    ..endpoint.clone()
+                };
+                CapturePoint::new(what, &endpoint, direction, link)
+            }));
+        }
         if self.present.len() == before {
+            if let Some(link) = all.iter().find(|link| link.name == pattern) {
+                let name = &link.name;
+                let missing = format!("{what}: interface {name} has no such address");
+                return self.missing.push(missing);
+            }
             let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
             let have = names.join(", ");
             self.missing
                 .push(format!("{what}: no interface {pattern} (have: {have})"));
         }
     }
+}
+
+/// The destinations that an endpoint stands for on one interface.
+fn destinations(endpoint: &Endpoint, link: &InterfaceStatus) -> Vec<Prefix> {
+    if !endpoint.is_every_address() {
+        return vec![endpoint.destination];
+    }
+    let own = link.addresses.iter().filter_map(|text| text.parse().ok());
+    let own = own.filter(|address: &IpAddr| address.is_ipv4() == endpoint.is_ipv4());
+    own.map(Prefix::host).collect()
 }
 
 /// The interface that the routing table sends to an address by.

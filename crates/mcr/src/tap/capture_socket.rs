@@ -91,8 +91,7 @@ impl CaptureSocket {
         let is_own = headers.ports.is_none_or(|(source, port)| {
             let own_port = self.point.source_port;
             endpoint.ports.contains(port) && own_port.is_none_or(|own| own == source)
-        }) && (endpoint.sources.is_empty()
-            || endpoint.sources.contains(&headers.source));
+        }) && endpoint.listens_to(headers.source);
         let packet = Packet {
             headers,
             length,

@@ -23,6 +23,7 @@ fn link(index: u32, name: &str, address: &str) -> Interface {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        broadcasts: Vec::new(),
     }
 }
 
@@ -218,6 +219,80 @@ fn makes_a_route_for_every_source_and_interface() {
     assert_eq!(input.interfaces, [Ifindex(2), Ifindex(3)]);
     assert_eq!(input.joins.len(), 2);
     assert_eq!(input.joins[0].sources.len(), 2);
+}
+
+/// The destinations that one rule's routes are for, each with its interface.
+fn taken(input: &str, host: &Host) -> (Vec<(u32, String)>, Option<String>) {
+    let compiled = one(input, "239.9.9.9%eth1:6001", host);
+    let keys = compiled.table.routes.keys();
+    let keys = keys.map(|key| (key.ingress.0, key.groups.to_string()));
+    let view = &first(&compiled).inputs[0];
+    assert_eq!(view.joins, []);
+    (keys.collect(), view.pending.clone())
+}
+
+#[test]
+fn an_input_takes_the_addresses_that_its_interface_has() {
+    let mut host = usual();
+    let eth1 = host.interfaces.get_mut(&Ifindex(3)).unwrap();
+    eth1.broadcasts = vec![[10, 0, 1, 255].into()];
+    let all = |keys: &[(u32, &str)]| {
+        let keys = keys.iter().map(|(link, to)| (*link, (*to).to_owned()));
+        (keys.collect::<Vec<_>>(), None)
+    };
+    for (input, keys) in [
+        ("unicast%eth1:1", &[(3, "10.0.1.1"), (3, "10.0.1.2")][..]),
+        (
+            "unicast%eth*:1",
+            &[(2, "10.0.0.1"), (3, "10.0.1.1"), (3, "10.0.1.2")],
+        ),
+        ("10.0.1.2%eth1:1", &[(3, "10.0.1.2")]),
+        ("10.0.1.255%eth1:1", &[(3, "10.0.1.255")]),
+        ("255.255.255.255%eth0:1", &[(2, "255.255.255.255")]),
+        // The loopback interface's are the host's wherever packets come in.
+        ("127.0.0.1%eth0:1", &[(2, "127.0.0.1")]),
+    ] {
+        assert_eq!(taken(input, &host), all(keys), "{input}");
+    }
+    let ipv6 = one("[unicast%eth1]:1", "[ff3e::9%eth1]:6001", &host);
+    assert_eq!(ipv6.table.routes.len(), 2);
+    for (input, why) in [
+        (
+            "10.0.0.1%eth1:1",
+            "10.0.0.1 is an address of eth0, not of eth1; write %eth0",
+        ),
+        (
+            "10.0.1.7%eth1:1",
+            "interface eth1 has no address 10.0.1.7 (have: 10.0.1.1, 10.0.1.2, 10.0.1.255); waits for it",
+        ),
+        (
+            "unicast%eth7:1",
+            "no interface eth7 (have: eth0, eth1); waits for it",
+        ),
+    ] {
+        assert_eq!(taken(input, &host), (vec![], Some(why.to_owned())));
+    }
+    let compiled = one("[unicast%eth0]:1", "[ff3e::9%eth1]:6001", &host);
+    let pending = first(&compiled).inputs[0].pending.clone();
+    let why = "interface eth0 has no IPv6 address; waits for one";
+    assert_eq!(pending.as_deref(), Some(why));
+}
+
+#[test]
+fn an_address_that_is_named_goes_before_every_address() {
+    let mut host = usual();
+    host.interfaces.get_mut(&Ifindex(2)).unwrap().addresses = vec![[10, 0, 0, 3].into()];
+    let inputs = [
+        ("all", &["unicast%eth0:1"][..], &[OUTPUT][..]),
+        ("one", &["10.0.0.3%eth0:1"], &["239.10.1.2%eth1:6001"]),
+    ];
+    let set = rules(&inputs);
+    assert!(set.has_wildcards(), "what one gets depends on the other");
+    let compiled = compile(&set, &host, &support(), &PathChoices::default());
+    let owners: Vec<&str> = { compiled.table.routes.values() }
+        .map(|route| route.rule.as_str())
+        .collect();
+    assert_eq!(owners, ["one"]);
 }
 
 #[test]

@@ -116,9 +116,18 @@ pub enum EndpointProblem {
     /// The same source twice.
     #[error("source {0} is named twice; leave one out")]
     SourceTwice(String),
-    /// Sources before an address that is no group.
-    #[error("{0} is not a multicast group, and only a group has sources before an @")]
-    SourceOfUnicast(String),
+    /// A range of sources before a group.
+    #[error("{0} is a range, and the sources of a group are joined one by one; name each")]
+    SourcesOfGroup(String),
+    /// A range of sources that holds all.
+    #[error("{0} is every sender; leave it out, with its @")]
+    SourceAny(String),
+    /// The unspecified address as a destination.
+    #[error(
+        "{0} is the address of none; at an input unicast stands for every address of the interface, \
+         as in unicast%eth0:5001"
+    )]
+    Unspecified(String),
     /// `%` without a name.
     #[error("no interface follows the %; write its name, as in %eth0")]
     InterfaceEmpty,

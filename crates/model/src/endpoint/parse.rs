@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Endpoint, EndpointProblem, INTERFACE_NAME_MAX};
+use super::{Endpoint, EndpointProblem, INTERFACE_NAME_MAX, UNICAST};
 use crate::net::{Ports, Prefix};
 use crate::printable::is_misleading;
 
@@ -18,7 +18,7 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Problem> {
         Some((sources, destination)) => (Some(sources), destination),
         None => (None, addresses),
     };
-    let destination = prefix(destination, family)?;
+    let destination = self::destination(destination, family)?;
     let mut endpoint = Endpoint {
         sources: Vec::new(),
         destination,
@@ -27,8 +27,9 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Problem> {
     };
     if let Some(sources) = sources {
         endpoint.sources = self::sources(sources, family)?;
-        if !endpoint.is_multicast() {
-            return Err(Problem::SourceOfUnicast(destination.to_string()));
+        let range = endpoint.sources.iter().find(|source| !source.is_host());
+        if let Some(range) = range.filter(|_| endpoint.is_multicast()) {
+            return Err(Problem::SourcesOfGroup(range.to_string()));
         }
     }
     Ok(endpoint)
@@ -46,6 +47,13 @@ impl Family {
             Self::Ipv4 => "IPv4",
             Self::Ipv6 => "IPv6",
         }
+    }
+
+    const fn every_address(self) -> Prefix {
+        Prefix::host(match self {
+            Self::Ipv4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Self::Ipv6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        })
     }
 
     fn parse(self, text: &str) -> Option<IpAddr> {
@@ -137,6 +145,17 @@ pub(super) fn interface(name: &str) -> Result<String, Problem> {
     Ok(name.to_owned())
 }
 
+fn destination(text: &str, family: Family) -> Result<Prefix, Problem> {
+    let every_address = family.every_address();
+    if text == UNICAST {
+        return Ok(every_address);
+    }
+    match prefix(text, family)? {
+        unspecified if unspecified == every_address => Err(Problem::Unspecified(text.to_owned())),
+        destination => Ok(destination),
+    }
+}
+
 fn prefix(text: &str, family: Family) -> Result<Prefix, Problem> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
@@ -173,15 +192,20 @@ fn prefix(text: &str, family: Family) -> Result<Prefix, Problem> {
     Ok(range)
 }
 
-fn sources(text: &str, family: Family) -> Result<Vec<IpAddr>, Problem> {
+fn sources(text: &str, family: Family) -> Result<Vec<Prefix>, Problem> {
     let mut sources = Vec::new();
     for text in text.split(',') {
-        let source = family.parse(text).ok_or_else(|| Problem::SourceInvalid {
-            text: text.to_owned(),
-            family: family.name(),
+        let source = prefix(text, family).map_err(|problem| match problem {
+            Problem::AddressInvalid { text, family } => Problem::SourceInvalid { text, family },
+            other => other,
         })?;
-        let broadcast = source == IpAddr::V4(Ipv4Addr::BROADCAST);
-        if source.is_multicast() || source.is_unspecified() || broadcast {
+        if source.length == 0 {
+            return Err(Problem::SourceAny(text.to_owned()));
+        }
+        let address = source.address;
+        let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let unspecified = source == family.every_address();
+        if address.is_multicast() || unspecified || broadcast {
             return Err(Problem::SourceNotUnicast(text.to_owned()));
         }
         if sources.contains(&source) {

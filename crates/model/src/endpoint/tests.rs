@@ -29,6 +29,12 @@ fn prints_what_it_parsed() {
         "239.1.1.1%eth*:5001",
         "239.1.1.1%enp0s31f6.100:65535",
         "0.0.0.0/0:1",
+        "unicast%eth0:7000",
+        "[unicast%eth0]:7000-7255",
+        "10.9.9.0/24@unicast%eth0:7000",
+        "10.9.9.0/24,10.8.8.8@10.0.0.2%eth0:7000",
+        "[2001:db8:1::/64@2001:db8::2%eth0]:7000",
+        "255.255.255.255%eth0:9999",
     ] {
         assert_eq!(parse(text).to_string(), text);
     }
@@ -43,6 +49,16 @@ fn reads_every_part() {
     assert_eq!(endpoint.interface.as_deref(), Some("eth0"));
     assert_eq!((endpoint.ports.first, endpoint.ports.last), (5001, 5150));
     assert!(endpoint.is_multicast() && endpoint.is_ipv4() && !endpoint.is_single());
+}
+
+#[test]
+fn every_address_of_an_interface_is_of_the_family_that_brackets_say() {
+    let ipv4 = parse("10.9.9.0/24@unicast%eth0:7000");
+    assert!(ipv4.is_every_address() && ipv4.is_ipv4() && !ipv4.is_multicast());
+    assert!(ipv4.listens_to([10, 9, 9, 200].into()) && !ipv4.listens_to([10, 9, 8, 1].into()));
+    let ipv6 = parse("[unicast%eth0]:7000");
+    assert!(ipv6.is_every_address() && !ipv6.is_ipv4());
+    assert!(!parse("10.0.0.2%eth0:7000").is_every_address());
 }
 
 #[test]
@@ -145,8 +161,28 @@ fn names_the_part_that_is_wrong_and_the_remedy() {
             "10.0.0.5,10.0.0.5@232.1.1.1%eth0:1: source 10.0.0.5 is named twice; leave one out",
         ),
         (
-            "10.0.0.5@10.9.9.9:1",
-            "10.0.0.5@10.9.9.9:1: 10.9.9.9 is not a multicast group, and only a group has sources before an @",
+            "10.0.0.0/24@232.1.1.1%eth0:1",
+            "10.0.0.0/24@232.1.1.1%eth0:1: 10.0.0.0/24 is a range, and the sources of a group are joined one by one; name each",
+        ),
+        (
+            "10.0.0.5/24@unicast%eth0:1",
+            "10.0.0.5/24@unicast%eth0:1: host bits are set; the range that holds it is 10.0.0.0/24, or write 10.0.0.5 alone",
+        ),
+        (
+            "0.0.0.0/0@unicast%eth0:1",
+            "0.0.0.0/0@unicast%eth0:1: 0.0.0.0/0 is every sender; leave it out, with its @",
+        ),
+        (
+            "224.0.0.0/8@unicast%eth0:1",
+            "224.0.0.0/8@unicast%eth0:1: source 224.0.0.0/8 cannot send; give a host's unicast address",
+        ),
+        (
+            "0.0.0.0%eth0:1",
+            "0.0.0.0%eth0:1: 0.0.0.0 is the address of none; at an input unicast stands for every address of the interface, as in unicast%eth0:5001",
+        ),
+        (
+            "[::%eth0]:1",
+            "[::%eth0]:1: :: is the address of none; at an input unicast stands for every address of the interface, as in unicast%eth0:5001",
         ),
         (
             "239.1.1.1%:1",

@@ -117,6 +117,30 @@ fn permits_what_does_not_come_back() {
     assert_eq!(problems(&chain), [""; 0]);
 }
 
+/// Wherever a copy to an address of this host is routed, it gets there.
+#[test]
+fn an_output_to_an_address_that_is_an_input_is_a_way_back() {
+    for (input, output) in [
+        ("10.0.0.2%eth0:7000", "10.0.0.2:7000"),
+        ("10.0.0.2%eth0:7000-7009", "10.0.0.2%eth1:7005"),
+        ("[2001:db8::2%eth0]:7000", "[2001:db8::2]:7000"),
+        ("unicast%lo:7000", "127.0.0.1:7000"),
+    ] {
+        assert_eq!(problems(&[rule("a", input, &[output])]).len(), 1, "{input}");
+    }
+    let there = rule("there", "239.1.1.1%eth0:1", &["10.0.0.2:7000"]);
+    let back = rule("back", "10.0.0.2%eth1:7000", &["239.1.1.1%eth0:1"]);
+    let found = problems(&[there.clone(), back]);
+    assert!(
+        found[0].contains("\"there\" -> 10.0.0.2:7000 -> \"back\""),
+        "{found:?}"
+    );
+    let other = rule("other", "10.0.0.2%eth1:7001", &["239.1.1.1%eth0:1"]);
+    assert_eq!(problems(&[there, other]), [""; 0]);
+    let out = rule("out", "unicast%eth0:7000", &["10.0.0.9%eth0:7000"]);
+    assert_eq!(problems(&[out]), [""; 0]);
+}
+
 #[test]
 fn permits_relaying_a_group_in_every_direction() {
     let mdns = |interface: &str| format!("224.0.0.251%{interface}:5353");

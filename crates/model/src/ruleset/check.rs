@@ -99,7 +99,7 @@ impl<'r> Check<'r, '_> {
         for (index, input) in self.rule.inputs.iter().enumerate() {
             let part = Part::Input(index);
             if !input.is_multicast() {
-                self.report(part, What::NotMulticast(input.destination.to_string()));
+                self.address(part, input);
             } else if policy.allow_link_local != Some(true) && is_link_local(input.destination) {
                 self.report(part, What::LinkLocal(input.destination.to_string()));
             }
@@ -123,6 +123,16 @@ impl<'r> Check<'r, '_> {
         }
         if let Some(what) = merge.problem_with(&self.rule.inputs) {
             self.report(Part::Merge, what.into());
+        }
+    }
+
+    /// An input that is no group.
+    fn address(&mut self, part: Part, input: &Endpoint) {
+        let destination = input.destination;
+        if !destination.is_host() {
+            self.report(part, What::AddressRange(destination.to_string()));
+        } else if is_mapped(destination.address) {
+            self.report(part, What::Unreceivable(destination.to_string()));
         }
     }
 
@@ -159,7 +169,7 @@ impl<'r> Check<'r, '_> {
         } else if !destination.is_host() {
             self.report(part, What::UnicastRange(destination.to_string()));
         } else if !is_sendable(destination.address) {
-            self.report(part, What::Unsendable(destination.to_string()));
+            self.report(part, What::Unsendable(to.destination_text()));
         } else if needs_interface(destination.address) && to.interface.is_none() {
             self.report(part, What::InterfaceMissing(with_interface(to)));
         }
@@ -178,7 +188,6 @@ impl<'r> Check<'r, '_> {
             };
             return self.report(part, what);
         }
-        let other_size = |input: &&Endpoint| input.destination.length != groups.length;
         if let SourceChoice::Address(address) = output.source
             && address.is_ipv4() != to.is_ipv4()
         {
@@ -186,15 +195,16 @@ impl<'r> Check<'r, '_> {
             return self.report(part, OutputProblem::from(what).into());
         }
         let range = to.is_multicast() && !groups.is_host();
+        let other_size = |input: &&Endpoint| !fits_groups(input, groups);
         if range && let Some(input) = rule.inputs.iter().find(other_size) {
             let what = What::GroupRange {
                 own: groups.to_string(),
                 input: input.to_string(),
-                remedy: group_remedy(input.destination),
+                remedy: group_remedy(input),
             };
             self.report(part, what);
         }
-        let other_count = |input: &&Endpoint| input.ports.count() != to.ports.count();
+        let other_count = |input: &&Endpoint| !fits_ports(input, to.ports);
         if !to.ports.is_single()
             && let Some(input) = rule.inputs.iter().find(other_count)
         {
@@ -202,7 +212,7 @@ impl<'r> Check<'r, '_> {
                 own: to.ports.to_string(),
                 count: to.ports.count(),
                 input: input.to_string(),
-                remedy: port_remedy(to.ports, input.ports),
+                remedy: port_remedy(to.ports, input),
             };
             self.report(part, what);
         }
@@ -235,7 +245,10 @@ impl<'r> Check<'r, '_> {
                     Owner::Rule(owner.name.clone())
                 };
                 let same = input.ports == other.ports && input.interface == other.interface;
-                let what = if same {
+                let what = if input.destination != other.destination {
+                    let input = other.to_string();
+                    What::AddressTaken { input, owner }
+                } else if same {
                     What::InputTaken(owner)
                 } else {
                     let input = other.to_string();
@@ -272,8 +285,35 @@ pub fn is_link_local(groups: Prefix) -> bool {
 fn is_sendable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_unspecified() && !address.is_broadcast(),
-        IpAddr::V6(address) => !address.is_unspecified() && address.to_ipv4_mapped().is_none(),
+        IpAddr::V6(ipv6) => !ipv6.is_unspecified() && !is_mapped(address),
     }
+}
+
+/// Says whether it is an IPv4 address in IPv6's clothes, which no packet carries.
+fn is_mapped(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
+}
+
+/// Says whether an output's range of groups takes what comes by an input: as many groups, or of an
+/// address of this host as many ports. The ports of a group go to no range of groups: a fragment that
+/// came before its port would have none.
+fn fits_groups(input: &Endpoint, groups: Prefix) -> bool {
+    match input.is_multicast() {
+        true => input.destination.length == groups.length,
+        false => count(groups) == Some(input.ports.count()),
+    }
+}
+
+/// Says whether an output's range of ports takes what comes by an input: as many ports, or where it
+/// has but one, as many groups.
+fn fits_ports(input: &Endpoint, ports: Ports) -> bool {
+    input.ports.count() == ports.count()
+        || input.ports.is_single() && count(input.destination) == Some(ports.count())
+}
+
+/// Counts the addresses of a range, if they are no more than there can be ports.
+fn count(range: Prefix) -> Option<u32> {
+    1_u32.checked_shl(range.host_bits().into())
 }
 
 fn needs_interface(address: IpAddr) -> bool {
@@ -294,17 +334,36 @@ fn family(endpoint: &Endpoint) -> &'static str {
     if endpoint.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-fn group_remedy(input: Prefix) -> String {
-    if input.is_host() {
+fn group_remedy(input: &Endpoint) -> String {
+    let input_groups = input.destination;
+    if !input.is_multicast() {
+        return match input.ports.count() {
+            1 => "that has one port, so write one group".to_owned(),
+            ports if ports.is_power_of_two() => {
+                let length = input_groups.length - ports.ilog2() as u8;
+                format!("make it a /{length}, a group for each port, or one single group")
+            }
+            ports => {
+                format!("{ports} ports fit no range; give 2, 4, 8 … ports, or one single group")
+            }
+        };
+    }
+    if input_groups.is_host() {
         "that is one group, so write one".to_owned()
     } else {
-        let length = input.length;
+        let length = input_groups.length;
         format!("make it a /{length} as well, or one single group")
     }
 }
 
 /// Proposes as many ports as `input` has, from where `output` begins, or as late as they fit.
-fn port_remedy(output: Ports, input: Ports) -> String {
+fn port_remedy(output: Ports, input: &Endpoint) -> String {
+    let groups =
+        count(input.destination).filter(|groups| (2..=u32::from(u16::MAX)).contains(groups));
+    let input = match groups.and_then(|groups| u16::try_from(groups - 1).ok()) {
+        Some(last) if input.ports.is_single() => Ports { first: 0, last },
+        _ => input.ports,
+    };
     if input.is_single() {
         return format!("that has one port, so write one, as in {}", output.first);
     }

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::iter::successors;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crate::endpoint::{Endpoint, is_wildcard};
+use crate::host::LOOPBACK;
 use crate::net::{Ports, Prefix};
 use crate::rule::Rule;
 use crate::shared_map::SharedMap;
@@ -32,6 +34,8 @@ impl InputPlace {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InputIndex {
     interfaces: SharedMap<String, Arc<Groups>>,
+    /// Those that are no groups but addresses of this host, whatever their interfaces.
+    addresses: Arc<Groups>,
 }
 
 type Input = (Prefix, Ports, InputPlace);
@@ -52,6 +56,9 @@ impl InputIndex {
     /// Puts one more rule in.
     pub(crate) fn insert(&mut self, place: Place, rule: &Rule) {
         for (interface, input) in inputs(place, rule) {
+            if !input.0.address.is_multicast() {
+                Arc::make_mut(&mut self.addresses).insert(input);
+            }
             match self.interfaces.get_mut(interface) {
                 Some(groups) => Arc::make_mut(groups).insert(input),
                 None => {
@@ -67,6 +74,9 @@ impl InputIndex {
     /// Takes out the rule that was put in at `place`.
     pub(crate) fn remove(&mut self, place: Place, rule: &Rule) {
         for (interface, input) in inputs(place, rule) {
+            if !input.0.address.is_multicast() {
+                Arc::make_mut(&mut self.addresses).remove(input);
+            }
             let Some(groups) = self.interfaces.get_mut(interface) else {
                 continue;
             };
@@ -78,13 +88,19 @@ impl InputIndex {
         }
     }
 
-    /// Says whether some input names its interface by a wildcard.
+    /// Says whether some input takes what no other names: one whose interface is a wildcard, or every
+    /// address of an interface where another input may have one of them.
     pub(crate) fn has_wildcards(&self) -> bool {
-        self.interfaces.keys().any(|known| is_wildcard(known))
+        let mut interfaces = self.interfaces.iter();
+        interfaces.any(|(known, groups)| is_wildcard(known) || groups.is_shared())
     }
 
-    /// Inputs that a packet on `output`'s interface, to one of its groups and ports, may reach.
+    /// Inputs that a packet to one of `output`'s groups or to its address, and to one of its ports,
+    /// may reach: on its interface, or as an address of this host wherever that is.
     pub(crate) fn reached_by(&self, output: &Endpoint) -> Vec<InputPlace> {
+        if !output.is_multicast() {
+            return self.reached_at(output);
+        }
         let Some(interface) = output.interface.as_deref() else {
             return Vec::new();
         };
@@ -97,8 +113,21 @@ impl InputIndex {
         reached
     }
 
+    /// The same for an output to an address. Which addresses an interface has is not known here, but
+    /// that of the loopback interface.
+    fn reached_at(&self, output: &Endpoint) -> Vec<InputPlace> {
+        let address = output.destination;
+        let mut reached: Vec<_> = self.addresses.on(address, output.ports).collect();
+        let loopback = self.interfaces.get(LOOPBACK);
+        if let Some(inputs) = loopback.filter(|_| address.address.is_loopback()) {
+            reached.extend(inputs.on(every_address(address), output.ports));
+        }
+        reached
+    }
+
     /// Inputs that rival `input`, itself among them: interfaces of the same kind (both exact or
-    /// both patterns), the same groups, ports in common.
+    /// both patterns), the same groups, ports in common; every address of an interface, and one that
+    /// is certainly among them.
     pub(crate) fn rivals(&self, input: &Endpoint) -> Vec<InputPlace> {
         let Some(interface) = input.interface.as_deref() else {
             return Vec::new();
@@ -113,10 +142,18 @@ impl InputIndex {
             let groups = self.interfaces.get(interface).map(AsRef::as_ref);
             groups.into_iter().collect()
         };
-        let groups = same_kind.into_iter();
-        groups
-            .flat_map(|groups| groups.on(input.destination, input.ports))
-            .collect()
+        let mut rivals = Vec::new();
+        for groups in same_kind {
+            rivals.extend(groups.on(input.destination, input.ports));
+            if input.is_every_address() {
+                for address in groups.addresses(input.destination).filter(is_one_of_a_host) {
+                    rivals.extend(groups.on(address, input.ports));
+                }
+            } else if is_one_of_a_host(&input.destination) {
+                rivals.extend(groups.on(every_address(input.destination), input.ports));
+            }
+        }
+        rivals
     }
 
     fn of_interface(&self, interface: &str) -> impl Iterator<Item = &Groups> {
@@ -198,6 +235,28 @@ impl Groups {
         within.chain(containing)
     }
 
+    /// The addresses among them that are no groups, of the family of `every`, which is left out.
+    fn addresses(&self, every: Prefix) -> impl Iterator<Item = Prefix> {
+        let next = move |from: Input| {
+            let (prefix, ..) = self.inputs_from(from).next()?;
+            let is_one = prefix.address.is_ipv4() == every.address.is_ipv4()
+                && !prefix.address.is_multicast();
+            is_one.then_some(*prefix)
+        };
+        successors(next(behind(every)), move |prefix| next(behind(*prefix)))
+    }
+
+    /// Says whether one takes every address of the interface and another an address that may or may
+    /// not be among them.
+    fn is_shared(&self) -> bool {
+        let every = every_address(Prefix::host(Ipv4Addr::BROADCAST.into()));
+        let has_every = self.inputs_from(from(every, 0)).next();
+        has_every.is_some_and(|(prefix, ..)| *prefix == every)
+            && self
+                .addresses(every)
+                .any(|address| !is_one_of_a_host(&address))
+    }
+
     /// The inputs of a prefix with some of these ports.
     fn on(&self, prefix: Prefix, ports: Ports) -> impl Iterator<Item = InputPlace> {
         let widest = self.widest.get(&prefix).copied().unwrap_or(1);
@@ -207,6 +266,23 @@ impl Groups {
             .take_while(move |(other, known, _)| *other == prefix && known.first <= ports.last)
             .filter(move |(_, known, _)| known.overlaps(ports))
             .map(|(.., place)| *place)
+    }
+}
+
+/// What stands for every address of an interface, of the family of `address`.
+const fn every_address(address: Prefix) -> Prefix {
+    Prefix::host(match address.address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    })
+}
+
+/// Says whether an address that is no group is certainly a host's: where broadcasts of a network go
+/// ends in two bits that are set, however large the network.
+fn is_one_of_a_host(address: &Prefix) -> bool {
+    match address.address {
+        IpAddr::V4(address) => !address.is_multicast() && address.to_bits() & 3 != 3,
+        IpAddr::V6(address) => !address.is_multicast(),
     }
 }
 

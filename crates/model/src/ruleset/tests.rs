@@ -79,9 +79,34 @@ fn says_what_is_wrong_with_one_rule_and_what_to_do() {
             "input 239.1.1.1:5001: names no interface; write 239.1.1.1%IFACE:5001",
         ),
         (
-            "10.1.1.1%eth0:5001",
+            "10.1.1.0/24%eth0:5001",
             output,
-            "input 10.1.1.1%eth0:5001: 10.1.1.1 is not a multicast group; an input's lies in 224.0.0.0/4 or ff00::/8",
+            "input 10.1.1.0/24%eth0:5001: 10.1.1.0/24 is no range of multicast groups; name a group or a range within 224.0.0.0/4 or ff00::/8, one address of this host, or unicast for all of the interface",
+        ),
+        (
+            "unicast:5001",
+            output,
+            "input unicast:5001: names no interface; write unicast%IFACE:5001",
+        ),
+        (
+            input,
+            "unicast%eth1:5001",
+            "output unicast%eth1:5001: unicast is no address to send to; give a multicast group or a host's address",
+        ),
+        (
+            "unicast%eth0:7000-7255",
+            "239.1.0.0/16%eth1:6001",
+            "output 239.1.0.0/16%eth1:6001: the range of groups 239.1.0.0/16 does not fit input unicast%eth0:7000-7255; make it a /24, a group for each port, or one single group",
+        ),
+        (
+            "unicast%eth0:7000-7002",
+            "239.1.1.0/24%eth1:6001",
+            "output 239.1.1.0/24%eth1:6001: the range of groups 239.1.1.0/24 does not fit input unicast%eth0:7000-7002; 3 ports fit no range; give 2, 4, 8 … ports, or one single group",
+        ),
+        (
+            "239.1.1.0/24%eth0:5000",
+            "10.9.9.9:7000-7009",
+            "output 10.9.9.9:7000-7009: the range of 10 ports 7000-7009 does not fit input 239.1.1.0/24%eth0:5000; give 256 ports as well, as in 7000-7255, or one single port",
         ),
         (
             "224.0.0.5%eth0:5001",
@@ -225,6 +250,60 @@ fn reports_everything_at_once_in_the_order_of_the_rules() {
     );
     let positions: Vec<usize> = problems.0.iter().map(|problem| problem.position).collect();
     assert_eq!(positions, [0, 0, 1, 2, 3, 3, 3]);
+}
+
+#[test]
+fn ports_become_groups_and_groups_become_ports() {
+    for (input, output) in [
+        ("unicast%eth0:7000-7255", "239.1.1.0/24%eth1:5000"),
+        ("10.0.0.2%eth0:7000-7255", "239.1.1.0/24%eth1:5000-5255"),
+        ("239.1.1.0/24%eth0:5000", "10.9.9.9:7000-7255"),
+        ("[unicast%eth0]:7000-7001", "[ff3e::2:0/127%eth1]:5000"),
+    ] {
+        let set = RuleSet::new(vec![rule("a", input, output)], Policy::default());
+        assert!(set.is_ok(), "{input} {output}: {set:?}");
+    }
+}
+
+#[test]
+fn an_address_of_this_host_belongs_to_one_rule() {
+    let of = |a: &str, b: &str| {
+        let output = "239.10.1.1%eth1:6001";
+        let rules = vec![rule("a", a, output), rule("b", b, output)];
+        RuleSet::new(rules, Policy::default()).map_err(|problems| problems.to_string())
+    };
+    let error = of("unicast%eth0:7000", "10.0.0.2%eth0:7000").unwrap_err();
+    assert_eq!(
+        error,
+        "rule \"b\": input 10.0.0.2%eth0:7000: takes the same packets as input unicast%eth0:7000 of \
+         rule \"a\": unicast stands for every address of the interface; name an address in both, or \
+         leave one out"
+    );
+    for (a, b) in [
+        ("10.0.0.2%eth0:7000", "unicast%eth0:7000"),
+        ("10.0.0.2%eth0:7000", "10.0.0.2%eth0:7000"),
+        ("unicast%eth0:7000", "unicast%eth0:7000"),
+        ("[unicast%eth0]:7000", "[2001:db8::3%eth0]:7000"),
+        ("10.9.9.0/24@unicast%eth0:1", "10.9.9.0/24@unicast%eth0:1"),
+    ] {
+        assert!(of(a, b).is_err(), "{a} {b}");
+    }
+    for (a, b) in [
+        // Broadcasts are no host's address; where a network ends only the host knows.
+        ("unicast%eth0:7000", "10.0.0.255%eth0:7000"),
+        ("unicast%eth0:7000", "255.255.255.255%eth0:7000"),
+        ("unicast%eth0:7000", "10.0.0.2%eth0:7001"),
+        ("unicast%eth0:7000", "10.0.0.2%eth1:7000"),
+        ("unicast%eth0:7000", "[unicast%eth0]:7000"),
+        ("unicast%eth0:7000", "10.9.9.0/24@unicast%eth0:7000"),
+        (
+            "10.9.0.0/16@unicast%eth0:7000",
+            "10.9.9.0/24@10.0.0.2%eth0:7000",
+        ),
+        ("unicast%eth0:7000", "239.1.1.1%eth0:7000"),
+    ] {
+        assert!(of(a, b).is_ok(), "{a} {b}");
+    }
 }
 
 #[test]

@@ -77,6 +77,8 @@ pub struct Frame<'a> {
     pub length: usize,
     /// A VLAN tag was taken off.
     pub vlan: bool,
+    /// The frame is for another host's link-layer address.
+    pub other_host: bool,
     /// The frame is too small: the packet waits in the socket's queue.
     pub queued: bool,
     /// The frame is too small and the queue was full: the packet's end is lost.
@@ -149,6 +151,9 @@ impl Ring {
     }
 }
 
+/// Where a packet's type stands: in the `sockaddr_ll` behind `struct tpacket2_hdr`.
+const PACKET_TYPE: usize = 32 + std::mem::offset_of!(libc::sockaddr_ll, sll_pkttype);
+
 #[inline]
 fn decode_frame(frame: &[u8], status: u32) -> Frame<'_> {
     // struct tpacket2_hdr: status, len, snaplen (32 bit each), mac, net (16 bit each).
@@ -160,6 +165,7 @@ fn decode_frame(frame: &[u8], status: u32) -> Frame<'_> {
     let bytes = frame
         .get(start..start + snapped as usize)
         .unwrap_or_default();
+    let kind = frame.get(PACKET_TYPE).copied().unwrap_or_default();
     let vnet = start
         .checked_sub(VNET_HEADER)
         .and_then(|at| frame.get(at..)?.first_chunk::<VNET_HEADER>());
@@ -168,6 +174,7 @@ fn decode_frame(frame: &[u8], status: u32) -> Frame<'_> {
         bytes,
         length,
         vlan: status & libc::TP_STATUS_VLAN_VALID != 0,
+        other_host: kind == libc::PACKET_OTHERHOST,
         queued: status & libc::TP_STATUS_COPY != 0,
         truncated: bytes.len() < length,
     }

@@ -114,6 +114,7 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
         gro_list: false,
         no_ipv6: false,
         shared_with: Vec::new(),
+        broadcasts: Vec::new(),
     };
     host.interfaces.insert(INGRESS, link);
     let mut table = Table::default();

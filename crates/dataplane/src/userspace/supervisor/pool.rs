@@ -308,8 +308,9 @@ impl Pool {
                 continue;
             };
             let taps = process.taps();
-            for (interface, groups) in &self.interfaces.ingress {
-                if let Err(error) = taps.open(*interface, groups) {
+            for interface in self.interfaces.ingress.keys() {
+                let listening = self.interfaces.listening(*interface);
+                if let Err(error) = taps.open(*interface, &listening) {
                     tracing::error!(
                         "worker {}: cannot open the tap on interface {interface}: {error}",
                         worker.id

@@ -3,17 +3,17 @@
 //! It needs them to open and filter the taps and to read the kernel's statistics. The price: a dead worker's tap would stay in its `packet_fanout` group and swallow its share, so
 //! whoever sees the worker's end must call [`Taps::close`] at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use bpf::socket_filter::HiddenDatagrams;
-use model::net::Prefix;
 use packet::ethernet;
 use sys::packet_socket::{PacketSocket, RingSize};
 
 use super::filter::{filter, share};
+use super::wanted::Listening;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::layout::WorkerWord;
 
@@ -94,10 +94,10 @@ impl TapHandle {
         self.hidden.as_ref().map_or(0, HiddenDatagrams::read)
     }
 
-    /// Lets packets to `groups` in, and no others.
-    fn open(&self, groups: &BTreeSet<Prefix>) -> io::Result<()> {
+    /// Lets in what is listened to, and as little else as it can.
+    fn open(&self, listening: &Listening) -> io::Result<()> {
         let ip_offset = if self.ethernet { ethernet::HEADER } else { 0 };
-        let filter = filter(groups, ip_offset as u32);
+        let filter = filter(listening, ip_offset as u32);
         let counting = self.hidden.as_ref();
         match counting.map(|hidden| hidden.program(&filter, ip_offset as u32)) {
             Some(Ok(program)) => self.socket.attach_program(program.as_fd()),
@@ -156,13 +156,13 @@ impl Taps {
     ///
     /// # Errors
     /// The system call's.
-    pub(super) fn open(&self, interface: u32, groups: &BTreeSet<Prefix>) -> io::Result<()> {
+    pub(super) fn open(&self, interface: u32, listening: &Listening) -> io::Result<()> {
         let tap = self.taps.iter().find(|tap| tap.interface == interface);
         // Open without its group it would take what others take too.
         let Some(tap) = tap.filter(|tap| tap.joined) else {
             return Ok(());
         };
-        tap.open(groups)
+        tap.open(listening)
     }
 
     /// Interfaces that have a tap.

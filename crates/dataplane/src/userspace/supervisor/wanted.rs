@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::IpAddr;
 
-use model::net::Prefix;
+use model::net::{Ports, Prefix};
 use model::table::{OutputState, RateLimit, RouteKey};
 use sys::user::User;
 
@@ -33,10 +33,13 @@ pub(super) struct Common {
     pub elsewhere: Vec<RouteKey>,
 }
 
-/// The interfaces the path listens on, with the groups wanted there, and the ways it sends by.
+/// The interfaces the path listens on, with the groups and addresses wanted there, and the ways it
+/// sends by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interfaces {
     pub ingress: BTreeMap<u32, BTreeSet<Prefix>>,
+    /// Of what is no group but an address of this host, the ports.
+    pub ports: BTreeMap<(u32, Prefix), BTreeSet<Ports>>,
     pub egress: BTreeSet<Way>,
 }
 
@@ -46,6 +49,14 @@ impl Interfaces {
         for (key, CountedRoute { route, .. }) in routes {
             let groups = interfaces.ingress.entry(key.ingress.0).or_default();
             groups.insert(key.groups);
+            if !key.groups.address.is_multicast() {
+                let address = (key.ingress.0, key.groups);
+                interfaces
+                    .ports
+                    .entry(address)
+                    .or_default()
+                    .insert(key.ports);
+            }
             for output in &route.outputs {
                 if let OutputState::Up(egress) = &output.state {
                     interfaces.egress.insert(Way::of(egress));
@@ -54,4 +65,23 @@ impl Interfaces {
         }
         interfaces
     }
+
+    /// What is listened to on an interface.
+    pub(super) fn listening(&self, interface: u32) -> Listening {
+        let mut listening = Listening::default();
+        for prefix in self.ingress.get(&interface).into_iter().flatten() {
+            match self.ports.get(&(interface, *prefix)) {
+                Some(ports) => listening.addresses.push((prefix.address, ports.clone())),
+                None => listening.groups.push(*prefix),
+            }
+        }
+        listening
+    }
+}
+
+/// What is listened to on one interface: groups, and ports of addresses of this host.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listening {
+    pub groups: Vec<Prefix>,
+    pub addresses: Vec<(IpAddr, BTreeSet<Ports>)>,
 }

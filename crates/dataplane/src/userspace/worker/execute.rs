@@ -298,6 +298,8 @@ impl ActiveTable {
             mine |= own.is_some();
             several |= rule != own;
         });
+        // Other ports of this host's addresses are nobody's here.
+        several |= !fragment.key.destination.is_multicast();
         let (index, _) = first.filter(|_| mine)?;
         match fragment.attribute(memory, interface, sys::clock::monotonic_ns())? {
             Attribution::Known(datagram) => {

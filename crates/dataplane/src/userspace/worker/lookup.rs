@@ -1,11 +1,12 @@
 //! The worker's table: from (interface, group, port, source) to a route, without allocation.
 //!
 //! A flat open-addressing table, sized when the table changes and at most half full. Ranges are
-//! looked up by their shape: each combination of (source or any, prefix length) in use costs one
+//! looked up by their shape: each combination of prefix lengths (of source, of group) in use costs one
 //! probe, most specific first, so the cost grows with the kinds of rules and not with their number.
 
 use std::net::IpAddr;
 
+use model::net::Prefix;
 use model::table::RouteKey;
 
 /// Index of a route in the worker's list.
@@ -23,8 +24,9 @@ pub(super) struct Lookup {
 /// What a set of keys has in common; the order is that of the lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Shape {
-    any_source: bool,
-    /// 128 minus the prefix length on mapped addresses.
+    /// 128 minus the prefix length of the sender on mapped addresses; any sender: 128.
+    source_bits: u8,
+    /// The same of the destination.
     host_bits: u8,
     any_port: bool,
 }
@@ -107,8 +109,8 @@ impl Lookup {
         let (group, source) = (bits(group), bits(source));
         self.shapes.iter().enumerate().find_map(|(index, shape)| {
             let key = Key {
-                group: shape.network(group),
-                source: if shape.any_source { 0 } else { source },
+                group: network(group, shape.host_bits),
+                source: network(source, shape.source_bits),
                 interface,
                 port: if shape.any_port { 0 } else { port },
                 shape: index as u8,
@@ -133,8 +135,8 @@ impl Lookup {
         let (group, source) = (bits(group), bits(source));
         for (index, shape) in self.shapes.iter().enumerate() {
             let key = Key {
-                group: shape.network(group),
-                source: if shape.any_source { 0 } else { source },
+                group: network(group, shape.host_bits),
+                source: network(source, shape.source_bits),
                 interface,
                 port: 0,
                 shape: index as u8,
@@ -155,8 +157,8 @@ impl Lookup {
             return;
         };
         let flat = Key {
-            group: shape.network(bits(key.groups.address)),
-            source: key.source.map_or(0, bits),
+            group: network(bits(key.groups.address), shape.host_bits),
+            source: key.source.map_or(0, |source| bits(source.address)),
             interface: key.ingress.0,
             port: if shape.any_port { 0 } else { key.ports.first },
             shape: index as u8,
@@ -207,25 +209,19 @@ impl Lookup {
 
 impl Shape {
     fn of(key: &RouteKey) -> Self {
-        let full = if key.groups.address.is_ipv4() {
-            32
-        } else {
-            128
-        };
         Self {
-            any_source: key.source.is_none(),
-            host_bits: full - key.groups.length.min(full),
+            source_bits: key.source.map_or(128, Prefix::host_bits),
+            host_bits: key.groups.host_bits(),
             any_port: !key.ports.is_single(),
         }
     }
+}
 
-    #[inline]
-    fn network(self, group: u128) -> u128 {
-        let mask = u128::MAX
-            .checked_shl(u32::from(self.host_bits))
-            .unwrap_or(0);
-        group & mask
-    }
+/// An address without its last bits.
+#[inline]
+fn network(address: u128, host_bits: u8) -> u128 {
+    let mask = u128::MAX.checked_shl(u32::from(host_bits)).unwrap_or(0);
+    address & mask
 }
 
 #[inline]
@@ -257,7 +253,7 @@ fn hash(key: &Key) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use model::net::{Ifindex, Ports, Prefix};
+    use model::net::{Ifindex, Ports};
 
     use super::*;
 
@@ -272,7 +268,10 @@ mod tests {
                 first: ports.0,
                 last: ports.1,
             },
-            source: source.map(|source| source.parse().unwrap()),
+            source: source.map(|source| {
+                let (address, length) = source.split_once('/').unwrap_or((source, "32"));
+                Prefix::new(address.parse().unwrap(), length.parse().unwrap())
+            }),
         }
     }
 
@@ -304,6 +303,21 @@ mod tests {
         assert_eq!(find(&table, "239.9.9.9", 6001, "10.0.0.1"), None);
         assert_eq!(find(&table, "238.9.9.9", 5011, "10.0.0.1"), None);
         assert_eq!(find(&table, "ff3e::1", 5001, "2001:db8::1"), Some(5));
+    }
+
+    #[test]
+    fn the_fewest_senders_win() {
+        let table = build(&[
+            key("10.0.0.2", 32, (7000, 7000), None),
+            key("10.0.0.2", 32, (7000, 7000), Some("10.9.0.0/16")),
+            key("10.0.0.2", 32, (7000, 7255), Some("10.9.9.0/24")),
+            key("10.0.0.2", 32, (7000, 7000), Some("10.9.9.9")),
+        ]);
+        assert_eq!(find(&table, "10.0.0.2", 7000, "10.9.9.9"), Some(3));
+        assert_eq!(find(&table, "10.0.0.2", 7000, "10.9.9.8"), Some(2));
+        assert_eq!(find(&table, "10.0.0.2", 7000, "10.9.8.8"), Some(1));
+        assert_eq!(find(&table, "10.0.0.2", 7000, "10.8.8.8"), Some(0));
+        assert_eq!(find(&table, "10.0.0.2", 7001, "10.8.8.8"), None);
     }
 
     #[test]

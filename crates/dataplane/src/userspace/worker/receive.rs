@@ -111,10 +111,11 @@ impl Tap {
         let Some(frame) = self.ring.frame(index as usize) else {
             return Arrival::Nothing;
         };
-        let meta = meta(frame.vnet, frame.vlan);
+        let said = (frame.vlan, frame.other_host);
+        let meta = meta(frame.vnet, said);
         let place = Place::Frame(index);
         if frame.queued {
-            let large = self.large_arrival(frame.vlan, large);
+            let large = self.large_arrival(said, large);
             return large.unwrap_or(Arrival::Truncated(place, meta, frame.length));
         }
         if frame.truncated {
@@ -130,7 +131,7 @@ impl Tap {
     }
 
     /// Reads the next packet of the socket's queue; `None` if it cannot be read.
-    fn large_arrival(&self, vlan: bool, large: &mut LargeBuffers) -> Option<Arrival> {
+    fn large_arrival(&self, said: (bool, bool), large: &mut LargeBuffers) -> Option<Arrival> {
         let index = large.used;
         let Some(buffer) = large.buffers.get_mut(index) else {
             return Some(Arrival::Full);
@@ -139,7 +140,7 @@ impl Tap {
         let vnet = VnetHeader::decode(*buffer.first_chunk::<VNET_HEADER>()?);
         large.used += 1;
         let place = Place::Large(index as u32, read as u32);
-        Some(Arrival::Packet(place, meta(vnet, vlan), vnet))
+        Some(Arrival::Packet(place, meta(vnet, said), vnet))
     }
 
     /// Datagrams beyond the first in the packet that the frame `index` places behind the head brings
@@ -205,7 +206,7 @@ fn hidden_datagrams(bytes: &[u8], ip_offset: usize, (length, size): (usize, u16)
 }
 
 #[inline]
-fn meta(vnet: VnetHeader, vlan: bool) -> Meta {
+fn meta(vnet: VnetHeader, (vlan, other_host): (bool, bool)) -> Meta {
     let gso = (vnet.gso_type != 0).then_some(Gso {
         size: vnet.gso_size,
     });
@@ -216,6 +217,7 @@ fn meta(vnet: VnetHeader, vlan: bool) -> Meta {
     };
     Meta {
         vlan,
+        other_host,
         gso,
         checksum,
     }

@@ -108,7 +108,8 @@ pub(super) struct Sending {
 struct Range {
     destination: Prefix,
     ports: Ports,
-    first_port: u16,
+    /// The route's.
+    from: (Prefix, Ports),
     group_mac: bool,
 }
 
@@ -139,10 +140,15 @@ impl CompiledRoute {
             coalesce: coalesces && route.outputs.iter().all(takes_coalesced),
             subject: counted.inspect().map(|_| Subject::of(index, counted)),
             unicast: route.outputs.iter().any(is_unicast),
-            flows: Some(counted.flows).filter(|_| !key.groups.is_host() || !key.ports.is_single()),
+            flows: Some(counted.flows).filter(|_| is_range(key)),
             outputs: outputs.collect(),
         }
     }
+}
+
+fn is_range(key: &RouteKey) -> bool {
+    let is_one_sender = key.source.is_none_or(Prefix::is_host);
+    !key.groups.is_host() || !key.ports.is_single() || !is_one_sender
 }
 
 fn takes_coalesced(output: &Output) -> bool {
@@ -200,7 +206,7 @@ fn range(key: &RouteKey, egress: &Egress) -> Option<Range> {
     (!single).then_some(Range {
         destination: egress.destination,
         ports: egress.ports,
-        first_port: key.ports.first,
+        from: (key.groups, key.ports),
         group_mac: matches!(egress.link, LinkHeader::Group { .. }),
     })
 }
@@ -223,9 +229,17 @@ impl Sending {
             return self.change;
         };
         let mut change = self.change;
-        change.destination = range.destination.carry(datagram.destination);
+        let (groups, ports) = range.from;
+        let offset = datagram.destination_port.wrapping_sub(ports.first);
+        change.destination = match groups.is_host() && !range.destination.is_host() {
+            true => range.destination.nth(offset),
+            false => range.destination.carry(datagram.destination),
+        };
         if !range.ports.is_single() {
-            let offset = datagram.destination_port.wrapping_sub(range.first_port);
+            let offset = match ports.is_single() {
+                true => groups.number_of(datagram.destination),
+                false => offset,
+            };
             change.destination_port = range.ports.first.wrapping_add(offset);
         }
         if let (true, LinkChange::Ethernet { destination, .. }) =

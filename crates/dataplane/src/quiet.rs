@@ -1,0 +1,76 @@
+//! Sockets that keep the host's stack from answering for ports of which it has none.
+//!
+//! A tap only copies: what a worker relays of this host's own addresses goes up the stack as well, and
+//! for each packet to a port that nobody has bound the sender would be told that it cannot be reached
+//! (ICMP port unreachable). Where the kernel path's program consumes behind the taps nothing comes so
+//! far. Where it cannot, a socket that takes nothing stands at each port. A program that has the port
+//! already answers for itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use model::table::RouteKey;
+use sys::udp::deaf;
+
+/// Ports that are kept quiet at most: each takes a socket.
+const PORTS_MAX: usize = 4096;
+
+/// Interface, address and port.
+type Place = (u32, IpAddr, u16);
+
+/// The sockets.
+#[derive(Debug, Default)]
+pub(crate) struct Quiet {
+    keys: BTreeSet<RouteKey>,
+    /// `None` where another program has the port, or none could be opened.
+    sockets: BTreeMap<Place, Option<OwnedFd>>,
+}
+
+impl Quiet {
+    /// Forgets all routes; the sockets stay until the next [`Quiet::settle`].
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+    }
+
+    /// Notes whether the ports of a route have to be kept quiet.
+    pub(crate) fn set(&mut self, key: RouteKey, is_wanted: bool) {
+        match is_wanted {
+            true => self.keys.insert(key),
+            false => self.keys.remove(&key),
+        };
+    }
+
+    /// Opens and closes sockets as the routes need it.
+    pub(crate) fn settle(&mut self) {
+        if self.keys.is_empty() && self.sockets.is_empty() {
+            return;
+        }
+        let places = self.keys.iter().flat_map(|key| {
+            let ports = key.ports.first..=key.ports.last;
+            ports.map(|port| (key.ingress.0, key.groups.address, port))
+        });
+        let wanted: BTreeSet<Place> = places.take(PORTS_MAX).collect();
+        self.sockets.retain(|place, _| wanted.contains(place));
+        for place in wanted {
+            let socket = self.sockets.entry(place);
+            socket.or_insert_with(|| open(place));
+        }
+    }
+}
+
+fn open((interface, address, port): Place) -> Option<OwnedFd> {
+    match deaf::open(interface, address, port) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            if error.kind() != io::ErrorKind::AddrInUse {
+                tracing::warn!(
+                    "senders to {address} port {port} may be told that nobody is there, although it \
+                     is relayed: {error}"
+                );
+            }
+            None
+        }
+    }
+}
