@@ -87,6 +87,19 @@ impl Step {
         &self.amendment.diff
     }
 
+    /// The rules that differ from those of before, with what can be said about each.
+    pub(crate) fn differing(&self) -> impl Iterator<Item = (&Rule, &RuleView)> {
+        let differs =
+            |name: &String| self.change.added.contains(name) || self.change.changed.contains(name);
+        let compiled = self.recompiled.changes().added.iter();
+        compiled
+            .filter(move |(_, rule)| differs(&rule.name))
+            .filter_map(|(place, rule)| {
+                let view = self.amendment.rules.get(place)?;
+                Some((rule.as_ref(), view.as_ref()))
+            })
+    }
+
     /// The host it is for.
     pub(crate) fn host(&self) -> &Host {
         &self.host

@@ -12,6 +12,7 @@ mod names;
 mod next_hop;
 pub(crate) mod offload;
 mod route;
+mod sockets;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +36,7 @@ pub use links::{Link, read_links};
 pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
 pub use route::{Via, query_route};
+pub use sockets::{UdpSocket, name_owners, udp_sockets};
 
 use crate::abort_on_panic;
 use next_hop::NextHops;

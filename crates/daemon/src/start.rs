@@ -30,6 +30,7 @@ use crate::memberships::Joined;
 use crate::options::Options;
 use crate::state::running::RunningStore;
 use crate::stats::{Identity, Sampler};
+use crate::supervisor::occupied::occupied;
 use crate::supervisor::{Signals, Supervisor};
 use crate::view::View;
 use crate::{abort_on_panic, config, host, service_manager};
@@ -241,8 +242,9 @@ impl Supervisor {
         // Held before they take packets: from then on they may outlive this process.
         self.store_descriptors().await;
         self.dataplane.sync(table).await?;
-        for contested in self.contested(&step).await {
-            tracing::warn!("{contested}");
+        let occupied = block_in_place(|| occupied(self.core.rules(), &step));
+        for told in self.contested(&step).await.into_iter().chain(occupied) {
+            tracing::warn!("{told}");
         }
         self.finish(step, &[], Vec::new());
         block_in_place(|| self.save(None));

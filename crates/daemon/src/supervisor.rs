@@ -3,6 +3,7 @@
 
 mod changes;
 pub(crate) mod command;
+pub(crate) mod occupied;
 mod saving;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use crate::service_manager;
 use crate::state::running::RunningStore;
 use crate::stats::{self, Identity, Sampler};
 use crate::view::View;
+use changes::AskedBy;
 use command::{Command, Order};
 
 /// How often joins that failed are tried again, and workers checked.
@@ -147,7 +149,7 @@ impl Supervisor {
                     tracing::warn!("{awaiting}");
                 }
                 let outcome = match self.core.keeping_fleet(config) {
-                    Ok(config) => self.change_to(config).await,
+                    Ok(config) => self.change_to(config, AskedBy::Operator).await,
                     Err(refused) => Err(refused),
                 };
                 outcome

@@ -258,7 +258,11 @@ impl From<Error> for Failure {
                 Self::new(status, format!("{error}; {}", remedy(source.kind())))
             }
             Error::Broken { .. } => Self::new(Status::Unreachable, error),
-            Error::Refused(reply) => Self::new(status(&reply.code), &reply.message),
+            // Who asks may see more of other processes than the daemon may.
+            Error::Refused(reply) => Self::new(
+                status(&reply.code),
+                daemon::host::name_owners(&reply.message),
+            ),
         }
     }
 }

@@ -20,6 +20,7 @@ mod mtu;
 mod querier;
 mod repair;
 mod rpf;
+mod sender;
 pub(crate) mod snapshot;
 mod ttl;
 
@@ -37,7 +38,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 17] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
@@ -107,6 +108,11 @@ const CHECKS: [Check; 16] = [
         name: "listener",
         covers: "local sockets that wait for relayed streams",
         run: listener::check,
+    },
+    Check {
+        name: "sender",
+        covers: "inputs at addresses of this host that anybody can send to",
+        run: sender::check,
     },
     Check {
         name: "limit",

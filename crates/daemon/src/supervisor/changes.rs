@@ -12,12 +12,20 @@ use model::shared_map::SharedMap;
 use tokio::task::block_in_place;
 
 use super::command::FleetRules;
+use super::occupied::occupied;
 use super::{Supervisor, with_warnings};
 use crate::core::{Refused, Request, Step};
 use crate::dataplane_thread;
 use crate::events;
 use crate::host::Snapshot;
 use crate::view::{self, View};
+
+/// Who asks for a change: the fleet is not refused over what one of its hosts does besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AskedBy {
+    Operator,
+    Fleet,
+}
 
 /// Rules in a change whose reading takes memory that is worth giving back.
 const MANY: usize = 256;
@@ -26,7 +34,7 @@ impl Supervisor {
     pub(super) async fn change(&mut self, request: &Request) -> Result<Change, Refused> {
         let asked = block_in_place(|| self.core.resolve(request))?;
         let awaiting = self.awaiting_restart_by(request);
-        let change = self.change_to(asked).await?;
+        let change = self.change_to(asked, AskedBy::Operator).await?;
         Ok(with_warnings(change, awaiting))
     }
 
@@ -50,14 +58,19 @@ impl Supervisor {
     pub(super) async fn change_fleet(&mut self, asked: FleetRules) -> Result<Change, Refused> {
         let (rules, refused) = block_in_place(|| self.core.with_fleet(&asked.rules));
         let settings = Settings::clone(self.core.settings());
-        let change = self.change_to(Config { rules, settings }).await?;
+        let asked_by = AskedBy::Fleet;
+        let change = self.change_to(Config { rules, settings }, asked_by).await?;
         // Whoever asked may have gone away; that changes nothing.
         let _ = asked.refused.send(refused);
         Ok(change)
     }
 
     /// Makes these rules and settings the running ones.
-    pub(super) async fn change_to(&mut self, asked: Config) -> Result<Change, Refused> {
+    pub(super) async fn change_to(
+        &mut self,
+        asked: Config,
+        by: AskedBy,
+    ) -> Result<Change, Refused> {
         let Config { rules, settings } = asked;
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
         let queries = self.core.queries(&rules);
@@ -71,8 +84,13 @@ impl Supervisor {
         let host = self.known(&snapshot.host);
         let (rules, settings) = (Arc::new(rules), Arc::new(settings));
         let step = block_in_place(|| self.core.step(rules, settings, host, &snapshot.renewed));
+        let occupied = block_in_place(|| occupied(self.core.rules(), &step));
         let written = block_in_place(|| self.prepare(&step));
-        let carried = match self.require_written(&written) {
+        let free = match (by, occupied.is_empty()) {
+            (AskedBy::Operator, false) => Err(Refused::Unavailable(occupied.join("\n"))),
+            _ => self.require_written(&written),
+        };
+        let carried = match free {
             Ok(()) => self.carry_over(&step).await,
             refused => refused,
         };
@@ -89,7 +107,8 @@ impl Supervisor {
         let mut events = events::of_change(&change);
         events.extend(block_in_place(|| self.keep(written)));
         self.finish(step, &came_back, events);
-        let warnings = contested.into_iter().chain(self.unsaved_warning());
+        let told = contested.into_iter().chain(occupied);
+        let warnings = told.chain(self.unsaved_warning());
         Ok(with_warnings(change, warnings.collect()))
     }
 

@@ -29,7 +29,7 @@ use crate::selection::label;
     override_usage = "mcr add [OPTIONS] INPUT OUTPUT...\n       mcr add - < RULES"
 )]
 pub(crate) struct Args {
-    /// [SOURCE@]GROUP%IFACE:PORT; - reads rules from standard input, a line each, written like
+    /// [SOURCE@]GROUP%IFACE:PORT, ADDRESS of this host or `unicast` for GROUP; - reads rules from standard input, a line each, written like
     /// the arguments of this command
     #[arg(add = completion::endpoint())]
     input: String,

@@ -121,7 +121,7 @@ fn remedy(base: &Chain, packet: &ProbePacket) -> String {
 
 fn probes(snapshot: &Snapshot) -> Vec<Probe> {
     let mut probes = Vec::new();
-    let inputs = snapshot.inputs();
+    let inputs = snapshot.group_inputs();
     for link in snapshot.input_links() {
         let here = inputs
             .iter()

@@ -24,7 +24,7 @@ fn forced(
     (protocol, setting, knows_sources): (&str, &str, u64),
     is_ipv4: bool,
 ) -> Option<Finding> {
-    let inputs = snapshot.inputs();
+    let inputs = snapshot.group_inputs();
     let mut here = inputs
         .iter()
         .filter(|(_, endpoint, input)| input.index == link.index && endpoint.is_ipv4() == is_ipv4);

@@ -14,7 +14,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
         .flat_map(|rule| troubles(rule))
         .collect();
     let mut seen = Vec::new();
-    for (_, _, link) in snapshot.inputs() {
+    for (_, _, link) in snapshot.group_inputs() {
         if seen.contains(&link.index) {
             continue;
         }

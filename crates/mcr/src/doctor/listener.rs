@@ -1,6 +1,7 @@
 //! Local sockets that wait for a stream which is consumed, or for a copy that only leaves; and who
 //! else on this host takes what rules take.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use model::compile::RuleView;
@@ -20,7 +21,50 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     for view in snapshot.compiled.rules.values() {
         let mut rules = snapshot.rules.set.iter();
         let rule = rules.find(|rule| rule.name == view.name);
-        findings.extend(rule.into_iter().flat_map(|rule| shared(rule, view)));
+        let rule = rule.into_iter();
+        findings.extend(rule.clone().flat_map(|rule| shared(rule, view)));
+        findings.extend(rule.flat_map(|rule| bound(snapshot, rule, view)));
+    }
+    findings
+}
+
+/// A program has bound a port of this host that an input takes: it came later, or the rule would have
+/// been refused.
+fn bound(snapshot: &Snapshot, rule: &Rule, view: &RuleView) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (input, view) in rule.inputs.iter().zip(&view.inputs) {
+        let own: BTreeSet<IpAddr> = view.addresses.iter().map(|(_, address)| *address).collect();
+        let mut sockets = BTreeMap::new();
+        for address in own {
+            for socket in listeners(snapshot, Prefix::host(address), input.ports) {
+                sockets
+                    .entry((socket.address, socket.port))
+                    .or_insert(socket);
+            }
+        }
+        for socket in sockets.into_values() {
+            let told = socket.told();
+            let (severity, what, remedy) = match rule.local {
+                LocalDelivery::Yes => (
+                    Severity::Note,
+                    "has its port too: both get each packet",
+                    "nothing: local=yes says so",
+                ),
+                LocalDelivery::Auto => (
+                    Severity::Harms,
+                    "has its port too: both get each packet",
+                    "stop that program or choose another port; set local=yes if both are meant",
+                ),
+                LocalDelivery::No => (
+                    Severity::Harms,
+                    "waits for the same packets: it hears nothing any more",
+                    "stop that program or choose another port; set local=yes if both are meant",
+                ),
+            };
+            let evidence = format!("input {input}: {told}, {what}");
+            let subject = format!("rule {:?}", rule.name);
+            findings.push(Finding::new(severity, subject, evidence).remedy(remedy));
+        }
     }
     findings
 }
@@ -60,11 +104,11 @@ fn deaf(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
         return Vec::new();
     }
     let mut findings = Vec::new();
-    for input in &rule.inputs {
+    for input in rule.inputs.iter().filter(|input| input.is_multicast()) {
         for socket in listeners(snapshot, input.destination, input.ports) {
             let evidence = format!(
                 "local=no, but {} on this host waits for input {input}: it hears nothing any more",
-                owner(socket)
+                socket.told()
             );
             let subject = format!("rule {:?}", rule.name);
             let finding = Finding::new(Severity::Harms, subject, evidence);
@@ -88,7 +132,7 @@ fn waiting_for_copies(snapshot: &Snapshot, rule: &Rule) -> Vec<Finding> {
         for socket in sockets.filter(|socket| !socket.address.is_unspecified()) {
             let evidence = format!(
                 "{} on this host waits for output {to}: copies leave the host and are not looped back",
-                owner(socket)
+                socket.told()
             );
             let subject = format!("rule {:?}", rule.name);
             let finding = Finding::new(Severity::Harms, subject, evidence);
@@ -113,12 +157,4 @@ fn listeners(
     sockets.filter(move |socket| {
         (ports.first..=ports.last).contains(&socket.port) && hears(socket.address)
     })
-}
-
-fn owner(socket: &UdpSocket) -> String {
-    let at = std::net::SocketAddr::new(socket.address, socket.port);
-    match &socket.owner {
-        Some(owner) => format!("{owner}, socket {at},"),
-        None => format!("socket {at}"),
-    }
 }

@@ -3,7 +3,6 @@
 
 mod link;
 mod network;
-mod socket;
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -13,6 +12,7 @@ use std::path::{self, PathBuf};
 use api::reply::{FleetStatus, Stats};
 use bpf::neighbour::{Neighbour, neighbours};
 use bpf::stray;
+use daemon::host::udp_sockets;
 use dataplane::features::{Feature, Features};
 use model::compile::{Compiled, RuleView, compile, next_hop_queries};
 use model::endpoint::Endpoint;
@@ -24,8 +24,8 @@ use model::table::Path;
 use model::{net::Ifindex, wildcard};
 
 use super::Heard;
+pub(crate) use daemon::host::UdpSocket;
 pub(crate) use link::Link;
-pub(crate) use socket::UdpSocket;
 
 use crate::failure::{Failure, Status};
 
@@ -105,7 +105,7 @@ impl Snapshot {
             compiled,
             support,
             features,
-            sockets: socket::list(),
+            sockets: udp_sockets(),
             clock_source: fs::read_to_string(CLOCK_SOURCE)
                 .unwrap_or_default()
                 .trim()
@@ -185,6 +185,13 @@ impl Snapshot {
         })
     }
 
+    /// The same of groups alone, which have to be joined.
+    pub(crate) fn group_inputs(&self) -> Vec<(&Rule, &Endpoint, &Link)> {
+        let mut inputs = self.inputs();
+        inputs.retain(|(_, endpoint, _)| endpoint.is_multicast());
+        inputs
+    }
+
     /// The links that inputs listen on, each once, by name.
     pub(crate) fn input_links(&self) -> Vec<&Link> {
         let names: BTreeSet<&str> = self
@@ -224,6 +231,22 @@ impl Snapshot {
     pub(crate) fn setting(&self, key: &str) -> Option<String> {
         let text = fs::read_to_string(self.settings.join(key)).ok()?;
         Some(text.trim().to_owned())
+    }
+
+    /// The ports that programs are given which ask for any.
+    pub(crate) fn handed_out_ports(&self) -> Option<impl Iterator<Item = u16>> {
+        let range = self.setting("net/ipv4/ip_local_port_range")?;
+        let (first, last) = range.split_once(|c: char| c.is_whitespace())?;
+        let ports = first.parse().ok()?..=last.trim().parse().ok()?;
+        let reserved = self.setting("net/ipv4/ip_local_reserved_ports");
+        let reserved = reserved.unwrap_or_default();
+        let reserved = reserved.split(',').filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
+        });
+        let reserved: Vec<_> = reserved.collect();
+        let is_free = move |port: &u16| !reserved.iter().any(|range| range.contains(port));
+        Some(ports.filter(is_free))
     }
 
     /// A kernel setting that is a number.

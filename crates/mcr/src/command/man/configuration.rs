@@ -62,10 +62,13 @@ pub(super) fn page() -> Roff {
         &mut page,
         "ENDPOINTS",
         "An input is `[SOURCE,...@]GROUP[/BITS]%INTERFACE:PORT[-PORT]`, in IPv6 \
-         `[SOURCE@GROUP%INTERFACE]:PORT`. The interface may hold the wildcards `*` and `?`, and \
+         `[SOURCE@GROUP%INTERFACE]:PORT`. An address of this host may stand in the group's place, \
+         `unicast` for each that the interface has, and the address that broadcasts go to; sources \
+         may be ranges there, as in `10.9.9.0/24@unicast%eth0:7000`. The interface may hold the wildcards `*` and `?`, and \
          need not exist yet. An output is `GROUP%INTERFACE:PORT` or `ADDRESS[%INTERFACE]:PORT`; \
          options follow after commas, as in `239.10.1.1%eth1:6001,ttl=16`, or stand as keys of a \
-         table.",
+         table. An output's range stands for as many as the input's range of the same kind, or else of \
+         the other: `unicast%eth0:7000-7255` becomes `239.1.1.0/24%eth1:5000`.",
     );
     paragraph(
         &mut page,

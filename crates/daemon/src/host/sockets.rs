@@ -1,0 +1,152 @@
+//! UDP sockets of this network namespace, and which process has each: what the daemon may not see of
+//! other users' processes, whoever asked it may.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use procfs::net::UdpNetEntries;
+use procfs::process::{FDTarget, Process, all_processes};
+use procfs::{FromReadSI, current_system_info};
+
+/// A bound UDP socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpSocket {
+    /// What it is bound to, unspecified for every address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// `name (pid 7)` of a process that has it, as far as this process may see.
+    pub owner: Option<String>,
+    inode: u64,
+}
+
+/// Lists them, but for those by which daemons keep ports of their rules quiet; what cannot be read is
+/// left out.
+#[must_use]
+pub fn udp_sockets() -> Vec<UdpSocket> {
+    let tables = ["udp", "udp6"].map(|table| {
+        // Those of the calling thread: net::udp() reads the main thread's.
+        let file = format!("/proc/thread-self/net/{table}");
+        UdpNetEntries::from_file(file, current_system_info())
+    });
+    let tables = tables.into_iter().flatten();
+    let sockets: Vec<_> = tables.flat_map(|table| table.0).collect();
+    if sockets.is_empty() {
+        return Vec::new();
+    }
+    let owners = owners();
+    let of_others = sockets.into_iter().filter_map(|socket| {
+        let owner = owners.get(&socket.inode);
+        if owner.is_some_and(|owner| owner.is_daemon) {
+            return None;
+        }
+        Some(UdpSocket {
+            address: socket.local_address.ip(),
+            port: socket.local_address.port(),
+            owner: owner.map(|owner| owner.name.clone()),
+            inode: socket.inode,
+        })
+    });
+    of_others.collect()
+}
+
+impl UdpSocket {
+    /// Says which it is: `socat (pid 7), socket 0.0.0.0:7000`. Where its owner is not to be seen, its
+    /// inode is told, which [`name_owners`] knows.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let at = SocketAddr::new(self.address, self.port);
+        match &self.owner {
+            Some(owner) => format!("{owner}, socket {at}"),
+            None => format!("{UNKNOWN}{}), socket {at}", self.inode),
+        }
+    }
+}
+
+const UNKNOWN: &str = "another process (inode ";
+
+/// Puts names of processes in the places where whoever wrote the message could not see them, as far as
+/// this process can.
+#[must_use]
+pub fn name_owners(message: &str) -> String {
+    let mut parts = message.split(UNKNOWN);
+    let mut named = parts.next().unwrap_or_default().to_owned();
+    let mut owners = None;
+    for part in parts {
+        let (inode, rest) = part.split_once(')').unwrap_or((part, ""));
+        let owners = owners.get_or_insert_with(self::owners);
+        let owner = inode.parse().ok().and_then(|inode: u64| owners.get(&inode));
+        match owner {
+            Some(owner) => named += &owner.name,
+            None => named += &format!("{UNKNOWN}{inode})"),
+        }
+        named += rest;
+    }
+    named
+}
+
+/// A process that has a socket.
+struct Owner {
+    name: String,
+    is_daemon: bool,
+}
+
+/// Which process has which socket, by inode; of several the first, whose children inherited it.
+fn owners() -> BTreeMap<u64, Owner> {
+    let mut owners = BTreeMap::new();
+    for process in all_processes().into_iter().flatten().flatten() {
+        let files = process.fd().into_iter().flatten().flatten();
+        let sockets = files.filter_map(|file| match file.target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        });
+        let sockets: Vec<u64> = sockets.collect();
+        if sockets.is_empty() {
+            continue;
+        }
+        let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
+        let is_daemon = name == "mcr" && is_run(&process);
+        for inode in sockets {
+            let owner = || Owner {
+                name: format!("{name} (pid {})", process.pid()),
+                is_daemon,
+            };
+            owners.entry(inode).or_insert_with(owner);
+        }
+    }
+    owners
+}
+
+fn is_run(process: &Process) -> bool {
+    let words = process.cmdline().unwrap_or_default();
+    words.iter().skip(1).any(|word| word == "run")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_told_by_the_process_that_has_it() {
+        let bound = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = bound.local_addr().unwrap().port();
+        let found = udp_sockets();
+        let found = found.iter().find(|socket| socket.port == port).unwrap();
+        let pid = format!("(pid {})", std::process::id());
+        assert!(found.told().contains(&pid), "{}", found.told());
+        let unseen = super::UdpSocket {
+            owner: None,
+            ..found.clone()
+        };
+        let message = format!("port {port} is that of {}: stop it", unseen.told());
+        let named = name_owners(&message);
+        assert!(
+            named.contains(&pid) && named.ends_with(": stop it"),
+            "{named}"
+        );
+        let unknown = format!("{UNKNOWN}1), socket 0.0.0.0:1");
+        assert_eq!(name_owners(&unknown), unknown);
+    }
+}

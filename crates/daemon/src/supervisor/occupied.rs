@@ -1,0 +1,57 @@
+//! Ports of this host that rules are to take packets of and a program has bound: two cannot have what
+//! is sent to one address, unless both are meant to.
+
+use model::compile::InputView;
+use model::endpoint::Endpoint;
+use model::rule::Rule;
+use model::ruleset::RuleSet;
+use model::table::LocalDelivery;
+
+use crate::core::Step;
+use crate::host::{UdpSocket, udp_sockets};
+
+/// Says which new inputs of a step are at ports that sockets have, and what to do.
+pub(crate) fn occupied(running: &RuleSet, step: &Step) -> Vec<String> {
+    let mut inputs = Vec::new();
+    for (rule, view) in step.differing() {
+        if rule.local == LocalDelivery::Yes {
+            continue;
+        }
+        let before = running.get(&rule.name).filter(|before| before.enabled);
+        let ends = rule.inputs.iter().zip(&view.inputs);
+        let new = ends.filter(|(input, view)| {
+            let was_there = before.is_some_and(|before| before.inputs.contains(input));
+            !view.addresses.is_empty() && !was_there
+        });
+        inputs.extend(new.map(|(input, view)| (rule, input, view)));
+    }
+    if inputs.is_empty() {
+        return Vec::new();
+    }
+    let sockets = udp_sockets();
+    let told = inputs.into_iter().filter_map(|(rule, input, view)| {
+        let socket = sockets.iter().find(|socket| takes(socket, input, view))?;
+        Some(message(rule, input, socket))
+    });
+    told.collect()
+}
+
+/// Says whether packets that come by an input are that socket's too.
+fn takes(socket: &UdpSocket, input: &Endpoint, view: &InputView) -> bool {
+    let hears = |address| {
+        let every = socket.address.is_unspecified();
+        socket.address == address || every && (socket.address.is_ipv6() || input.is_ipv4())
+    };
+    let mut addresses = view.addresses.iter();
+    input.ports.contains(socket.port) && addresses.any(|(_, address)| hears(*address))
+}
+
+fn message(rule: &Rule, input: &Endpoint, socket: &UdpSocket) -> String {
+    format!(
+        "rule {:?}: input {input}: port {} is taken by {}; stop that program or choose another port, \
+         or set local = \"yes\" if both are to have the packets",
+        rule.name,
+        socket.port,
+        socket.told()
+    )
+}

@@ -1,0 +1,36 @@
+//! Who may send to inputs that are addresses of this host: nobody has to join anything, so whoever
+//! reaches the host can.
+
+use super::finding::{Finding, Severity};
+use super::snapshot::Snapshot;
+
+pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rule in snapshot.rules.set.iter().filter(|rule| rule.enabled) {
+        let addresses = rule.inputs.iter().filter(|input| !input.is_multicast());
+        for input in addresses.clone().filter(|input| input.sources.is_empty()) {
+            let evidence = format!(
+                "input {input} takes packets of anybody who reaches this host: no packet filter of it \
+                 and no reverse-path filter is asked before"
+            );
+            let finding = Finding::new(Severity::Note, format!("rule {:?}", rule.name), evidence);
+            findings.push(finding.remedy(format!(
+                "name who may send, as in 10.9.9.0/24@{input}, and have the network drop forged senders"
+            )));
+        }
+        findings.extend(addresses.filter_map(|input| {
+            let port = snapshot.handed_out_ports()?.find(|port| input.ports.contains(*port))?;
+            let evidence = format!(
+                "input {input}: programs that ask for any port may be given {port}, whose answers would \
+                 be relayed"
+            );
+            let finding = Finding::new(Severity::Note, format!("rule {:?}", rule.name), evidence);
+            Some(finding.remedy(format!(
+                "choose ports outside of net.ipv4.ip_local_port_range, or sysctl -w \
+                 net.ipv4.ip_local_reserved_ports={}",
+                input.ports
+            )))
+        }));
+    }
+    findings
+}
