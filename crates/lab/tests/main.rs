@@ -42,5 +42,6 @@ mod soak;
 mod sources;
 mod topology;
 mod unicast;
+mod unicast_in;
 mod vlan;
 mod world;
