@@ -268,8 +268,11 @@ fn ports_become_groups_and_groups_become_ports() {
 #[test]
 fn an_address_of_this_host_belongs_to_one_rule() {
     let of = |a: &str, b: &str| {
-        let output = "239.10.1.1%eth1:6001";
-        let rules = vec![rule("a", a, output), rule("b", b, output)];
+        let output = |input: &str| match input.contains('[') {
+            true => "[ff3e::9%eth1]:6001",
+            false => "239.10.1.1%eth1:6001",
+        };
+        let rules = vec![rule("a", a, output(a)), rule("b", b, output(b))];
         RuleSet::new(rules, Policy::default()).map_err(|problems| problems.to_string())
     };
     let error = of("unicast%eth0:7000", "10.0.0.2%eth0:7000").unwrap_err();
