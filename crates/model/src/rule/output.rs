@@ -4,7 +4,7 @@
 //! where they are not the default.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -207,7 +207,8 @@ fn target(text: &str) -> Result<(Endpoint, Option<HostName>), EndpointProblem> {
     let Some(name) = name else {
         return Err(problem);
     };
-    let to = format!("{}{}", Ipv4Addr::UNSPECIFIED, &text[end..]).parse::<Endpoint>();
+    // Which stands for no address of its own.
+    let to = format!("unicast{}", &text[end..]).parse::<Endpoint>();
     Ok((to.map_err(|error| error.problem)?, Some(name)))
 }
 
