@@ -152,8 +152,7 @@ mod tests {
         }
         let filter = [
             classic(LOAD_BYTE, 0, 0, PACKET_TYPE),
-            classic(JUMP_EQUAL, 0, 1, OUTGOING),
-            classic(RETURN, 0, 0, 0),
+            classic(JUMP_EQUAL, 1, 0, OUTGOING),
             classic(JUMP, 0, 0, 1),
             classic(RETURN, 0, 0, 0),
             classic(LOAD_BYTE, 0, 0, 23),
