@@ -1,9 +1,10 @@
 //! Where imported streams go, as an option says it for all of them: an output of a rule in which group
 //! and port may be left out, and then are each stream's own.
 
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use model::endpoint::Endpoint;
+use model::endpoint::{Endpoint, EndpointProblem};
 use model::net::Prefix;
 use model::rule::{OutputProblem, OutputSpec};
 use thiserror::Error;
@@ -23,7 +24,7 @@ pub struct To {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{0}; write %IFACE to keep group and port, or [GROUP[/LENGTH]]%IFACE[:PORT] or \
-     ADDRESS[:PORT], and options as outputs have them"
+     ADDRESS[:PORT] or NAME[:PORT], and options as outputs have them"
 )]
 pub struct ToError(OutputProblem);
 
@@ -66,9 +67,19 @@ impl FromStr for To {
         };
         if !keeps_group {
             let output = read(place)?;
-            let (ipv4, ipv6) = match output.to.is_ipv4() {
-                true => (Some(output), None),
-                false => (None, Some(output)),
+            let (ipv4, ipv6) = match (&output.name, output.to.is_ipv4()) {
+                (Some(name), _) => {
+                    // Rather an interface whose % was forgotten.
+                    if !name.as_str().contains('.') {
+                        let (text, family) = (name.to_string(), "IPv4");
+                        let problem = EndpointProblem::AddressInvalid { text, family };
+                        return Err(ToError(problem.into()));
+                    }
+                    let of_ipv6 = output.resolved(Ipv6Addr::UNSPECIFIED.into());
+                    (Some(output), Some(of_ipv6))
+                }
+                (None, true) => (Some(output), None),
+                (None, false) => (None, Some(output)),
             };
             return Ok(Self {
                 ipv4,
@@ -136,6 +147,8 @@ mod tests {
                 "10.9.9.9%eth2:7000,dscp=34",
             ),
             ("[2001:db8::9]", ipv6, "[2001:db8::9]:5004"),
+            ("recorder.example", ipv4, "recorder.example:5004"),
+            ("recorder.example:7000", ipv6, "recorder.example:7000"),
         ] {
             assert_eq!(output(to, input).as_deref(), Some(expected), "{to}");
         }
