@@ -87,9 +87,9 @@ fn add_names_what_is_wrong_with_an_endpoint() {
     let good = "239.10.1.1%eth1:6001";
     fails(&["add", "239.1.1.1%eth0:5001"], 2, &["OUTPUT"]);
     fails(
-        &["add", "10.0.0.1%eth0:5001", good],
+        &["add", "0.0.0.0%eth0:5001", good],
         2,
-        &["10.0.0.1", "multicast"],
+        &["0.0.0.0", "unicast%eth0:5001"],
     );
     fails(
         &["add", "239.1.1.1%eth0:0", good],

@@ -60,6 +60,9 @@ impl Streams {
             },
             Parsed::NotOurs(_) => return,
         };
+        if !datagram.destination.is_multicast() {
+            return;
+        }
         let key = Key {
             interface,
             vlan: about.vlan,
