@@ -63,6 +63,7 @@ unsafe extern "C" {
         line: u32,
         payload: *const u8,
         length: u32,
+        sender: u32,
         now_ns: u64,
     ) -> u32;
 }
@@ -89,12 +90,18 @@ impl<'a> Windows<'a> {
     }
 
     /// Judges and counts a packet that came on line `line` of rule `index`, of which `payload` is
-    /// the UDP payload; `now_ns` is `CLOCK_MONOTONIC`, which may be as of the batch.
+    /// the UDP payload and `sender` stands for who sent it, which counts where a rule reflects with the
+    /// senders kept; `now_ns` is `CLOCK_MONOTONIC`, which may be as of the batch.
     ///
     /// Safe from any thread and process at once. What is not merged is always [`Verdict::First`].
     #[must_use]
     #[inline]
-    pub fn judge(self, index: u32, line: u32, payload: &[u8], now_ns: u64) -> Verdict {
+    pub fn judge(
+        self,
+        (index, line): (u32, u32),
+        (payload, sender): (&[u8], u32),
+        now_ns: u64,
+    ) -> Verdict {
         let Some(rule) = self.rule_words(index) else {
             return Verdict::First;
         };
@@ -111,6 +118,7 @@ impl<'a> Windows<'a> {
                 line,
                 payload.as_ptr(),
                 length,
+                sender,
                 now_ns,
             )
         };
@@ -281,11 +289,20 @@ mod tests {
         windows.set_rule(3, &merge(model::merge::By::Rtp));
         for sequence in [65_534, 65_535, 0, 1] {
             let packet = rtp(sequence, 7);
-            assert_eq!(windows.judge(3, 0, &packet, 5 * MS), Verdict::First);
-            assert_eq!(windows.judge(3, 1, &packet, 6 * MS), Verdict::Duplicate);
-            assert_eq!(windows.judge(3, 1, &packet, 6 * MS), Verdict::Repeated);
+            assert_eq!(windows.judge((3, 0), (&packet, 0), 5 * MS), Verdict::First);
+            assert_eq!(
+                windows.judge((3, 1), (&packet, 0), 6 * MS),
+                Verdict::Duplicate
+            );
+            assert_eq!(
+                windows.judge((3, 1), (&packet, 0), 6 * MS),
+                Verdict::Repeated
+            );
         }
-        assert_eq!(windows.judge(3, 0, &[0x80; 11], 7 * MS), Verdict::Stray);
+        assert_eq!(
+            windows.judge((3, 0), (&[0x80; 11], 0), 7 * MS),
+            Verdict::Stray
+        );
         let rule = windows.rule(3);
         assert_eq!(rule.line[0].counts, [4, 0, 0, 0, 1]);
         assert_eq!(rule.line[1].counts, [0, 4, 4, 0, 0]);
@@ -302,7 +319,7 @@ mod tests {
             packet.extend(count.to_be_bytes());
             packet
         };
-        let judge = |line, packet: &[u8]| windows.judge(0, line, packet, MS);
+        let judge = |line, packet: &[u8]| windows.judge((0, line), (packet, 0), MS);
         assert_eq!(judge(0, &mold(b"session  1", 1, 3)), Verdict::First);
         assert_eq!(judge(1, &mold(b"session  1", 1, 3)), Verdict::Duplicate);
         // What differs in the last two bytes is another session; 4 is the next, as three were sent.
@@ -331,8 +348,12 @@ mod tests {
         windows.set_rule(1, &merge(model::merge::By::Mdp3));
         for number in [u32::MAX, 0, 0x0100_0000] {
             let packet = [number.to_le_bytes(), [9; 4]].concat();
-            assert_eq!(windows.judge(1, 0, &packet, MS), Verdict::First, "{number}");
-            assert_eq!(windows.judge(1, 1, &packet, MS), Verdict::Duplicate);
+            assert_eq!(
+                windows.judge((1, 0), (&packet, 0), MS),
+                Verdict::First,
+                "{number}"
+            );
+            assert_eq!(windows.judge((1, 1), (&packet, 0), MS), Verdict::Duplicate);
         }
     }
 
@@ -341,7 +362,7 @@ mod tests {
         let memory = memory();
         let windows = Windows::new(&memory).expect("as many words as it says");
         windows.set_rule(0, &merge(model::merge::By::Payload));
-        let judge = |line, packet: &[u8], ms| windows.judge(0, line, packet, ms * MS);
+        let judge = |line, packet: &[u8], ms| windows.judge((0, line), (packet, 0), ms * MS);
         for length in [0, 1, 63, 64, 65, 1316] {
             let packet = vec![7; length];
             assert_eq!(judge(0, &packet, 1), Verdict::First, "{length}");
@@ -358,6 +379,35 @@ mod tests {
     }
 
     #[test]
+    fn a_payload_that_is_reflected_passes_once_in_a_window() {
+        let memory = memory();
+        let windows = Windows::new(&memory).expect("as many words as it says");
+        windows.set_rule(0, &merge(model::merge::By::Once));
+        windows.set_rule(1, &merge(model::merge::By::OnceFromEach));
+        let judge =
+            |rule, packet: &[u8], sender, ms| windows.judge((rule, 0), (packet, sender), ms * MS);
+        for length in [0, 1, 64, 1316] {
+            let packet = vec![7; length];
+            assert_eq!(judge(0, &packet, 1, 1), Verdict::First, "{length}");
+            for (sender, ms) in [(1, 1), (2, 30), (3, 50)] {
+                assert_eq!(judge(0, &packet, sender, ms), Verdict::Duplicate);
+            }
+            // Copies do not make it last: what never stops passes again.
+            assert_eq!(judge(0, &packet, 2, 60), Verdict::First);
+            assert_eq!(judge(1, &packet, 1, 1), Verdict::First, "{length}");
+            assert_eq!(judge(1, &packet, 2, 1), Verdict::First, "{length}");
+            assert_eq!(judge(1, &packet, 1, 2), Verdict::Duplicate);
+        }
+        // Of more than there is room for, what came last is known.
+        for number in 0..100_000_u32 {
+            let packet = number.to_be_bytes();
+            assert_eq!(judge(0, &packet, 0, 500), Verdict::First, "{number}");
+            assert_eq!(judge(0, &packet, 0, 500), Verdict::Duplicate, "{number}");
+        }
+        assert_eq!(windows.rule(0).unsettled, 0);
+    }
+
+    #[test]
     fn nonsense_in_the_memory_leads_nowhere() {
         let memory = memory();
         let windows = Windows::new(&memory).expect("as many words as it says");
@@ -365,8 +415,14 @@ mod tests {
         rule.first_block = BLOCKS - 1;
         rule.blocks_log = u32::MAX;
         windows.set_rule(RULES - 1, &rule);
-        assert_eq!(windows.judge(RULES - 1, 9, &rtp(1, 1), MS), Verdict::First);
+        assert_eq!(
+            windows.judge((RULES - 1, 9), (&rtp(1, 1), 0), MS),
+            Verdict::First
+        );
         assert_eq!(windows.rule(RULES - 1).unsettled, 1);
-        assert_eq!(windows.judge(RULES, 0, &rtp(1, 1), MS), Verdict::First);
+        assert_eq!(
+            windows.judge((RULES, 0), (&rtp(1, 1), 0), MS),
+            Verdict::First
+        );
     }
 }

@@ -151,7 +151,7 @@ fn threads_that_race_pass_each_number_once() {
             let sequence = 65_000u16.wrapping_add(number as u16);
             packet[2..4].copy_from_slice(&sequence.to_be_bytes());
             let now_ns = 1_000_000_000 + number * 10_000;
-            match windows.judge(5, line as u32, &packet, now_ns) {
+            match windows.judge((5, line as u32), (&packet, 0), now_ns) {
                 Verdict::First => passed.push(number),
                 Verdict::Duplicate => {}
                 other => panic!("{number} on line {line}: {other:?}"),

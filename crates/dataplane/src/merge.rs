@@ -10,7 +10,8 @@ use std::mem::offset_of;
 
 use bpf::merge::BLOCKS;
 use bpf::merge_layout::{
-    BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeFormat, MergeLine, MergeStream,
+    BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeFormat, MergeLine,
+    MergeStream,
 };
 use bpf::merge_layout::{WORD_NUMBERS, WORDS};
 use model::merge::{LINES_MAX, PACKETS_MAX};
@@ -86,7 +87,7 @@ impl How {
     fn is_sound(&self) -> bool {
         let format = &self.format;
         let has_number = match format.by {
-            BY_RTP | BY_PAYLOAD => true,
+            BY_RTP | BY_PAYLOAD | BY_ONCE | BY_ONCE_FROM_EACH => true,
             BY_SEQUENCE => matches!(format.number_bytes, 2 | 4 | 8),
             _ => false,
         };

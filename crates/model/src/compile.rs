@@ -485,7 +485,7 @@ fn route(rule: &Rule, view: &RuleView, outputs: Vec<Output>) -> Route {
             let lines = inputs.map(|input| input.at.clone()).collect();
             Box::new(FailoverLines { when, lines })
         }),
-        merge: rule.merge.map(|how| {
+        merge: rule.merge.or_else(|| rule.passes_once()).map(|how| {
             let inputs = view.inputs.iter();
             let lines = inputs.map(|input| input.at.clone()).collect();
             Box::new(MergeLines { how, lines })
@@ -510,29 +510,30 @@ fn under_keys(
     view: &RuleView,
     route: Option<Route>,
 ) -> impl Iterator<Item = (RouteKey, Route, Named)> {
-    let inputs = rule.inputs.iter().zip(&view.inputs);
-    let several = rule.inputs.len() > 1;
-    let keys = inputs.flat_map(|(endpoint, input)| {
+    let inputs = rule.inputs.iter().zip(&view.inputs).enumerate();
+    let keys = inputs.flat_map(|(number, (endpoint, input))| {
         let keys = keys(endpoint, input).into_iter();
+        keys.map(move |key| (key, number))
+    });
+    let keys: Vec<(RouteKey, usize)> = keys.collect();
+    let routes = route.map(|route| repeat_n(route, keys.len()));
+    let under = keys.into_iter().zip(routes.into_iter().flatten());
+    let several = rule.inputs.len() > 1;
+    under.map(move |((key, number), mut route)| {
+        let (endpoint, input) = (&rule.inputs[number], &view.inputs[number]);
+        route.input = several.then(|| input.at.clone());
+        if rule.reflect.is_some() {
+            let outputs = &mut route.outputs;
+            outputs.retain(|output| rule.leads(number, output.index as usize));
+        }
+        let is_shared = input.shared.iter().any(|(link, _)| *link == key.ingress);
+        if is_shared && route.local == LocalDelivery::Auto {
+            route.local = LocalDelivery::Yes;
+        }
         let rank = Named {
             by_wildcard: endpoint.has_wildcard(),
             every_address: endpoint.is_every_address(),
         };
-        let at = several.then_some(input.at.as_str());
-        keys.map(move |key| {
-            let mut shared = input.shared.iter();
-            let is_shared = shared.any(|(link, _)| *link == key.ingress);
-            (key, rank, is_shared, at)
-        })
-    });
-    let keys: Vec<(RouteKey, Named, bool, Option<&str>)> = keys.collect();
-    let routes = route.map(|route| repeat_n(route, keys.len()));
-    let under = keys.into_iter().zip(routes.into_iter().flatten());
-    under.map(|((key, rank, is_shared, at), mut route)| {
-        route.input = at.map(str::to_owned);
-        if is_shared && route.local == LocalDelivery::Auto {
-            route.local = LocalDelivery::Yes;
-        }
         (key, route, rank)
     })
 }

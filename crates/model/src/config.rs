@@ -185,7 +185,8 @@ pub fn export_fleet(rules: Vec<RuleDocument>) -> String {
 /// Where the rules need it, the file allows link-local inputs.
 #[must_use]
 pub fn export(rules: &RuleSet, settings: &Settings) -> String {
-    let mut inputs = rules.iter().flat_map(|rule| &rule.inputs);
+    let ordinary = rules.iter().filter(|rule| rule.reflect.is_none());
+    let mut inputs = ordinary.flat_map(|rule| &rule.inputs);
     let mut settings = settings.clone();
     settings.allow_link_local |= inputs.any(|input| check::is_link_local(input.destination));
     let config = Config {

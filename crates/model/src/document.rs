@@ -6,6 +6,7 @@ mod failover;
 mod health;
 mod merge;
 mod output;
+mod reflect;
 mod scalar;
 
 use std::collections::BTreeMap;
@@ -47,8 +48,46 @@ pub struct RuleDocument {
     /// The inputs, instead of `input`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
-    /// The outputs, at least one.
+    /// The outputs, at least one, unless the rule reflects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputDocument>,
+    /// `reflect`: what comes by each of `interfaces` to `group` leaves by all others, and no payload
+    /// twice; instead of inputs and outputs.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scalar::some_text"
+    )]
+    pub mode: Option<String>,
+    /// Of a rule that reflects: between which interfaces, two or more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<String>,
+    /// Of a rule that reflects: one group and its port, as in `224.0.0.251:5353` or `[ff02::fb]:5353`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scalar::some_text"
+    )]
+    pub group: Option<String>,
+    /// Of a rule that reflects: the source of the copies, `auto` (the address of the interface that
+    /// they leave by), the default, or `keep`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scalar::some_text"
+    )]
+    pub source: Option<String>,
+    /// Of a rule that reflects: TTL or hop limit of the copies, `keep`, the default, `dec` or 1 to 255.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Scalar>,
+    /// Of a rule that reflects: for how long the same payload does not pass again, from `1ms` to
+    /// `500ms`; `200ms` by default.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "scalar::some_text"
+    )]
+    pub window: Option<String>,
     /// Path to force the rule to, `kernel` or `userspace`; by default placement decides.
     #[serde(
         default,
@@ -152,6 +191,16 @@ impl RuleDocument {
                 Err(error) => report(Part::Output(index), &error.text, error.problem.into()),
             }
         }
+        let reflect = self.reflected().unwrap_or_else(|problems| {
+            for what in problems {
+                report(Part::Rule, "", what.into());
+            }
+            None
+        });
+        let reflect = reflect.map(|(reflect, ends)| {
+            (inputs, outputs) = ends;
+            reflect
+        });
         let burst = self.burst.as_ref().map(ToString::to_string);
         let limit = limit::parse(self.limit.as_deref(), burst.as_deref()).unwrap_or_else(|what| {
             report(Part::Limit, "", what.into());
@@ -188,6 +237,7 @@ impl RuleDocument {
             limit,
             failover,
             merge,
+            reflect,
             health,
             share: self.share.clone(),
             enabled: self.enabled.unwrap_or(true),
@@ -204,6 +254,13 @@ impl RuleDocument {
         let word = |choice: &dyn fmt::Debug| format!("{choice:?}").to_lowercase();
         let enabled = self.enabled.filter(|enabled| !enabled);
         put("enabled", enabled.map(|_| "no".to_owned()));
+        put("mode", self.mode.clone());
+        let interfaces = Some(self.interfaces.join(","));
+        put("interfaces", interfaces.filter(|names| !names.is_empty()));
+        put("group", self.group.clone());
+        put("source", self.source.clone());
+        put("ttl", self.ttl.as_ref().map(ToString::to_string));
+        put("window", self.window.clone());
         put("path", self.path.map(|path| word(&path)));
         put("local", self.local.map(|local| word(&local)));
         put("limit", self.limit.clone());
@@ -275,12 +332,12 @@ impl From<&Rule> for RuleDocument {
     /// nothing that is the default.
     fn from(rule: &Rule) -> Self {
         let limit = rule.limit.as_ref();
-        let texts = rule.outputs.iter().map(ToString::to_string);
+        let ends = match rule.reflect {
+            Some(reflect) => reflect::written(rule, reflect),
+            None => ends(rule),
+        };
         Self {
             name: rule.name.clone(),
-            input: None,
-            inputs: rule.inputs.iter().map(ToString::to_string).collect(),
-            outputs: texts.map(OutputDocument::Text).collect(),
             path: rule.path.map(PathChoice::from),
             local: Some(rule.local).filter(|local| *local != LocalDelivery::Auto),
             limit: limit.map(limit::rate_text),
@@ -292,7 +349,18 @@ impl From<&Rule> for RuleDocument {
             enabled: Some(rule.enabled).filter(|enabled| !enabled),
             comment: rule.comment.clone(),
             labels: rule.labels.clone(),
+            ..ends
         }
+    }
+}
+
+/// Where a rule's packets come from and go to.
+fn ends(rule: &Rule) -> RuleDocument {
+    let outputs = rule.outputs.iter().map(ToString::to_string);
+    RuleDocument {
+        inputs: rule.inputs.iter().map(ToString::to_string).collect(),
+        outputs: outputs.map(OutputDocument::Text).collect(),
+        ..RuleDocument::default()
     }
 }
 
@@ -396,7 +464,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn survives_the_way_to_a_rule_and_back(rule in crate::samples::rule()) {
+        fn survives_the_way_to_a_rule_and_back(
+            rule in prop_oneof![crate::samples::rule(), crate::samples::reflecting()]
+        ) {
             let document = RuleDocument::from(&rule);
             prop_assert_eq!(document.to_rule(0).unwrap(), rule.clone());
             let json = serde_json::to_string(&document).unwrap();

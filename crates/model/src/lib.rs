@@ -66,6 +66,7 @@ pub mod overlap;
 pub mod placement;
 pub mod printable;
 pub mod problem;
+pub mod reflect;
 pub mod roles;
 pub mod rule;
 pub mod ruleset;

@@ -5,7 +5,7 @@
 //! output to an address that is an input of this host, which gets there whatever the interface.
 //! A circle whose rules all carry the same groups and ports from one interface to another is none:
 //! it relays them between these interfaces in every direction, as mDNS and SSDP want it, and no
-//! interface hears what it sends itself. Loops through the network beyond are caught by `own_source`
+//! interface hears what it sends itself. A rule that reflects is such a circle by itself. Loops through the network beyond are caught by `own_source`
 //! and `ttl=dec` at run time; `ttl=dec` is no licence for a circle here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -34,7 +34,9 @@ pub(crate) fn find(rules: &RuleSet, starts: &[Place]) -> Vec<Problem> {
     let mut walk = Walk::new(rules);
     for from in starts {
         let mut reported = None;
-        for edge in walk.edges(*from).iter().filter(|e| e.to.rule == *from) {
+        let feeds_itself = rules[*from].reflect.is_none();
+        let edges = walk.edges(*from);
+        for edge in edges.iter().filter(|e| feeds_itself && e.to.rule == *from) {
             if reported.replace(edge.output) != Some(edge.output) {
                 let input = rules[*from].inputs[edge.to.input].to_string();
                 problems.push(problem(rules, *from, edge.output, What::FeedsItself(input)));
@@ -126,6 +128,14 @@ impl<'a> Walk<'a> {
         Arc::clone(known.or_insert_with(|| edges(rules, &rules[rule])))
     }
 
+    /// Says whether packets that come by `from` take the edge. No interface of a rule that reflects
+    /// hears what the rule sends by it.
+    fn leads(&self, from: InputPlace, edge: Edge) -> bool {
+        let rule = &self.rules[from.rule];
+        let is_own = edge.to.rule == from.rule;
+        rule.leads(from.input, edge.output) && !(is_own && rule.reflect.is_some())
+    }
+
     /// Finds the components of everything that can be got to from `start`.
     fn from(&mut self, start: InputPlace) {
         if self.visits.contains_key(&start) {
@@ -145,6 +155,9 @@ impl<'a> Walk<'a> {
                 }
                 continue;
             };
+            if !self.leads(place, edge) {
+                continue;
+            }
             match self.visits.get(&edge.to) {
                 None => {
                     self.visit(edge.to);
@@ -217,7 +230,8 @@ impl<'a> Walk<'a> {
                 let is_own = edge.to.rule == from.rule;
                 let (input, output) = (&rule.inputs[from.input], &rule.outputs[edge.output].to);
                 let is_known = reported.contains(&from.rule) && reported.contains(&edge.to.rule);
-                if is_own || !is_within || is_known || crosses(input, output) {
+                let is_way = is_within && self.leads(from, edge);
+                if is_own || !is_way || is_known || crosses(input, output) {
                     continue;
                 }
                 let mut circle = vec![(from.rule, edge)];
@@ -239,7 +253,8 @@ impl<'a> Walk<'a> {
         let mut next = VecDeque::from([from]);
         while let Some(place) = next.pop_front().filter(|place| *place != to) {
             for edge in self.edges(place.rule).iter().copied() {
-                if self.component(edge.to) == within && !came_by.contains_key(&edge.to) {
+                let is_within = self.component(edge.to) == within && self.leads(place, edge);
+                if is_within && !came_by.contains_key(&edge.to) {
                     came_by.insert(edge.to, (place, edge));
                     next.push_back(edge.to);
                 }

@@ -20,6 +20,10 @@ pub const DEFAULT_WINDOW: Duration = Duration::from_millis(50);
 pub const DEFAULT_PACKETS: u32 = 2_048;
 /// The most packets that can be remembered.
 pub const PACKETS_MAX: u32 = 65_536;
+/// Shortest window: what lies between two lines through one switch.
+pub const WINDOW_MIN: Duration = Duration::from_millis(1);
+/// Longest window; class C of ST 2022-7 has 450 ms.
+pub const WINDOW_MAX: Duration = Duration::from_millis(500);
 /// The most lines of a rule that are merged.
 pub const LINES_MAX: usize = 4;
 
@@ -48,6 +52,11 @@ pub enum By {
     Mdp3,
     /// All of the payload, of two lines.
     Payload,
+    /// All of the payload, whichever line brings it, which passes once in a window: what reflects goes
+    /// by it, nothing that is written.
+    Once,
+    /// The same, of each sender by itself.
+    OnceFromEach,
 }
 
 /// Where in the payload a number stands.
@@ -147,6 +156,7 @@ impl By {
             Self::MoldUdp64 => "moldudp64",
             Self::Mdp3 => "mdp3",
             Self::Payload => "payload",
+            Self::Once | Self::OnceFromEach => "once",
         }
     }
 }

@@ -298,6 +298,7 @@ mod tests {
             limit: None,
             failover: None,
             merge: None,
+            reflect: None,
             share: None,
             health: None,
             enabled: true,

@@ -12,6 +12,7 @@ use crate::failover::FailoverProblem;
 use crate::health::HealthProblem;
 use crate::limit::LimitProblem;
 use crate::merge::MergeProblem;
+use crate::reflect::ReflectProblem;
 use crate::rule::{LABELS_MAX, NAME_MAX, OutputProblem, TEXT_MAX};
 
 /// One thing that is wrong with one rule.
@@ -129,6 +130,9 @@ pub enum What {
     /// A merge that cannot be read or be done.
     #[error(transparent)]
     Merge(#[from] MergeProblem),
+    /// Something that a rule which reflects cannot have, or lacks.
+    #[error(transparent)]
+    Reflect(#[from] ReflectProblem),
     /// A health that cannot be read.
     #[error(transparent)]
     Health(#[from] HealthProblem),
@@ -208,6 +212,12 @@ pub enum What {
         /// The rule it belongs to.
         owner: Owner,
     },
+    /// The same key in two rules of which one reflects.
+    #[error(
+        "is an input of {0} already; a stream belongs to one rule: where both reflect it, name all \
+         interfaces in one of them"
+    )]
+    ReflectedTwice(Owner),
     /// Two keys that overlap without either being the more specific one.
     #[error(
         "overlaps with input {input} of {owner}, and neither is the more specific one; \

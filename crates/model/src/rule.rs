@@ -16,6 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::failover::Failover;
 use crate::health::Health;
 use crate::merge::Merge;
+use crate::reflect::Reflect;
 use crate::table::{LocalDelivery, Path, RateLimit};
 
 /// Longest comment and longest value of a label, in bytes.
@@ -50,6 +51,9 @@ pub struct Rule {
     pub failover: Option<Failover>,
     /// How its inputs become one stream; `None`: each packet is relayed.
     pub merge: Option<Merge>,
+    /// Whether it reflects: then inputs and outputs are of the same interfaces and of one group, and
+    /// what comes by one leaves by the others.
+    pub reflect: Option<Reflect>,
     /// What is watched of the stream.
     pub health: Option<Health>,
     /// Which rules of a fleet change hands together; `None`: it is of no share, and relays whoever else

@@ -12,6 +12,7 @@ use crate::failover::{Failover, On};
 use crate::health::{Content, Health, Inspect, Rate};
 use crate::merge::{By, ByteOrder, Field, Merge, Sequence};
 use crate::net::{Ports, Prefix};
+use crate::reflect::Reflect;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
 use crate::table::{LocalDelivery, Path, RateLimit, RateUnit, Ttl};
 
@@ -255,6 +256,7 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
                 limit,
                 failover,
                 merge,
+                reflect: None,
                 health,
                 share,
                 enabled,
@@ -262,6 +264,44 @@ pub(crate) fn rule() -> impl Strategy<Value = Rule> {
                 labels,
             },
         )
+}
+
+/// A rule that reflects.
+pub(crate) fn reflecting() -> impl Strategy<Value = Rule> {
+    let ttl = prop_oneof![
+        Just(Ttl::Keep),
+        Just(Ttl::Decrement),
+        (1_u8..).prop_map(Ttl::Set)
+    ];
+    let options = (ttl, any::<bool>(), 1_u64..=500);
+    let ends = (any::<bool>(), any::<u8>(), 1_u16.., 2_usize..5);
+    (rule(), ends, options).prop_map(|(rule, (is_ipv4, group, port, links), options)| {
+        let (ttl, keeps, window) = options;
+        let at = |link: usize| match is_ipv4 {
+            true => format!("224.0.0.{group}%eth{link}:{port}"),
+            false => format!("[ff02::1:{group:x}%eth{link}]:{port}"),
+        };
+        let inputs = (0..links).map(|link| at(link).parse().unwrap());
+        let outputs = (0..links).map(|link| OutputSpec {
+            ttl,
+            source: match keeps {
+                true => SourceChoice::Keep,
+                false => SourceChoice::Auto,
+            },
+            ..at(link).parse().unwrap()
+        });
+        Rule {
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+            failover: None,
+            merge: None,
+            health: None,
+            reflect: Some(Reflect {
+                window: Duration::from_millis(window),
+            }),
+            ..rule
+        }
+    })
 }
 
 /// A rule that makes sense by itself: one group to others and to a host.

@@ -20,6 +20,10 @@ pub const BY_RTP: u32 = 1;
 pub const BY_SEQUENCE: u32 = 2;
 /// By all of the payload.
 pub const BY_PAYLOAD: u32 = 3;
+/// By all of the payload, which passes once in a window.
+pub const BY_ONCE: u32 = 4;
+/// The same, of each sender by itself.
+pub const BY_ONCE_FROM_EACH: u32 = 5;
 
 /// What a packet of a stream is called by, in the payload.
 #[repr(C)]
@@ -58,10 +62,24 @@ impl MergeFormat {
                 by: BY_PAYLOAD,
                 ..Self::default()
             },
+            By::Once => Self {
+                by: BY_ONCE,
+                ..Self::default()
+            },
+            By::OnceFromEach => Self {
+                by: BY_ONCE_FROM_EACH,
+                ..Self::default()
+            },
             By::MoldUdp64 => Self::of_sequence(&model::merge::MOLDUDP64),
             By::Mdp3 => Self::of_sequence(&model::merge::MDP3),
             By::Sequence(sequence) => Self::of_sequence(&sequence),
         }
+    }
+
+    /// Says whether it matters which line brings a packet.
+    #[must_use]
+    pub const fn has_lines(&self) -> bool {
+        !matches!(self.by, BY_ONCE | BY_ONCE_FROM_EACH)
     }
 
     fn of_sequence(sequence: &Sequence) -> Self {
@@ -206,7 +224,10 @@ impl Merge {
             .max(1)
             .next_power_of_two()
             .ilog2();
-        log + u32::from(merge.by == By::Payload)
+        log + u32::from(matches!(
+            merge.by,
+            By::Payload | By::Once | By::OnceFromEach
+        ))
     }
 }
 

@@ -74,6 +74,12 @@ static __always_inline struct cut *cut_here(void)
 
 _Static_assert(sizeof(struct merge_packet) <= sizeof(((struct cut *)0)->packet), "it has room");
 
+/* What stands for a packet's sender, its port included. */
+static __always_inline __u32 sender_of(const struct packet *p)
+{
+	return digest(p, p->source) ^ p->sport * 0x9e3779b1u;
+}
+
 /* A payload on its way into a hash. */
 struct hashed {
 	struct merge_digest digest;
@@ -126,8 +132,10 @@ static __always_inline __u32 merge_datagram(struct __sk_buff *skb, struct cut *c
 		return MERGE_FIRST;
 	p->line = arbiter >> ARBITER_LINE_SHIFT & ARBITER_KIND;
 	p->now_ns = bpf_ktime_get_coarse_ns();
-	if (unlikely(m->format.by == MERGE_BY_PAYLOAD)) {
+	if (unlikely(m->format.by >= MERGE_BY_PAYLOAD)) {
 		p->number = merge_hash(skb, offset, length);
+		if (m->format.by == MERGE_BY_ONCE_FROM_EACH)
+			p->number = merge_digest_of_sender(p->number, cut->sender);
 		return merge_judge_payload(m, p);
 	}
 	if (unlikely(!merge_name(skb, m, p, offset, length)))
@@ -141,6 +149,7 @@ VERIFIED_ONCE int merge_one(struct __sk_buff *skb, const struct packet *p, __u32
 
 	if (!p || !cut)
 		return MERGE_FIRST;
+	cut->sender = sender_of(p);
 	return merge_datagram(skb, cut, arbiter, (p->l4 & L4_MASK) + sizeof(struct udphdr), p->payload);
 }
 
@@ -173,6 +182,7 @@ VERIFIED_ONCE int begin_cut(struct __sk_buff *skb, const struct packet *p, __u32
 
 	if (!p || !cut || p->segments > CUT_SEGMENTS || skb->gso_size > CUT_SEGMENT_MAX)
 		return false;
+	cut->sender = sender_of(p);
 	cut->segment = skb->gso_size;
 	cut->payload = p->payload;
 	cut->arbiter = arbiter;

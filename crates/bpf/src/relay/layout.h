@@ -337,7 +337,7 @@ struct cut {
 	__u16 check;			/* likewise, of IPv4 */
 	__u16 id;			/* likewise */
 	__u16 pad;
-	__u32 unused;
+	__u32 sender;			/* its address and port */
 	__u64 packet[10];		/* struct merge_packet */
 	__u8 bytes[CUT_PAYLOAD + CUT_SEGMENT_MAX];	/* the payload, and room for the verifier */
 };

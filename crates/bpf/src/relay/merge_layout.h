@@ -20,6 +20,8 @@ enum merge_by {
 	MERGE_BY_RTP = 1,
 	MERGE_BY_SEQUENCE = 2,
 	MERGE_BY_PAYLOAD = 3,
+	MERGE_BY_ONCE = 4,	/* each payload passes once in a window, whichever line brings it */
+	MERGE_BY_ONCE_FROM_EACH = 5,	/* likewise, of each sender by itself */
 };
 
 /* What a packet of a stream is called by, in the payload. */

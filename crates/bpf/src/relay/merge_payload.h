@@ -2,6 +2,11 @@
  * reason (null packets, a beacon) and must pass twice then. So what is remembered of it is not whether
  * it came but by how many one line is ahead of the other; what brings a line level is a copy.
  *
+ * Where a rule reflects, what comes back from others that reflect as well must not pass, however many
+ * they are: a payload that is remembered is a copy, and the balance stays what it was. It is remembered
+ * from when it passed, so that a beacon that never stops passes again. Where a bucket is full, what is
+ * in it makes room: what goes round comes again soon, and must be found.
+ *
  *	63          25 24        23    8 7             0
  *	digest         confirmed tick    balance + 128
  *
@@ -22,6 +27,7 @@
 #define MERGE_DIGEST_SHIFT 25
 #define MERGE_TICK_SHIFT 20	/* of 1.05 ms: a digest is taken for another 69 s later for a window at most */
 #define MERGE_BUCKETS (MERGE_WORDS / MERGE_WAYS)
+#define MERGE_TURN_SHIFT 20	/* bits of the hash that say neither which bucket nor, in full, which payload */
 
 /* A hash of the payload, in chunks; the last one is filled up with zeros. */
 #define MERGE_CHUNK 64
@@ -33,6 +39,12 @@
 struct merge_digest {
 	__u64 lane[MERGE_LANES];
 };
+
+/* Whether a payload passes once, whichever line brings it. */
+merge_inline int merge_is_once(const struct merge *m)
+{
+	return m->format.by == MERGE_BY_ONCE || m->format.by == MERGE_BY_ONCE_FROM_EACH;
+}
 
 merge_inline __u64 merge_rotated(__u64 value, __u32 bits)
 {
@@ -62,6 +74,13 @@ merge_inline __u64 merge_digest_end(const struct merge_digest *d, __u32 length)
 		hash = merge_rotated(hash ^ d->lane[i], 31) * MERGE_PRIME;
 	hash = (hash ^ hash >> 33) * MERGE_PRIME2;
 	return hash ^ hash >> 29;
+}
+
+/* The hash of a payload as one sender's; `sender` stands for its address and port. */
+merge_inline __u64 merge_digest_of_sender(__u64 hash, __u32 sender)
+{
+	hash = (hash ^ sender) * MERGE_PRIME;
+	return hash ^ hash >> 31;
 }
 
 /* The compiler would make branches of what follows, and the verifier walk every way through them. */
@@ -104,11 +123,12 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 {
 	__u64 confirmed = 0, tentative = 0, room = 0, higher, old, digest, tick, window, *bucket;
 	struct merge_block *block;
-	__u32 way, n;
+	__u32 way, n, once;
 	__s32 sign, balance, next;
 
 	if (MERGE_MISSING(m) || MERGE_MISSING(p))
 		return MERGE_FIRST;
+	once = merge_is_once(m);
 	digest = p->number >> MERGE_DIGEST_SHIFT;
 	tick = p->key & 0xffff;
 	window = p->width & 0x3fff;
@@ -154,9 +174,11 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 		if (old >> MERGE_DIGEST_SHIFT != digest)
 			return MERGE_AGAIN;
 		if (!(old & MERGE_CONFIRMED)) {
-			p->generation = balance * sign < 0;
+			p->generation = once || balance * sign < 0;
 			return MERGE_AGAIN;
 		}
+		if (once)
+			return MERGE_DUPLICATE;
 		next = balance + sign;
 		if (next > MERGE_AHEAD_MAX || next < -MERGE_AHEAD_MAX)
 			next = balance;
@@ -166,11 +188,11 @@ MERGE_CALL int merge_try(struct merge *m, struct merge_packet *p)
 			return MERGE_AGAIN;
 		return balance * sign < 0 ? MERGE_DUPLICATE : MERGE_FIRST;
 	}
-	if (!room)
+	if (!room && !once)
 		return MERGE_OPEN;
-	way = merge_lowest(room);
+	way = room ? merge_lowest(room) : p->number >> MERGE_TURN_SHIFT & (MERGE_WAYS - 1);
 	old = MERGE_LOAD(bucket[way]);
-	if (!merge_is_room(old, tick, window))
+	if (room ? !merge_is_room(old, tick, window) : old >> MERGE_DIGEST_SHIFT == digest)
 		return MERGE_AGAIN;
 	p->at = digest << MERGE_DIGEST_SHIFT | tick << 8 | (__u64)(MERGE_LEVEL + sign);
 	p->slot = way;

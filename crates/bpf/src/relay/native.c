@@ -50,7 +50,7 @@ static __u64 native_digest(const __u8 *payload, __u32 length)
 
 /* Judges a packet of the rule whose words are `m`. */
 __u32 mcr_merge_judge(struct merge *m, struct merge_block *blocks, __u32 block_count, __u32 line,
-		      const __u8 *payload, __u32 length, __u64 now_ns)
+		      const __u8 *payload, __u32 length, __u32 sender, __u64 now_ns)
 {
 	struct merge_packet packet = {
 		.line = line, .now_ns = now_ns, .blocks = blocks, .block_count = block_count,
@@ -65,6 +65,12 @@ __u32 mcr_merge_judge(struct merge *m, struct merge_block *blocks, __u32 block_c
 		return merge_judge(m, &packet);
 	case MERGE_BY_PAYLOAD:
 		packet.number = native_digest(payload, length);
+		return merge_judge_payload(m, &packet);
+	case MERGE_BY_ONCE:
+	case MERGE_BY_ONCE_FROM_EACH:
+		packet.number = native_digest(payload, length);
+		if (m->format.by == MERGE_BY_ONCE_FROM_EACH)
+			packet.number = merge_digest_of_sender(packet.number, sender);
 		return merge_judge_payload(m, &packet);
 	default:
 		return MERGE_FIRST;

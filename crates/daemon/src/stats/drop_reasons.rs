@@ -72,7 +72,10 @@ fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) ->
             rule.failover.is_some() || rule.share.is_some(),
             DropReason::Standby,
         )
-        .with_if(rule.merge.is_some(), DropReason::Duplicate)
+        .with_if(
+            rule.merge.is_some() || rule.reflect.is_some(),
+            DropReason::Duplicate,
+        )
         .with_if(rule.merge.is_some(), DropReason::Late)
         .with_if(rule.merge.is_some(), DropReason::Stray);
     let outputs = rule.outputs.iter().zip(&state.rule.outputs);

@@ -131,6 +131,9 @@ impl Kernel {
             return self.merges.of(rule).is_none().then_some(0);
         };
         let running = running.filter(|running| running.how == merge.how)?;
+        if !running.how.format.has_lines() {
+            return Some(merge_arbiter(running.index, 0));
+        }
         let places = lines(&self.program.maps.merge(running.index));
         let there: BTreeSet<u32> = places.iter().flatten().copied().collect();
         if there != self.line_counters(merge).into_iter().collect() {
@@ -195,6 +198,9 @@ impl Kernel {
         let Some(running) = self.begin_merge(rule, (wanted.rule.hash, merge.how)) else {
             return 0;
         };
+        if !running.how.format.has_lines() {
+            return merge_arbiter(running.index, 0);
+        }
         let lines = self.line_counters(merge);
         let now_ns = sys::clock::kernel_monotonic_ns();
         let place = join(
@@ -272,6 +278,7 @@ impl Kernel {
     /// What the lines of a rule brought.
     pub(super) fn merged(&self, rule: u32, known: &KnownRule) -> Option<MergeCounters> {
         let running = self.merges.of(rule)?;
+        let running = Some(running).filter(|running| running.how.format.has_lines())?;
         let maps = &self.program.maps;
         let readings = self.merges.readings.lock();
         let mut readings = readings.unwrap_or_else(PoisonError::into_inner);

@@ -29,6 +29,7 @@ mod merged;
 mod merged_cost;
 mod program;
 mod reference;
+mod reflected;
 mod relayed;
 mod segments;
 mod together;
@@ -127,6 +128,16 @@ fn the_kernel_path_passes_what_a_gate_lets_pass() {
 #[test]
 fn the_userspace_path_passes_what_a_gate_lets_pass() {
     userspace::with_relay("user-gates", gates::demand);
+}
+
+#[test]
+fn the_kernel_path_reflects_each_packet_once() {
+    kernel::with_relay("reflected", reflected::demand);
+}
+
+#[test]
+fn the_userspace_path_reflects_each_packet_once() {
+    userspace::with_relay("user-reflected", reflected::demand);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::segments::{NO_SUPER_PACKETS, datagrams};
 use DropReason::{Duplicate, Late, Stray};
 
 /// The merge's window: under emulation the packets of a test come far apart.
-fn window() -> Duration {
+pub(crate) fn window() -> Duration {
     wait::scaled(Duration::from_millis(400)).min(Duration::from_secs(3))
 }
 

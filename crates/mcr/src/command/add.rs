@@ -66,6 +66,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WORD|KEY=VALUE,...", value_parser = MergeDocument::from_text,
         add = completion::merge())]
     merge: Option<MergeDocument>,
+    /// Carry what comes to the group INPUT, written GROUP:PORT, by each of these interfaces out of all
+    /// others, and no payload twice: for discovery. After the interfaces source=keep, ttl=N|dec,
+    /// window=TIME; see mcr.toml(5)
+    #[arg(long, value_name = "IFACE,IFACE,...", value_delimiter = ',')]
+    reflect: Vec<String>,
     /// Watch the stream: silence=TIME|off, rate_min=RATE, rate_max=RATE, content=auto|rtp|ts|none,
     /// clock=HZ, joined by commas; see mcr.toml(5)
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = HealthDocument::from_text)]
@@ -88,6 +93,7 @@ Examples:
   mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001 --health silence=2s,rate_min=900pps
   mcr add 239.1.1.1%eth0:5001 239.10.1.1%eth1:6001 --input 239.2.1.1%eth2:5001 --failover silence=200ms
   mcr add 239.1.1.1%red:5001 239.10.1.1%eth1:6001 --input 239.2.1.1%blue:5001 --merge rtp
+  mcr add 224.0.0.251:5353 --reflect eth0,eth1 --name mdns
   echo '239.1.1.2%eth0:5001 10.9.9.9:7001 --name cam2' | mcr add -    all lines or none";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -136,6 +142,7 @@ fn refuse_options(args: &Args) -> Result<(), Failure> {
         ("--burst", args.burst.is_some()),
         ("--failover", args.failover.is_some()),
         ("--merge", args.merge.is_some()),
+        ("--reflect", !args.reflect.is_empty()),
         ("--health", args.health.is_some()),
         ("--label", !args.labels.is_empty()),
         ("--comment", args.comment.is_some()),
@@ -204,11 +211,14 @@ fn batch() -> Result<Vec<RuleDocument>, Failure> {
 }
 
 fn checked(args: Args) -> Result<RuleDocument, Failure> {
-    if args.outputs.is_empty() {
+    if args.outputs.is_empty() && args.reflect.is_empty() {
         let message = format!("{}: no OUTPUT given; mcr add INPUT OUTPUT...", args.input);
         return Err(Failure::new(Status::Usage, message));
     }
-    let document = document(args);
+    let document = match args.reflect.is_empty() {
+        true => document(args),
+        false => reflecting(args)?,
+    };
     check(&document)?;
     Ok(document)
 }
@@ -241,8 +251,42 @@ fn document(args: Args) -> RuleDocument {
         enabled: None,
         comment: args.comment,
         labels: args.labels.into_iter().collect(),
-        share: None,
+        ..RuleDocument::default()
     }
+}
+
+/// A rule that reflects: INPUT is its group, and stands for the name it gets.
+fn reflecting(mut args: Args) -> Result<RuleDocument, Failure> {
+    let group = args.input.clone();
+    let named =
+        |input: model::endpoint::Endpoint| format!("reflect-{}-{}", input.destination, input.ports);
+    args.name = args.name.or_else(|| group.parse().map(named).ok());
+    let words = std::mem::take(&mut args.reflect);
+    let (options, interfaces): (Vec<String>, Vec<String>) =
+        words.into_iter().partition(|word| word.contains('='));
+    let mut document = RuleDocument {
+        inputs: args.further_inputs.clone(),
+        mode: Some(model::reflect::MODE.to_owned()),
+        interfaces,
+        group: Some(group),
+        ..document(args)
+    };
+    for option in &options {
+        let (key, value) = option.split_once('=').unwrap_or_default();
+        let value = value.to_owned();
+        match key {
+            "source" => document.source = Some(value),
+            "ttl" => document.ttl = Some(Scalar::Text(value)),
+            "window" => document.window = Some(value),
+            _ => {
+                let message = format!(
+                    "--reflect {option}: there is no such key; there are source, ttl, window"
+                );
+                return Err(Failure::new(Status::Usage, message));
+            }
+        }
+    }
+    Ok(document)
 }
 
 /// Finds what is wrong with the rule by itself: that is the command line's fault. What the daemon

@@ -70,12 +70,34 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 }
 
 fn changed(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {
-    inputs(rule, args)?;
-    outputs(rule, args)?;
+    if rule.reflects() {
+        refuse_ends(rule, args)?;
+    } else {
+        inputs(rule, args)?;
+        outputs(rule, args)?;
+    }
     for setting in &args.set {
         setting.apply(rule)?;
     }
     super::add::check(rule)
+}
+
+/// A rule that reflects has interfaces and a group in their place.
+fn refuse_ends(rule: &RuleDocument, args: &Args) -> Result<(), Failure> {
+    let ends = [
+        args.add_input.is_empty() && args.remove_input.is_empty(),
+        args.add_output.is_empty() && args.remove_output.is_empty(),
+    ];
+    if ends == [true, true] {
+        return Ok(());
+    }
+    let message = format!(
+        "rule {:?}: reflects, so its interfaces are its inputs and its outputs; \
+         --set interfaces={}",
+        rule.name,
+        rule.interfaces.join(",")
+    );
+    Err(Failure::new(Status::Usage, message))
 }
 
 fn inputs(rule: &mut RuleDocument, args: &Args) -> Result<(), Failure> {

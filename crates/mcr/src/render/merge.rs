@@ -42,7 +42,7 @@ fn how(merge: &Merge) -> String {
         By::Rtp => "RTP's sequence number, of each SSRC".to_owned(),
         By::MoldUdp64 => "MoldUDP64's session and number".to_owned(),
         By::Mdp3 => "MDP 3.0's number".to_owned(),
-        By::Payload => "payload".to_owned(),
+        By::Payload | By::Once | By::OnceFromEach => "payload".to_owned(),
         By::Sequence(sequence) => {
             let (at, bytes) = (sequence.number.offset, sequence.number.bytes);
             format!("a number of {bytes} bytes at {at}")

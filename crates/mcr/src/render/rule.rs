@@ -2,14 +2,24 @@
 
 use model::document::RuleDocument;
 
-/// The inputs, in either form of writing them.
+/// The inputs, in either form of writing them; of a rule that reflects those that it comes to.
 pub(crate) fn inputs(rule: &RuleDocument) -> Vec<String> {
-    rule.input.iter().chain(&rule.inputs).cloned().collect()
+    match rule.to_rule(0) {
+        Ok(reflecting) if rule.reflects() => texts(&reflecting.inputs),
+        _ => rule.input.iter().chain(&rule.inputs).cloned().collect(),
+    }
 }
 
-/// The outputs with their options.
+/// The outputs with their options, likewise.
 pub(crate) fn outputs(rule: &RuleDocument) -> Vec<String> {
-    rule.outputs.iter().map(ToString::to_string).collect()
+    match rule.to_rule(0) {
+        Ok(reflecting) if rule.reflects() => texts(&reflecting.outputs),
+        _ => texts(&rule.outputs),
+    }
+}
+
+fn texts(parts: &[impl ToString]) -> Vec<String> {
+    parts.iter().map(ToString::to_string).collect()
 }
 
 /// The rule's own options that are not the default, as `key=value`.

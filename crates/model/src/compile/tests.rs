@@ -797,3 +797,82 @@ fn with(set: &RuleSet, rule: Rule) -> RuleSet {
     let more = set.changed(&[], vec![rule], Policy::default());
     more.unwrap_or_else(|_| set.clone())
 }
+
+fn reflecting(group: &str, interfaces: &[&str]) -> RuleDocument {
+    RuleDocument {
+        name: interfaces.join("-"),
+        mode: Some("reflect".to_owned()),
+        interfaces: interfaces.iter().map(ToString::to_string).collect(),
+        group: Some(group.to_owned()),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn what_comes_by_an_interface_of_a_rule_that_reflects_leaves_by_all_others() {
+    let mut host = usual();
+    let third = link(4, "eth2", "10.0.2.1");
+    host.interfaces.insert(third.index, third);
+    for group in ["224.0.0.251:5353", "239.255.255.250:1900"] {
+        let documents = [reflecting(group, &["eth0", "eth1", "eth2"])];
+        let rules = RuleSet::from_documents(&documents, Policy::default()).unwrap();
+        let compiled = compile(&rules, &host, &support(), &PathChoices::default());
+        let ways = compiled.table.routes.iter().map(|(key, route)| {
+            let outputs = route.outputs.iter().map(|output| match &output.state {
+                OutputState::Up(egress) => (
+                    output.index,
+                    egress.interface.0,
+                    egress.source.unwrap().to_string(),
+                ),
+                OutputState::Down(reason) => panic!("{reason:?}"),
+            });
+            assert_eq!(route.merge.as_ref().unwrap().how.by, crate::merge::By::Once);
+            (key.ingress.0, outputs.collect::<Vec<_>>())
+        });
+        let by = |index: u32| (index, index + 2, format!("10.0.{index}.1"));
+        assert_eq!(
+            ways.collect::<Vec<_>>(),
+            [
+                (2, vec![by(1), by(2)]),
+                (3, vec![by(0), by(2)]),
+                (4, vec![by(0), by(1)])
+            ]
+        );
+    }
+    // What is lacking is down, and the others go on.
+    host.interfaces.remove(&Ifindex(4));
+    let rules = [reflecting("224.0.0.251:5353", &["eth0", "eth1", "eth2"])];
+    let rules = RuleSet::from_documents(&rules, Policy::default()).unwrap();
+    let compiled = compile(&rules, &host, &support(), &PathChoices::default());
+    assert_eq!(compiled.table.routes.len(), 2);
+    assert_eq!(first(&compiled).troubles().len(), 2);
+    assert!(
+        compiled
+            .table
+            .routes
+            .values()
+            .all(|route| route.outputs.len() == 2)
+    );
+}
+
+#[test]
+fn two_rules_do_not_reflect_the_same_group_on_one_interface() {
+    let refused = |rules: &[&[&str]]| {
+        let rules = rules
+            .iter()
+            .map(|interfaces| reflecting("224.0.0.251:5353", interfaces));
+        let rules: Vec<RuleDocument> = rules.collect();
+        RuleSet::from_documents(&rules, Policy::default())
+            .err()
+            .map(|problems| problems.to_string())
+    };
+    let twice = refused(&[&["eth0", "eth1"], &["eth1", "eth0"]]).unwrap();
+    assert_eq!(
+        twice.lines().next().unwrap(),
+        "rule \"eth1-eth0\": input 224.0.0.251%eth1:5353: is an input of rule \"eth0-eth1\" already; \
+         a stream belongs to one rule: where both reflect it, name all interfaces in one of them"
+    );
+    let chain: [&[&str]; 3] = [&["eth0", "eth1"], &["eth1", "eth2"], &["eth2", "eth0"]];
+    assert_eq!(refused(&chain).unwrap().lines().count(), 3);
+    assert_eq!(refused(&[&["eth0", "eth1"], &["eth2", "eth3"]]), None);
+}

@@ -284,7 +284,9 @@ impl<'a> Reader<'a> {
                 "health" => note(Part::Health, value),
                 "share" => note(Part::Share, value),
                 "labels" | "comment" => note(Part::Labels, value),
-                "inputs" => elements().for_each(|(index, value)| note(Part::Input(index), value)),
+                "inputs" | "interfaces" => {
+                    elements().for_each(|(index, value)| note(Part::Input(index), value))
+                }
                 "outputs" => elements().for_each(|(index, value)| note(Part::Output(index), value)),
                 _ => {}
             }

@@ -16,6 +16,7 @@ fn rule(name: &str, input: &str, outputs: &[&str]) -> Rule {
         limit: None,
         failover: None,
         merge: None,
+        reflect: None,
         share: None,
         health: None,
         enabled: true,
@@ -264,4 +265,31 @@ proptest! {
             .collect();
         prop_assert_eq!(!problems(&rules).is_empty(), has_circle(&rules));
     }
+}
+
+fn reflecting(name: &str, group: &str, interfaces: &[&str]) -> Rule {
+    let at = |link: &&str| format!("{group}%{link}:5353");
+    let mut rule = rule(name, &at(&interfaces[0]), &[]);
+    rule.inputs = interfaces.iter().map(|i| at(i).parse().unwrap()).collect();
+    rule.outputs = interfaces.iter().map(|i| at(i).parse().unwrap()).collect();
+    rule.reflect = Some(crate::reflect::Reflect::default());
+    rule
+}
+
+#[test]
+fn what_reflects_is_no_circle_by_itself_but_part_of_one() {
+    let mirror = reflecting("mirror", "239.1.1.1", &["eth0", "eth1", "eth2"]);
+    assert_eq!(problems(std::slice::from_ref(&mirror)), [] as [&str; 0]);
+    // What it sends by eth1 is taken away there and brought back to eth0, by another sender.
+    let away = |interface: &str| {
+        let input = format!("10.0.0.5@239.1.1.1%{interface}:5353");
+        rule("away", &input, &["239.2.2.2%eth3:5353"])
+    };
+    let back = "239.1.1.1%eth0:5353,source=10.0.0.9";
+    let back = rule("back", "239.2.2.2%eth3:5353", &[back]);
+    let feeds = problems(&[mirror.clone(), away("eth1"), back.clone()]);
+    assert_eq!(feeds.len(), 1, "{feeds:?}");
+    assert!(feeds[0].contains("feeds a loop: "), "{feeds:?}");
+    // By eth0 leaves nothing that came by eth0.
+    assert_eq!(problems(&[mirror, away("eth0"), back]), [] as [&str; 0]);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     By, ByteOrder, DEFAULT_PACKETS, DEFAULT_WINDOW, Field, Merge, MergeProblem, PACKETS_MAX,
-    Sequence,
+    Sequence, WINDOW_MAX, WINDOW_MIN,
 };
 use crate::duration;
 
@@ -15,10 +15,6 @@ pub const KEYS: [&str; 8] = [
 /// Those of them that say where a sequence stands.
 const PLACE: [&str; 5] = ["offset", "bytes", "order", "session", "count"];
 
-/// Shortest window: what lies between two lines through one switch.
-const WINDOW_MIN: Duration = Duration::from_millis(1);
-/// Longest window; class C of ST 2022-7 has 450 ms.
-const WINDOW_MAX: Duration = Duration::from_millis(500);
 /// Where a field may begin: within a packet that crosses any Ethernet.
 const OFFSET_MAX: u16 = 1_400;
 const SESSION_MAX: u8 = 16;

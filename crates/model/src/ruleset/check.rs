@@ -100,7 +100,10 @@ impl<'r> Check<'r, '_> {
             let part = Part::Input(index);
             if !input.is_multicast() {
                 self.address(part, input);
-            } else if policy.allow_link_local != Some(true) && is_link_local(input.destination) {
+            } else if self.rule.reflect.is_none()
+                && policy.allow_link_local != Some(true)
+                && is_link_local(input.destination)
+            {
                 self.report(part, What::LinkLocal(input.destination.to_string()));
             }
             if input.interface.is_none() {
@@ -245,9 +248,12 @@ impl<'r> Check<'r, '_> {
                     Owner::Rule(owner.name.clone())
                 };
                 let same = input.ports == other.ports && input.interface == other.interface;
+                let reflects = |rule: &Rule| rule.reflect.is_some();
                 let what = if input.destination != other.destination {
                     let input = other.to_string();
                     What::AddressTaken { input, owner }
+                } else if same && reflects(self.rule) && reflects(&self.rules[rival.rule]) {
+                    What::ReflectedTwice(owner)
                 } else if same {
                     What::InputTaken(owner)
                 } else {

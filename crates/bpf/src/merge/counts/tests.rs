@@ -22,7 +22,7 @@ fn missed(counts: &Counts) -> [u64; 2] {
 fn what_may_still_come_is_not_lost_yet() {
     let memory = memory();
     let windows = prepare(&memory, model::merge::By::Rtp);
-    let judge = |line, number, ms| windows.judge(0, line, &rtp(number, 7), ms * MS);
+    let judge = |line, number, ms| windows.judge((0, line), (&rtp(number, 7), 0), ms * MS);
     let mut reading = Reading::default();
     for number in [65_530, 65_531, 65_533, 65_535, 0, 1] {
         assert_eq!(judge(0, number, 10), Verdict::First);
@@ -67,10 +67,10 @@ fn a_line_that_is_silent_misses_what_the_other_brings() {
         let at = MS + number * MS / 10;
         let packet = rtp(number as u16, 7);
         if number % 10 != 0 {
-            assert_eq!(windows.judge(0, 0, &packet, at), Verdict::First);
+            assert_eq!(windows.judge((0, 0), (&packet, 0), at), Verdict::First);
         }
         if number < 5_000 && number % 10 != 0 {
-            assert_eq!(windows.judge(0, 1, &packet, at), Verdict::Duplicate);
+            assert_eq!(windows.judge((0, 1), (&packet, 0), at), Verdict::Duplicate);
         }
         if number % 3_000 == 0 {
             read(windows, &mut reading, at / MS);
@@ -95,7 +95,7 @@ fn numbers_that_packets_take_up_are_counted() {
         payload.extend([0, 3]);
         for (line, every) in [(0, 5), (1, 10)] {
             if packet % every != 1 {
-                let _ = windows.judge(0, line, &payload, MS + packet * MS);
+                let _ = windows.judge((0, line), (&payload, 0), MS + packet * MS);
             }
         }
     }
@@ -114,7 +114,7 @@ fn a_payload_is_missed_when_a_window_has_passed() {
     for number in 0..100u8 {
         for (line, every) in [(0, 7), (1, 5)] {
             if number % every != 0 {
-                let _ = windows.judge(0, line, &[number], MS);
+                let _ = windows.judge((0, line), (&[number], 0), MS);
             }
         }
     }

@@ -123,6 +123,7 @@ impl Merges {
     /// What the lines of a route's rule brought.
     pub(super) fn read(&self, counted: &CountedRoute) -> Option<MergeCounters> {
         let running = self.running.get(&counted.rule)?;
+        let running = Some(running).filter(|running| running.how.format.has_lines())?;
         let windows = self.shared.windows();
         let rule = counted.rule.0;
         let places = merge::lines(&windows.rule(rule));
@@ -184,6 +185,10 @@ impl Merges {
         let (mut words, rule) = (&self.shared, counted.rule.0);
         if let Some(running) = self.running.get_mut(&counted.rule) {
             running.uses += 1;
+            if !how.format.has_lines() {
+                counted.place = Some(0);
+                return Ok(());
+            }
             if running.lines != wanted {
                 let now_ns = sys::clock::monotonic_ns();
                 for line in &wanted {

@@ -225,7 +225,7 @@ impl ActiveTable {
         let size = datagram.gso.map_or(0, |gso| usize::from(gso.size));
         let size = if size == 0 { payload.len() } else { size };
         let matched = self.matched((index, route), packet, (datagram, bytes));
-        line.each_run((payload, size), context, |part, verdict| {
+        line.each_run((datagram, payload, size), context, |part, verdict| {
             let cost = || Cost {
                 packets: part.count,
                 bytes: part.bytes as u32,

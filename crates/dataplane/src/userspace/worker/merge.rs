@@ -4,6 +4,8 @@
 //! A datagram in fragments is judged by its first, which the others follow. Of a super-packet each
 //! segment is judged by itself, and those that are first copies leave.
 
+use std::net::IpAddr;
+
 use packet::datagram::{Datagram, Part};
 use packet::fragment::FragmentKey;
 use packet::memory::Memory;
@@ -55,7 +57,7 @@ impl MergedLine {
         context: Context<'_>,
     ) -> Verdict {
         if datagram.part == Part::Whole {
-            return verdict(self.judge(payload(datagram, bytes), context));
+            return verdict(self.judge((datagram, payload(datagram, bytes)), context));
         }
         self.fate((datagram, bytes), fates, context)
     }
@@ -75,7 +77,7 @@ impl MergedLine {
         if datagram.part == Part::Later {
             return before.unwrap_or(Verdict::Dropped(DropReason::FragmentUnknown));
         }
-        let judged = self.judge(payload(datagram, bytes), context);
+        let judged = self.judge((datagram, payload(datagram, bytes)), context);
         // A first fragment that comes twice does not take what passed from those that follow it.
         let is_again = judged == bpf::merge::Verdict::Repeated;
         if !(is_again && before == Some(Verdict::Forwarded)) {
@@ -91,7 +93,7 @@ impl MergedLine {
     /// Those of `each`.
     pub(super) fn each_run<E>(
         self,
-        (payload, size): (&[u8], usize),
+        (datagram, payload, size): (&Datagram, &[u8], usize),
         context: Context<'_>,
         mut each: impl FnMut(Segments, Verdict) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -101,7 +103,7 @@ impl MergedLine {
         for offset in (0..payload.len().max(1)).step_by(size.max(1)) {
             let end = payload.len().min(offset.saturating_add(size));
             let segment = payload.get(offset..end).unwrap_or_default();
-            let verdict = verdict(self.judge(segment, context));
+            let verdict = verdict(self.judge((datagram, segment), context));
             if run.count > 0 && verdict != fate {
                 each(run, fate)?;
                 run = run.following();
@@ -114,9 +116,14 @@ impl MergedLine {
     }
 
     #[inline]
-    fn judge(self, payload: &[u8], context: Context<'_>) -> bpf::merge::Verdict {
+    fn judge(
+        self,
+        (datagram, payload): (&Datagram, &[u8]),
+        context: Context<'_>,
+    ) -> bpf::merge::Verdict {
         let Context { merges, now_ns, .. } = context;
-        merges.judge(self.rule, self.place, payload, now_ns)
+        let packet = (payload, sender(datagram));
+        merges.judge((self.rule, self.place), packet, now_ns)
     }
 }
 
@@ -137,6 +144,29 @@ impl Segments {
 pub(super) fn payload<'p>(datagram: &Datagram, bytes: &'p [u8]) -> &'p [u8] {
     let payload = bytes.get(datagram.payload_offset()..).unwrap_or_default();
     payload.get(..datagram.payload_bytes()).unwrap_or(payload)
+}
+
+/// What stands for a datagram's sender, its port included.
+#[inline]
+fn sender(datagram: &Datagram) -> u32 {
+    let address = match datagram.source {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d] = parts(address.to_bits());
+            a ^ b ^ c ^ d
+        }
+    };
+    address ^ u32::from(datagram.source_port).wrapping_mul(0x9e37_79b1)
+}
+
+/// The words of an IPv6 address.
+const fn parts(address: u128) -> [u32; 4] {
+    [
+        address as u32,
+        (address >> 32) as u32,
+        (address >> 64) as u32,
+        (address >> 96) as u32,
+    ]
 }
 
 #[inline]

@@ -9,7 +9,8 @@ use crate::failure::{Failure, Status};
 
 /// Keys that take a value.
 const KEYS: &str = "path, local, limit, burst, failover, failover.KEY, merge, merge.KEY, health, \
-     health.KEY, share, enabled, comment, labels.KEY";
+     health.KEY, share, enabled, comment, labels.KEY and, of a rule that reflects, interfaces, group, \
+     source, ttl, window";
 
 /// What one key is to be; without a value its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +68,13 @@ impl Setting {
     fn json(&self) -> Result<Value, String> {
         let text = self.value.as_deref();
         Ok(match self.key.as_str() {
-            "path" | "local" | "limit" | "burst" | "share" | "comment" => json!(text),
+            "path" | "local" | "limit" | "burst" | "share" | "comment" | "group" | "source"
+            | "ttl" | "window" => json!(text),
+            "interfaces" => match text {
+                None => Value::Null,
+                Some(text) => json!(text.split(',').collect::<Vec<_>>()),
+            },
+            "mode" => return Err("a rule keeps its mode; add another and remove this".to_owned()),
             "enabled" => match text {
                 None => Value::Null,
                 Some("yes" | "true") => json!(true),
@@ -146,7 +153,7 @@ mod tests {
         }
         assert_eq!(
             serde_json::to_value(&rule).unwrap(),
-            json!({"name": "a", "outputs": [], "limit": "20Mbit", "path": "kernel",
+            json!({"name": "a", "limit": "20Mbit", "path": "kernel",
                 "enabled": false, "health": {"silence": "2s", "clock": "1"}})
         );
         for setting in ["limit=", "path=", "enabled=yes", "health="] {
@@ -155,7 +162,7 @@ mod tests {
         set(&mut rule, "health.clock=").unwrap();
         assert_eq!(
             serde_json::to_value(&rule).unwrap(),
-            json!({"name": "a", "outputs": [], "enabled": true})
+            json!({"name": "a", "enabled": true})
         );
     }
 
@@ -178,6 +185,21 @@ mod tests {
         assert_eq!(merge("merge=none"), Value::Null);
         assert_eq!(merge("merge=mdp3"), json!("mdp3"));
         assert_eq!(merge("merge="), Value::Null);
+    }
+
+    #[test]
+    fn a_rule_that_reflects_gets_other_interfaces() {
+        let rule = r#"{"name": "a", "mode": "reflect", "interfaces": ["x", "y"],
+            "group": "224.0.0.251:5353"}"#;
+        let mut rule: RuleDocument = serde_json::from_str(rule).unwrap();
+        for setting in ["interfaces=x,z,w", "ttl=255", "window=100ms"] {
+            set(&mut rule, setting).unwrap();
+        }
+        assert_eq!(
+            serde_json::to_value(&rule).unwrap(),
+            json!({"name": "a", "mode": "reflect", "interfaces": ["x", "z", "w"],
+                "group": "224.0.0.251:5353", "ttl": "255", "window": "100ms"})
+        );
     }
 
     #[test]
