@@ -27,6 +27,7 @@ use dataplane::counters::{
 };
 use model::compile::OutputView;
 use model::host::{Host, Interface};
+use model::reflect::MODE;
 use model::rule::Rule;
 use model::table::Path;
 
@@ -68,6 +69,7 @@ pub(crate) fn stats(
         RuleStats {
             labels: written.labels.clone(),
             share: written.share.clone(),
+            mode: written.reflect.map(|_| MODE.to_owned()),
             ..rule(state, counted, &view.host, sampler)
         }
     };
@@ -144,6 +146,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         name: state.name().to_owned(),
         labels: BTreeMap::new(),
         share: None,
+        mode: None,
         state: worst,
         state_reason: reason,
         path: path_name(placement.path).to_owned(),

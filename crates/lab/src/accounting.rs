@@ -1,5 +1,6 @@
 //! The accounting law: for every rule and each of its outputs,
-//! `received = rule dropped + output sent + output dropped`.
+//! `received = rule dropped + output sent + output dropped`. Of a rule that reflects, what passes
+//! leaves by all outputs but one: all of them together account for it.
 
 use anyhow::{Result, bail};
 use api::reply::{RuleStats, Stats};
@@ -19,6 +20,9 @@ pub fn check(stats: &Stats) -> Result<()> {
 fn broken_at(rule: &RuleStats) -> Vec<String> {
     let received = rule.received.packets;
     let before: u64 = rule.dropped.values().sum();
+    if rule.mode.is_some() {
+        return broken_among(rule, received.saturating_sub(before));
+    }
     let outputs = rule.outputs.iter();
     let broken = outputs.filter_map(|output| {
         let dropped: u64 = output.dropped.values().sum();
@@ -32,6 +36,21 @@ fn broken_at(rule: &RuleStats) -> Vec<String> {
         })
     });
     broken.collect()
+}
+
+/// The same of a rule that reflects, of whose packets so many passed.
+fn broken_among(rule: &RuleStats, passed: u64) -> Vec<String> {
+    let outputs = rule.outputs.iter();
+    let copies = outputs.map(|output| output.sent.packets + output.dropped.values().sum::<u64>());
+    let copies: u64 = copies.sum();
+    let due = passed * (rule.outputs.len() as u64).saturating_sub(1);
+    let broken = (copies != due).then(|| {
+        format!(
+            "rule {:?} reflects: {passed} packets passed, but all outputs have {copies} copies, not {due}",
+            rule.name
+        )
+    });
+    broken.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -52,6 +71,23 @@ mod tests {
     #[test]
     fn holds_when_every_packet_is_accounted_for() {
         check(&stats(10, 1, 7, 2)).unwrap();
+    }
+
+    #[test]
+    fn holds_for_all_outputs_together_where_a_rule_reflects() {
+        let reflecting = |sent| {
+            let mut stats = stats(10, 1, sent, 2);
+            let rule = &mut stats.rules[0];
+            rule.mode = Some("reflect".to_owned());
+            let other = rule.outputs[0].clone();
+            rule.outputs.push(other);
+            stats
+        };
+        // Nine passed, one copy of each: 4 were dropped, two at each output.
+        assert!(check(&reflecting(2)).is_err());
+        let mut stats = reflecting(2);
+        stats.rules[0].outputs[1].sent.packets = 3;
+        check(&stats).unwrap();
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,12 @@ impl Receiver {
     pub fn join(end: link::End<'_>, group: IpAddr, port: u16) -> Result<Self> {
         let index = link::index(end)?;
         end.0.run(|| {
-            let socket = bound(SocketAddr::new(group, port))?;
+            // A group that stays on its link is one of that link.
+            let at = match group {
+                IpAddr::V4(_) => SocketAddr::new(group, port),
+                IpAddr::V6(group) => SocketAddrV6::new(group, port, 0, index).into(),
+            };
+            let socket = bound(at)?;
             match group {
                 IpAddr::V4(group) => {
                     socket.set_multicast_all_v4(false)?;

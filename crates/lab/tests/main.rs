@@ -32,6 +32,7 @@ mod operation;
 mod own_sockets;
 mod privileges;
 mod ranges;
+mod reflect;
 mod reload;
 mod restart;
 mod rewrite;

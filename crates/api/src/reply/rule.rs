@@ -19,6 +19,10 @@ pub struct RuleStats {
     /// The share of a fleet that it belongs to; none of the host's own rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
+    /// `reflect`: packets of an input leave by all outputs but the one of its interface, so that
+    /// (received - dropped) times (outputs - 1) is what all outputs sent and dropped together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
     /// Worst state of its inputs and outputs.
     pub state: State,
     /// Why the state is not `up`.

@@ -217,7 +217,7 @@ fn add(interface: &Interface, key: &Key) -> String {
             );
         }
         _ if is_link_local(Prefix::host(key.group)) => {
-            add += "  # link-local: refused unless allow_link_local is set";
+            add += "  # link-local: refused unless allow_link_local is set; --reflect may";
         }
         _ => {}
     }

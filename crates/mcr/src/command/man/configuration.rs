@@ -50,12 +50,14 @@ pub(super) fn page() -> Roff {
         "version = 1",
         "The version of this format; required in the main file.",
     );
-    let link_local = "Permits 224.0.0.0/24 and ff02::/16 as inputs.";
+    let link_local = "Permits 224.0.0.0/24 and ff02::/16 as inputs; rules that reflect may have them anyway.";
     key(&mut page, "allow_link_local = true", link_local);
     paragraph(
         &mut page,
         "[[rule]]",
-        "A rule relays what arrives at its inputs to every output.",
+        "A rule relays what arrives at its inputs to every output. One with `mode = \"reflect\"` has \
+         `interfaces` and a `group` in their place, and relays what comes to the group by one \
+         interface out of all others.",
     );
     keys(&mut page, &RuleDocument::schema());
     paragraph(
