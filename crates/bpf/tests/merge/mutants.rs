@@ -119,4 +119,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "return balance * sign < 0 ? MERGE_DUPLICATE : MERGE_FIRST;",
         "return balance ? MERGE_DUPLICATE : MERGE_FIRST;",
     ),
+    mutant(
+        "!merge_is_room(old, tick, window) : old >> MERGE_DIGEST_SHIFT == digest)",
+        "!merge_is_room(old, tick, window) : 0)",
+    ),
+    mutant(
+        "p->generation = once || balance * sign < 0;",
+        "p->generation = balance * sign < 0;",
+    ),
+    mutant("if (once)\n\t\t\treturn MERGE_DUPLICATE;", ""),
 ];

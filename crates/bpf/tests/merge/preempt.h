@@ -388,6 +388,49 @@ static void payloads_of_one_line_on_two_cpus(void)
 	put(1, content(1, 78, 1, 100));
 }
 
+/* Reflected: whoever brings a payload, and however often, it passes once. */
+static void reflected(int on_cpus)
+{
+	payload(on_cpus);
+	m.format.by = MERGE_BY_ONCE;
+}
+
+static void the_same_reflected(void)
+{
+	reflected(3);
+	for (int i = 0; i < 3; i++)
+		put(i, content(0, 77, 0, 100));
+}
+
+static void crossed_reflected(void)
+{
+	reflected(2);
+	for (int i = 0; i < 2; i++)
+		for (int j = 0; j < 2; j++)
+			put(i, content(0, 77 + (i ^ j), i ^ j, 100));
+}
+
+static void the_same_again_and_again(void)
+{
+	reflected(2);
+	for (int i = 0; i < 2; i++)
+		for (int j = 0; j < 2; j++)
+			put(i, content(0, 77, 0, 100));
+}
+
+/* Where there is no room somebody else's makes some. */
+static void a_full_bucket(void)
+{
+	reflected(2);
+	for (int i = 0; i < MERGE_WAYS; i++) {
+		struct packet p = content(0, 1 + i, 0, 100);
+
+		judge(&p);
+	}
+	for (int i = 0; i < 2; i++)
+		put(i, content(0, 77, 0, 100));
+}
+
 static void check_scene(void)
 {
 	__u32 passed[INDEXES] = { 0 }, sent[INDEXES] = { 0 };
@@ -468,6 +511,10 @@ static const struct scene {
 	{ "payload: a word is forgotten", a_payload_is_forgotten, check_scene },
 	{ "payload: one line on two CPUs", payloads_of_one_line_on_two_cpus, check_scene },
 	{ "payload: twins", twins, check_twins },
+	{ "reflected: the same", the_same_reflected, check_scene },
+	{ "reflected: crossed", crossed_reflected, check_scene },
+	{ "reflected: the same again and again", the_same_again_and_again, check_scene },
+	{ "reflected: a full bucket", a_full_bucket, check_scene },
 };
 
 /* Runs a scene; after each preemption the next CPU that has work goes on. How many points it had. */

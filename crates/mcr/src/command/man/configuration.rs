@@ -50,7 +50,8 @@ pub(super) fn page() -> Roff {
         "version = 1",
         "The version of this format; required in the main file.",
     );
-    let link_local = "Permits 224.0.0.0/24 and ff02::/16 as inputs; rules that reflect may have them anyway.";
+    let link_local =
+        "Permits 224.0.0.0/24 and ff02::/16 as inputs; rules that reflect may have them anyway.";
     key(&mut page, "allow_link_local = true", link_local);
     paragraph(
         &mut page,
