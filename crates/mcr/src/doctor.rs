@@ -18,6 +18,7 @@ mod limit;
 mod listener;
 mod mtu;
 mod querier;
+mod reflect;
 mod repair;
 mod rpf;
 mod sender;
@@ -93,6 +94,11 @@ const CHECKS: [Check; 17] = [
         name: "ttl",
         covers: "TTLs that end at the next router",
         run: ttl::check,
+    },
+    Check {
+        name: "reflect",
+        covers: "answers to what rules reflect; others that reflect",
+        run: reflect::check,
     },
     Check {
         name: "gro",

@@ -8,4 +8,5 @@ mod firewall;
 mod hooks;
 mod host;
 mod links;
+mod reflect;
 mod ttl;

@@ -81,6 +81,22 @@ mod tests {
     }
 
     #[test]
+    fn the_interfaces_of_a_rule_that_reflects_are_roles() {
+        let rule = RuleDocument {
+            name: "mdns".to_owned(),
+            mode: Some("reflect".to_owned()),
+            interfaces: ["office", "guests"].map(str::to_owned).into(),
+            group: Some("224.0.0.251:5353".to_owned()),
+            ..RuleDocument::default()
+        };
+        let interfaces = [("office", "eth0"), ("guests", "wlan0")];
+        let interfaces = interfaces.map(|(role, name)| (role.to_owned(), name.to_owned()));
+        let own = on_host(&rule, &BTreeMap::from(interfaces)).unwrap();
+        assert_eq!(own.interfaces, ["eth0", "wlan0"]);
+        assert_eq!(roles(&rule).len(), 2);
+    }
+
+    #[test]
     fn a_role_that_a_host_lacks_is_named() {
         let interfaces = BTreeMap::from([("out".to_owned(), "eth2".to_owned())]);
         assert_eq!(on_host(&document(), &interfaces), Err("red".to_owned()));

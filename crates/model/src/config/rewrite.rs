@@ -205,6 +205,9 @@ fn take_out(document: &mut DocumentMut, place: usize) {
     }
 }
 
+/// Where a rule's packets come from and go to.
+const ENDS: [&str; 3] = ["input", "inputs", "outputs"];
+
 /// A rule as a table.
 fn made(rule: &RuleDocument) -> Table {
     let mut table = Table::new();
@@ -243,22 +246,36 @@ fn keys(rule: &RuleDocument) -> Keys {
 /// Changes a rule's table from one rule to another.
 fn update(table: &mut Table, before: &Rule, wanted: &RuleDocument) {
     let before = RuleDocument::from(before).with_short_input();
+    // A rule that reflects has neither inputs nor outputs.
+    let is_another = before.reflects() != wanted.reflects();
+    if is_another {
+        for key in ENDS {
+            table.remove(key);
+        }
+    } else {
+        ends(table, &before, wanted);
+    }
+    let [then, now] = [&before, wanted].map(|rule| {
+        let mut keys = keys(rule);
+        let is_end = |key: &str| ENDS.iter().any(|end| *end == key);
+        keys.retain(|key, _| key != "name" && (is_another || !is_end(key)));
+        keys
+    });
+    put_all(table, &then, &now);
+}
+
+/// Changes the inputs and the outputs.
+fn ends(table: &mut Table, before: &RuleDocument, wanted: &RuleDocument) {
     if (&before.input, &before.inputs) != (&wanted.input, &wanted.inputs) {
-        inputs(table, &before, wanted);
+        inputs(table, before, wanted);
     }
     let outputs = |rule: &RuleDocument| rule.outputs.iter().map(ToString::to_string).collect();
-    let (then, now): (Vec<String>, Vec<String>) = (outputs(&before), outputs(wanted));
+    let (then, now): (Vec<String>, Vec<String>) = (outputs(before), outputs(wanted));
     if then != now
         && let Some(array) = table.get_mut("outputs").and_then(Item::as_array_mut)
     {
         array::exchange(array, &then, &now);
     }
-    let [then, now] = [&before, wanted].map(|rule| {
-        let mut keys = keys(rule);
-        keys.retain(|key, _| !matches!(key, "name" | "input" | "inputs" | "outputs"));
-        keys
-    });
-    put_all(table, &then, &now);
 }
 
 fn inputs(table: &mut Table, before: &RuleDocument, wanted: &RuleDocument) {

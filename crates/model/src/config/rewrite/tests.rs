@@ -167,6 +167,33 @@ fn a_key_changes_and_everything_else_stays() {
 }
 
 #[test]
+fn a_rule_comes_to_reflect_and_is_another_again() {
+    let text = "version = 1\n[[rule]]\n# discovery\nname = \"m\"\n\
+                inputs = [\"239.1.1.1%eth0:1\"]\noutputs = [\"239.1.1.1%eth1:1\"]\nlimit = \"5pps\"\n";
+    let plain = rules(text).remove(0);
+    let reflects = |rule: &mut RuleDocument| {
+        *rule = RuleDocument {
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            mode: Some("reflect".to_owned()),
+            interfaces: ["eth0", "eth1"].map(str::to_owned).into(),
+            group: Some("239.1.1.1:1".to_owned()),
+            ..rule.clone()
+        }
+    };
+    let reflecting = changed(text, "m", reflects);
+    assert!(reflecting.contains("# discovery"), "{reflecting}");
+    assert!(!reflecting.contains("put"), "{reflecting}");
+    let more = changed(&reflecting, "m", |rule| {
+        rule.interfaces.push("eth2".to_owned())
+    });
+    assert_eq!(rules(&more)[0].interfaces, ["eth0", "eth1", "eth2"]);
+    let again = changed(&more, "m", |rule| *rule = plain.clone());
+    assert_eq!(rules(&again), [plain.clone()]);
+    assert!(!again.contains("interfaces"), "{again}");
+}
+
+#[test]
 fn a_merge_is_a_word_a_table_or_gone() {
     let text = "version = 1\n[[rule]]\nname = \"cam1\"\n\
                 inputs = [\"239.1.1.1%red:1\", \"239.2.1.1%blue:1\"]\n\

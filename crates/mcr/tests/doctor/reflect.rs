@@ -1,0 +1,26 @@
+//! Rules that reflect: where answers by unicast end.
+
+use super::bed::bed;
+
+const SSDP: &str = r#"version = 1
+[[rule]]
+name = "ssdp"
+mode = "reflect"
+interfaces = ["veth1", "veth2"]
+group = "239.255.255.250:1900"
+"#;
+
+#[test]
+fn finds_answers_that_end_here_and_those_that_nobody_routes() {
+    let Some(bed) = bed(SSDP) else { return };
+    let asked = bed.doctor(&[]);
+    asked.has("reflect", "harms", &["ssdp", "port 1900", "keep"]);
+    let Some(bed) = self::bed(&format!("{SSDP}source = \"keep\"\n")) else {
+        return;
+    };
+    bed.relay().sysctl("net/ipv4/ip_forward", "0").unwrap();
+    let kept = bed.doctor(&[]);
+    kept.has("reflect", "note", &["ssdp", "net.ipv4.ip_forward=1"]);
+    bed.relay().sysctl("net/ipv4/ip_forward", "1").unwrap();
+    bed.doctor(&[]).has_no("reflect");
+}
