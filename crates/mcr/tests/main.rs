@@ -19,6 +19,7 @@ mod import;
 mod install;
 mod leftovers;
 mod observe;
+mod reflect;
 mod service;
 mod start;
 mod systemd;

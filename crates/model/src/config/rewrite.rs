@@ -257,7 +257,7 @@ fn update(table: &mut Table, before: &Rule, wanted: &RuleDocument) {
     }
     let [then, now] = [&before, wanted].map(|rule| {
         let mut keys = keys(rule);
-        let is_end = |key: &str| ENDS.iter().any(|end| *end == key);
+        let is_end = |key: &str| ENDS.contains(&key);
         keys.retain(|key, _| key != "name" && (is_another || !is_end(key)));
         keys
     });
