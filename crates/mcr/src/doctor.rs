@@ -39,7 +39,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 18] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
