@@ -152,7 +152,7 @@ fn nonsense_is_not_adopted() {
         memory.find()
     };
     assert!(harm(|merge| merge.newest = u64::MAX).is_some());
-    assert_eq!(harm(|merge| merge.format.by = 4), None);
+    assert_eq!(harm(|merge| merge.format.by = BY_ONCE_FROM_EACH + 1), None);
     assert_eq!(harm(|merge| merge.format.by = BY_SEQUENCE), None, "where?");
     assert_eq!(harm(|merge| merge.format.session_bytes = 17), None);
     assert_eq!(harm(|merge| merge.format.count_bytes = 3), None);
