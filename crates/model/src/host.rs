@@ -27,6 +27,15 @@ pub struct Host {
 }
 
 impl Host {
+    /// The address of a destination; none of a name that stands for none.
+    #[must_use]
+    pub fn address(&self, destination: &Destination) -> Option<IpAddr> {
+        match destination {
+            Destination::Address(address) => Some(*address),
+            Destination::Name { name, ipv4 } => self.names.get(name)?.address(*ipv4),
+        }
+    }
+
     /// Finds an interface by name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&Interface> {

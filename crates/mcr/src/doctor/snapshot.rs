@@ -16,7 +16,7 @@ use daemon::host::udp_sockets;
 use dataplane::features::{Feature, Features};
 use model::compile::{Compiled, RuleView, compile, next_hop_queries};
 use model::endpoint::Endpoint;
-use model::host::{Destination, Host, NextHop, NextHopQuery};
+use model::host::{Host, NextHop, NextHopQuery};
 use model::placement::{PathChoices, Support};
 use model::rule::{OutputSpec, Rule};
 use model::ruleset::RuleSet;
@@ -167,10 +167,7 @@ impl Snapshot {
             destination: spec.destination(),
             interface: named.map(str::to_owned),
         };
-        let address = match &query.destination {
-            Destination::Address(address) => *address,
-            Destination::Name { name, ipv4 } => self.host.names.get(name)?.address(*ipv4)?,
-        };
+        let address = self.host.address(&query.destination)?;
         let (Ifindex(index), via) = match self.host.next_hops.get(&query)? {
             NextHop::NoRoute => return None,
             NextHop::Here { interface, .. } => (*interface, address),

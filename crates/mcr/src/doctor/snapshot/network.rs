@@ -26,16 +26,12 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
     };
     host.multicast_routes = read_multicast_routes(host.interfaces.values());
     for query in queries {
-        let destination = match &query.destination {
-            Destination::Address(address) => Some(*address),
-            Destination::Name { name, ipv4 } => {
-                let named = look_up(name).await;
-                let address = named.address(*ipv4);
-                host.names.insert(name.clone(), named);
-                address
-            }
-        };
-        let Some(destination) = destination else {
+        if let Destination::Name { name, .. } = &query.destination
+            && !host.names.contains_key(name)
+        {
+            host.names.insert(name.clone(), look_up(name).await);
+        }
+        let Some(destination) = host.address(&query.destination) else {
             continue;
         };
         let by = query.interface.as_deref();
