@@ -116,6 +116,24 @@ pub struct Status {
     /// Why the state is not `up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
+    /// What is joined whatever the rules say.
+    #[serde(default)]
+    pub joins: Vec<JoinStatus>,
+}
+
+/// A group, or a range of them, that is joined whatever the rules say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JoinStatus {
+    /// As it was asked for, `GROUP%IFACE`, without the time at which it ends.
+    pub at: String,
+    /// Whether it is joined.
+    pub joined: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it ends, in seconds since the epoch; absent if it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
 }
 
 const fn up() -> State {

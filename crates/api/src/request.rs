@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::config::Settings;
+use model::config::{Settings, StaticJoin};
 use model::document::RuleDocument;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -104,6 +104,23 @@ pub struct Transaction {
         deserialize_with = "not_too_many"
     )]
     pub remove: Vec<String>,
+    /// Groups to join whatever the rules say, `GROUP%IFACE`, at most 20,000; one that is joined already
+    /// gets another end.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "not_too_many"
+    )]
+    #[schema(value_type = Vec<String>)]
+    pub join: Vec<StaticJoin>,
+    /// Groups to leave that were joined so, at most 20,000.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "not_too_many"
+    )]
+    #[schema(value_type = Vec<String>)]
+    pub leave: Vec<StaticJoin>,
 }
 
 /// Reads a list of at most [`RULES_MAX`], and gives up at the first beyond it: what nobody has use

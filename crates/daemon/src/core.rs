@@ -6,6 +6,7 @@
 
 mod destinations;
 mod fleet;
+pub(crate) mod joins;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use api::reply::{Change, RuleChange};
 use api::request::{RULES_MAX, Transaction};
 use model::budget::Spenders;
-use model::compile::{Amendment, Compiled, RuleView};
+use model::compile::{self, Amendment, Compiled, InputView, RuleView};
 use model::config::{Config, MAX_MEMBERSHIPS, Settings};
 use model::diff::{BudgetChange, TableDiff};
 use model::document::RuleDocument;
@@ -31,7 +32,7 @@ use model::shared_map::SharedMap;
 use model::table::Table;
 use sys::membership::Membership;
 
-use crate::memberships::{Wanted, WantedDiff};
+use crate::memberships::{Wanted, WantedDiff, of_inputs, of_rules};
 use destinations::Destinations;
 pub(crate) use request::{Refused, Request};
 
@@ -52,6 +53,7 @@ pub(crate) struct Step {
     /// Who draws on the budget then.
     spenders: Spenders,
     wanted: WantedDiff,
+    joined: Arc<[InputView]>,
     /// What clients are told about it.
     pub(crate) change: Change,
 }
@@ -135,6 +137,8 @@ pub(crate) struct Core {
     compiled: Compiled,
     spenders: Spenders,
     wanted: Wanted,
+    /// What is joined whatever the rules say.
+    joined: Arc<[InputView]>,
     /// Whether something changed that all rules depend on.
     stale: bool,
 }
@@ -155,6 +159,7 @@ impl Core {
             compiled: Compiled::default(),
             spenders: Spenders::default(),
             wanted: Wanted::default(),
+            joined: Arc::default(),
             stale: true,
         }
     }
@@ -211,6 +216,11 @@ impl Core {
         self.wanted.memberships()
     }
 
+    /// What is joined whatever the rules say, in the order of the settings.
+    pub(crate) const fn joined(&self) -> &Arc<[InputView]> {
+        &self.joined
+    }
+
     /// What has to be joined before a step: at least what is not joined yet.
     pub(crate) fn joins(&self, step: &Step) -> BTreeSet<Membership> {
         match step.recompiled {
@@ -232,17 +242,17 @@ impl Core {
     /// Works out the rules and settings that a request comes to.
     pub(crate) fn resolve(&self, request: &Request) -> Result<Config, Refused> {
         let asked = self.resolve_unbounded(request)?;
-        self.check_room(&asked.rules)?;
+        self.check_room(&asked.rules, &asked.settings)?;
         Ok(asked)
     }
 
     /// Refuses more rules than clients may run. Rules whose interfaces are missing take no room on
     /// either path, so they are counted here. Where the configuration brought too many, clients may
     /// still make them fewer.
-    fn check_room(&self, rules: &RuleSet) -> Result<(), Refused> {
-        let check = |what, count: &dyn Fn(&RuleSet) -> usize, most, option| {
-            let asked = count(rules);
-            if asked > most && asked > count(self.rules()) {
+    fn check_room(&self, rules: &RuleSet, settings: &Settings) -> Result<(), Refused> {
+        let check = |what, count: &dyn Fn(&RuleSet, &Settings) -> usize, most, option| {
+            let asked = count(rules, settings);
+            if asked > most && asked > count(self.rules(), &self.settings) {
                 return Err(Refused::TooMany {
                     what,
                     asked,
@@ -253,16 +263,18 @@ impl Core {
             Ok(())
         };
         let most = self.max_rules;
-        check("rules", &RuleSet::len, most, "--max-rules")?;
+        check("rules", &|rules, _| rules.len(), most, "--max-rules")?;
         let most = most.saturating_mul(ENDPOINTS_PER_RULE);
         check(
             "inputs and outputs",
-            &RuleSet::endpoints,
+            &|rules, _| rules.endpoints(),
             most,
             "--max-rules",
         )?;
         let most = self.max_memberships;
-        let memberships = |rules: &RuleSet| rules.memberships(&self.host, most);
+        let memberships = |rules: &RuleSet, settings: &Settings| {
+            rules.memberships(&self.host, most) + joins::count(&settings.join)
+        };
         check("memberships", &memberships, most, "--max-memberships")
     }
 
@@ -289,7 +301,7 @@ impl Core {
                 let policy = self.policy(&self.settings);
                 Ok(Config {
                     rules: self.rules.changed(remove, add, policy)?,
-                    settings: Settings::clone(&self.settings),
+                    settings: joins::changed(&self.settings, transaction)?,
                 })
             }
         }
@@ -360,8 +372,13 @@ impl Core {
         let removed = views(self.views(), &changes.removed);
         let added = views(&amendment.rules, &changes.added);
         change.warnings = warnings(&change, &added);
+        let joined = compile::joined(&settings.join, &host);
+        change.warnings.extend(self.joins_in_trouble(&joined));
+        let gone = of_rules(&removed).chain(of_inputs(&self.joined));
+        let come = of_rules(&added).chain(of_inputs(&joined));
         Step {
-            wanted: self.wanted.diff(&removed, &added),
+            wanted: self.wanted.diff(gone, come),
+            joined: joined.into(),
             rules,
             settings,
             host,
@@ -371,6 +388,16 @@ impl Core {
             spenders,
             change,
         }
+    }
+
+    /// Why nothing may arrive of what is not joined yet.
+    fn joins_in_trouble(&self, joins: &[InputView]) -> Vec<String> {
+        let is_new = |join: &&InputView| self.joined.iter().all(|known| known.at != join.at);
+        let new = joins.iter().filter(is_new);
+        let troubles = new.filter_map(|join| Some((&join.at, join.pending.as_ref()?)));
+        troubles
+            .map(|(at, pending)| format!("join {at}: {pending}"))
+            .collect()
     }
 
     /// Says whether what was compiled last still holds for every rule that does not differ.
@@ -416,6 +443,7 @@ impl Core {
         self.host = step.host;
         self.compiled.apply(step.amendment);
         self.wanted.apply(step.wanted);
+        self.joined = step.joined;
         self.generation = step.change.generation;
         self.stale = false;
         step.recompiled

@@ -4,4 +4,4 @@ mod joined;
 mod wanted;
 
 pub(crate) use joined::Joined;
-pub(crate) use wanted::{Wanted, WantedDiff, of_join};
+pub(crate) use wanted::{Wanted, WantedDiff, of_inputs, of_join, of_rules};

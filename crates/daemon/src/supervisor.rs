@@ -197,6 +197,7 @@ impl Supervisor {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.update_view_of_memberships();
         }
+        self.end_joins().await;
         self.follow_merging();
         self.store_descriptors().await;
         block_in_place(|| self.save_again());

@@ -23,6 +23,8 @@ pub(crate) struct View {
     /// In the order of the rules.
     pub(crate) states: SharedMap<Place, Arc<RuleState>>,
     pub(crate) host: Arc<Host>,
+    /// How what is joined whatever the rules say does, in the order of the settings.
+    pub(crate) joins: Arc<[InputState]>,
     /// Why what runs is not written down, while it is not.
     pub(crate) unsaved: Option<Arc<str>>,
 }
@@ -93,6 +95,14 @@ pub(crate) fn states(
         }
     }
     states
+}
+
+/// How what is joined whatever the rules say does.
+pub(crate) fn joins(inputs: &[InputView], joined: &Joined) -> Arc<[InputState]> {
+    let states = inputs
+        .iter()
+        .map(|view| input(view, joined, &BTreeMap::new()));
+    states.collect()
 }
 
 fn rule_state(

@@ -231,7 +231,7 @@ pub enum Why {
     #[error("is not routed to or from by smcroute; rules that name the interface do use it")]
     Disabled,
     /// A group that is joined only.
-    #[error("no mroute takes it from there; rules join what they relay and nothing else")]
+    #[error("no mroute takes it from there; rules join what they relay: `mcr join` joins the rest")]
     JoinOnly,
     /// A range of senders.
     #[error("a range of senders cannot be taken; leave the senders out, or name each")]

@@ -18,6 +18,7 @@ pub(crate) mod form;
 pub(crate) mod guard;
 pub(crate) mod history;
 pub(crate) mod import;
+pub(crate) mod join;
 pub(crate) mod keeper;
 pub(crate) mod list;
 pub(crate) mod log;

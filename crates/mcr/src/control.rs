@@ -155,7 +155,7 @@ impl Control {
             add,
             ..Transaction::default()
         };
-        self.wait(self.client.transaction(&transaction))
+        self.transact(&transaction)
     }
 
     /// Removes rules, all or none.
@@ -164,7 +164,12 @@ impl Control {
             remove,
             ..Transaction::default()
         };
-        self.wait(self.client.transaction(&transaction))
+        self.transact(&transaction)
+    }
+
+    /// Joins and leaves, all or nothing.
+    pub(crate) fn transact(&self, change: &Transaction) -> Result<Change, Failure> {
+        self.wait(self.client.transaction(change))
     }
 
     /// Changes the rules of these names, all or none. Where somebody else changed the rules in

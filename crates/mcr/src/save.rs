@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use model::config::{ConfigErrors, ConfigFile, rewrite, rewrite_all};
+use model::config::{ConfigErrors, ConfigFile, StaticJoin, rewrite, rewrite_all, rewrite_joins};
 use model::document::RuleDocument;
 
 use crate::control::Control;
@@ -63,6 +63,14 @@ impl Configuration {
             })
             .collect();
         self.replace_all(|files| rewrite(files, &changes))
+    }
+
+    /// Writes what is joined whatever the rules say, as it is now, but not what ends by itself.
+    pub(crate) fn write_joins(self, control: &Control) -> Result<(), Failure> {
+        let running = control.rules()?.settings.unwrap_or_default();
+        let joins = running.join.into_iter().filter(|join| join.until.is_none());
+        let joins: Vec<StaticJoin> = joins.collect();
+        self.replace_all(|files| rewrite_joins(files, joins))
     }
 
     /// Writes all rules and settings as they run now, and nothing else.

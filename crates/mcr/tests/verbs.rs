@@ -4,6 +4,7 @@
 
 mod change;
 mod enable;
+mod join;
 mod labels;
 mod merge;
 mod reload;

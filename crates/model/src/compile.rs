@@ -13,6 +13,7 @@ use std::iter::repeat_n;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::config::StaticJoin;
 use crate::diff::TableDiff;
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
@@ -400,6 +401,20 @@ impl<'a> Links<'a> {
             names => format!("no interface {what} (have: {})", listed(names)),
         }
     }
+}
+
+/// What is joined for each of `joins`, and how it stands on this host.
+#[must_use]
+pub fn joined(joins: &[StaticJoin], host: &Host) -> Vec<InputView> {
+    if joins.is_empty() {
+        return Vec::new();
+    }
+    let links = Links::new(host);
+    let inputs = joins.iter().map(|join| InputView {
+        at: join.at(),
+        ..input(&join.endpoint(), host, &links)
+    });
+    inputs.collect()
 }
 
 fn input(endpoint: &Endpoint, host: &Host, links: &Links<'_>) -> InputView {

@@ -7,6 +7,7 @@ mod daemon;
 mod error;
 mod file;
 mod fleet;
+mod join;
 mod notify;
 mod rewrite;
 mod settings;
@@ -18,8 +19,9 @@ use serde::Serialize;
 pub use daemon::{DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
 pub use error::{ConfigError, ConfigErrors};
 pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
+pub use join::StaticJoin;
 pub use notify::{Notify, Webhook};
-pub use rewrite::{rewrite, rewrite_all};
+pub use rewrite::{rewrite, rewrite_all, rewrite_joins};
 pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, Settings};
 
 use crate::document::RuleDocument;
@@ -81,6 +83,10 @@ impl Config {
             if let Some((fleet, line)) = parsed.fleet {
                 once("fleet".to_owned(), line);
                 settings.fleet = Some(fleet);
+            }
+            if let Some((join, line)) = parsed.join {
+                once("join".to_owned(), line);
+                settings.join = join;
             }
             if let Some((notify, line)) = parsed.notify {
                 once("notify".to_owned(), line);

@@ -93,7 +93,7 @@ impl Code {
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let code = match &refused {
-            Refused::Rules(ChangeError::NotFound { .. }) => Code::NotFound,
+            Refused::Rules(ChangeError::NotFound { .. }) | Refused::NotJoined(_) => Code::NotFound,
             Refused::Rules(ChangeError::AlreadyThere(_)) => Code::Exists,
             Refused::Rules(ChangeError::Invalid(_)) | Refused::OfFleet(_) | Refused::Share(_) => {
                 Code::Invalid

@@ -155,6 +155,7 @@ impl Rehearsal {
                 None,
             ),
             host: Arc::clone(self.core.host()),
+            joins: view::joins(self.core.joined(), &Joined::default()),
             unsaved: None,
         }));
         change

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use api::reply::{
-    Change, FeatureStatus, FlowStats, InterfaceStatus, Log, PathStatus, State, Stats, Status,
+    Change, FeatureStatus, FlowStats, InterfaceStatus, JoinStatus, Log, PathStatus, State, Stats,
+    Status,
 };
 use api::request::{ActiveInput, RuleList};
 use dataplane::counters::Counters;
 use dataplane::features::{Feature, Features};
-use model::config::Settings;
+use model::config::{Settings, StaticJoin};
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
 use model::host::Interface;
@@ -33,7 +34,7 @@ use crate::stats::metrics::{self, Format, Scrape};
 use crate::stats::process::Process;
 use crate::stats::{self, Identity, Sampler};
 use crate::supervisor::command::{Command, Order, Turn};
-use crate::view::{RuleState, View};
+use crate::view::{InputState, RuleState, View};
 
 /// What runs is permitted, whatever it is.
 const LINK_LOCAL: Policy = Policy {
@@ -264,6 +265,9 @@ impl Service {
                 Some(_) => State::Degraded,
             },
             state_reason: view.unsaved.as_deref().map(str::to_owned),
+            joins: { view.settings.join.iter().zip(&*view.joins) }
+                .map(|(join, state)| joined(join, state))
+                .collect(),
         }
     }
 
@@ -338,6 +342,15 @@ fn feature((feature, present): (Feature, Option<bool>)) -> FeatureStatus {
         name: feature.name().to_owned(),
         present,
         meaning: Some(meaning).filter(|_| present == Some(false)),
+    }
+}
+
+fn joined(join: &StaticJoin, state: &InputState) -> JoinStatus {
+    JoinStatus {
+        at: join.at(),
+        joined: state.joined,
+        reason: state.reason.as_deref().map(str::to_owned),
+        until: join.until,
     }
 }
 

@@ -66,13 +66,13 @@ impl Core {
             return Ok(set.clone());
         }
         let changed = set.changed(&remove, add, self.policy(&self.settings))?;
-        self.check_room(&changed)?;
+        self.check_room(&changed, &self.settings)?;
         Ok(changed)
     }
 
     fn added_to(&self, set: &RuleSet, rules: Vec<Rule>) -> Result<RuleSet, Refused> {
         let with = set.changed(&[], rules, self.policy(&self.settings))?;
-        self.check_room(&with)?;
+        self.check_room(&with, &self.settings)?;
         Ok(with)
     }
 

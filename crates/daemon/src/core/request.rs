@@ -37,6 +37,11 @@ pub(crate) enum Refused {
          read them again and repeat the change"
     )]
     Conflict { running: u64, asked: u64 },
+    /// What was never joined by itself.
+    #[error(
+        "{0} is not joined by `mcr join`: `mcr join` without a group lists what is; nothing was changed"
+    )]
+    NotJoined(String),
     /// More than the daemon is to hold.
     #[error(
         "{asked} {what}, of at most {most}: take out what nobody uses, or start the daemon with a \

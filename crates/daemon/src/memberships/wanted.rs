@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use model::compile::{Join, RuleView};
+use model::compile::{InputView, Join, RuleView};
 use model::net::Prefix;
 use sys::membership::Membership;
 
-/// What rules want joined. A group that some rule wants from any source is joined for any, whatever
+/// What is to be joined. A group that some rule wants from any source is joined for any, whatever
 /// sources others name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// How many inputs want each.
+    /// How many joins want each.
     counts: BTreeMap<Membership, isize>,
 }
 
@@ -36,13 +36,17 @@ impl Wanted {
         wanted.source.is_none() || !self.counts.contains_key(&of_any(wanted))
     }
 
-    /// What changes when rules go and others come. Only the groups they name are read.
-    pub(crate) fn diff(&self, gone: &[Arc<RuleView>], come: &[Arc<RuleView>]) -> WantedDiff {
+    /// What changes when joins go and others come. Only the groups they name are read.
+    pub(crate) fn diff<'a>(
+        &self,
+        gone: impl IntoIterator<Item = &'a Join>,
+        come: impl IntoIterator<Item = &'a Join>,
+    ) -> WantedDiff {
         let mut diff = WantedDiff::default();
-        for membership in gone.iter().flat_map(|rule| wanted_by(rule)) {
+        for membership in gone.into_iter().flat_map(of_join) {
             *diff.counts.entry(membership).or_default() -= 1;
         }
-        for membership in come.iter().flat_map(|rule| wanted_by(rule)) {
+        for membership in come.into_iter().flat_map(of_join) {
             *diff.counts.entry(membership).or_default() += 1;
         }
         diff.counts.retain(|_, count| *count != 0);
@@ -91,9 +95,14 @@ impl Wanted {
     }
 }
 
-fn wanted_by(rule: &RuleView) -> impl Iterator<Item = Membership> + '_ {
-    let joins = rule.inputs.iter().flat_map(|input| &input.joins);
-    joins.flat_map(of_join)
+/// What rules need joined.
+pub(crate) fn of_rules(rules: &[Arc<RuleView>]) -> impl Iterator<Item = &Join> {
+    rules.iter().flat_map(|rule| of_inputs(&rule.inputs))
+}
+
+/// What inputs need joined.
+pub(crate) fn of_inputs(inputs: &[InputView]) -> impl Iterator<Item = &Join> {
+    inputs.iter().flat_map(|input| &input.joins)
 }
 
 /// The memberships one join stands for: each group of its range, each source.
@@ -130,7 +139,6 @@ pub(super) fn of_any(membership: &Membership) -> Membership {
 
 #[cfg(test)]
 mod tests {
-    use model::compile::InputView;
     use model::net::Ifindex;
     use model::placement::Placement;
     use model::table::Path;
@@ -205,7 +213,7 @@ mod tests {
     /// What rules want where nothing was wanted before.
     fn of(rules: &[Arc<RuleView>]) -> Wanted {
         let mut wanted = Wanted::default();
-        wanted.apply(wanted.diff(&[], rules));
+        wanted.apply(wanted.diff([], of_rules(rules)));
         wanted
     }
 
@@ -224,7 +232,7 @@ mod tests {
             let all = |a: &[Arc<RuleView>], b: &[Arc<RuleView>]| of(&[a, b].concat());
             let mut wanted = all(&stay, &go);
             let expected = all(&stay, &come);
-            let diff = wanted.diff(&go, &come);
+            let diff = wanted.diff(of_rules(&go), of_rules(&come));
             prop_assert!(diff.join.is_disjoint(&wanted.memberships()));
             prop_assert!(diff.leave.is_subset(&wanted.memberships()));
             wanted.apply(diff);

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use api::reply::{Change, Event};
 use model::config::{Config, Settings};
 use model::host::Host;
 use model::net::Ifindex;
-use model::ruleset::{Place, RuleChanges};
+use model::ruleset::{Place, RuleChanges, RuleSet};
 use model::shared_map::SharedMap;
 use tokio::task::block_in_place;
 
 use super::command::FleetRules;
 use super::occupied::occupied;
 use super::{Supervisor, with_warnings};
-use crate::core::{Refused, Request, Step};
+use crate::core::{Refused, Request, Step, joins};
 use crate::dataplane_thread;
 use crate::events;
 use crate::host::Snapshot;
@@ -63,6 +64,25 @@ impl Supervisor {
         // Whoever asked may have gone away; that changes nothing.
         let _ = asked.refused.send(refused);
         Ok(change)
+    }
+
+    /// Leaves what was joined for a time that is over.
+    pub(super) async fn end_joins(&mut self) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_secs());
+        let settings = self.core.settings();
+        let Some(join) = joins::remaining(&settings.join, now) else {
+            return;
+        };
+        let settings = Settings {
+            join,
+            ..Settings::clone(settings)
+        };
+        let rules = RuleSet::clone(self.core.rules());
+        let asked = Config { rules, settings };
+        if let Err(error) = self.change_to(asked, AskedBy::Operator).await {
+            tracing::warn!(%error, "cannot leave what was joined for a time; trying again");
+        }
     }
 
     /// Makes these rules and settings the running ones.
@@ -272,6 +292,7 @@ impl Supervisor {
             settings: self.core.settings().clone(),
             states,
             host: self.core.host().clone(),
+            joins: view::joins(self.core.joined(), &self.joined),
             unsaved: self.unsaved.clone(),
         });
         let before = self.view.send_replace(Arc::clone(&view));

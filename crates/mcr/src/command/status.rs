@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use api::reply::{FeatureStatus, PathStatus, Reload, RuleStats, State, Stats, Status};
+use api::reply::{FeatureStatus, JoinStatus, PathStatus, Reload, RuleStats, State, Stats, Status};
 use model::printable::printable;
 use serde_json::json;
 
@@ -84,6 +84,9 @@ fn screen(status: &Status, stats: &Stats) -> String {
     line("kernel path", path(&status.kernel));
     line("userspace path", path(&status.userspace));
     line("rules", &format!("{}: {}", status.rules, by_word(stats)));
+    if !status.joins.is_empty() {
+        line("joined by hand", &joined(&status.joins));
+    }
     for feature in status
         .features
         .iter()
@@ -93,6 +96,15 @@ fn screen(status: &Status, stats: &Stats) -> String {
     }
     troubles(&mut text, stats);
     text
+}
+
+/// How many joins there are beside those of rules, and how many do not hold.
+fn joined(joins: &[JoinStatus]) -> String {
+    let waiting = joins.iter().filter(|join| !join.joined).count();
+    match waiting {
+        0 => joins.len().to_string(),
+        waiting => format!("{}, {waiting} not joined: mcr join", joins.len()),
+    }
 }
 
 /// The configuration file, and what became of reading it again.

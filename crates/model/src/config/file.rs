@@ -8,15 +8,14 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::{
     Budget, BudgetTable, ConfigError, ConfigFile, DaemonSettings, FleetSettings, InterfaceSettings,
-    Notify, VERSION,
+    Notify, StaticJoin, VERSION, join,
 };
 use crate::document::RuleDocument;
 use crate::endpoint::check_interface_name;
 use crate::problem::Part;
 
 /// Keys a file may have.
-const KEYS: &str =
-    "version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], [notify], [[rule]]";
+const KEYS: &str = "version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]";
 
 /// What a file holds, as far as it can be read.
 #[derive(Default)]
@@ -29,6 +28,8 @@ pub(super) struct Parsed {
     pub(super) daemon: Option<(DaemonSettings, usize)>,
     /// Which fleet the relay belongs to, and the line.
     pub(super) fleet: Option<(FleetSettings, usize)>,
+    /// What is joined whatever the rules say, and the line.
+    pub(super) join: Option<(Vec<StaticJoin>, usize)>,
     /// Who is told of events, and the line.
     pub(super) notify: Option<(Notify, usize)>,
     /// Name, settings, line.
@@ -43,6 +44,7 @@ impl Parsed {
             ("[budget]", self.budget.as_ref().map(|(_, line)| *line)),
             ("[daemon]", self.daemon.as_ref().map(|(_, line)| *line)),
             ("[fleet]", self.fleet.as_ref().map(|(_, line)| *line)),
+            ("join", self.join.as_ref().map(|(_, line)| *line)),
             ("[notify]", self.notify.as_ref().map(|(_, line)| *line)),
             ("allow_link_local", self.allow_link_local.then_some(1)),
         ];
@@ -124,6 +126,7 @@ impl<'a> Reader<'a> {
                 "daemon" => self.daemon(value),
                 "fleet" => self.fleet(value),
                 "interface" => self.interfaces(value),
+                "join" => self.join(value),
                 "notify" => self.notify(value),
                 "rule" => self.rules(value),
                 unknown => {
@@ -191,6 +194,20 @@ impl<'a> Reader<'a> {
             Err(error) => {
                 let at = error.span().unwrap_or(span);
                 self.refuse(Some(at), format!("fleet: {}", error.message()));
+            }
+        }
+    }
+
+    fn join(&mut self, value: Value<'a>) {
+        let span = value.span();
+        match Vec::<StaticJoin>::deserialize(ValueDeserializer::from(value)) {
+            Ok(joins) => match join::twice(&joins) {
+                None => self.parsed.join = Some((joins, self.line(span.start))),
+                Some(join) => self.refuse(Some(span), format!("join: {join} is there twice")),
+            },
+            Err(error) => {
+                let at = error.span().unwrap_or(span);
+                self.refuse(Some(at), format!("join: {}", error.message()));
             }
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use toml::{Table as Keys, Value as Wanted};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-use super::{Config, ConfigError, ConfigErrors, ConfigFile, Settings, VERSION};
+use super::{Config, ConfigError, ConfigErrors, ConfigFile, Settings, StaticJoin, VERSION};
 use crate::document::RuleDocument;
 use crate::rule::Rule;
 use crate::ruleset::Policy;
@@ -61,6 +61,24 @@ pub fn rewrite_all(
     let stay = stay.map(|rule| (rule.name.clone(), Some(rule.clone())));
     let changes: Vec<(String, Option<RuleDocument>)> = gone.chain(stay).collect();
     written(files, texts, &before, &changes, settings)
+}
+
+/// Has the files of a configuration say that just these groups are joined whatever the rules say. Hands
+/// back the files whose text is another one then.
+///
+/// # Errors
+///
+/// What is wrong with the files as they are; nothing is written then.
+pub fn rewrite_joins(
+    files: &[ConfigFile],
+    join: Vec<StaticJoin>,
+) -> Result<Vec<ConfigFile>, ConfigErrors> {
+    let (texts, before) = read(files)?;
+    let settings = Settings {
+        join,
+        ..before.settings.clone()
+    };
+    written(files, texts, &before, &[], &settings)
 }
 
 /// The files with what an empty one needs, and what they say.

@@ -6,7 +6,7 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{DaemonSettings, FleetSettings, Notify};
+use super::{DaemonSettings, FleetSettings, Notify, StaticJoin};
 use crate::document::Scalar;
 use crate::endpoint::check_interface_name;
 use crate::limit::{self, LimitProblem};
@@ -42,6 +42,10 @@ pub struct Settings {
         deserialize_with = "of_interfaces"
     )]
     pub interface: BTreeMap<String, InterfaceSettings>,
+    /// Groups that are joined whatever the rules say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub join: Vec<StaticJoin>,
     /// Who is told of events.
     #[serde(default, skip_serializing_if = "is_default")]
     pub notify: Notify,
@@ -164,6 +168,15 @@ impl Settings {
             let [before, now] = [value(before), value(self)].map(|text| text.to_lowercase());
             compare(format!("interface {name}"), before, now);
         }
+        let without = |settings: &Self, other: &Self| {
+            let joins = settings
+                .join
+                .iter()
+                .filter(|join| !other.join.contains(join));
+            joins.map(ToString::to_string).collect::<Vec<String>>()
+        };
+        changes.extend({ without(self, before).into_iter() }.map(|join| format!("join {join}")));
+        changes.extend({ without(before, self).into_iter() }.map(|join| format!("leave {join}")));
         changes
     }
 }

@@ -53,6 +53,12 @@ pub(super) fn page() -> Roff {
     let link_local =
         "Permits 224.0.0.0/24 and ff02::/16 as inputs; rules that reflect may have them anyway.";
     key(&mut page, "allow_link_local = true", link_local);
+    key(
+        &mut page,
+        "join = [\"GROUP%IFACE\", ...]",
+        "Groups that are joined on an interface whatever the rules say, as `mcr join` does; sources may \
+         stand before the group.",
+    );
     paragraph(
         &mut page,
         "[[rule]]",

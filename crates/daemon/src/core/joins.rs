@@ -1,0 +1,36 @@
+//! What is joined whatever the rules say.
+
+use api::request::Transaction;
+use model::config::{Settings, StaticJoin};
+
+use super::Refused;
+
+/// The settings after what a change joins and leaves.
+pub(super) fn changed(settings: &Settings, change: &Transaction) -> Result<Settings, Refused> {
+    let mut settings = settings.clone();
+    for leave in &change.leave {
+        let place = settings.join.iter().position(|join| join.is_same(leave));
+        let place = place.ok_or_else(|| Refused::NotJoined(leave.to_string()))?;
+        settings.join.remove(place);
+    }
+    for join in &change.join {
+        match settings.join.iter_mut().find(|held| held.is_same(join)) {
+            Some(held) => held.until = join.until,
+            None => settings.join.push(join.clone()),
+        }
+    }
+    Ok(settings)
+}
+
+/// What is left of `joins` at `now`, in seconds since the epoch, where some of them are over.
+pub(crate) fn remaining(joins: &[StaticJoin], now: u64) -> Option<Vec<StaticJoin>> {
+    let is_over = |join: &&StaticJoin| join.is_over(now);
+    joins.iter().find(is_over)?;
+    let remaining = joins.iter().filter(|join| !is_over(join));
+    Some(remaining.cloned().collect())
+}
+
+/// Counts the memberships of `joins`.
+pub(super) fn count(joins: &[StaticJoin]) -> usize {
+    joins.iter().map(StaticJoin::memberships).sum()
+}

@@ -1,0 +1,134 @@
+//! `mcr join` and `mcr leave`: groups that the daemon joins on an interface whatever the rules say.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use api::reply::JoinStatus;
+use api::request::Transaction;
+use model::config::StaticJoin;
+use serde_json::json;
+
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::global::Global;
+use crate::render;
+use crate::save::Save;
+
+/// Join groups on an interface whatever the rules say, or list what is joined so.
+///
+/// The daemon reports the groups to the network (IGMPv3, MLDv2) and keeps them joined over restarts
+/// and links that come and go, so that a switch or a router sends them here: to see a stream with other
+/// tools, to have it flowing before a rule is added, or as smcroute's static groups. Nothing is relayed,
+/// and no rule is changed. In a configuration that is join = ["239.1.1.1%eth1"]. Without a group the
+/// joins are listed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr join 239.1.1.1%eth1
+  mcr join 10.0.0.5@232.1.1.1%eth1 ff3e::1%eth1      (S,G), and IPv6
+  mcr join 239.1.1.0/28%eth1 --duration 3600         16 groups, for an hour
+  mcr join                                           list them")]
+pub(crate) struct JoinArgs {
+    /// GROUP%IFACE; GROUP may be a range, and have sources before an @
+    #[arg(value_name = "GROUP%IFACE")]
+    groups: Vec<StaticJoin>,
+    /// Leave them again after this many seconds
+    #[arg(short, long, value_name = "S", value_parser = super::traffic_run::seconds)]
+    #[arg(requires = "groups", conflicts_with = "save")]
+    duration: Option<Duration>,
+    #[command(flatten)]
+    save: Save,
+}
+
+/// Leave groups that mcr join joined, all of those named or none.
+///
+/// Exits with status 3 if one of them is not joined so. What rules need stays joined.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mcr leave 239.1.1.1%eth1")]
+pub(crate) struct LeaveArgs {
+    /// GROUP%IFACE as it was joined
+    #[arg(value_name = "GROUP%IFACE", required = true)]
+    groups: Vec<StaticJoin>,
+    #[command(flatten)]
+    save: Save,
+}
+
+pub(crate) fn join(args: JoinArgs, global: &Global) -> Result<ExitCode, Failure> {
+    if args.groups.is_empty() {
+        return list(global);
+    }
+    let ends = args.duration.map(|duration| {
+        let ends = SystemTime::now() + duration;
+        let ends = ends.duration_since(SystemTime::UNIX_EPOCH);
+        ends.unwrap_or_default().as_secs_f64().ceil() as u64
+    });
+    let joins = args.groups.into_iter().map(|join| StaticJoin {
+        until: ends.or(join.until),
+        ..join
+    });
+    let asked = Transaction {
+        join: joins.collect(),
+        ..Transaction::default()
+    };
+    change("join", &asked, args.save, global)
+}
+
+pub(crate) fn leave(args: LeaveArgs, global: &Global) -> Result<ExitCode, Failure> {
+    let asked = Transaction {
+        leave: args.groups,
+        ..Transaction::default()
+    };
+    change("leave", &asked, args.save, global)
+}
+
+fn change(
+    command: &str,
+    asked: &Transaction,
+    save: Save,
+    global: &Global,
+) -> Result<ExitCode, Failure> {
+    let control = Control::open(global)?;
+    let saving = save.begin(&control)?;
+    let change = control.transact(asked)?;
+    super::warn(command, &change);
+    if global.json {
+        render::json(&change)?;
+    }
+    if let Some(configuration) = saving {
+        configuration.write_joins(&control)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(global: &Global) -> Result<ExitCode, Failure> {
+    let joins = Control::open(global)?.status()?.joins;
+    if global.json {
+        render::json(&json!({ "joins": joins }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if joins.is_empty() {
+        eprintln!("nothing is joined but what rules need; join with `mcr join GROUP%IFACE`");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = render::table(&["JOIN", "JOINED", "LEFT", "REASON"]);
+    for join in &joins {
+        table.add_row(vec![
+            join.at.clone().into(),
+            render::state_cell(if join.joined { "yes" } else { "no" }),
+            left(join).into(),
+            join.reason.clone().unwrap_or_default().into(),
+        ]);
+    }
+    render::text(&render::table_text(&table))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How long it stays joined.
+fn left(join: &JoinStatus) -> String {
+    let Some(until) = join.until else {
+        return String::new();
+    };
+    let until = SystemTime::UNIX_EPOCH + Duration::from_secs(until);
+    let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+    render::stats::duration(left.as_secs_f64())
+}
