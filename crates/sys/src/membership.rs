@@ -127,28 +127,23 @@ impl Memberships {
     /// When the kernel's lists cannot be read.
     pub fn claim_listed(&mut self) -> io::Result<usize> {
         let has = |ipv4| self.sockets.values().any(|socket| socket.is_ipv4() == ipv4);
-        let families = [has(true), has(false)];
-        let listed = Listed::of(families, families)?;
-        // The kernel lists a group of which sources are joined without them, too: they explain it.
-        let is_explained = |listed: &&Membership| {
-            let held = self.held.range(**listed..).next();
-            held.is_some_and(|(held, _)| match listed.source {
-                None => (held.interface, held.group) == (listed.interface, listed.group),
-                Some(_) => held == *listed,
-            })
-        };
-        let unknown = listed.iter().filter(|listed| !is_explained(listed));
-        let unknown: Vec<Membership> = unknown.copied().collect();
+        let listed = Listed::read(has(true), has(false))?;
+        let unknown = listed.iter().filter(|group| !self.held.contains_key(group));
+        let mut unknown: Vec<Membership> = unknown.copied().collect();
+        // Of what is held in part most is known: it comes last.
+        unknown.sort_by_key(|group| self.has_sources(group));
         let most = CHECKS_MAX / self.sockets.len().max(1);
         let before = self.held.len();
-        for membership in unknown.into_iter().take(most) {
-            let family = membership.group.is_ipv4();
-            let mut sockets = { self.sockets.iter_mut() }.filter(|(_, s)| s.is_ipv4() == family);
-            let has = |(number, socket): (&u32, &mut Socket)| {
-                socket.confirm(membership).then_some(*number)
-            };
-            if let Some(number) = sockets.find_map(has) {
-                self.held.insert(membership, number);
+        for Membership {
+            interface, group, ..
+        } in unknown.into_iter().take(most)
+        {
+            for (number, socket) in &mut self.sockets {
+                if socket.is_ipv4() == group.is_ipv4() {
+                    for membership in socket.claim(interface, group) {
+                        self.held.entry(membership).or_insert(*number);
+                    }
+                }
             }
         }
         let found = self.held.len() - before;
@@ -248,7 +243,8 @@ impl Memberships {
     /// # Errors
     /// When the kernel's lists cannot be read.
     pub fn missing(&self) -> io::Result<Vec<Membership>> {
-        let listed = Listed::read(self.held.keys())?;
+        let has = |ipv4| self.sockets.values().any(|socket| socket.is_ipv4() == ipv4);
+        let listed = Listed::read(has(true), has(false))?;
         let missing = self.held.keys().filter(|held| !listed.has(held));
         Ok(missing.copied().collect())
     }
@@ -292,6 +288,12 @@ impl Memberships {
         let missed = usize::try_from(self.revision.checked_sub(revision)?).ok()?;
         let known = self.recent.len().checked_sub(missed)?;
         Some(self.recent.iter().skip(known))
+    }
+
+    /// Says whether some source of a group is held.
+    fn has_sources(&self, group: &Membership) -> bool {
+        let next = self.held.range(*group..).next();
+        next.is_some_and(|(held, _)| (held.interface, held.group) == (group.interface, group.group))
     }
 
     fn note(&mut self, number: u32, membership: Membership, joined: bool) {

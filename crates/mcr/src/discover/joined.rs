@@ -31,7 +31,9 @@ impl Joined {
         joined
     }
 
-    /// Says whether packets of that source to that group are asked for on an interface.
+    /// Says whether packets of that source to that group are asked for on an interface. Where the first
+    /// group of an interface has no sources the kernel lists those of none (`igmp_mcf_get_first`), and
+    /// any source counts as asked for.
     pub(crate) fn hears(&self, interface: u32, group: IpAddr, source: IpAddr) -> bool {
         let Some(members) = self.members.get(&(interface, group)) else {
             return false;

@@ -115,9 +115,19 @@ impl Socket {
 
     /// Records a membership if the kernel knows it too.
     pub(super) fn confirm(&mut self, membership: Membership) -> bool {
-        let known = self.kernel_has(membership).unwrap_or(false);
+        let known = self.in_kernel(membership.interface, membership.group);
+        let known = known.contains(&membership);
         if known {
             self.record(membership);
+        }
+        known
+    }
+
+    /// Records what the kernel knows of a group on an interface, and hands it back.
+    pub(super) fn claim(&mut self, interface: u32, group: IpAddr) -> Vec<Membership> {
+        let known = self.in_kernel(interface, group);
+        for membership in &known {
+            self.record(*membership);
         }
         known
     }
@@ -211,14 +221,15 @@ impl Socket {
         option::set(self.socket.as_fd(), self.level(), name, value)
     }
 
-    /// Asks the kernel for the socket's filter of a group.
-    fn kernel_has(&self, membership: Membership) -> io::Result<bool> {
+    /// Asks the kernel for the socket's memberships of a group on an interface; none where it refuses,
+    /// as it does for a group that the socket has not joined.
+    fn in_kernel(&self, interface: u32, group: IpAddr) -> Vec<Membership> {
         let mut filter = GroupFilter {
-            interface: membership.interface,
-            group: storage(membership.group),
+            interface,
+            group: storage(group),
             mode: 0,
             count: SOURCES_MAX as u32,
-            sources: [storage(membership.group); SOURCES_MAX],
+            sources: [storage(group); SOURCES_MAX],
         };
         let mut length = size_of::<GroupFilter>() as libc::socklen_t;
         // SAFETY: pointer and length describe `filter`; the kernel writes at most `length` bytes,
@@ -233,16 +244,24 @@ impl Socket {
             )
         };
         if status != 0 {
-            return Err(io::Error::last_os_error());
+            return Vec::new();
+        }
+        let of = |source| Membership {
+            interface,
+            group,
+            source,
+        };
+        if filter.mode == libc::MCAST_EXCLUDE as u32 {
+            return if filter.count == 0 {
+                vec![of(None)]
+            } else {
+                Vec::new()
+            };
         }
         let listed = filter.sources.iter().take(filter.count as usize);
-        Ok(match membership.source {
-            None => filter.mode == libc::MCAST_EXCLUDE as u32 && filter.count == 0,
-            Some(source) => {
-                filter.mode == libc::MCAST_INCLUDE as u32
-                    && listed.map(address).any(|listed| listed == Some(source))
-            }
-        })
+        listed
+            .filter_map(|source| Some(of(Some(address(source)?))))
+            .collect()
     }
 }
 

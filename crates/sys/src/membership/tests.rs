@@ -284,6 +284,39 @@ fn finds_what_was_joined_and_never_told() {
 }
 
 #[test]
+fn finds_sources_behind_a_group_that_has_none() {
+    let Some(namespace) = namespace() else { return };
+    let joined = namespace.run(|| {
+        let mut first = Memberships::new();
+        // The kernel's list begins with the group that was joined last.
+        for membership in [
+            from(source(1), group(3)),
+            from(source(2), group(3)),
+            any(group(4)),
+        ] {
+            first.join(membership).unwrap();
+        }
+        assert_eq!(first.missing().unwrap(), []);
+        let kept: Vec<(u32, OwnedFd)> = first
+            .sockets()
+            .map(|held| (held.number, held.socket.try_clone_to_owned().unwrap()))
+            .collect();
+        drop(first);
+        let mut second = Memberships::new();
+        for (number, socket) in kept {
+            second
+                .adopt(number, socket, [from(source(1), group(3))])
+                .unwrap();
+        }
+        assert_eq!(second.claim_listed().unwrap(), 2);
+        assert!(second.holds(&from(source(2), group(3))));
+        assert!(second.holds(&any(group(4))));
+        assert_eq!(second.missing().unwrap(), []);
+    });
+    joined.unwrap();
+}
+
+#[test]
 fn misses_nothing_that_the_kernel_lists() {
     let Some(namespace) = namespace() else { return };
     let missing = namespace.run(|| {
