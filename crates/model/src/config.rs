@@ -11,6 +11,7 @@ mod join;
 mod notify;
 mod rewrite;
 mod settings;
+mod tunnel;
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
 pub use join::StaticJoin;
 pub use notify::{Notify, Webhook};
 pub use rewrite::{rewrite, rewrite_all, rewrite_joins};
-pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, Settings};
+pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, InterfaceTable, Settings};
+pub use tunnel::{TUNNEL_ID, TUNNEL_PORT, Tunnel};
 
 use crate::document::RuleDocument;
 use crate::problem::{Part, Problem, What};
@@ -97,6 +99,12 @@ impl Config {
                 once(format!("interface {name}"), line);
                 settings.interface.insert(name, of_interface);
             }
+        }
+        if let Some((name, problem)) = settings.impossible_tunnel() {
+            let at = set_at.get(&format!("interface {name}")).cloned();
+            let at = at.expect("what is set is set somewhere");
+            let message = format!("interface {name}: {problem}");
+            errors.0.push(ConfigError::at(at, message));
         }
         for rule in rules.iter().filter(|rule| rule.document.share.is_some()) {
             let at = (rule.file.clone(), rule.line_of(Part::Share));

@@ -6,6 +6,7 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::tunnel::{self, Tunnel};
 use super::{DaemonSettings, FleetSettings, Notify, StaticJoin};
 use crate::document::Scalar;
 use crate::endpoint::check_interface_name;
@@ -41,6 +42,7 @@ pub struct Settings {
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "of_interfaces"
     )]
+    #[schema(value_type = BTreeMap<String, InterfaceTable>)]
     pub interface: BTreeMap<String, InterfaceSettings>,
     /// Groups that are joined whatever the rules say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -68,20 +70,66 @@ pub struct BudgetTable {
 }
 
 /// Settings of one interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "InterfaceTable", into = "InterfaceTable")]
 pub struct InterfaceSettings {
+    /// Whether the interface merges packets before they are relayed.
+    pub gro: Gro,
+    /// Path of the rules whose inputs are on it.
+    pub path: PathChoice,
+    /// What the daemon makes it of, if it is a tunnel.
+    pub tunnel: Option<Tunnel>,
+}
+
+/// `[interface.NAME]` as it is written.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceTable {
     /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`):
     /// `off` (left as it is), `on`, or `auto` (on where every output can segment).
     #[serde(default, skip_serializing_if = "is_default")]
-    pub gro: Gro,
+    gro: Gro,
     /// Path of the rules whose inputs are on it: `auto`, `kernel` or `userspace`.
     #[serde(
         default,
         skip_serializing_if = "is_default",
         deserialize_with = "crate::document::path"
     )]
-    pub path: PathChoice,
+    path: PathChoice,
+    /// `udp` makes a tunnel: a VXLAN interface of this name that the daemon makes, whose packets go
+    /// whole, with their groups, ports and sources, to `remote`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) over: Option<String>,
+    /// Own address that the tunnel sends from; by default the one that the route to `remote` gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) local: Option<String>,
+    /// Address of the tunnel's other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) remote: Option<String>,
+    /// UDP port of both ends; 4789 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) port: Option<Scalar>,
+    /// Network identifier (VNI) of the tunnel, the same at both ends; 1 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<Scalar>,
+    /// MTU of the tunnel in bytes; by default what the route to `remote` leaves room for. With a larger
+    /// one the tunnel's own packets are sent in fragments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) mtu: Option<Scalar>,
+}
+
+impl InterfaceTable {
+    /// The first key that only a tunnel has.
+    pub(super) fn first_tunnel_key(&self) -> Option<&'static str> {
+        let keys = [
+            ("local", self.local.is_some()),
+            ("remote", self.remote.is_some()),
+            ("port", self.port.is_some()),
+            ("id", self.id.is_some()),
+            ("mtu", self.mtu.is_some()),
+        ];
+        keys.into_iter().find_map(|(key, given)| given.then_some(key))
+    }
 }
 
 /// Whether an interface merges packets before they are relayed.
@@ -118,6 +166,28 @@ impl Settings {
                 .map(|(name, set)| (name.clone(), set.path))
                 .collect(),
         }
+    }
+
+    /// The tunnels, by the names of their interfaces.
+    pub fn tunnels(&self) -> impl Iterator<Item = (&String, &Tunnel)> {
+        let interfaces = self.interface.iter();
+        interfaces.filter_map(|(name, set)| Some((name, set.tunnel.as_ref()?)))
+    }
+
+    /// The first interface that cannot be a tunnel beside the others, and why.
+    pub(super) fn impossible_tunnel(&self) -> Option<(&String, String)> {
+        let mut before: Vec<(&String, &Tunnel)> = Vec::new();
+        for (name, tunnel) in self.tunnels() {
+            if let Err(problem) = tunnel::check_name(name) {
+                return Some((name, problem));
+            }
+            let mut clashes = { before.iter() }.filter_map(|(other, set)| Some((other, set.clash(tunnel)?)));
+            if let Some((other, what)) = clashes.next() {
+                return Some((name, format!("has the same as interface {other}: {what}")));
+            }
+            before.push((name, tunnel));
+        }
+        None
     }
 
     /// What is another than in `before`, each in a few words that say what it was.
@@ -163,7 +233,10 @@ impl Settings {
         for name in names {
             let value = |settings: &Self| match settings.interface.get(name) {
                 None => "nothing".to_owned(),
-                Some(InterfaceSettings { gro, path }) => format!("gro {gro:?}, path {path:?}"),
+                Some(InterfaceSettings { gro, path, tunnel }) => {
+                    let tunnel = tunnel.map(|tunnel| format!(", {tunnel}"));
+                    format!("gro {gro:?}, path {path:?}{}", tunnel.unwrap_or_default())
+                }
             };
             let [before, now] = [value(before), value(self)].map(|text| text.to_lowercase());
             compare(format!("interface {name}"), before, now);
@@ -210,6 +283,32 @@ impl From<Budget> for BudgetTable {
     }
 }
 
+impl TryFrom<InterfaceTable> for InterfaceSettings {
+    type Error = String;
+
+    fn try_from(table: InterfaceTable) -> Result<Self, String> {
+        Ok(Self {
+            gro: table.gro,
+            path: table.path,
+            tunnel: Tunnel::read(&table)?,
+        })
+    }
+}
+
+impl From<InterfaceSettings> for InterfaceTable {
+    fn from(InterfaceSettings { gro, path, tunnel }: InterfaceSettings) -> Self {
+        let mut table = Self {
+            gro,
+            path,
+            ..Self::default()
+        };
+        if let Some(tunnel) = tunnel {
+            tunnel.write(&mut table);
+        }
+        table
+    }
+}
+
 impl TryFrom<Scalar> for Gro {
     type Error = String;
 
@@ -232,7 +331,14 @@ where
         check_interface_name(name)
             .map_err(|problem| D::Error::custom(format!("interface {name:?}: {problem}")))?;
     }
-    Ok(interfaces)
+    let settings = Settings {
+        interface: interfaces,
+        ..Settings::default()
+    };
+    match settings.impossible_tunnel() {
+        None => Ok(settings.interface),
+        Some((name, problem)) => Err(D::Error::custom(format!("interface {name}: {problem}"))),
+    }
 }
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -1,7 +1,7 @@
 //! mcr.toml(5): the keys and what they mean are those of the types that read the file.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use model::config::{DaemonSettings, FleetSettings, FleetTls, InterfaceSettings, Notify};
+use model::config::{DaemonSettings, FleetSettings, FleetTls, InterfaceTable, Notify};
 use model::document::{
     FailoverDocument, FieldDocument, HealthDocument, MergeTable, OutputTable, RuleDocument,
 };
@@ -143,7 +143,7 @@ pub(super) fn page() -> Roff {
     );
     keys(&mut page, &FleetTls::schema());
     paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
-    keys(&mut page, &InterfaceSettings::schema());
+    keys(&mut page, &InterfaceTable::schema());
     paragraph(&mut page, "[notify]", "Who is told of events.");
     keys(&mut page, &Notify::schema());
     page.control("SH", ["EXAMPLE"]);
