@@ -18,7 +18,7 @@ use std::sync::Arc;
 use api::reply::{Change, RuleChange};
 use api::request::{RULES_MAX, Transaction};
 use model::budget::Spenders;
-use model::compile::{self, Amendment, Compiled, InputView, RuleView};
+use model::compile::{self, Amendment, Compiled, InputView, RuleView, tunnel_query};
 use model::config::{Config, MAX_MEMBERSHIPS, Settings};
 use model::diff::{BudgetChange, TableDiff};
 use model::document::RuleDocument;
@@ -332,9 +332,12 @@ impl Core {
         }
     }
 
-    /// Lists the unicast destinations of `rules`, whose next hops have to be looked up.
-    pub(crate) fn queries(&self, rules: &RuleSet) -> Vec<NextHopQuery> {
-        self.destinations.after(self.rules(), rules).queries()
+    /// Lists the unicast destinations of `rules` and the other ends of tunnels, whose next hops have to
+    /// be looked up.
+    pub(crate) fn queries(&self, rules: &RuleSet, settings: &Settings) -> Vec<NextHopQuery> {
+        let mut queries = self.destinations.after(self.rules(), rules).queries();
+        queries.extend(settings.tunnels().map(|(_, tunnel)| tunnel_query(tunnel)));
+        queries
     }
 
     /// Works out how to get to `rules` and `settings` on `host`. The routes on `renewed` links are

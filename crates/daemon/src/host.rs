@@ -284,6 +284,8 @@ impl Follower {
             next_hops,
             names: self.next_hops.names.known(),
             multicast_routes,
+            // The supervisor's to say.
+            tunnels: BTreeMap::new(),
         };
         self.readings += 1;
         Ok(Snapshot {

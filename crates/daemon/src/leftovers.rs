@@ -10,6 +10,7 @@ use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::options::Options;
 use crate::state::running::RunningStore;
+use crate::tunnels;
 
 /// Ends what a daemon left that nobody runs any more, and says what that was, one sentence each.
 ///
@@ -34,6 +35,12 @@ pub fn end(options: &Options) -> Result<Vec<String>, DaemonError> {
     })?;
     told.extend(
         held.map(|held| format!("the keeper is ended, and {held} descriptors that it held")),
+    );
+    let tunnels = tunnels::end_left(instance.name());
+    told.extend(
+        tunnels
+            .iter()
+            .map(|name| format!("tunnel {name} is taken away")),
     );
     Offload::open(directory, false).close();
     let mut running = RunningStore::new(directory);

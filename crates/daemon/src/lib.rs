@@ -31,6 +31,7 @@ mod start;
 mod state;
 mod stats;
 mod supervisor;
+mod tunnels;
 mod view;
 
 use std::time::Duration;

@@ -32,6 +32,7 @@ use crate::state::running::RunningStore;
 use crate::stats::{Identity, Sampler};
 use crate::supervisor::occupied::occupied;
 use crate::supervisor::{Signals, Supervisor};
+use crate::tunnels::Tunnels;
 use crate::view::View;
 use crate::{abort_on_panic, config, host, service_manager};
 
@@ -126,6 +127,7 @@ async fn start(
             instance.directory(),
             features.found(Feature::SuperPackets) != Some(false),
         ),
+        tunnels: Tunnels::open(instance.name())?,
         merging: Default::default(),
         heap_to_trim: true,
         configured,
@@ -225,8 +227,9 @@ async fn listen(address: Option<SocketAddr>) -> Result<Option<Public>, DaemonErr
 impl Supervisor {
     /// Brings the first rules to the dataplane, which may have others from before.
     async fn first_step(&mut self, first: Config) -> Result<(), DaemonError> {
-        let queries = self.core.queries(&first.rules);
-        let snapshot = self.watch.read(queries).await?;
+        let queries = self.core.queries(&first.rules, &first.settings);
+        let mut snapshot = self.watch.read(queries).await?;
+        self.make_first_tunnels(&first, &mut snapshot).await?;
         let (rules, settings) = (Arc::new(first.rules), Arc::new(first.settings));
         self.reading = snapshot.reading;
         let (host, renewed) = (Arc::new(snapshot.host), BTreeSet::new());
@@ -247,6 +250,7 @@ impl Supervisor {
             tracing::warn!("{told}");
         }
         self.finish(step, &[], Vec::new());
+        self.remove_tunnels().await;
         block_in_place(|| self.save(None));
         Ok(())
     }

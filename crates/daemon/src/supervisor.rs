@@ -5,6 +5,7 @@ mod changes;
 pub(crate) mod command;
 pub(crate) mod occupied;
 mod saving;
+mod tunnels;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::options::Options;
 use crate::service_manager;
 use crate::state::running::RunningStore;
 use crate::stats::{self, Identity, Sampler};
+use crate::tunnels::Tunnels;
 use crate::view::View;
 use changes::AskedBy;
 use command::{Command, Order};
@@ -60,6 +62,7 @@ pub(crate) struct Supervisor {
     /// Whether much memory was freed since it was last given back to the kernel.
     pub(crate) heap_to_trim: bool,
     pub(crate) offload: Offload,
+    pub(crate) tunnels: Tunnels,
     /// What interfaces that may merge packets do, and why.
     pub(crate) merging: BTreeMap<Ifindex, String>,
     /// The configuration as last read.
@@ -198,6 +201,7 @@ impl Supervisor {
             self.update_view_of_memberships();
         }
         self.end_joins().await;
+        self.retry_tunnels().await;
         self.follow_merging();
         self.store_descriptors().await;
         block_in_place(|| self.save_again());
@@ -272,6 +276,7 @@ impl Supervisor {
             self.offload.close();
             self.descriptor_store.close();
         });
+        self.tunnels.close().await;
         Ok(closed?)
     }
 }

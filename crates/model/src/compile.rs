@@ -6,6 +6,7 @@
 
 mod address;
 mod egress;
+mod tunnel;
 mod used;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use crate::table::{
     DownReason, FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey, Table,
 };
 use crate::wildcard;
+pub use tunnel::{below, tunnel_query, tunnel_trouble};
 use used::{count, in_use, is_same_use, links_of, shared_sources};
 
 /// What rules come to on a host.
@@ -342,20 +344,30 @@ fn next_hop_query(output: &OutputSpec) -> NextHopQuery {
 }
 
 /// The host's interfaces by name.
-struct Links<'a>(BTreeMap<&'a str, &'a Interface>);
+struct Links<'a> {
+    by_name: BTreeMap<&'a str, &'a Interface>,
+    /// Why tunnels are not there.
+    refused: BTreeMap<&'a str, &'a str>,
+}
 
 impl<'a> Links<'a> {
     fn new(host: &'a Host) -> Self {
+        let refused = tunnel::refused(host);
         let interfaces = host.interfaces.values();
-        Self(interfaces.map(|link| (link.name.as_str(), link)).collect())
+        let interfaces = interfaces.map(|link| (link.name.as_str(), link));
+        let usable = interfaces.filter(|(name, _)| !refused.contains_key(name));
+        Self {
+            by_name: usable.collect(),
+            refused,
+        }
     }
 
     fn named(&self, name: &str) -> Option<&'a Interface> {
-        self.0.get(name).copied()
+        self.by_name.get(name).copied()
     }
 
     fn matching(&self, pattern: &str) -> Vec<&'a Interface> {
-        let links = self.0.values().copied();
+        let links = self.by_name.values().copied();
         let meant =
             |link: &&Interface| link.name != LOOPBACK && wildcard::matches(pattern, &link.name);
         links.filter(meant).collect()
@@ -390,11 +402,14 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// Says that there is no such interface, and which there are.
+    /// Says that there is no such interface, and which there are, or why a tunnel is not there.
     fn missing(&self, name: &str) -> String {
+        if let Some(refused) = self.refused.get(name) {
+            return (*refused).to_owned();
+        }
         let matching = if is_wildcard(name) { "matches " } else { "" };
         let what = format!("{matching}{name}");
-        let names = self.0.keys().filter(|name| **name != LOOPBACK);
+        let names = self.by_name.keys().filter(|name| **name != LOOPBACK);
         let names: Vec<String> = names.map(ToString::to_string).collect();
         match names.as_slice() {
             [] => format!("no interface {what} (there is none but {LOOPBACK})"),

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Tunnel;
 use crate::host_name::HostName;
 use crate::net::{Ifindex, Mac};
 
@@ -24,6 +25,17 @@ pub struct Host {
     pub names: BTreeMap<HostName, Named>,
     /// Groups that the kernel's multicast routing forwards, with the interface they come in by.
     pub multicast_routes: BTreeSet<(Ifindex, IpAddr)>,
+    /// Interfaces that the settings make tunnels of, by name.
+    pub tunnels: BTreeMap<String, HostTunnel>,
+}
+
+/// A tunnel that the settings ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTunnel {
+    /// What is asked for.
+    pub tunnel: Tunnel,
+    /// Why there is no such tunnel; what else is of its name is not used.
+    pub refused: Option<String>,
 }
 
 impl Host {

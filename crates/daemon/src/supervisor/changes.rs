@@ -93,11 +93,15 @@ impl Supervisor {
     ) -> Result<Change, Refused> {
         let Config { rules, settings } = asked;
         let unavailable = |error: &dyn std::error::Error| Refused::Unavailable(error.to_string());
-        let queries = self.core.queries(&rules);
+        let queries = self.core.queries(&rules, &settings);
         let snapshot = self.watch.read(queries).await;
         let mut snapshot = snapshot.map_err(|error| unavailable(&error))?;
         if let Some(pending) = self.pending.take() {
             snapshot.take_up(pending);
+        }
+        if let Err(refused) = self.make_tunnels(&rules, &settings, &mut snapshot).await {
+            self.host_changed(snapshot).await;
+            return Err(refused);
         }
         block_in_place(|| self.joined.renew(&snapshot.renewed));
         let came_back = snapshot.came_back(self.core.host());
@@ -127,6 +131,7 @@ impl Supervisor {
         let mut events = events::of_change(&change);
         events.extend(block_in_place(|| self.keep(written)));
         self.finish(step, &came_back, events);
+        self.remove_tunnels().await;
         let told = contested.into_iter().chain(occupied);
         let warnings = told.chain(self.unsaved_warning());
         Ok(with_warnings(change, warnings.collect()))
@@ -178,6 +183,7 @@ impl Supervisor {
                 ..Snapshot::default()
             });
         }
+        self.keep_tunnels(&mut snapshot.host).await;
         block_in_place(|| self.joined.renew(&snapshot.renewed));
         let came_back = snapshot.came_back(self.core.host());
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());
@@ -187,6 +193,7 @@ impl Supervisor {
             Ok(()) => {
                 self.reading = snapshot.reading;
                 self.finish(step, &came_back, Vec::new());
+                self.remove_tunnels().await;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot follow the host; trying again");

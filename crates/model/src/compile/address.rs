@@ -74,7 +74,7 @@ fn lacks(endpoint: &Endpoint, link: &Interface, links: &Links<'_>) -> String {
         let family = if endpoint.is_ipv4() { "IPv4" } else { "IPv6" };
         return format!("interface {name} has no {family} address; waits for one");
     }
-    let mut others = links.0.values();
+    let mut others = links.by_name.values();
     if let Some(other) = others.find(|other| other.addresses.contains(&wanted)) {
         let other = &other.name;
         return format!("{wanted} is an address of {other}, not of {name}; write %{other}");

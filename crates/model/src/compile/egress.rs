@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query};
+use super::{Down, Links, OutputView, is_routed, link_down, next_hop_query, tunnel};
 use crate::host::{Host, Interface, LOOPBACK, Named, NextHop};
 use crate::net::Mac;
 use crate::rule::{OutputSpec, Rule, SourceChoice};
@@ -23,7 +23,7 @@ pub(super) fn outputs(
         let ready = resolved(spec, named, address).and_then(|spec| {
             let (link, receiver) = next_hop(&spec, host, links)?;
             leaves_by = Some(link.index);
-            egress(&spec, link, receiver)
+            egress(&spec, link, receiver, host)
         });
         let (state, down) = match ready {
             Ok(egress) => (OutputState::Up(egress), None),
@@ -110,6 +110,9 @@ fn next_hop<'a>(
         let link = links.named(name);
         let link = link.ok_or_else(|| down(DownReason::InterfaceMissing, links.missing(name)))?;
         if !is_routed(&spec.to) {
+            if let Some(down) = tunnel::obstacle_of(name, host) {
+                return Err(down);
+            }
             let receiver = match link.name.as_str() {
                 LOOPBACK => Receiver::Here(None),
                 _ => Receiver::Group,
@@ -166,13 +169,18 @@ fn not_local(destination: IpAddr) -> String {
 }
 
 /// Assembles what is needed to rewrite and send.
-fn egress(spec: &OutputSpec, link: &Interface, receiver: Receiver) -> Result<Egress, Down> {
+fn egress(
+    spec: &OutputSpec,
+    link: &Interface,
+    receiver: Receiver,
+    host: &Host,
+) -> Result<Egress, Down> {
     if !link.up {
         return Err(down(DownReason::InterfaceDown, link_down(link)));
     }
     Ok(Egress {
         interface: link.index,
-        source: source(spec, link, &receiver)?,
+        source: source(spec, link, &receiver, host)?,
         link: header(link, receiver)?,
         mtu: link.mtu,
         destination: spec.to.destination,
@@ -188,9 +196,12 @@ fn source(
     spec: &OutputSpec,
     link: &Interface,
     receiver: &Receiver,
+    host: &Host,
 ) -> Result<Option<IpAddr>, Down> {
     match spec.source {
         SourceChoice::Keep => Ok(None),
+        // What goes through a tunnel is to arrive as it came.
+        SourceChoice::Auto if host.tunnels.contains_key(&link.name) => Ok(None),
         SourceChoice::Address(address) => Ok(Some(address)),
         SourceChoice::Auto => {
             let of_link = || link.primary_address(spec.to.destination.address);

@@ -128,7 +128,8 @@ impl InterfaceTable {
             ("id", self.id.is_some()),
             ("mtu", self.mtu.is_some()),
         ];
-        keys.into_iter().find_map(|(key, given)| given.then_some(key))
+        keys.into_iter()
+            .find_map(|(key, given)| given.then_some(key))
     }
 }
 
@@ -181,7 +182,8 @@ impl Settings {
             if let Err(problem) = tunnel::check_name(name) {
                 return Some((name, problem));
             }
-            let mut clashes = { before.iter() }.filter_map(|(other, set)| Some((other, set.clash(tunnel)?)));
+            let mut clashes =
+                { before.iter() }.filter_map(|(other, set)| Some((other, set.clash(tunnel)?)));
             if let Some((other, what)) = clashes.next() {
                 return Some((name, format!("has the same as interface {other}: {what}")));
             }

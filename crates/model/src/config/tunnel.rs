@@ -50,7 +50,8 @@ impl Tunnel {
     #[must_use]
     pub fn mtu_over(&self, below: u32) -> u32 {
         let room = below.saturating_sub(self.headers());
-        self.mtu.unwrap_or_else(|| room.clamp(*MTUS.start(), *MTUS.end()))
+        self.mtu
+            .unwrap_or_else(|| room.clamp(*MTUS.start(), *MTUS.end()))
     }
 
     /// Reads what a table of an interface says of a tunnel; none without `over`.
@@ -60,20 +61,29 @@ impl Tunnel {
     pub(super) fn read(table: &InterfaceTable) -> Result<Option<Self>, String> {
         let InterfaceTable { over, remote, .. } = table;
         match over.as_deref() {
-            None => return table.first_tunnel_key().map_or(Ok(None), |key| {
-                Err(format!("{key}: is a tunnel's; add over = \"udp\", or take {key} out"))
-            }),
+            None => {
+                return table.first_tunnel_key().map_or(Ok(None), |key| {
+                    Err(format!(
+                        "{key}: is a tunnel's; add over = \"udp\", or take {key} out"
+                    ))
+                });
+            }
             Some("udp") => {}
             Some(other) => return Err(format!("over = {other:?}: give \"udp\"")),
         }
         let Some(remote) = remote else {
             return Err(
-                "over = \"udp\": has no remote; give remote = \"ADDRESS\" of the other relay".into(),
+                "over = \"udp\": has no remote; give remote = \"ADDRESS\" of the other relay"
+                    .into(),
             );
         };
         let tunnel = Self {
             remote: end("remote", remote)?,
-            local: table.local.as_deref().map(|local| end("local", local)).transpose()?,
+            local: table
+                .local
+                .as_deref()
+                .map(|local| end("local", local))
+                .transpose()?,
             port: number(&table.port, "port", 1..=65_535)?.map_or(TUNNEL_PORT, |port| port as u16),
             id: number(&table.id, "id", 0..=IDS - 1)?.unwrap_or(TUNNEL_ID),
             mtu: number(&table.mtu, "mtu", MTUS)?,
@@ -87,7 +97,9 @@ impl Tunnel {
                 ));
             }
             if local == tunnel.remote {
-                return Err(format!("remote = \"{local}\": is the local address; name the other relay's"));
+                return Err(format!(
+                    "remote = \"{local}\": is the local address; name the other relay's"
+                ));
             }
         }
         Ok(Some(tunnel))
@@ -97,10 +109,14 @@ impl Tunnel {
     /// to a tunnel by port and identifier alone.
     #[must_use]
     pub(super) fn clash(&self, other: &Self) -> Option<String> {
-        let Self { port, id, remote, .. } = self;
-        let is_same = (*port, *id) == (other.port, other.id)
-            && remote.is_ipv4() == other.remote.is_ipv4();
-        is_same.then(|| format!("port {port} and id {id}; give one of them another id, at both its ends"))
+        let Self {
+            port, id, remote, ..
+        } = self;
+        let is_same =
+            (*port, *id) == (other.port, other.id) && remote.is_ipv4() == other.remote.is_ipv4();
+        is_same.then(|| {
+            format!("port {port} and id {id}; give one of them another id, at both its ends")
+        })
     }
 
     /// Writes it into a table, without what is so anyhow.
@@ -139,7 +155,9 @@ fn end(key: &str, text: &str) -> Result<IpAddr, String> {
         return refused("is no IP address; give one, as in \"10.9.9.9\", the port stands in port");
     };
     match address {
-        IpAddr::V4(address) if address.is_broadcast() => refused("is the broadcast address; give a host's"),
+        IpAddr::V4(address) if address.is_broadcast() => {
+            refused("is the broadcast address; give a host's")
+        }
         IpAddr::V6(address) if address.is_unicast_link_local() => {
             refused("is link-local; give an address that does not need an interface beside it")
         }
@@ -170,7 +188,9 @@ fn number(
 /// Says why an interface of this name cannot be a tunnel.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     match name {
-        LOOPBACK => Err(format!("{LOOPBACK} is there already; give the tunnel a name of its own")),
+        LOOPBACK => Err(format!(
+            "{LOOPBACK} is there already; give the tunnel a name of its own"
+        )),
         _ => Ok(()),
     }
 }
@@ -185,7 +205,8 @@ mod tests {
             name: "mcr.toml".to_owned(),
             text: format!("version = 1\n{text}"),
         };
-        let config = Config::load(&[file], Policy::default()).map_err(|errors| errors.to_string())?;
+        let config =
+            Config::load(&[file], Policy::default()).map_err(|errors| errors.to_string())?;
         let again = ConfigFile {
             name: "again".to_owned(),
             text: config.export(),
@@ -216,26 +237,65 @@ mod tests {
     #[test]
     fn what_is_no_tunnel_is_refused_with_what_to_write() {
         for (keys, expected) in [
-            ("remote = \"10.9.9.9\"", "mcr.toml:2: interface wan: remote: is a tunnel's; add over = \"udp\""),
+            (
+                "remote = \"10.9.9.9\"",
+                "mcr.toml:2: interface wan: remote: is a tunnel's; add over = \"udp\"",
+            ),
             ("over = \"udp\"", "has no remote; give remote = \"ADDRESS\""),
-            ("over = \"gre\"\nremote = \"10.9.9.9\"", "over = \"gre\": give \"udp\""),
-            ("over = \"udp\"\nremote = \"there\"", "remote = \"there\": is no IP address"),
-            ("over = \"udp\"\nremote = \"10.9.9.9:4789\"", "the port stands in port"),
-            ("over = \"udp\"\nremote = \"239.1.1.1\"", "is a multicast group"),
-            ("over = \"udp\"\nremote = \"0.0.0.0\"", "is no host's address"),
+            (
+                "over = \"gre\"\nremote = \"10.9.9.9\"",
+                "over = \"gre\": give \"udp\"",
+            ),
+            (
+                "over = \"udp\"\nremote = \"there\"",
+                "remote = \"there\": is no IP address",
+            ),
+            (
+                "over = \"udp\"\nremote = \"10.9.9.9:4789\"",
+                "the port stands in port",
+            ),
+            (
+                "over = \"udp\"\nremote = \"239.1.1.1\"",
+                "is a multicast group",
+            ),
+            (
+                "over = \"udp\"\nremote = \"0.0.0.0\"",
+                "is no host's address",
+            ),
             ("over = \"udp\"\nremote = \"fe80::1\"", "is link-local"),
-            ("over = \"udp\"\nremote = \"10.9.9.9\"\nlocal = \"::1\"", "of another family"),
-            ("over = \"udp\"\nremote = \"10.9.9.9\"\nlocal = \"10.9.9.9\"", "is the local address"),
-            ("over = \"udp\"\nremote = \"10.9.9.9\"\nid = 16777216", "id = 16777216: give a number from 0 to 16777215"),
-            ("over = \"udp\"\nremote = \"10.9.9.9\"\nport = 0", "port = 0: give a number from 1 to 65535"),
-            ("over = \"udp\"\nremote = \"10.9.9.9\"\nmtu = 68", "mtu = 68: give a number from 576"),
-            ("over = \"udp\"\nremote = \"10.9.9.9\"\nttl = 3", "unknown field `ttl`"),
+            (
+                "over = \"udp\"\nremote = \"10.9.9.9\"\nlocal = \"::1\"",
+                "of another family",
+            ),
+            (
+                "over = \"udp\"\nremote = \"10.9.9.9\"\nlocal = \"10.9.9.9\"",
+                "is the local address",
+            ),
+            (
+                "over = \"udp\"\nremote = \"10.9.9.9\"\nid = 16777216",
+                "id = 16777216: give a number from 0 to 16777215",
+            ),
+            (
+                "over = \"udp\"\nremote = \"10.9.9.9\"\nport = 0",
+                "port = 0: give a number from 1 to 65535",
+            ),
+            (
+                "over = \"udp\"\nremote = \"10.9.9.9\"\nmtu = 68",
+                "mtu = 68: give a number from 576",
+            ),
+            (
+                "over = \"udp\"\nremote = \"10.9.9.9\"\nttl = 3",
+                "unknown field `ttl`",
+            ),
         ] {
             let problem = refused(keys);
             assert!(problem.contains(expected), "{keys}: {problem}");
         }
         let problem = load("[interface.lo]\nover = \"udp\"\nremote = \"10.9.9.9\"\n").unwrap_err();
-        assert!(problem.contains("interface lo: lo is there already"), "{problem}");
+        assert!(
+            problem.contains("interface lo: lo is there already"),
+            "{problem}"
+        );
     }
 
     #[test]
@@ -247,21 +307,28 @@ mod tests {
             ))
         };
         let problem = two("").unwrap_err();
-        let expected = "mcr.toml:5: interface west: has the same as interface east: port 4789 and id 1";
+        let expected =
+            "mcr.toml:5: interface west: has the same as interface east: port 4789 and id 1";
         assert!(problem.contains(expected), "{problem}");
         assert!(two("id = 2\n").is_ok() && two("port = 4790\n").is_ok());
         let json = r#"{"interface": {
             "east": {"over": "udp", "remote": "10.9.9.9"}, "west": {"over": "udp", "remote": "10.8.8.8"}
         }}"#;
-        let problem = serde_json::from_str::<Settings>(json).unwrap_err().to_string();
-        assert!(problem.contains("interface west: has the same as interface east"), "{problem}");
+        let problem = serde_json::from_str::<Settings>(json)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            problem.contains("interface west: has the same as interface east"),
+            "{problem}"
+        );
     }
 
     #[test]
     fn a_change_says_what_the_tunnel_was() {
         let with = load("[interface.wan]\nover = \"udp\"\nremote = \"10.9.9.9\"\n").unwrap();
         let changes = with.changes_since(&Settings::default());
-        let expected = "interface wan: gro off, path auto, over udp to 10.9.9.9 port 4789 id 1 (was nothing)";
+        let expected =
+            "interface wan: gro off, path auto, over udp to 10.9.9.9 port 4789 id 1 (was nothing)";
         assert_eq!(changes, [expected]);
         assert_eq!(InterfaceSettings::default().tunnel, None);
     }

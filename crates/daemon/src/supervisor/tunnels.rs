@@ -1,0 +1,94 @@
+//! When tunnels are made and taken away: before rules use them, and after none does.
+
+use model::config::{Config, Settings};
+use model::host::Host;
+use model::ruleset::RuleSet;
+
+use super::Supervisor;
+use crate::core::Refused;
+use crate::host::{Error, Snapshot};
+
+impl Supervisor {
+    /// Makes the tunnels that a change asks for; one that comes with it and cannot be made refuses it.
+    pub(super) async fn make_tunnels(
+        &mut self,
+        rules: &RuleSet,
+        settings: &Settings,
+        snapshot: &mut Snapshot,
+    ) -> Result<(), Refused> {
+        let made = self.settle_tunnels(rules, settings, snapshot).await;
+        let refused = made.map_err(|error| Refused::Unavailable(error.to_string()))?;
+        match refused.as_slice() {
+            [] => Ok(()),
+            refused => Err(Refused::Unavailable(refused.join("\n"))),
+        }
+    }
+
+    /// Makes those of the first rules; what cannot be is told, and disturbs nothing else.
+    pub(crate) async fn make_first_tunnels(
+        &mut self,
+        first: &Config,
+        snapshot: &mut Snapshot,
+    ) -> Result<(), Error> {
+        let Config { rules, settings } = first;
+        for refused in self.settle_tunnels(rules, settings, snapshot).await? {
+            tracing::warn!("{refused}");
+        }
+        Ok(())
+    }
+
+    /// Makes tunnels, and reads the host with them; why those are not there that are new.
+    async fn settle_tunnels(
+        &mut self,
+        rules: &RuleSet,
+        settings: &Settings,
+        snapshot: &mut Snapshot,
+    ) -> Result<Vec<String>, Error> {
+        let mut refused = Vec::new();
+        if !self.tunnels.are_settled(settings, &snapshot.host) {
+            let settled = self.tunnels.settle(settings, &snapshot.host).await;
+            refused = settled.refused;
+            if settled.changed {
+                let queries = self.core.queries(rules, settings);
+                let with_them = self.watch.read(queries).await?;
+                snapshot.take_up(with_them);
+            }
+        }
+        self.tunnels.tell(&mut snapshot.host);
+        Ok(refused)
+    }
+
+    /// Keeps the tunnels of the running settings as they should be on a host that changed; that they
+    /// changed is reported as a change of the host again.
+    pub(super) async fn keep_tunnels(&mut self, host: &mut Host) {
+        let settings = self.core.settings().clone();
+        if !self.tunnels.are_settled(&settings, host) {
+            self.tunnels.settle(&settings, host).await;
+        }
+        self.tunnels.tell(host);
+    }
+
+    /// Tries again to make what could not be made: nobody reports that a port is free.
+    pub(super) async fn retry_tunnels(&mut self) {
+        if !self.tunnels.are_refused() {
+            return;
+        }
+        let mut host = Host::clone(self.core.host());
+        self.keep_tunnels(&mut host).await;
+        if host.tunnels != self.core.host().tunnels {
+            let snapshot = Snapshot {
+                reading: self.reading,
+                host,
+                ..Snapshot::default()
+            };
+            self.host_changed(snapshot).await;
+        }
+    }
+
+    /// Takes away the tunnels that nobody asks for any more; at the start also those of an earlier run.
+    pub(crate) async fn remove_tunnels(&mut self) {
+        if self.tunnels.have_left() {
+            self.tunnels.remove_others().await;
+        }
+    }
+}

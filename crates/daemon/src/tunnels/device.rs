@@ -1,0 +1,262 @@
+//! A tunnel as the kernel has it: a VXLAN interface (RFC 7348) with one other end, marked as MCR's by
+//! its alias. One that is not marked so is never touched.
+
+use std::net::IpAddr;
+
+use futures::TryStreamExt;
+use model::config::Tunnel;
+use nix::errno::Errno;
+use rtnetlink::packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute,
+    LinkInfo, LinkMessage,
+};
+use rtnetlink::{Error, Handle, LinkUnspec, LinkVxlan};
+
+use crate::host::udp_sockets;
+
+/// What the alias begins with; the instance follows.
+const MARK: &str = "mcr tunnel of instance ";
+
+/// `IFLA_VXLAN_TOS`: the outer header has the inner one's DSCP (`vxlan_xmit_one`).
+const TOS_OF_PACKET: u8 = 1;
+
+/// A tunnel that is to be there.
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    pub(super) tunnel: &'a Tunnel,
+    /// Its MTU, where it is known yet.
+    pub(super) mtu: Option<u32>,
+    pub(super) instance: &'a str,
+}
+
+/// Whose an interface is.
+enum Owner<'a> {
+    Instance(&'a str),
+    Somebody,
+}
+
+impl Wanted<'_> {
+    /// Makes it, or makes it what it should be; says whether anything had to be done.
+    ///
+    /// # Errors
+    /// Why that cannot be, and what to do.
+    pub(super) async fn bring_about(&self, handle: &Handle) -> Result<bool, String> {
+        let name = self.name;
+        let there = find(handle, name)
+            .await
+            .map_err(|error| self.told(&error))?;
+        let Some(there) = there else {
+            return self.make(handle).await.map(|()| true);
+        };
+        match owner(&there) {
+            Owner::Instance(instance) if instance == self.instance => {}
+            Owner::Instance(instance) => {
+                return Err(format!(
+                    "interface {name} is a tunnel of instance {instance:?}; give this one another name, or \
+                     take it out of {instance:?}"
+                ));
+            }
+            Owner::Somebody => {
+                return Err(format!(
+                    "interface {name} is there and not MCR's, so it is not made a tunnel; give the tunnel \
+                     another name, or remove the interface: ip link delete {name}"
+                ));
+            }
+        }
+        let index = there.header.index;
+        if !self.is_same(&there) {
+            let removed = handle.link().del(index).execute().await;
+            removed.map_err(|error| self.told(&error))?;
+            return self.make(handle).await.map(|()| true);
+        }
+        match self
+            .mtu
+            .filter(|mtu| !there.attributes.contains(&LinkAttribute::Mtu(*mtu)))
+        {
+            None => Ok(false),
+            Some(mtu) => {
+                let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
+                let set = handle.link().set(message).execute().await;
+                set.map(|()| true).map_err(|error| self.told(&error))
+            }
+        }
+    }
+
+    /// Makes the interface and brings it up; what cannot be brought up is not left.
+    async fn make(&self, handle: &Handle) -> Result<(), String> {
+        let added = handle.link().add(self.message()).execute().await;
+        added.map_err(|error| self.told(&error))?;
+        let Ok(Some(made)) = find(handle, self.name).await else {
+            return Err(format!(
+                "tunnel {} was taken away as it was made",
+                self.name
+            ));
+        };
+        let index = made.header.index;
+        let started = self.start(handle, index).await;
+        if started.is_err() {
+            let _ = handle.link().del(index).execute().await;
+        }
+        started.map_err(|error| self.told(&error))
+    }
+
+    async fn start(&self, handle: &Handle, index: u32) -> Result<(), Error> {
+        // Without an address of its own nothing but what rules send goes through; joins need none. The
+        // kernel sets flags before families (`do_setlink`), so that comes before it is up.
+        let families = vec![AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(
+            In6AddrGenMode::None,
+        )])];
+        let marked = LinkUnspec::new_with_index(index).alias(format!("{MARK}{}", self.instance));
+        handle.link().set(marked.build()).execute().await?;
+        let quiet = LinkUnspec::new_with_index(index)
+            .append_extra_attribute(LinkAttribute::AfSpecUnspec(families));
+        // A host without IPv6 has no such setting, and nothing to keep quiet.
+        let _ = handle.link().set(quiet.build()).execute().await;
+        let up = LinkUnspec::new_with_index(index).up();
+        handle.link().set(up.build()).execute().await
+    }
+
+    fn message(&self) -> LinkMessage {
+        let mut builder = LinkVxlan::new(self.name, self.tunnel.id);
+        for attribute in self.attributes() {
+            builder = builder.append_info_data(attribute);
+        }
+        match self.mtu {
+            Some(mtu) => builder.mtu(mtu),
+            None => builder,
+        }
+        .build()
+    }
+
+    /// What the kernel is asked for and tells again. A UDP checksum is on in both families: it covers
+    /// the identifier and the inner headers, and IPv6 wants it (RFC 6936).
+    fn attributes(&self) -> Vec<InfoVxlan> {
+        let mut attributes = vec![
+            match self.tunnel.remote {
+                IpAddr::V4(remote) => InfoVxlan::Group(remote),
+                IpAddr::V6(remote) => InfoVxlan::Group6(remote),
+            },
+            InfoVxlan::Port(self.tunnel.port),
+            InfoVxlan::Tos(TOS_OF_PACKET),
+            // There is one other end, whatever sources come from it.
+            InfoVxlan::Learning(false),
+            InfoVxlan::UDPCsum(true),
+        ];
+        attributes.extend(self.tunnel.local.map(|local| match local {
+            IpAddr::V4(local) => InfoVxlan::Local(local),
+            IpAddr::V6(local) => InfoVxlan::Local6(local),
+        }));
+        attributes
+    }
+
+    fn is_same(&self, there: &LinkMessage) -> bool {
+        let Some(has) = vxlan(there) else {
+            return false;
+        };
+        let wanted = self.attributes();
+        let sends_from_elsewhere = |has: &InfoVxlan| {
+            let is_local = matches!(has, InfoVxlan::Local(_) | InfoVxlan::Local6(_));
+            is_local && !wanted.contains(has)
+        };
+        wanted.iter().all(|attribute| has.contains(attribute))
+            && has.contains(&InfoVxlan::Id(self.tunnel.id))
+            && !has.iter().any(sends_from_elsewhere)
+    }
+
+    /// What the kernel's refusal means here.
+    fn told(&self, error: &Error) -> String {
+        let Self { name, tunnel, .. } = self;
+        let Tunnel { port, id, .. } = tunnel;
+        match errno(error) {
+            Some(Errno::EPERM | Errno::EACCES) => {
+                format!("cannot make tunnel {name}: this process lacks CAP_NET_ADMIN")
+            }
+            Some(Errno::EOPNOTSUPP) => format!(
+                "cannot make tunnel {name}: this kernel has no VXLAN (CONFIG_VXLAN; modprobe vxlan)"
+            ),
+            Some(Errno::EEXIST) => format!(
+                "cannot make tunnel {name}: another VXLAN interface of this host has port {port} and id \
+                 {id}, `ip -d link show type vxlan`; give the tunnel another id, at both ends"
+            ),
+            Some(Errno::EADDRINUSE) => {
+                let sockets = udp_sockets();
+                let taker = sockets.iter().find(|socket| socket.port == *port);
+                let taker =
+                    taker.map_or_else(|| "another socket".to_owned(), |socket| socket.told());
+                format!(
+                    "cannot make tunnel {name}: UDP port {port} is taken by {taker}; stop that program or \
+                     give the tunnel another port, at both ends"
+                )
+            }
+            Some(errno) => format!("cannot make tunnel {name}: {}", errno.desc()),
+            None => format!("cannot make tunnel {name}: {error}"),
+        }
+    }
+}
+
+/// The interfaces that an instance made: names and indexes.
+pub(super) async fn of_instance(
+    handle: &Handle,
+    instance: &str,
+) -> Result<Vec<(String, u32)>, Error> {
+    let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await?;
+    let own = links
+        .iter()
+        .filter(|link| matches!(owner(link), Owner::Instance(of) if of == instance));
+    let own = own.filter_map(|link| {
+        let name = link
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::IfName(name) => Some(name.clone()),
+                _ => None,
+            });
+        Some((name?, link.header.index))
+    });
+    Ok(own.collect())
+}
+
+async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>, Error> {
+    let mut answer = Box::pin(handle.link().get().match_name(name.to_owned()).execute());
+    match answer.try_next().await {
+        Err(error) if errno(&error) == Some(Errno::ENODEV) => Ok(None),
+        found => found,
+    }
+}
+
+fn owner(link: &LinkMessage) -> Owner<'_> {
+    let mut attributes = link.attributes.iter();
+    let instance = attributes.find_map(|attribute| match attribute {
+        LinkAttribute::IfAlias(alias) => alias.strip_prefix(MARK),
+        _ => None,
+    });
+    match instance.filter(|_| vxlan(link).is_some()) {
+        Some(instance) => Owner::Instance(instance),
+        None => Owner::Somebody,
+    }
+}
+
+/// What is told of a VXLAN interface; nothing of any other.
+fn vxlan(link: &LinkMessage) -> Option<&[InfoVxlan]> {
+    let mut infos = link
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            LinkAttribute::LinkInfo(infos) => Some(infos),
+            _ => None,
+        });
+    let infos = infos
+        .next()
+        .filter(|infos| infos.contains(&LinkInfo::Kind(InfoKind::Vxlan)))?;
+    infos.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vxlan(attributes)) => Some(attributes.as_slice()),
+        _ => None,
+    })
+}
+
+fn errno(error: &Error) -> Option<Errno> {
+    match error {
+        Error::NetlinkError(message) => Some(Errno::from_raw(-message.raw_code())),
+        _ => None,
+    }
+}
