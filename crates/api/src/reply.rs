@@ -7,6 +7,7 @@ mod history;
 mod merge;
 mod residence;
 mod rule;
+mod tunnel;
 mod worker;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ pub use history::{History, RuleHistory, Steps};
 pub use merge::{LineStats, MergeStats};
 pub use residence::{ResidenceBucket, ResidenceStats};
 pub use rule::{FlowStats, InputStats, OutputStats, RuleStats, State, Traffic};
+pub use tunnel::TunnelStatus;
 pub use worker::WorkerStats;
 
 /// Everything counted, as `mcr stats --json` prints it.
@@ -119,6 +121,9 @@ pub struct Status {
     /// What is joined whatever the rules say.
     #[serde(default)]
     pub joins: Vec<JoinStatus>,
+    /// The tunnels that the settings ask for.
+    #[serde(default)]
+    pub tunnels: Vec<TunnelStatus>,
 }
 
 /// A group, or a range of them, that is joined whatever the rules say.

@@ -135,7 +135,11 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         let starved =
             starved.map(|(_, reason)| events::everything(*reason, state, Some(index), host));
         let link = view.link.and_then(|link| host.interfaces.get(&link));
-        output(view, enabled, starved, counted, link)
+        let tunnel = link.and_then(|link| host.tunnels.get(&link.name));
+        OutputStats {
+            tunnel: tunnel.map(|known| known.tunnel.remote.to_string()),
+            ..output(view, enabled, starved, counted, link)
+        }
     });
     let outputs: Vec<OutputStats> = outputs.collect();
     let (worst, reason) = judge(state, &outputs, &sample);
@@ -317,6 +321,7 @@ fn output(
         address: view.address.map(|address| address.to_string()),
         name_error: view.name_error.clone(),
         interface: link.map(|link| link.name.clone()),
+        tunnel: None,
         sent: traffic(counted.sent),
         last_packet_seconds: last_packet_seconds(counted.sent),
         dropped,

@@ -24,6 +24,7 @@ mod rpf;
 mod sender;
 pub(crate) mod snapshot;
 mod ttl;
+mod tunnel;
 
 use serde::Serialize;
 
@@ -39,7 +40,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 18] = [
+const CHECKS: [Check; 19] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
@@ -119,6 +120,11 @@ const CHECKS: [Check; 18] = [
         name: "sender",
         covers: "inputs at addresses of this host that anybody can send to",
         run: sender::check,
+    },
+    Check {
+        name: "tunnel",
+        covers: "tunnels to other relays, and who may send into them",
+        run: tunnel::check,
     },
     Check {
         name: "limit",

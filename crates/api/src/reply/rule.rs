@@ -188,6 +188,9 @@ pub struct OutputStats {
     /// The interface it leaves by, whose own drops stand in `egress`; none while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Where that interface is a tunnel, its other end. Sources are kept there, unless the output sets one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<String>,
     /// Copies handed to the egress device.
     pub sent: Traffic,
     /// Seconds since the last of them was; none while none was.

@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use api::reply::{
     Change, FeatureStatus, FlowStats, InterfaceStatus, JoinStatus, Log, PathStatus, State, Stats,
-    Status,
+    Status, TunnelStatus,
 };
 use api::request::{ActiveInput, RuleList};
 use dataplane::counters::Counters;
 use dataplane::features::{Feature, Features};
-use model::config::{Settings, StaticJoin};
+use model::compile;
+use model::config::{Settings, StaticJoin, Tunnel};
 use model::document::RuleDocument;
 use model::endpoint::Endpoint;
-use model::host::Interface;
+use model::host::{Host, Interface};
 use model::placement::Support;
 use model::rule::Rule;
 use model::ruleset::Policy;
@@ -268,6 +269,9 @@ impl Service {
             joins: { view.settings.join.iter().zip(&*view.joins) }
                 .map(|(join, state)| joined(join, state))
                 .collect(),
+            tunnels: { view.settings.tunnels() }
+                .map(|(name, tunnel)| tunnel_status(name, tunnel, &view.host))
+                .collect(),
         }
     }
 
@@ -351,6 +355,26 @@ fn joined(join: &StaticJoin, state: &InputState) -> JoinStatus {
         joined: state.joined,
         reason: state.reason.as_deref().map(str::to_owned),
         until: join.until,
+    }
+}
+
+fn tunnel_status(name: &str, tunnel: &Tunnel, host: &Host) -> TunnelStatus {
+    let reason = compile::tunnel_trouble(name, host);
+    let below = compile::below(tunnel, host);
+    TunnelStatus {
+        interface: name.to_owned(),
+        local: tunnel.local.map(|local| local.to_string()),
+        remote: tunnel.remote.to_string(),
+        port: tunnel.port,
+        id: tunnel.id,
+        state: match reason {
+            None => State::Up,
+            Some(_) => State::Down,
+        },
+        reason,
+        mtu: host.by_name(name).map(|link| link.mtu),
+        below: below.map(|link| link.name.clone()),
+        below_mtu: below.map(|link| link.mtu),
     }
 }
 

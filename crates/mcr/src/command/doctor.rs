@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use api::request::RuleList;
 use model::placement::PathChoice;
 use model::ruleset::{Policy, RuleSet};
 use serde_json::json;
@@ -138,6 +139,7 @@ fn of_file(file: &Path) -> Result<Rules, Failure> {
     let config = configuration::read(file, policy)?;
     Ok(Rules {
         choices: config.settings.path_choices(PathChoice::Auto),
+        settings: config.settings,
         set: config.rules,
         origin: file.display().to_string(),
         unasked: Some("the rules of a file are judged, no daemon is asked".to_owned()),
@@ -147,7 +149,11 @@ fn of_file(file: &Path) -> Result<Rules, Failure> {
 
 fn of_daemon(global: &Global) -> Result<Rules, Failure> {
     let control = Control::open(global)?;
-    let documents = control.rules()?.rules;
+    let RuleList {
+        rules: documents,
+        settings,
+        ..
+    } = control.rules()?;
     let policy = Policy {
         allow_link_local: Some(true),
     };
@@ -156,6 +162,8 @@ fn of_daemon(global: &Global) -> Result<Rules, Failure> {
     Ok(Rules {
         set,
         origin: format!("the daemon at {}", global.socket().display()),
+        settings: settings.unwrap_or_default(),
+        tunnels: control.status()?.tunnels,
         stats: Some(control.stats()?),
         // One that is in no fleet refuses, and so does one of before fleets.
         fleet: control.fleet().ok(),

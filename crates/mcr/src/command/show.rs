@@ -154,6 +154,12 @@ fn text(
         if let Some(address) = &output.address {
             line("  to", address.clone());
         }
+        if let Some(remote) = &output.tunnel {
+            line(
+                "  tunnel",
+                format!("to {remote}; sources are kept unless the output sets one"),
+            );
+        }
         line("  sent", number::volume(output.sent));
         more(&mut line, number::all(OutputStats::COUNTERS, output));
         for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use api::reply::{FeatureStatus, JoinStatus, PathStatus, Reload, RuleStats, State, Stats, Status};
+use api::reply::{
+    FeatureStatus, JoinStatus, PathStatus, Reload, RuleStats, State, Stats, Status, TunnelStatus,
+};
 use model::printable::printable;
 use serde_json::json;
 
@@ -87,6 +89,9 @@ fn screen(status: &Status, stats: &Stats) -> String {
     if !status.joins.is_empty() {
         line("joined by hand", &joined(&status.joins));
     }
+    for tunnel in &status.tunnels {
+        line("tunnel", &tunnel_text(tunnel));
+    }
     for feature in status
         .features
         .iter()
@@ -104,6 +109,24 @@ fn joined(joins: &[JoinStatus]) -> String {
     match waiting {
         0 => joins.len().to_string(),
         waiting => format!("{}, {waiting} not joined: mcr join", joins.len()),
+    }
+}
+
+/// Where a tunnel leads, what fits into it, or why nothing gets through.
+fn tunnel_text(tunnel: &TunnelStatus) -> String {
+    let TunnelStatus {
+        interface,
+        remote,
+        port,
+        id,
+        ..
+    } = tunnel;
+    let state = render::stats::state(tunnel.state);
+    let ends = format!("{interface} {state}, to {remote} port {port} id {id}");
+    match (&tunnel.reason, tunnel.mtu, &tunnel.below) {
+        (Some(reason), ..) => format!("{ends}: {reason}"),
+        (None, Some(mtu), Some(below)) => format!("{ends}, MTU {mtu}, by {below}"),
+        (None, ..) => ends,
     }
 }
 
@@ -182,6 +205,12 @@ mod tests {
             "generation": 1, "rules": 0, "state": "degraded", "state_reason": "full",
             "kernel": {"available": false, "reason": "no bpf_loop"},
             "userspace": {"available": true},
+            "tunnels": [
+                {"interface": "wan", "remote": "10.9.9.9", "port": 4789, "id": 1, "state": "up",
+                 "mtu": 1450, "below": "eth1", "below_mtu": 1500},
+                {"interface": "sat", "remote": "10.8.8.8", "port": 4789, "id": 2, "state": "down",
+                 "reason": "no route to 10.8.8.8"},
+            ],
             "features": [
                 {"name": "tcx", "present": true},
                 {"name": "bpf_loop", "present": false, "meaning": "no kernel path"},
@@ -201,6 +230,8 @@ mod tests {
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",
             "rules            0: 0 up, 0 silent, 0 degraded, 0 down, 0 disabled\n",
+            "tunnel           wan up, to 10.9.9.9 port 4789 id 1, MTU 1450, by eth1\n",
+            "tunnel           sat down, to 10.8.8.8 port 4789 id 2: no route to 10.8.8.8\n",
             "bpf_loop         no kernel path\n",
             "io_uring         not known",
         ] {

@@ -9,14 +9,15 @@ use std::error::Error;
 use std::fs;
 use std::path::{self, PathBuf};
 
-use api::reply::{FleetStatus, Stats};
+use api::reply::{FleetStatus, Stats, TunnelStatus};
 use bpf::neighbour::{Neighbour, neighbours};
 use bpf::stray;
 use daemon::host::udp_sockets;
 use dataplane::features::{Feature, Features};
-use model::compile::{Compiled, RuleView, compile, next_hop_queries};
+use model::compile::{Compiled, RuleView, compile, next_hop_queries, tunnel_query};
+use model::config::Settings;
 use model::endpoint::Endpoint;
-use model::host::{Host, NextHop, NextHopQuery};
+use model::host::{Host, HostTunnel, NextHop, NextHopQuery};
 use model::placement::{PathChoices, Support};
 use model::rule::{OutputSpec, Rule};
 use model::ruleset::RuleSet;
@@ -36,6 +37,10 @@ pub(crate) struct Rules {
     pub(crate) choices: PathChoices,
     /// A file, a daemon's socket, or why there are none.
     pub(crate) origin: String,
+    /// The daemon's tunnels, as they do.
+    pub(crate) tunnels: Vec<TunnelStatus>,
+    /// Those that the settings ask for.
+    pub(crate) settings: Settings,
     /// What the daemon counts, if one answers.
     pub(crate) stats: Option<Stats>,
     /// How its fleet does, if it is in one.
@@ -82,11 +87,17 @@ impl Snapshot {
             .enable_all()
             .build()
             .map_err(|error| unavailable("the network", &error))?;
-        let queries = next_hop_queries(&rules.set).into_iter().collect();
-        let (links, host) = runtime.block_on(network::read(queries)).map_err(|error| {
+        let mut queries: Vec<NextHopQuery> = next_hop_queries(&rules.set).into_iter().collect();
+        queries.extend({ rules.settings.tunnels() }.map(|(_, tunnel)| tunnel_query(tunnel)));
+        let (links, mut host) = runtime.block_on(network::read(queries)).map_err(|error| {
             let cause = error.source().map(ToString::to_string);
             unavailable("links through netlink", &cause.unwrap_or_default())
         })?;
+        let tunnels = rules.settings.tunnels().map(|(name, tunnel)| {
+            let (tunnel, refused) = (*tunnel, None);
+            (name.clone(), HostTunnel { tunnel, refused })
+        });
+        host.tunnels = tunnels.collect();
         let features = Features::probe().without(without);
         let support = Support {
             kernel: dataplane::kernel_support(&features),

@@ -154,8 +154,8 @@ limit = "fast"
     assert_eq!(
         errors(text),
         [
-            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], [notify], [[rule]]",
-            "mcr.toml:4: interface eth0: unknown field `gor`, expected `gro` or `path`",
+            "mcr.toml:2: unknown key \"ruels\"; there are version, allow_link_local, [budget], [daemon], [fleet], [interface.NAME], join, [notify], [[rule]]",
+            "mcr.toml:4: interface eth0: unknown field `gor`, expected one of `gro`, `path`, `over`, `local`, `remote`, `port`, `id`, `mtu`",
             "mcr.toml:5: interface \"a b\": holds white space; write it without",
             "mcr.toml:8: rule \"cam1\": input 239.1.1.1%eth0:0: port 0 cannot be used; give 1 to 65535",
             "mcr.toml:11: rule \"cam1\": output 239.10.1.1%eth1: has no port; write 239.10.1.1%eth1:PORT, as in 239.10.1.1%eth1:5001",
