@@ -42,6 +42,7 @@ mod security;
 mod soak;
 mod sources;
 mod topology;
+mod tunnel;
 mod unicast;
 mod unicast_in;
 mod vlan;

@@ -17,6 +17,10 @@ use crate::host::udp_sockets;
 /// What the alias begins with; the instance follows.
 const MARK: &str = "mcr tunnel of instance ";
 
+/// The group of links of one that is being made. The kernel takes no alias with a new link
+/// (`rtnl_create_link`), so that whoever dies in between leaves this mark.
+const UNFINISHED: u32 = u32::from_be_bytes(*b"MCR\0");
+
 /// `IFLA_VXLAN_TOS`: the outer header has the inner one's DSCP (`vxlan_xmit_one`).
 const TOS_OF_PACKET: u8 = 1;
 
@@ -32,6 +36,8 @@ pub(super) struct Wanted<'a> {
 /// Whose an interface is.
 enum Owner<'a> {
     Instance(&'a str),
+    /// Of one that died while it made it.
+    Nobody,
     Somebody,
 }
 
@@ -50,6 +56,7 @@ impl Wanted<'_> {
         };
         match owner(&there) {
             Owner::Instance(instance) if instance == self.instance => {}
+            Owner::Nobody => return self.make_anew(handle, there.header.index).await,
             Owner::Instance(instance) => {
                 return Err(format!(
                     "interface {name} is a tunnel of instance {instance:?}; give this one another name, or \
@@ -65,9 +72,7 @@ impl Wanted<'_> {
         }
         let index = there.header.index;
         if !self.is_same(&there) {
-            let removed = handle.link().del(index).execute().await;
-            removed.map_err(|error| self.told(&error))?;
-            return self.make(handle).await.map(|()| true);
+            return self.make_anew(handle, index).await;
         }
         match self
             .mtu
@@ -80,6 +85,12 @@ impl Wanted<'_> {
                 set.map(|()| true).map_err(|error| self.told(&error))
             }
         }
+    }
+
+    async fn make_anew(&self, handle: &Handle, index: u32) -> Result<bool, String> {
+        let removed = handle.link().del(index).execute().await;
+        removed.map_err(|error| self.told(&error))?;
+        self.make(handle).await.map(|()| true)
     }
 
     /// Makes the interface and brings it up; what cannot be brought up is not left.
@@ -101,23 +112,23 @@ impl Wanted<'_> {
     }
 
     async fn start(&self, handle: &Handle, index: u32) -> Result<(), Error> {
-        // Without an address of its own nothing but what rules send goes through; joins need none. The
-        // kernel sets flags before families (`do_setlink`), so that comes before it is up.
+        // Without an address of its own nothing but what rules send goes through; joins need none. It
+        // would get one as it comes up, and a host without IPv6 has no such setting.
         let families = vec![AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(
             In6AddrGenMode::None,
         )])];
-        let marked = LinkUnspec::new_with_index(index).alias(format!("{MARK}{}", self.instance));
-        handle.link().set(marked.build()).execute().await?;
         let quiet = LinkUnspec::new_with_index(index)
             .append_extra_attribute(LinkAttribute::AfSpecUnspec(families));
-        // A host without IPv6 has no such setting, and nothing to keep quiet.
         let _ = handle.link().set(quiet.build()).execute().await;
-        let up = LinkUnspec::new_with_index(index).up();
-        handle.link().set(up.build()).execute().await
+        let finished = LinkUnspec::new_with_index(index)
+            .alias(format!("{MARK}{}", self.instance))
+            .link_group(0)
+            .up();
+        handle.link().set(finished.build()).execute().await
     }
 
     fn message(&self) -> LinkMessage {
-        let mut builder = LinkVxlan::new(self.name, self.tunnel.id);
+        let mut builder = LinkVxlan::new(self.name, self.tunnel.id).link_group(UNFINISHED);
         for attribute in self.attributes() {
             builder = builder.append_info_data(attribute);
         }
@@ -230,9 +241,11 @@ fn owner(link: &LinkMessage) -> Owner<'_> {
         LinkAttribute::IfAlias(alias) => alias.strip_prefix(MARK),
         _ => None,
     });
-    match instance.filter(|_| vxlan(link).is_some()) {
-        Some(instance) => Owner::Instance(instance),
-        None => Owner::Somebody,
+    let is_unfinished = link.attributes.contains(&LinkAttribute::Group(UNFINISHED));
+    match (instance, vxlan(link)) {
+        (Some(instance), Some(_)) => Owner::Instance(instance),
+        (None, Some(_)) if is_unfinished => Owner::Nobody,
+        _ => Owner::Somebody,
     }
 }
 
