@@ -13,6 +13,7 @@ use model::host::{Host, HostTunnel};
 use rtnetlink::Handle;
 
 use crate::host::{self, Error};
+use device::{Own, Refusal};
 
 /// The tunnels of this instance.
 #[derive(Debug)]
@@ -73,14 +74,18 @@ impl Tunnels {
                 mtu: mtu(tunnel, host),
                 instance: &self.instance,
             };
-            let outcome = wanted.bring_about(&self.handle).await;
+            let mut outcome = wanted.bring_about(&self.handle).await;
+            if matches!(&outcome, Err(refusal) if refusal.is_taken) {
+                self.make_room(name, tunnel).await;
+                outcome = wanted.bring_about(&self.handle).await;
+            }
             let before = self.known.get(name);
             let refused = match outcome {
                 Ok(changed) => {
                     settled.changed |= changed;
                     None
                 }
-                Err(refused) => {
+                Err(Refusal { text: refused, .. }) => {
                     if before.is_none_or(|before| before.tunnel != *tunnel) {
                         settled.refused.push(refused.clone());
                     }
@@ -110,18 +115,33 @@ impl Tunnels {
         self.have_left = false;
         match device::of_instance(&self.handle, &self.instance).await {
             Ok(links) => {
-                let others = links
-                    .into_iter()
-                    .filter(|(name, _)| !self.known.contains_key(name));
-                for (name, index) in others {
-                    if let Err(error) = self.handle.link().del(index).execute().await {
-                        tracing::warn!("cannot take away tunnel {name}: {error}");
-                        self.have_left = true;
-                    }
+                for own in links
+                    .iter()
+                    .filter(|own| !self.known.contains_key(&own.name))
+                {
+                    self.have_left |= self.remove(own).await.is_err();
                 }
             }
             Err(error) => tracing::warn!(%error, "cannot look for tunnels that nobody asks for"),
         }
+    }
+
+    /// Takes away what this instance made that is in a tunnel's place, under another name.
+    async fn make_room(&self, name: &str, tunnel: &Tunnel) {
+        let links = device::of_instance(&self.handle, &self.instance).await;
+        for own in links.unwrap_or_default() {
+            if own.name != name && own.is_in_place_of(tunnel) {
+                drop(self.remove(&own).await);
+            }
+        }
+    }
+
+    async fn remove(&self, own: &Own) -> Result<(), rtnetlink::Error> {
+        let removed = own.remove(&self.handle).await;
+        if let Err(error) = &removed {
+            tracing::warn!("cannot take away tunnel {}: {error}", own.name);
+        }
+        removed
     }
 
     /// Takes all of them away.
@@ -146,7 +166,7 @@ pub(crate) fn end_left(instance: &str) -> Vec<String> {
         let left = device::of_instance(&tunnels.handle, instance).await;
         tunnels.close().await;
         let left = left.unwrap_or_default().into_iter();
-        left.map(|(name, _)| name).collect()
+        left.map(|own| own.name).collect()
     })
 }
 

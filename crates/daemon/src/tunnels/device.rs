@@ -33,6 +33,23 @@ pub(super) struct Wanted<'a> {
     pub(super) instance: &'a str,
 }
 
+/// Why there is no such tunnel.
+pub(super) struct Refusal {
+    /// What is in the way, and what to do.
+    pub(super) text: String,
+    /// Whether another VXLAN interface is in its place.
+    pub(super) is_taken: bool,
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            is_taken: false,
+        }
+    }
+}
+
 /// Whose an interface is.
 enum Owner<'a> {
     Instance(&'a str),
@@ -46,7 +63,7 @@ impl Wanted<'_> {
     ///
     /// # Errors
     /// Why that cannot be, and what to do.
-    pub(super) async fn bring_about(&self, handle: &Handle) -> Result<bool, String> {
+    pub(super) async fn bring_about(&self, handle: &Handle) -> Result<bool, Refusal> {
         let name = self.name;
         let there = find(handle, name)
             .await
@@ -61,13 +78,13 @@ impl Wanted<'_> {
                 return Err(format!(
                     "interface {name} is a tunnel of instance {instance:?}; give this one another name, or \
                      take it out of {instance:?}"
-                ));
+                ).into());
             }
             Owner::Somebody => {
                 return Err(format!(
                     "interface {name} is there and not MCR's, so it is not made a tunnel; give the tunnel \
                      another name, or remove the interface: ip link delete {name}"
-                ));
+                ).into());
             }
         }
         let index = there.header.index;
@@ -87,21 +104,18 @@ impl Wanted<'_> {
         }
     }
 
-    async fn make_anew(&self, handle: &Handle, index: u32) -> Result<bool, String> {
+    async fn make_anew(&self, handle: &Handle, index: u32) -> Result<bool, Refusal> {
         let removed = handle.link().del(index).execute().await;
         removed.map_err(|error| self.told(&error))?;
         self.make(handle).await.map(|()| true)
     }
 
     /// Makes the interface and brings it up; what cannot be brought up is not left.
-    async fn make(&self, handle: &Handle) -> Result<(), String> {
+    async fn make(&self, handle: &Handle) -> Result<(), Refusal> {
         let added = handle.link().add(self.message()).execute().await;
         added.map_err(|error| self.told(&error))?;
         let Ok(Some(made)) = find(handle, self.name).await else {
-            return Err(format!(
-                "tunnel {} was taken away as it was made",
-                self.name
-            ));
+            return Err(format!("tunnel {} was taken away as it was made", self.name).into());
         };
         let index = made.header.index;
         let started = self.start(handle, index).await;
@@ -175,10 +189,10 @@ impl Wanted<'_> {
     }
 
     /// What the kernel's refusal means here.
-    fn told(&self, error: &Error) -> String {
+    fn told(&self, error: &Error) -> Refusal {
         let Self { name, tunnel, .. } = self;
         let Tunnel { port, id, .. } = tunnel;
-        match errno(error) {
+        let text = match errno(error) {
             Some(Errno::EPERM | Errno::EACCES) => {
                 format!("cannot make tunnel {name}: this process lacks CAP_NET_ADMIN")
             }
@@ -201,19 +215,39 @@ impl Wanted<'_> {
             }
             Some(errno) => format!("cannot make tunnel {name}: {}", errno.desc()),
             None => format!("cannot make tunnel {name}: {error}"),
+        };
+        Refusal {
+            text,
+            is_taken: errno(error) == Some(Errno::EEXIST),
         }
     }
 }
 
-/// The interfaces that an instance made: names and indexes.
-pub(super) async fn of_instance(
-    handle: &Handle,
-    instance: &str,
-) -> Result<Vec<(String, u32)>, Error> {
+/// An interface that an instance made.
+pub(super) struct Own {
+    pub(super) name: String,
+    index: u32,
+    id: Option<u32>,
+    port: Option<u16>,
+}
+
+impl Own {
+    /// Takes it away.
+    pub(super) async fn remove(&self, handle: &Handle) -> Result<(), Error> {
+        handle.link().del(self.index).execute().await
+    }
+
+    /// Whether the kernel gives it the packets of a tunnel: both cannot be there.
+    pub(super) fn is_in_place_of(&self, tunnel: &Tunnel) -> bool {
+        (self.id, self.port) == (Some(tunnel.id), Some(tunnel.port))
+    }
+}
+
+/// The interfaces that an instance made.
+pub(super) async fn of_instance(handle: &Handle, instance: &str) -> Result<Vec<Own>, Error> {
     let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await?;
-    let own = links
-        .iter()
-        .filter(|link| matches!(owner(link), Owner::Instance(of) if of == instance));
+    let links = links.iter();
+    let own = links.filter(|link| matches!(owner(link), Owner::Instance(of) if of == instance));
     let own = own.filter_map(|link| {
         let name = link
             .attributes
@@ -222,7 +256,20 @@ pub(super) async fn of_instance(
                 LinkAttribute::IfName(name) => Some(name.clone()),
                 _ => None,
             });
-        Some((name?, link.header.index))
+        let mut own = Own {
+            name: name?,
+            index: link.header.index,
+            id: None,
+            port: None,
+        };
+        for attribute in vxlan(link).unwrap_or_default() {
+            match attribute {
+                InfoVxlan::Id(id) => own.id = Some(*id),
+                InfoVxlan::Port(port) => own.port = Some(*port),
+                _ => {}
+            }
+        }
+        Some(own)
     });
     Ok(own.collect())
 }
