@@ -93,6 +93,13 @@ gaps:
 	$(CARGO) build --release --locked --package mcr
 	$(LONG) --test lab failover::gaps -- --ignored --nocapture
 
+# Long: 200 groups at 100,000 packets a second in all through a tunnel between two relays.
+.PHONY: tunnel
+tunnel:
+	dist/bootstrap test
+	$(CARGO) build --release --locked --package mcr
+	$(LONG) --test lab tunnel::throughput -- --ignored --nocapture --test-threads 1
+
 # Long: every case that a merge must bear, on both paths, at 20,000 packets a second.
 .PHONY: merge-table
 merge-table:

@@ -62,9 +62,9 @@ fn cost(rules: u16) -> Cost {
             &daemon,
             &socket,
             &Transaction {
-                generation: None,
                 add,
                 remove,
+                ..Transaction::default()
             },
         )
     };
