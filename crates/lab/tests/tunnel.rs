@@ -287,11 +287,11 @@ fn ipv6_goes_through_and_over_ipv6(path: &str) {
         format!("[[rule]]\nname = \"six\"\n{six}\n[[rule]]\nname = \"four\"\n{four}\n")
     };
     let out = rules(
-        "input = \"[ff3e::%in/120]:5000\"\noutputs = [\"[ff3e::%wan/120]:5000\"]",
+        "input = \"[ff3e::/120%in]:5000\"\noutputs = [\"[ff3e::/120%wan]:5000\"]",
         "input = \"239.1.1.0/24%in:5000\"\noutputs = [\"239.1.1.0/24%wan:5000\"]",
     );
     let back = rules(
-        "input = \"[ff3e::%wan/120]:5000\"\noutputs = [\"[ff3e::%out/120]:5000,source=keep\"]",
+        "input = \"[ff3e::/120%wan]:5000\"\noutputs = [\"[ff3e::/120%out]:5000,source=keep\"]",
         "input = \"239.1.1.0/24%wan:5000\"\noutputs = [\"239.1.1.0/24%out:5000,source=keep\"]",
     );
     let near = start(&bed.near, path, "fd0a::1", "fd0b::9", "id = 70000", &out);
@@ -314,12 +314,11 @@ fn ipv6_goes_through_and_over_ipv6(path: &str) {
         "{from:?}"
     );
     let captured = under_way.finish().unwrap();
-    assert_eq!(
-        captured
-            .count("vxlan.vni == 70000 && udp.dstport == 5000")
-            .unwrap(),
-        40
-    );
+    // Workers send what waits together as one, so there may be fewer than datagrams.
+    for inner in ["ipv6.dst == ff3e::7", "ip.dst == 239.1.1.7"] {
+        let filter = format!("vxlan.vni == 70000 && {inner}");
+        assert!(captured.count(&filter).unwrap() > 0, "{filter}");
+    }
     // A checksum over IPv6 is there: none would be a peer's to allow (RFC 6936).
     assert_eq!(
         captured

@@ -195,7 +195,7 @@ fn a_tunnel_follows_its_settings_and_the_network_below() {
 #[test]
 fn an_interface_that_mcr_did_not_make_is_not_touched() {
     let bed = Bed::new();
-    bed.near.ip("link add wan type dummy").unwrap();
+    bed.near.ip("link add wan type bridge").unwrap();
     bed.near.ip("link set wan up").unwrap();
     let index = link::index((&bed.near, "wan")).unwrap();
     let daemon = near(&bed, &asked("", &format!("{OUT}{OTHER}")));
@@ -214,7 +214,7 @@ fn an_interface_that_mcr_did_not_make_is_not_touched() {
     wait_until_up(&daemon);
 
     // Nor when a change asks for it, which is refused.
-    bed.near.ip("link add wan2 type dummy").unwrap();
+    bed.near.ip("link add wan2 type bridge").unwrap();
     let second = asked("", OUT).replace("wan", "wan2");
     let both = format!(
         "{}[interface.wan2]\nover = \"udp\"\nremote = \"10.8.8.8\"\nid = 2\n",
@@ -231,7 +231,7 @@ fn an_interface_that_mcr_did_not_make_is_not_touched() {
         State::Up,
         "the rules stay as they were"
     );
-    assert!(bed.near.ip("-d link show wan2").unwrap().contains("dummy"));
+    assert!(bed.near.ip("-d link show wan2").unwrap().contains("bridge"));
 }
 
 #[test]
