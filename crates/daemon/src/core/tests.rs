@@ -314,7 +314,7 @@ fn a_next_hop_that_answers_brings_the_output_up() {
     let mut core = core();
     let request = add(vec![rule("a", 1, "10.0.3.9:7000")]);
     let asked = core.resolve(&request).unwrap();
-    let query = core.queries(&asked.rules).remove(0);
+    let query = core.queries(&asked.rules, &asked.settings).remove(0);
     let with = |next_hop| {
         let mut host = Host::clone(&two_links());
         host.next_hops.insert(query.clone(), next_hop);
@@ -406,7 +406,7 @@ fn a_change_of_few_rules_shares_the_budget_as_a_whole_look_does() {
     };
     let (kernel, userspace) = (Some(PathChoice::Kernel), Some(PathChoice::Userspace));
     let asked = core.resolve(&add(vec![to_host("a", 1, kernel)])).unwrap();
-    let query = core.queries(&asked.rules).remove(0);
+    let query = core.queries(&asked.rules, &asked.settings).remove(0);
     let (interface, via) = (Ifindex(3), IpAddr::from([10, 0, 3, 9]));
     let mac = Some(Mac([2, 0, 0, 0, 9, 9]));
     let mut host = Host::clone(&two_links());
