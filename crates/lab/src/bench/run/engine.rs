@@ -201,14 +201,15 @@ fn attempt(case: &Case, stage: &mut Stage, capacities: &BTreeMap<String, f64>) -
         }
         Offer::ZeroLoss => {
             let highest = load.rate_pps.context("a search needs a highest rate")?;
-            search::zero_loss(highest, load.seconds, |rate, seconds| {
+            let found = search::zero_loss(highest, load.seconds, |rate, seconds| {
                 let rate_pps = Some(rate);
                 stage.offer(Load {
                     rate_pps,
                     seconds,
                     ..load
                 })
-            })
+            })?;
+            Ok(found.into_trial())
         }
     }
 }

@@ -10,6 +10,57 @@ use anyhow::Result;
 
 use crate::bench::results::{Probe, Trial};
 
+/// What the search asks of a trial, whatever was measured: on a bed of the lab's, or on the user's
+/// own wires.
+pub trait Attempt {
+    /// Datagrams offered per second, over all streams.
+    fn offered_pps(&self) -> f64;
+    /// Copies that did not arrive; negative when more came than were sent.
+    fn missing(&self) -> i64;
+    /// Loss in percent of what was expected; negative for duplicates.
+    fn loss_percent(&self) -> f64;
+}
+
+impl Attempt for Trial {
+    fn offered_pps(&self) -> f64 {
+        self.offered_pps()
+    }
+
+    fn missing(&self) -> i64 {
+        self.missing()
+    }
+
+    fn loss_percent(&self) -> f64 {
+        self.loss_percent()
+    }
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found<T> {
+    /// The trial that confirmed the rate, or the last one if every rate lost something.
+    pub trial: T,
+    /// The highest offered rate without loss, datagrams per second; 0 if every rate lost something.
+    pub zero_loss_pps: f64,
+    /// The highest offered rate that lost at most [`PARTIAL_PERCENT`].
+    pub partial_drop_pps: f64,
+    /// What was offered on the way, and what was lost.
+    pub probes: Vec<Probe>,
+}
+
+impl Found<Trial> {
+    /// The trial with what the search found.
+    #[must_use]
+    pub fn into_trial(self) -> Trial {
+        Trial {
+            zero_loss_pps: Some(self.zero_loss_pps),
+            partial_drop_pps: Some(self.partial_drop_pps),
+            probes: self.probes,
+            ..self.trial
+        }
+    }
+}
+
 /// The search ends when the bounds are this close to each other.
 const PRECISION: f64 = 0.03;
 /// Below this share of the highest rate it gives up.
@@ -27,17 +78,15 @@ const DISTURBANCE_PERCENT: f64 = 1.0;
 pub const PARTIAL_PERCENT: f64 = 0.5;
 
 /// Searches between 0 and `highest` datagrams per second. `attempt` offers a rate for so many
-/// seconds and returns the trial. Returns the trial of `seconds` that confirmed the rate,
-/// with the rate in `zero_loss_pps`, or the last trial with 0 there if every rate lost something;
-/// in `partial_drop_pps` the highest rate that lost at most [`PARTIAL_PERCENT`].
+/// seconds and returns the trial; the rate that is found is confirmed by one of `seconds`.
 ///
 /// # Errors
 /// What `attempt` returns.
-pub fn zero_loss(
+pub fn zero_loss<T: Attempt>(
     highest: f64,
     seconds: f64,
-    attempt: impl FnMut(f64, f64) -> Result<Trial>,
-) -> Result<Trial> {
+    attempt: impl FnMut(f64, f64) -> Result<T>,
+) -> Result<Found<T>> {
     let mut search = Search {
         attempt,
         probes: Vec::new(),
@@ -45,11 +94,11 @@ pub fn zero_loss(
     let short = PROBE_SECONDS.min(seconds);
     let (_, partial) = search.bisect(highest, short, PARTIAL_PERCENT)?;
     let (trial, rate) = search.run(highest, seconds)?;
-    Ok(Trial {
-        zero_loss_pps: Some(rate),
-        partial_drop_pps: Some(partial.max(rate)),
+    Ok(Found {
+        trial,
+        zero_loss_pps: rate,
+        partial_drop_pps: partial.max(rate),
         probes: search.probes,
-        ..trial
     })
 }
 
@@ -58,9 +107,9 @@ struct Search<A> {
     probes: Vec<Probe>,
 }
 
-impl<A: FnMut(f64, f64) -> Result<Trial>> Search<A> {
+impl<T: Attempt, A: FnMut(f64, f64) -> Result<T>> Search<A> {
     /// Looks for the rate, then confirms it.
-    fn run(&mut self, highest: f64, seconds: f64) -> Result<(Trial, f64)> {
+    fn run(&mut self, highest: f64, seconds: f64) -> Result<(T, f64)> {
         let (mut rate, _) = self.bisect(highest, PROBE_SECONDS.min(seconds), 0.0)?;
         while rate > LOWEST * highest {
             let trial = self.verified(rate, seconds, 0.0)?;
@@ -95,7 +144,7 @@ impl<A: FnMut(f64, f64) -> Result<Trial>> Search<A> {
     }
 
     /// Offers a rate, and once more if it lost more than `percent` and yet little.
-    fn verified(&mut self, rate: f64, seconds: f64, percent: f64) -> Result<Trial> {
+    fn verified(&mut self, rate: f64, seconds: f64, percent: f64) -> Result<T> {
         let trial = self.once(rate, seconds)?;
         let lost = trial.loss_percent();
         if lost > percent && lost < DISTURBANCE_PERCENT {
@@ -104,7 +153,7 @@ impl<A: FnMut(f64, f64) -> Result<Trial>> Search<A> {
         Ok(trial)
     }
 
-    fn once(&mut self, rate: f64, seconds: f64) -> Result<Trial> {
+    fn once(&mut self, rate: f64, seconds: f64) -> Result<T> {
         let trial = (self.attempt)(rate, seconds)?;
         self.probes.push(Probe {
             offered_pps: trial.offered_pps(),
@@ -134,15 +183,15 @@ mod tests {
     #[test]
     fn finds_the_rate_where_loss_begins() {
         let found = zero_loss(1e6, 2.0, loses_above(400_000.0)).unwrap();
-        let rate = found.zero_loss_pps.unwrap();
+        let rate = found.zero_loss_pps;
         assert!((380_000.0..=400_000.0).contains(&rate), "{rate}");
-        assert!((found.seconds - 2.0).abs() < 1e-9, "{}", found.seconds);
+        assert!((found.trial.seconds - 2.0).abs() < 1e-9, "{}", found.trial.seconds);
     }
 
     #[test]
     fn a_relay_that_never_loses_gets_the_highest_rate() {
         let found = zero_loss(1e6, 1.0, loses_above(2e6)).unwrap();
-        assert_eq!(found.zero_loss_pps, Some(1e6));
+        assert_eq!(found.zero_loss_pps, 1e6);
     }
 
     #[test]
@@ -154,13 +203,13 @@ mod tests {
             let held_up = count <= 2;
             calm(if held_up { rate / 100.0 } else { rate }, seconds)
         });
-        assert_eq!(found.unwrap().zero_loss_pps, Some(1e6));
+        assert_eq!(found.unwrap().zero_loss_pps, 1e6);
     }
 
     #[test]
     fn a_relay_that_always_loses_gets_zero() {
         let found = zero_loss(1e6, 1.0, loses_above(-1.0)).unwrap();
-        assert_eq!(found.zero_loss_pps, Some(0.0));
+        assert_eq!(found.zero_loss_pps, 0.0);
     }
 
     #[test]
@@ -176,7 +225,6 @@ mod tests {
         });
         let found = found.unwrap();
         let (partial, none) = (found.partial_drop_pps, found.zero_loss_pps);
-        let (partial, none) = (partial.unwrap(), none.unwrap());
         assert!((380_000.0..=410_000.0).contains(&partial), "{partial}");
         assert!((45_000.0..=50_000.0).contains(&none), "{none}");
     }
@@ -193,7 +241,7 @@ mod tests {
             }
             Ok(trial)
         });
-        let rate = found.unwrap().zero_loss_pps.unwrap();
+        let rate = found.unwrap().zero_loss_pps;
         assert!((380_000.0..=400_000.0).contains(&rate), "{rate}");
     }
 
@@ -204,7 +252,6 @@ mod tests {
             loses_above(limit)(rate, seconds)
         };
         let rate = zero_loss(1e6, 2.0, attempt).unwrap().zero_loss_pps;
-        let rate = rate.unwrap();
         assert!((270_000.0..=300_000.0).contains(&rate), "{rate}");
     }
 }
