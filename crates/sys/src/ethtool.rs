@@ -8,10 +8,13 @@
     reason = "SIOCETHTOOL takes a pointer to a buffer whose size its first words tell"
 )]
 
+mod device;
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::AsRawFd;
 
+pub use self::device::{Device, device, statistics};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
@@ -121,19 +124,31 @@ pub fn switch(interface: &str, feature: &str, on: bool) -> io::Result<()> {
 
 /// The names of all features, in the order of their numbers.
 fn names(interface: &str) -> io::Result<Vec<String>> {
-    // struct ethtool_sset_info: cmd, reserved, sset_mask (u64), one count.
-    let mut info = header(&[ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0], 4);
-    ioctl(interface, &mut info)?;
-    let count = word_at(&info, 16) as usize;
+    let count = set_size(interface, ETH_SS_FEATURES)?;
     let words = [ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32];
     let mut strings = header(&words, count * ETH_GSTRING_LEN);
     ioctl(interface, &mut strings)?;
-    let name = |bytes: &[u8]| {
-        let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
-        text.to_string_lossy().into_owned()
-    };
     let names = strings[12..].chunks_exact(ETH_GSTRING_LEN);
-    Ok(names.map(name).collect())
+    Ok(names.map(text).collect())
+}
+
+/// How many strings a set has: 0 where the device has none.
+fn set_size(interface: &str, set: u32) -> io::Result<usize> {
+    // struct ethtool_sset_info: cmd, reserved, sset_mask (u64), one count.
+    let mut info = header(&[ETHTOOL_GSSET_INFO, 0, 1 << set, 0], 4);
+    ioctl(interface, &mut info)?;
+    // The mask that comes back has the sets that there are.
+    Ok(if word_at(&info, 8) == 0 {
+        0
+    } else {
+        word_at(&info, 16) as usize
+    })
+}
+
+/// A string of fixed size, which ends at its first zero.
+fn text(bytes: &[u8]) -> String {
+    let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
+    text.to_string_lossy().into_owned()
 }
 
 /// The words of a request, and room for its answer.
@@ -166,9 +181,10 @@ fn ioctl(interface: &str, buffer: &mut [u8]) -> io::Result<()> {
     }
     request.ifr_ifru.ifru_data = buffer.as_mut_ptr().cast();
     // SAFETY: `buffer` and `request` outlive the call. How much the kernel writes follows from the
-    // command: as many feature blocks as the header names; the one count asked for; and as many
-    // strings as there are features, which `names` has asked for just before and which is a
-    // constant of the running kernel (NETDEV_FEATURE_COUNT).
+    // command: as many feature blocks as the header names; the one count asked for; the fixed
+    // structures of device.rs; and as many strings or counters as their set has, for which `names`
+    // and `statistics` keep the room (the first is a constant of the running kernel,
+    // NETDEV_FEATURE_COUNT, the second may grow, and there is room for twice as many).
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut request) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

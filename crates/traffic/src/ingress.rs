@@ -3,6 +3,8 @@
 //!
 //! The program reads the payload of `payload.rs`; it does not verify its checksum.
 
+pub mod watch;
+
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,6 +14,8 @@ use bpf::map::HashMap;
 use bpf::mapped::Mapped;
 use bpf::object::Object;
 use zerocopy::{FromBytes, IntoBytes};
+
+use crate::latency;
 
 /// The compiled program, an ELF file.
 pub static OBJECT: &[u8] = bpf::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ingress.bpf.o"));
@@ -29,7 +33,7 @@ const LATENCY_BUCKETS: usize = LATENCY_FINE + LATENCY_STEPS * LATENCY_POWERS;
 
 /// What is counted: a group (or unicast address) and port on an interface.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes)]
 pub struct WatchKey {
     /// Address in network order, IPv4 in the last word.
     pub group: [u32; 4],
@@ -248,6 +252,15 @@ impl IngressCounter {
         Ok(counts)
     }
 
+    /// Reads what each stream brought at each watched place.
+    ///
+    /// # Errors
+    ///
+    /// When the maps cannot be read.
+    pub fn streams(&self) -> Result<Vec<(StreamKey, StreamState)>, Error> {
+        self.streams.entries()
+    }
+
     fn endpoint(&self, endpoint: u32) -> Count {
         let Foreign { packets, bytes } = self.foreigns.read(endpoint);
         let buckets = self.latencies.read(endpoint).buckets;
@@ -263,6 +276,19 @@ impl IngressCounter {
 }
 
 impl Count {
+    /// The distribution of the latencies.
+    #[must_use]
+    pub fn latency(&self) -> latency::Latency {
+        let mut latency = latency::Latency::new(3);
+        for &(nanoseconds, packets) in &self.latencies_ns {
+            latency.record_many(nanoseconds, packets);
+        }
+        if let Some((min, max)) = self.latency_range_ns {
+            latency.widen(min, max);
+        }
+        latency
+    }
+
     fn add(&mut self, state: &StreamState) {
         self.packets += state.packets;
         self.bytes += state.bytes;

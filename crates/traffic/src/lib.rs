@@ -16,3 +16,4 @@ pub mod receiver;
 pub mod report;
 pub mod schedule;
 pub mod sequence;
+pub mod wire;

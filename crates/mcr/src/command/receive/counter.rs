@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use traffic::clock;
 use traffic::endpoint::Listen;
-use traffic::ingress::{Count, IngressCounter, WatchKey};
+use traffic::ingress::watch::{self, Watch};
+use traffic::ingress::{Count, IngressCounter};
 use traffic::latency::Latency;
 use traffic::receiver::{Control, Membership, Options};
 use traffic::report::{EndpointReport, ReceiveReport, Tally};
@@ -19,11 +20,11 @@ use crate::failure::{Failure, Status};
 const TICK: Duration = Duration::from_millis(20);
 
 pub(super) fn run(options: &Options, control: &Control) -> Result<ReceiveReport, Failure> {
-    let (watched, interfaces) = watch(&options.endpoints)?;
+    let watch = Watch::of(&options.endpoints).map_err(refused)?;
     let endpoints = options.endpoints.len() as u32;
-    let mut counter = IngressCounter::load(endpoints, &watched).map_err(failure)?;
+    let mut counter = IngressCounter::load(endpoints, &watch.keys).map_err(failure)?;
     counter.set_clock_offset(clock::realtime_offset_ns());
-    for ifindex in interfaces {
+    for ifindex in watch.interfaces {
         counter.attach(ifindex).map_err(failure)?;
     }
     let membership = Membership::join(&options.endpoints).map_err(refusal)?;
@@ -34,34 +35,6 @@ pub(super) fn run(options: &Options, control: &Control) -> Result<ReceiveReport,
         &options.endpoints,
         &counter.counts().map_err(failure)?,
     ))
-}
-
-/// A key to count, and the number of its endpoint.
-type Watched = (WatchKey, u32);
-
-/// The keys to count under the number of each endpoint, and the interfaces they are on.
-fn watch(endpoints: &[Listen]) -> Result<(Vec<Watched>, Vec<u32>), Failure> {
-    let mut watched = Vec::new();
-    let mut interfaces = Vec::new();
-    for (number, endpoint) in endpoints.iter().enumerate() {
-        let refuse = |what| Failure::new(Status::Usage, format!("{}: {what}", endpoint.at));
-        if !endpoint.sources.is_empty() {
-            return Err(refuse(
-                "--method bpf does not tell sources apart; leave them out",
-            ));
-        }
-        let needed = "--method bpf needs the interface, as in GROUP%eth0:PORT";
-        let ifindex = endpoint.ifindex().map_err(refusal)?;
-        let ifindex = ifindex.ok_or_else(|| refuse(needed))?;
-        if !interfaces.contains(&ifindex) {
-            interfaces.push(ifindex);
-        }
-        watched.extend(endpoint.addresses.iter().map(|address| {
-            let key = WatchKey::new(address.ip(), address.port(), ifindex);
-            (key, number as u32)
-        }));
-    }
-    Ok((watched, interfaces))
 }
 
 fn wait(options: &Options, control: &Control, counter: &mut IngressCounter) -> Result<(), Failure> {
@@ -92,7 +65,7 @@ fn wait(options: &Options, control: &Control, counter: &mut IngressCounter) -> R
 fn report(endpoints: &[Listen], counts: &[Count]) -> ReceiveReport {
     let mut all = Latency::new(3);
     let reports = endpoints.iter().zip(counts).map(|(endpoint, count)| {
-        let latency = latency(count);
+        let latency = count.latency();
         all.add(&latency);
         EndpointReport {
             at: endpoint.at.clone(),
@@ -116,15 +89,11 @@ fn report(endpoints: &[Listen], counts: &[Count]) -> ReceiveReport {
     ReceiveReport::of(reports, all.summary(), None)
 }
 
-fn latency(count: &Count) -> Latency {
-    let mut latency = Latency::new(3);
-    for &(nanoseconds, packets) in &count.latencies_ns {
-        latency.record_many(nanoseconds, packets);
+fn refused(error: watch::Error) -> Failure {
+    match error {
+        watch::Error::NoInterface(error) => refusal(error),
+        other => Failure::new(Status::Usage, other),
     }
-    if let Some((min, max)) = count.latency_range_ns {
-        latency.widen(min, max);
-    }
-    latency
 }
 
 fn failure(error: bpf::Error) -> Failure {

@@ -1,0 +1,187 @@
+//! The verifier as the generator sees it: a connection, and what clock and host are at its end.
+
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Socket, Type};
+use thiserror::Error;
+
+use super::channel::{self, Channel};
+use super::host::Host;
+use super::message::{Counted, REPLY_BYTES, Reply, Request, VERSION};
+use crate::clock;
+use crate::wire::host::Counters;
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Longer than a verifier waits for what is still under way.
+const REPLY_LIMIT: Duration = Duration::from_secs(30);
+/// Exchanges of which the fastest tells the clocks' difference.
+const EXCHANGES: usize = 20;
+
+/// Why a verifier is of no use.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// It cannot be reached.
+    #[error("verifier {at}: {source}; is `mcr bench wire receive --listen {at}` running there?")]
+    Connect {
+        /// Where it was looked for.
+        at: String,
+        /// The kernel's or the resolver's answer.
+        source: std::io::Error,
+    },
+    /// The conversation broke.
+    #[error("verifier: {0}")]
+    Channel(#[from] channel::Error),
+    /// It said no.
+    #[error("the verifier refuses: {0}")]
+    Refused(String),
+    /// It answered something else.
+    #[error("the verifier answers something else than it was asked: not an mcr of this version?")]
+    Unexpected,
+}
+
+/// How the verifier's clock stands to the generator's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offset {
+    /// By how much it is ahead, in nanoseconds.
+    pub ahead_ns: i64,
+    /// How far that may be wrong, in nanoseconds: half of the fastest exchange.
+    pub bound_ns: u64,
+}
+
+/// A verifier, connected.
+#[derive(Debug)]
+pub struct Remote {
+    channel: Channel,
+    stop: Arc<AtomicBool>,
+    host: Host,
+    places: u32,
+    has_own_clock: bool,
+}
+
+impl Remote {
+    /// Connects to the verifier at `HOST:PORT`.
+    ///
+    /// # Errors
+    /// If nobody or somebody else answers, or it is busy.
+    pub fn connect(at: &str, own: &Host, stop: Arc<AtomicBool>) -> Result<Self, Error> {
+        let failed = |source| Error::Connect {
+            at: at.to_owned(),
+            source,
+        };
+        let mut last = std::io::ErrorKind::NotFound.into();
+        for address in at.to_socket_addrs().map_err(failed)? {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
+            let socket = socket.map_err(failed)?;
+            match socket.connect_timeout(&address.into(), CONNECT_LIMIT) {
+                Ok(()) => {
+                    socket.set_tcp_nodelay(true).map_err(failed)?;
+                    return Self::open(socket, own, stop);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(failed(last))
+    }
+
+    /// Says hello on a connected socket.
+    ///
+    /// # Errors
+    /// As [`Remote::connect`].
+    pub fn open(socket: Socket, own: &Host, stop: Arc<AtomicBool>) -> Result<Self, Error> {
+        let mut remote = Self {
+            channel: Channel::new(socket, REPLY_BYTES)?,
+            stop,
+            host: Host::default(),
+            places: 0,
+            has_own_clock: false,
+        };
+        match remote.ask(&Request::Hello { version: VERSION })? {
+            Reply::Welcome { places, host, .. } => {
+                remote.has_own_clock = !own.has_clock_of(&host);
+                (remote.places, remote.host) = (places, *host);
+                Ok(remote)
+            }
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    /// What it runs on.
+    #[must_use]
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Where it counts: groups and ports.
+    #[must_use]
+    pub const fn places(&self) -> u32 {
+        self.places
+    }
+
+    /// Whether its clock is another one than the generator's.
+    #[must_use]
+    pub const fn has_own_clock(&self) -> bool {
+        self.has_own_clock
+    }
+
+    /// Compares the clocks; there is nothing to compare where both are one.
+    ///
+    /// # Errors
+    /// When the conversation breaks.
+    pub fn offset(&mut self) -> Result<Offset, Error> {
+        if !self.has_own_clock {
+            return Ok(Offset::default());
+        }
+        let mut best: Option<Offset> = None;
+        for _ in 0..EXCHANGES {
+            let asked = clock::realtime_ns();
+            let Reply::Clock { realtime_ns } = self.ask(&Request::Clock {})? else {
+                return Err(Error::Unexpected);
+            };
+            let bound_ns = clock::realtime_ns().saturating_sub(asked).div_ceil(2);
+            let ahead_ns = realtime_ns.wrapping_sub(asked + bound_ns) as i64;
+            let offset = Offset { ahead_ns, bound_ns };
+            if best.is_none_or(|best| bound_ns < best.bound_ns) {
+                best = Some(offset);
+            }
+        }
+        Ok(best.unwrap_or_default())
+    }
+
+    /// Has it count from now on; its host's counters at that moment.
+    pub(super) fn begin(&mut self, seconds: f64, offset: Offset) -> Result<Counters, Error> {
+        let Offset { ahead_ns, bound_ns } = offset;
+        let begin = Request::Begin {
+            seconds,
+            ahead_ns,
+            bound_ns,
+        };
+        match self.ask(&begin)? {
+            Reply::Ready { counters } => Ok(counters),
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    /// Asks for what arrived.
+    pub(super) fn end(&mut self, copies: u64) -> Result<Counted, Error> {
+        match self.ask(&Request::End { copies })? {
+            Reply::Counted(counted) if counted.received.len() == self.places as usize => {
+                Ok(*counted)
+            }
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply, Error> {
+        self.channel.send(request)?;
+        let stop = &self.stop;
+        let goes_on = || !stop.load(Ordering::Relaxed);
+        match self.channel.receive(REPLY_LIMIT, goes_on)? {
+            Reply::Refused { reason } => Err(Error::Refused(reason)),
+            reply => Ok(reply),
+        }
+    }
+}
