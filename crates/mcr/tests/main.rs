@@ -26,4 +26,5 @@ mod systemd;
 mod traffic;
 mod verbs;
 mod webhook;
+mod wire;
 mod with_daemon;

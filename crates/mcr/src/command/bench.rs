@@ -3,6 +3,7 @@
 #[cfg(feature = "fleet")]
 mod fleet;
 mod terminal;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ enum Action {
     Run(RunArgs),
     Compare(CompareArgs),
     Report(ReportArgs),
+    Wire(wire::Args),
     #[cfg(feature = "fleet")]
     Fleet(fleet::Args),
 }
@@ -125,6 +127,7 @@ struct ReportArgs {
 pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     match &args.action {
         Action::Run(args) => measure(args, json),
+        Action::Wire(args) => wire::run(args, json),
         #[cfg(feature = "fleet")]
         Action::Fleet(args) => fleet::run(args, json),
         Action::Compare(args) => {

@@ -1,6 +1,6 @@
 //! `mcr receive`: join, receive, check sequences, measure latency.
 
-mod counter;
+pub(super) mod counter;
 mod sent;
 
 use std::path::PathBuf;

@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
     })
 }
 
-fn failure(error: Error) -> Failure {
+/// Why `mcr send` cannot send.
+pub(super) fn failure(error: Error) -> Failure {
     let status = match &error {
         Error::NoDestination
         | Error::Rate

@@ -76,6 +76,22 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
+/// Reads a number above 0 with an optional k, M or G.
+pub(super) fn number(text: &str) -> Result<f64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
+        Some(b'M') => (&text[..text.len() - 1], 1e6),
+        Some(b'G') => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    match digits.parse::<f64>().map(|number| number * unit) {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        Ok(number) if number > 0.0 => Err("too large".to_owned()),
+        Ok(_) => Err("must be above 0".to_owned()),
+        Err(_) => Err("not a number such as 1500, 400k or 1M".to_owned()),
+    }
+}
+
 pub(super) fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::new(Status::Usage, error)
 }

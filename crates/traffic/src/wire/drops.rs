@@ -108,7 +108,11 @@ mod tests {
     #[test]
     fn a_packet_that_kernel_and_driver_counted_is_one() {
         let generator = counters("eth0", &[("rx_dropped", 9)], 4);
-        let counted = [("rx_dropped", 7), ("driver:rx_no_buffer", 6), ("tx_dropped", 99)];
+        let counted = [
+            ("rx_dropped", 7),
+            ("driver:rx_no_buffer", 6),
+            ("tx_dropped", 99),
+        ];
         let verifier = counters("eth1", &counted, 4);
         let drops = of_hosts(&generator, &verifier, 2, true);
         let told: Vec<_> = { drops.iter() }

@@ -18,11 +18,7 @@ const FEATURES: [&str; 8] = [
     "tx-generic-segmentation",
     "tx-checksum-ip-generic",
 ];
-const SETTINGS: [&str; 3] = [
-    "netdev_max_backlog",
-    "netdev_budget",
-    "netdev_budget_usecs",
-];
+const SETTINGS: [&str; 3] = ["netdev_max_backlog", "netdev_budget", "netdev_budget_usecs"];
 /// Parts of the names of drivers' counters that tell of loss.
 const LOSS: [&str; 7] = [
     "drop", "miss", "discard", "no_buf", "nobuf", "fifo", "overrun",
@@ -128,6 +124,8 @@ impl Interface {
         let directory = own_directory(name);
         let directory = directory.as_deref();
         let mtu = directory.and_then(|directory| read(directory.join("mtu")));
+        // /proc shows this namespace whatever sysfs shows.
+        let mtu = mtu.or_else(|| read(format!("/proc/sys/net/ipv6/conf/{name}/mtu")));
         Self {
             driver: device.driver,
             speed_mbit: device.speed_mbit,
@@ -263,22 +261,33 @@ mod tests {
 
     #[test]
     fn columns_of_proc_are_told_apart() {
-        let devices = "Inter-|   Receive\n face |bytes\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
+        let devices =
+            "Inter-|   Receive\n face |bytes\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n";
         let columns = device_columns("eth0", devices);
         assert_eq!(columns["rx_dropped"], 4);
         assert_eq!(columns["tx_dropped"], 12);
         assert!(device_columns("eth", devices).is_empty());
         let softnet = "0000000a 00000002 00000001\n0000000b 00000010 00000000\n";
-        assert_eq!((softnet_column(softnet, 1), softnet_column(softnet, 2)), (18, 1));
+        assert_eq!(
+            (softnet_column(softnet, 1), softnet_column(softnet, 2)),
+            (18, 1)
+        );
     }
 
     #[test]
     fn only_what_grew_is_told() {
         let counters = |dropped| Counters {
-            interfaces: [("eth0".to_owned(), [("rx_dropped".to_owned(), dropped)].into())].into(),
+            interfaces: [(
+                "eth0".to_owned(),
+                [("rx_dropped".to_owned(), dropped)].into(),
+            )]
+            .into(),
             ..Counters::default()
         };
-        assert_eq!(counters(5).since(&counters(3)).interfaces["eth0"]["rx_dropped"], 2);
+        assert_eq!(
+            counters(5).since(&counters(3)).interfaces["eth0"]["rx_dropped"],
+            2
+        );
         assert!(counters(3).since(&counters(3)).interfaces["eth0"].is_empty());
         // A counter that was not there before began at what it is now.
         assert!(counters(3).since(&Counters::default()).interfaces["eth0"].is_empty());

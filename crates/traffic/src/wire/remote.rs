@@ -185,3 +185,57 @@ impl Remote {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::wire::message::REQUEST_BYTES;
+
+    const AHEAD_NS: u64 = 5_000_000_000;
+
+    /// A verifier of another kernel whose clock is ahead.
+    fn answer(socket: Socket) {
+        let mut channel = Channel::new(socket, REQUEST_BYTES).unwrap();
+        let limit = Duration::from_secs(10);
+        while let Ok(request) = channel.receive(limit, || true) {
+            let reply = match request {
+                Request::Hello { .. } => Reply::Welcome {
+                    version: VERSION,
+                    places: 1,
+                    host: Box::new(Host {
+                        boot_id: "another".to_owned(),
+                        ..Host::default()
+                    }),
+                },
+                Request::Clock {} => Reply::Clock {
+                    realtime_ns: clock::realtime_ns() + AHEAD_NS,
+                },
+                _ => Reply::Refused {
+                    reason: "not today".to_owned(),
+                },
+            };
+            channel.send(&reply).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_clocks_difference_is_known_within_its_bound() {
+        let (near, far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| answer(far));
+            let own = Host {
+                boot_id: "own".to_owned(),
+                ..Host::default()
+            };
+            let mut remote = Remote::open(near, &own, Arc::default()).unwrap();
+            assert!(remote.has_own_clock());
+            let offset = remote.offset().unwrap();
+            let off = (offset.ahead_ns - AHEAD_NS as i64).unsigned_abs();
+            assert!(off <= offset.bound_ns, "{offset:?}");
+            let refused = remote.end(0).unwrap_err();
+            assert_eq!(refused.to_string(), "the verifier refuses: not today");
+        });
+    }
+}

@@ -115,7 +115,10 @@ impl Session<'_> {
             host: Box::new(Host::describe(self.verifier.names())),
         })?;
         loop {
-            let limit = self.trial.as_ref().map_or(SILENCE_LIMIT, |trial| trial.limit);
+            let limit = self
+                .trial
+                .as_ref()
+                .map_or(SILENCE_LIMIT, |trial| trial.limit);
             let request = {
                 let trial = &mut self.trial;
                 channel.receive(limit, || {

@@ -16,7 +16,6 @@ use crate::generator::{self, Control, Options, Sizes};
 use crate::latency::Summary;
 use crate::report::SendReport;
 
-
 /// Packets of each stream that show whether it comes through.
 const REACH_PACKETS: u64 = 2;
 /// How fast they are sent, over all streams.
@@ -210,6 +209,12 @@ impl Tester {
     #[must_use]
     pub fn streams(&self) -> usize {
         self.options.destinations.len()
+    }
+
+    /// Whether all streams are of IPv4.
+    #[must_use]
+    pub fn is_ipv4(&self) -> bool {
+        { self.options.destinations.iter() }.all(|to| to.address.is_ipv4())
     }
 
     /// Copies of each packet that arrive.

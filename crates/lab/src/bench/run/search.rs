@@ -185,7 +185,11 @@ mod tests {
         let found = zero_loss(1e6, 2.0, loses_above(400_000.0)).unwrap();
         let rate = found.zero_loss_pps;
         assert!((380_000.0..=400_000.0).contains(&rate), "{rate}");
-        assert!((found.trial.seconds - 2.0).abs() < 1e-9, "{}", found.trial.seconds);
+        assert!(
+            (found.trial.seconds - 2.0).abs() < 1e-9,
+            "{}",
+            found.trial.seconds
+        );
     }
 
     #[test]

@@ -89,17 +89,20 @@ fn report(endpoints: &[Listen], counts: &[Count]) -> ReceiveReport {
     ReceiveReport::of(reports, all.summary(), None)
 }
 
-fn refused(error: watch::Error) -> Failure {
+/// Why an endpoint cannot be counted by BPF.
+pub(in crate::command) fn refused(error: watch::Error) -> Failure {
     match error {
         watch::Error::NoInterface(error) => refusal(error),
         other => Failure::new(Status::Usage, other),
     }
 }
 
-fn failure(error: bpf::Error) -> Failure {
+/// Why nothing can be counted by BPF.
+pub(in crate::command) fn failure(error: bpf::Error) -> Failure {
     if sys::capability::missing().is_empty() {
         return Failure::new(Status::Unavailable, error);
     }
-    let needs = "--method bpf needs CAP_BPF and CAP_NET_ADMIN; run it as root, or count in sockets";
+    let needs = "counting at ingress by BPF needs CAP_BPF and CAP_NET_ADMIN: run it as root (or, of mcr receive, \
+                 count in sockets)";
     Failure::new(Status::Privilege, needs)
 }

@@ -12,7 +12,7 @@ use traffic::endpoint::{self, Destination};
 use traffic::framing::Framing;
 use traffic::generator::{Faults, Line, Method, Options, Restart, Sizes};
 
-use crate::command::traffic_run::{seconds, usage};
+use crate::command::traffic_run::{number, seconds, usage};
 use crate::command::without::Without;
 use crate::failure::Failure;
 
@@ -269,22 +269,6 @@ fn percentage(text: &str) -> Result<f64, String> {
 fn bitrate(text: &str) -> Result<f64, String> {
     number(text.strip_suffix("bit").unwrap_or(text))
         .map_err(|error| error.replace("1500, 400k or 1M", "400kbit or 20Mbit"))
-}
-
-/// Reads a number above 0 with an optional k, M or G.
-fn number(text: &str) -> Result<f64, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
-        Some(b'M') => (&text[..text.len() - 1], 1e6),
-        Some(b'G') => (&text[..text.len() - 1], 1e9),
-        _ => (text, 1.0),
-    };
-    match digits.parse::<f64>().map(|number| number * unit) {
-        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
-        Ok(number) if number > 0.0 => Err("too large".to_owned()),
-        Ok(_) => Err("must be above 0".to_owned()),
-        Err(_) => Err("not a number such as 1500, 400k or 1M".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,60 @@
+//! `mcr bench wire`: measures what stands between a generator and a verifier over real interfaces.
+
+mod line;
+mod measure;
+mod receive;
+mod relay;
+mod report;
+mod send;
+mod text;
+
+use std::process::ExitCode;
+
+use model::endpoint::Endpoint;
+use traffic::endpoint::{self, Listen};
+
+use crate::command::traffic_run::usage;
+use crate::failure::Failure;
+
+/// Where a verifier listens unless told otherwise.
+const LISTEN: &str = "127.0.0.1:2544";
+
+/// Measure a relay, or whatever forwards multicast, over real interfaces.
+///
+/// A verifier counts what comes out of the network under test, on another host or at another
+/// interface of this one. A generator sends into it, asks the verifier what arrived, and searches for
+/// the highest rate without loss (RFC 2544) and the number of groups forwarded at once (RFC 3918).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr bench wire receive 239.10.1.1%eth1:6001 --listen 192.0.2.7:2544     on the verifier
+  mcr bench wire send 239.1.1.1%eth0:5001 --verifier 192.0.2.7:2544       on the generator
+  mcr bench wire send 239.1.1.1%eth0:5001 --receive 239.10.1.1%eth1:6001  both on one host")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Role {
+    Receive(receive::Args),
+    Send(send::Args),
+}
+
+pub(super) fn run(args: &Args, json: bool) -> Result<ExitCode, Failure> {
+    match &args.role {
+        Role::Receive(args) => receive::run(args),
+        Role::Send(args) => send::run(args, json),
+    }
+}
+
+/// Resolves endpoints to count at; each stands for so many, counted up.
+fn listens(endpoints: &[Endpoint], streams: u32) -> Result<Vec<Listen>, Failure> {
+    let mut listens = Vec::new();
+    for first in endpoints {
+        for endpoint in endpoint::count_up(first, streams).map_err(usage)? {
+            listens.push(Listen::resolve(&endpoint).map_err(usage)?);
+        }
+    }
+    Ok(listens)
+}

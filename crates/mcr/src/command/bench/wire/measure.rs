@@ -1,0 +1,194 @@
+//! The trials of a measurement, in order: does everything come through, the rate of each size, then
+//! the number of groups.
+
+use anyhow::{Result, anyhow};
+use lab::bench::run::search::{self, Attempt};
+use traffic::wire::trial::{Load, Tester, Trial};
+
+use super::line::{frame_bytes, line_rate};
+use super::relay::{self, Relay};
+use super::report::{Groups, Report, Throughput};
+use super::text::limits;
+use crate::render;
+
+/// Loss below this, in percent, is looked at a second time, as the search does.
+const DISTURBANCE_PERCENT: f64 = 1.0;
+/// Groups are counted at this share of the rate that all of them pass: their number shall be what
+/// changes.
+const GROUPS_SHARE: f64 = 0.5;
+/// Version of the report's shape.
+const VERSION: u32 = 1;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) rate_pps: f64,
+    pub(super) seconds: f64,
+    pub(super) sizes: Vec<usize>,
+    pub(super) groups: Option<usize>,
+}
+
+/// Runs all trials; `tell` says what comes next.
+pub(super) fn measure(
+    tester: Tester,
+    relay: Option<Relay>,
+    plan: &Plan,
+    tell: impl Fn(&str),
+) -> Result<Report> {
+    let mut bench = Bench { tester, relay };
+    let first = plan.sizes.first().copied().unwrap_or(1024);
+    bench.tester.reach(first)?;
+    let mut throughput = Vec::new();
+    for &size in &plan.sizes {
+        tell(&format!(
+            "highest rate without loss, {size} bytes of payload"
+        ));
+        throughput.push(bench.throughput(plan, size)?);
+    }
+    let rate = throughput.first().map_or(0.0, |size| size.zero_loss_pps);
+    let rate_pps = if rate > 0.0 { rate } else { plan.rate_pps } * GROUPS_SHARE;
+    let streams = bench.tester.streams();
+    let mut groups = Vec::new();
+    for number in steps(plan.groups.unwrap_or(streams)) {
+        let load = Load {
+            rate_pps,
+            seconds: plan.seconds,
+            size: first,
+            streams: number,
+        };
+        let rate = render::count(rate_pps.round() as u64);
+        tell(&format!(
+            "{} at once, {rate} packets/s in all",
+            render::number::things(number as u64, "group")
+        ));
+        groups.push(bench.groups(&load)?);
+    }
+    let passed = groups.iter().take_while(|step| step.trial.missing() <= 0);
+    let group_capacity = (!groups.is_empty()).then(|| passed.last().map_or(0, |step| step.groups));
+    let generator = bench.tester.generator().clone();
+    let verifier = bench.tester.verifier().clone();
+    Ok(Report {
+        version: VERSION,
+        one_clock: generator.has_clock_of(&verifier),
+        generator,
+        verifier,
+        streams,
+        copies: bench.tester.copies(),
+        highest_pps: plan.rate_pps,
+        seconds: plan.seconds,
+        throughput,
+        groups,
+        group_capacity,
+    })
+}
+
+/// 1, 2, 4 and so on up to all; nothing where there is one.
+fn steps(all: usize) -> Vec<usize> {
+    if all < 2 {
+        return Vec::new();
+    }
+    let doubled = std::iter::successors(Some(1), |step| Some(step * 2));
+    let below = doubled.take_while(|step| *step < all);
+    below.chain([all]).collect()
+}
+
+struct Bench {
+    tester: Tester,
+    relay: Option<Relay>,
+}
+
+impl Bench {
+    fn throughput(&mut self, plan: &Plan, size: usize) -> Result<Throughput> {
+        let mut lossy: Option<Trial> = None;
+        let streams = self.tester.streams();
+        let found = search::zero_loss(plan.rate_pps, plan.seconds, |rate_pps, seconds| {
+            let trial = self.run(&Load {
+                rate_pps,
+                seconds,
+                size,
+                streams,
+            })?;
+            let is_lower = |other: &Trial| trial.asked_pps <= other.asked_pps;
+            if trial.missing() > 0 && lossy.as_ref().is_none_or(is_lower) {
+                lossy = Some(trial.clone());
+            }
+            Ok(Measured(trial))
+        })?;
+        let is_ipv4 = self.tester.is_ipv4();
+        let trial = found.trial.0;
+        let lines = self.tester.generator().interfaces.values();
+        let speed = lines.filter_map(|interface| interface.speed_mbit).max();
+        let line = speed.map(|speed| line_rate(size, is_ipv4, speed));
+        Ok(Throughput {
+            payload_bytes: size,
+            frame_bytes: frame_bytes(size, is_ipv4),
+            zero_loss_pps: found.zero_loss_pps,
+            partial_drop_pps: found.partial_drop_pps,
+            limits: limits(lossy.as_ref().unwrap_or(&trial), line),
+            trial,
+            lossy,
+            probes: found.probes,
+        })
+    }
+
+    fn groups(&mut self, load: &Load) -> Result<Groups> {
+        let mut trial = self.run(load)?;
+        if trial.missing() > 0 && trial.loss_percent() < DISTURBANCE_PERCENT {
+            trial = self.run(load)?;
+        }
+        let is_clean = trial.missing() <= 0 && trial.kept_up();
+        Ok(Groups {
+            groups: load.streams,
+            limits: if is_clean {
+                Vec::new()
+            } else {
+                limits(&trial, None)
+            },
+            trial,
+        })
+    }
+
+    fn run(&mut self, load: &Load) -> Result<Trial> {
+        let look = |relay: &Option<Relay>| {
+            let stats = relay.as_ref().map(Relay::stats).transpose();
+            stats.map_err(|failure| anyhow!("--relay-socket: {failure}"))
+        };
+        let before = look(&self.relay)?;
+        let mut trial = self.tester.run(load)?;
+        if let (Some(before), Some(after)) = (before, look(&self.relay)?) {
+            let copies = self.tester.copies();
+            let more = relay::drops(&before, &after, trial.sent, copies);
+            trial.drops.extend(more);
+        }
+        Ok(trial)
+    }
+}
+
+/// A trial as the search sees it.
+struct Measured(Trial);
+
+impl Attempt for Measured {
+    fn offered_pps(&self) -> f64 {
+        self.0.offered_pps()
+    }
+
+    fn missing(&self) -> i64 {
+        self.0.missing()
+    }
+
+    fn loss_percent(&self) -> f64 {
+        self.0.loss_percent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_double_up_to_all() {
+        assert!(steps(1).is_empty());
+        assert_eq!(steps(2), [1, 2]);
+        assert_eq!(steps(20), [1, 2, 4, 8, 16, 20]);
+    }
+}

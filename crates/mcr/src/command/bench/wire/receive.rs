@@ -1,0 +1,75 @@
+//! `mcr bench wire receive`: the verifier, which serves generators until it is interrupted.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use model::endpoint::Endpoint;
+use model::printable::printable;
+use traffic::wire::verifier::{Error, Verifier};
+
+use super::{LISTEN, listens};
+use crate::command::receive::counter;
+use crate::command::traffic_run::{refusal, stop_on_signals, usage};
+use crate::failure::{Failure, Status};
+
+/// Count for a generator what arrives at the endpoints, until interrupted.
+///
+/// Joins the groups and counts in BPF at ingress; what it counts goes no further. One generator
+/// measures at a time. There is no password: whoever reaches the port can have it count at these
+/// endpoints and nowhere else, and read this host's name, kernel and the interfaces named here, so
+/// let it listen on an address of the network you measure in. Needs root.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mcr bench wire receive 239.10.1.1%eth1:6001 --listen 192.0.2.7:2544
+  mcr bench wire receive 239.10.1.0/24%eth1:6001 --listen 192.0.2.7:2544     256 groups
+  mcr bench wire receive 239.10.1.1%eth1:6001 239.10.2.1%eth1:6001           two copies of a stream")]
+pub(super) struct Args {
+    /// GROUP%IFACE:PORT; GROUP and PORT may be ranges. All streams in order, once for each copy that
+    /// the relay makes
+    #[arg(required = true, value_name = "ENDPOINT", add = crate::completion::endpoint())]
+    endpoints: Vec<Endpoint>,
+    /// Endpoints from each endpoint on, group and port counting up together as with `mcr send`
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    streams: u32,
+    /// Where generators reach it
+    #[arg(long, value_name = "ADDR:PORT", default_value = LISTEN)]
+    listen: SocketAddr,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let verifier = Verifier::open(&listens(&args.endpoints, args.streams)?).map_err(failure)?;
+    let listener = TcpListener::bind(args.listen).map_err(|error| {
+        let message = format!("--listen {}: {error}", args.listen);
+        Failure::new(Status::Unavailable, message)
+    })?;
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_signals(&stop)?;
+    let at = listener.local_addr()?;
+    if at.ip().is_unspecified() {
+        eprintln!(
+            "warning: {at} is every address of this host: anybody who reaches it can measure"
+        );
+    }
+    eprintln!("verifier listening on {at}");
+    // What a stranger said is part of it.
+    let tell = |text: &str| eprintln!("{}", printable(text));
+    verifier.serve(&listener, &stop, &tell).map_err(|error| {
+        let message = format!("--listen {at}: {error}");
+        Failure::new(Status::Unavailable, message)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is no verifier.
+pub(super) fn failure(error: Error) -> Failure {
+    match error {
+        Error::Watch(error) => counter::refused(error),
+        Error::Join(error) => refusal(error),
+        Error::Count(error) => counter::failure(error),
+        Error::Twice { .. } | Error::TooMany(_) => usage(error),
+    }
+}

@@ -1,0 +1,257 @@
+//! A measurement for people: hosts, rates by size, groups, and what limits.
+
+use traffic::latency::Summary;
+use traffic::wire::drops::Drop;
+use traffic::wire::host::{Host, Interface};
+use traffic::wire::trial::Trial;
+
+use super::report::Report;
+use crate::render::{self, count, number::things};
+
+/// All of it.
+pub(super) fn of(report: &Report) -> String {
+    let mut text = host("generator", &report.generator) + &host("verifier", &report.verifier);
+    text += &clock(report);
+    text += &format!(
+        "\nHighest rate without loss (RFC 2544, 26.1), up to {} packets/s, {}, {} of each, confirmed \
+         for {} s\n",
+        count(report.highest_pps.round() as u64),
+        things(report.streams as u64, "stream"),
+        copies(report.copies),
+        report.seconds,
+    );
+    text += &throughput(report);
+    if let Some(capacity) = report.group_capacity {
+        text += &format!("\nGroups forwarded at once (RFC 3918, 7.1), without loss: {capacity}\n");
+        text += &groups(report);
+    }
+    text
+}
+
+fn copies(copies: u64) -> String {
+    match copies {
+        1 => "one copy".to_owned(),
+        more => format!("{} copies", count(more)),
+    }
+}
+
+fn throughput(report: &Report) -> String {
+    let mut table = render::table(&[
+        "PAYLOAD",
+        "FRAME",
+        "RATE pps",
+        "0.5 % pps",
+        "RATE bit/s",
+        "P50 µs",
+        "P99 µs",
+        "MAX µs",
+        "P99-MIN µs",
+    ]);
+    for size in &report.throughput {
+        let bits = size.zero_loss_pps * (size.frame_bytes * 8) as f64;
+        let rates = [
+            size.payload_bytes.to_string(),
+            size.frame_bytes.to_string(),
+            count(size.zero_loss_pps.round() as u64),
+            count(size.partial_drop_pps.round() as u64),
+            render::bits_per_second(bits),
+        ];
+        table.add_row(rates.into_iter().chain(latency(&size.trial.latency_us)));
+    }
+    let mut text = render::table_text(&table) + "\n\nWhat limits\n";
+    for size in &report.throughput {
+        text += &format!("{} bytes: {}\n", size.payload_bytes, size.limits.join("; "));
+    }
+    text
+}
+
+fn groups(report: &Report) -> String {
+    let mut table = render::table(&[
+        "GROUPS",
+        "PPS",
+        "SENT",
+        "ARRIVED",
+        "LOST",
+        "SILENT",
+        "P50 µs",
+        "P99 µs",
+        "MAX µs",
+        "P99-MIN µs",
+    ]);
+    let mut remarks = String::new();
+    for step in &report.groups {
+        let trial = &step.trial;
+        let lost = u64::try_from(trial.missing()).unwrap_or(0);
+        let counts = [
+            trial.offered_pps().round() as u64,
+            trial.expected,
+            trial.delivered,
+            lost,
+            trial.silent,
+        ];
+        let row = [step.groups.to_string()].into_iter();
+        let row = row.chain(counts.map(count));
+        table.add_row(row.chain(latency(&trial.latency_us)));
+        if !step.limits.is_empty() {
+            remarks += &format!("{} groups: {}\n", step.groups, step.limits.join("; "));
+        }
+    }
+    render::table_text(&table) + "\n" + &remarks
+}
+
+fn latency(summary: &Summary) -> [String; 4] {
+    let Summary {
+        min, p50, p99, max, ..
+    } = *summary;
+    let variation = p99.zip(min).map(|(p99, min)| p99 - min);
+    [p50, p99, max, variation]
+        .map(|figure| figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.1}")))
+}
+
+/// What keeps a trial from a higher rate, the most important first; `line_pps` is what the
+/// generator's link carries of this size.
+pub(super) fn limits(trial: &Trial, line_pps: Option<f64>) -> Vec<String> {
+    let mut limits = Vec::new();
+    let lost = u64::try_from(trial.missing()).unwrap_or(0);
+    let of = format!(
+        "at {} packets/s {} of {} copies were lost",
+        count(trial.offered_pps().round() as u64),
+        count(lost),
+        count(trial.expected)
+    );
+    if lost > 0 {
+        limits.push(of);
+        let mut drops: Vec<&Drop> = trial.drops.iter().collect();
+        drops.sort_by_key(|drop| std::cmp::Reverse(drop.copies));
+        limits.extend(drops.iter().map(|drop| {
+            let (at, what) = (drop.at.name(), &drop.what);
+            format!("{at}: {what}: {}", count(drop.copies))
+        }));
+        let rest = trial.unexplained();
+        if rest > 0 {
+            let rest = count(rest);
+            limits.push(format!(
+                "between generator and verifier, counted by neither: {rest}"
+            ));
+        }
+        let squeezed = trial.verifier.time_squeeze;
+        if squeezed > 0 {
+            limits.push(format!(
+                "verifier: softirq ran out of its budget {} (net.core.netdev_budget)",
+                things(squeezed, "time")
+            ));
+        }
+    }
+    if let Some(refusal) = &trial.first_refusal {
+        let refused = things(trial.refused, "packet");
+        limits.push(format!(
+            "generator: its kernel refused {refused}: {refusal}"
+        ));
+    }
+    if !trial.kept_up() {
+        let (offered, asked) = (trial.offered_pps(), trial.asked_pps);
+        let full = line_pps.is_some_and(|line| offered > 0.95 * line);
+        let why = match full {
+            true => "its link is full",
+            false => "its processor or its device does not take more",
+        };
+        limits.push(format!(
+            "generator: {} of {} packets/s: {why}, and latency has its own delay in it",
+            count(offered.round() as u64),
+            count(asked.round() as u64)
+        ));
+    }
+    if limits.is_empty() {
+        limits.push("nothing up to --rate".to_owned());
+    }
+    limits
+}
+
+fn host(role: &str, host: &Host) -> String {
+    let settings = host.settings.iter();
+    let settings: Vec<String> = settings
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    let cores = things(host.cores as u64, "core");
+    let head = [&host.name, &format!("Linux {}", host.kernel), &cores];
+    let head = head.into_iter().chain(&settings).cloned();
+    let head: Vec<String> = head.collect();
+    let mut text = format!("{role}: {}\n", head.join(", "));
+    for (name, interface) in &host.interfaces {
+        text += &format!("  {name}: {}\n", facts(interface));
+    }
+    text
+}
+
+fn facts(interface: &Interface) -> String {
+    let ring = |name: &str, ring: Option<(u32, u32)>| {
+        ring.map(|(now, most)| format!("{name} ring {now} of {most}"))
+    };
+    let rps = interface.rps.iter();
+    let rps: Vec<String> = rps.map(|(queue, mask)| format!("{queue} {mask}")).collect();
+    let facts = [
+        interface.driver.clone(),
+        interface.speed_mbit.map(|speed| format!("{speed} Mbit/s")),
+        interface.mtu.map(|mtu| format!("MTU {mtu}")),
+        ring("receive", interface.receive_ring),
+        ring("transmit", interface.transmit_ring),
+        { interface.receive_queues }.map(|queues| things(queues.into(), "receive queue")),
+        (!interface.offloads.is_empty()).then(|| interface.offloads.join(" ")),
+        (!rps.is_empty()).then(|| format!("RPS {}", rps.join(" "))),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    facts.join(", ")
+}
+
+fn clock(report: &Report) -> String {
+    if report.one_clock {
+        return "latency: one clock, from the intended send time to the verifier's ingress\n"
+            .to_owned();
+    }
+    let trials = report.throughput.iter().map(|size| &size.trial);
+    let trials = trials.chain(report.groups.iter().map(|step| &step.trial));
+    let bounds = trials.filter_map(|trial| Some(trial.clock?.bound_ns));
+    let bound = bounds.max().unwrap_or(0) as f64 / 1000.0;
+    format!(
+        "latency: two clocks, whose difference was known to ±{bound:.0} µs and is taken off; P99-MIN \
+         does not depend on it\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use traffic::wire::drops::Place;
+
+    use super::*;
+
+    fn trial(offered: u64, delivered: u64) -> Trial {
+        Trial {
+            asked_pps: 1000.0,
+            sent: offered,
+            seconds: 1.0,
+            expected: offered,
+            delivered,
+            ..Trial::default()
+        }
+    }
+
+    #[test]
+    fn who_lost_most_is_named_first() {
+        let mut lossy = trial(1000, 100);
+        for (at, copies) in [(Place::Verifier, 100), (Place::Relay, 700)] {
+            let what = "ring".to_owned();
+            lossy.drops.push(Drop { at, what, copies });
+        }
+        let said = limits(&lossy, None);
+        assert_eq!(said[1..3], ["relay: ring: 700", "verifier: ring: 100"]);
+        assert!(said[3].ends_with("counted by neither: 100"), "{said:?}");
+    }
+
+    #[test]
+    fn a_generator_that_cannot_do_more_says_why() {
+        let slow = trial(900, 900);
+        assert!(limits(&slow, Some(910.0))[0].contains("link is full"));
+        assert!(limits(&slow, Some(9000.0))[0].contains("processor"));
+        assert_eq!(limits(&trial(1000, 1000), None), ["nothing up to --rate"]);
+    }
+}
