@@ -11,6 +11,7 @@ mod multicast_route;
 mod names;
 mod next_hop;
 pub(crate) mod offload;
+mod other_users;
 mod route;
 mod sockets;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub(crate) use egress::{EgressCounters, read_egress};
 pub use links::{Link, read_links};
 pub use multicast_route::read as read_multicast_routes;
 pub use names::look_up;
+pub use other_users::ingress_qdiscs;
 pub use route::{Via, query_route};
 pub use sockets::{UdpSocket, name_owners, udp_sockets};
 
@@ -47,7 +49,7 @@ const SETTLE: Duration = Duration::from_millis(5);
 /// How often neighbours are asked whether they are still there, if the kernel does not know.
 const PROBE: Duration = Duration::from_secs(1);
 
-const GROUPS: [MulticastGroup; 8] = [
+const GROUPS: [MulticastGroup; 9] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv6Ifaddr,
@@ -56,6 +58,7 @@ const GROUPS: [MulticastGroup; 8] = [
     MulticastGroup::Ipv4Rule,
     MulticastGroup::Ipv6Rule,
     MulticastGroup::Neigh,
+    MulticastGroup::Tc,
 ];
 
 /// Why the host cannot be read or followed.
@@ -244,6 +247,14 @@ impl Follower {
                     self.renewed.insert(Ifindex(link.header.index));
                     self.next_hops.forget_routes();
                 }
+                // Who else sits at an ingress; routes do not depend on it, nor on classes and filters.
+                Message::NewQueueDiscipline(_) | Message::DelQueueDiscipline(_) => {}
+                Message::NewTrafficClass(_)
+                | Message::DelTrafficClass(_)
+                | Message::NewTrafficFilter(_)
+                | Message::DelTrafficFilter(_)
+                | Message::NewTrafficChain(_)
+                | Message::DelTrafficChain(_) => return,
                 _ => self.next_hops.forget_routes(),
             },
             // Notifications were lost: nothing that is remembered can be trusted.
@@ -274,7 +285,9 @@ impl Follower {
 
     async fn read(&mut self) -> Result<Snapshot, Error> {
         self.due = None;
-        let links = read_links(&self.handle).await?.into_iter();
+        let links = read_links(&self.handle).await?;
+        let other_users = other_users::read(&self.handle, &links).await;
+        let links = links.into_iter();
         let interfaces = links.map(|link| (link.interface.index, link.interface));
         let interfaces: BTreeMap<Ifindex, Interface> = interfaces.collect();
         let multicast_routes = multicast_route::read(interfaces.values());
@@ -286,6 +299,7 @@ impl Follower {
             multicast_routes,
             // The supervisor's to say.
             tunnels: BTreeMap::new(),
+            other_users,
         };
         self.readings += 1;
         Ok(Snapshot {

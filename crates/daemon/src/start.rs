@@ -72,6 +72,7 @@ async fn start(
     let public = listen(started_with.listen).await?;
     let (watch, host_changes) = host::follow()?;
     let path = started_with.path.unwrap_or_default();
+    let merging = started_with.gro.unwrap_or_default();
     let (dataplane, support, features) = DataplaneThread::start(dataplane::Options {
         instance: instance.name().to_owned(),
         bpffs: options.bpffs.clone(),
@@ -126,6 +127,7 @@ async fn start(
         offload: Offload::open(
             instance.directory(),
             features.found(Feature::SuperPackets) != Some(false),
+            merging,
         ),
         tunnels: Tunnels::open(instance.name())?,
         merging: Default::default(),

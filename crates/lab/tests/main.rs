@@ -28,6 +28,7 @@ mod local;
 mod log;
 mod loops;
 mod merge;
+mod merging;
 mod operation;
 mod own_sockets;
 mod privileges;

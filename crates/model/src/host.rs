@@ -27,6 +27,9 @@ pub struct Host {
     pub multicast_routes: BTreeSet<(Ifindex, IpAddr)>,
     /// Interfaces that the settings make tunnels of, by name.
     pub tunnels: BTreeMap<String, HostTunnel>,
+    /// Who else sees, takes or judges packets of an interface: programs and filters at its ingress,
+    /// devices upon it.
+    pub other_users: BTreeMap<Ifindex, Vec<String>>,
 }
 
 /// A tunnel that the settings ask for.

@@ -1,14 +1,16 @@
 //! Interfaces that merge packets before they are relayed (`rx-udp-gro-forwarding`): switched on where
-//! the configuration asks for it, and back at the end. What was on before is left alone.
+//! the configuration asks for it, and where it says nothing and nobody else is concerned
+//! (`unasked.rs`); back at the end. What was on before is left alone.
 
 #[cfg(test)]
 mod tests;
+mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::config::{Gro, InterfaceSettings};
+use model::config::{Gro, InterfaceSettings, Merging};
 use model::host::Host;
 use model::net::Ifindex;
 use model::table::{self, Egress, OutputState, Route, Table};
@@ -30,41 +32,137 @@ const SEGMENT: &str = "tx-udp-segmentation";
 /// `gro_flush_timeout` = 50 us.
 const GAIN: &str = "measured, one core then passes 1.4 to 1.8 times the packets";
 
+/// Why it is on.
+const PAYS: &str = "all that is relayed from here gains by it";
+
 /// Interfaces that this daemon switched.
 #[derive(Debug)]
 pub(crate) struct Offload {
     record: PathBuf,
     switched: BTreeSet<String>,
     takes_merged: bool,
+    default: Merging,
+    /// What was decided of interfaces that the configuration does not name; nothing was, before the
+    /// first time.
+    unasked: Option<BTreeMap<Ifindex, Judgement>>,
+    /// Whether rules or host changed since.
+    is_stale: bool,
 }
 
 impl Offload {
     /// Takes over what an earlier run that crashed had switched. `takes_merged`: whether the
-    /// userspace path can receive what was merged.
-    pub(crate) fn open(directory: &Path, takes_merged: bool) -> Self {
+    /// userspace path can receive what was merged; `default`: what becomes of interfaces that the
+    /// configuration does not name.
+    pub(crate) fn open(directory: &Path, takes_merged: bool, default: Merging) -> Self {
         let record = directory.join("offload.json");
         let text = fs::read(&record).unwrap_or_default();
         Self {
             switched: serde_json::from_slice(&text).unwrap_or_default(),
             record,
             takes_merged,
+            default,
+            unasked: None,
+            is_stale: false,
         }
     }
 
-    /// Whether the userspace path can receive what was merged.
-    pub(crate) const fn takes_merged(&self) -> bool {
-        self.takes_merged
-    }
-
     /// Switches on what is wanted, and back what is not wanted any more. Says of each interface that
-    /// the configuration names what it does now, and why; of any other only if packets are lost by it.
+    /// the configuration names what it does now, and why; of any other if it merges, if it could
+    /// and does not, or if packets are lost by it. Others than those named are decided upon by
+    /// [`Offload::follow`], but for the first time: all rules are looked at for it.
     pub(crate) fn settle(
         &mut self,
         settings: &BTreeMap<String, InterfaceSettings>,
         host: &Host,
         table: &Table,
     ) -> BTreeMap<Ifindex, String> {
-        self.carry_out(&judge(settings, host, table, self.takes_merged))
+        if self.unasked.is_none() {
+            self.unasked = Some(self.decide(host, table));
+        } else {
+            self.is_stale = true;
+        }
+        let mut judged = judge(settings, host, table, self.takes_merged);
+        let is_named = |index: &Ifindex| {
+            let link = host.interfaces.get(index);
+            link.is_some_and(|link| {
+                { settings.get(&link.name) }.is_some_and(|named| named.gro.is_some())
+            })
+        };
+        for (index, judgement) in self.unasked.iter().flatten() {
+            let is_there = host.interfaces.contains_key(index);
+            if is_there && !is_named(index) && !judged.contains_key(index) {
+                judged.insert(*index, judgement.clone());
+            }
+        }
+        self.carry_out(&judged)
+    }
+
+    /// Looks again, once in a while: at interfaces that nobody named if rules or host changed, or
+    /// if somebody else has to do with one or has not any more, and at what somebody switches on by hand where that costs
+    /// packets. What [`Offload::settle`] would say, if it may have changed.
+    pub(crate) fn follow(
+        &mut self,
+        settings: &BTreeMap<String, InterfaceSettings>,
+        host: &Host,
+        table: &Table,
+    ) -> Option<BTreeMap<Ifindex, String>> {
+        if !self.takes_merged {
+            return Some(self.settle(settings, host, table));
+        }
+        let mut decided = self.unasked.iter().flatten();
+        let is_otherwise = decided.any(|(index, judgement)| {
+            let link = host.interfaces.get(index);
+            let may = link.is_some_and(|link| unasked::obstacle(link, host).is_none());
+            may != judgement.merge
+        });
+        if !is_otherwise && !std::mem::take(&mut self.is_stale) {
+            return None;
+        }
+        let decided = Some(self.decide(host, table));
+        if decided == self.unasked {
+            self.is_stale = false;
+            return None;
+        }
+        self.unasked = decided;
+        let said = self.settle(settings, host, table);
+        self.is_stale = false;
+        Some(said)
+    }
+
+    /// Judges all interfaces that something is relayed from, as nobody asks for it: where it pays,
+    /// and nobody else has to do with what comes in there.
+    fn decide(&self, host: &Host, table: &Table) -> BTreeMap<Ifindex, Judgement> {
+        if self.default == Merging::Off || !self.takes_merged {
+            return BTreeMap::new();
+        }
+        let decided = relayed(table).into_iter().filter_map(|(index, relayed)| {
+            let link = host.interfaces.get(&index)?;
+            let is_plain = relayed.judged_singly.is_none();
+            if !is_plain || obstacle(Some(&relayed), segments(host)).is_some() {
+                return None;
+            }
+            let interface = link.name.clone();
+            let (merge, reason) = match unasked::obstacle(link, host) {
+                None => (
+                    true,
+                    format!("{PAYS}; {GAIN}; gro = \"off\" in [daemon] leaves it as it is"),
+                ),
+                Some(unasked::Why::Nothing) => return None,
+                Some(unasked::Why::Other(why)) => (
+                    false,
+                    format!("{why}; gro = \"auto\" in [interface.{interface}] merges all the same"),
+                ),
+            };
+            let judgement = Judgement {
+                interface,
+                merge,
+                reason,
+                told: true,
+                loser: None,
+            };
+            Some((index, judgement))
+        });
+        decided.collect()
     }
 
     fn carry_out(&mut self, judged: &BTreeMap<Ifindex, Judgement>) -> BTreeMap<Ifindex, String> {
@@ -118,8 +216,8 @@ struct Judgement {
     interface: String,
     merge: bool,
     reason: String,
-    /// Whether the configuration asks for merging.
-    asked: bool,
+    /// Whether it is told also where nothing is merged.
+    told: bool,
     /// A rule that would lose what is merged.
     loser: Option<String>,
 }
@@ -142,7 +240,7 @@ impl Judgement {
                 ));
             }
         }
-        match self.asked {
+        match self.told {
             true if merges => Some(format!("on: somebody else switched {MERGE} on")),
             true => Some(format!("off: {}", self.reason)),
             false => None,
@@ -159,16 +257,21 @@ fn judge(
     takes_merged: bool,
 ) -> BTreeMap<Ifindex, Judgement> {
     let name = |index| host.interfaces.get(&index).map(|link| link.name.as_str());
-    let segments = |index| name(index).is_some_and(|name| is_active(name, SEGMENT));
     let losers = match takes_merged {
         true => BTreeMap::new(),
         false => userspace_rules(table),
     };
-    let asked = settings
-        .iter()
-        .filter(|(_, settings)| settings.gro != Gro::Off);
-    let present = asked.filter_map(|(name, settings)| Some((host.by_name(name)?, settings.gro)));
-    let asked: BTreeMap<Ifindex, Gro> = present.map(|(link, gro)| (link.index, gro)).collect();
+    let asked = settings.iter().filter_map(|(name, settings)| {
+        let gro = settings.gro.filter(|gro| *gro != Gro::Off)?;
+        Some((host.by_name(name)?.index, gro))
+    });
+    let asked: BTreeMap<Ifindex, Gro> = asked.collect();
+    let auto = asked.values().any(|gro| *gro == Gro::Auto);
+    let relayed = if auto {
+        relayed(table)
+    } else {
+        BTreeMap::new()
+    };
     let all: BTreeSet<Ifindex> = asked.keys().chain(losers.keys()).copied().collect();
     let judged = all.into_iter().filter_map(|index| {
         let loser = losers.get(&index).map(|rule| (*rule).to_owned());
@@ -176,14 +279,14 @@ fn judge(
         let obstacle = match (&loser, gro) {
             (Some(rule), _) => Some(Obstacle::Loser(rule.clone())),
             (None, Some(Gro::On)) => None,
-            (None, _) => obstacle(index, table, segments),
+            (None, _) => obstacle(relayed.get(&index), segments(host)),
         };
         let reason = match (gro, &obstacle) {
             (_, Some(Obstacle::Loser(rule))) => format!(
                 "rule {rule:?}, which runs in user space, would lose what is merged: {NOT_TAKEN}"
             ),
             (Some(Gro::On), _) => "the configuration says so".to_owned(),
-            (_, None) => format!("all that is relayed from here gains by it; {GAIN}"),
+            (_, None) => format!("{PAYS}; {GAIN}"),
             (_, Some(Obstacle::NothingRelayed)) => "no output of its rules is up".to_owned(),
             (_, Some(Obstacle::Device(index))) => format!(
                 "{} does not segment ({SEGMENT} is off): the CPU would split what was merged, \
@@ -198,7 +301,7 @@ fn judge(
             interface: name(index)?.to_owned(),
             merge: obstacle.is_none(),
             reason,
-            asked: gro.is_some(),
+            told: gro.is_some(),
             loser,
         };
         Some((index, judgement))
@@ -228,37 +331,70 @@ enum Obstacle {
     Loser(String),
 }
 
+/// What is relayed from one interface, as far as merging concerns it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Relayed<'a> {
+    /// Where the kernel path sends it.
+    devices: BTreeSet<Ifindex>,
+    /// A rule of the userspace path that a limit or `fragment` has judge packets one by one.
+    one_by_one: Option<&'a str>,
+    /// A rule of either path that limits or merges its inputs by packet.
+    judged_singly: Option<&'a str>,
+}
+
+/// Goes through all routes once; interfaces from which nothing can leave are not among them.
+fn relayed(table: &Table) -> BTreeMap<Ifindex, Relayed<'_>> {
+    let mut relayed: BTreeMap<Ifindex, Relayed<'_>> = BTreeMap::new();
+    for (key, route) in &table.routes {
+        if egresses(route).next().is_none() {
+            continue;
+        }
+        let here = relayed.entry(key.ingress).or_default();
+        let limits = route.outputs.iter().map(|output| &output.limit);
+        let is_limited = limits.chain([&route.limit]).any(Option::is_some);
+        if is_limited || route.merge.is_some() {
+            here.judged_singly.get_or_insert(&route.rule);
+        }
+        match route.path {
+            table::Path::Kernel => {
+                let devices = egresses(route).map(|egress| egress.interface);
+                here.devices.extend(devices);
+            }
+            table::Path::Userspace => {
+                if is_limited || egresses(route).any(|egress| egress.fragment) {
+                    here.one_by_one.get_or_insert(&route.rule);
+                }
+            }
+        }
+    }
+    relayed
+}
+
 /// On the kernel path merging gains where the device of every output segments. A worker sends
 /// packets of a flow merged anyhow, so on the userspace path it gains always, unless a limit or
 /// `fragment` judges packets one by one.
-fn obstacle(
-    ingress: Ifindex,
-    table: &Table,
-    segments: impl Fn(Ifindex) -> bool,
-) -> Option<Obstacle> {
-    let routes = table.routes.iter();
-    let mut routes = routes
-        .filter(|(key, _)| key.ingress == ingress)
-        .map(|(_, route)| route)
-        .filter(|route| egresses(route).next().is_some())
-        .peekable();
-    if routes.peek().is_none() {
+fn obstacle(relayed: Option<&Relayed<'_>>, segments: impl Fn(Ifindex) -> bool) -> Option<Obstacle> {
+    let Some(relayed) = relayed else {
         return Some(Obstacle::NothingRelayed);
+    };
+    let mut devices = relayed.devices.iter().copied();
+    let device = devices
+        .find(|index| !segments(*index))
+        .map(Obstacle::Device);
+    let rule = || {
+        relayed
+            .one_by_one
+            .map(|rule| Obstacle::Rule(rule.to_owned()))
+    };
+    device.or_else(rule)
+}
+
+/// Says of a device whether it segments what was merged.
+fn segments(host: &Host) -> impl Fn(Ifindex) -> bool {
+    |index| {
+        let link = host.interfaces.get(&index);
+        link.is_some_and(|link| is_active(&link.name, SEGMENT))
     }
-    // Few devices have many routes between them.
-    let mut asked: BTreeMap<Ifindex, bool> = BTreeMap::new();
-    routes.find_map(|route| match route.path {
-        table::Path::Kernel => egresses(route)
-            .map(|egress| egress.interface)
-            .find(|index| !*asked.entry(*index).or_insert_with(|| segments(*index)))
-            .map(Obstacle::Device),
-        table::Path::Userspace => {
-            let limits = route.outputs.iter().map(|output| &output.limit);
-            let limited = limits.chain([&route.limit]).any(Option::is_some);
-            let one_by_one = limited || egresses(route).any(|egress| egress.fragment);
-            one_by_one.then(|| Obstacle::Rule(route.rule.clone()))
-        }
-    })
 }
 
 /// Where the outputs that are up send.

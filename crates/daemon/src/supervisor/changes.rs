@@ -265,15 +265,13 @@ impl Supervisor {
         self.replace_view(states, events);
     }
 
-    /// Looks again at what interfaces merge, where what somebody switches on by hand costs packets.
+    /// Looks again at what interfaces merge: those that nobody named, and those where what somebody
+    /// switches on by hand costs packets.
     pub(super) fn follow_merging(&mut self) {
-        if self.offload.takes_merged() {
-            return;
-        }
         let (host, table) = (self.core.host(), self.core.table());
         let settings = &self.core.settings().interface;
-        let merging = block_in_place(|| self.offload.settle(settings, host, table));
-        if merging != self.merging {
+        let merging = block_in_place(|| self.offload.follow(settings, host, table));
+        if let Some(merging) = merging.filter(|merging| *merging != self.merging) {
             self.merging = merging;
             self.update_view(None, Vec::new());
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use daemon::{DaemonError, Options};
-use model::config::{DaemonSettings, LogForm, OnFull};
+use model::config::{DaemonSettings, LogForm, Merging, OnFull};
 use model::ruleset::Policy;
 
 use super::PathChoice;
@@ -21,7 +21,7 @@ use crate::logging;
 /// Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and CAP_SYS_ADMIN to mount bpffs
 /// where it is not. The table [daemon] of the configuration has a key for each of --listen,
 /// --listen-name (listen_names), --path, --workers, --worker-user, --log, --max-rules,
-/// --max-memberships, --on-full, --allow-link-local and --keep-forwarding; what the command line says
+/// --max-memberships, --gro, --on-full, --allow-link-local and --keep-forwarding; what the command line says
 /// comes first.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -60,6 +60,10 @@ pub(crate) struct Args {
     /// the configuration may hold more [default: 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_memberships: Option<u32>,
+    /// Whether interfaces of inputs merge packets of a stream before they are relayed, where the
+    /// configuration does not say it of them: where it is safe and pays, or not [default: auto]
+    #[arg(long, value_enum, value_name = "HOW")]
+    gro: Option<MergingChoice>,
     /// What becomes of a change that cannot be written down, because /run is full: it is refused, or
     /// carried out with a warning, though a crash would undo it [default: refuse]
     #[arg(long, value_enum, value_name = "HOW")]
@@ -75,6 +79,24 @@ pub(crate) struct Args {
     verbose: bool,
     #[command(flatten)]
     without: Without,
+}
+
+/// Whether interfaces merge packets before they are relayed.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum MergingChoice {
+    /// Where all that is relayed from there gains by it, and nobody else has to do with it
+    Auto,
+    /// They are left as they are
+    Off,
+}
+
+impl From<MergingChoice> for Merging {
+    fn from(choice: MergingChoice) -> Self {
+        match choice {
+            MergingChoice::Auto => Self::Auto,
+            MergingChoice::Off => Self::Off,
+        }
+    }
 }
 
 /// What becomes of a change that cannot be written down.
@@ -130,6 +152,7 @@ impl Args {
             log: self.log.map(Into::into),
             max_rules: self.max_rules,
             max_memberships: self.max_memberships,
+            gro: self.gro.map(Into::into),
             on_full: self.on_full.map(Into::into),
             allow_link_local: self.allow_link_local,
             keep_forwarding: self.keep_forwarding,

@@ -91,6 +91,14 @@ pub struct DaemonSettings {
     )]
     #[schema(minimum = 1)]
     pub max_memberships: Option<u32>,
+    /// Whether the daemon has interfaces of inputs merge packets (`rx-udp-gro-forwarding`) where it
+    /// is safe and pays: `auto` (the default), or `off`, and only `gro` of an interface does.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_merging"
+    )]
+    pub gro: Option<Merging>,
     /// What becomes of a change that cannot be written down, because `/run` is full: `refuse` (the
     /// default), or `warn`, and it is carried out though a crash would undo it.
     #[serde(
@@ -106,6 +114,17 @@ pub struct DaemonSettings {
     /// Whether the kernel path goes on forwarding when the daemon stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_forwarding: Option<bool>,
+}
+
+/// Whether interfaces that the configuration does not name merge packets before they are relayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Merging {
+    /// Where it is safe and pays.
+    #[default]
+    Auto,
+    /// They are left as they are.
+    Off,
 }
 
 /// What becomes of a change that cannot be written down.
@@ -147,6 +166,7 @@ impl DaemonSettings {
             log: self.log.or(below.log),
             max_rules: self.max_rules.or(below.max_rules),
             max_memberships: self.max_memberships.or(below.max_memberships),
+            gro: self.gro.or(below.gro),
             on_full: self.on_full.or(below.on_full),
             allow_link_local: self.allow_link_local.or(below.allow_link_local),
             keep_forwarding: self.keep_forwarding.or(below.keep_forwarding),
@@ -178,7 +198,7 @@ impl DaemonSettings {
     }
 
     /// What each comes to, defaults included.
-    fn texts(&self) -> [(&'static str, String); 11] {
+    fn texts(&self) -> [(&'static str, String); 12] {
         let lowercase = |name: String| name.to_lowercase();
         let or = |text: Option<String>, default: &str| text.unwrap_or_else(|| default.to_owned());
         let listen = self.listen.map(|address| address.to_string());
@@ -186,6 +206,7 @@ impl DaemonSettings {
         let workers = self.workers.map(|number| number.to_string());
         let path = format!("{:?}", self.path.unwrap_or_default());
         let log = format!("{:?}", self.log.unwrap_or_default());
+        let gro = format!("{:?}", self.gro.unwrap_or_default());
         let on_full = format!("{:?}", self.on_full.unwrap_or_default());
         let yes = |said: Option<bool>| said.unwrap_or_default().to_string();
         [
@@ -203,6 +224,7 @@ impl DaemonSettings {
                 "max_memberships",
                 self.max_memberships.unwrap_or(MAX_MEMBERSHIPS).to_string(),
             ),
+            ("gro", lowercase(gro)),
             ("on_full", lowercase(on_full)),
             ("allow_link_local", yes(self.allow_link_local)),
             ("keep_forwarding", yes(self.keep_forwarding)),
@@ -267,6 +289,19 @@ fn some_on_full<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OnF
         "warn" => Ok(Some(OnFull::Warn)),
         other => Err(D::Error::custom(format!(
             "on_full = {other:?}: give \"refuse\" or \"warn\""
+        ))),
+    }
+}
+
+fn some_merging<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Merging>, D::Error> {
+    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    match value.to_string().as_str() {
+        "auto" => Ok(Some(Merging::Auto)),
+        "off" | "no" => Ok(Some(Merging::Off)),
+        other => Err(D::Error::custom(format!(
+            "gro = {other:?}: give \"auto\" or \"off\""
         ))),
     }
 }

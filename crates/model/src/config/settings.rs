@@ -73,8 +73,8 @@ pub struct BudgetTable {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "InterfaceTable", into = "InterfaceTable")]
 pub struct InterfaceSettings {
-    /// Whether the interface merges packets before they are relayed.
-    pub gro: Gro,
+    /// Whether the interface merges packets before they are relayed; `None`: the daemon decides.
+    pub gro: Option<Gro>,
     /// Path of the rules whose inputs are on it.
     pub path: PathChoice,
     /// What the daemon makes it of, if it is a tunnel.
@@ -86,9 +86,10 @@ pub struct InterfaceSettings {
 #[serde(deny_unknown_fields)]
 pub struct InterfaceTable {
     /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`):
-    /// `off` (left as it is), `on`, or `auto` (on where every output can segment).
-    #[serde(default, skip_serializing_if = "is_default")]
-    gro: Gro,
+    /// `off` (left as it is), `on`, or `auto` (on where every output can segment). Where it is not
+    /// given, `gro` of `[daemon]` says whether the daemon decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gro: Option<Gro>,
     /// Path of the rules whose inputs are on it: `auto`, `kernel` or `userspace`.
     #[serde(
         default,
@@ -134,11 +135,10 @@ impl InterfaceTable {
 }
 
 /// Whether an interface merges packets before they are relayed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase", try_from = "Scalar")]
 pub enum Gro {
     /// The interface is left as it is.
-    #[default]
     Off,
     /// Turned on, and back on exit.
     On,
@@ -236,8 +236,10 @@ impl Settings {
             let value = |settings: &Self| match settings.interface.get(name) {
                 None => "nothing".to_owned(),
                 Some(InterfaceSettings { gro, path, tunnel }) => {
+                    let gro =
+                        gro.map_or("as the daemon decides".to_owned(), |gro| format!("{gro:?}"));
                     let tunnel = tunnel.map(|tunnel| format!(", {tunnel}"));
-                    format!("gro {gro:?}, path {path:?}{}", tunnel.unwrap_or_default())
+                    format!("gro {gro}, path {path:?}{}", tunnel.unwrap_or_default())
                 }
             };
             let [before, now] = [value(before), value(self)].map(|text| text.to_lowercase());

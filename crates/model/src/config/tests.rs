@@ -50,7 +50,7 @@ fn reads_rules_and_settings() {
     let settings = config.settings.interface["eth0"];
     assert_eq!(
         (settings.gro, settings.path),
-        (Gro::Auto, PathChoice::Userspace)
+        (Some(Gro::Auto), PathChoice::Userspace)
     );
     let choices = config.settings.path_choices(PathChoice::Kernel);
     assert_eq!(choices.interfaces["eth0"], PathChoice::Userspace);
@@ -388,6 +388,7 @@ worker_user = "relay"
 log = "json"
 max_rules = 100
 max_memberships = 200
+gro = "off"
 on_full = "warn"
 allow_link_local = true
 keep_forwarding = false
@@ -407,6 +408,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         log: Some(LogForm::Json),
         max_rules: Some(100),
         max_memberships: Some(200),
+        gro: Some(Merging::Off),
         on_full: Some(OnFull::Warn),
         allow_link_local: Some(true),
         keep_forwarding: Some(false),
@@ -437,6 +439,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         ),
         ("max_rules = 0", "max_rules = 0: give 1 or more"),
         ("max_memberships = 0", "max_memberships = 0: give 1 or more"),
+        ("gro = \"on\"", "gro = \"on\": give \"auto\" or \"off\""),
         (
             "on_full = \"stop\"",
             "on_full = \"stop\": give \"refuse\" or \"warn\"",
@@ -448,8 +451,8 @@ outputs = ["224.0.0.251%eth1:5353"]
         (
             "instance = \"a\"",
             "unknown field `instance`, expected one of `listen`, `listen_names`, `path`, \
-             `workers`, `worker_user`, `log`, `max_rules`, `max_memberships`, `on_full`, \
-             `allow_link_local`, `keep_forwarding`",
+             `workers`, `worker_user`, `log`, `max_rules`, `max_memberships`, `gro`, \
+             `on_full`, `allow_link_local`, `keep_forwarding`",
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");

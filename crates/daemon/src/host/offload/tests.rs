@@ -56,7 +56,7 @@ fn merges(routes: impl IntoIterator<Item = Route>) -> bool {
         };
         table.routes.insert(key, route);
     }
-    obstacle(INGRESS, &table, |index| index == SEGMENTS).is_none()
+    obstacle(relayed(&table).get(&INGRESS), |index| index == SEGMENTS).is_none()
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn judged(gro: Gro, path: Path, takes_merged: bool) -> Option<(bool, String)> {
     };
     table.routes.insert(key, route(path, PLAIN));
     let asked = InterfaceSettings {
-        gro,
+        gro: Some(gro),
         ..InterfaceSettings::default()
     };
     let settings = BTreeMap::from([("in0".to_owned(), asked)]);
@@ -147,4 +147,27 @@ fn a_userspace_path_that_would_lose_what_is_merged_gets_it_single() {
     assert!(judged(Gro::On, Path::Kernel, false).unwrap().0);
     // Nobody asked, and nothing is lost.
     assert_eq!(judged(Gro::Off, Path::Userspace, false), None);
+}
+
+#[test]
+fn an_unasked_decision_spares_rules_that_judge_packet_by_packet() {
+    let singly = |route: Route| {
+        let mut table = Table::default();
+        let key = RouteKey {
+            ingress: INGRESS,
+            groups: Prefix::host("239.1.1.1".parse().unwrap()),
+            ports: Ports::single(5001),
+            source: None,
+        };
+        table.routes.insert(key, route);
+        relayed(&table)[&INGRESS].judged_singly.is_some()
+    };
+    assert!(!singly(route(Path::Kernel, SEGMENTS)));
+    let mut limited = route(Path::Kernel, SEGMENTS);
+    limited.outputs[0].limit = Some(RateLimit {
+        unit: RateUnit::Packets,
+        rate: 100,
+        burst: 10,
+    });
+    assert!(singly(limited));
 }

@@ -1,10 +1,10 @@
 //! The network as the daemon reads it, and what only the checks want to know: all through netlink.
 
-use daemon::host::{Error, Via, connect, look_up, query_route, read_links, read_multicast_routes};
-use futures::TryStreamExt;
+use daemon::host::{
+    Error, Via, connect, ingress_qdiscs, look_up, query_route, read_links, read_multicast_routes,
+};
 use model::host::{Destination, Host, NextHop, NextHopQuery};
-use rtnetlink::Handle;
-use rtnetlink::packet_route::tc::{TcAttribute, TcMessage};
+use model::net::Ifindex;
 
 use super::link::Link;
 
@@ -14,9 +14,9 @@ pub(super) async fn read(queries: Vec<NextHopQuery>) -> Result<(Vec<Link>, Host)
     let handle = connect()?;
     let read = read_links(&handle).await?;
     let mut links: Vec<Link> = read.iter().map(Link::from).collect();
-    let ingress = ingress_qdiscs(&handle).await?;
+    let ingress = ingress_qdiscs(&handle).await;
     for link in &mut links {
-        link.clsact = ingress.contains(&link.index);
+        link.clsact = ingress.contains(&Ifindex(link.index));
     }
     let interfaces = read.into_iter();
     let interfaces = interfaces.map(|link| (link.interface.index, link.interface));
@@ -54,21 +54,4 @@ const fn reached(via: Via) -> NextHop {
         via: via.address,
         mac: None,
     }
-}
-
-/// The indices of links with a clsact or ingress qdisc.
-async fn ingress_qdiscs(handle: &Handle) -> Result<Vec<u32>, Error> {
-    let dump = |source| Error::Dump {
-        what: "queueing disciplines",
-        source,
-    };
-    let qdiscs = handle.qdisc().get().execute();
-    let qdiscs: Vec<TcMessage> = qdiscs.try_collect().await.map_err(dump)?;
-    let is_ingress = |message: &&TcMessage| {
-        message.attributes.iter().any(|attribute| {
-            matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact" || kind == "ingress")
-        })
-    };
-    let ingress = qdiscs.iter().filter(is_ingress);
-    Ok(ingress.map(|message| message.header.index as u32).collect())
 }

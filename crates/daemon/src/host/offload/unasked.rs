@@ -1,0 +1,146 @@
+//! Whether an interface that no configuration names may merge packets: only where nobody but MCR
+//! has to do with what it receives, and no packet waits for it.
+//!
+//! What is merged is seen whole by whoever routes, bridges, filters or captures it, who may not
+//! expect that. The kernel spares packets that a UDP socket of this host waits for: GRO looks the
+//! socket up (`udp_gro_receive`).
+
+use std::fs;
+use std::path::Path;
+
+use model::host::{Host, Interface};
+use model::net::Mac;
+
+/// Receive offload, without which nothing is merged.
+const GRO: &str = "rx-gro";
+
+/// Devices that have no receive path of their own to merge in: what is below them has.
+const WITHOUT_RECEIVE_PATH: [&str; 8] = [
+    "bridge",
+    "bonding",
+    "team",
+    "802.1Q VLAN Support",
+    "macvlan",
+    "ipvlan",
+    "vxlan",
+    "dummy",
+];
+
+/// Why an interface is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It would merge nothing: nobody misses it.
+    Nothing,
+    /// Somebody or something else, in words.
+    Other(String),
+}
+
+/// What speaks against it; `None` if nothing does.
+pub(super) fn obstacle(link: &Interface, host: &Host) -> Option<Why> {
+    let name = &link.name;
+    if !super::is_active(name, GRO) || has_no_receive_path(name) {
+        return Some(Why::Nothing);
+    }
+    shared(link, host)
+        .or_else(|| forwards(name))
+        .or_else(|| other_programs(name))
+        .or_else(|| held_back(name, link))
+        .map(Why::Other)
+}
+
+fn has_no_receive_path(name: &str) -> bool {
+    let device = sys::ethtool::device(name).unwrap_or_default();
+    let driver = device.driver.unwrap_or_default();
+    WITHOUT_RECEIVE_PATH.contains(&driver.as_str())
+}
+
+/// By what the last reading of the host says.
+fn shared(link: &Interface, host: &Host) -> Option<String> {
+    let users = host.other_users.get(&link.index).into_iter().flatten();
+    let mut users = link.shared_with.iter().chain(users).peekable();
+    if users.peek().is_some() {
+        let users: Vec<&str> = users.map(String::as_str).collect();
+        return Some(format!("{} sees its packets, too", users.join(", ")));
+    }
+    let mut routes = host.multicast_routes.iter();
+    let is_routed = routes.any(|(from, _)| *from == link.index);
+    is_routed.then(|| "the kernel's multicast routing forwards from it, too".to_owned())
+}
+
+/// Whether the kernel routes what comes in there. What cannot be read is taken for yes, but for IPv6,
+/// which need not be there.
+fn forwards(name: &str) -> Option<String> {
+    let read = |family| {
+        let file = format!("/proc/sys/net/{family}/conf/{name}/forwarding");
+        fs::read_to_string(file)
+    };
+    let ipv4 = read("ipv4").is_ok_and(|text| text.trim() == "0");
+    let ipv6 = read("ipv6").is_ok_and(|text| text.trim() != "0");
+    let family = match (ipv4, ipv6) {
+        (false, _) => "ipv4",
+        (true, true) => "ipv6",
+        (true, false) => return None,
+    };
+    Some(format!(
+        "it routes for others, too (net.{family}.conf.{name}.forwarding)"
+    ))
+}
+
+fn other_programs(name: &str) -> Option<String> {
+    let others = dataplane::leftovers::other_programs(name);
+    (!others.is_empty()).then(|| format!("tcx program {} is there, too", others.join(", ")))
+}
+
+/// Whether somebody has the device hold packets back until a timer: a packet to merge would wait for
+/// it, where without merging none does. Only sysfs tells.
+fn held_back(name: &str, link: &Interface) -> Option<String> {
+    match flush_timeout(Path::new("/sys/class/net"), name, link.index.0, link.mac) {
+        Some(0) => None,
+        Some(nanoseconds) => Some(format!(
+            "its gro_flush_timeout is {nanoseconds} ns: so long a packet would wait"
+        )),
+        None => Some(
+            "/sys does not show this network namespace, so that nobody knows whether packets would \
+             wait"
+            .to_owned(),
+        ),
+    }
+}
+
+/// Nanoseconds; `None` if this sysfs is of another network namespace.
+fn flush_timeout(sysfs: &Path, name: &str, index: u32, mac: Option<Mac>) -> Option<u64> {
+    let directory = sysfs.join(name);
+    let read = |file: &str| fs::read_to_string(directory.join(file)).ok();
+    let is_own = read("ifindex")?.trim().parse() == Ok(index)
+        && mac.is_none_or(|mac| read("address").is_some_and(|text| text.trim() == mac.to_string()));
+    match is_own {
+        true => read("gro_flush_timeout")?.trim().parse().ok(),
+        false => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_namespaces_sysfs_is_not_believed() {
+        let directory = tempfile::tempdir().unwrap();
+        let device = directory.path().join("eth0");
+        fs::create_dir(&device).unwrap();
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        for (file, text) in [
+            ("ifindex", "7\n"),
+            ("address", "02:00:00:00:00:01\n"),
+            ("gro_flush_timeout", "50000\n"),
+        ] {
+            fs::write(device.join(file), text).unwrap();
+        }
+        let read = |name, index, mac| flush_timeout(directory.path(), name, index, mac);
+        assert_eq!(read("eth0", 7, Some(mac)), Some(50_000));
+        assert_eq!(read("eth0", 7, None), Some(50_000));
+        assert_eq!(read("eth0", 8, Some(mac)), None);
+        assert_eq!(read("eth0", 7, Some(Mac([2, 0, 0, 0, 0, 9]))), None);
+        assert_eq!(read("eth1", 7, Some(mac)), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Who else sees, takes or judges packets of an interface before or behind its rules: XDP programs,
+//! filters of an ingress qdisc, devices upon it. Bridges and macvlans, which take packets from it, are
+//! in `Interface::shared_with` as well.
+
+use std::collections::BTreeMap;
+
+use futures::TryStreamExt;
+use model::net::Ifindex;
+use rtnetlink::Handle;
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkXdp, XdpAttached};
+use rtnetlink::packet_route::tc::{TcAttribute, TcMessage};
+
+use super::links::Link;
+
+/// Lists them by interface, in words.
+pub(super) async fn read(handle: &Handle, links: &[Link]) -> BTreeMap<Ifindex, Vec<String>> {
+    let mut users: BTreeMap<Ifindex, Vec<String>> = BTreeMap::new();
+    for link in links {
+        if has_xdp(link) {
+            let own = users.entry(link.interface.index).or_default();
+            own.push("an XDP program".to_owned());
+        }
+        if let Some(below) = below(link) {
+            let upon = users.entry(below).or_default();
+            upon.push(format!("{} upon it", link.interface.name));
+        }
+    }
+    for index in ingress_qdiscs(handle).await {
+        let own = users.entry(index).or_default();
+        own.push("a clsact or ingress qdisc".to_owned());
+    }
+    users
+}
+
+/// The links with a clsact or ingress qdisc; none in a kernel that has no qdiscs to list.
+pub async fn ingress_qdiscs(handle: &Handle) -> Vec<Ifindex> {
+    let qdiscs = handle.qdisc().get().execute().try_collect();
+    let qdiscs: Vec<TcMessage> = qdiscs.await.unwrap_or_default();
+    let is_ingress = |message: &&TcMessage| {
+        message.attributes.iter().any(|attribute| {
+            matches!(attribute, TcAttribute::Kind(kind) if kind == "clsact" || kind == "ingress")
+        })
+    };
+    let ingress = qdiscs.iter().filter(is_ingress);
+    ingress
+        .map(|message| Ifindex(message.header.index as u32))
+        .collect()
+}
+
+fn has_xdp(link: &Link) -> bool {
+    let parts = link
+        .message
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            LinkAttribute::Xdp(parts) => Some(parts),
+            _ => None,
+        });
+    parts
+        .flatten()
+        .any(|part| matches!(part, LinkXdp::Attached(attached) if *attached != XdpAttached::None))
+}
+
+/// The device that a link stands upon, in this namespace. A veth names its peer there.
+fn below(link: &Link) -> Option<Ifindex> {
+    let mut below = None;
+    for attribute in &link.message.attributes {
+        match attribute {
+            LinkAttribute::Link(index) => below = Some(Ifindex(*index)),
+            LinkAttribute::LinkNetNsId(_) => return None,
+            LinkAttribute::LinkInfo(infos) if infos.contains(&LinkInfo::Kind(InfoKind::Veth)) => {
+                return None;
+            }
+            _ => {}
+        }
+    }
+    below.filter(|below| *below != link.interface.index)
+}

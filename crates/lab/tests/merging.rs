@@ -1,0 +1,156 @@
+//! Interfaces that nobody named merge packets before they are relayed where that is safe and pays,
+//! and are put back.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use lab::daemon::{Daemon, Options};
+use lab::link;
+use lab::topology::Chain;
+use lab::wait;
+use nix::sys::signal::Signal;
+
+const RULE: &str = "version = 1\n[[rule]]\nname = \"a\"\ninput = \"239.1.1.1%veth1:5001\"\n\
+                    outputs = [\"239.10.1.1%veth2:6001\"]\n";
+
+/// Shows the daemon the sysfs of its own network namespace, as a container has it, and the bpffs that
+/// was there.
+const OWN_SYSFS: [&str; 6] = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-ec",
+    "mount --bind /sys/fs/bpf /mnt; mount -t sysfs sysfs /sys; mount --bind /mnt /sys/fs/bpf; \
+     exec \"$@\"",
+    "sh",
+];
+
+/// A relay whose input can merge and whose output segments.
+fn chain() -> Chain {
+    let chain = Chain::plain().unwrap();
+    let relay = &chain.relay;
+    link::features((relay, "veth1"), "gro on").unwrap();
+    link::features((relay, "veth2"), "tx on tx-udp-segmentation on").unwrap();
+    relay.sysctl("net/ipv4/conf/veth1/forwarding", "0").unwrap();
+    chain
+}
+
+fn options(config: &str, arguments: &[&str]) -> Options {
+    Options {
+        config: Some(config.to_owned()),
+        arguments: arguments.iter().map(ToString::to_string).collect(),
+        under: OWN_SYSFS.map(str::to_owned).to_vec(),
+        ..Options::default()
+    }
+}
+
+fn merges(chain: &Chain) -> bool {
+    let features = chain.relay.tool("ethtool", "-k veth1").unwrap();
+    features.contains("rx-udp-gro-forwarding: on")
+}
+
+fn said(daemon: &Daemon) -> String {
+    let rules = daemon.stats().unwrap().rules;
+    rules[0].inputs[0].merging.clone().unwrap_or_default()
+}
+
+#[test]
+fn an_interface_that_nobody_named_merges_and_is_put_back() {
+    let chain = chain();
+    let mut daemon = Daemon::start(&chain.relay, options(RULE, &[])).unwrap();
+    assert!(merges(&chain), "{}", said(&daemon));
+    let told = said(&daemon);
+    assert!(
+        told.starts_with("on: all that is relayed from here gains"),
+        "{told}"
+    );
+    assert!(
+        told.contains("times") && told.contains("in [daemon]"),
+        "{told}"
+    );
+    // A crash in between does not make it forget whose doing it was.
+    daemon.kill().unwrap();
+    daemon.start_again().unwrap();
+    assert!(merges(&chain));
+    daemon.stop(Signal::SIGTERM).unwrap();
+    assert!(!merges(&chain));
+}
+
+#[test]
+fn nothing_is_merged_while_others_have_to_do_with_the_interface() {
+    let chain = chain();
+    let relay = &chain.relay;
+    let daemon = Daemon::start(relay, options(RULE, &[])).unwrap();
+    let sysctl = |value| {
+        relay
+            .sysctl("net/ipv4/conf/veth1/forwarding", value)
+            .unwrap()
+    };
+    let timeout = |value| {
+        let file = "class/net/veth1/gro_flush_timeout";
+        relay.write_sysfs(file, value).unwrap();
+    };
+    let ip = |arguments: &str| drop(relay.ip(arguments).unwrap());
+    let tc = |arguments: &str| drop(relay.tool("tc", arguments).unwrap());
+    type Step<'a> = Box<dyn Fn() + 'a>;
+    let cases: [(&str, Step<'_>, Step<'_>); 4] = [
+        ("routes", Box::new(|| sysctl("1")), Box::new(|| sysctl("0"))),
+        (
+            "wait",
+            Box::new(|| timeout("50000")),
+            Box::new(|| timeout("0")),
+        ),
+        (
+            "macvlan m0",
+            Box::new(|| ip("link add m0 link veth1 type macvlan")),
+            Box::new(|| ip("link del m0")),
+        ),
+        (
+            "clsact",
+            Box::new(|| tc("qdisc add dev veth1 clsact")),
+            Box::new(|| tc("qdisc del dev veth1 clsact")),
+        ),
+    ];
+    for (word, disturb, leave) in cases {
+        wait::until("it merges", || merges(&chain)).unwrap();
+        disturb();
+        let is_told = || said(&daemon).starts_with("off: ") && said(&daemon).contains(word);
+        wait::until(&format!("it says {word:?}"), is_told).unwrap();
+        assert!(!merges(&chain), "{word}");
+        assert!(said(&daemon).contains("[interface.veth1]"), "{word}");
+        leave();
+    }
+    wait::until("it merges", || merges(&chain)).unwrap();
+}
+
+#[test]
+fn one_switch_leaves_interfaces_as_they_are() {
+    let chain = chain();
+    let in_file = RULE.replace("[[rule]]", "[daemon]\ngro = \"off\"\n[[rule]]");
+    let of_interface = format!("{RULE}[interface.veth1]\ngro = \"off\"\n");
+    for (config, arguments) in [
+        (in_file.as_str(), &[][..]),
+        (RULE, &["--gro", "off"]),
+        (&of_interface, &[]),
+    ] {
+        let daemon = Daemon::start(&chain.relay, options(config, arguments)).unwrap();
+        assert!(!merges(&chain), "{arguments:?} {config}");
+        assert_eq!(said(&daemon), "", "{arguments:?} {config}");
+    }
+    // A rule that judges packets one by one has them one by one.
+    let limited = RULE.replace("outputs", "limit = \"1Gbit\"\noutputs");
+    let _daemon = Daemon::start(&chain.relay, options(&limited, &[])).unwrap();
+    assert!(!merges(&chain));
+}
+
+#[test]
+fn what_cannot_be_known_is_left_alone_and_told() {
+    let chain = chain();
+    let elsewhere = Options {
+        config: Some(RULE.to_owned()),
+        ..Options::default()
+    };
+    let daemon = Daemon::start(&chain.relay, elsewhere).unwrap();
+    assert!(!merges(&chain));
+    let told = said(&daemon);
+    assert!(told.starts_with("off: /sys does not show"), "{told}");
+}
