@@ -109,7 +109,7 @@ pub struct Maps {
 
 impl Maps {
     /// How many maps the object has.
-    pub(crate) const COUNT: usize = 26;
+    pub(crate) const COUNT: usize = 27;
 
     /// The number of entries of each, on a host with so many CPUs.
     pub(crate) fn sizes(capacity: Capacity, cpus: usize) -> [(&'static str, u32); Self::COUNT] {
@@ -141,6 +141,7 @@ impl Maps {
             ("own_sources", 65_536),
             ("flows", FLOWS),
             ("fragments", packet::memory::DATAGRAMS as u32),
+            ("askers", layout::ASKERS),
         ]
     }
 

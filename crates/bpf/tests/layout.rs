@@ -95,7 +95,8 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             last_ns,
             tick,
             sender,
-            asked
+            asked,
+            answers
         }
     );
     bpf::assert_same!(btf, "drops", layout::Drops { packets });
@@ -176,6 +177,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             hash,
             packets,
             bytes,
+            answers,
             rule,
             arbiter
         }
@@ -188,6 +190,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             own_bloom,
             ranges,
             addresses,
+            answers,
             clock_ns
         }
     );
@@ -345,6 +348,7 @@ fn there_are_as_many_gates_as_the_program_has() {
     let header = include_str!("../src/relay/layout.h");
     for define in [
         format!("#define GATES {}\t", layout::GATES),
+        format!("#define ASKERS {}\n", layout::ASKERS),
         format!("#define SHARE_NAME {}\n", layout::SHARE_NAME),
     ] {
         assert!(header.contains(&define), "{define}");
@@ -380,6 +384,7 @@ fn every_constant_has_the_same_value() {
         ("OUTPUT_UNICAST", layout::OUTPUT_UNICAST.into()),
         ("OUTPUT_GROUP_OF_PORT", layout::OUTPUT_GROUP_OF_PORT.into()),
         ("OUTPUT_PORT_OF_GROUP", layout::OUTPUT_PORT_OF_GROUP.into()),
+        ("OUTPUT_ANSWERS", layout::OUTPUT_ANSWERS.into()),
         ("ARBITER_FAILOVER", layout::ARBITER_FAILOVER),
         ("ARBITER_MERGE", layout::ARBITER_MERGE),
         (

@@ -70,6 +70,7 @@ pub(crate) fn stats(
             labels: written.labels.clone(),
             share: written.share.clone(),
             mode: written.reflect.map(|_| MODE.to_owned()),
+            answers: written.reflect.map(|_| counted.received.answers),
             ..rule(state, counted, &view.host, sampler)
         }
     };
@@ -161,6 +162,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         switches: failover.map(|failover| failover.changes),
         merge: counted.merge.as_deref().map(merged),
         received: traffic(counted.received),
+        answers: None,
         dropped: dropped(&counted.dropped),
         outputs,
         rates: sample.rates,

@@ -339,11 +339,13 @@ pub struct Traffic {
     pub bytes: u64,
     /// When the last of them passed, in nanoseconds of `CLOCK_MONOTONIC`; 0 where that is not known.
     pub last_ns: u64,
+    /// Of the packets that a rule received, those sent back to who asked.
+    pub answers: u64,
 }
 
 impl Traffic {
     /// As many words hold it.
-    pub const WORDS: usize = 3;
+    pub const WORDS: usize = 4;
 
     /// So many packets and bytes.
     #[must_use]
@@ -352,6 +354,7 @@ impl Traffic {
             packets,
             bytes,
             last_ns: 0,
+            answers: 0,
         }
     }
 
@@ -360,6 +363,7 @@ impl Traffic {
         self.packets = self.packets.wrapping_add(other.packets);
         self.bytes = self.bytes.wrapping_add(other.bytes);
         self.last_ns = self.last_ns.max(other.last_ns);
+        self.answers = self.answers.wrapping_add(other.answers);
     }
 
     /// Takes off what had passed before.
@@ -372,22 +376,24 @@ impl Traffic {
                 true => self.last_ns,
                 false => 0,
             },
+            answers: self.answers.saturating_sub(base.answers),
         }
     }
 
     /// As it lies in memory.
     #[must_use]
     pub const fn words(self) -> [u64; Self::WORDS] {
-        [self.packets, self.bytes, self.last_ns]
+        [self.packets, self.bytes, self.last_ns, self.answers]
     }
 
     /// From how it lies in memory.
     #[must_use]
-    pub const fn from_words([packets, bytes, last_ns]: [u64; Self::WORDS]) -> Self {
+    pub const fn from_words([packets, bytes, last_ns, answers]: [u64; Self::WORDS]) -> Self {
         Self {
             packets,
             bytes,
             last_ns,
+            answers,
         }
     }
 }
@@ -398,7 +404,7 @@ impl From<Tally> for Traffic {
             0 => 0,
             last => sys::clock::from_kernel_ns(last),
         };
-        Self::from_words([tally.packets, tally.bytes, last_ns])
+        Self::from_words([tally.packets, tally.bytes, last_ns, tally.answers])
     }
 }
 

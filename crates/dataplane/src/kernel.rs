@@ -69,6 +69,8 @@ pub(crate) struct Kernel {
     entries_on: BTreeMap<u32, usize>,
     /// How many of them are for addresses of this host.
     addresses: u64,
+    /// How many of them have copies that are answered.
+    answered: u64,
     /// Number of (S,G) entries per (*,G) key.
     sources: HashMap<Key, u32>,
     indices: Indices,
@@ -109,6 +111,8 @@ struct Entry {
     gate: u16,
     /// What its packets are looked at for.
     inspection: Option<Inspection>,
+    /// Whether answers to its copies go back to whoever sent the packets.
+    answered: bool,
 }
 
 impl Kernel {
@@ -155,6 +159,7 @@ impl Kernel {
             entries: HashMap::new(),
             entries_on: BTreeMap::new(),
             addresses: 0,
+            answered: 0,
             sources: HashMap::new(),
             known: KnownRules::default(),
             failovers: Failovers::new(),
@@ -259,15 +264,20 @@ impl Kernel {
     }
 
     fn put_entry(&mut self, key: Key, entry: Entry) {
-        if self.entries.insert(key, entry).is_none() {
-            *self.entries_on.entry(key.ifindex()).or_default() += 1;
-            self.addresses += u64::from(key.is_address());
+        self.answered += u64::from(entry.answered);
+        match self.entries.insert(key, entry) {
+            Some(before) => self.answered -= u64::from(before.answered),
+            None => {
+                *self.entries_on.entry(key.ifindex()).or_default() += 1;
+                self.addresses += u64::from(key.is_address());
+            }
         }
     }
 
     fn take_entry(&mut self, key: &Key) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
         self.addresses -= u64::from(key.is_address());
+        self.answered -= u64::from(entry.answered);
         if let Some(count) = self.entries_on.get_mut(&key.ifindex()) {
             *count -= 1;
             if *count == 0 {
@@ -279,8 +289,10 @@ impl Kernel {
 
     /// Says in the settings whether packets to addresses of this host are looked at.
     fn publish_addresses(&mut self) {
+        let settings = &mut self.program.maps.settings;
         let at = offset_of!(Settings, addresses);
-        self.program.maps.settings.store(0, at, self.addresses);
+        settings.store(0, at, self.addresses + self.answered);
+        settings.store(0, offset_of!(Settings, answers), self.answered);
     }
 
     fn budget(&mut self, budget: Option<RateLimit>) {

@@ -1,6 +1,6 @@
 //! The accounting law: for every rule and each of its outputs,
 //! `received = rule dropped + output sent + output dropped`. Of a rule that reflects, what passes
-//! leaves by all outputs but one: all of them together account for it.
+//! leaves by all outputs but one, and an answer by one alone: all of them together account for it.
 
 use anyhow::{Result, bail};
 use api::reply::{RuleStats, Stats};
@@ -43,10 +43,13 @@ fn broken_among(rule: &RuleStats, passed: u64) -> Vec<String> {
     let outputs = rule.outputs.iter();
     let copies = outputs.map(|output| output.sent.packets + output.dropped.values().sum::<u64>());
     let copies: u64 = copies.sum();
-    let due = passed * (rule.outputs.len() as u64).saturating_sub(1);
+    let answers = rule.answers.unwrap_or(0);
+    let others = (rule.outputs.len() as u64).saturating_sub(1);
+    let due = passed.saturating_sub(answers) * others + answers;
     let broken = (copies != due).then(|| {
         format!(
-            "rule {:?} reflects: {passed} packets passed, but all outputs have {copies} copies, not {due}",
+            "rule {:?} reflects: {passed} packets passed, {answers} of them answers, but all outputs \
+             have {copies} copies, not {due}",
             rule.name
         )
     });
@@ -88,6 +91,14 @@ mod tests {
         let mut stats = reflecting(2);
         stats.rules[0].outputs[1].sent.packets = 3;
         check(&stats).unwrap();
+        // Three of the nine are answers, of three interfaces: twelve copies of six, and three.
+        let other = stats.rules[0].outputs[1].clone();
+        stats.rules[0].outputs.push(other);
+        stats.rules[0].answers = Some(3);
+        stats.rules[0].outputs[2].sent.packets = 4;
+        check(&stats).unwrap();
+        stats.rules[0].answers = Some(2);
+        assert!(check(&stats).is_err());
     }
 
     #[test]

@@ -78,6 +78,16 @@ pub struct Route {
     pub outputs: Vec<Output>,
 }
 
+impl Route {
+    /// Says whether answers to its copies go back to whoever sent the packets.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        let mut outputs = self.outputs.iter();
+        outputs
+            .any(|output| matches!(&output.state, OutputState::Up(egress) if egress.answers))
+    }
+}
+
 /// When which of a rule's inputs is relayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailoverLines {
@@ -214,6 +224,9 @@ pub struct Egress {
     pub dscp: Option<u8>,
     /// Whether packets above the MTU are fragmented where DF is clear.
     pub fragment: bool,
+    /// Whether answers to the copies, which come to this host's address, go back to whoever sent the
+    /// packets.
+    pub answers: bool,
 }
 
 /// Link-layer header of a copy.

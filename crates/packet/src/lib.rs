@@ -3,6 +3,7 @@
 //! Pure: no I/O and no unsafe. Everything but the reference executor, [`fragment`]'s split,
 //! [`classic_bpf`], [`content`] and [`craft`] is hot path: no allocation per packet, no panic, every access bounds-checked.
 
+pub mod answer;
 mod bytes;
 pub mod checksum;
 pub mod classic_bpf;

@@ -15,6 +15,7 @@ pub mod netns;
 pub mod packet_socket;
 pub mod shared_memory;
 pub mod sniffer;
+pub mod socket_lookup;
 pub mod udp;
 pub mod uring;
 pub mod user;

@@ -19,8 +19,9 @@ pub struct RuleStats {
     /// The share of a fleet that it belongs to; none of the host's own rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
-    /// `reflect`: packets of an input leave by all outputs but the one of its interface, so that
-    /// (received - dropped) times (outputs - 1) is what all outputs sent and dropped together.
+    /// `reflect`: packets of an input leave by all outputs but the one of its interface, and `answers`
+    /// by one alone, so that (received - dropped - answers) times (outputs - 1), and the answers, are
+    /// what all outputs sent and dropped together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Worst state of its inputs and outputs.
@@ -48,6 +49,10 @@ pub struct RuleStats {
     pub merge: Option<MergeStats>,
     /// Packets that matched an input.
     pub received: Traffic,
+    /// Of those received and not dropped, answers by unicast, which go to whoever asked; only of a rule
+    /// that reflects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
     /// Packets dropped before the outputs, by reason; only reasons that occurred.
     pub dropped: BTreeMap<String, u64>,
     /// Outputs in the order of the rule.
@@ -230,6 +235,8 @@ counters! { RuleStats {
         "UDP payload bytes that matched an input of the rule.";
     switches: "mcr_rule_input_switches_total", "Times that another input has taken over.",
         "inputs switched {} times";
+    answers: "mcr_rule_answers_total",
+        "Answers by unicast to what the rule reflects, given to whoever asked.", "answers {}";
 } }
 
 counters! { InputStats {

@@ -269,6 +269,8 @@ pub const OUTPUT_UNICAST: u16 = 1 << 10;
 pub const OUTPUT_GROUP_OF_PORT: u16 = 1 << 11;
 /// With [`OUTPUT_PORT_DELTA`]: to the group's last bits.
 pub const OUTPUT_PORT_OF_GROUP: u16 = 1 << 12;
+/// Answers to copies go back to who sent the packet.
+pub const OUTPUT_ANSWERS: u16 = 1 << 13;
 
 /// Packets and UDP payload bytes, on one CPU or summed.
 #[repr(C)]
@@ -286,6 +288,8 @@ pub struct Tally {
     pub sender: u64,
     /// The program's own note: for which group and port, when, and the answer.
     pub asked: u64,
+    /// Of the packets, those sent back to who asked.
+    pub answers: u64,
 }
 
 impl Tally {
@@ -296,6 +300,7 @@ impl Tally {
             packets: self.packets.wrapping_add(other.packets),
             bytes: self.bytes.wrapping_add(other.bytes),
             last_ns: self.last_ns.max(other.last_ns),
+            answers: self.answers.wrapping_add(other.answers),
             ..self
         }
     }
@@ -498,6 +503,8 @@ pub struct Identity {
     pub packets: u64,
     /// Bytes, likewise.
     pub bytes: u64,
+    /// Answers, likewise.
+    pub answers: u64,
     /// Of an input's counter: its rule's.
     pub rule: u32,
     /// Of an input's counter: what decides whether its packets pass, `ARBITER_*` or [`merge_arbiter`].
@@ -540,8 +547,10 @@ pub struct Settings {
     pub own_bloom: [u64; 64],
     /// Not zero: there are range routes.
     pub ranges: u64,
-    /// Routes for addresses of this host.
+    /// Routes for addresses of this host, and those whose copies are answered.
     pub addresses: u64,
+    /// The latter alone.
+    pub answers: u64,
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`, to compare receive timestamps with.
     pub clock_ns: u64,
 }
@@ -553,6 +562,7 @@ impl Default for Settings {
             own_bloom: [0; 64],
             ranges: 0,
             addresses: 0,
+            answers: 0,
             clock_ns: 0,
         }
     }
@@ -579,6 +589,9 @@ impl Settings {
         self.own_bloom[bit / 64] |= 1 << (bit % 64);
     }
 }
+
+/// Entries of `askers`: questions that are remembered.
+pub const ASKERS: u32 = 4096;
 
 /// Key of `own_sources`; IPv4 as `::ffff:a.b.c.d`.
 #[repr(C)]

@@ -65,13 +65,6 @@ static __always_inline __u32 drop_reason(__u32 verdict)
 	}
 }
 
-static __always_inline struct cut *cut_here(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&cuts, &cpu);
-}
-
 _Static_assert(sizeof(struct merge_packet) <= sizeof(((struct cut *)0)->packet), "it has room");
 
 /* What stands for a packet's sender, its port included. */

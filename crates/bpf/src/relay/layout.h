@@ -135,6 +135,7 @@ enum output_flags {
 	OUTPUT_UNICAST = 1 << 10,	/* the budget applies */
 	OUTPUT_GROUP_OF_PORT = 1 << 11,	/* with OUTPUT_GROUP_RANGE: add the packet's port */
 	OUTPUT_PORT_OF_GROUP = 1 << 12,	/* with OUTPUT_PORT_DELTA: to the group's last bits */
+	OUTPUT_ANSWERS = 1 << 13,	/* answers to copies go back to who sent the packet */
 };
 
 /* Value of `counters`, per CPU. A rule's also remembers, for the rest of the timer tick, whether a
@@ -147,6 +148,7 @@ struct tally {
 	__u64 tick;	/* that tick, in jiffies */
 	__u64 sender;	/* address and port */
 	__u64 asked;	/* group, port, 15 bits of jiffies, answer */
+	__u64 answers;	/* of the packets, those sent back to who asked */
 };
 
 /* Key of `flows`: what was seen of one group and port of a rule's ranges. IPv4 in [0]. */
@@ -258,6 +260,7 @@ struct identity {
 	__u64 hash[2];
 	__u64 packets;
 	__u64 bytes;
+	__u64 answers;
 	__u32 rule;
 	__u32 arbiter;	/* of an input: what decides whether its packets pass */
 };
@@ -302,7 +305,9 @@ struct settings {
 	struct limit budget;		/* of all unicast outputs together; rate 0: none */
 	__u64 own_bloom[BLOOM_WORDS];	/* no bit, no lookup in `own_sources` */
 	__u64 ranges;			/* not zero: look in `ranges` too */
-	__u64 addresses;		/* routes for addresses of this host; 0: take groups alone */
+	__u64 addresses;		/* routes for addresses of this host, and those whose copies are
+					 * answered; 0: take groups alone */
+	__u64 answers;			/* the latter alone; 0: nothing is an answer */
 	__u64 clock_ns;			/* CLOCK_REALTIME less CLOCK_MONOTONIC */
 };
 
@@ -320,6 +325,28 @@ struct fragment_ports {
 	__be16 sport;
 	__be16 dport;
 	__u32 fate;	/* what became of it where lines are merged: its verdict plus one */
+};
+
+#define ASKERS 4096
+
+/* Key of `askers`: where an answer comes. IPv4 in [0]. */
+struct asker_key {
+	__u32 ifindex;
+	__be32 address[4];	/* this host's, which the question's copy came from */
+	__be16 port;
+	__u16 ipv6;
+};
+
+/* Value of `askers`: whose question it was, and what the question was sent to. IPv4 in [0]. */
+struct asker {
+	__u64 asked_ns;
+	__u32 ifindex;
+	__be32 address[4];
+	__be32 group[4];
+	__be16 port;
+	__be16 group_port;
+	__u8 mac[6];
+	__u16 pad;
 };
 
 #define CUT_SEGMENTS 128	/* UDP_MAX_SEGMENTS in include/linux/udp.h */

@@ -23,6 +23,7 @@ enum match_flags {
 	MATCH_AMBIGUOUS = 1 << 5,	/* a fragment that several rules might take */
 	MATCH_RANGE = 1 << 6,		/* count it for its own group and port as well */
 	MATCH_CUT = 1 << 7,		/* only some of its segments leave */
+	MATCH_ANSWER = 1 << 8,		/* an answer, to the one output of its route that is left */
 };
 
 static __always_inline struct route *route_at(const __u32 *index)

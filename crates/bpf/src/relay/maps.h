@@ -201,6 +201,13 @@ struct {
 	__type(value, struct cut);
 } cuts SEC(".maps");
 
+static __always_inline struct cut *cut_here(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&cuts, &cpu);
+}
+
 /* The least recently seen goes: what a flow counted before is forgotten with it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
@@ -216,5 +223,13 @@ struct {
 	__type(key, struct fragment_key);
 	__type(value, struct fragment_ports);
 } fragments SEC(".maps");
+
+/* Likewise: a flood of questions costs others their answers at worst. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, ASKERS);
+	__type(key, struct asker_key);
+	__type(value, struct asker);
+} askers SEC(".maps");
 
 #endif

@@ -42,7 +42,7 @@ static __always_inline enum verdict judge(struct fanout *f)
 		reason = DROP_OWN_SOURCE;
 	else if (unlikely(f->m.flags & MATCH_AMBIGUOUS))
 		reason = DROP_FRAGMENT_UNKNOWN;
-	else if (unlikely(arbiter))
+	else if (unlikely(arbiter) && !(f->m.flags & MATCH_ANSWER))
 		reason = arbitrate(f, input, arbiter);
 	if (unlikely(is_sample(f->rule, &f->p)))
 		f->began = bpf_ktime_get_ns();
@@ -72,6 +72,11 @@ static __always_inline enum verdict judge(struct fanout *f)
 	return reason == DROP_FRAGMENT_UNKNOWN ? LEFT : DROPPED;
 }
 
+static __always_inline bool find(struct fanout *f)
+{
+	return likely(lookup(f->skb, &f->p, &f->m)) || find_answer(f->skb, &f->p, &f->m);
+}
+
 static __always_inline int carry_out(struct fanout *f)
 {
 	int action;
@@ -83,6 +88,7 @@ static __always_inline int carry_out(struct fanout *f)
 			note_latency(f->skb, f->m.counter, f->began);
 		return action;
 	case SHADOWED:	/* its copies leave from the userspace path's tap, or another relay's */
+		note_shadowed(f);
 		return delivers_locally(f) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 	case LEFT:	/* to the host's stack, which may know whose it is */
 		return TC_ACT_UNSPEC;
@@ -97,7 +103,7 @@ int relay(struct __sk_buff *skb)
 {
 	struct fanout f = { .skb = skb };
 
-	if (!parse_ethernet(skb, &f.p) || !lookup(skb, &f.p, &f.m))
+	if (!parse_ethernet(skb, &f.p) || !find(&f))
 		return TC_ACT_UNSPEC;
 	return carry_out(&f);
 }
@@ -108,7 +114,7 @@ int relay_bare(struct __sk_buff *skb)
 {
 	struct fanout f = { .skb = skb };
 
-	if (!parse_bare(skb, &f.p) || !lookup(skb, &f.p, &f.m) || !add_ethernet(skb, &f.p))
+	if (!parse_bare(skb, &f.p) || !find(&f) || !add_ethernet(skb, &f.p))
 		return TC_ACT_UNSPEC;
 	return carry_out(&f);
 }

@@ -4,6 +4,7 @@
 #ifndef REPLICATE_H
 #define REPLICATE_H
 
+#include "answer.h"
 #include "count.h"
 #include "limit.h"
 #include "lookup.h"
@@ -61,8 +62,11 @@ static __always_inline long clone_one(__u32 i, struct fanout *f)
 	if (!o)
 		return 1;
 	reason = refused(f->skb, &f->p, o);
-	if (reason == NOT_DROPPED)
+	if (reason == NOT_DROPPED) {
+		if (unlikely(o->flags & OUTPUT_ANSWERS))
+			note_question(f->skb, &f->p, o);
 		reason = send_clone(f->skb, &f->p, o);
+	}
 	if (likely(reason == NOT_DROPPED))
 		count(o->counter, &f->p);
 	else
@@ -85,6 +89,8 @@ static __always_inline int send_last(struct fanout *f)
 		return TC_ACT_SHOT;
 	reason = refused(f->skb, &f->p, o);
 	if (likely(reason == NOT_DROPPED)) {
+		if (unlikely(o->flags & OUTPUT_ANSWERS))
+			note_question(f->skb, &f->p, o);
 		if (likely(rewrite(f->skb, &f->p, o))) {
 			count(o->counter, &f->p);
 			return bpf_redirect(o->ifindex, 0);
@@ -93,6 +99,46 @@ static __always_inline int send_last(struct fanout *f)
 	}
 	count_drop(o->counter, reason, &f->p);
 	return TC_ACT_SHOT;
+}
+
+/* Sends an answer to whoever asked, by the output in that slot. */
+VERIFIED_ONCE int send_answer(struct __sk_buff *skb, const struct packet *p, __u32 slot)
+{
+	__u32 key = slot, reason;
+	struct output *found = bpf_map_lookup_elem(&outputs, &key);
+	struct cut *cut = cut_here();
+
+	if (!p || !found || !cut)
+		return TC_ACT_SHOT;
+	reason = refused(skb, p, found);
+	if (likely(reason == NOT_DROPPED)) {
+		if (plan_answer(skb, p, found) && rewrite(skb, p, (struct output *)cut->packet)) {
+			count(found->counter, p);
+			return bpf_redirect(found->ifindex, 0);
+		}
+		reason = DROP_EGRESS_ERROR;
+	}
+	count_drop(found->counter, reason, p);
+	return TC_ACT_SHOT;
+}
+
+static long note_one(__u32 i, struct fanout *f)
+{
+	__u32 slot = f->m.first + i;
+	struct output *o = bpf_map_lookup_elem(&outputs, &slot);
+
+	if (!o)
+		return 1;
+	if (o->flags & OUTPUT_ANSWERS)
+		note_question(f->skb, &f->p, o);
+	return 0;
+}
+
+/* Remembers who asks what the userspace path relays, so that its answers end here too. */
+static __always_inline void note_shadowed(struct fanout *f)
+{
+	if (unlikely(f->m.count) && f->m.flags & ROUTE_SHADOW && !(f->m.flags & MATCH_ANSWER))
+		bpf_loop(f->m.count, note_one, f, 0);
 }
 
 static __always_inline bool delivers_locally(struct fanout *f)
@@ -106,6 +152,10 @@ static __always_inline int replicate(struct fanout *f)
 {
 	if (unlikely(!learn_checksum(f->skb, &f->p)))
 		return TC_ACT_SHOT;
+	if (unlikely(f->m.flags & MATCH_ANSWER)) {
+		f->rule->answers += f->p.segments;
+		return send_answer(f->skb, &f->p, f->m.first);
+	}
 	if (unlikely(delivers_locally(f))) {
 		bpf_loop(f->m.count, clone_to, f, 0);
 		restore(f->skb, &f->p);

@@ -62,6 +62,7 @@ impl Kernel {
         let word = Word::unpack(route.word);
         let placeholder = route.lookup & LOOKUP_PLACEHOLDER != 0;
         Entry {
+            answered: !placeholder && self.is_answered(word),
             index,
             word: match placeholder && !self.is_sound(word) {
                 true => Word::default(),
@@ -83,6 +84,14 @@ impl Kernel {
         };
         let mut counters = (word.first..end).map(|slot| maps.outputs.read(slot).counter);
         is_counter(word.counter) && is_counter(self.rule_counter(word)) && counters.all(is_counter)
+    }
+
+    /// Says whether copies of what a word leads to are answered, if all of that is there.
+    fn is_answered(&self, word: Word) -> bool {
+        let outputs = &self.program.maps.outputs;
+        let mut slots = word.first..word.first + u32::from(word.count);
+        let answers = |slot| outputs.read(slot).flags & layout::OUTPUT_ANSWERS != 0;
+        self.is_sound(word) && slots.any(answers)
     }
 
     /// Counts the (S,G) entries and corrects the flags of the (*,G) ones.

@@ -60,11 +60,12 @@ pub(super) fn check(key: &RouteKey, route: &Route) -> Result<(), Error> {
     Ok(())
 }
 
-/// The outputs of a route, of which a shadow has none.
+/// The outputs of a route, of which a shadow has none, unless their copies are answered: then it consumes
+/// the answers as well.
 pub(super) fn outputs(route: &Route) -> &[Output] {
     match route.path {
-        Path::Kernel => &route.outputs,
-        Path::Userspace => &[],
+        Path::Userspace if !route.is_answered() => &[],
+        Path::Kernel | Path::Userspace => &route.outputs,
     }
 }
 
@@ -182,6 +183,9 @@ fn up(key: &RouteKey, egress: &Egress, counter: u32) -> layout::Output {
     }
     if !egress.destination.address.is_multicast() {
         slot.flags |= layout::OUTPUT_UNICAST;
+    }
+    if egress.answers {
+        slot.flags |= layout::OUTPUT_ANSWERS;
     }
     if let Some(source) = egress.source {
         slot.flags |= layout::OUTPUT_SOURCE;

@@ -40,12 +40,16 @@ impl Kernel {
             let sound = Identity {
                 packets: identity.packets.min(counted.packets),
                 bytes: identity.bytes.min(counted.bytes),
+                answers: identity.answers.min(counted.answers),
                 ..identity
             };
             if sound != identity {
                 maps.identities.write(counter, &sound);
             }
-            let base = Traffic::new(sound.packets, sound.bytes);
+            let base = Traffic {
+                answers: sound.answers,
+                ..Traffic::new(sound.packets, sound.bytes)
+            };
             self.owners.restore(sound.hash, counter, base);
             owned.insert(counter);
         }
@@ -146,8 +150,10 @@ impl Kernel {
 fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<Traffic, Error> {
     let mut base = Traffic::default();
     if !is_fresh {
-        let layout::Tally { packets, bytes, .. } = maps.counters.read_one(counter)?;
-        base = Traffic::new(packets, bytes);
+        base = Traffic {
+            last_ns: 0,
+            ..maps.counters.read_one(counter)?.into()
+        };
     }
     // Also of a fresh one: somebody may have written there.
     maps.drops.write(counter, &layout::Drops::default());
@@ -159,6 +165,7 @@ fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<T
         hash: owner,
         packets: base.packets,
         bytes: base.bytes,
+        answers: base.answers,
         ..Identity::default()
     };
     maps.identities.write(counter, &identity);

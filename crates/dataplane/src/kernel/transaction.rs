@@ -28,6 +28,7 @@ pub(super) struct Written {
     word: Word,
     pub(super) gate: u16,
     inspection: Option<Inspection>,
+    answered: bool,
 }
 
 impl Kernel {
@@ -151,8 +152,10 @@ impl Kernel {
         if is_new && route.key.is_range() {
             self.program.maps.flows.forget(rule)?;
         }
+        let mut answered = false;
         for (slot, (owner, mut output)) in (first..).zip(route.outputs) {
             output.counter = self.acquire_counter(owner)?;
+            answered |= output.flags & layout::OUTPUT_ANSWERS != 0;
             self.program.maps.outputs.write(slot, &output);
         }
         Ok(Written {
@@ -160,6 +163,7 @@ impl Kernel {
             word,
             gate,
             inspection: route.inspection,
+            answered,
         })
     }
 
@@ -183,6 +187,7 @@ impl Kernel {
                 word: route.word,
                 placeholder: false,
                 inspection: route.inspection,
+                answered: route.answered,
                 ..entry
             };
             if is_other {
@@ -269,6 +274,7 @@ impl Kernel {
             return Ok(());
         };
         entry.placeholder = true;
+        self.answered -= u64::from(std::mem::take(&mut entry.answered));
         let (index, inspection) = (entry.index, entry.inspection.take());
         self.flag(key);
         self.end_inspection(index, inspection)
@@ -343,9 +349,15 @@ impl Kernel {
     fn insert_elements(&mut self, routes: &[&Written]) -> Result<(), Error> {
         let mut elements = Vec::with_capacity(routes.len());
         for route in routes {
-            let index =
-                self.new_entry(route.key, (route.word, route.gate), false, route.inspection)?;
-            elements.push((route.key, index));
+            let entry = Entry {
+                index: 0,
+                word: route.word,
+                placeholder: false,
+                gate: route.gate,
+                inspection: route.inspection,
+                answered: route.answered,
+            };
+            elements.push((route.key, self.new_entry(route.key, entry)?));
         }
         Ok(key::insert(&mut self.program.maps, &elements)?)
     }
@@ -354,36 +366,32 @@ impl Kernel {
     pub(super) fn add_placeholders(&mut self, keys: &[Key]) -> Result<(), Error> {
         let mut elements = Vec::with_capacity(keys.len());
         for key in keys {
-            let index = self.new_entry(*key, (Word::default(), gates::NONE), true, None)?;
-            elements.push((*key, index));
+            let entry = Entry {
+                index: 0,
+                word: Word::default(),
+                placeholder: true,
+                gate: gates::NONE,
+                inspection: None,
+                answered: false,
+            };
+            elements.push((*key, self.new_entry(*key, entry)?));
         }
         Ok(key::insert(&mut self.program.maps, &elements)?)
     }
 
-    fn new_entry(
-        &mut self,
-        key: Key,
-        (word, gate): (Word, u16),
-        placeholder: bool,
-        inspection: Option<Inspection>,
-    ) -> Result<u32, Error> {
+    /// Gives an entry its index and puts it where that leads.
+    fn new_entry(&mut self, key: Key, entry: Entry) -> Result<u32, Error> {
         let index = self.indices.take().ok_or(Error::Capacity {
             what: "route entries",
             wanted: 1,
             limit: 0,
         })?;
-        let entry = Entry {
-            index,
-            word,
-            placeholder,
-            gate,
-            inspection,
-        };
-        self.begin_inspection(index, inspection)?;
+        let entry = Entry { index, ..entry };
+        self.begin_inspection(index, entry.inspection)?;
         let flags = self.flags_of(key, &entry);
         let table = &mut self.program.maps.route_table;
         table.store(index, LOOKUP, flags);
-        table.store(index, WORD, word.pack());
+        table.store(index, WORD, entry.word.pack());
         self.put_entry(key, entry);
         Ok(index)
     }

@@ -1,6 +1,7 @@
 //! What supervisor and workers share: messages on a socket pair, and memory with counters and with
 //! what workers decide by.
 
+pub(crate) mod askers;
 pub(crate) mod counted;
 pub(crate) mod counters;
 pub(crate) mod failover;

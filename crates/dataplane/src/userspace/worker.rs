@@ -5,6 +5,7 @@
 //! slow egress slows the taking: what piles up then piles up in the rings, where the kernel counts
 //! what does not fit.
 
+mod answer;
 mod coalesce;
 mod context;
 mod execute;
@@ -29,6 +30,7 @@ use packet::memory::Memory;
 use packet::parse::Link;
 use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
+use sys::socket_lookup::SocketLookup;
 
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
@@ -105,6 +107,14 @@ fn run() -> Result<(), Error> {
         state: state.map_err(system("mapping the state"))?,
         merges: merges.map_err(system("mapping the merges"))?,
         gates: gates.map_err(system("mapping the gates"))?,
+        sockets: SocketLookup::open()
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "worker: answers to what rules reflect end at this host, for the kernel does \
+                     not tell which are for its own sockets: {error}"
+                );
+            })
+            .ok(),
     };
     // How far a time namespace shifts the clock can be read only as yet.
     let _ = sys::clock::kernel_boottime_ns();
@@ -160,12 +170,14 @@ struct Worker {
     samples: Samples,
 }
 
-/// What is shared with the supervisor and, all but the counters, with the other workers.
+/// What is shared with the supervisor and, all but the counters, with the other workers; and the host.
 struct Shared {
     counters: SharedCounters,
     state: SharedState,
     merges: SharedMerges,
     gates: SharedGates,
+    /// This worker's own: whom this host's sockets take from, where the kernel tells.
+    sockets: Option<SocketLookup>,
 }
 
 impl Worker {

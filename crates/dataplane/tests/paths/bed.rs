@@ -132,6 +132,15 @@ impl Bed {
         sent.unwrap_or_else(|error| panic!("sending {packet:?}: {error}"));
     }
 
+    /// Sends `packet` into the relay by one of the egresses.
+    pub(crate) fn send_by(&self, symbol: Ifindex, packet: &Packet) {
+        let mut wires = self.receivers.iter();
+        let wire = wires.find(|(egress, _)| *egress == symbol);
+        let (_, wire) = wire.expect("an egress of the bed");
+        let sent = wire.send(vnet_header(packet), &packet.frame);
+        sent.unwrap_or_else(|error| panic!("sending {packet:?}: {error}"));
+    }
+
     /// Sends a sentinel and collects everything that came out before it; the counters are left
     /// to the caller.
     pub(crate) fn collect(&self) -> Sum {

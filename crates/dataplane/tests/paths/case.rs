@@ -369,6 +369,7 @@ pub(crate) fn output(interface: Ifindex) -> Output {
             ttl: Ttl::Keep,
             dscp: None,
             fragment: false,
+            answers: false,
         }),
         limit: None,
     }

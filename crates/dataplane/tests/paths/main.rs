@@ -6,6 +6,7 @@
 //! generated packets.
 
 mod agreement;
+mod answered;
 mod bed;
 mod case;
 mod cases_addresses;
@@ -138,6 +139,16 @@ fn the_kernel_path_reflects_each_packet_once() {
 #[test]
 fn the_userspace_path_reflects_each_packet_once() {
     userspace::with_relay("user-reflected", reflected::demand);
+}
+
+#[test]
+fn the_kernel_path_gives_answers_to_whoever_asked() {
+    kernel::with_relay("answered", answered::demand);
+}
+
+#[test]
+fn the_userspace_path_gives_answers_to_whoever_asked() {
+    userspace::with_relay("user-answered", answered::demand);
 }
 
 #[test]

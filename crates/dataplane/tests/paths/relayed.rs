@@ -138,6 +138,13 @@ impl<'a> Relay<'a> {
         self.observe(&before, expected)
     }
 
+    /// The same for a packet that comes by one of the egresses.
+    pub(crate) fn forward_by(&mut self, symbol: Ifindex, packet: &Packet, expected: &Sum) -> Sum {
+        let before = self.counters();
+        self.bed.send_by(symbol, packet);
+        self.observe(&before, expected)
+    }
+
     fn observe(&mut self, before: &Counters, expected: &Sum) -> Sum {
         let deadline = Instant::now() + wait::scaled(self.patience());
         let counters = loop {
@@ -392,7 +399,10 @@ fn rule_growth(before: &RuleCounters, after: &RuleCounters) -> RuleCounters {
 }
 
 fn traffic_growth(before: Traffic, after: Traffic) -> Traffic {
-    Traffic::new(after.packets - before.packets, after.bytes - before.bytes)
+    Traffic {
+        answers: after.answers - before.answers,
+        ..Traffic::new(after.packets - before.packets, after.bytes - before.bytes)
+    }
 }
 
 fn drops_growth(before: &Drops, after: &Drops) -> Drops {

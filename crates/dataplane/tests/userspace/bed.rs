@@ -127,6 +127,7 @@ impl Bed {
                 ttl: Ttl::Keep,
                 dscp: None,
                 fragment: false,
+                answers: false,
             }),
             limit: None,
         }

@@ -23,7 +23,9 @@ pub(super) fn outputs(
         let ready = resolved(spec, named, address).and_then(|spec| {
             let (link, receiver) = next_hop(&spec, host, links)?;
             leaves_by = Some(link.index);
-            egress(&spec, link, receiver, host)
+            let egress = egress(&spec, link, receiver, host)?;
+            let answers = rule.reflect.is_some() && egress.source.is_some();
+            Ok(Egress { answers, ..egress })
         });
         let (state, down) = match ready {
             Ok(egress) => (OutputState::Up(egress), None),
@@ -189,6 +191,7 @@ fn egress(
         ttl: spec.ttl,
         dscp: spec.dscp,
         fragment: spec.fragment,
+        answers: false,
     })
 }
 

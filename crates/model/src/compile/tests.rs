@@ -186,6 +186,7 @@ fn compiles_a_multicast_output_with_all_it_needs() {
             ttl: crate::table::Ttl::Set(16),
             dscp: Some(34),
             fragment: false,
+            answers: false,
         }
     );
     let view = first(&compiled);

@@ -25,6 +25,7 @@ fn route(path: Path, egress: Ifindex) -> Route {
         ttl: Ttl::Keep,
         dscp: None,
         fragment: false,
+        answers: false,
     };
     Route {
         rule: "a".into(),

@@ -63,6 +63,15 @@ impl SharedCounters {
         self.add_traffic(rule_at(rule), passed);
     }
 
+    /// Counts those of a rule's packets that go back to who asked.
+    pub(crate) fn rule_answered(&self, rule: RuleSlot, packets: u64) {
+        let answers = Traffic {
+            answers: packets,
+            ..Traffic::default()
+        };
+        self.add_traffic(rule_at(rule), answers);
+    }
+
     /// Counts packets that came by one of a rule's several inputs.
     #[inline]
     pub(crate) fn input_received(&self, input: InputSlot, passed: Traffic) {

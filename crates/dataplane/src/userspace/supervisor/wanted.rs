@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 
 use model::net::{Ports, Prefix};
-use model::table::{OutputState, RateLimit, RouteKey};
+use model::table::{Egress, OutputState, RateLimit, RouteKey};
 use sys::user::User;
 
 use crate::userspace::shared::messages::{CountedRoute, Means, Way};
@@ -60,10 +60,25 @@ impl Interfaces {
             for output in &route.outputs {
                 if let OutputState::Up(egress) = &output.state {
                     interfaces.egress.insert(Way::of(egress));
+                    interfaces.take_answers(egress);
                 }
             }
         }
         interfaces
+    }
+
+    /// Listens to what may be an answer to an output's copies: to any port, for they go to the askers'.
+    fn take_answers(&mut self, egress: &Egress) {
+        const ANY: Ports = Ports {
+            first: 0,
+            last: u16::MAX,
+        };
+        let (true, Some(own)) = (egress.answers, egress.source) else {
+            return;
+        };
+        let at = (egress.interface.0, Prefix::host(own));
+        self.ingress.entry(at.0).or_default().insert(at.1);
+        self.ports.entry(at).or_default().insert(ANY);
     }
 
     /// What is listened to on an interface.

@@ -1,6 +1,7 @@
 //! What a batch is executed against.
 
 use bpf::merge::Windows;
+use sys::socket_lookup::SocketLookup;
 
 use super::coalesce::Source;
 use super::rewrite::CompiledRoute;
@@ -30,6 +31,8 @@ pub(super) struct Context<'a> {
     pub(super) merges: Windows<'a>,
     /// Until when packets of shares pass.
     pub(super) gates: &'a SharedGates,
+    /// Whom this host's sockets take from; `None`: nobody can tell.
+    pub(super) sockets: Option<&'a SocketLookup>,
     /// Cap on what all unicast outputs send together.
     pub(super) budget: Option<&'a CompiledLimit>,
     /// Monotonic clock at the start of the batch.
@@ -72,6 +75,6 @@ impl Context<'_> {
     /// What passed with this batch.
     #[inline]
     pub(super) const fn passed(self, packets: u64, bytes: u64) -> Traffic {
-        Traffic::from_words([packets, bytes, self.now_ns])
+        Traffic::from_words([packets, bytes, self.now_ns, 0])
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use model::diff::BudgetChange;
 use model::table::RouteKey;
@@ -15,6 +15,7 @@ use packet::verdict::{DropReason, Verdict};
 use sys::packet_socket::VnetHeader;
 
 use super::Shared;
+use super::answer;
 use super::coalesce::{Matched, Source};
 use super::context::{Clock, Context};
 use super::health::Watches;
@@ -51,6 +52,8 @@ pub(super) struct ActiveTable {
     pub(super) budget: Option<CompiledLimit>,
     /// Packets that wait together may leave as one.
     coalesces: bool,
+    /// Copies of some route are answered.
+    answered: bool,
 }
 
 /// A packet to execute the table for.
@@ -113,6 +116,7 @@ impl ActiveTable {
             state: &shared.state,
             merges: shared.merges.windows(),
             gates: &shared.gates,
+            sockets: shared.sockets.as_ref(),
             budget: self.budget.as_ref(),
             now_ns,
         }
@@ -152,10 +156,13 @@ impl ActiveTable {
         }
         let packets = u64::from(datagram.packets());
         counts.received += packets;
-        let Some((index, route)) = found.and_then(|index| {
-            let route = self.routes.get(index.0 as usize)?.as_ref()?;
-            Some((index, route))
-        }) else {
+        let mut found = found.and_then(|index| Some((index, self.route(index)?)));
+        let mut answer = None;
+        if found.is_none() && self.answered {
+            answer = self.answer(&datagram, context);
+            found = answer.as_ref().map(|answer| (answer.index, answer.route));
+        }
+        let Some((index, route)) = found else {
             return Ok(());
         };
         counts.matched += packets;
@@ -173,7 +180,7 @@ impl ActiveTable {
             Verdict::Dropped(DropReason::BufferExhausted)
         } else if route.stands_by(context) {
             Verdict::Dropped(DropReason::Standby)
-        } else if let Some(line) = route.merge {
+        } else if let Some(line) = route.merge.filter(|_| answer.is_none()) {
             if datagram.gso.is_some() {
                 let taken = (&packet, (&datagram, bytes), (index, route, line));
                 let clock = &mut counts.clock;
@@ -200,7 +207,15 @@ impl ActiveTable {
                     samples.pick(route.counts.rule, tap.received_ns(packet.frame));
                 }
                 let matched = self.matched((index, route), &packet, (&datagram, bytes));
-                sender.stage(&matched, context);
+                match answer {
+                    Some(answer) => sender.send_answer(&matched, &answer.output, context)?,
+                    None => {
+                        if route.answered {
+                            answer::note_question(route, &matched, context);
+                        }
+                        sender.stage(&matched, context);
+                    }
+                }
             }
             Verdict::Dropped(reason) => {
                 let bytes = datagram.payload_bytes() as u64;
@@ -272,9 +287,25 @@ impl ActiveTable {
     }
 
     #[inline]
+    pub(super) fn route(&self, index: RouteIndex) -> Option<&CompiledRoute> {
+        self.routes.get(index.0 as usize)?.as_ref()
+    }
+
+    /// Finds the route of what is sent to a group or an address and port.
+    #[inline]
+    pub(super) fn find_to(
+        &self,
+        interface: u32,
+        to: SocketAddr,
+        source: IpAddr,
+    ) -> Option<RouteIndex> {
+        self.lookup.find(interface, to.ip(), to.port(), source)
+    }
+
+    #[inline]
     fn find(&self, interface: u32, datagram: &Datagram) -> Option<RouteIndex> {
-        let (group, port) = (datagram.destination, datagram.destination_port);
-        self.lookup.find(interface, group, port, datagram.source)
+        let to = SocketAddr::new(datagram.destination, datagram.destination_port);
+        self.find_to(interface, to, datagram.source)
     }
 
     /// Finds a fragment's route: by its datagram's ports where they are known, else by its group;
@@ -331,6 +362,7 @@ impl ActiveTable {
             self.routes[index as usize] = Some(route);
             watches.begin(index, key, counted);
         }
+        self.answered = { self.routes.iter().flatten() }.any(|route| route.answered);
         let left = self.routes.iter().flatten();
         watches.end_others(left.filter_map(|route| route.subject));
         self.own

@@ -2,7 +2,7 @@
 //! when the table changes: a copy is then the packet's headers (`headers`), rewritten, before its
 //! payload.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use model::net::{Mac, Ports, Prefix};
 use model::table::{DownReason, Egress, LinkHeader, Output, OutputState, RouteKey, Ttl};
@@ -16,6 +16,7 @@ use sys::uring::{Head, To};
 use super::health::Subject;
 use super::merge::MergedLine;
 use crate::counters::Traffic;
+use crate::userspace::shared::askers::{Asker, Place};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::failover::CompiledFailover;
 use crate::userspace::shared::flows::FlowOwner;
@@ -44,6 +45,8 @@ pub(super) struct CompiledRoute {
     pub unicast: bool,
     /// Whose flows are counted; only of a range.
     pub flows: Option<FlowOwner>,
+    /// Whether copies of some output are answered.
+    pub answered: bool,
     /// Its outputs, in the rule's order.
     pub outputs: Box<[CompiledOutput]>,
 }
@@ -99,6 +102,8 @@ pub(super) struct Sending {
     pub(super) fragment: bool,
     /// Whether the budget applies.
     pub(super) unicast: bool,
+    /// Whether answers to the copies go back to whoever sent the packets.
+    answers: bool,
     change: Rewrite,
     /// For ranges: what each packet's own destination is made of.
     range: Option<Range>,
@@ -141,6 +146,7 @@ impl CompiledRoute {
             subject: counted.inspect().map(|_| Subject::of(index, counted)),
             unicast: route.outputs.iter().any(is_unicast),
             flows: Some(counted.flows).filter(|_| is_range(key)),
+            answered: route.is_answered(),
             outputs: outputs.collect(),
         }
     }
@@ -168,6 +174,7 @@ fn compile_output(key: &RouteKey, output: &Output) -> Action {
             mtu: egress.mtu as usize,
             fragment: egress.fragment,
             unicast: is_unicast(output),
+            answers: egress.answers,
             change: Rewrite {
                 source: egress.source,
                 destination: egress.destination.address,
@@ -222,6 +229,31 @@ const fn drop_reason(reason: DownReason) -> DropReason {
 }
 
 impl Sending {
+    /// Where answers to the copies of a packet from that port come, if they are taken.
+    pub(super) fn answered_at(&self, port: u16) -> Option<Place> {
+        let Way::Link(interface) = self.way else {
+            return None;
+        };
+        let own = self.change.source.filter(|_| self.answers)?;
+        let to = SocketAddr::new(own, port);
+        Some(Place { interface, to })
+    }
+
+    /// The copy that goes to whoever asked, as whose it came; `None` if it does not lead there.
+    pub(super) fn to_asker(&self, asker: &Asker) -> Option<Self> {
+        if !self.answers || self.way != Way::Link(asker.interface) {
+            return None;
+        }
+        let mut answer = *self;
+        answer.change.source = None;
+        answer.change.destination = asker.from.ip();
+        answer.change.destination_port = asker.from.port();
+        if let LinkChange::Ethernet { destination, .. } = &mut answer.change.link {
+            *destination = asker.mac;
+        }
+        Some(answer)
+    }
+
     /// What this packet's copy looks like.
     #[inline]
     pub(super) fn change_for(&self, datagram: &Datagram) -> Rewrite {

@@ -119,6 +119,42 @@ impl Sender {
     /// The io_uring's own failure; the worker has to end then.
     #[inline]
     pub(super) fn flush(&mut self, context: Context<'_>) -> io::Result<()> {
+        self.flush_by(None, context)
+    }
+
+    /// Sends an answer by the one output that leads to whoever asked, behind what was staged before.
+    ///
+    /// # Errors
+    /// As [`Sender::flush`].
+    #[cold]
+    pub(super) fn send_answer(
+        &mut self,
+        packet: &Matched<'_>,
+        output: &CompiledOutput,
+        context: Context<'_>,
+    ) -> io::Result<()> {
+        self.flush(context)?;
+        if self.runs.add(packet, context.source) {
+            return self.flush_by(Some(output), context);
+        }
+        if let Some(route) = route(context.routes, packet.route) {
+            let datagram = packet.datagram;
+            let packets = datagram.packets();
+            let bytes = datagram.payload_bytes() as u32;
+            self.ledger.received(route.counts, packets, bytes);
+            context.counters.rule_answered(route.counts.rule, packets.into());
+            { &mut self.ledger }.dropped(output.slot, DropReason::EgressError, packets);
+        }
+        Ok(())
+    }
+
+    /// Sends the copies of all staged packets: those of an answer's one output, or of all.
+    #[inline]
+    fn flush_by(
+        &mut self,
+        answer: Option<&CompiledOutput>,
+        context: Context<'_>,
+    ) -> io::Result<()> {
         self.runs.seal();
         let mut outgoing = Outgoing {
             batch: self.uring.batch(),
@@ -142,7 +178,11 @@ impl Sender {
             outgoing
                 .ledger
                 .received(route.counts, run.packets, run.payload_bytes);
-            for output in &route.outputs {
+            if answer.is_some() {
+                let packets = run.packets.into();
+                context.counters.rule_answered(route.counts.rule, packets);
+            }
+            for output in answer.map_or(&*route.outputs, std::slice::from_ref) {
                 match &output.action {
                     Action::Send(sending) => outgoing.send(run, output, sending)?,
                     Action::Drop(reason) => outgoing.dropped(output, *reason, run.packets),

@@ -1,0 +1,236 @@
+//! Who asked what rules that reflect have sent, so that answers find back: the worker that takes an
+//! answer may be another than the one that took the question, and the supervisor may have been
+//! replaced in between.
+//!
+//! A table of sets, in each of which the oldest gives way. An entry's first word is odd while somebody
+//! writes; who reads looks at it before and after, so nobody takes half of one. A worker that dies
+//! between costs an entry.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use bpf::layout::ASKERS;
+use packet::answer::LIFETIME_NS;
+
+use super::state::SharedState;
+
+/// Entries of a set.
+const WAYS: usize = 8;
+const SETS: usize = ASKERS as usize / WAYS;
+/// Words of an entry: its sequence, the place (three), when it was asked, ports and interface, the
+/// link-layer address, the asker's address (two), the group (two).
+const ENTRY: usize = 11;
+/// Words of the whole.
+pub(super) const WORDS: usize = ASKERS as usize * ENTRY;
+
+/// Where an answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// By which interface.
+    pub(crate) interface: u32,
+    /// To this host's address, which the question's copy came from, and the asker's port.
+    pub(crate) to: SocketAddr,
+}
+
+/// Whose question it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// The interface that the question came by.
+    pub(crate) interface: u32,
+    /// Who asked.
+    pub(crate) from: SocketAddr,
+    /// The link-layer address that the question came from; zeros where there are none.
+    pub(crate) mac: [u8; 6],
+    /// What the question was sent to.
+    pub(crate) group: SocketAddr,
+}
+
+impl SharedState {
+    /// Remembers a question that is about to leave. Of two at one place the later one counts.
+    pub(crate) fn note_asker(&self, place: Place, asker: &Asker, now_ns: u64) {
+        let key = key(place);
+        let free = |entry: &&[AtomicU64]| sequence(entry) & 1 == 0;
+        let rank = |entry: &&[AtomicU64]| match words::<3>(entry, 1) == key {
+            true => 0,
+            false => word(entry, 4) + 1,
+        };
+        let Some(entry) = self.set(&key).filter(free).min_by_key(rank) else {
+            return;
+        };
+        let [high, low] = halves(asker.from.ip());
+        let [group_high, group_low] = halves(asker.group.ip());
+        let ports = u64::from(asker.from.port()) << 16 | u64::from(asker.group.port());
+        let [a, b, c, d, e, f] = asker.mac;
+        let values = [
+            key[0],
+            key[1],
+            key[2],
+            now_ns,
+            u64::from(asker.interface) << 32 | ports,
+            u64::from_be_bytes([0, 0, a, b, c, d, e, f]),
+            high,
+            low,
+            group_high,
+            group_low,
+        ];
+        let Some((first, rest)) = entry.split_first() else {
+            return;
+        };
+        let before = first.load(Ordering::Relaxed) & !1;
+        let taken = first.compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed);
+        // Somebody else writes here: a question of the same moment.
+        if taken.is_err() {
+            return;
+        }
+        fence(Ordering::Release);
+        for (word, value) in rest.iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+        first.store(before.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Who asked last what is answered at a place, if that is not too long ago.
+    pub(crate) fn asker(&self, place: Place, now_ns: u64) -> Option<Asker> {
+        let key = key(place);
+        let read = |entry: &[AtomicU64]| {
+            let before = sequence(&entry);
+            let values = words::<10>(&entry, 1);
+            fence(Ordering::Acquire);
+            let is_whole = before & 1 == 0 && sequence(&entry) == before;
+            (is_whole && values[..3] == key).then_some(values)
+        };
+        let entries = self.set(&key).filter_map(read);
+        let values = entries.max_by_key(|values| values[3])?;
+        if now_ns.saturating_sub(values[3]) >= LIFETIME_NS {
+            return None;
+        }
+        let [.., ports, mac, high, low, group_high, group_low] = values;
+        let [_, _, mac @ ..] = mac.to_be_bytes();
+        Some(Asker {
+            interface: (ports >> 32) as u32,
+            from: SocketAddr::new(address([high, low]), (ports >> 16) as u16),
+            mac,
+            group: SocketAddr::new(address([group_high, group_low]), ports as u16),
+        })
+    }
+
+    /// The entries that a place may be in.
+    fn set(&self, key: &[u64; 3]) -> impl Iterator<Item = &[AtomicU64]> {
+        let mixed = key.iter().fold(0_u64, |mixed, word| {
+            (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        });
+        let set = (mixed >> 32) as usize % SETS;
+        let first = super::state::ASKERS_AT + set * WAYS * ENTRY;
+        let words = self.words.as_slice().get(first..first + WAYS * ENTRY);
+        words.unwrap_or_default().chunks_exact(ENTRY)
+    }
+}
+
+fn sequence(entry: &&[AtomicU64]) -> u64 {
+    entry.first().map_or(1, |word| word.load(Ordering::Acquire))
+}
+
+fn word(entry: &&[AtomicU64], at: usize) -> u64 {
+    entry.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
+}
+
+fn words<const N: usize>(entry: &&[AtomicU64], first: usize) -> [u64; N] {
+    std::array::from_fn(|offset| word(entry, first + offset))
+}
+
+/// A place as words. Never zeros, as entries are that nobody has written.
+fn key(Place { interface, to }: Place) -> [u64; 3] {
+    let [high, low] = halves(to.ip());
+    [u64::from(interface) << 16 | u64::from(to.port()), high, low]
+}
+
+fn halves(address: IpAddr) -> [u64; 2] {
+    let bits = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    [(bits >> 64) as u64, bits as u64]
+}
+
+fn address([high, low]: [u64; 2]) -> IpAddr {
+    let address = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+    address.to_ipv4_mapped().map_or(address.into(), IpAddr::V4)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn state() -> SharedState {
+        let region = SharedState::create().unwrap();
+        SharedState::map(region.as_fd()).unwrap()
+    }
+
+    fn place(port: u16) -> Place {
+        Place {
+            interface: 3,
+            to: SocketAddr::new("10.0.1.1".parse().unwrap(), port),
+        }
+    }
+
+    fn asker(from: &str) -> Asker {
+        Asker {
+            interface: 2,
+            from: from.parse().unwrap(),
+            mac: [2, 0, 0, 0, 0, 9],
+            group: "239.255.255.250:1900".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_latest_at_a_place_is_remembered_for_a_while() {
+        let state = state();
+        let (first, second) = (asker("10.0.0.5:4000"), asker("[fe80::5]:4000"));
+        assert_eq!(state.asker(place(4000), 5), None);
+        state.note_asker(place(4000), &first, 5);
+        assert_eq!(state.asker(place(4000), 6), Some(first));
+        assert_eq!(state.asker(place(4001), 6), None);
+        let elsewhere = Place {
+            interface: 4,
+            ..place(4000)
+        };
+        assert_eq!(state.asker(elsewhere, 6), None);
+        state.note_asker(place(4000), &second, 7);
+        assert_eq!(state.asker(place(4000), 8), Some(second));
+        assert_eq!(state.asker(place(4000), 7 + LIFETIME_NS), None);
+    }
+
+    #[test]
+    fn a_flood_leaves_the_latest() {
+        let state = state();
+        for n in 0..100_000_u32 {
+            let port = (n % 60_000) as u16 + 1;
+            state.note_asker(place(port), &asker("10.0.0.5:4000"), u64::from(n) + 1);
+        }
+        let last = (100_000_u32 - 1) % 60_000;
+        let known = |back: u32| {
+            let port = ((last + 60_000 - back) % 60_000) as u16 + 1;
+            state.asker(place(port), 100_000).is_some()
+        };
+        assert!(known(0));
+        let kept = (0..1_000).filter(|back| known(*back)).count();
+        assert!(kept > 950, "{kept} of the last thousand");
+    }
+
+    #[test]
+    fn nobody_takes_half_an_entry() {
+        let state = state();
+        let askers = ["10.0.0.5:4000", "[fd00::5]:4001"].map(asker);
+        std::thread::scope(|scope| {
+            for asker in &askers {
+                scope.spawn(|| (1..20_000).for_each(|n| state.note_asker(place(1), asker, n)));
+            }
+            for _ in 0..20_000 {
+                let found = state.asker(place(1), 20_000);
+                assert!(found.is_none_or(|found| askers.contains(&found)), "{found:?}");
+            }
+        });
+    }
+}

@@ -1,0 +1,300 @@
+//! Rules that reflect, and answers by unicast to what they sent: to whoever asked, as whose they came;
+//! and nothing that nobody asked for. Questions come by two egresses, their answers by the ingress.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use model::merge::{By, Merge};
+use model::net::{Ifindex, Ports, Prefix};
+use model::table::{MergeLines, Output, Route, RouteKey, Table, Ttl};
+use packet::answer::LIFETIME_NS;
+use packet::craft::{Craft, group_mac};
+use packet::verdict::{DropReason, Verdict};
+
+use crate::bed::bind;
+use crate::case::{
+    A, B, Expected, GROUP, INGRESS, Outlet, Packet, address, egress_mac, output, route, sent, with,
+};
+use crate::relayed::{Relay, Sum};
+
+const RULE: &str = "asked";
+const PORT: u16 = 1900;
+/// In the order of inputs and outputs.
+const INTERFACES: [Ifindex; 3] = [INGRESS, A, B];
+const RESPONDER: u8 = 9;
+
+/// Asks and answers in both families.
+pub(crate) fn demand(relay: &mut Relay<'_>) {
+    for ipv6 in [false, true] {
+        let scene = Scene { ipv6 };
+        relay.apply(&scene.table(Ttl::Keep));
+        scene.asks(relay, A, 4_009);
+        let asked = Instant::now();
+        scene.answers_find_back(relay);
+        scene.nobody_asked(relay);
+        scene.sockets_of_the_host_come_first(relay);
+        scene.answers_are_judged(relay);
+        scene.rules_that_have_gone_answer_nobody(relay);
+        let late = Duration::from_nanos(LIFETIME_NS);
+        relay.apply(&scene.table(Ttl::Keep));
+        scene.asks(relay, A, 4_010);
+        std::thread::sleep(late.saturating_sub(asked.elapsed()));
+        scene.passes_up(relay, "too late", &scene.answer(4_009));
+        scene.is_answered(relay, "still in time", &scene.answer(4_010), A);
+        relay.end(&[RULE]);
+    }
+}
+
+struct Scene {
+    ipv6: bool,
+}
+
+impl Scene {
+    fn host(&self, interface: Ifindex, number: u8) -> IpAddr {
+        address(&match self.ipv6 {
+            true => format!("fd00:{interface}::{number}"),
+            false => format!("10.0.{interface}.{number}"),
+        })
+    }
+
+    fn group(&self) -> SocketAddr {
+        let group = if self.ipv6 { "ff02::c" } else { GROUP };
+        SocketAddr::new(address(group), PORT)
+    }
+
+    /// Every interface's packets to all others.
+    fn table(&self, ttl: Ttl) -> Table {
+        let lines: Vec<String> = INTERFACES.map(|link| format!("in{link}")).into();
+        let merge = MergeLines {
+            how: Merge {
+                by: By::Once,
+                window: Duration::from_millis(1),
+                ..Merge::default()
+            },
+            lines: lines.clone(),
+        };
+        let outputs = INTERFACES.map(|link| {
+            with(output(link), |egress| {
+                egress.destination = Prefix::host(self.group().ip());
+                egress.ports = Ports::single(PORT);
+                egress.source = Some(self.host(link, 1));
+                egress.ttl = ttl;
+                egress.answers = true;
+            })
+        });
+        let outputs: Vec<Output> = route(RULE, outputs.into()).outputs;
+        let routes = INTERFACES.into_iter().zip(lines).zip(0..);
+        let routes = routes.map(|((ingress, line), own)| {
+            let key = RouteKey {
+                ingress,
+                groups: Prefix::host(self.group().ip()),
+                ports: Ports::single(PORT),
+                source: None,
+            };
+            let others = outputs.iter().filter(|output| output.index != own);
+            let route = Route {
+                input: Some(line),
+                merge: Some(Box::new(merge.clone())),
+                outputs: others.cloned().collect(),
+                ..route(RULE, Vec::new())
+            };
+            (key, route)
+        });
+        Table {
+            routes: routes.collect(),
+            ..Table::default()
+        }
+    }
+
+    /// A question of a host on an interface, from a port of its own.
+    fn question(&self, interface: Ifindex, port: u16) -> Craft {
+        let from = SocketAddr::new(self.host(interface, 5), port);
+        let payload = format!("{interface} asks from {port}").into_bytes();
+        Craft {
+            macs: (group_mac(self.group().ip()), asker_mac(interface)),
+            ..Craft::new(from, self.group(), payload)
+        }
+    }
+
+    /// What comes by the ingress to this host's address there and that port.
+    fn answer(&self, port: u16) -> Craft {
+        let from = SocketAddr::new(self.host(INGRESS, RESPONDER), PORT);
+        let to = SocketAddr::new(self.host(INGRESS, 1), port);
+        Craft {
+            macs: (egress_mac(INGRESS), [2, 0, 0, 0, 0, 0x79]),
+            ..Craft::new(from, to, b"here".to_vec())
+        }
+    }
+
+    /// The answer as a host on an interface that asked gets it.
+    fn given(&self, answer: &Craft, interface: Ifindex) -> Craft {
+        let port = answer.destination.port();
+        Craft {
+            destination: SocketAddr::new(self.host(interface, 5), port),
+            macs: (asker_mac(interface), egress_mac(interface)),
+            ..answer.clone()
+        }
+    }
+
+    /// Asks, and sees the question leave by the others.
+    fn asks(&self, relay: &mut Relay<'_>, interface: Ifindex, port: u16) {
+        let question = self.question(interface, port);
+        let others = (0..).zip(INTERFACES);
+        let others = others.filter(|(_, link)| *link != interface);
+        let outlets = others.map(|(index, link)| {
+            let copy = Craft {
+                source: SocketAddr::new(self.host(link, 1), port),
+                macs: (question.macs.0, egress_mac(link)),
+                ..question.clone()
+            };
+            (index, sent(link, copy))
+        });
+        let packet = Packet::from(question.clone());
+        let mut expected = Sum::default();
+        let outlets = outlets.collect();
+        expected.expect(&packet, &expect(&question, interface, Verdict::Forwarded, outlets));
+        // Nobody looks there.
+        expected.copies.remove(&INGRESS);
+        let seen = relay.forward_by(interface, &packet, &expected);
+        assert_eq!(seen, expected, "{question:?}");
+        // The same again would be another's.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+
+    /// Sends what is an answer to a host on an interface.
+    fn is_answered(&self, relay: &mut Relay<'_>, what: &str, answer: &Craft, interface: Ifindex) {
+        let given = self.given(answer, interface);
+        self.ends_in(relay, what, answer, (interface, sent(interface, given)));
+    }
+
+    /// Sends what is an answer to a host on an interface, which that has as outcome.
+    fn ends_in(
+        &self,
+        relay: &mut Relay<'_>,
+        what: &str,
+        answer: &Craft,
+        (interface, outlet): (Ifindex, Outlet),
+    ) {
+        let index = INTERFACES.iter().position(|link| *link == interface);
+        let outlets = [(index.expect("one of them") as u32, outlet)].into();
+        let expected = expect(answer, INGRESS, Verdict::Forwarded, outlets);
+        let packet = Packet::from(answer.clone());
+        let mut sum = Sum::default();
+        sum.expect(&packet, &expected);
+        let rule = sum.counters.entry(RULE.to_owned()).or_default();
+        rule.received.answers = 1;
+        let seen = relay.forward([&packet], &sum);
+        assert_eq!(seen, sum, "{what}: {answer:?}");
+    }
+
+    /// Sends what stays the host's.
+    fn passes_up(&self, relay: &mut Relay<'_>, what: &str, packet: &Craft) {
+        let expected = Expected {
+            verdict: Verdict::Passed,
+            rule: None,
+            input: None,
+            passed_up: true,
+            packets: 0,
+            bytes: 0,
+            outputs: [].into(),
+        };
+        let packet = Packet::from(packet.clone());
+        let mut sum = Sum::default();
+        sum.expect(&packet, &expected);
+        let seen = relay.forward([&packet], &sum);
+        assert_eq!(seen, sum, "{what}: {packet:?}");
+    }
+
+    fn answers_find_back(&self, relay: &mut Relay<'_>) {
+        self.asks(relay, A, 4_000);
+        self.is_answered(relay, "at once", &self.answer(4_000), A);
+        self.is_answered(relay, "the same again", &self.answer(4_000), A);
+        let from_another_port = Craft {
+            source: SocketAddr::new(self.host(INGRESS, RESPONDER), 50_000),
+            ..self.answer(4_000)
+        };
+        self.is_answered(relay, "from a port of its own", &from_another_port, A);
+        self.asks(relay, B, 4_001);
+        self.is_answered(relay, "each to its own", &self.answer(4_001), B);
+        self.is_answered(relay, "each to its own", &self.answer(4_000), A);
+        self.asks(relay, B, 4_000);
+        self.is_answered(relay, "the later asker", &self.answer(4_000), B);
+    }
+
+    fn nobody_asked(&self, relay: &mut Relay<'_>) {
+        self.passes_up(relay, "another port", &self.answer(4_002));
+        let elsewhere = Craft {
+            destination: SocketAddr::new(self.host(B, 1), 4_000),
+            ..self.answer(4_000)
+        };
+        self.passes_up(relay, "another address", &elsewhere);
+        self.asks(relay, A, PORT);
+        self.passes_up(relay, "from the group's own port", &self.answer(PORT));
+        // By another interface: what comes by it behind that shows that it was seen.
+        let packet = Packet::from(self.answer(4_000));
+        let nothing = Sum::default();
+        assert_eq!(relay.forward_by(B, &packet, &nothing), nothing);
+        self.asks(relay, B, 4_003);
+    }
+
+    fn sockets_of_the_host_come_first(&self, relay: &mut Relay<'_>) {
+        self.asks(relay, A, 4_004);
+        let socket = bind(4_004);
+        self.passes_up(relay, "a socket waits for it", &self.answer(4_004));
+        drop(socket);
+        self.is_answered(relay, "none does any more", &self.answer(4_004), A);
+    }
+
+    fn answers_are_judged(&self, relay: &mut Relay<'_>) {
+        self.asks(relay, A, 4_005);
+        let large = Craft {
+            payload: vec![3; 1_600],
+            ..self.answer(4_005)
+        };
+        let too_big = Outlet::Dropped(DropReason::TooBig);
+        self.ends_in(relay, "above the MTU", &large, (A, too_big));
+        relay.apply(&self.table(Ttl::Decrement));
+        let last = Craft {
+            ttl: 1,
+            ..self.answer(4_005)
+        };
+        let expired = Outlet::Dropped(DropReason::TtlExpired);
+        self.ends_in(relay, "at its last hop", &last, (A, expired));
+        let answer = self.answer(4_005);
+        let given = Craft {
+            ttl: answer.ttl - 1,
+            ..self.given(&answer, A)
+        };
+        let nearer = (A, sent(A, given));
+        self.ends_in(relay, "as the rule says", &answer, nearer);
+        relay.apply(&self.table(Ttl::Keep));
+    }
+
+    fn rules_that_have_gone_answer_nobody(&self, relay: &mut Relay<'_>) {
+        self.asks(relay, A, 4_006);
+        relay.apply(&Table::default());
+        self.passes_up(relay, "no rule", &self.answer(4_006));
+    }
+}
+
+/// What becomes of a packet that comes by an interface.
+fn expect(
+    packet: &Craft,
+    interface: Ifindex,
+    verdict: Verdict,
+    outputs: std::collections::BTreeMap<u32, Outlet>,
+) -> Expected {
+    Expected {
+        verdict,
+        rule: Some(RULE.to_owned()),
+        input: Some(format!("in{interface}")),
+        passed_up: false,
+        packets: 1,
+        bytes: packet.payload.len() as u64,
+        outputs,
+    }
+}
+
+const fn asker_mac(interface: Ifindex) -> [u8; 6] {
+    [2, 0, 0, 0, 5, interface.0 as u8]
+}
