@@ -4,6 +4,7 @@
 
 mod accounting;
 mod adversary;
+mod answers;
 mod bench;
 mod bridge;
 mod change_cost;

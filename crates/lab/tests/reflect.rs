@@ -16,7 +16,7 @@ use lab::process::{self, Process};
 use lab::socket::{Receiver, Sender, number, payload};
 use lab::wait;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 lab::on_both_paths!(
     several_reflectors_on_the_same_networks_make_no_storm,
@@ -24,20 +24,20 @@ lab::on_both_paths!(
     a_service_is_found_across,
 );
 
-fn ip(text: &str) -> IpAddr {
+pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// Two networks, each with a host, and reflectors on both.
-struct Bed {
+pub(crate) struct Bed {
     _switch: Namespace,
-    hosts: [Namespace; 2],
-    reflectors: Vec<Namespace>,
+    pub(crate) hosts: [Namespace; 2],
+    pub(crate) reflectors: Vec<Namespace>,
 }
 
 impl Bed {
     /// Host n owns 10.0.n.100 and fd00:n::100, reflector r of network n 10.0.n.r+1 and fd00:n::r+1.
-    fn new(reflectors: usize) -> Self {
+    pub(crate) fn new(reflectors: usize) -> Self {
         let switch = Namespace::new("switch").unwrap();
         for network in 0..2 {
             let add = format!("link add lan{network} type bridge mcast_snooping 0");
@@ -68,11 +68,11 @@ impl Bed {
         }
     }
 
-    fn host(&self, network: usize) -> link::End<'_> {
+    pub(crate) fn host(&self, network: usize) -> link::End<'_> {
         (&self.hosts[network], "eth0")
     }
 
-    fn start(&self, path: &str, rules: &str) -> Vec<Daemon> {
+    pub(crate) fn start(&self, path: &str, rules: &str) -> Vec<Daemon> {
         let options = || Options {
             config: Some(format!("version = 1\n{rules}")),
             ..Options::path(path)
@@ -102,7 +102,7 @@ fn plug(switch: &Namespace, network: usize, end: link::End<'_>, number: usize) {
     link::address(end, &format!("fd00:{network}::{number}/64")).unwrap();
 }
 
-fn reflecting(name: &str, group: &str, more: &str) -> String {
+pub(crate) fn reflecting(name: &str, group: &str, more: &str) -> String {
     format!(
         "[[rule]]\nname = \"{name}\"\nmode = \"reflect\"\ninterfaces = [\"eth0\", \"eth1\"]\n\
          group = \"{group}\"\n{more}\n"

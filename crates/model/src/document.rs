@@ -70,7 +70,7 @@ pub struct RuleDocument {
     )]
     pub group: Option<String>,
     /// Of a rule that reflects: the source of the copies, `auto` (the address of the interface that
-    /// they leave by), the default, or `keep`.
+    /// they leave by; answers that come there go to whoever asked), the default, or `keep`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

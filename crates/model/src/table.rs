@@ -83,8 +83,7 @@ impl Route {
     #[must_use]
     pub fn is_answered(&self) -> bool {
         let mut outputs = self.outputs.iter();
-        outputs
-            .any(|output| matches!(&output.state, OutputState::Up(egress) if egress.answers))
+        outputs.any(|output| matches!(&output.state, OutputState::Up(egress) if egress.answers))
     }
 }
 

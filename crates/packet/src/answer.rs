@@ -61,7 +61,12 @@ mod tests {
         for nobody in ["0.0.0.0:4000", "127.0.0.1:4000", "239.1.1.1:4000"] {
             assert!(!is_question_from(nobody, MAC), "{nobody}");
         }
-        for nobody in ["255.255.255.255:4000", "[::]:4000", "[::1]:4000", "[ff02::1]:4000"] {
+        for nobody in [
+            "255.255.255.255:4000",
+            "[::]:4000",
+            "[::1]:4000",
+            "[ff02::1]:4000",
+        ] {
             assert!(!is_question_from(nobody, MAC), "{nobody}");
         }
     }

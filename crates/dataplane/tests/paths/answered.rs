@@ -152,7 +152,10 @@ impl Scene {
         let packet = Packet::from(question.clone());
         let mut expected = Sum::default();
         let outlets = outlets.collect();
-        expected.expect(&packet, &expect(&question, interface, Verdict::Forwarded, outlets));
+        expected.expect(
+            &packet,
+            &expect(&question, interface, Verdict::Forwarded, outlets),
+        );
         // Nobody looks there.
         expected.copies.remove(&INGRESS);
         let seen = relay.forward_by(interface, &packet, &expected);

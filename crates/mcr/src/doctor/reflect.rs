@@ -1,4 +1,4 @@
-//! Rules that reflect: answers that do not come back, and whoever else reflects.
+//! Rules that reflect: answers that nobody routes, and whoever else reflects.
 
 use model::rule::{Rule, SourceChoice};
 
@@ -6,14 +6,11 @@ use super::finding::{Finding, Severity};
 use super::snapshot::Snapshot;
 use crate::render::number;
 
-/// Ports of SSDP and WS-Discovery, whose answers come by unicast to who asked.
-const ANSWERED_BY_UNICAST: [u16; 2] = [1900, 3702];
-
 pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
     let rules = snapshot.rules.set.iter();
     let reflecting = rules.filter(|rule| rule.enabled && rule.reflect.is_some());
     let findings = reflecting.flat_map(|rule| {
-        let found = [lost(rule), unrouted(rule, snapshot), others(rule, snapshot)];
+        let found = [unrouted(rule, snapshot), others(rule, snapshot)];
         found.into_iter().flatten()
     });
     findings.collect()
@@ -22,22 +19,6 @@ pub(crate) fn check(snapshot: &Snapshot) -> Vec<Finding> {
 fn keeps_sources(rule: &Rule) -> bool {
     let mut outputs = rule.outputs.iter();
     outputs.all(|output| output.source == SourceChoice::Keep)
-}
-
-/// Answers to this host, where nobody takes them on.
-fn lost(rule: &Rule) -> Option<Finding> {
-    let group = &rule.inputs.first()?;
-    let port = group.ports.first;
-    if keeps_sources(rule) || !ANSWERED_BY_UNICAST.contains(&port) {
-        return None;
-    }
-    let evidence = format!(
-        "questions to {} port {port} are answered by unicast to their source, which is this host's \
-         address in the copies: the answers go no further",
-        group.destination
-    );
-    let finding = Finding::new(Severity::Harms, subject(rule), evidence);
-    Some(finding.remedy("set source = \"keep\" in the rule, and route between the networks"))
 }
 
 /// Answers to whoever asked, where this host does not carry them.

@@ -77,7 +77,8 @@ impl SharedState {
             return;
         };
         let before = first.load(Ordering::Relaxed) & !1;
-        let taken = first.compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed);
+        let taken =
+            first.compare_exchange(before, before + 1, Ordering::Acquire, Ordering::Relaxed);
         // Somebody else writes here: a question of the same moment.
         if taken.is_err() {
             return;
@@ -117,7 +118,9 @@ impl SharedState {
     /// The entries that a place may be in.
     fn set(&self, key: &[u64; 3]) -> impl Iterator<Item = &[AtomicU64]> {
         let mixed = key.iter().fold(0_u64, |mixed, word| {
-            (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+            (mixed ^ word)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(29)
         });
         let set = (mixed >> 32) as usize % SETS;
         let first = super::state::ASKERS_AT + set * WAYS * ENTRY;
@@ -229,7 +232,10 @@ mod tests {
             }
             for _ in 0..20_000 {
                 let found = state.asker(place(1), 20_000);
-                assert!(found.is_none_or(|found| askers.contains(&found)), "{found:?}");
+                assert!(
+                    found.is_none_or(|found| askers.contains(&found)),
+                    "{found:?}"
+                );
             }
         });
     }

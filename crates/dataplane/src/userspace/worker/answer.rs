@@ -34,7 +34,9 @@ impl ActiveTable {
         }
         let interface = context.source.tap.interface;
         let to = SocketAddr::new(datagram.destination, datagram.destination_port);
-        let asker = context.state.asker(Place { interface, to }, context.now_ns)?;
+        let asker = context
+            .state
+            .asker(Place { interface, to }, context.now_ns)?;
         let index = self.find_to(interface, asker.group, datagram.source)?;
         let route = self.route(index)?;
         let output = route.outputs.iter().find_map(|output| {

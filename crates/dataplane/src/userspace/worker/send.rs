@@ -142,7 +142,9 @@ impl Sender {
             let packets = datagram.packets();
             let bytes = datagram.payload_bytes() as u32;
             self.ledger.received(route.counts, packets, bytes);
-            context.counters.rule_answered(route.counts.rule, packets.into());
+            context
+                .counters
+                .rule_answered(route.counts.rule, packets.into());
             { &mut self.ledger }.dropped(output.slot, DropReason::EgressError, packets);
         }
         Ok(())

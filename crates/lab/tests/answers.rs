@@ -1,0 +1,198 @@
+//! Rules that reflect, with copies from the relay's own addresses: answers by unicast find back to who
+//! asked, also while no daemon runs, and come from the device that gave them.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use lab::daemon::Daemon;
+use lab::link;
+use lab::namespace::Namespace;
+use lab::process::{self, Process};
+use lab::socket::Receiver;
+use lab::wait;
+
+use crate::reflect::{Bed, PATIENCE, ip, reflecting};
+
+const GROUP: &str = "239.255.255.250:1900";
+
+lab::on_both_paths!(
+    a_search_from_the_relays_address_is_answered,
+    each_of_two_relays_brings_its_own_answer,
+    answers_find_back_while_the_daemon_is_dead_and_after,
+    answers_find_back_in_ipv6,
+);
+
+/// A device as UPnP has them: answers at once, by unicast, from its own port.
+const DEVICE: &str = "
+from socket import *
+s = socket(AF_INET, SOCK_DGRAM)
+s.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+s.bind(('', 1900))
+s.setsockopt(IPPROTO_IP, IP_ADD_MEMBERSHIP, inet_aton('239.255.255.250') + inet_aton('10.0.1.100'))
+print('listens', flush=True)
+while True:
+    asked, who = s.recvfrom(2048)
+    if asked.startswith(b'M-SEARCH'):
+        s.sendto(b'HTTP/1.1 200 OK\\r\\nST: upnp:rootdevice\\r\\nUSN: uuid:1\\r\\n\\r\\n', who)
+";
+
+/// A control point: asks once, and prints who answers until a second has passed without another.
+const CONTROL_POINT: &str = "
+from socket import *
+s = socket(AF_INET, SOCK_DGRAM)
+s.setsockopt(IPPROTO_IP, IP_MULTICAST_TTL, 2)
+s.bind(('10.0.0.100', 0))
+s.sendto(b'M-SEARCH * HTTP/1.1\\r\\nHOST: 239.255.255.250:1900\\r\\nMAN: \"ssdp:discover\"\\r\\n'
+         b'MX: 1\\r\\nST: upnp:rootdevice\\r\\n\\r\\n', ('239.255.255.250', 1900))
+s.settimeout(20)
+try:
+    while True:
+        answer, who = s.recvfrom(2048)
+        print(who[0], who[1], answer.split(b'\\r\\n')[0].decode())
+        s.settimeout(1)
+except timeout:
+    pass
+";
+
+fn python(host: &Namespace, program: &str) -> Command {
+    let mut python = host.command("/usr/bin/python3");
+    python.args(["-c", program]);
+    python
+}
+
+/// A bed whose routers route nothing.
+fn bed(reflectors: usize) -> Bed {
+    let bed = Bed::new(reflectors);
+    for reflector in &bed.reflectors {
+        reflector.sysctl("net/ipv4/ip_forward", "0").unwrap();
+    }
+    bed
+}
+
+/// Asks once, of a device in the other network, and says who answered.
+fn search(bed: &Bed) -> Vec<String> {
+    let device = Process::start(python(&bed.hosts[1], DEVICE)).unwrap();
+    wait::until("the device listens", || device.stdout().contains("listens")).unwrap();
+    let asks = python(&bed.hosts[0], CONTROL_POINT);
+    let answers = process::run(asks, PATIENCE * 2).unwrap().success().unwrap();
+    answers.lines().map(str::to_owned).collect()
+}
+
+fn unreachable(host: &Namespace) -> u64 {
+    let snmp = host.read_proc_net("snmp").unwrap();
+    let mut lines = snmp.lines().filter(|line| line.starts_with("Icmp:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut both = names.split(' ').zip(values.split(' '));
+    let (_, count) = both.find(|(name, _)| *name == "OutDestUnreachs").unwrap();
+    count.parse().unwrap()
+}
+
+fn a_search_from_the_relays_address_is_answered(path: &str) {
+    let bed = bed(1);
+    let daemons = bed.start(path, &reflecting("ssdp", GROUP, ""));
+    assert_eq!(search(&bed), ["10.0.1.100 1900 HTTP/1.1 200 OK"]);
+    let rule = daemons[0].settled("ssdp", 2).unwrap();
+    assert_eq!(rule.answers, Some(1));
+    let sent = rule.outputs.iter().map(|output| output.sent.packets);
+    assert_eq!(sent.collect::<Vec<_>>(), [1, 1], "the question, the answer");
+    let shown = daemons[0].mcr(&["show", "ssdp"]).unwrap();
+    assert!(shown.contains("answers 1"), "{shown}");
+    assert_eq!(unreachable(&bed.reflectors[0]), 0, "the stack stays quiet");
+}
+
+fn each_of_two_relays_brings_its_own_answer(path: &str) {
+    let bed = bed(2);
+    let daemons = bed.start(path, &reflecting("ssdp", GROUP, ""));
+    let answers = search(&bed);
+    let is_the_devices = |answer: &String| answer == "10.0.1.100 1900 HTTP/1.1 200 OK";
+    assert!(answers.iter().all(is_the_devices), "{answers:?}");
+    assert!((1..=2).contains(&answers.len()), "{answers:?}");
+    let answered = |daemon: &Daemon| daemon.rule("ssdp").unwrap().answers.unwrap();
+    let answered: u64 = daemons.iter().map(answered).sum();
+    assert_eq!(answered, answers.len() as u64);
+    for daemon in &daemons {
+        let received = daemon.rule("ssdp").unwrap().received.packets;
+        daemon.settled("ssdp", received).unwrap();
+    }
+}
+
+/// Whoever asks, the device it asks, and where the question came from there.
+struct Asked {
+    asker: UdpSocket,
+    answering: UdpSocket,
+    from: SocketAddr,
+}
+
+impl Asked {
+    /// Asks from one network to a group; the device answers from the port it names.
+    fn new(bed: &Bed, group: SocketAddr, [asker, device]: [SocketAddr; 2]) -> Self {
+        let listens = Receiver::join(bed.host(1), group.ip(), group.port()).unwrap();
+        let bind = |host: usize, at| bed.hosts[host].run(|| Ok(UdpSocket::bind(at)?)).unwrap();
+        let (asker, answering) = (bind(0, asker), bind(1, device));
+        asker.set_read_timeout(Some(PATIENCE)).unwrap();
+        let sent = match group {
+            SocketAddr::V4(_) => asker.set_multicast_ttl_v4(2),
+            SocketAddr::V6(_) => Ok(()),
+        };
+        sent.unwrap();
+        asker.send_to(b"M-SEARCH", group).unwrap();
+        let asked = listens.receive(PATIENCE).unwrap().unwrap();
+        assert_eq!(asked.payload, b"M-SEARCH");
+        assert_eq!(asked.from.port(), asker.local_addr().unwrap().port());
+        Self {
+            asker,
+            answering,
+            from: asked.from,
+        }
+    }
+
+    /// Answers, and says who the asker takes it to be.
+    fn answer(&self, text: &[u8]) -> SocketAddr {
+        self.answering.send_to(text, self.from).unwrap();
+        let mut buffer = [0; 1500];
+        let (length, from) = self.asker.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], text);
+        from
+    }
+}
+
+fn answers_find_back_while_the_daemon_is_dead_and_after(path: &str) {
+    let bed = bed(1);
+    let mut daemons = bed.start(path, &reflecting("ssdp", GROUP, ""));
+    let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+    let device = at("10.0.1.100:1900");
+    let asked = Asked::new(&bed, at(GROUP), [at("10.0.0.100:0"), device]);
+    assert_eq!(asked.from.ip(), ip("10.0.1.1"));
+    daemons[0].kill().unwrap();
+    assert_eq!(asked.answer(b"while nobody is there"), device);
+    daemons[0].start_again().unwrap();
+    assert_eq!(asked.answer(b"and after"), device);
+    let rule = daemons[0].settled("ssdp", 3).unwrap();
+    assert_eq!(rule.answers, Some(2));
+}
+
+fn answers_find_back_in_ipv6(path: &str) {
+    let bed = bed(1);
+    let daemons = bed.start(path, &reflecting("ssdp6", "[ff02::c]:1900", ""));
+    let group = "ff02::c".parse().unwrap();
+    let index = link::index(bed.host(0)).unwrap();
+    let group = SocketAddrV6::new(group, 1900, 0, index).into();
+    let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+    let ends = [at("[fd00:0::100]:0"), at("[fd00:1::100]:1900")];
+    let asked = Asked::new(&bed, group, ends);
+    assert_ne!(asked.from.ip(), ends[0].ip());
+    assert_eq!(asked.answer(b"here"), ends[1]);
+    let rule = daemons[0].settled("ssdp6", 2).unwrap();
+    assert_eq!(rule.answers, Some(1));
+    // What nobody asked for stays the relay's.
+    let (answering, mut elsewhere) = (&asked.answering, asked.from);
+    elsewhere.set_port(elsewhere.port() ^ 1);
+    answering.send_to(b"nobody asked", elsewhere).unwrap();
+    assert_eq!(asked.answer(b"again"), ends[1]);
+    let wait = Duration::from_millis(200);
+    asked.asker.set_read_timeout(Some(wait)).unwrap();
+    assert!(asked.asker.recv_from(&mut [0; 64]).is_err());
+}
