@@ -43,7 +43,7 @@ impl ActiveTable {
             let Action::Send(sending) = &output.action else {
                 return None;
             };
-            let action = Action::Send(sending.to_asker(&asker)?);
+            let action = Action::Send(sending.for_asker(&asker)?);
             Some(CompiledOutput { action, ..*output })
         })?;
         let from = SocketAddr::new(datagram.source, datagram.source_port);

@@ -240,7 +240,7 @@ impl Sending {
     }
 
     /// The copy that goes to whoever asked, as whose it came; `None` if it does not lead there.
-    pub(super) fn to_asker(&self, asker: &Asker) -> Option<Self> {
+    pub(super) fn for_asker(&self, asker: &Asker) -> Option<Self> {
         if !self.answers || self.way != Way::Link(asker.interface) {
             return None;
         }
