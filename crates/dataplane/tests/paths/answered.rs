@@ -10,6 +10,7 @@ use model::table::{MergeLines, Output, Route, RouteKey, Table, Ttl};
 use packet::answer::LIFETIME_NS;
 use packet::craft::{Craft, group_mac};
 use packet::verdict::{DropReason, Verdict};
+use sys::socket_lookup::SocketLookup;
 
 use crate::bed::bind;
 use crate::case::{
@@ -25,6 +26,12 @@ const RESPONDER: u8 = 9;
 
 /// Asks and answers in both families.
 pub(crate) fn demand(relay: &mut Relay<'_>) {
+    if let Err(error) = SocketLookup::open()
+        && relay.is_in_userspace()
+    {
+        eprintln!("skipped: this kernel does not tell workers of UDP sockets: {error}");
+        return;
+    }
     for ipv6 in [false, true] {
         let scene = Scene { ipv6 };
         relay.apply(&scene.table(Ttl::Keep));

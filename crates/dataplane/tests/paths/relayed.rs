@@ -190,6 +190,11 @@ impl<'a> Relay<'a> {
         self.path == Path::Kernel
     }
 
+    /// Says whether workers relay.
+    pub(crate) fn is_in_userspace(&self) -> bool {
+        self.path == Path::Userspace
+    }
+
     /// Says whether super-packets come in by the bed's wires here.
     pub(crate) fn gets_super_packets(&self) -> bool {
         self.bed.super_packets
