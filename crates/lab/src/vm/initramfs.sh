@@ -17,7 +17,7 @@ for directory in bin dev etc lib/modules proc root run sys tmp usr/bin usr/sbin 
 done
 
 # What tests need beyond what is built in, with what that needs.
-for module in veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan; do
+for module in veth bridge sch_ingress cls_bpf act_gact dummy tun 8021q macvlan udp_diag; do
     modprobe -D -d "$kernels/$release" -S "$release" $module 2>/dev/null | awk '$1 == "insmod" { print $2 }'
 done | sort -u | while read -r file; do
     target=$root/lib/modules/$release/${file##*/}
@@ -68,7 +68,7 @@ mount -t tmpfs run /run
 mkdir -p /run/netns /dev/shm
 mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
-for module in veth bridge sch_ingress cls_bpf dummy tun 8021q macvlan; do
+for module in veth bridge sch_ingress cls_bpf dummy tun 8021q macvlan udp_diag; do
     modprobe $module 2>/dev/null
 done
 ip link set lo up
