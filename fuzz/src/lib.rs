@@ -9,6 +9,7 @@ mod endpoint;
 mod fleet;
 mod import;
 mod left_behind;
+mod membership;
 pub mod mutate;
 mod packet;
 mod pinned;
@@ -20,6 +21,7 @@ pub use endpoint::endpoint;
 pub use fleet::{fleet_keys, fleet_peers};
 pub use import::import;
 pub use left_behind::{handover, journal};
+pub use membership::membership;
 pub use packet::packet;
 pub use pinned::pinned;
 
@@ -27,7 +29,7 @@ pub use pinned::pinned;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("endpoint", endpoint),
     ("config", config),
     ("api", api),
@@ -40,4 +42,5 @@ pub const TARGETS: [Target; 12] = [
     ("fleet_keys", fleet_keys),
     ("fleet_peers", fleet_peers),
     ("import", import),
+    ("membership", membership),
 ];

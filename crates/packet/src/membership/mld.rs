@@ -1,0 +1,201 @@
+//! MLD in IPv6 packets: a hop-by-hop header with Router Alert, then ICMPv6.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use super::{
+    Defect, Heard, Message, Query, Record, RecordKind, Report, RouterMessage, Version, asked, code,
+    discovery, query_tail, read_query_tail, records, take,
+};
+use crate::checksum;
+use crate::ipv6::{HEADER, Header};
+
+/// IANA's number of ICMPv6.
+pub(super) const ICMPV6: u8 = 58;
+const HOP_BY_HOP: u8 = 0;
+const QUERY: u8 = 130;
+const REPORT_V1: u8 = 131;
+const DONE: u8 = 132;
+const REPORT_V2: u8 = 143;
+const ADVERTISEMENT: u8 = 151;
+const SOLICITATION: u8 = 152;
+const TERMINATION: u8 = 153;
+/// A message of version 1 (RFC 2710), and the beginning of a query of any.
+const SHORT: usize = 24;
+/// A query of version 2 has that much before its sources (RFC 3810 section 8.1).
+const LONG: usize = 28;
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_SNOOPERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x6a);
+/// The Router Alert option for MLD (RFC 2711).
+const ROUTER_ALERT: [u8; 4] = [5, 2, 0, 0];
+
+pub(super) fn read(packet: &[u8]) -> Result<Heard, Defect> {
+    let header = Header::parse(packet).map_err(|_| Defect::Malformed)?;
+    let end = HEADER + usize::from(header.payload_length());
+    let mut rest = packet.get(HEADER..end).ok_or(Defect::Malformed)?;
+    if header.next_header() != HOP_BY_HOP {
+        return Err(Defect::Other);
+    }
+    let alerts = options(&mut rest)?;
+    let message = rest;
+    let (from, to) = (header.source(), header.destination());
+    if sum(from, to, message) != 0xffff {
+        return Err(Defect::Checksum);
+    }
+    if header.hop_limit() != 1 {
+        return Err(Defect::Ttl);
+    }
+    if !alerts {
+        return Err(Defect::RouterAlert);
+    }
+    // RFC 3810 sections 5.1.14 and 5.2.13, RFC 3590.
+    if !from.is_unicast_link_local() {
+        return Err(Defect::Sender);
+    }
+    let of = |version, kind| {
+        let group = address(&mut message.get(8..).unwrap_or_default())?;
+        if !group.is_multicast() {
+            return Err(Defect::Malformed);
+        }
+        let records = vec![Record {
+            kind,
+            group,
+            sources: Vec::new(),
+        }];
+        Ok(Message::Report(Report { version, records }))
+    };
+    let message = match message.first() {
+        Some(&QUERY) => Message::Query(query(message)?),
+        Some(&REPORT_V1) => of(Version::V2, RecordKind::IsExclude)?,
+        Some(&DONE) => of(Version::V2, RecordKind::ToInclude)?,
+        Some(&REPORT_V2) => Message::Report(Report {
+            version: Version::V3,
+            records: records(message.get(6..).unwrap_or_default(), address)?,
+        }),
+        Some(&SOLICITATION) => Message::RouterSolicitation,
+        _ => return Err(Defect::Other),
+    };
+    Ok(Heard {
+        from: from.into(),
+        message,
+    })
+}
+
+/// Passes over the hop-by-hop header in front of ICMPv6; says whether Router Alert is in it.
+fn options(rest: &mut &[u8]) -> Result<bool, Defect> {
+    let head = take(rest, 2)?;
+    if head[0] != ICMPV6 {
+        return Err(Defect::Other);
+    }
+    let mut options = take(rest, 6 + usize::from(head[1]) * 8)?;
+    let mut alerts = false;
+    while let Some((kind, more)) = options.split_first() {
+        options = more;
+        // Pad1 alone has no length.
+        if *kind == 0 {
+            continue;
+        }
+        let length = take(&mut options, 1)?[0];
+        let value = take(&mut options, usize::from(length))?;
+        alerts |= *kind == ROUTER_ALERT[0] && value == &ROUTER_ALERT[2..];
+    }
+    Ok(alerts)
+}
+
+fn query(message: &[u8]) -> Result<Query, Defect> {
+    let mut fields = message.get(4..SHORT).ok_or(Defect::Malformed)?;
+    let delay = take(&mut fields, 4)?;
+    let delay = u16::from_be_bytes([delay[0], delay[1]]);
+    let mut query = Query {
+        version: Version::V2,
+        group: asked(address(&mut fields)?)?,
+        sources: Vec::new(),
+        response: Duration::from_millis(delay.into()),
+        suppress: false,
+        robustness: 0,
+        interval: Duration::ZERO,
+    };
+    match message.len() {
+        SHORT => {}
+        LONG.. => {
+            query.version = Version::V3;
+            query.response = Duration::from_millis(code::of_word(delay).into());
+            read_query_tail(&message[SHORT..], &mut query, address)?;
+        }
+        _ => return Err(Defect::Malformed),
+    }
+    Ok(query)
+}
+
+fn address(bytes: &mut &[u8]) -> Result<IpAddr, Defect> {
+    let taken = take(bytes, 16)?;
+    let taken: [u8; 16] = taken.try_into().map_err(|_| Defect::Malformed)?;
+    Ok(Ipv6Addr::from(taken).into())
+}
+
+/// Sums ICMPv6 with its pseudo header (RFC 8200 section 8.1).
+pub(super) fn sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
+    let mut pseudo = Vec::with_capacity(40);
+    pseudo.extend(from.octets());
+    pseudo.extend(to.octets());
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    pseudo.extend(length.to_be_bytes());
+    pseudo.extend([0, 0, 0, ICMPV6]);
+    let total = u32::from(checksum::sum(&pseudo)) + u32::from(checksum::sum(message));
+    checksum::fold(total)
+}
+
+pub(super) fn write(from: Ipv6Addr, message: &RouterMessage) -> Option<(IpAddr, Vec<u8>)> {
+    let mut body = Vec::new();
+    let mut to = ALL_SNOOPERS;
+    match (message, discovery(message, (ADVERTISEMENT, TERMINATION))) {
+        (RouterMessage::Query(query), _) => {
+            let delay = u32::try_from(query.response.as_millis()).unwrap_or(u32::MAX);
+            body.extend([QUERY, 0, 0, 0]);
+            body.extend(code::word(delay).to_be_bytes());
+            body.extend([0, 0]);
+            let group = match query.group {
+                None => Ipv6Addr::UNSPECIFIED,
+                Some(IpAddr::V6(group)) => group,
+                Some(IpAddr::V4(_)) => return None,
+            };
+            to = query.group.map_or(ALL_NODES, |_| group);
+            body.extend(group.octets());
+            body.extend(query_tail(query));
+            for source in &query.sources {
+                let IpAddr::V6(source) = source else {
+                    return None;
+                };
+                body.extend(source.octets());
+            }
+        }
+        (_, Some((kind, code, words))) => {
+            body.extend([kind, code, 0, 0]);
+            if kind == ADVERTISEMENT {
+                words
+                    .iter()
+                    .for_each(|word| body.extend(word.to_be_bytes()));
+            }
+        }
+        (_, None) => return None,
+    }
+    Some((to.into(), packet(from, to, body)?))
+}
+
+/// The whole packet around an ICMPv6 message, whose checksum it sets.
+pub(super) fn packet(from: Ipv6Addr, to: Ipv6Addr, mut body: Vec<u8>) -> Option<Vec<u8>> {
+    let checksum = !sum(from, to, &body);
+    body.get_mut(2..4)?.copy_from_slice(&checksum.to_be_bytes());
+    let length = u16::try_from(8 + body.len()).ok()?;
+    let mut packet = vec![0x60, 0, 0, 0];
+    packet.extend(length.to_be_bytes());
+    packet.extend([HOP_BY_HOP, 1]);
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    // A hop-by-hop header of 8 bytes: Router Alert, and two of padding.
+    packet.extend([ICMPV6, 0]);
+    packet.extend(ROUTER_ALERT);
+    packet.extend([1, 0]);
+    packet.extend(body);
+    Some(packet)
+}
