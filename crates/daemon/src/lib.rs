@@ -10,6 +10,7 @@ mod beginning;
 mod chunks;
 pub mod config;
 mod core;
+mod demand;
 mod dataplane_thread;
 mod descriptor_store;
 mod error;

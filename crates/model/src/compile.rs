@@ -5,6 +5,7 @@
 //! down in its routes, and neither disturbs anything else.
 
 mod address;
+mod demand;
 mod egress;
 mod tunnel;
 mod used;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::config::StaticJoin;
+use crate::demand::Listening;
 use crate::diff::TableDiff;
 use crate::endpoint::{Endpoint, is_wildcard};
 use crate::host::{Host, Interface, LOOPBACK, NextHopQuery};
@@ -29,6 +31,7 @@ use crate::table::{
 };
 use crate::wildcard;
 pub use tunnel::{below, tunnel_query, tunnel_trouble};
+use demand::Keyed;
 use used::{count, in_use, is_same_use, links_of, shared_sources};
 
 /// What rules come to on a host.
@@ -70,6 +73,8 @@ pub struct RuleView {
     pub inputs: Vec<InputView>,
     /// Its outputs, in its order.
     pub outputs: Vec<OutputView>,
+    /// The keys of its routes beyond those of its inputs: of what is listened to.
+    pub divided: Vec<RouteKey>,
 }
 
 impl RuleView {
@@ -135,6 +140,8 @@ pub struct OutputView {
     pub link: Option<Ifindex>,
     /// Why it cannot send; `None` if it can.
     pub down: Option<Down>,
+    /// How many of its groups are listened to; `None` of one that is not on demand.
+    pub wanted: Option<u32>,
 }
 
 /// Why an output cannot send.
@@ -151,13 +158,14 @@ pub struct Down {
 pub fn compile(rules: &RuleSet, host: &Host, support: &Support, choices: &PathChoices) -> Compiled {
     let mut compiled = Compiled::default();
     let changes = RuleChanges::of_all(&RuleSet::default(), rules);
-    let amendment = compiled.amended(&changes, host, support, choices);
+    let nobody = Listening::default();
+    let amendment = compiled.amended(&changes, (host, &nobody), support, choices);
     compiled.apply(amendment);
     compiled
 }
 
 impl Compiled {
-    /// Compiles the rules that `changes` brings, and works out what follows from it and from those
+    /// Compiles the rules that `changes` brings for the host and what is listened to, and works out what follows from it and from those
     /// that go. The other rules are not looked at: for them host, support and choices must be what
     /// they were compiled with. Where a rule names an input's interface by a wildcard, which takes
     /// what no other rule names, all rules must be among the changes.
@@ -165,7 +173,7 @@ impl Compiled {
     pub fn amended(
         &self,
         changes: &RuleChanges,
-        host: &Host,
+        (host, listening): (&Host, &Listening),
         support: &Support,
         choices: &PathChoices,
     ) -> Amendment {
@@ -186,8 +194,8 @@ impl Compiled {
         }
         let (mut routes, mut behind) = (Vec::new(), Vec::new());
         for (place, rule) in &changes.added {
-            let (view, route) = compile_one(rule, host, &links, support, choices);
-            for (key, route, rank) in under_keys(rule, &view, route) {
+            let (mut view, route) = compile_one(rule, host, &links, support, choices);
+            for (key, route, rank) in under_keys(rule, &mut view, route, listening) {
                 if rank == Named::default() {
                     routes.push((key, route));
                 } else {
@@ -287,6 +295,7 @@ fn compile_one(
         inputs: rule.inputs.iter().map(|i| input(i, host, links)).collect(),
         outputs: views,
         placement: place(rule, support, choices, &ends),
+        divided: Vec::new(),
     };
     if !view.placement.serves {
         view.inputs.iter_mut().for_each(|input| input.joins.clear());
@@ -312,6 +321,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         name_error: None,
         link: None,
         down: None,
+        wanted: None,
     });
     RuleView {
         name: rule.name.clone(),
@@ -319,6 +329,7 @@ fn disabled(rule: &Rule, support: &Support, choices: &PathChoices, links: &Links
         inputs: inputs.collect(),
         outputs: outputs.collect(),
         placement: place(rule, support, choices, &links.listening(rule)),
+        divided: Vec::new(),
     }
 }
 
@@ -537,20 +548,30 @@ struct Named {
 /// is the route itself: of ten thousand rules most have one key.
 fn under_keys(
     rule: &Rule,
-    view: &RuleView,
+    view: &mut RuleView,
     route: Option<Route>,
+    listening: &Listening,
 ) -> impl Iterator<Item = (RouteKey, Route, Named)> {
-    let inputs = rule.inputs.iter().zip(&view.inputs).enumerate();
-    let keys = inputs.flat_map(|(number, (endpoint, input))| {
-        let keys = keys(endpoint, input).into_iter();
-        keys.map(move |key| (key, number))
-    });
-    let keys: Vec<(RouteKey, usize)> = keys.collect();
+    let keys: Vec<Keyed> = match &route {
+        Some(route) if rule.has_demand() => demand::routes(rule, view, &route.outputs, listening),
+        _ => {
+            let inputs = rule.inputs.iter().zip(&view.inputs).enumerate();
+            let keys = inputs.flat_map(|(number, (endpoint, input))| {
+                let keys = keys(endpoint, input).into_iter();
+                keys.map(move |key| (key, number, None))
+            });
+            keys.collect()
+        }
+    };
+    let view = &*view;
     let routes = route.map(|route| repeat_n(route, keys.len()));
     let under = keys.into_iter().zip(routes.into_iter().flatten());
     let several = rule.inputs.len() > 1;
-    under.map(move |((key, number), mut route)| {
+    under.map(move |((key, number, outputs), mut route)| {
         let (endpoint, input) = (&rule.inputs[number], &view.inputs[number]);
+        if let Some(outputs) = outputs {
+            route.outputs = outputs;
+        }
         route.input = several.then(|| input.at.clone());
         if rule.reflect.is_some() {
             let outputs = &mut route.outputs;
@@ -572,7 +593,8 @@ fn under_keys(
 fn route_keys(rule: &Rule, view: &RuleView) -> impl Iterator<Item = RouteKey> {
     let inputs = rule.inputs.iter().zip(&view.inputs);
     let inputs = inputs.filter(|_| view.placement.serves);
-    inputs.flat_map(|(endpoint, input)| keys(endpoint, input))
+    let keys = inputs.flat_map(|(endpoint, input)| keys(endpoint, input));
+    keys.chain(view.divided.iter().copied())
 }
 
 /// One key for each interface, of an input that is no group each of its addresses, and source.

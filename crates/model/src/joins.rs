@@ -6,11 +6,12 @@ use crate::net::Prefix;
 /// membership by itself.
 pub(crate) const JOINED_GROUPS_MAX: u128 = 4096;
 
-/// Counts the groups that are joined for an input.
-pub(crate) fn joined_groups(groups: Prefix) -> usize {
+/// Counts the groups that are joined for an input, or at most are, if only those are that are wanted.
+pub(crate) fn joined_groups(groups: Prefix, on_demand: bool) -> usize {
     match groups_too_many(groups) {
         _ if !groups.address.is_multicast() => 0,
         None => 1 << groups.host_bits(),
+        Some(_) if on_demand => JOINED_GROUPS_MAX as usize,
         Some(_) => 0,
     }
 }

@@ -49,6 +49,7 @@
 pub mod budget;
 pub mod compile;
 pub mod config;
+pub mod demand;
 pub mod diff;
 pub mod document;
 pub mod duration;

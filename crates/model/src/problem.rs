@@ -7,6 +7,7 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::demand::DemandProblem;
 use crate::endpoint::EndpointProblem;
 use crate::failover::FailoverProblem;
 use crate::health::HealthProblem;
@@ -133,6 +134,9 @@ pub enum What {
     /// Something that a rule which reflects cannot have, or lacks.
     #[error(transparent)]
     Reflect(#[from] ReflectProblem),
+    /// An output on demand that cannot be.
+    #[error(transparent)]
+    Demand(#[from] DemandProblem),
     /// A health that cannot be read.
     #[error(transparent)]
     Health(#[from] HealthProblem),

@@ -7,6 +7,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
+use crate::demand::Demand;
 use crate::endpoint::Endpoint;
 use crate::failover::{Failover, On};
 use crate::health::{Content, Health, Inspect, Rate};
@@ -189,10 +190,11 @@ pub(crate) fn output() -> impl Strategy<Value = OutputSpec> {
         option::of(0_u8..64),
         any::<bool>(),
         option::of(limit()),
+        option::of(any::<bool>().prop_map(|querier| Demand { querier })),
     );
     (endpoint(), options).prop_flat_map(|(mut to, options)| {
         to.sources.clear();
-        let (choice, source_port, ttl, dscp, fragment, limit) = options;
+        let (choice, source_port, ttl, dscp, fragment, limit, demand) = options;
         host(to.is_ipv4()).prop_map(move |address| OutputSpec {
             to: to.clone(),
             name: None,
@@ -206,6 +208,7 @@ pub(crate) fn output() -> impl Strategy<Value = OutputSpec> {
             dscp,
             fragment,
             limit,
+            demand,
         })
     })
 }

@@ -184,6 +184,8 @@ pub enum DownReason {
     NoRoute,
     /// The unicast next hop has no resolved link-layer address.
     NoNeighbour,
+    /// Nobody on the interface listens to it (`demand`).
+    NotWanted,
 }
 
 impl DownReason {
@@ -196,6 +198,7 @@ impl DownReason {
             Self::NoAddress => "no_address",
             Self::NoRoute => "no_route",
             Self::NoNeighbour => "no_neighbour",
+            Self::NotWanted => "not_wanted",
         }
     }
 }

@@ -61,11 +61,13 @@ pub enum DropReason {
     Late = 17,
     /// Rule: not of the stream that the other lines bring (`merge`).
     Stray = 18,
+    /// Output: nobody on its interface listens to it (`demand`).
+    NotWanted = 19,
 }
 
 impl DropReason {
     /// Every reason, in the order of the discriminants.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Malformed,
         Self::OwnSource,
         Self::RateLimited,
@@ -85,6 +87,7 @@ impl DropReason {
         Self::Duplicate,
         Self::Late,
         Self::Stray,
+        Self::NotWanted,
     ];
 
     /// Slots reserved in counter arrays, so that a new reason does not change their layout.
@@ -113,6 +116,7 @@ impl DropReason {
             Self::Duplicate => "duplicate",
             Self::Late => "late",
             Self::Stray => "stray",
+            Self::NotWanted => "not_wanted",
         }
     }
 
@@ -152,6 +156,7 @@ impl DropReason {
             Self::OverBudget => "raise [budget], or find the rule that takes it up",
             Self::Standby => "nothing: that is what stands by",
             Self::Duplicate => "nothing: that is what the other line is for",
+            Self::NotWanted => "nothing: that is what demand= is for",
             Self::Late => "raise merge.packets, or find what delays the line; see skew in mcr show",
             Self::Stray => {
                 "look at what the lines bring: one is of another sender, or numbers its packets \
@@ -160,10 +165,11 @@ impl DropReason {
         }
     }
 
-    /// Says whether nothing is lost where it is counted: another copy has passed, or will.
+    /// Says whether nothing is lost where it is counted: another copy has passed, or will, or nobody is
+    /// there for it.
     #[must_use]
     pub const fn is_meant(self) -> bool {
-        matches!(self, Self::Standby | Self::Duplicate)
+        matches!(self, Self::Standby | Self::Duplicate | Self::NotWanted)
     }
 }
 

@@ -20,6 +20,7 @@ enum drop_reason {
 	DROP_DUPLICATE = 16,
 	DROP_LATE = 17,
 	DROP_STRAY = 18,
+	DROP_NOT_WANTED = 19,
 	NOT_DROPPED = DROP_SLOTS,
 };
 

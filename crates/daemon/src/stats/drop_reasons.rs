@@ -100,6 +100,7 @@ fn of_output(spec: &OutputSpec, down: Option<DownReason>, has_budget: bool) -> R
         .with_if(spec.ttl == Ttl::Decrement, DropReason::TtlExpired)
         .with_if(spec.limit.is_some(), DropReason::RateLimited)
         .with_if(is_counted, DropReason::OverBudget);
+    let can = can.with_if(spec.demand.is_some(), DropReason::NotWanted);
     match down {
         None => can,
         Some(DownReason::InterfaceMissing) => can.with(DropReason::InterfaceMissing),
@@ -107,6 +108,8 @@ fn of_output(spec: &OutputSpec, down: Option<DownReason>, has_budget: bool) -> R
         Some(DownReason::NoAddress) => can.with(DropReason::NoAddress),
         Some(DownReason::NoRoute) => can.with(DropReason::NoRoute),
         Some(DownReason::NoNeighbour) => can.with(DropReason::NoNeighbour),
+        // Of some of its groups, so no reason why it is down.
+        Some(DownReason::NotWanted) => can,
     }
 }
 

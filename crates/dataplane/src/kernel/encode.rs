@@ -262,5 +262,6 @@ fn drop_reason(reason: DownReason) -> DropReason {
         DownReason::NoAddress => DropReason::NoAddress,
         DownReason::NoRoute => DropReason::NoRoute,
         DownReason::NoNeighbour => DropReason::NoNeighbour,
+        DownReason::NotWanted => DropReason::NotWanted,
     }
 }

@@ -151,6 +151,7 @@ fn down_outputs() -> Vec<Case> {
             DownReason::NoNeighbour,
             DropReason::NoNeighbour,
         ),
+        ("not wanted", DownReason::NotWanted, DropReason::NotWanted),
     ];
     let mut cases = reasons
         .map(|(name, reason, drop)| Case::relayed(name, input(), [down(reason, drop)]))

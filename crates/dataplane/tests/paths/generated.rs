@@ -291,6 +291,7 @@ fn down_reasons() -> impl Strategy<Value = DownReason> {
         DownReason::NoAddress,
         DownReason::NoRoute,
         DownReason::NoNeighbour,
+        DownReason::NotWanted,
     ])
 }
 

@@ -10,6 +10,7 @@ mod answered;
 mod bed;
 mod case;
 mod cases_addresses;
+mod cases_demand;
 mod cases_fields;
 mod cases_fragments;
 mod cases_gates;
@@ -53,6 +54,7 @@ fn cases() -> Vec<Case> {
         cases_routes::cases(),
         cases_inputs::cases(),
         cases_addresses::cases(),
+        cases_demand::cases(),
         cases_fragments::cases(),
         cases_hostile::cases(),
         cases_ipv6::cases(),

@@ -145,6 +145,7 @@ fn plain_output(output: &Output) -> plain::Output {
             DownReason::NoAddress => DropReason::NoAddress,
             DownReason::NoRoute => DropReason::NoRoute,
             DownReason::NoNeighbour => DropReason::NoNeighbour,
+            DownReason::NotWanted => DropReason::NotWanted,
         }),
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn outputs(
             name_error: named.and_then(|named| named.problem.clone()),
             link: leaves_by,
             down,
+            wanted: spec.demand.map(|_| 0),
         };
         let output = Output {
             index,

@@ -1,5 +1,7 @@
 //! What rules come to on hosts of several shapes.
 
+mod on_demand;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -42,6 +44,10 @@ fn usual() -> Host {
         link(2, "eth0", "10.0.0.1"),
         link(3, "eth1", "10.0.1.1 10.0.1.2 fe80::1 2001:db8::1"),
     ])
+}
+
+fn nobody() -> Listening {
+    Listening::default()
 }
 
 fn support() -> Support {
@@ -120,7 +126,7 @@ fn sources_that_rules_with_a_share_set_are_own_addresses() {
         let rules = set(step);
         let fresh = compile(&rules, &usual(), &support(), &choices);
         let changes = RuleChanges::between(&before, &rules);
-        let amendment = compiled.amended(&changes, &usual(), &support(), &choices);
+        let amendment = compiled.amended(&changes, (&usual(), &nobody()), &support(), &choices);
         compiled.apply(amendment);
         assert_eq!(compiled, fresh);
         assert_eq!(own(&compiled), is_own, "{:?}", rules.get("a"));
@@ -148,7 +154,7 @@ fn a_disabled_rule_comes_to_nothing() {
     assert_eq!(first(&bare).troubles(), [""; 0]);
     let amended = compiled.amended(
         &RuleChanges::between(&rules, &enabled),
-        &usual(),
+        (&usual(), &nobody()),
         &support(),
         &PathChoices::default(),
     );
@@ -761,7 +767,7 @@ proptest! {
         let changes = RuleChanges::between(&old, &new);
         prop_assert!(new.len() - changes.added.len() >= keep.min(old.len()));
         for changes in [changes, RuleChanges::of_all(&old, &new)] {
-            let amended = before.amended(&changes, &host, &support, &choices);
+            let amended = before.amended(&changes, (&host, &nobody()), &support, &choices);
             prop_assert_eq!(&amended.rules, &whole.rules);
             prop_assert_eq!(&amended.diff, &TableDiff::between(&before.table, &whole.table));
             compiled = before.clone();
@@ -784,7 +790,7 @@ proptest! {
         for host in [usual(), other] {
             let whole = compile(&new, &host, &support, &choices);
             let changes = RuleChanges::of_all(&old, &new);
-            let amended = before.amended(&changes, &host, &support, &choices);
+            let amended = before.amended(&changes, (&host, &nobody()), &support, &choices);
             prop_assert_eq!(&amended.diff, &TableDiff::between(&before.table, &whole.table));
             let mut compiled = before.clone();
             compiled.apply(amended);

@@ -58,7 +58,7 @@ impl StaticJoin {
     /// Memberships it is made of.
     #[must_use]
     pub fn memberships(&self) -> usize {
-        joined_groups(self.groups) * self.sources.len().max(1)
+        joined_groups(self.groups, false) * self.sources.len().max(1)
     }
 
     /// The input of whatever port that joins the same.

@@ -47,6 +47,12 @@ pub struct OutputTable {
     /// Burst the cap allows: packets, or a size such as `1Mbit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Scalar>,
+    /// `igmp`: only the groups leave that hosts on the interface listen to, by IGMP or MLD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub demand: Option<Scalar>,
+    /// `yes` (true) to ask there who listens, where no other router does; with `demand`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub querier: Option<Scalar>,
 }
 
 impl OutputDocument {
@@ -73,6 +79,8 @@ impl OutputTable {
             ("fragment", &self.fragment),
             ("limit", &self.limit),
             ("burst", &self.burst),
+            ("demand", &self.demand),
+            ("querier", &self.querier),
         ];
         let given: Vec<(&str, String)> = options
             .into_iter()

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
+use crate::demand::{Demand, IGMP};
 use crate::limit::{LimitProblem, RateLimit};
 use crate::table::Ttl;
 
 /// Keys in the order they are printed.
-pub(super) const KEYS: [&str; 7] = [
-    "ttl", "source", "dscp", "sport", "fragment", "limit", "burst",
+pub(super) const KEYS: [&str; 9] = [
+    "ttl", "source", "dscp", "sport", "fragment", "limit", "burst", "demand", "querier",
 ];
 
 /// What is wrong with an option.
@@ -45,6 +46,15 @@ pub enum OptionProblem {
     /// Not yes or no.
     #[error("fragment={0}: give yes or no")]
     Fragment(String),
+    /// No demand that there is.
+    #[error("demand={0}: give igmp (groups that hosts listen to, by IGMP and MLD) or no")]
+    Demand(String),
+    /// Not yes or no.
+    #[error("querier={0}: give yes or no")]
+    Querier(String),
+    /// Who asks where nobody wants to know.
+    #[error("querier={0}: belongs to a demand; give demand=igmp as well")]
+    QuerierAlone(&'static str),
     /// A limit or burst that cannot be read.
     #[error(transparent)]
     Limit(#[from] LimitProblem),
@@ -72,6 +82,8 @@ pub(super) struct Options {
     pub(super) fragment: Option<bool>,
     limit: Option<String>,
     burst: Option<String>,
+    demand: Option<bool>,
+    querier: Option<bool>,
 }
 
 impl Options {
@@ -81,9 +93,17 @@ impl Options {
             "source" => self.source.replace(source(value)?).is_some(),
             "dscp" => self.dscp.replace(dscp(value)?).is_some(),
             "sport" => self.source_port.replace(source_port(value)?).is_some(),
-            "fragment" => self.fragment.replace(fragment(value)?).is_some(),
+            "fragment" => {
+                let is_cut = yes_or_no(value, OptionProblem::Fragment)?;
+                self.fragment.replace(is_cut).is_some()
+            }
             "limit" => self.limit.replace(value.to_owned()).is_some(),
             "burst" => self.burst.replace(value.to_owned()).is_some(),
+            "demand" => self.demand.replace(demand(value)?).is_some(),
+            "querier" => {
+                let asks = yes_or_no(value, OptionProblem::Querier)?;
+                self.querier.replace(asks).is_some()
+            }
             _ => return Err(OptionProblem::Unknown(key.to_owned())),
         };
         if twice {
@@ -95,6 +115,16 @@ impl Options {
     pub(super) fn rate_limit(&self) -> Result<Option<RateLimit>, OptionProblem> {
         let limit = crate::limit::parse(self.limit.as_deref(), self.burst.as_deref())?;
         Ok(limit)
+    }
+
+    pub(super) fn demand(&self) -> Result<Option<Demand>, OptionProblem> {
+        match (self.demand.unwrap_or_default(), self.querier) {
+            (true, querier) => Ok(Some(Demand {
+                querier: querier.unwrap_or_default(),
+            })),
+            (false, Some(true)) => Err(OptionProblem::QuerierAlone("yes")),
+            (false, _) => Ok(None),
+        }
     }
 }
 
@@ -160,11 +190,19 @@ fn source_port(value: &str) -> Result<Option<u16>, OptionProblem> {
         .ok_or_else(|| OptionProblem::SourcePort(value.to_owned()))
 }
 
-fn fragment(value: &str) -> Result<bool, OptionProblem> {
+fn yes_or_no(value: &str, problem: fn(String) -> OptionProblem) -> Result<bool, OptionProblem> {
     match value {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(OptionProblem::Fragment(value.to_owned())),
+        _ => Err(problem(value.to_owned())),
+    }
+}
+
+fn demand(value: &str) -> Result<bool, OptionProblem> {
+    match value {
+        IGMP => Ok(true),
+        "no" => Ok(false),
+        _ => Err(OptionProblem::Demand(value.to_owned())),
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::options::{OptionProblem, Options, SourceChoice};
+use crate::demand::{Demand, IGMP};
 use crate::endpoint::{Endpoint, EndpointProblem, shown};
 use crate::host::Destination;
 use crate::host_name::HostName;
@@ -39,6 +40,8 @@ pub struct OutputSpec {
     pub fragment: bool,
     /// Cap on what the output sends.
     pub limit: Option<RateLimit>,
+    /// Whether only what is listened to leaves; `None`: everything does.
+    pub demand: Option<Demand>,
 }
 
 impl OutputSpec {
@@ -54,6 +57,7 @@ impl OutputSpec {
             dscp: None,
             fragment: false,
             limit: None,
+            demand: None,
         }
     }
 
@@ -234,6 +238,7 @@ fn assemble(
         dscp: options.dscp.flatten(),
         fragment: options.fragment.unwrap_or_default(),
         limit: options.rate_limit()?,
+        demand: options.demand()?,
     })
 }
 
@@ -265,6 +270,12 @@ impl fmt::Display for OutputSpec {
                 write!(f, ",burst={burst}")?;
             }
         }
+        if let Some(demand) = self.demand {
+            write!(f, ",demand={IGMP}")?;
+            if demand.querier {
+                f.write_str(",querier=yes")?;
+            }
+        }
         Ok(())
     }
 }
@@ -286,6 +297,8 @@ mod tests {
             "239.10.1.1%eth1:6001,ttl=16,source=10.0.1.1,dscp=34",
             "239.10.1.1%eth1:6001,ttl=dec,source=keep,dscp=0,sport=7,fragment=yes,limit=5000pps,burst=9",
             "10.9.9.9:7000,limit=20Mbit",
+            "239.10.1.0/24%eth1:6001,demand=igmp",
+            "239.10.1.1%eth1:6001,source=keep,limit=20Mbit,demand=igmp,querier=yes",
             "cloud.example:7000",
             "relay-b%eth1:7000-7010,ttl=16,source=2001:db8::1",
             "[ff3e::1%eth1]:6001,source=2001:db8::1",
@@ -322,7 +335,7 @@ mod tests {
             ),
             (
                 "tll=3",
-                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst",
+                "there is no option \"tll\"; there are ttl, source, dscp, sport, fragment, limit, burst, demand, querier",
             ),
             ("ttl=3,ttl=3", "option ttl is given twice; leave one out"),
             (
@@ -343,6 +356,15 @@ mod tests {
             ),
             ("sport=0", "sport=0: give 1 to 65535 or keep"),
             ("fragment=maybe", "fragment=maybe: give yes or no"),
+            (
+                "demand=yes",
+                "demand=yes: give igmp (groups that hosts listen to, by IGMP and MLD) or no",
+            ),
+            ("demand=igmp,querier=1", "querier=1: give yes or no"),
+            (
+                "querier=yes",
+                "querier=yes: belongs to a demand; give demand=igmp as well",
+            ),
             (
                 "burst=5",
                 "burst=5: a burst belongs to a limit; give limit= as well, as in limit=20Mbit",

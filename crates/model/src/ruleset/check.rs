@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use super::index::InputPlace;
 use super::place::Place;
 use super::set::RuleSet;
+use crate::demand::DemandProblem;
 use crate::endpoint::Endpoint;
 use crate::failover::{FailoverProblem, On};
 use crate::loops;
@@ -41,6 +42,7 @@ pub(super) fn problems(rules: &RuleSet, places: &[Place], policy: Policy) -> Pro
         if check.rule.enabled {
             check.problems = &mut rivals;
             check.rivals(places);
+            check.divided();
         }
     }
     problems.append(&mut rivals);
@@ -156,6 +158,33 @@ impl<'r> Check<'r, '_> {
                 self.report(part, What::OutputWildcard(interface));
             }
             self.fit(part, output);
+            if let Some(what) = self.rule.demand_problem(output) {
+                self.report(part, what.into());
+            }
+        }
+        if let Some(what) = self.rule.silence_problem() {
+            self.report(Part::Health, what.into());
+        }
+    }
+
+    /// Finds inputs that share groups with those of another rule, where what is listened to divides
+    /// either.
+    fn divided(&mut self) {
+        if !self.rules.index().has_divided() {
+            return;
+        }
+        for (index, input) in self.rule.inputs.iter().enumerate() {
+            let others = self.rules.index().reached_by(input).into_iter();
+            let others = others.filter(|other| other.rule != self.place);
+            let mut others = others.map(|other| (&self.rules[other.rule], other.input));
+            let shared = others.find(|(other, _)| self.rule.is_divided() || other.is_divided());
+            if let Some((other, number)) = shared.filter(|_| input.is_multicast()) {
+                let what = DemandProblem::Overlaps {
+                    input: other.inputs[number].to_string(),
+                    owner: Owner::Rule(other.name.clone()),
+                };
+                self.report(Part::Input(index), what.into());
+            }
         }
     }
 

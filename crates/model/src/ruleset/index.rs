@@ -36,6 +36,8 @@ pub(crate) struct InputIndex {
     interfaces: SharedMap<String, Arc<Groups>>,
     /// Those that are no groups but addresses of this host, whatever their interfaces.
     addresses: Arc<Groups>,
+    /// How many rules what is listened to divides.
+    divided: usize,
 }
 
 type Input = (Prefix, Ports, InputPlace);
@@ -55,6 +57,7 @@ struct Groups {
 impl InputIndex {
     /// Puts one more rule in.
     pub(crate) fn insert(&mut self, place: Place, rule: &Rule) {
+        self.divided += usize::from(rule.enabled && rule.is_divided());
         for (interface, input) in inputs(place, rule) {
             if !input.0.address.is_multicast() {
                 Arc::make_mut(&mut self.addresses).insert(input);
@@ -73,6 +76,7 @@ impl InputIndex {
 
     /// Takes out the rule that was put in at `place`.
     pub(crate) fn remove(&mut self, place: Place, rule: &Rule) {
+        self.divided -= usize::from(rule.enabled && rule.is_divided());
         for (interface, input) in inputs(place, rule) {
             if !input.0.address.is_multicast() {
                 Arc::make_mut(&mut self.addresses).remove(input);
@@ -86,6 +90,11 @@ impl InputIndex {
                 self.interfaces.remove(interface);
             }
         }
+    }
+
+    /// Says whether what is listened to divides some rule's inputs.
+    pub(crate) const fn has_divided(&self) -> bool {
+        self.divided > 0
     }
 
     /// Says whether some input takes what no other names: one whose interface is a wildcard, or every

@@ -165,26 +165,32 @@ impl RuleSet {
             return self.memberships;
         }
         let enabled = self.iter().filter(|rule| rule.enabled);
-        let inputs = enabled.flat_map(|rule| &rule.inputs);
+        let inputs = enabled.flat_map(|rule| {
+            let inputs = rule.inputs.iter();
+            inputs.map(|input| (input, rule.is_on_demand()))
+        });
         let distinct: BTreeSet<_> = inputs
-            .map(|input| {
+            .map(|(input, on_demand)| {
                 (
                     input.interface.as_deref(),
                     input.destination,
                     &input.sources,
+                    on_demand,
                 )
             })
             .collect();
         let mut links: BTreeMap<&str, usize> = BTreeMap::new();
-        let each = distinct.into_iter().map(|(interface, groups, sources)| {
-            let name = interface.unwrap_or_default();
-            let links = *links
-                .entry(name)
-                .or_insert_with(|| links_of(name, host).max(1));
-            joined_groups(groups)
-                .saturating_mul(sources.len().max(1))
-                .saturating_mul(links)
-        });
+        let each = distinct
+            .into_iter()
+            .map(|(interface, groups, sources, on_demand)| {
+                let name = interface.unwrap_or_default();
+                let links = *links
+                    .entry(name)
+                    .or_insert_with(|| links_of(name, host).max(1));
+                joined_groups(groups, on_demand)
+                    .saturating_mul(sources.len().max(1))
+                    .saturating_mul(links)
+            });
         each.fold(0, usize::saturating_add)
     }
 
@@ -231,7 +237,9 @@ impl<'a> IntoIterator for &'a RuleSet {
 fn memberships(rule: &Rule) -> usize {
     let inputs = rule.inputs.iter().filter(|_| rule.enabled);
     inputs
-        .map(|input| joined_groups(input.destination) * input.sources.len().max(1))
+        .map(|input| {
+            joined_groups(input.destination, rule.is_on_demand()) * input.sources.len().max(1)
+        })
         .sum()
 }
 

@@ -225,6 +225,7 @@ const fn drop_reason(reason: DownReason) -> DropReason {
         DownReason::NoAddress => DropReason::NoAddress,
         DownReason::NoRoute => DropReason::NoRoute,
         DownReason::NoNeighbour => DropReason::NoNeighbour,
+        DownReason::NotWanted => DropReason::NotWanted,
     }
 }
 

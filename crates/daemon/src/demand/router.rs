@@ -1,0 +1,412 @@
+//! The router's part of IGMP or MLD on one link: RFC 3376 section 6, RFC 3810 section 7, and Multicast
+//! Router Discovery (RFC 4286) so that snooping switches send reports here too.
+//!
+//! Pure: it is told the time and what was heard, and says what is to be sent and what is listened to. What
+//! it remembers is bounded; what it refuses for that it counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use model::demand::{Groups, SourceFilter};
+use model::net::Prefix;
+use packet::membership::{Heard, Message, Query, Report, RouterMessage, Version};
+
+use super::group::{Asker, Group, Host, Refused};
+use super::timers::Timers;
+
+/// The most groups of one family that are remembered on one link.
+pub(crate) const GROUPS_MAX: usize = 4096;
+/// The most that is remembered of hosts on one link and of one family: each of their groups counts, and
+/// each source that they name.
+pub(crate) const ENTRIES_MAX: usize = 131_072;
+/// Between advertisements (RFC 4286 section 3.3.1), and the first of them.
+const ADVERTISEMENT_S: u8 = 20;
+const FIRST_ADVERTISEMENTS: u8 = 3;
+const FIRST_ADVERTISEMENT: Duration = Duration::from_secs(2);
+/// No solicitation is answered sooner after an advertisement.
+const SOLICITED: Duration = Duration::from_secs(1);
+
+/// Who asks on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Querier {
+    /// This relay.
+    Own,
+    /// Another router, by its address.
+    Other(IpAddr),
+    /// Nobody that was heard.
+    Nobody,
+}
+
+/// How a link is set up for one family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Setting {
+    /// The address that questions are asked from.
+    pub(super) own: Option<IpAddr>,
+    /// Whether this relay may be the querier.
+    pub(super) may_ask: bool,
+    /// Groups that outputs lead to; of others nothing is remembered unless this relay may be the querier.
+    pub(super) ranges: Vec<Prefix>,
+}
+
+/// A link, as far as one family goes.
+#[derive(Debug)]
+pub(super) struct Router {
+    setting: Setting,
+    timers: Timers,
+    /// The querier that was heard, and until when it counts.
+    other: Option<(IpAddr, Instant)>,
+    next_query: Option<Instant>,
+    startup_left: u8,
+    next_advertisement: Option<Instant>,
+    advertisements: u8,
+    advertised: Option<Instant>,
+    groups: BTreeMap<IpAddr, Known>,
+    /// When something happens to which group by itself.
+    due: BTreeSet<(Instant, IpAddr)>,
+    wanted: Groups,
+    has_changed: bool,
+    entries: usize,
+    refused: u64,
+    reports: u64,
+    outbox: Vec<RouterMessage>,
+}
+
+/// A group, with what is known of it elsewhere.
+#[derive(Debug, Default)]
+struct Known {
+    group: Group,
+    /// Under what it stands in `due`.
+    due: Option<Instant>,
+    /// What it adds to `entries`.
+    size: usize,
+}
+
+impl Router {
+    pub(super) const fn new() -> Self {
+        Self {
+            setting: Setting {
+                own: None,
+                may_ask: false,
+                ranges: Vec::new(),
+            },
+            timers: Timers::DEFAULT,
+            other: None,
+            next_query: None,
+            startup_left: 0,
+            next_advertisement: None,
+            advertisements: 0,
+            advertised: None,
+            groups: BTreeMap::new(),
+            due: BTreeSet::new(),
+            wanted: Groups::new(),
+            has_changed: false,
+            entries: 0,
+            refused: 0,
+            reports: 0,
+            outbox: Vec::new(),
+        }
+    }
+
+    /// Sets the link up; what is remembered and still concerns it stays.
+    pub(super) fn set(&mut self, now: Instant, setting: Setting) {
+        if setting == self.setting {
+            return;
+        }
+        let asked = self.may_ask();
+        let own = self.setting.own;
+        self.setting = setting;
+        if own != self.setting.own || !asked && self.may_ask() {
+            // Also to hear soon who is there: whoever has a lower address says so.
+            self.begin(now);
+        }
+        let gone: Vec<IpAddr> = self.groups.keys().copied().collect();
+        for group in gone {
+            if !self.concerns(group) {
+                self.forget(group);
+            }
+        }
+    }
+
+    /// Takes over what was listened to before this process.
+    pub(super) fn restore(&mut self, now: Instant, groups: &Groups) {
+        for (group, filter) in groups.iter().take(GROUPS_MAX) {
+            if self.concerns(*group) && !self.groups.contains_key(group) {
+                let known = Known {
+                    group: Group::restored(filter, now, &self.timers),
+                    ..Known::default()
+                };
+                self.groups.insert(*group, known);
+                self.touch(*group, |_, _, _| {});
+            }
+        }
+    }
+
+    /// Forgets everything that was heard, as of a link that is another one now.
+    pub(super) fn reset(&mut self, now: Instant) {
+        let groups: Vec<IpAddr> = self.groups.keys().copied().collect();
+        groups.into_iter().for_each(|group| self.forget(group));
+        self.other = None;
+        self.begin(now);
+    }
+
+    /// Takes a message.
+    pub(super) fn heard(&mut self, now: Instant, heard: &Heard) {
+        self.poll(now);
+        match &heard.message {
+            Message::Query(query) => self.heard_query(now, heard.from, query),
+            Message::Report(report) => self.heard_report(now, heard.from, report),
+            Message::RouterSolicitation => {
+                let soonest = self.advertised.map_or(now, |at| (at + SOLICITED).max(now));
+                let next = self.next_advertisement.map(|next| next.min(soonest));
+                self.next_advertisement = next;
+            }
+        }
+        self.poll(now);
+    }
+
+    /// Does what is due.
+    pub(super) fn poll(&mut self, now: Instant) {
+        if self.other.is_some_and(|(_, until)| until <= now) {
+            self.other = None;
+            self.timers = Timers::DEFAULT;
+            if self.may_ask() {
+                self.next_query = Some(now);
+            }
+        }
+        if self.querier() == Querier::Own && self.next_query.is_some_and(|at| at <= now) {
+            self.ask_all();
+            let interval = match self.startup_left.checked_sub(1) {
+                Some(left) => {
+                    self.startup_left = left;
+                    self.timers.startup_interval()
+                }
+                None => self.timers.query_interval,
+            };
+            self.next_query = Some(now + interval);
+        }
+        if self.next_advertisement.is_some_and(|at| at <= now) {
+            self.advertise(now);
+        }
+        while let Some((at, group)) = self.due.first().copied()
+            && at <= now
+        {
+            self.touch(group, |known, timers, outbox| {
+                let queries = known.poll(now, group, timers).into_iter();
+                outbox.extend(queries.map(RouterMessage::Query));
+            });
+        }
+    }
+
+    /// When something happens by itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let query = self.next_query.filter(|_| self.querier() == Querier::Own);
+        let other = self.other.map(|(_, until)| until);
+        let group = self.due.first().map(|(at, _)| *at);
+        let all = [query, other, group, self.next_advertisement];
+        all.into_iter().flatten().min()
+    }
+
+    /// What is to be sent, from the own address.
+    pub(super) fn outbox(&mut self) -> Vec<RouterMessage> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// What is listened to.
+    pub(super) const fn wanted(&self) -> &Groups {
+        &self.wanted
+    }
+
+    /// Says whether that has changed since it was asked last.
+    pub(super) fn has_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
+    /// Who asks.
+    pub(super) fn querier(&self) -> Querier {
+        match (self.other, self.may_ask()) {
+            (Some((address, _)), _) => Querier::Other(address),
+            (None, true) => Querier::Own,
+            (None, false) => Querier::Nobody,
+        }
+    }
+
+    /// The groups of a range with who listens.
+    pub(super) fn hosts(
+        &self,
+        range: Prefix,
+    ) -> impl Iterator<Item = (IpAddr, &BTreeMap<IpAddr, Host>)> {
+        let groups = self.groups.range(range.address..=range.last());
+        groups.map(|(group, known)| (*group, known.group.hosts()))
+    }
+
+    /// How many reports were heard.
+    pub(super) const fn reports(&self) -> u64 {
+        self.reports
+    }
+
+    /// How much was not remembered because there was no room.
+    pub(super) const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// How long a host counts that says nothing more.
+    pub(super) fn membership(&self) -> Duration {
+        self.timers.membership()
+    }
+
+    const fn may_ask(&self) -> bool {
+        self.setting.may_ask && self.setting.own.is_some()
+    }
+
+    fn concerns(&self, group: IpAddr) -> bool {
+        self.setting.may_ask || self.setting.ranges.iter().any(|range| range.contains(group))
+    }
+
+    fn begin(&mut self, now: Instant) {
+        let can = self.setting.own.is_some();
+        self.next_query = can.then_some(now);
+        self.startup_left = self.timers.robustness.saturating_sub(1);
+        self.next_advertisement = can.then_some(now);
+        self.advertisements = 0;
+    }
+
+    fn ask_all(&mut self) {
+        self.outbox.push(RouterMessage::Query(Query {
+            version: Version::V3,
+            group: None,
+            sources: Vec::new(),
+            response: self.timers.query_response,
+            suppress: false,
+            robustness: self.timers.robustness,
+            interval: self.timers.query_interval,
+        }));
+    }
+
+    fn advertise(&mut self, now: Instant) {
+        let interval = self.timers.query_interval.as_secs();
+        self.outbox.push(RouterMessage::Advertisement {
+            interval_s: ADVERTISEMENT_S,
+            query_interval_s: u16::try_from(interval).unwrap_or(u16::MAX),
+            robustness: self.timers.robustness.into(),
+        });
+        self.advertised = Some(now);
+        self.advertisements = self.advertisements.saturating_add(1);
+        let wait = match self.advertisements < FIRST_ADVERTISEMENTS {
+            true => FIRST_ADVERTISEMENT,
+            false => Duration::from_secs(ADVERTISEMENT_S.into()),
+        };
+        self.next_advertisement = Some(now + wait);
+    }
+
+    /// Elects, and follows the querier's questions (RFC 3376 sections 6.6.1 and 6.6.2).
+    fn heard_query(&mut self, now: Instant, from: IpAddr, query: &Query) {
+        // A switch that asks for itself does not take part (RFC 4541 section 2.1.1).
+        if from.is_unspecified() {
+            return;
+        }
+        let rival = match (self.may_ask(), self.setting.own, self.other) {
+            (_, _, Some((other, _))) => Some(other),
+            (true, own, None) => own,
+            (false, ..) => None,
+        };
+        if rival.is_some_and(|rival| from > rival) {
+            return;
+        }
+        if query.robustness > 0 {
+            self.timers.robustness = query.robustness;
+        }
+        if !query.interval.is_zero() {
+            self.timers.query_interval = query.interval;
+        }
+        if query.group.is_none() {
+            self.timers.query_response = query.response;
+        }
+        self.other = Some((from, now + self.timers.other_querier()));
+        let Some(group) = query.group.filter(|_| !query.suppress) else {
+            return;
+        };
+        let asked: BTreeSet<IpAddr> = query.sources.iter().copied().collect();
+        self.touch(group, |known, timers, _| {
+            known.lower((now, timers), asked.is_empty(), &asked);
+        });
+    }
+
+    fn heard_report(&mut self, now: Instant, from: IpAddr, report: &Report) {
+        self.reports += 1;
+        let asker = match self.querier() {
+            Querier::Own => Asker::Own,
+            Querier::Other(_) => Asker::Other,
+            Querier::Nobody => Asker::Nobody,
+        };
+        for record in &report.records {
+            if !self.concerns(record.group) {
+                continue;
+            }
+            if !self.groups.contains_key(&record.group) {
+                if self.groups.len() >= GROUPS_MAX {
+                    self.refused += 1;
+                    continue;
+                }
+                self.groups.insert(record.group, Known::default());
+            }
+            let room = self.entries < ENTRIES_MAX;
+            let mut refused = Refused::default();
+            self.touch(record.group, |known, timers, outbox| {
+                let host = (from, report.version);
+                refused = known.take((now, timers), host, record, (asker, room));
+                let queries = known.poll(now, record.group, timers).into_iter();
+                outbox.extend(queries.map(RouterMessage::Query));
+            });
+            self.refused += refused.hosts + refused.sources;
+        }
+    }
+
+    /// Changes a group, if it is known, and draws the consequences.
+    fn touch(
+        &mut self,
+        group: IpAddr,
+        change: impl FnOnce(&mut Group, &Timers, &mut Vec<RouterMessage>),
+    ) {
+        let Some(known) = self.groups.get_mut(&group) else {
+            return;
+        };
+        change(&mut known.group, &self.timers, &mut self.outbox);
+        if let Some(at) = known.due.take() {
+            self.due.remove(&(at, group));
+        }
+        self.entries -= known.size;
+        known.size = known.group.size();
+        self.entries += known.size;
+        known.due = known.group.due(&self.timers);
+        let filter = known.group.filter();
+        match known.due {
+            Some(at) => drop(self.due.insert((at, group))),
+            None => drop(self.groups.remove(&group)),
+        }
+        self.publish(group, filter);
+    }
+
+    fn publish(&mut self, group: IpAddr, filter: Option<SourceFilter>) {
+        let before = match filter {
+            Some(filter) if self.wanted.get(&group) == Some(&filter) => return,
+            Some(filter) => self.wanted.insert(group, filter).map(|_| ()).or(Some(())),
+            None => self.wanted.remove(&group).map(|_| ()),
+        };
+        self.has_changed |= before.is_some();
+    }
+
+    fn forget(&mut self, group: IpAddr) {
+        let Some(known) = self.groups.remove(&group) else {
+            return;
+        };
+        self.entries -= known.size;
+        if let Some(at) = known.due {
+            self.due.remove(&(at, group));
+        }
+        self.publish(group, None);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,355 @@
+//! What is heard and asked on one link, second by second.
+
+use packet::membership::{Record, RecordKind};
+use proptest::prelude::*;
+
+use super::*;
+
+const GROUP: &str = "239.1.1.1";
+const SECOND: Duration = Duration::from_secs(1);
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A router at 10.0.0.9 of all groups in 239.1.1.0/24, and the beginning of time.
+fn router(may_ask: bool) -> (Router, Instant) {
+    let now = Instant::now();
+    let mut router = Router::new();
+    router.set(
+        now,
+        Setting {
+            own: Some(address("10.0.0.9")),
+            may_ask,
+            ranges: vec![Prefix::new(address("239.1.1.0"), 24)],
+        },
+    );
+    router.poll(now);
+    router.outbox();
+    (router, now)
+}
+
+fn report(from: &str, version: Version, kind: RecordKind, group: &str, sources: &[&str]) -> Heard {
+    let record = Record {
+        kind,
+        group: address(group),
+        sources: sources.iter().map(|source| address(source)).collect(),
+    };
+    Heard {
+        from: address(from),
+        message: Message::Report(Report {
+            version,
+            records: vec![record],
+        }),
+    }
+}
+
+fn v3(from: &str, kind: RecordKind, sources: &[&str]) -> Heard {
+    report(from, Version::V3, kind, GROUP, sources)
+}
+
+fn query(from: &str, group: Option<&str>) -> Heard {
+    Heard {
+        from: address(from),
+        message: Message::Query(Query {
+            version: Version::V3,
+            group: group.map(address),
+            sources: Vec::new(),
+            response: SECOND * 10,
+            suppress: false,
+            robustness: 2,
+            interval: SECOND * 125,
+        }),
+    }
+}
+
+fn wanted(router: &Router) -> Vec<String> {
+    let shown = router.wanted().iter().map(|(group, filter)| {
+        let sources: Vec<String> = filter.sources().iter().map(ToString::to_string).collect();
+        let sign = if filter.passes_others() { '-' } else { '+' };
+        format!("{group} {sign}{}", sources.join(","))
+    });
+    shown.collect()
+}
+
+/// The groups and sources of the queries that are to be sent; an empty one is the general query.
+fn asked(router: &mut Router) -> Vec<String> {
+    let queries = router.outbox().into_iter().filter_map(|message| match message {
+        RouterMessage::Query(query) => {
+            let group = query.group.map(|group| group.to_string()).unwrap_or_default();
+            let sources: Vec<String> = query.sources.iter().map(ToString::to_string).collect();
+            Some(format!("{group} {}", sources.join(",")).trim().to_owned())
+        }
+        _ => None,
+    });
+    queries.collect()
+}
+
+/// Lets time pass, doing at each moment what is due.
+fn pass(router: &mut Router, from: Instant, seconds: f64) -> Instant {
+    let end = from + Duration::from_secs_f64(seconds);
+    while let Some(due) = router.due().filter(|due| *due <= end) {
+        router.poll(due);
+    }
+    router.poll(end);
+    end
+}
+
+#[test]
+fn a_querier_asks_who_is_left_and_lets_go_after_two_seconds() {
+    let (mut router, now) = router(true);
+    router.heard(now, &v3("10.0.0.2", RecordKind::ToExclude, &[]));
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    assert!(router.has_changed() && !router.has_changed());
+    router.heard(now + SECOND, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    assert_eq!(asked(&mut router), ["239.1.1.1"]);
+    let later = pass(&mut router, now + SECOND, 1.9);
+    assert_eq!(asked(&mut router), ["239.1.1.1"]);
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    pass(&mut router, later, 0.2);
+    assert_eq!(wanted(&router), Vec::<String>::new());
+    assert!(router.groups.is_empty() && router.due.is_empty() && router.entries == 0);
+}
+
+#[test]
+fn whoever_answers_keeps_the_group() {
+    let (mut router, now) = router(true);
+    for host in ["10.0.0.2", "10.0.0.3"] {
+        router.heard(now, &v3(host, RecordKind::ToExclude, &[]));
+    }
+    router.heard(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    router.heard(now + SECOND, &v3("10.0.0.3", RecordKind::IsExclude, &[]));
+    pass(&mut router, now + SECOND, 100.0);
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    let range = Prefix::new(address("239.1.1.0"), 24);
+    let hosts: Vec<IpAddr> = router.hosts(range).flat_map(|(_, hosts)| hosts.keys()).copied().collect();
+    assert_eq!(hosts, [address("10.0.0.3")]);
+}
+
+#[test]
+fn a_host_that_says_nothing_more_is_forgotten() {
+    let (mut router, now) = router(true);
+    router.heard(now, &v3("10.0.0.2", RecordKind::IsExclude, &[]));
+    let later = pass(&mut router, now, 259.0);
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    pass(&mut router, later, 2.0);
+    assert_eq!(wanted(&router), Vec::<String>::new());
+}
+
+#[test]
+fn sources_come_and_go_by_themselves() {
+    let (mut router, now) = router(true);
+    router.heard(now, &v3("10.0.0.2", RecordKind::Allow, &["10.9.0.1", "10.9.0.2"]));
+    assert_eq!(wanted(&router), ["239.1.1.1 +10.9.0.1,10.9.0.2"]);
+    router.heard(now, &v3("10.0.0.2", RecordKind::Block, &["10.9.0.1"]));
+    assert_eq!(asked(&mut router), ["239.1.1.1 10.9.0.1"]);
+    let now = pass(&mut router, now, 2.0);
+    assert_eq!(wanted(&router), ["239.1.1.1 +10.9.0.2"]);
+    // Another host wants all but one; the first one's source stays listened to.
+    router.heard(now, &v3("10.0.0.3", RecordKind::ToExclude, &["10.9.0.2", "10.9.0.3"]));
+    assert_eq!(wanted(&router), ["239.1.1.1 -10.9.0.3"]);
+    assert_eq!(asked(&mut router), ["239.1.1.1 10.9.0.2", "239.1.1.1 10.9.0.2"]);
+}
+
+#[test]
+fn a_host_of_an_old_version_is_not_cut_off_by_others() {
+    let (mut router, now) = router(true);
+    router.heard(now, &report("10.0.0.2", Version::V2, RecordKind::IsExclude, GROUP, &[]));
+    router.heard(now, &v3("10.0.0.3", RecordKind::Block, &["10.9.0.1"]));
+    router.heard(now, &v3("10.0.0.3", RecordKind::ToExclude, &["10.9.0.1"]));
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    // A leave of version 2 leads to a question as any.
+    router.heard(now, &report("10.0.0.2", Version::V2, RecordKind::ToInclude, GROUP, &[]));
+    assert!(asked(&mut router).contains(&"239.1.1.1".to_owned()));
+    // Where a host of version 1 is, which says no leave and may be silent, it does not.
+    router.heard(now, &report("10.0.0.4", Version::V1, RecordKind::IsExclude, GROUP, &[]));
+    let now = pass(&mut router, now, 10.0);
+    asked(&mut router);
+    router.heard(now, &report("10.0.0.2", Version::V2, RecordKind::ToInclude, GROUP, &[]));
+    assert_eq!(asked(&mut router), Vec::<String>::new());
+}
+
+#[test]
+fn the_lowest_address_is_the_querier() {
+    let (mut router, now) = router(true);
+    assert_eq!(router.querier(), Querier::Own);
+    router.heard(now, &query("10.0.0.10", None));
+    assert_eq!(router.querier(), Querier::Own);
+    router.heard(now, &query("0.0.0.0", None));
+    assert_eq!(router.querier(), Querier::Own);
+    router.heard(now, &query("10.0.0.3", None));
+    assert_eq!(router.querier(), Querier::Other(address("10.0.0.3")));
+    router.heard(now, &query("10.0.0.2", None));
+    router.heard(now, &query("10.0.0.3", None));
+    assert_eq!(router.querier(), Querier::Other(address("10.0.0.2")));
+    let later = pass(&mut router, now, 254.0);
+    assert_eq!(asked(&mut router), Vec::<String>::new());
+    pass(&mut router, later, 2.0);
+    assert_eq!(router.querier(), Querier::Own);
+    assert_eq!(asked(&mut router), [""]);
+}
+
+#[test]
+fn behind_another_querier_a_group_ends_when_that_one_asks_in_vain() {
+    let (mut router, now) = router(false);
+    router.heard(now, &query("10.0.0.20", None));
+    router.heard(now, &v3("10.0.0.2", RecordKind::ToExclude, &[]));
+    router.heard(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    assert_eq!(asked(&mut router), Vec::<String>::new());
+    let now = pass(&mut router, now, 10.0);
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    router.heard(now, &query("10.0.0.20", Some(GROUP)));
+    pass(&mut router, now, 2.0);
+    assert_eq!(wanted(&router), Vec::<String>::new());
+}
+
+#[test]
+fn where_nobody_asks_the_last_host_s_leave_counts() {
+    let (mut router, now) = router(false);
+    for host in ["10.0.0.2", "10.0.0.3"] {
+        router.heard(now, &v3(host, RecordKind::ToExclude, &[]));
+    }
+    router.heard(now, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    let now = pass(&mut router, now, 10.0);
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    router.heard(now, &v3("10.0.0.3", RecordKind::ToInclude, &[]));
+    pass(&mut router, now, 2.0);
+    assert_eq!(wanted(&router), Vec::<String>::new());
+    assert_eq!(asked(&mut router), Vec::<String>::new());
+}
+
+#[test]
+fn a_new_querier_asks_at_once_and_then_in_the_rfc_s_rhythm() {
+    let now = Instant::now();
+    let mut router = Router::new();
+    let setting = Setting {
+        own: Some(address("10.0.0.9")),
+        may_ask: true,
+        ranges: Vec::new(),
+    };
+    router.set(now, setting);
+    router.poll(now);
+    assert_eq!(asked(&mut router).len(), 1);
+    let now = pass(&mut router, now, 32.0);
+    assert_eq!(asked(&mut router).len(), 1);
+    pass(&mut router, now, 125.0);
+    assert_eq!(asked(&mut router).len(), 1);
+}
+
+#[test]
+fn what_was_listened_to_before_is_so_until_a_query_round_is_over() {
+    let (mut router, now) = router(false);
+    let before = [(address(GROUP), SourceFilter::Exclude(BTreeSet::new()))];
+    router.restore(now, &before.into());
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    let later = pass(&mut router, now, 259.0);
+    assert_eq!(wanted(&router), ["239.1.1.1 -"]);
+    pass(&mut router, later, 2.0);
+    assert_eq!(wanted(&router), Vec::<String>::new());
+}
+
+#[test]
+fn a_flood_is_refused_and_counted() {
+    let (mut router, now) = router(true);
+    for number in 0..GROUPS_MAX as u32 + 100 {
+        let group = std::net::Ipv4Addr::from(0xef02_0000 + number).to_string();
+        let kind = RecordKind::ToExclude;
+        router.heard(now, &report("10.0.0.2", Version::V3, kind, &group, &[]));
+    }
+    assert_eq!((router.wanted().len(), router.refused()), (GROUPS_MAX, 100));
+    let sources: Vec<String> = (0..200).map(|n| format!("10.9.0.{n}")).collect();
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let kind = RecordKind::Allow;
+    router.heard(now, &report("10.0.0.2", Version::V3, kind, "239.2.0.1", &sources));
+    assert_eq!(router.refused(), 100 + 200 - super::super::group::SOURCES_MAX as u64);
+}
+
+#[test]
+fn groups_that_no_output_leads_to_are_not_remembered_by_who_does_not_ask() {
+    let (mut router, now) = router(false);
+    let kind = RecordKind::ToExclude;
+    router.heard(now, &report("10.0.0.2", Version::V3, kind, "239.255.255.250", &[]));
+    assert!(router.groups.is_empty());
+}
+
+#[test]
+fn a_switch_that_asks_for_routers_is_answered() {
+    let (mut router, now) = router(false);
+    let now = pass(&mut router, now, 8.0);
+    router.outbox();
+    let solicitation = Heard {
+        from: address("10.0.0.2"),
+        message: Message::RouterSolicitation,
+    };
+    router.heard(now, &solicitation);
+    assert!(matches!(router.outbox()[..], [RouterMessage::Advertisement { .. }]));
+    // Not more than once a second.
+    router.heard(now, &solicitation);
+    assert_eq!(router.outbox(), []);
+}
+
+/// What a few hosts say of a few sources.
+fn reports() -> impl Strategy<Value = Vec<(u8, RecordKind, Vec<&'static str>)>> {
+    let kind = prop_oneof![
+        Just(RecordKind::ToInclude),
+        Just(RecordKind::ToExclude),
+        Just(RecordKind::Allow),
+        Just(RecordKind::Block),
+    ];
+    let sources = proptest::sample::subsequence(vec!["10.9.0.1", "10.9.0.2", "10.9.0.3"], 0..=3);
+    proptest::collection::vec((2_u8..5, kind, sources), 0..12)
+}
+
+proptest! {
+    /// Whatever hosts say in whatever order, once questions are answered by all of them it is exactly what
+    /// they listen to together.
+    #[test]
+    fn after_a_query_round_the_hosts_together_are_known(reports in reports()) {
+        let (mut router, mut now) = router(true);
+        // What each host listens to, by the plainest reading of its words.
+        let mut hosts: BTreeMap<u8, SourceFilter> = BTreeMap::new();
+        for (host, kind, sources) in reports {
+            let named: BTreeSet<IpAddr> = sources.iter().map(|source| address(source)).collect();
+            let none = SourceFilter::Include(BTreeSet::new());
+            let known = hosts.remove(&host).unwrap_or(none);
+            let filter = match (kind, known) {
+                (RecordKind::ToInclude, _) => SourceFilter::Include(named),
+                (RecordKind::ToExclude, _) => SourceFilter::Exclude(named),
+                (RecordKind::Allow, SourceFilter::Include(known)) => SourceFilter::Include(&known | &named),
+                (RecordKind::Allow, SourceFilter::Exclude(known)) => SourceFilter::Exclude(&known - &named),
+                (_, SourceFilter::Include(known)) => SourceFilter::Include(&known - &named),
+                (_, SourceFilter::Exclude(known)) => SourceFilter::Exclude(&known | &named),
+            };
+            router.heard(now, &v3(&format!("10.0.0.{host}"), kind, &sources));
+            hosts.insert(host, filter);
+            now = pass(&mut router, now, 0.1);
+            // Nobody who listens is ever cut off.
+            for source in ["10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.9"].map(address) {
+                let is_wanted = hosts.values().any(|filter| filter.passes(source));
+                let passes = router.wanted().get(&address(GROUP));
+                let passes = passes.is_some_and(|filter| filter.passes(source));
+                prop_assert!(passes || !is_wanted, "{} {:?}", source, hosts);
+            }
+            // Each host answers the questions within a tenth of a second.
+            for (host, filter) in &hosts {
+                let kind = match filter {
+                    SourceFilter::Include(_) => RecordKind::IsInclude,
+                    SourceFilter::Exclude(_) => RecordKind::IsExclude,
+                };
+                let sources: Vec<String> = filter.sources().iter().map(ToString::to_string).collect();
+                let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+                router.heard(now, &v3(&format!("10.0.0.{host}"), kind, &sources));
+            }
+        }
+        pass(&mut router, now, 5.0);
+        let tracked: BTreeMap<IpAddr, SourceFilter> = router
+            .hosts(Prefix::host(address(GROUP)))
+            .flat_map(|(_, hosts)| hosts.iter().map(|(host, known)| (*host, known.filter.clone())))
+            .collect();
+        let none = SourceFilter::Include(BTreeSet::new());
+        hosts.retain(|_, filter| *filter != none);
+        let expected: BTreeMap<IpAddr, SourceFilter> =
+            hosts.into_iter().map(|(host, filter)| (address(&format!("10.0.0.{host}")), filter)).collect();
+        prop_assert_eq!(tracked, expected);
+    }
+}
