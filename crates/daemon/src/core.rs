@@ -4,6 +4,7 @@
 //! A [`Step`] is a proposal. The supervisor carries it out, and only then the core accepts it; a
 //! step that cannot be carried out leaves no trace.
 
+mod demand;
 mod destinations;
 mod fleet;
 pub(crate) mod joins;
@@ -20,6 +21,7 @@ use api::request::{RULES_MAX, Transaction};
 use model::budget::Spenders;
 use model::compile::{self, Amendment, Compiled, InputView, RuleView, tunnel_query};
 use model::config::{Config, MAX_MEMBERSHIPS, Settings};
+use model::demand::Listening;
 use model::diff::{BudgetChange, TableDiff};
 use model::document::RuleDocument;
 use model::host::{Host, NextHopQuery};
@@ -33,6 +35,7 @@ use model::table::Table;
 use sys::membership::Membership;
 
 use crate::memberships::{Wanted, WantedDiff, of_inputs, of_rules};
+use demand::Demanding;
 use destinations::Destinations;
 pub(crate) use request::{Refused, Request};
 
@@ -45,6 +48,7 @@ pub(crate) struct Step {
     rules: Arc<RuleSet>,
     settings: Arc<Settings>,
     host: Arc<Host>,
+    listening: Arc<Listening>,
     /// The rules that were compiled for it, and those that they replace.
     pub(crate) recompiled: Recompiled,
     /// What the dataplane has to do first: remove routes on links that were replaced.
@@ -107,6 +111,11 @@ impl Step {
         &self.host
     }
 
+    /// What was listened to.
+    pub(crate) fn into_listening(self) -> Listening {
+        Arc::unwrap_or_clone(self.listening)
+    }
+
     /// What runs after it.
     pub(crate) fn rules_and_settings(&self) -> (&RuleSet, &Settings) {
         (&self.rules, &self.settings)
@@ -132,7 +141,10 @@ pub(crate) struct Core {
     generation: u64,
     rules: Arc<RuleSet>,
     destinations: Destinations,
+    demanding: Demanding,
     host: Arc<Host>,
+    /// What hosts on the interfaces of outputs on demand listen to.
+    listening: Arc<Listening>,
     /// What the rules come to.
     compiled: Compiled,
     spenders: Spenders,
@@ -155,7 +167,9 @@ impl Core {
             generation: 0,
             rules: Arc::default(),
             destinations: Destinations::default(),
+            demanding: Demanding::default(),
             host: Arc::default(),
+            listening: Arc::default(),
             compiled: Compiled::default(),
             spenders: Spenders::default(),
             wanted: Wanted::default(),
@@ -349,6 +363,22 @@ impl Core {
         host: Arc<Host>,
         renewed: &BTreeSet<Ifindex>,
     ) -> Step {
+        let recompiled = match self.still_holds(&rules, &settings, &host, renewed) {
+            true => Recompiled::Some(RuleChanges::between(&self.rules, &rules)),
+            false => Recompiled::All(RuleChanges::of_all(&self.rules, &rules)),
+        };
+        let surroundings = (host, self.listening.clone());
+        self.step_over((rules, settings), surroundings, recompiled, renewed)
+    }
+
+    /// The same, where it is known which rules have to be compiled.
+    fn step_over(
+        &self,
+        (rules, settings): (Arc<RuleSet>, Arc<Settings>),
+        (host, listening): (Arc<Host>, Arc<Listening>),
+        recompiled: Recompiled,
+        renewed: &BTreeSet<Ifindex>,
+    ) -> Step {
         let mut change = self.compare(&rules, &settings);
         // Where no rule differs, their order may.
         let differ = has_changes(&change) || rules != self.rules;
@@ -357,13 +387,9 @@ impl Core {
             change.generation = change.generation.wrapping_add(1);
         }
         let choices = settings.path_choices(self.process_choice);
-        let recompiled = match self.still_holds(&rules, &settings, &host, renewed) {
-            true => Recompiled::Some(RuleChanges::between(&self.rules, &rules)),
-            false => Recompiled::All(RuleChanges::of_all(&self.rules, &rules)),
-        };
         let changes = recompiled.changes();
         let (cleared, standing) = self.without_links(renewed);
-        let mut amendment = standing.amended(changes, &host, &self.support, &choices);
+        let mut amendment = standing.amended(changes, (&host, &listening), &self.support, &choices);
         let spenders = self.spenders.after(self.table(), &cleared);
         let spenders = spenders.after(&standing.table, &amendment.diff);
         let budget = settings.budget.map(|budget| spenders.share(budget.0));
@@ -385,6 +411,7 @@ impl Core {
             rules,
             settings,
             host,
+            listening,
             recompiled,
             cleared,
             amendment,
@@ -440,10 +467,12 @@ impl Core {
     /// Records that a step was carried out; hands back which rules were compiled.
     pub(crate) fn accept(&mut self, step: Step) -> Recompiled {
         self.destinations.follow(&self.rules, &step.rules);
+        self.demanding.follow(&self.rules, &step.rules);
         self.rules = step.rules;
         self.settings = step.settings;
         self.spenders = step.spenders;
         self.host = step.host;
+        self.listening = step.listening;
         self.compiled.apply(step.amendment);
         self.wanted.apply(step.wanted);
         self.joined = step.joined;

@@ -26,7 +26,7 @@ pub(crate) use event::{
     SHARE_SHUT,
 };
 pub(crate) use event::{
-    RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event, not_saved, not_used, saved, stream,
+    LISTENERS_REFUSED, QUERIER_CHANGED, RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event, not_saved, not_used, saved, stream,
     worker_restarted,
 };
 use event::{is_detail, is_trouble};

@@ -20,6 +20,7 @@ use crate::api::{host_name, server};
 use crate::beginning::Beginning;
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
+use crate::demand::Demand;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::events::{self, Events, webhook};
@@ -140,6 +141,7 @@ async fn start(
         view: sender,
         commands: incoming,
         host_changes,
+        demand: Demand::start(instance.directory(), events.clone()),
         signals,
         restarts: Default::default(),
         reading: 0,
@@ -235,6 +237,9 @@ impl Supervisor {
         let (rules, settings) = (Arc::new(first.rules), Arc::new(first.settings));
         self.reading = snapshot.reading;
         let (host, renewed) = (Arc::new(snapshot.host), BTreeSet::new());
+        // What the kernel path forwards meanwhile goes on.
+        let listening = self.demand.begin(&host);
+        self.core.set_listening(listening);
         let step = block_in_place(|| self.core.step(rules, settings, host, &renewed));
         // Joined before anything is forwarded and before anything of an earlier run is left.
         block_in_place(|| self.joined.settle(&self.core.joins(&step)));
@@ -253,6 +258,7 @@ impl Supervisor {
         }
         self.finish(step, &[], Vec::new());
         self.remove_tunnels().await;
+        self.follow_demand();
         block_in_place(|| self.save(None));
         Ok(())
     }

@@ -26,6 +26,7 @@ use crate::api::refusal::{Code, Refusal};
 use crate::config;
 use crate::core::Core;
 use crate::dataplane_thread::DataplaneThread;
+use crate::demand::Demand;
 use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::events::{self, Events};
@@ -75,6 +76,8 @@ pub(crate) struct Supervisor {
     pub(crate) view: watch::Sender<Arc<View>>,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) host_changes: mpsc::Receiver<Snapshot>,
+    /// Who listens where outputs are on demand.
+    pub(crate) demand: Demand,
     pub(crate) signals: Signals,
     /// This daemon's restarts of each worker as last read.
     pub(crate) restarts: BTreeMap<u32, u64>,
@@ -120,6 +123,7 @@ impl Supervisor {
                 _ = self.signals.hangup.recv() => drop(self.reload().await),
                 Some(command) = self.commands.recv() => self.carry_out(command).await,
                 Some(snapshot) = self.host_changes.recv() => self.host_changed(snapshot).await,
+                listening = self.demand.next_change() => self.listening_changed(listening).await,
                 _ = retry.tick() => self.do_periodic_work().await,
             }
         };
@@ -245,7 +249,10 @@ impl Supervisor {
             self.leave(&fleet).await;
         }
         if hands_over || self.started_with.keep_forwarding == Some(true) {
-            block_in_place(|| self.save(Some(&self.configured.clone())));
+            block_in_place(|| {
+                self.save(Some(&self.configured.clone()));
+                self.demand.save();
+            });
             self.store_descriptors().await;
             let how = match self.descriptor_store.holds_workers() {
                 true => Close::HandOver,
@@ -272,6 +279,7 @@ impl Supervisor {
     pub(crate) async fn detach(mut self) -> Result<(), DaemonError> {
         let closed = self.dataplane.close(Close::Detach).await;
         self.running_store.remove();
+        self.demand.remove();
         block_in_place(|| {
             self.offload.close();
             self.descriptor_store.close();

@@ -8,6 +8,7 @@ pub mod ethtool;
 pub mod fence;
 #[cfg(feature = "test-support")]
 pub mod frame_socket;
+pub mod group_socket;
 pub mod heap;
 pub mod host_socket;
 pub mod membership;

@@ -129,8 +129,9 @@ impl Router {
     }
 
     /// Takes over what was listened to before this process.
-    pub(super) fn restore(&mut self, now: Instant, groups: &Groups) {
-        for (group, filter) in groups.iter().take(GROUPS_MAX) {
+    pub(super) fn restore(&mut self, now: Instant, groups: &Groups, ipv4: bool) {
+        let groups = groups.iter().filter(|(group, _)| group.is_ipv4() == ipv4);
+        for (group, filter) in groups.take(GROUPS_MAX) {
             if self.concerns(*group) && !self.groups.contains_key(group) {
                 let known = Known {
                     group: Group::restored(filter, now, &self.timers),
@@ -142,12 +143,19 @@ impl Router {
         }
     }
 
-    /// Forgets everything that was heard, as of a link that is another one now.
-    pub(super) fn reset(&mut self, now: Instant) {
-        let groups: Vec<IpAddr> = self.groups.keys().copied().collect();
-        groups.into_iter().for_each(|group| self.forget(group));
-        self.other = None;
+    /// Asks anew who is there, as after a time of hearing nothing.
+    pub(super) fn renew(&mut self, now: Instant) {
         self.begin(now);
+    }
+
+    /// The address that questions are asked from.
+    pub(super) const fn own(&self) -> Option<IpAddr> {
+        self.setting.own
+    }
+
+    /// Says whether outputs lead to groups of its family.
+    pub(super) const fn is_used(&self) -> bool {
+        !self.setting.ranges.is_empty()
     }
 
     /// Takes a message.
@@ -248,11 +256,6 @@ impl Router {
     /// How much was not remembered because there was no room.
     pub(super) const fn refused(&self) -> u64 {
         self.refused
-    }
-
-    /// How long a host counts that says nothing more.
-    pub(super) fn membership(&self) -> Duration {
-        self.timers.membership()
     }
 
     const fn may_ask(&self) -> bool {

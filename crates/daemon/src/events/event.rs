@@ -73,6 +73,15 @@ pub(crate) const FLEET_RULES_APPLIED: &str = "fleet_rules_applied";
 /// Rules of the fleet, or what else stands in etcd, cannot be used.
 pub(crate) const FLEET_RULES_REFUSED: &str = "fleet_rules_refused";
 
+/// Another router asks who listens on an interface, or this relay does, or nobody.
+pub(crate) const QUERIER_CHANGED: &str = "querier_changed";
+/// Hosts listen to more than there is room for.
+pub(crate) const LISTENERS_REFUSED: &str = "listeners_refused";
+/// Hosts listen to what an output on demand leads to, and none did.
+pub(super) const OUTPUT_WANTED: &str = "output_wanted";
+/// No host listens any more.
+pub(super) const OUTPUT_IDLE: &str = "output_idle";
+
 /// What runs cannot be written down.
 pub(super) const NOT_SAVED: &str = "not_saved";
 /// It could be again.
@@ -154,6 +163,7 @@ pub(super) fn is_trouble(kind: &str) -> bool {
             | RELAY_FENCED
             | ETCD_AWAY
             | FLEET_RULES_REFUSED
+            | LISTENERS_REFUSED
     )
 }
 

@@ -174,6 +174,7 @@ mod tests {
             },
             inputs: vec![input],
             outputs: Vec::new(),
+            divided: Vec::new(),
         })
     }
 

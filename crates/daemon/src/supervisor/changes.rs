@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use api::reply::{Change, Event};
 use model::config::{Config, Settings};
+use model::demand::Listening;
 use model::host::Host;
 use model::net::Ifindex;
 use model::ruleset::{Place, RuleChanges, RuleSet};
@@ -132,6 +133,7 @@ impl Supervisor {
         events.extend(block_in_place(|| self.keep(written)));
         self.finish(step, &came_back, events);
         self.remove_tunnels().await;
+        self.follow_demand();
         let told = contested.into_iter().chain(occupied);
         let warnings = told.chain(self.unsaved_warning());
         Ok(with_warnings(change, warnings.collect()))
@@ -194,12 +196,43 @@ impl Supervisor {
                 self.reading = snapshot.reading;
                 self.finish(step, &came_back, Vec::new());
                 self.remove_tunnels().await;
+                self.follow_demand();
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot follow the host; trying again");
                 self.pending = Some(snapshot);
             }
         }
+    }
+
+    /// Follows what hosts listen to where outputs are on demand. What cannot be carried out is tried again
+    /// with the host.
+    pub(super) async fn listening_changed(&mut self, listening: Arc<Listening>) {
+        let begun = Instant::now();
+        let step = block_in_place(|| self.core.step_listening(listening));
+        let required = block_in_place(|| self.joined.require(&self.core.joins(&step)));
+        if let Err(error) = self.apply(&step).await {
+            tracing::warn!(%error, "cannot follow what is listened to; trying again");
+            self.core.set_listening(step.into_listening());
+            self.pending.get_or_insert_with(|| Snapshot {
+                reading: self.reading,
+                host: Host::clone(self.core.host()),
+                ..Snapshot::default()
+            });
+        } else {
+            self.finish(step, &[], Vec::new());
+        }
+        if required.is_err() {
+            // What can be joined is; the rest is told of its rule, and tried again.
+            block_in_place(|| self.joined.settle(&self.core.wanted()));
+            self.update_view_of_memberships();
+        }
+        self.demand.carried_out(begun.elapsed());
+    }
+
+    /// Listens where the outputs on demand lead to now.
+    pub(crate) fn follow_demand(&self) {
+        self.demand.set_links(self.core.demanded_links());
     }
 
     /// The host to go on with: one that is as before is known by its place in memory.

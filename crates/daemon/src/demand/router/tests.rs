@@ -240,7 +240,7 @@ fn a_new_querier_asks_at_once_and_then_in_the_rfc_s_rhythm() {
 fn what_was_listened_to_before_is_so_until_a_query_round_is_over() {
     let (mut router, now) = router(false);
     let before = [(address(GROUP), SourceFilter::Exclude(BTreeSet::new()))];
-    router.restore(now, &before.into());
+    router.restore(now, &before.into(), true);
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
     let later = pass(&mut router, now, 259.0);
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);

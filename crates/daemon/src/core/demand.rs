@@ -1,0 +1,113 @@
+//! Which rules have outputs on demand, and what follows when what is listened to changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::demand::{Groups, Listening};
+use model::host::Host;
+use model::net::Ifindex;
+use model::rule::Rule;
+use model::ruleset::{Place, RuleChanges, RuleSet};
+
+use super::{Core, Recompiled, Step};
+use crate::demand::{Link, Links};
+
+/// The rules that forward and have outputs on demand.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Demanding(BTreeMap<Place, Arc<Rule>>);
+
+impl Demanding {
+    /// Turns those of `old` into those of `new`. Only rules that differ are read.
+    pub(super) fn follow(&mut self, old: &RuleSet, new: &RuleSet) {
+        let RuleChanges { removed, added } = RuleChanges::between(old, new);
+        for (place, _) in removed {
+            self.0.remove(&place);
+        }
+        let added = added.into_iter();
+        self.0.extend(added.filter(|(_, rule)| rule.enabled && rule.has_demand()));
+    }
+
+    /// Those that send one of `groups` by one of the interfaces.
+    fn concerned(&self, host: &Host, groups: &BTreeMap<Ifindex, BTreeSet<IpAddr>>) -> RuleChanges {
+        let of_name = |index: &Ifindex| host.interfaces.get(index).map(|link| link.name.as_str());
+        let groups: BTreeMap<&str, &BTreeSet<IpAddr>> =
+            groups.iter().filter_map(|(index, groups)| Some((of_name(index)?, groups))).collect();
+        let is_concerned = |rule: &Rule| {
+            let mut demanded = rule.outputs.iter().filter(|output| output.demand.is_some());
+            demanded.any(|output| {
+                let range = output.to.destination;
+                let name = output.to.interface.as_deref().unwrap_or_default();
+                let groups = groups.get(name);
+                groups.is_some_and(|groups| {
+                    groups.range(range.address..=range.last()).next().is_some()
+                })
+            })
+        };
+        let concerned = self.0.iter().filter(|(_, rule)| is_concerned(rule));
+        let concerned: Vec<_> = concerned.map(|(place, rule)| (*place, Arc::clone(rule))).collect();
+        RuleChanges {
+            removed: concerned.clone(),
+            added: concerned,
+        }
+    }
+}
+
+impl Core {
+    /// What is listened to, as far as the rules go by it.
+    pub(crate) const fn listening(&self) -> &Arc<Listening> {
+        &self.listening
+    }
+
+    /// Begins with what was listened to before.
+    pub(crate) fn set_listening(&mut self, listening: Listening) {
+        self.listening = Arc::new(listening);
+    }
+
+    /// Works out what follows when hosts listen to something else.
+    pub(crate) fn step_listening(&self, listening: Arc<Listening>) -> Step {
+        let changed = difference(&self.listening, &listening);
+        let changes = self.demanding.concerned(&self.host, &changed);
+        let recompiled = match self.stale {
+            true => Recompiled::All(RuleChanges::of_all(&self.rules, &self.rules)),
+            false => Recompiled::Some(changes),
+        };
+        let running = (self.rules.clone(), self.settings.clone());
+        self.step_over(running, (self.host.clone(), listening), recompiled, &BTreeSet::new())
+    }
+
+    /// The interfaces that outputs on demand lead to.
+    pub(crate) fn demanded_links(&self) -> Links {
+        let mut links = Links::default();
+        let outputs = self.demanding.0.values().flat_map(|rule| &rule.outputs);
+        for output in outputs {
+            let (Some(demand), Some(name)) = (output.demand, &output.to.interface) else {
+                continue;
+            };
+            let Some(interface) = self.host.by_name(name) else {
+                continue;
+            };
+            let link = links.0.entry(interface.index).or_insert_with(|| Link::of(interface));
+            link.add(output.to.destination, demand.querier);
+        }
+        links
+    }
+}
+
+/// The groups to which, or of which, something else is listened to on each interface.
+fn difference(old: &Listening, new: &Listening) -> BTreeMap<Ifindex, BTreeSet<IpAddr>> {
+    let none = Groups::new();
+    let links: BTreeSet<Ifindex> = old.0.keys().chain(new.0.keys()).copied().collect();
+    let differing = links.into_iter().filter_map(|link| {
+        let (old, new) = (old.0.get(&link), new.0.get(&link));
+        if old.zip(new).is_some_and(|(old, new)| Arc::ptr_eq(old, new)) {
+            return None;
+        }
+        let old = old.map_or(&none, AsRef::as_ref);
+        let new = new.map_or(&none, AsRef::as_ref);
+        let gone = old.iter().filter(|(group, filter)| new.get(*group) != Some(*filter));
+        let come = new.iter().filter(|(group, filter)| old.get(*group) != Some(*filter));
+        Some((link, gone.chain(come).map(|(group, _)| *group).collect()))
+    });
+    differing.collect()
+}

@@ -1,0 +1,127 @@
+//! What is listened to, on disk: after a crash or a hand-over it goes on until a query round is over.
+//!
+//! Times are not written: who was there counts as if it had just said so.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use model::demand::{Groups, Listening, SourceFilter};
+use model::host::Host;
+use model::net::Ifindex;
+use serde::{Deserialize, Serialize};
+
+use super::Routers;
+use super::timers::Timers;
+
+/// Version of the file's format.
+const VERSION: u32 = 1;
+/// A longer file is none that was written here.
+const LENGTH_MAX: u64 = 64 << 20;
+
+/// The file.
+#[derive(Clone, Debug)]
+pub(super) struct Record(PathBuf);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Written {
+    version: u32,
+    /// When, in seconds since the epoch.
+    at: u64,
+    /// By name: an index may be another link's after a restart.
+    interfaces: BTreeMap<String, BTreeMap<IpAddr, Sources>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Sources {
+    Include(Vec<IpAddr>),
+    Exclude(Vec<IpAddr>),
+}
+
+impl Record {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self(directory.join("listening.json"))
+    }
+
+    /// What was written, if it is not too old to go by.
+    pub(super) fn read(&self, host: &Host) -> Listening {
+        let is_short = fs::metadata(&self.0).is_ok_and(|file| file.len() <= LENGTH_MAX);
+        let bytes = match fs::read(&self.0) {
+            Ok(bytes) if is_short => bytes,
+            _ => return Listening::default(),
+        };
+        let written = match serde_json::from_slice::<Written>(&bytes) {
+            Ok(written) if written.version == VERSION => written,
+            _ => {
+                tracing::warn!(file = %self.0.display(), "what was listened to is damaged; not used");
+                return Listening::default();
+            }
+        };
+        let age = now_s().saturating_sub(written.at);
+        if Duration::from_secs(age) > Timers::DEFAULT.membership() {
+            return Listening::default();
+        }
+        let links = written.interfaces.into_iter().filter_map(|(name, groups)| {
+            let groups = groups.into_iter().map(|(group, sources)| (group, sources.into()));
+            Some((host.by_name(&name)?.index, Arc::new(groups.collect())))
+        });
+        Listening(links.collect())
+    }
+
+    /// Writes it anew, whole or not at all.
+    pub(super) fn write(&self, routers: &BTreeMap<Ifindex, Routers>) {
+        let interfaces = routers.values().map(|routers| {
+            let groups: [&Groups; 2] = [routers.ipv4.wanted(), routers.ipv6.wanted()];
+            let groups = groups.into_iter().flatten();
+            let groups = groups.map(|(group, filter)| (*group, Sources::from(filter)));
+            (routers.name.clone(), groups.collect())
+        });
+        let written = Written {
+            version: VERSION,
+            at: now_s(),
+            interfaces: interfaces.collect(),
+        };
+        let text = serde_json::to_vec(&written).unwrap_or_default();
+        self.store(&text);
+    }
+
+    fn store(&self, text: &[u8]) {
+        let temporary = self.0.with_extension("new");
+        let stored = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &self.0));
+        if let Err(error) = stored {
+            tracing::warn!(%error, "what is listened to cannot be written down");
+        }
+    }
+
+    pub(super) fn remove(&self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl From<&SourceFilter> for Sources {
+    fn from(filter: &SourceFilter) -> Self {
+        let sources = filter.sources().iter().copied().collect();
+        match filter {
+            SourceFilter::Include(_) => Self::Include(sources),
+            SourceFilter::Exclude(_) => Self::Exclude(sources),
+        }
+    }
+}
+
+impl From<Sources> for SourceFilter {
+    fn from(sources: Sources) -> Self {
+        match sources {
+            Sources::Include(sources) => Self::Include(sources.into_iter().collect()),
+            Sources::Exclude(sources) => Self::Exclude(sources.into_iter().collect()),
+        }
+    }
+}
+
+fn now_s() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
