@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 pub use self::events::{Events, StreamItem};
 use crate::reply::{
-    Change, ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus, FlowStats, History,
+    Change, ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus, FlowStats, History, ListenerStats,
     InterfaceStatus, Log, Stats, Status,
 };
 use crate::request::{
@@ -132,6 +132,15 @@ impl Client {
     /// As every request; `not_found` where there is none of that name.
     pub async fn rule(&self, name: &str) -> Result<RuleDocument, Error> {
         let path = format!("/v1/rules/{}", escaped(name));
+        self.read(Method::GET, &path, None::<&()>).await
+    }
+
+    /// Reads which hosts listen to a rule's outputs on demand.
+    ///
+    /// # Errors
+    /// As every request; `not_found` where there is none of that name.
+    pub async fn listeners(&self, name: &str) -> Result<Vec<ListenerStats>, Error> {
+        let path = format!("/v1/rules/{}/listeners", escaped(name));
         self.read(Method::GET, &path, None::<&()>).await
     }
 

@@ -1,5 +1,6 @@
 //! What the daemon answers. The shapes are a contract with scripts: fields are added, never renamed.
 
+mod demand;
 mod egress;
 mod fleet;
 mod health;
@@ -13,6 +14,7 @@ mod worker;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use demand::{DemandStats, ListenerStats};
 pub use egress::EgressStats;
 pub use fleet::{
     FleetChange, FleetCounters, FleetDone, FleetEtcd, FleetRelay, FleetRelayState, FleetRules,
@@ -45,6 +47,9 @@ pub struct Stats {
     /// The devices that outputs leave by, and what they and their queues did not send.
     #[serde(default)]
     pub egress: Vec<EgressStats>,
+    /// The interfaces that outputs on demand lead to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub demand: Vec<DemandStats>,
 }
 
 /// What a change of the rules changed, or would change.
@@ -244,6 +249,7 @@ pub struct Event {
     /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `line_down`, `line_up`,
     /// `line_degraded`, `lines_differ`, `skew_exceeds_window`, `stream_restarted`, `input_switched`, `joined`,
     /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`,
+    /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`,
     /// `next_hop_changed`, `reloaded`, `reload_failed`, `not_saved`, `saved`.
     pub kind: String,
     /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many

@@ -197,6 +197,7 @@ async fn start(
         features,
         events,
         sampler,
+        listeners: supervisor.demand.listeners().clone(),
         fleet: supervisor.fleet.clone(),
         log: options.log,
         answers: Arc::default(),

@@ -1,5 +1,6 @@
 //! Counters and states put together into what `mcr stats` shows.
 
+pub(crate) mod demand;
 mod drop_reasons;
 mod egress;
 mod growth;
@@ -37,6 +38,7 @@ pub(crate) use lines::LineNews;
 pub(crate) use losses::{Loss, LossNews};
 pub(crate) use sampler::Sampler;
 
+use crate::demand::Listeners;
 use crate::events;
 use crate::view::{self, InputState, RuleState, View};
 
@@ -62,17 +64,20 @@ pub(crate) fn stats(
     view: &View,
     counters: &Counters,
     sampler: &Sampler,
+    listeners: &Listeners,
 ) -> Stats {
     let none = RuleCounters::default();
     let of = |(written, state): (&Rule, &Arc<RuleState>)| {
         let counted = counters.rules.get(state.name()).unwrap_or(&none);
-        RuleStats {
+        let mut made = RuleStats {
             labels: written.labels.clone(),
             share: written.share.clone(),
             mode: written.reflect.map(|_| MODE.to_owned()),
             answers: written.reflect.map(|_| counted.received.answers),
             ..rule(state, counted, &view.host, sampler)
-        }
+        };
+        demand::count_members(written, state, listeners, &mut made.outputs);
+        made
     };
     let rules = view.rules.iter().zip(view.states.values());
     Stats {
@@ -83,6 +88,7 @@ pub(crate) fn stats(
         rules: rules.map(of).collect(),
         workers: counters.workers.iter().map(worker).collect(),
         egress: sampler.egress(&view.host),
+        demand: demand::links(listeners),
     }
 }
 
@@ -146,7 +152,9 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
     let (worst, reason) = judge(state, &outputs, &sample);
     let failover = counted.failover.as_ref();
     let silent_seconds = silent_seconds(counted.received, sample.health.as_ref());
-    let silent_seconds = silent_seconds.filter(|_| enabled);
+    // What nobody listens to is not pulled.
+    let is_idle = !outputs.is_empty() && outputs.iter().all(OutputStats::is_idle);
+    let silent_seconds = silent_seconds.filter(|_| enabled && !is_idle);
     RuleStats {
         name: state.name().to_owned(),
         labels: BTreeMap::new(),
@@ -324,6 +332,8 @@ fn output(
         name_error: view.name_error.clone(),
         interface: link.map(|link| link.name.clone()),
         tunnel: None,
+        wanted: view.wanted.map(u64::from),
+        members: None,
         sent: traffic(counted.sent),
         last_packet_seconds: last_packet_seconds(counted.sent),
         dropped,

@@ -242,7 +242,14 @@ impl Supervisor {
         if let Ok(counters) = self.dataplane.counters().await {
             let view = self.view.borrow().clone();
             let sampler = Sampler::default();
-            stats::log(&stats::stats(&self.identity, &view, &counters, &sampler));
+            let listeners = self.demand.listeners();
+            stats::log(&stats::stats(
+                &self.identity,
+                &view,
+                &counters,
+                &sampler,
+                listeners,
+            ));
         }
         if let Some(fleet) = self.fleet.take().filter(|_| !hands_over) {
             // While everything still works, and the others' last word still arrives.

@@ -120,6 +120,13 @@ impl Control {
         self.wait(self.client.rule(name))
     }
 
+    pub(crate) fn listeners(
+        &self,
+        name: &str,
+    ) -> Result<Vec<api::reply::ListenerStats>, Failure> {
+        self.wait(self.client.listeners(name))
+    }
+
     pub(crate) fn flows(&self, name: &str) -> Result<Vec<api::reply::FlowStats>, Failure> {
         self.wait(self.client.flows(name))
     }

@@ -73,18 +73,25 @@ pub struct RuleStats {
 }
 
 impl RuleStats {
-    /// How it does in one word, the same wherever people look: `down`, `silent`, `degraded`, `up`,
-    /// `disabled`.
+    /// How it does in one word, the same wherever people look: `down`, `silent`, `degraded`, `up`, `idle`
+    /// (all outputs are on demand, and nobody listens), `disabled`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match (self.worst().0, self.silent_seconds) {
             _ if self.state == State::Down => "down",
+            (State::Up, _) if self.is_idle() => "idle",
             (State::Disabled, _) => "disabled",
             (_, Some(_)) => "silent",
             (State::Down, None) => "down",
             (State::Degraded, None) => "degraded",
             (State::Up, None) => "up",
         }
+    }
+
+    /// Says whether all outputs are on demand, and nobody listens.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        !self.outputs.is_empty() && self.outputs.iter().all(OutputStats::is_idle)
     }
 
     /// The worse of the rule's state and its stream's, and why it is not `up`.
@@ -196,6 +203,13 @@ pub struct OutputStats {
     /// Where that interface is a tunnel, its other end. Sources are kept there, unless the output sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<String>,
+    /// Groups that hosts on its interface listen to, where it is on demand (`demand`); where none is, it
+    /// is idle, which is no trouble.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<u64>,
+    /// Hosts that listen to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<u64>,
     /// Copies handed to the egress device.
     pub sent: Traffic,
     /// Seconds since the last of them was; none while none was.
@@ -206,6 +220,12 @@ pub struct OutputStats {
 }
 
 impl OutputStats {
+    /// Says whether it is on demand, and nobody listens.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.wanted == Some(0)
+    }
+
     /// What is to be known of it beside its state: why it does not send, or that its name fails.
     #[must_use]
     pub fn remark(&self) -> Option<String> {
@@ -252,6 +272,9 @@ counters! { OutputStats {
     state: "mcr_output_up", "1 if the output can send.";
     sent.packets: "mcr_output_sent_packets_total", "Copies handed to the egress device.";
     sent.bytes: "mcr_output_sent_bytes_total", "UDP payload bytes handed to the egress device.";
+    wanted: "mcr_output_wanted_groups", "Groups of the output that hosts listen to.",
+        "{} group{s} listened to";
+    members: "mcr_output_members", "Hosts that listen to groups of the output.", "{} host{s}";
     last_packet_seconds: "mcr_output_last_packet_timestamp_seconds",
         "When the output sent its last packet, seconds since the epoch.", "last packet {} ago";
 } }

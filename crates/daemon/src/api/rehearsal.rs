@@ -62,6 +62,7 @@ impl Default for Rehearsal {
             features: dataplane::features::Features::default(),
             events: Events::new(),
             sampler: Sampler::default(),
+            listeners: Listeners::default(),
             fleet: None,
             log: None,
             answers: Arc::default(),

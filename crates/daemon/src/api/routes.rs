@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, Log, Stats, Status};
+use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, Stats, Status};
 use api::request::{ActiveInput, RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
@@ -70,6 +70,7 @@ fn reading() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(rules))
         .routes(routes!(rule))
         .routes(routes!(flows))
+        .routes(routes!(listeners))
         .routes(routes!(history::history))
         .routes(routes!(export))
         .routes(routes!(interfaces))
@@ -307,6 +308,18 @@ async fn flows(
 ) -> Answer<Response> {
     let reading = service.read(Subject::Flows(name), &client).await?;
     Ok(text("application/json", reading))
+}
+
+/// The hosts that listen to a rule's outputs on demand, as they said themselves; at most 1,000.
+#[utoipa::path(get, path = "/v1/rules/{name}/listeners", tag = "rules",
+    params(("name" = String, Path, description = "Name of the rule")),
+    responses((status = 200, body = Vec<ListenerStats>), (status = 400, body = ErrorReply),
+        (status = 404, body = ErrorReply)))]
+async fn listeners(
+    State(service): State<Arc<Service>>,
+    Name(name): Name,
+) -> Answer<Json<Vec<ListenerStats>>> {
+    service.members(&name).map(Json)
 }
 
 /// The running rules as a configuration file, TOML.

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use api::reply::{
-    Change, FeatureStatus, FlowStats, InterfaceStatus, JoinStatus, Log, PathStatus, State, Stats,
-    Status, TunnelStatus,
+    Change, FeatureStatus, FlowStats, InterfaceStatus, JoinStatus, ListenerStats, Log, PathStatus,
+    State, Stats, Status, TunnelStatus,
 };
 use api::request::{ActiveInput, RuleList};
 use dataplane::counters::Counters;
@@ -28,6 +28,7 @@ use super::connections::Connection;
 use super::refusal::{Answer, Code, Refusal};
 use crate::chunks::Chunks;
 use crate::dataplane_thread::{self, DataplaneThread};
+use crate::demand::Listeners;
 use crate::events::Events;
 use crate::fleet::Fleet;
 use crate::options::LogControl;
@@ -56,6 +57,8 @@ pub(crate) struct Service {
     pub(crate) features: Features,
     pub(crate) events: Events,
     pub(crate) sampler: Sampler,
+    /// Who listens where outputs are on demand.
+    pub(crate) listeners: Listeners,
     /// This relay's place in a fleet, if it is in one.
     pub(crate) fleet: Option<Fleet>,
     pub(crate) log: Option<LogControl>,
@@ -135,7 +138,7 @@ impl Service {
     }
 
     fn stats(&self, view: &View, counters: &Counters) -> Stats {
-        stats::stats(&self.identity, view, counters, &self.sampler)
+        stats::stats(&self.identity, view, counters, &self.sampler, &self.listeners)
     }
 
     fn metrics(&self, format: Format, view: &View, counters: &Counters) -> Chunks {
@@ -160,6 +163,15 @@ impl Service {
         let view = self.view();
         let rule = view.rules.get(name).map(RuleDocument::from);
         rule.ok_or_else(|| no_such_rule(&view, name))
+    }
+
+    /// The hosts that listen to a rule's outputs.
+    pub(super) fn members(&self, name: &str) -> Answer<Vec<ListenerStats>> {
+        let view = self.view();
+        let mut rules = view.rules.iter().zip(view.states.values());
+        let rule = rules.find(|(rule, _)| rule.name == name);
+        let (rule, state) = rule.ok_or_else(|| no_such_rule(&view, name))?;
+        Ok(stats::demand::members(rule, state, &self.listeners))
     }
 
     /// Has another input of a rule relayed.

@@ -54,11 +54,6 @@ impl Demanding {
 }
 
 impl Core {
-    /// What is listened to, as far as the rules go by it.
-    pub(crate) const fn listening(&self) -> &Arc<Listening> {
-        &self.listening
-    }
-
     /// Begins with what was listened to before.
     pub(crate) fn set_listening(&mut self, listening: Listening) {
         self.listening = Arc::new(listening);

@@ -204,7 +204,7 @@ impl Driver {
         };
         let (name, protocol) = (&link.name, if place.1 { "IGMP" } else { "MLD" });
         let who = match querier {
-            Querier::Own => "this relay asks who listens".to_owned(),
+            Querier::Own(address) => format!("this relay asks who listens, as {address}"),
             Querier::Other(address) => format!("{address} asks who listens"),
             Querier::Nobody => "nobody asks who listens".to_owned(),
         };

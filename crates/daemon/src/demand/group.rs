@@ -231,7 +231,7 @@ impl Group {
         let over = self.sources.len().saturating_sub(SOURCES_MAX);
         let new = self.sources.keys().filter(|source| !known.contains(source));
         let refused: Vec<IpAddr> = new.rev().take(over).copied().collect();
-        refused.iter().for_each(|source| drop(self.sources.remove(source)));
+        self.sources.retain(|source, _| !refused.contains(source));
         refused.len() as u64
     }
 
@@ -268,7 +268,7 @@ impl Group {
             }
             (RecordKind::Allow | RecordKind::Block, mut filter) => {
                 let (SourceFilter::Include(sources) | SourceFilter::Exclude(sources)) = &mut filter;
-                record.sources.iter().for_each(|source| drop(sources.remove(source)));
+                sources.retain(|source| !record.sources.contains(source));
                 filter
             }
         };

@@ -30,8 +30,8 @@ const SOLICITED: Duration = Duration::from_secs(1);
 /// Who asks on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Querier {
-    /// This relay.
-    Own,
+    /// This relay, by the address that it asks from.
+    Own(IpAddr),
     /// Another router, by its address.
     Other(IpAddr),
     /// Nobody that was heard.
@@ -182,7 +182,8 @@ impl Router {
                 self.next_query = Some(now);
             }
         }
-        if self.querier() == Querier::Own && self.next_query.is_some_and(|at| at <= now) {
+        let asks = matches!(self.querier(), Querier::Own(_));
+        if asks && self.next_query.is_some_and(|at| at <= now) {
             self.ask_all();
             let interval = match self.startup_left.checked_sub(1) {
                 Some(left) => {
@@ -208,7 +209,8 @@ impl Router {
 
     /// When something happens by itself.
     pub(super) fn due(&self) -> Option<Instant> {
-        let query = self.next_query.filter(|_| self.querier() == Querier::Own);
+        let asks = matches!(self.querier(), Querier::Own(_));
+        let query = self.next_query.filter(|_| asks);
         let other = self.other.map(|(_, until)| until);
         let group = self.due.first().map(|(at, _)| *at);
         let all = [query, other, group, self.next_advertisement];
@@ -232,10 +234,11 @@ impl Router {
 
     /// Who asks.
     pub(super) fn querier(&self) -> Querier {
-        match (self.other, self.may_ask()) {
+        let own = self.setting.own.filter(|_| self.setting.may_ask);
+        match (self.other, own) {
             (Some((address, _)), _) => Querier::Other(address),
-            (None, true) => Querier::Own,
-            (None, false) => Querier::Nobody,
+            (None, Some(own)) => Querier::Own(own),
+            (None, None) => Querier::Nobody,
         }
     }
 
@@ -338,7 +341,7 @@ impl Router {
     fn heard_report(&mut self, now: Instant, from: IpAddr, report: &Report) {
         self.reports += 1;
         let asker = match self.querier() {
-            Querier::Own => Asker::Own,
+            Querier::Own(_) => Asker::Own,
             Querier::Other(_) => Asker::Other,
             Querier::Nobody => Asker::Nobody,
         };

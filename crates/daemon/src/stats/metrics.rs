@@ -1,6 +1,7 @@
 //! The counters as Prometheus text, version 0.0.4: a view of the same reply that `mcr stats` prints,
 //! so the two can never disagree.
 
+mod demand;
 mod drops;
 mod fleet;
 mod latency;
@@ -116,6 +117,7 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
     latency::histograms(&mut page, &stats.rules);
     workers(&mut page, &stats.workers);
     egress(&mut page, &stats.egress);
+    demand::families(&mut page, &stats.demand);
     if let Some(fleet) = fleet {
         fleet::families(&mut page, fleet);
     }

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use api::reply::{EgressStats, FlowStats, InputStats, OutputStats, RuleStats, State, Stats};
+use api::reply::{
+    DemandStats, EgressStats, FlowStats, InputStats, ListenerStats, OutputStats, RuleStats, State, Stats,
+};
 use model::document::RuleDocument;
 use model::table::LocalDelivery;
 use serde_json::json;
@@ -14,12 +16,15 @@ use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render::{self, number};
 
+/// Hosts that the text shows of each output.
+const LISTENERS_SHOWN: usize = 32;
 /// Flows that the text shows.
 const FLOWS_SHOWN: usize = 32;
 
 /// Show everything about one rule: configuration, state, counters.
 ///
-/// Of a rule with a range of groups or ports also its flows: what was seen of each group and port.
+/// Of a rule with a range of groups or ports also its flows: what was seen of each group and port. Of
+/// outputs on demand also the hosts that listen, to what, and since when.
 ///
 /// Exits with status 3 if there is no such rule.
 #[derive(Debug, clap::Args)]
@@ -41,7 +46,12 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure> {
     let rule = control.rule(&args.name)?;
-    let Stats { rules, egress, .. } = control.stats()?;
+    let Stats {
+        rules,
+        egress,
+        demand,
+        ..
+    } = control.stats()?;
     let stats = rules.into_iter().find(|stats| stats.name == args.name);
     // Removed between the two requests.
     let stats = stats.ok_or_else(|| {
@@ -49,12 +59,22 @@ fn report(control: &Control, args: &Args, json: bool) -> Result<String, Failure>
         Failure::new(Status::Rule, message)
     })?;
     let flows = control.flows(&args.name)?;
+    let is_on_demand = stats.outputs.iter().any(|output| output.wanted.is_some());
+    let listeners = match is_on_demand {
+        true => control.listeners(&args.name)?,
+        false => Vec::new(),
+    };
     Ok(if json {
         render::json_text(
-            &json!({ "rule": rule, "stats": stats, "flows": flows, "egress": egress }),
+            &json!({ "rule": rule, "stats": stats, "flows": flows, "egress": egress,
+                "listeners": listeners, "demand": demand }),
         )?
     } else {
-        text(&rule, &stats, &flows, &egress)
+        let told = Listening {
+            links: &demand,
+            listeners: &listeners,
+        };
+        text(&rule, &stats, &flows, &egress, told)
     })
 }
 
@@ -63,6 +83,7 @@ fn text(
     stats: &RuleStats,
     flows: &[FlowStats],
     egress: &[EgressStats],
+    listening: Listening<'_>,
 ) -> String {
     let mut lines = vec![format!("rule      {}", rule.name)];
     let mut line = |title: &str, text: String| lines.push(format!("{title:<9} {text}"));
@@ -147,7 +168,10 @@ fn text(
     let written = render::rule::outputs(rule);
     for (index, output) in stats.outputs.iter().enumerate() {
         let to = written.get(index).unwrap_or(&output.to);
-        let state = render::stats::state(output.state);
+        let state = match output.is_idle() && output.state == State::Up {
+            true => "idle",
+            false => render::stats::state(output.state),
+        };
         let remark = output.remark();
         let remark = remark.map_or_else(String::new, |remark| format!(": {remark}"));
         line("output", format!("{to}  {state}{remark}"));
@@ -165,6 +189,9 @@ fn text(
         for (reason, count) in output.dropped.iter().filter(|(_, count)| **count > 0) {
             line("  dropped", format!("{} {reason}", render::count(*count)));
         }
+        for (title, text) in listening.lines(output) {
+            line(title, text);
+        }
         let behind = egress.iter().filter(|egress| egress.any());
         for behind in behind.filter(|behind| Some(&behind.interface) == output.interface.as_ref()) {
             let counted = number::all(EgressStats::COUNTERS, behind);
@@ -179,4 +206,58 @@ fn more(line: &mut impl FnMut(&str, String), text: String) {
     if !text.is_empty() {
         line("", text);
     }
+}
+
+/// Who listens where outputs are on demand.
+#[derive(Clone, Copy)]
+struct Listening<'a> {
+    links: &'a [DemandStats],
+    listeners: &'a [ListenerStats],
+}
+
+impl Listening<'_> {
+    /// What there is to say of an output: who asks on its interface, and which hosts listen.
+    fn lines(self, output: &OutputStats) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        if output.wanted.is_none() {
+            return lines;
+        }
+        let protocol = if output.to.contains('[') { "mld" } else { "igmp" };
+        let is_its = |link: &&DemandStats| {
+            Some(&link.interface) == output.interface.as_ref() && link.protocol == protocol
+        };
+        if let Some(link) = self.links.iter().find(is_its) {
+            let querier = match (&link.querier, link.is_querier) {
+                (Some(address), true) => format!("this relay, as {address}"),
+                (Some(address), false) => address.clone(),
+                (None, _) => "none was heard; hosts are forgotten unless one asks: querier=yes".into(),
+            };
+            let reason = link.reason.iter().map(|reason| format!("; {reason}"));
+            lines.push(("  querier", reason.fold(querier, |text, reason| text + &reason)));
+        }
+        let hosts = self.listeners.iter().filter(|host| host.output == output.to);
+        let count = hosts.clone().count();
+        lines.extend(hosts.take(LISTENERS_SHOWN).map(|host| ("  host", listener(host))));
+        if let Some(more) = count.checked_sub(LISTENERS_SHOWN).filter(|more| *more > 0) {
+            lines.push(("  host", format!("and {more} more; --json lists them")));
+        }
+        lines
+    }
+}
+
+/// A host, what it listens to and since when.
+fn listener(host: &ListenerStats) -> String {
+    let sources = match (host.mode.as_str(), host.sources.is_empty()) {
+        ("include", _) => format!(" from {}", host.sources.join(", ")),
+        (_, true) => String::new(),
+        _ => format!(" not from {}", host.sources.join(", ")),
+    };
+    format!(
+        "{}  {}{sources}, {}, for {}, said so {} ago",
+        host.host,
+        host.group,
+        host.protocol,
+        render::stats::duration(host.seconds),
+        render::stats::duration(host.silent_seconds),
+    )
 }

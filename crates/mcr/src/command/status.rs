@@ -42,7 +42,7 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
 
 /// How many rules are called so.
 fn by_word(stats: &Stats) -> String {
-    let words = ["up", "silent", "degraded", "down", "disabled"];
+    let words = ["up", "idle", "silent", "degraded", "down", "disabled"];
     let counted = words.map(|word| {
         let count = stats.rules.iter().filter(|rule| rule.word() == word);
         format!("{} {word}", count.count())
@@ -148,7 +148,7 @@ fn read(config: &str, last: Option<&Reload>) -> String {
 /// What is wrong, the worst first.
 fn troubles(text: &mut String, stats: &Stats) {
     let mut troubled: Vec<&RuleStats> = { stats.rules.iter() }
-        .filter(|rule| !matches!(rule.word(), "up" | "disabled"))
+        .filter(|rule| !matches!(rule.word(), "up" | "idle" | "disabled"))
         .collect();
     troubled.sort_by_key(|rule| Reverse((rule.worst().0, rule.word() == "silent")));
     let workers = stats
@@ -229,7 +229,7 @@ mod tests {
             "up               1 min 1 s\n",
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",
-            "rules            0: 0 up, 0 silent, 0 degraded, 0 down, 0 disabled\n",
+            "rules            0: 0 up, 0 idle, 0 silent, 0 degraded, 0 down, 0 disabled\n",
             "tunnel           wan up, to 10.9.9.9 port 4789 id 1, MTU 1450, by eth1\n",
             "tunnel           sat down, to 10.8.8.8 port 4789 id 2: no route to 10.8.8.8\n",
             "bpf_loop         no kernel path\n",

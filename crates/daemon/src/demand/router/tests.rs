@@ -172,11 +172,11 @@ fn a_host_of_an_old_version_is_not_cut_off_by_others() {
 #[test]
 fn the_lowest_address_is_the_querier() {
     let (mut router, now) = router(true);
-    assert_eq!(router.querier(), Querier::Own);
+    assert_eq!(router.querier(), Querier::Own(address("10.0.0.9")));
     router.heard(now, &query("10.0.0.10", None));
-    assert_eq!(router.querier(), Querier::Own);
+    assert_eq!(router.querier(), Querier::Own(address("10.0.0.9")));
     router.heard(now, &query("0.0.0.0", None));
-    assert_eq!(router.querier(), Querier::Own);
+    assert_eq!(router.querier(), Querier::Own(address("10.0.0.9")));
     router.heard(now, &query("10.0.0.3", None));
     assert_eq!(router.querier(), Querier::Other(address("10.0.0.3")));
     router.heard(now, &query("10.0.0.2", None));
@@ -185,7 +185,7 @@ fn the_lowest_address_is_the_querier() {
     let later = pass(&mut router, now, 254.0);
     assert_eq!(asked(&mut router), Vec::<String>::new());
     pass(&mut router, later, 2.0);
-    assert_eq!(router.querier(), Querier::Own);
+    assert_eq!(router.querier(), Querier::Own(address("10.0.0.9")));
     assert_eq!(asked(&mut router), [""]);
 }
 
