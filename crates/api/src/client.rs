@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 pub use self::events::{Events, StreamItem};
 use crate::reply::{
-    Change, ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus, FlowStats, History, ListenerStats,
-    InterfaceStatus, Log, Stats, Status,
+    Change, ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus, FlowStats, History,
+    InterfaceStatus, ListenerStats, Log, Stats, Status,
 };
 use crate::request::{
     ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction,

@@ -73,16 +73,22 @@ impl Link {
 
     /// What one family's router has to know.
     fn setting(&self, ipv4: bool) -> Setting {
-        let own = self.addresses.iter().copied().find(|address| match address {
-            IpAddr::V4(_) => ipv4,
-            // MLD is for the link alone (RFC 3810 section 5).
-            IpAddr::V6(address) => !ipv4 && address.is_unicast_link_local(),
-        });
+        let own = self
+            .addresses
+            .iter()
+            .copied()
+            .find(|address| match address {
+                IpAddr::V4(_) => ipv4,
+                // MLD is for the link alone (RFC 3810 section 5).
+                IpAddr::V6(address) => !ipv4 && address.is_unicast_link_local(),
+            });
         let ranges = self.ranges.iter().copied();
         Setting {
             own: own.filter(|_| self.up),
             may_ask: self.may_ask,
-            ranges: ranges.filter(|range| range.address.is_ipv4() == ipv4).collect(),
+            ranges: ranges
+                .filter(|range| range.address.is_ipv4() == ipv4)
+                .collect(),
         }
     }
 }
@@ -156,7 +162,10 @@ impl Listeners {
             return 0;
         };
         let groups = routers.of(range.address.is_ipv4()).hosts(range);
-        let hosts: BTreeSet<IpAddr> = groups.flat_map(|(_, hosts)| hosts.keys()).copied().collect();
+        let hosts: BTreeSet<IpAddr> = groups
+            .flat_map(|(_, hosts)| hosts.keys())
+            .copied()
+            .collect();
         hosts.len() as u64
     }
 
@@ -248,7 +257,8 @@ impl Demand {
         self.told.send_if_modified(|told| {
             let differs = told.recorded.is_none() || told.links != links;
             told.links = links;
-            told.recorded.get_or_insert_with(|| Arc::clone(&self.recorded));
+            told.recorded
+                .get_or_insert_with(|| Arc::clone(&self.recorded));
             differs
         });
     }

@@ -26,8 +26,8 @@ pub(crate) use event::{
     SHARE_SHUT,
 };
 pub(crate) use event::{
-    LISTENERS_REFUSED, QUERIER_CHANGED, RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event, not_saved, not_used, saved, stream,
-    worker_restarted,
+    LISTENERS_REFUSED, QUERIER_CHANGED, RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event,
+    not_saved, not_used, saved, stream, worker_restarted,
 };
 use event::{is_detail, is_trouble};
 use event_log::EventLog;

@@ -101,7 +101,7 @@ pub(crate) fn states(
 pub(crate) fn joins(inputs: &[InputView], joined: &Joined) -> Arc<[InputState]> {
     let states = inputs
         .iter()
-        .map(|view| input(view, joined, &BTreeMap::new()));
+        .map(|view| input(view, false, joined, &BTreeMap::new()));
     states.collect()
 }
 
@@ -110,7 +110,9 @@ fn rule_state(
     joined: &Joined,
     merging: &BTreeMap<Ifindex, String>,
 ) -> RuleState {
-    let inputs = rule.inputs.iter().map(|i| input(i, joined, merging));
+    let is_on_demand = !rule.outputs.is_empty() && rule.outputs.iter().all(|o| o.wanted.is_some());
+    let inputs = rule.inputs.iter();
+    let inputs = inputs.map(|i| input(i, is_on_demand, joined, merging));
     let mut made = RuleState {
         rule: Arc::clone(rule),
         state: State::Up,
@@ -130,10 +132,16 @@ fn rule_state(
     made
 }
 
-fn input(view: &InputView, joined: &Joined, merging: &BTreeMap<Ifindex, String>) -> InputState {
+fn input(
+    view: &InputView,
+    is_on_demand: bool,
+    joined: &Joined,
+    merging: &BTreeMap<Ifindex, String>,
+) -> InputState {
     let memberships = || view.joins.iter().flat_map(of_join);
-    // An address of this host needs no membership, only to be there.
-    let needs_none = !view.addresses.is_empty();
+    // An address of this host needs no membership, only to be there; and nothing is needed of what
+    // nobody listens to.
+    let needs_none = !view.addresses.is_empty() || is_on_demand;
     let held = (needs_none || !view.joins.is_empty()) && memberships().all(|m| joined.holds(&m));
     // The kernel keeps a membership where nothing can arrive: link down, IPv6 turned off.
     let all = held && view.pending.is_none();

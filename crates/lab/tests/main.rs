@@ -10,6 +10,7 @@ mod bridge;
 mod change_cost;
 mod checksums;
 mod churn;
+mod demand;
 mod devices;
 mod failover;
 mod fanout;

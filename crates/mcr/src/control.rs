@@ -120,10 +120,7 @@ impl Control {
         self.wait(self.client.rule(name))
     }
 
-    pub(crate) fn listeners(
-        &self,
-        name: &str,
-    ) -> Result<Vec<api::reply::ListenerStats>, Failure> {
+    pub(crate) fn listeners(&self, name: &str) -> Result<Vec<api::reply::ListenerStats>, Failure> {
         self.wait(self.client.listeners(name))
     }
 

@@ -6,6 +6,7 @@
 mod arrival;
 mod capability;
 mod daemon;
+mod demand;
 mod finding;
 mod firewall;
 mod fleet;
@@ -75,6 +76,11 @@ const CHECKS: [Check; 19] = [
         name: "querier",
         covers: "snooping bridges and their queriers",
         run: querier::check,
+    },
+    Check {
+        name: "demand",
+        covers: "whether it can be heard who listens to outputs on demand",
+        run: demand::check,
     },
     Check {
         name: "igmp-version",

@@ -90,7 +90,7 @@ pub(crate) fn state_cell(text: &str) -> Cell {
         return cell;
     }
     match text {
-        "up" | "yes" | "running" => cell.fg(Color::Green),
+        "up" | "idle" | "yes" | "running" => cell.fg(Color::Green),
         "degraded" | "starting" | "backoff" => cell.fg(Color::Yellow),
         "disabled" => cell.fg(Color::DarkGrey),
         _ => cell.fg(Color::Red),

@@ -4,7 +4,10 @@
 //! Bound to one protocol, so frames that are tagged for a VLAN, copies on their way out and the traffic
 //! itself cost nothing here.
 
-#![expect(unsafe_code, reason = "sockets with link addresses need raw system calls")]
+#![expect(
+    unsafe_code,
+    reason = "sockets with link addresses need raw system calls"
+)]
 
 use std::io;
 use std::mem::size_of;
@@ -50,7 +53,11 @@ impl GroupSocket {
             mr_address: [0; 8],
         };
         socket.set(libc::PACKET_ADD_MEMBERSHIP, &all)?;
-        let protocol = if ipv4 { libc::ETH_P_IP } else { libc::ETH_P_IPV6 } as u16;
+        let protocol = if ipv4 {
+            libc::ETH_P_IP
+        } else {
+            libc::ETH_P_IPV6
+        } as u16;
         bind(socket.as_fd(), interface, protocol)?;
         Ok(Self {
             socket,

@@ -135,8 +135,8 @@ pub enum State {
 pub struct InputStats {
     /// The endpoint as the rule writes it.
     pub at: String,
-    /// Whether its group is joined on its interface; of an address of this host, whether the interface
-    /// has it.
+    /// Whether its group is joined on its interface, of a rule on demand whether what is wanted of it is;
+    /// of an address of this host, whether the interface has it.
     pub joined: bool,
     /// Why it is not joined.
     #[serde(skip_serializing_if = "Option::is_none")]

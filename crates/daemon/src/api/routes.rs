@@ -5,7 +5,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::reply::{Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, Stats, Status};
+use api::reply::{
+    Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, Stats, Status,
+};
 use api::request::{ActiveInput, RuleList, Transaction};
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;

@@ -138,7 +138,13 @@ impl Service {
     }
 
     fn stats(&self, view: &View, counters: &Counters) -> Stats {
-        stats::stats(&self.identity, view, counters, &self.sampler, &self.listeners)
+        stats::stats(
+            &self.identity,
+            view,
+            counters,
+            &self.sampler,
+            &self.listeners,
+        )
     }
 
     fn metrics(&self, format: Format, view: &View, counters: &Counters) -> Chunks {

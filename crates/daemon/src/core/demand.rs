@@ -25,14 +25,17 @@ impl Demanding {
             self.0.remove(&place);
         }
         let added = added.into_iter();
-        self.0.extend(added.filter(|(_, rule)| rule.enabled && rule.has_demand()));
+        self.0
+            .extend(added.filter(|(_, rule)| rule.enabled && rule.has_demand()));
     }
 
     /// Those that send one of `groups` by one of the interfaces.
     fn concerned(&self, host: &Host, groups: &BTreeMap<Ifindex, BTreeSet<IpAddr>>) -> RuleChanges {
         let of_name = |index: &Ifindex| host.interfaces.get(index).map(|link| link.name.as_str());
-        let groups: BTreeMap<&str, &BTreeSet<IpAddr>> =
-            groups.iter().filter_map(|(index, groups)| Some((of_name(index)?, groups))).collect();
+        let groups: BTreeMap<&str, &BTreeSet<IpAddr>> = groups
+            .iter()
+            .filter_map(|(index, groups)| Some((of_name(index)?, groups)))
+            .collect();
         let is_concerned = |rule: &Rule| {
             let mut demanded = rule.outputs.iter().filter(|output| output.demand.is_some());
             demanded.any(|output| {
@@ -45,7 +48,9 @@ impl Demanding {
             })
         };
         let concerned = self.0.iter().filter(|(_, rule)| is_concerned(rule));
-        let concerned: Vec<_> = concerned.map(|(place, rule)| (*place, Arc::clone(rule))).collect();
+        let concerned: Vec<_> = concerned
+            .map(|(place, rule)| (*place, Arc::clone(rule)))
+            .collect();
         RuleChanges {
             removed: concerned.clone(),
             added: concerned,
@@ -54,21 +59,28 @@ impl Demanding {
 }
 
 impl Core {
-    /// Begins with what was listened to before.
+    /// Goes by this the next time that rules are compiled, which all are then.
     pub(crate) fn set_listening(&mut self, listening: Listening) {
         self.listening = Arc::new(listening);
+        self.stale = true;
     }
 
     /// Works out what follows when hosts listen to something else.
     pub(crate) fn step_listening(&self, listening: Arc<Listening>) -> Step {
         let changed = difference(&self.listening, &listening);
         let changes = self.demanding.concerned(&self.host, &changed);
-        let recompiled = match self.stale {
+        // What a wildcard takes depends on all rules.
+        let recompiled = match self.stale || self.rules.has_wildcards() {
             true => Recompiled::All(RuleChanges::of_all(&self.rules, &self.rules)),
             false => Recompiled::Some(changes),
         };
         let running = (self.rules.clone(), self.settings.clone());
-        self.step_over(running, (self.host.clone(), listening), recompiled, &BTreeSet::new())
+        self.step_over(
+            running,
+            (self.host.clone(), listening),
+            recompiled,
+            &BTreeSet::new(),
+        )
     }
 
     /// The interfaces that outputs on demand lead to.
@@ -82,7 +94,10 @@ impl Core {
             let Some(interface) = self.host.by_name(name) else {
                 continue;
             };
-            let link = links.0.entry(interface.index).or_insert_with(|| Link::of(interface));
+            let link = links
+                .0
+                .entry(interface.index)
+                .or_insert_with(|| Link::of(interface));
             link.add(output.to.destination, demand.querier);
         }
         links
@@ -100,8 +115,12 @@ fn difference(old: &Listening, new: &Listening) -> BTreeMap<Ifindex, BTreeSet<Ip
         }
         let old = old.map_or(&none, AsRef::as_ref);
         let new = new.map_or(&none, AsRef::as_ref);
-        let gone = old.iter().filter(|(group, filter)| new.get(*group) != Some(*filter));
-        let come = new.iter().filter(|(group, filter)| old.get(*group) != Some(*filter));
+        let gone = old
+            .iter()
+            .filter(|(group, filter)| new.get(*group) != Some(*filter));
+        let come = new
+            .iter()
+            .filter(|(group, filter)| old.get(*group) != Some(*filter));
         Some((link, gone.chain(come).map(|(group, _)| *group).collect()))
     });
     differing.collect()

@@ -126,9 +126,14 @@ impl Driver {
 
     fn due(&self) -> Option<Instant> {
         let routers = lock(&self.listeners.0);
-        let routers = routers.values().flat_map(|routers| [&routers.ipv4, &routers.ipv6]);
+        let routers = routers
+            .values()
+            .flat_map(|routers| [&routers.ipv4, &routers.ipv6]);
         let routers = routers.filter_map(Router::due).min();
-        [routers, self.publish_at, self.save_at, self.retry_at].into_iter().flatten().min()
+        [routers, self.publish_at, self.save_at, self.retry_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn do_due_work(&mut self) {
@@ -198,7 +203,10 @@ impl Driver {
     }
 
     fn tell_querier(&mut self, place: Place, querier: Querier) {
-        let before = self.queriers.insert(place, querier).unwrap_or(Querier::Nobody);
+        let before = self
+            .queriers
+            .insert(place, querier)
+            .unwrap_or(Querier::Nobody);
         let Some(link) = self.links.get(&place.0).filter(|_| before != querier) else {
             return;
         };
@@ -209,7 +217,8 @@ impl Driver {
             Querier::Nobody => "nobody asks who listens".to_owned(),
         };
         let message = format!("interface {name}: {protocol}: {who}");
-        self.events.publish(events::event(events::QUERIER_CHANGED, name, message));
+        self.events
+            .publish(events::event(events::QUERIER_CHANGED, name, message));
     }
 
     fn tell_refused(&self, count: u64) {
@@ -217,7 +226,8 @@ impl Driver {
             "no room for {count} more of what hosts listen to: groups, sources or hosts; somebody sends \
              reports of too many"
         );
-        self.events.publish(events::event(events::LISTENERS_REFUSED, "daemon", message));
+        self.events
+            .publish(events::event(events::LISTENERS_REFUSED, "daemon", message));
     }
 
     fn publish(&self) {
@@ -225,7 +235,11 @@ impl Driver {
         let before = self.listening.borrow().clone();
         let links = all.iter().map(|(index, routers)| {
             let (ipv4, ipv6) = (routers.ipv4.wanted(), routers.ipv6.wanted());
-            let groups: Groups = ipv4.iter().chain(ipv6).map(|(g, f)| (*g, f.clone())).collect();
+            let groups: Groups = ipv4
+                .iter()
+                .chain(ipv6)
+                .map(|(g, f)| (*g, f.clone()))
+                .collect();
             let same = before.0.get(index).filter(|before| ***before == groups);
             (*index, same.cloned().unwrap_or_else(|| Arc::new(groups)))
         });
@@ -239,8 +253,16 @@ impl Driver {
     }
 
     fn take(&mut self, burst: Burst) {
-        let Burst { place, socket, read } = burst;
-        if self.open.get(&place).is_none_or(|open| open.number != socket) {
+        let Burst {
+            place,
+            socket,
+            read,
+        } = burst;
+        if self
+            .open
+            .get(&place)
+            .is_none_or(|open| open.number != socket)
+        {
             return;
         }
         let now = Instant::now();
@@ -250,7 +272,10 @@ impl Driver {
                 let is_own = |heard: &Heard| own.is_some_and(|own| own.contains(&heard.from));
                 if let Some(routers) = lock(&self.listeners.0).get_mut(&place.0) {
                     let router = routers.of_mut(place.1);
-                    heard.iter().filter(|heard| !is_own(heard)).for_each(|h| router.heard(now, h));
+                    heard
+                        .iter()
+                        .filter(|heard| !is_own(heard))
+                        .for_each(|h| router.heard(now, h));
                 }
             }
             Err(error) => {
@@ -287,15 +312,20 @@ impl Driver {
         for ((index, ipv4), open) in &self.open {
             // A switch need send no reports here any more (RFC 4286 section 5).
             let is_gone = !links.0.contains_key(index);
-            let own = self.links.get(index).and_then(|link| link.setting(*ipv4).own);
+            let own = self
+                .links
+                .get(index)
+                .and_then(|link| link.setting(*ipv4).own);
             if let Some(own) = own.filter(|_| is_gone)
                 && let Some((to, packet)) = membership::write(own, &RouterMessage::Termination)
             {
                 let _ = open.socket.send(packet::craft::group_mac(to), &packet);
             }
         }
-        self.open.retain(|(index, _), _| links.0.contains_key(index));
-        self.queriers.retain(|(index, _), _| links.0.contains_key(index));
+        self.open
+            .retain(|(index, _), _| links.0.contains_key(index));
+        self.queriers
+            .retain(|(index, _), _| links.0.contains_key(index));
         self.links = links.0;
         self.open_all(now);
         self.publish_at.get_or_insert(now + GATHER);
@@ -303,13 +333,23 @@ impl Driver {
 
     /// Opens what is not open.
     fn open_all(&mut self, now: Instant) {
-        let places: Vec<Place> = self.links.iter().flat_map(|(index, link)| {
-            let families = [true, false].map(|ipv4| (link, (*index, ipv4)));
-            families.into_iter().filter(|(link, (_, ipv4))| !link.setting(*ipv4).ranges.is_empty())
-        }).map(|(_, place)| place).filter(|place| !self.open.contains_key(place)).collect();
+        let places: Vec<Place> = self
+            .links
+            .iter()
+            .flat_map(|(index, link)| {
+                let families = [true, false].map(|ipv4| (link, (*index, ipv4)));
+                families
+                    .into_iter()
+                    .filter(|(link, (_, ipv4))| !link.setting(*ipv4).ranges.is_empty())
+            })
+            .map(|(_, place)| place)
+            .filter(|place| !self.open.contains_key(place))
+            .collect();
         for place in places {
             let opened = self.open(place);
-            let problem = opened.err().map(|error| format!("cannot hear who listens: {error}"));
+            let problem = opened
+                .err()
+                .map(|error| format!("cannot hear who listens: {error}"));
             if problem.is_some() {
                 self.retry_at.get_or_insert(now + RETRY);
             }
@@ -375,11 +415,7 @@ async fn read(
 }
 
 /// Reads a burst, or what there is of it: then it would block.
-fn read_burst(
-    socket: &GroupSocket,
-    buffer: &mut [u8],
-    heard: &mut Vec<Heard>,
-) -> io::Result<()> {
+fn read_burst(socket: &GroupSocket, buffer: &mut [u8], heard: &mut Vec<Heard>) -> io::Result<()> {
     for _ in 0..BURST {
         let length = socket.receive(buffer)?;
         let length = length.ok_or(io::ErrorKind::WouldBlock)?;

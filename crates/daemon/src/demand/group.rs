@@ -100,14 +100,20 @@ impl Group {
 
     /// What is remembered of hosts, for a bound.
     pub(super) fn size(&self) -> usize {
-        let sizes = self.hosts.values().map(|host| 1 + host.filter.sources().len());
+        let sizes = self
+            .hosts
+            .values()
+            .map(|host| 1 + host.filter.sources().len());
         sizes.sum()
     }
 
     /// When something happens by itself.
     pub(super) fn due(&self, timers: &Timers) -> Option<Instant> {
         let sources = self.sources.values().filter_map(|until| *until);
-        let hosts = self.hosts.values().map(|host| host.seen + timers.membership());
+        let hosts = self
+            .hosts
+            .values()
+            .map(|host| host.seen + timers.membership());
         let own = [self.exclude_until, self.asking.at];
         sources.chain(hosts).chain(own.into_iter().flatten()).min()
     }
@@ -166,7 +172,11 @@ impl Group {
         let all: BTreeSet<IpAddr> = known.keys().copied().collect();
         let is_excluded = |source: &IpAddr| known.get(source) == Some(&None);
         let both = |which: &dyn Fn(&IpAddr) -> bool| -> BTreeSet<IpAddr> {
-            named.iter().filter(|source| which(source)).copied().collect()
+            named
+                .iter()
+                .filter(|source| which(source))
+                .copied()
+                .collect()
         };
         let unnamed = |which: &dyn Fn(&IpAddr) -> bool| -> BTreeSet<IpAddr> {
             let unnamed = all.difference(named);
@@ -176,19 +186,24 @@ impl Group {
         match (kind, self.exclude_until) {
             (RecordKind::IsInclude | RecordKind::Allow, _) => {
                 self.sources = known;
-                self.sources.extend(named.iter().map(|source| (*source, Some(until))));
+                self.sources
+                    .extend(named.iter().map(|source| (*source, Some(until))));
                 nothing
             }
             (RecordKind::ToInclude, exclude) => {
                 let asked = unnamed(&|source| !is_excluded(source));
                 self.sources = known;
-                self.sources.extend(named.iter().map(|source| (*source, Some(until))));
+                self.sources
+                    .extend(named.iter().map(|source| (*source, Some(until))));
                 (exclude.is_some(), asked)
             }
             (RecordKind::IsExclude | RecordKind::ToExclude, None) => {
                 let asked = both(&|source| all.contains(source));
                 let timer = |source: &IpAddr| known.get(source).copied().flatten();
-                self.sources = named.iter().map(|source| (*source, timer(source))).collect();
+                self.sources = named
+                    .iter()
+                    .map(|source| (*source, timer(source)))
+                    .collect();
                 self.exclude_until = Some(until);
                 match kind {
                     RecordKind::ToExclude => (false, asked),
@@ -202,7 +217,10 @@ impl Group {
                     _ => until,
                 };
                 let timer = |source: &IpAddr| known.get(source).copied().unwrap_or(Some(new));
-                self.sources = named.iter().map(|source| (*source, timer(source))).collect();
+                self.sources = named
+                    .iter()
+                    .map(|source| (*source, timer(source)))
+                    .collect();
                 self.exclude_until = Some(until);
                 match kind {
                     RecordKind::ToExclude => (false, asked),
@@ -314,7 +332,9 @@ impl Group {
             if group {
                 asking.group_left = timers.robustness;
             }
-            let sources = sources.into_iter().map(|source| (source, timers.robustness));
+            let sources = sources
+                .into_iter()
+                .map(|source| (source, timers.robustness));
             asking.sources_left.extend(sources);
         }
     }
@@ -343,14 +363,16 @@ impl Group {
         if is_over(&self.exclude_until) {
             // Those that somebody includes stay (RFC 3376 section 6.5).
             self.exclude_until = None;
-            self.sources.retain(|_, until| until.is_some_and(|until| until > now));
+            self.sources
+                .retain(|_, until| until.is_some_and(|until| until > now));
         } else if self.exclude_until.is_some() {
             let over = self.sources.values_mut().filter(|until| is_over(until));
             over.for_each(|until| *until = None);
         } else {
             self.sources.retain(|_, until| !is_over(until));
         }
-        self.hosts.retain(|_, host| host.seen + timers.membership() > now);
+        self.hosts
+            .retain(|_, host| host.seen + timers.membership() > now);
         if !is_over(&self.asking.at) {
             return Vec::new();
         }

@@ -66,7 +66,9 @@ impl Record {
             return Listening::default();
         }
         let links = written.interfaces.into_iter().filter_map(|(name, groups)| {
-            let groups = groups.into_iter().map(|(group, sources)| (group, sources.into()));
+            let groups = groups
+                .into_iter()
+                .map(|(group, sources)| (group, sources.into()));
             Some((host.by_name(&name)?.index, Arc::new(groups.collect())))
         });
         Listening(links.collect())

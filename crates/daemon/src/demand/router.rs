@@ -266,7 +266,12 @@ impl Router {
     }
 
     fn concerns(&self, group: IpAddr) -> bool {
-        self.setting.may_ask || self.setting.ranges.iter().any(|range| range.contains(group))
+        self.setting.may_ask
+            || self
+                .setting
+                .ranges
+                .iter()
+                .any(|range| range.contains(group))
     }
 
     fn begin(&mut self, now: Instant) {

@@ -72,13 +72,18 @@ fn of_state(before: Option<&RuleState>, now: &RuleState, events: &mut Vec<Event>
             None => {}
         }
     }
-    let outputs_before = before.map(|before| &before.rule.outputs[..]).unwrap_or_default();
+    let outputs_before = before
+        .map(|before| &before.rule.outputs[..])
+        .unwrap_or_default();
     for (index, output) in now.rule.outputs.iter().enumerate() {
         let to = &output.to;
         let before = outputs_before.get(index).and_then(|before| before.wanted);
         match (before.unwrap_or_default(), output.wanted) {
             (0, Some(1..)) => add(OUTPUT_WANTED, format!(": output {to}: hosts listen")),
-            (1.., Some(0)) => add(OUTPUT_IDLE, format!(": output {to}: no host listens any more")),
+            (1.., Some(0)) => add(
+                OUTPUT_IDLE,
+                format!(": output {to}: no host listens any more"),
+            ),
             _ => {}
         }
     }

@@ -61,7 +61,11 @@ pub(crate) fn members(rule: &Rule, state: &RuleState, listeners: &Listeners) -> 
         let room = TOLD_MAX - told.len();
         let members = listeners.members(link, spec.to.destination, room);
         let interface = spec.to.interface.as_deref().unwrap_or_default();
-        told.extend(members.iter().map(|member| told_of(member, &view.to, interface)));
+        told.extend(
+            members
+                .iter()
+                .map(|member| told_of(member, &view.to, interface)),
+        );
     }
     told
 }
@@ -85,7 +89,12 @@ fn told_of(member: &Member, output: &str, interface: &str) -> ListenerStats {
         host: member.host.to_string(),
         protocol: protocol.to_owned(),
         mode: mode.to_owned(),
-        sources: member.filter.sources().iter().map(ToString::to_string).collect(),
+        sources: member
+            .filter
+            .sources()
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         seconds: rounded(member.since.as_secs_f64()),
         silent_seconds: rounded(member.silent.as_secs_f64()),
     }

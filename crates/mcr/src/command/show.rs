@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use api::reply::{
-    DemandStats, EgressStats, FlowStats, InputStats, ListenerStats, OutputStats, RuleStats, State, Stats,
+    DemandStats, EgressStats, FlowStats, InputStats, ListenerStats, OutputStats, RuleStats, State,
+    Stats,
 };
 use model::document::RuleDocument;
 use model::table::LocalDelivery;
@@ -100,6 +101,7 @@ fn text(
     }
     for input in &stats.inputs {
         let joined = match (&input.reason, input.joined) {
+            (_, true) if stats.is_idle() => "joins what is listened to: nothing".to_owned(),
             (_, true) => "joined".to_owned(),
             _ if stats.state == State::Disabled => "disabled".to_owned(),
             (Some(reason), false) => format!("not joined: {reason}"),
@@ -222,7 +224,11 @@ impl Listening<'_> {
         if output.wanted.is_none() {
             return lines;
         }
-        let protocol = if output.to.contains('[') { "mld" } else { "igmp" };
+        let protocol = if output.to.contains('[') {
+            "mld"
+        } else {
+            "igmp"
+        };
         let is_its = |link: &&DemandStats| {
             Some(&link.interface) == output.interface.as_ref() && link.protocol == protocol
         };
@@ -230,14 +236,26 @@ impl Listening<'_> {
             let querier = match (&link.querier, link.is_querier) {
                 (Some(address), true) => format!("this relay, as {address}"),
                 (Some(address), false) => address.clone(),
-                (None, _) => "none was heard; hosts are forgotten unless one asks: querier=yes".into(),
+                (None, _) => {
+                    "none was heard; hosts are forgotten unless one asks: querier=yes".into()
+                }
             };
             let reason = link.reason.iter().map(|reason| format!("; {reason}"));
-            lines.push(("  querier", reason.fold(querier, |text, reason| text + &reason)));
+            lines.push((
+                "  querier",
+                reason.fold(querier, |text, reason| text + &reason),
+            ));
         }
-        let hosts = self.listeners.iter().filter(|host| host.output == output.to);
+        let hosts = self
+            .listeners
+            .iter()
+            .filter(|host| host.output == output.to);
         let count = hosts.clone().count();
-        lines.extend(hosts.take(LISTENERS_SHOWN).map(|host| ("  host", listener(host))));
+        lines.extend(
+            hosts
+                .take(LISTENERS_SHOWN)
+                .map(|host| ("  host", listener(host))),
+        );
         if let Some(more) = count.checked_sub(LISTENERS_SHOWN).filter(|more| *more > 0) {
             lines.push(("  host", format!("and {more} more; --json lists them")));
         }

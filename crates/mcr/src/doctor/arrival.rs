@@ -87,7 +87,9 @@ fn silent(rules: &Rules) -> Vec<(&Rule, &Endpoint)> {
     let mut silent = Vec::new();
     let stats = rules.stats.iter().flat_map(|stats| &stats.rules);
     for (stats, rule) in stats.filter_map(|stats| Some((stats, rules.set.get(&stats.name)?))) {
-        for (stats, input) in stats.inputs.iter().zip(&rule.inputs) {
+        // Nothing is pulled that nobody listens to.
+        let inputs = stats.inputs.iter().filter(|_| !stats.is_idle());
+        for (stats, input) in inputs.zip(&rule.inputs) {
             let is_silent = match stats.last_packet_seconds {
                 Some(seconds) => seconds > SILENT,
                 None => stats.received.packets == 0,

@@ -15,7 +15,7 @@ pub(super) const fn of_state(state: State) -> Style {
 /// Of a rule's word.
 pub(super) fn of_word(word: &str) -> Style {
     match word {
-        "up" => good(),
+        "up" | "idle" => good(),
         "degraded" => half_good(),
         "disabled" => of_state(State::Disabled),
         _ => bad(),

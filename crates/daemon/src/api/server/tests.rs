@@ -70,6 +70,7 @@ fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
         features,
         events: Events::new(),
         sampler: Sampler::default(),
+        listeners: crate::demand::Listeners::default(),
         fleet: None,
         log: None,
         answers: Arc::default(),

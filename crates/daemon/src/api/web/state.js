@@ -2,11 +2,13 @@
 // stream came and comes no more.
 
 // Worst first.
-export const STATES = ["down", "silent", "degraded", "up", "disabled"];
+export const STATES = ["down", "silent", "degraded", "up", "idle", "disabled"];
 
 export function judge(rule) {
   if (rule.state === "down" || rule.state === "disabled") return rule.state;
   if (rule.silent_seconds !== undefined || rule.health?.state === "down") return "silent";
+  // All outputs are on demand, and nobody listens.
+  if (rule.state === "up" && rule.outputs.length > 0 && rule.outputs.every((output) => output.wanted === 0)) return "idle";
   return rule.state === "up" ? (rule.health?.state ?? "up") : rule.state;
 }
 
@@ -17,7 +19,7 @@ export function why(rule) {
 // How the link between a rule and one of its ends does.
 export function linkState(rule, end, kind, history) {
   const state = judge(rule);
-  if (state === "disabled") return "idle";
+  if (state === "disabled" || state === "idle" && (kind === "input" || end.state === "up")) return "idle";
   if (kind === "input" && !end.joined) return "down";
   if (kind === "output" && end.state !== "up") return end.state;
   if (state === "silent") return "silent";

@@ -74,14 +74,20 @@ fn wanted(router: &Router) -> Vec<String> {
 
 /// The groups and sources of the queries that are to be sent; an empty one is the general query.
 fn asked(router: &mut Router) -> Vec<String> {
-    let queries = router.outbox().into_iter().filter_map(|message| match message {
-        RouterMessage::Query(query) => {
-            let group = query.group.map(|group| group.to_string()).unwrap_or_default();
-            let sources: Vec<String> = query.sources.iter().map(ToString::to_string).collect();
-            Some(format!("{group} {}", sources.join(",")).trim().to_owned())
-        }
-        _ => None,
-    });
+    let queries = router
+        .outbox()
+        .into_iter()
+        .filter_map(|message| match message {
+            RouterMessage::Query(query) => {
+                let group = query
+                    .group
+                    .map(|group| group.to_string())
+                    .unwrap_or_default();
+                let sources: Vec<String> = query.sources.iter().map(ToString::to_string).collect();
+                Some(format!("{group} {}", sources.join(",")).trim().to_owned())
+            }
+            _ => None,
+        });
     queries.collect()
 }
 
@@ -122,7 +128,11 @@ fn whoever_answers_keeps_the_group() {
     pass(&mut router, now + SECOND, 100.0);
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
     let range = Prefix::new(address("239.1.1.0"), 24);
-    let hosts: Vec<IpAddr> = router.hosts(range).flat_map(|(_, hosts)| hosts.keys()).copied().collect();
+    let hosts: Vec<IpAddr> = router
+        .hosts(range)
+        .flat_map(|(_, hosts)| hosts.keys())
+        .copied()
+        .collect();
     assert_eq!(hosts, [address("10.0.0.3")]);
 }
 
@@ -139,33 +149,54 @@ fn a_host_that_says_nothing_more_is_forgotten() {
 #[test]
 fn sources_come_and_go_by_themselves() {
     let (mut router, now) = router(true);
-    router.heard(now, &v3("10.0.0.2", RecordKind::Allow, &["10.9.0.1", "10.9.0.2"]));
+    router.heard(
+        now,
+        &v3("10.0.0.2", RecordKind::Allow, &["10.9.0.1", "10.9.0.2"]),
+    );
     assert_eq!(wanted(&router), ["239.1.1.1 +10.9.0.1,10.9.0.2"]);
     router.heard(now, &v3("10.0.0.2", RecordKind::Block, &["10.9.0.1"]));
     assert_eq!(asked(&mut router), ["239.1.1.1 10.9.0.1"]);
     let now = pass(&mut router, now, 2.0);
     assert_eq!(wanted(&router), ["239.1.1.1 +10.9.0.2"]);
     // Another host wants all but one; the first one's source stays listened to.
-    router.heard(now, &v3("10.0.0.3", RecordKind::ToExclude, &["10.9.0.2", "10.9.0.3"]));
+    router.heard(
+        now,
+        &v3("10.0.0.3", RecordKind::ToExclude, &["10.9.0.2", "10.9.0.3"]),
+    );
     assert_eq!(wanted(&router), ["239.1.1.1 -10.9.0.3"]);
-    assert_eq!(asked(&mut router), ["239.1.1.1 10.9.0.2", "239.1.1.1 10.9.0.2"]);
+    assert_eq!(
+        asked(&mut router),
+        ["239.1.1.1 10.9.0.2", "239.1.1.1 10.9.0.2"]
+    );
 }
 
 #[test]
 fn a_host_of_an_old_version_is_not_cut_off_by_others() {
     let (mut router, now) = router(true);
-    router.heard(now, &report("10.0.0.2", Version::V2, RecordKind::IsExclude, GROUP, &[]));
+    router.heard(
+        now,
+        &report("10.0.0.2", Version::V2, RecordKind::IsExclude, GROUP, &[]),
+    );
     router.heard(now, &v3("10.0.0.3", RecordKind::Block, &["10.9.0.1"]));
     router.heard(now, &v3("10.0.0.3", RecordKind::ToExclude, &["10.9.0.1"]));
     assert_eq!(wanted(&router), ["239.1.1.1 -"]);
     // A leave of version 2 leads to a question as any.
-    router.heard(now, &report("10.0.0.2", Version::V2, RecordKind::ToInclude, GROUP, &[]));
+    router.heard(
+        now,
+        &report("10.0.0.2", Version::V2, RecordKind::ToInclude, GROUP, &[]),
+    );
     assert!(asked(&mut router).contains(&"239.1.1.1".to_owned()));
     // Where a host of version 1 is, which says no leave and may be silent, it does not.
-    router.heard(now, &report("10.0.0.4", Version::V1, RecordKind::IsExclude, GROUP, &[]));
+    router.heard(
+        now,
+        &report("10.0.0.4", Version::V1, RecordKind::IsExclude, GROUP, &[]),
+    );
     let now = pass(&mut router, now, 10.0);
     asked(&mut router);
-    router.heard(now, &report("10.0.0.2", Version::V2, RecordKind::ToInclude, GROUP, &[]));
+    router.heard(
+        now,
+        &report("10.0.0.2", Version::V2, RecordKind::ToInclude, GROUP, &[]),
+    );
     assert_eq!(asked(&mut router), Vec::<String>::new());
 }
 
@@ -260,15 +291,24 @@ fn a_flood_is_refused_and_counted() {
     let sources: Vec<String> = (0..200).map(|n| format!("10.9.0.{n}")).collect();
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     let kind = RecordKind::Allow;
-    router.heard(now, &report("10.0.0.2", Version::V3, kind, "239.2.0.1", &sources));
-    assert_eq!(router.refused(), 100 + 200 - super::super::group::SOURCES_MAX as u64);
+    router.heard(
+        now,
+        &report("10.0.0.2", Version::V3, kind, "239.2.0.1", &sources),
+    );
+    assert_eq!(
+        router.refused(),
+        100 + 200 - super::super::group::SOURCES_MAX as u64
+    );
 }
 
 #[test]
 fn groups_that_no_output_leads_to_are_not_remembered_by_who_does_not_ask() {
     let (mut router, now) = router(false);
     let kind = RecordKind::ToExclude;
-    router.heard(now, &report("10.0.0.2", Version::V3, kind, "239.255.255.250", &[]));
+    router.heard(
+        now,
+        &report("10.0.0.2", Version::V3, kind, "239.255.255.250", &[]),
+    );
     assert!(router.groups.is_empty());
 }
 
@@ -282,7 +322,10 @@ fn a_switch_that_asks_for_routers_is_answered() {
         message: Message::RouterSolicitation,
     };
     router.heard(now, &solicitation);
-    assert!(matches!(router.outbox()[..], [RouterMessage::Advertisement { .. }]));
+    assert!(matches!(
+        router.outbox()[..],
+        [RouterMessage::Advertisement { .. }]
+    ));
     // Not more than once a second.
     router.heard(now, &solicitation);
     assert_eq!(router.outbox(), []);

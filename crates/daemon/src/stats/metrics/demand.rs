@@ -15,7 +15,10 @@ pub(super) fn families(page: &mut Page, links: &[DemandStats]) {
     let links: Vec<_> = links
         .iter()
         .map(|link| {
-            let labels = [label("interface", &link.interface), label("protocol", &link.protocol)];
+            let labels = [
+                label("interface", &link.interface),
+                label("protocol", &link.protocol),
+            ];
             (labels, link)
         })
         .collect();
