@@ -64,10 +64,12 @@ impl Bed {
             relay,
         };
         bed.number((&bed.sender, "eth0"), 0, 2);
+        link::multicast_route((&bed.sender, "eth0")).unwrap();
         bed.number((&bed.relay, "eth0"), 0, 1);
         bed.plug((&bed.relay, "eth1"), "relay", 1);
         for (number, receiver) in (101..).zip(&bed.receivers) {
             bed.plug((receiver, "eth0"), &format!("p{number}"), number);
+            link::multicast_route((receiver, "eth0")).unwrap();
         }
         bed
     }
@@ -75,7 +77,6 @@ impl Bed {
     fn number(&self, end: link::End<'_>, network: u8, number: u8) {
         link::address(end, &format!("10.0.{network}.{number}/24")).unwrap();
         link::address(end, &format!("fd00:{network}::{number}/64")).unwrap();
-        link::multicast_route(end).unwrap();
     }
 
     fn plug(&self, end: link::End<'_>, port: &str, number: u8) {
@@ -223,7 +224,7 @@ fn a_range_pulls_what_is_listened_to(path: &str) {
             ("239.9.9.3", "10.0.1.102", "igmpv3"),
         ]
     );
-    drop(stream);
+    stream.end();
     drop(sinks);
     let rule = daemon.wait_for("tv", "nobody listens", wants(0)).unwrap();
     assert_eq!((rule.word(), rule.state), ("idle", State::Up));
@@ -323,7 +324,7 @@ fn receivers_choose_their_sources(path: &str) {
     let mut buffer = [0; 2000];
     let (_, from) = sink.recv_from(&mut buffer).unwrap();
     assert_eq!(from.ip(), ip("10.0.0.3"));
-    let rule = daemon.wait_for("ssm", "one is wanted", wants(1)).unwrap();
+    daemon.wait_for("ssm", "one is wanted", wants(1)).unwrap();
     let known = listeners(&daemon, "ssm");
     assert_eq!(
         (known[0].mode.as_str(), &known[0].sources[..]),
@@ -335,9 +336,10 @@ fn receivers_choose_their_sources(path: &str) {
         joined.contains("0x0a000003") && !joined.contains("0x0a000002"),
         "{joined}"
     );
-    drop(streams);
     drop(sink);
-    daemon.settled("ssm", rule.received.packets).unwrap();
+    let sent = streams.into_iter().map(Stream::end).sum();
+    let rule = daemon.settled("ssm", sent).unwrap();
+    assert!(rule.outputs[0].dropped["not_wanted"] > 0, "{rule:?}");
 }
 
 fn ordinary_outputs_are_served_always(path: &str) {
@@ -494,7 +496,7 @@ fn a_flood_of_reports_fills_no_more_than_its_room() {
         socket.send(group_mac(to), &packet).unwrap();
     }
     wait::until("what is too much is counted", || {
-        standing(&daemon, "igmp").refused >= 500
+        standing(&daemon, "igmp").refused > 0
     })
     .unwrap();
     let standing = standing(&daemon, "igmp");
