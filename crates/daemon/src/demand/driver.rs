@@ -29,6 +29,8 @@ const BURSTS: usize = 32;
 const GATHER: Duration = Duration::from_millis(2);
 /// How often, at most, what is listened to is written down.
 const SAVE: Duration = Duration::from_millis(500);
+/// How often it is at least, so that its age tells how long nobody has listened.
+const SAVE_AGAIN: Duration = Duration::from_secs(60);
 /// How often a socket that cannot be had is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// No message of IGMP or MLD is longer than a frame.
@@ -146,10 +148,11 @@ impl Driver {
         if self.publish_at.is_some_and(|at| at <= now) {
             self.publish_at = None;
             self.publish();
-            self.save_at.get_or_insert(now + SAVE);
+            let soon = now + SAVE;
+            self.save_at = Some(self.save_at.map_or(soon, |at| at.min(soon)));
         }
         if self.save_at.is_some_and(|at| at <= now) {
-            self.save_at = None;
+            self.save_at = (!self.links.is_empty()).then_some(now + SAVE_AGAIN);
             let (record, listeners) = (self.record.clone(), self.listeners.clone());
             spawn_blocking(move || record.write(&lock(&listeners.0)));
         }
@@ -279,10 +282,10 @@ impl Driver {
                 }
             }
             Err(error) => {
-                // The link went down, or it is gone and another one has its number.
+                // The link went down, or it is gone and another one has its number: that is told soon.
                 tracing::debug!(%error, interface = place.0.0, "does not hear who listens");
                 self.open.remove(&place);
-                self.open_all(now);
+                self.retry_at.get_or_insert(now + RETRY);
             }
         }
     }
@@ -331,18 +334,15 @@ impl Driver {
         self.publish_at.get_or_insert(now + GATHER);
     }
 
-    /// Opens what is not open.
+    /// Opens what is not open, on links that are up.
     fn open_all(&mut self, now: Instant) {
-        let places: Vec<Place> = self
-            .links
-            .iter()
-            .flat_map(|(index, link)| {
-                let families = [true, false].map(|ipv4| (link, (*index, ipv4)));
-                families
-                    .into_iter()
-                    .filter(|(link, (_, ipv4))| !link.setting(*ipv4).ranges.is_empty())
-            })
-            .map(|(_, place)| place)
+        let links = self.links.iter().filter(|(_, link)| link.up);
+        let families = links.flat_map(|(index, link)| {
+            [true, false].map(|ipv4| ((*index, ipv4), link.setting(ipv4)))
+        });
+        let used = families.filter(|(_, setting)| !setting.ranges.is_empty());
+        let places = used.map(|(place, _)| place);
+        let places: Vec<Place> = places
             .filter(|place| !self.open.contains_key(place))
             .collect();
         for place in places {

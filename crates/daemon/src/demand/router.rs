@@ -266,12 +266,12 @@ impl Router {
     }
 
     fn concerns(&self, group: IpAddr) -> bool {
-        self.setting.may_ask
-            || self
-                .setting
-                .ranges
-                .iter()
-                .any(|range| range.contains(group))
+        self.setting.may_ask || self.is_led_to(group)
+    }
+
+    fn is_led_to(&self, group: IpAddr) -> bool {
+        let mut ranges = self.setting.ranges.iter();
+        ranges.any(|range| range.contains(group))
     }
 
     fn begin(&mut self, now: Instant) {
@@ -355,7 +355,12 @@ impl Router {
                 continue;
             }
             if !self.groups.contains_key(&record.group) {
-                if self.groups.len() >= GROUPS_MAX {
+                // What outputs lead to has the larger part of the room.
+                let most = match self.is_led_to(record.group) {
+                    true => GROUPS_MAX,
+                    false => GROUPS_MAX / 2,
+                };
+                if self.groups.len() >= most {
                     self.refused += 1;
                     continue;
                 }

@@ -22,6 +22,7 @@ export function linkState(rule, end, kind, history) {
   if (state === "disabled" || state === "idle" && (kind === "input" || end.state === "up")) return "idle";
   if (kind === "input" && !end.joined) return "down";
   if (kind === "output" && end.state !== "up") return end.state;
+  if (kind === "output" && end.wanted === 0) return "idle";
   if (state === "silent") return "silent";
   if (kind === "input" && rule.health?.state === "degraded") return "degraded";
   if (rule.rates.packets_1s === 0) return "idle";
@@ -35,8 +36,8 @@ export function linkState(rule, end, kind, history) {
   return history.sent(rule.name, rule.outputs.indexOf(end)).packets > 0 ? "up" : "degraded";
 }
 
-// Dropped because another copy passed: nothing is lost.
-const MEANT = ["standby", "duplicate"];
+// Dropped because another copy passed, or nobody listens: nothing is lost.
+const MEANT = ["standby", "duplicate", "not_wanted"];
 
 // Drops of a rule and its outputs by reason, and how many packets were lost by them.
 export function droppedBy(rule) {
