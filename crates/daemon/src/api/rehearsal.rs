@@ -25,6 +25,7 @@ use super::server::serve_connection;
 use super::service::Service;
 use crate::core::Core;
 use crate::dataplane_thread::Unthreaded;
+use crate::demand::Listeners;
 use crate::events::Events;
 use crate::memberships::Joined;
 use crate::stats::{Identity, Sampler};
