@@ -41,7 +41,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 19] = [
+const CHECKS: [Check; 20] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
