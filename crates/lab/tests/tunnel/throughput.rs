@@ -1,12 +1,14 @@
 //! 200 groups at 100,000 packets a second in all through two relays: how many are lost. Measured, and
 //! only the loss is judged.
 
+use std::time::{Duration, Instant};
+
 use lab::link;
 use lab::load::{Load, Plan};
 
 use super::{Bed, GROUPS};
 
-const SECONDS: std::time::Duration = std::time::Duration::from_secs(20);
+const SECONDS: Duration = Duration::from_secs(20);
 
 fn carried(path: &str) {
     let bed = Bed::new();
@@ -25,23 +27,22 @@ fn carried(path: &str) {
         (&bed.far, "out"),
     ];
     let load = Load::start(plan, from, (&bed.sink, "veth3"), &links).unwrap();
+    let sent = || link::statistics(from).unwrap().sent;
+    let (start, before) = (Instant::now(), sent());
     std::thread::sleep(SECONDS);
+    let rate = (sent() - before) as f64 / start.elapsed().as_secs_f64();
     let account = load.finish().unwrap();
-    for (daemon, rule) in [(&near, "out"), (&far, "in")] {
-        let rule = daemon.rule(rule).unwrap();
-        println!(
-            "{path}: {} received {} dropped {:?}",
-            rule.name, rule.received.packets, rule.outputs[0].dropped
-        );
-    }
-    let sent = link::statistics((&bed.near, "wan")).unwrap();
+    let counted = [(&near, "out"), (&far, "in")]
+        .map(|(daemon, rule)| daemon.rule(rule).unwrap().received.packets);
     println!(
-        "{path}: {} of {} lost, {} twice, {} of the bed, {} out of order; {sent:?}",
+        "{path}: {GROUPS} groups, {rate:.0} packets/s: {} of {} lost, {} twice, {} out of order, {} \
+         dropped by the bed; the relays received {counted:?}; load {}",
         account.missing(),
         account.sent,
         account.duplicated,
+        account.reordered,
         account.bed_dropped,
-        account.reordered
+        std::fs::read_to_string("/proc/loadavg").unwrap().trim()
     );
     account.check_nothing_lost().unwrap();
 }
