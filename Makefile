@@ -107,6 +107,13 @@ merge-table:
 	$(CARGO) build --release --locked --package mcr
 	$(LONG) --test lab merge::table -- --ignored --nocapture
 
+# Long: outputs on demand beside igmpproxy: joins, leaves, and 50 hosts that join and leave 1,000 groups.
+.PHONY: demand
+demand:
+	dist/bootstrap bench
+	$(CARGO) build --release --locked --package mcr
+	$(LONG) --test lab demand::side_by_side -- --ignored --nocapture
+
 # The pictures of the page in docs/images, taken by headless Chromium.
 .PHONY: pictures
 pictures:
