@@ -127,7 +127,7 @@ function showCounts() {
     const word = state === "all" ? `rule${plural(count)}` : state;
     button.textContent = `${whole(count)} ${word}`;
     button.className = count === 0 || state === "all" ? "" : state;
-    button.hidden = count === 0 && (state === "disabled" || state === "silent") && only !== state;
+    button.hidden = count === 0 && ["idle", "silent", "disabled"].includes(state) && only !== state;
     button.setAttribute("aria-pressed", String((only ?? "all") === state));
   }
 }

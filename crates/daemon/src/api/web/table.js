@@ -82,7 +82,7 @@ function fill({ line, cells, link }, rule, isChosen) {
   cells[1].className = `state ${state}`;
   cells[9].title = texts[9];
   line.title = why(rule) ?? rule.path_reason;
-  const shade = { up: "", disabled: "pale", degraded: "amber" }[state] ?? "red";
+  const shade = { up: "", idle: "", disabled: "pale", degraded: "amber" }[state] ?? "red";
   line.className = [shade, isChosen ? "chosen" : ""].join(" ").trim();
 }
 
