@@ -42,10 +42,12 @@ pub(crate) fn demand(relay: &mut Relay<'_>) {
         scene.sockets_of_the_host_come_first(relay);
         scene.answers_are_judged(relay);
         scene.rules_that_have_gone_answer_nobody(relay);
-        let late = Duration::from_nanos(LIFETIME_NS);
         relay.apply(&scene.table(Ttl::Keep));
+        let late = Duration::from_nanos(LIFETIME_NS);
+        let until = |time: Duration| std::thread::sleep(time.saturating_sub(asked.elapsed()));
+        until(late / 2);
         scene.asks(relay, A, 4_010);
-        std::thread::sleep(late.saturating_sub(asked.elapsed()));
+        until(late);
         scene.passes_up(relay, "too late", &scene.answer(4_009));
         scene.is_answered(relay, "still in time", &scene.answer(4_010), A);
         relay.end(&[RULE]);
