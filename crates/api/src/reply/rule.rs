@@ -161,8 +161,8 @@ pub struct InputStats {
     /// Seconds since the last of them came; none while none has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_packet_seconds: Option<f64>,
-    /// Whether its interface merges packets before they are relayed, and why; only where the
-    /// configuration asks for it.
+    /// Whether its interface merges packets before they are relayed, and why; absent where nobody
+    /// asks for it and nothing would be gained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merging: Option<String>,
     /// Who on this host gets its packets besides sockets: the bridge that its interface is a port
