@@ -9,7 +9,7 @@ use lab::topology::Chain;
 use lab::wait;
 use nix::sys::signal::Signal;
 
-const RULE: &str = "version = 1\n[[rule]]\nname = \"a\"\ninput = \"239.1.1.1%veth1:5001\"\n\
+const RULE: &str = "version = 1\n[[rule]]\nname = \"a\"\ninput = \"239.1.1.1%eth0:5001\"\n\
                     outputs = [\"239.10.1.1%veth2:6001\"]\n";
 
 /// Shows the daemon the sysfs of its own network namespace, as a container has it, and the bpffs that
@@ -24,13 +24,16 @@ const OWN_SYSFS: [&str; 6] = [
     "sh",
 ];
 
-/// A relay whose input can merge and whose output segments.
+/// A relay whose input `eth0` can merge and whose output segments. A tap stands for the card: a
+/// veth is left alone.
 fn chain() -> Chain {
     let chain = Chain::plain().unwrap();
     let relay = &chain.relay;
-    link::features((relay, "veth1"), "gro on").unwrap();
+    relay.ip("tuntap add eth0 mode tap").unwrap();
+    link::up((relay, "eth0")).unwrap();
+    link::address((relay, "eth0"), "10.0.5.1/24").unwrap();
     link::features((relay, "veth2"), "tx on tx-udp-segmentation on").unwrap();
-    relay.sysctl("net/ipv4/conf/veth1/forwarding", "0").unwrap();
+    relay.sysctl("net/ipv4/conf/eth0/forwarding", "0").unwrap();
     chain
 }
 
@@ -44,7 +47,7 @@ fn options(config: &str, arguments: &[&str]) -> Options {
 }
 
 fn merges(chain: &Chain) -> bool {
-    let features = chain.relay.tool("ethtool", "-k veth1").unwrap();
+    let features = chain.relay.tool("ethtool", "-k eth0").unwrap();
     features.contains("rx-udp-gro-forwarding: on")
 }
 
@@ -82,11 +85,11 @@ fn nothing_is_merged_while_others_have_to_do_with_the_interface() {
     let daemon = Daemon::start(relay, options(RULE, &[])).unwrap();
     let sysctl = |value| {
         relay
-            .sysctl("net/ipv4/conf/veth1/forwarding", value)
+            .sysctl("net/ipv4/conf/eth0/forwarding", value)
             .unwrap()
     };
     let timeout = |value| {
-        let file = "class/net/veth1/gro_flush_timeout";
+        let file = "class/net/eth0/gro_flush_timeout";
         relay.write_sysfs(file, value).unwrap();
     };
     let ip = |arguments: &str| drop(relay.ip(arguments).unwrap());
@@ -101,13 +104,13 @@ fn nothing_is_merged_while_others_have_to_do_with_the_interface() {
         ),
         (
             "macvlan m0",
-            Box::new(|| ip("link add m0 link veth1 type macvlan")),
+            Box::new(|| ip("link add m0 link eth0 type macvlan")),
             Box::new(|| ip("link del m0")),
         ),
         (
             "clsact",
-            Box::new(|| tc("qdisc add dev veth1 clsact")),
-            Box::new(|| tc("qdisc del dev veth1 clsact")),
+            Box::new(|| tc("qdisc add dev eth0 clsact")),
+            Box::new(|| tc("qdisc del dev eth0 clsact")),
         ),
     ];
     for (word, disturb, leave) in cases {
@@ -116,7 +119,7 @@ fn nothing_is_merged_while_others_have_to_do_with_the_interface() {
         let is_told = || said(&daemon).starts_with("off: ") && said(&daemon).contains(word);
         wait::until(&format!("it says {word:?}"), is_told).unwrap();
         assert!(!merges(&chain), "{word}");
-        assert!(said(&daemon).contains("[interface.veth1]"), "{word}");
+        assert!(said(&daemon).contains("[interface.eth0]"), "{word}");
         leave();
     }
     wait::until("it merges", || merges(&chain)).unwrap();
@@ -126,7 +129,7 @@ fn nothing_is_merged_while_others_have_to_do_with_the_interface() {
 fn one_switch_leaves_interfaces_as_they_are() {
     let chain = chain();
     let in_file = RULE.replace("[[rule]]", "[daemon]\ngro = \"off\"\n[[rule]]");
-    let of_interface = format!("{RULE}[interface.veth1]\ngro = \"off\"\n");
+    let of_interface = format!("{RULE}[interface.eth0]\ngro = \"off\"\n");
     for (config, arguments) in [
         (in_file.as_str(), &[][..]),
         (RULE, &["--gro", "off"]),
@@ -153,4 +156,16 @@ fn what_cannot_be_known_is_left_alone_and_told() {
     assert!(!merges(&chain));
     let told = said(&daemon);
     assert!(told.starts_with("off: /sys does not show"), "{told}");
+}
+
+#[test]
+fn a_veth_is_left_alone_and_told() {
+    let chain = chain();
+    let relay = &chain.relay;
+    link::features((relay, "veth1"), "gro on").unwrap();
+    let rule = RULE.replace("eth0", "veth1");
+    let daemon = Daemon::start(relay, options(&rule, &[])).unwrap();
+    let features = relay.tool("ethtool", "-k veth1").unwrap();
+    assert!(features.contains("rx-udp-gro-forwarding: off"));
+    assert!(said(&daemon).contains("it is a veth"), "{}", said(&daemon));
 }
