@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use self::flows::Flows;
 use self::layout::{
-    Address, Candidate, Choice, Drops, Failover, Gate, GroupKey, Health, Identity, Latency, Limit,
+    Activity, Address, Candidate, Choice, Drops, Failover, Gate, GroupKey, Health, Identity, Latency, Limit,
     Line, Output, PastHealth, Pids, Range, RangeKey, Route, RouteKey, RouteKey6, Settings,
 };
 use self::map::{Counters, HashMap};
@@ -67,6 +67,8 @@ pub struct Maps {
     pub outputs: Mapped<Output>,
     /// Packets and bytes of rules and outputs.
     pub counters: Counters,
+    /// When which of them were counted in, [`layout::ACTIVITY_TICKS`] counters in an entry.
+    pub activity: Arc<Mapped<Activity>>,
     /// Drops of rules and outputs, indexed alike.
     pub drops: Mapped<Drops>,
     /// Rate limits of rules and outputs, indexed alike.
@@ -120,6 +122,7 @@ impl Maps {
             ("route_table", capacity.routes * 2),
             ("outputs", capacity.outputs),
             ("counters", counters),
+            ("activity", layout::activity_entries(counters)),
             ("drops", counters),
             ("limits", counters),
             ("health", capacity.routes * 2),
@@ -158,6 +161,11 @@ impl Maps {
         let lengths = [
             ("health", self.health.len(), self.route_table.len()),
             ("counters", self.counters.len(), counters),
+            (
+                "activity",
+                self.activity.len(),
+                layout::activity_entries(counters),
+            ),
             ("drops", self.drops.len(), counters),
             ("limits", self.limits.len(), counters),
             ("lines", self.lines.len(), counters),
@@ -180,6 +188,7 @@ impl Maps {
             route_table: object.array("route_table")?,
             outputs: object.array("outputs")?,
             counters: object.counters("counters")?,
+            activity: Arc::new(object.array("activity")?),
             drops: object.array("drops")?,
             limits: object.array("limits")?,
             health: object.array("health")?,

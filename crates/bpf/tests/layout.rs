@@ -99,6 +99,7 @@ fn every_struct_has_the_same_names_offsets_and_size() {
             answers
         }
     );
+    bpf::assert_same!(btf, "activity", layout::Activity { ticks });
     bpf::assert_same!(btf, "drops", layout::Drops { packets });
     bpf::assert_same!(
         btf,

@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,15 +13,14 @@ use std::time::{Duration, Instant};
 use dataplane::Gates;
 use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
 use dataplane::features::Features;
-use dataplane::{Close, Dataplane, Reading, Rival, Support};
+use dataplane::{
+    Activity, ArrivalsReading, Close, Dataplane, Reading, Rival, Seen, Support,
+};
 use model::diff::TableDiff;
 use model::table::{RouteKey, Table};
 use tokio::sync::oneshot;
 
 use crate::abort_on_panic::AbortOnPanic;
-
-/// How often the dataplane is looked after.
-const TICK: Duration = Duration::from_millis(50);
 
 /// Why the dataplane did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,7 @@ pub(crate) type LabelledDescriptors = Vec<(String, OwnedFd)>;
 enum Command {
     Run(Box<dyn FnOnce(&mut Dataplane) + Send>),
     Read(Parts),
+    LookAfter,
     Close(Close, oneshot::Sender<Result<(), Error>>),
 }
 
@@ -57,6 +59,10 @@ pub(crate) struct DataplaneThread {
     commands: Sender<Command>,
     /// Opened and shut without the thread, which may be busy.
     gates: Gates,
+    /// Looked at without it as well.
+    activity: Activity,
+    /// The same.
+    workers: Arc<AtomicU64>,
 }
 
 impl DataplaneThread {
@@ -64,6 +70,8 @@ impl DataplaneThread {
     pub(crate) fn start(options: dataplane::Options) -> Result<(Self, Support, Features), Error> {
         let (opened, found) = channel();
         let (commands, queue) = channel();
+        let workers = Arc::new(AtomicU64::new(0));
+        let told = Arc::clone(&workers);
         let thread = Builder::new().name("dataplane".to_owned());
         let _: JoinHandle<()> = thread
             .spawn(move || {
@@ -71,17 +79,25 @@ impl DataplaneThread {
                 match Dataplane::open(options) {
                     Ok(dataplane) => {
                         let features = dataplane.features().clone();
-                        let found = (dataplane.support().clone(), features, dataplane.gates());
+                        let handles = (dataplane.gates(), dataplane.activity());
+                        let found = (dataplane.support().clone(), features, handles);
                         if opened.send(Ok(found)).is_ok() {
-                            serve(dataplane, &queue);
+                            serve(dataplane, &queue, &told);
                         }
                     }
                     Err(error) => drop(opened.send(Err(error))),
                 }
             })
             .map_err(Error::Thread)?;
-        let (support, features, gates) = found.recv().map_err(|_| Error::Gone)??;
-        Ok((Self { commands, gates }, support, features))
+        let (support, features, handles) = found.recv().map_err(|_| Error::Gone)??;
+        let (gates, activity) = handles;
+        let thread = Self {
+            commands,
+            gates,
+            activity,
+            workers,
+        };
+        Ok((thread, support, features))
     }
 
     /// Takes over what an earlier process left.
@@ -121,7 +137,8 @@ impl DataplaneThread {
 
     /// Reads all counters.
     pub(crate) async fn counters(&self) -> Result<Counters, Error> {
-        self.read(Reading::of_counters()).await
+        self.read(Reading::of_counters(), Reading::go_on, Reading::finish)
+            .await
     }
 
     /// Lists which of these keys other instances take packets of too.
@@ -129,9 +146,15 @@ impl DataplaneThread {
         self.run(move |dataplane| Ok(dataplane.rivals(&keys))).await
     }
 
-    /// Reads what each rule received.
-    pub(crate) async fn arrived(&self) -> Result<Arrived, Error> {
-        self.read(Reading::of_arrived()).await
+    /// Reads the rules that packets came for since `seen`, and those of `also`; gives what is seen now.
+    pub(crate) async fn arrived(
+        &self,
+        seen: Seen,
+        also: Vec<Arc<str>>,
+    ) -> Result<(Arrived, Seen), Error> {
+        let reading = ArrivalsReading::new(seen, also);
+        self.read(reading, ArrivalsReading::go_on, ArrivalsReading::finish)
+            .await
     }
 
     /// Reads the counters of the workers alone.
@@ -161,6 +184,22 @@ impl DataplaneThread {
         &self.gates
     }
 
+    /// Another number when workers came or went.
+    pub(crate) fn worker_revision(&self) -> u64 {
+        self.workers.load(Ordering::Relaxed)
+    }
+
+    /// Has the dataplane looked after at once: something happened to the host's network.
+    pub(crate) fn look_after(&self) {
+        // One that has ended has nothing to look after.
+        let _ = self.send(Command::LookAfter);
+    }
+
+    /// Says whether packets come.
+    pub(crate) const fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
     #[cfg(test)]
     pub(crate) async fn panic(&self) -> Result<(), Error> {
         self.run(|_| panic!("the dataplane")).await
@@ -186,16 +225,21 @@ impl DataplaneThread {
     }
 
     /// Has the thread read on when it has nothing else to do, for as long as somebody waits for it.
-    async fn read<T: Send + 'static>(&self, reading: Reading<T>) -> Result<T, Error> {
+    async fn read<R: Send + 'static, T: Send + 'static>(
+        &self,
+        reading: R,
+        go_on: impl Fn(&mut R, &Dataplane) -> Result<bool, dataplane::Error> + Send + 'static,
+        finish: impl FnOnce(R) -> T + Copy + Send + 'static,
+    ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         let mut begun = Some((reading, reply));
         self.send(Command::Read(Box::new(move |dataplane| {
             let Some((mut reading, reply)) = begun.take().filter(|(_, to)| !to.is_closed()) else {
                 return false;
             };
-            match reading.go_on(dataplane) {
+            match go_on(&mut reading, dataplane) {
                 Ok(true) => begun = Some((reading, reply)),
-                Ok(false) => drop(reply.send(Ok(reading.finish()))),
+                Ok(false) => drop(reply.send(Ok(finish(reading)))),
                 Err(error) => drop(reply.send(Err(error.into()))),
             }
             begun.is_some()
@@ -208,8 +252,8 @@ impl DataplaneThread {
     }
 }
 
-fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
-    let mut due = Instant::now() + TICK;
+fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>, workers: &AtomicU64) {
+    let mut due = Instant::now();
     let mut troubled = false;
     let mut readings = VecDeque::new();
     loop {
@@ -220,8 +264,12 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
             Duration::ZERO
         };
         match queue.recv_timeout(left) {
-            Ok(Command::Run(work)) => work(&mut dataplane),
+            Ok(Command::Run(work)) => {
+                work(&mut dataplane);
+                due = due.min(Instant::now() + dataplane.pause());
+            }
             Ok(Command::Read(parts)) => readings.push_back(parts),
+            Ok(Command::LookAfter) => due = Instant::now(),
             Ok(Command::Close(how, reply)) => {
                 let _ = reply.send(dataplane.close(how).map_err(Error::from));
                 return;
@@ -235,8 +283,9 @@ fn serve(mut dataplane: Dataplane, queue: &Receiver<Command>) {
                 tracing::warn!(%error, "dataplane");
             }
             troubled = result.is_err();
-            due = Instant::now() + TICK;
+            due = Instant::now() + dataplane.pause();
         }
+        workers.store(dataplane.worker_revision(), Ordering::Relaxed);
     }
 }
 
@@ -258,11 +307,13 @@ impl Unthreaded {
     pub(crate) fn open() -> Result<(DataplaneThread, Self), Error> {
         let dataplane = Dataplane::open(without_paths())?;
         let (commands, queue) = channel();
-        let gates = dataplane.gates();
-        Ok((
-            DataplaneThread { commands, gates },
-            Self { dataplane, queue },
-        ))
+        let thread = DataplaneThread {
+            commands,
+            gates: dataplane.gates(),
+            activity: dataplane.activity(),
+            workers: Arc::default(),
+        };
+        Ok((thread, Self { dataplane, queue }))
     }
 
     /// Does what waits; says whether anything did.
@@ -292,8 +343,7 @@ pub(crate) fn without_paths() -> dataplane::Options {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 
@@ -327,7 +377,7 @@ mod tests {
             commands.send(Command::Read(Box::new(parts))).unwrap();
         }
         let dataplane = Dataplane::open(without_paths()).unwrap();
-        let thread = std::thread::spawn(move || serve(dataplane, &queue));
+        let thread = std::thread::spawn(move || serve(dataplane, &queue, &AtomicU64::new(0)));
         for _ in 0..READINGS {
             all.recv().unwrap();
         }

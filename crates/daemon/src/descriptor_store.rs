@@ -132,6 +132,21 @@ impl DescriptorStore {
         }
     }
 
+    /// Says whether an update would have anything to do.
+    pub(crate) fn is_behind(&self, joined: &Joined) -> bool {
+        let is_gone = || self.process.as_ref().is_none_or(FdHolder::is_gone);
+        let is_held = |(label, _): &(String, OwnedFd)| self.held.contains(label);
+        match self.holder {
+            Holder::None => false,
+            Holder::Process if is_gone() => true,
+            _ => {
+                self.revision != Some(joined.set().revision())
+                    && !(self.revision.is_none() && joined.set().revision() == 0)
+                    || !self.dataplane.iter().all(is_held)
+            }
+        }
+    }
+
     /// Hands out what the dataplane of an earlier run left; once.
     pub(crate) fn take_inherited(&mut self) -> LabelledDescriptors {
         std::mem::take(&mut self.inherited)

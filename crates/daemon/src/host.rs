@@ -19,6 +19,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -30,7 +32,7 @@ use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::SocketAddr;
 use rtnetlink::{Handle, MulticastGroup};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 pub(crate) use egress::{EgressCounters, read_egress};
 pub use links::{Link, read_links};
@@ -40,7 +42,7 @@ pub use other_users::ingress_qdiscs;
 pub use route::{Via, query_route};
 pub use sockets::{UdpSocket, name_owners, udp_sockets};
 
-use crate::abort_on_panic;
+use crate::{abort_on_panic, tick};
 use next_hop::NextHops;
 
 /// How long notifications are gathered before the host is read again.
@@ -122,6 +124,7 @@ impl Snapshot {
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     requests: mpsc::Sender<Request>,
+    notices: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -131,6 +134,11 @@ struct Request {
 }
 
 impl Watch {
+    /// Grows with everything that is heard of the host's network, whether anything differs by it or not.
+    pub(crate) fn notices(&self) -> u64 {
+        self.notices.load(Ordering::Relaxed)
+    }
+
     /// Reads the host now, with the next hops of `queries`, which are followed from here on.
     pub(crate) async fn read(&self, queries: Vec<NextHopQuery>) -> Result<Snapshot, Error> {
         let (reply, answer) = oneshot::channel();
@@ -159,23 +167,26 @@ pub(crate) fn follow() -> Result<(Watch, mpsc::Receiver<Snapshot>), Error> {
     abort_on_panic::spawn(connection);
     let (requests, incoming) = mpsc::channel(16);
     let (changes, receiver) = mpsc::channel(16);
+    let notices = Arc::new(AtomicU64::new(0));
     let follower = Follower {
         next_hops: NextHops::new(handle.clone()),
         handle,
         changes,
+        notices: Arc::clone(&notices),
         readings: 0,
         host: Host::default(),
         renewed: BTreeSet::new(),
         due: None,
     };
     abort_on_panic::spawn(follower.run(notifications, incoming));
-    Ok((Watch { requests }, receiver))
+    Ok((Watch { requests, notices }, receiver))
 }
 
 struct Follower {
     handle: Handle,
     next_hops: NextHops,
     changes: mpsc::Sender<Snapshot>,
+    notices: Arc<AtomicU64>,
     readings: u64,
     host: Host,
     renewed: BTreeSet<Ifindex>,
@@ -190,8 +201,7 @@ impl Follower {
         mut notifications: UnboundedReceiver<Notification>,
         mut requests: mpsc::Receiver<Request>,
     ) {
-        let mut probe = interval(PROBE);
-        probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut probe = tick::next(PROBE);
         loop {
             let due = self.due;
             tokio::select! {
@@ -217,7 +227,8 @@ impl Follower {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     self.report().await;
                 }
-                _ = probe.tick() => {
+                () = sleep_until(probe) => {
+                    probe = tick::next(PROBE);
                     if self.next_hops.probe().await
                         || gro_list::differs(&self.host)
                         || multicast_route::differs(&self.host)
@@ -267,6 +278,7 @@ impl Follower {
     }
 
     fn wake(&mut self) {
+        self.notices.fetch_add(1, Ordering::Relaxed);
         self.due.get_or_insert_with(|| Instant::now() + SETTLE);
     }
 

@@ -32,6 +32,7 @@ mod start;
 mod state;
 mod stats;
 mod supervisor;
+mod tick;
 mod tunnels;
 mod view;
 

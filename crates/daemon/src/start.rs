@@ -144,6 +144,8 @@ async fn start(
         demand: Demand::start(instance.directory(), events.clone()),
         signals,
         restarts: Default::default(),
+        workers: 0,
+        notices: 0,
         reading: 0,
         pending: None,
     };

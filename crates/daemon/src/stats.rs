@@ -14,6 +14,7 @@ pub(crate) mod process;
 mod quality;
 pub(crate) mod sampler;
 mod stream;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

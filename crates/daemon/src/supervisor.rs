@@ -20,7 +20,7 @@ use model::net::Ifindex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::sleep_until;
 
 use crate::api::refusal::{Code, Refusal};
 use crate::config;
@@ -39,6 +39,7 @@ use crate::options::Options;
 use crate::service_manager;
 use crate::state::running::RunningStore;
 use crate::stats::{self, Identity, Sampler};
+use crate::tick;
 use crate::tunnels::Tunnels;
 use crate::view::View;
 use changes::AskedBy;
@@ -81,6 +82,10 @@ pub(crate) struct Supervisor {
     pub(crate) signals: Signals,
     /// This daemon's restarts of each worker as last read.
     pub(crate) restarts: BTreeMap<u32, u64>,
+    /// What was known of the workers when they were last looked at.
+    pub(crate) workers: u64,
+    /// The host's notices heard of until the memberships were last looked at.
+    pub(crate) notices: u64,
     /// The reading of the host that the rules were last carried out on.
     pub(crate) reading: u64,
     /// What others find this daemon by.
@@ -110,8 +115,7 @@ impl Signals {
 
 impl Supervisor {
     pub(crate) async fn serve(mut self) -> Result<(), DaemonError> {
-        let mut retry = interval(RETRY);
-        retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut retry = tick::next(RETRY);
         let hands_over = loop {
             tokio::select! {
                 _ = self.signals.hand_over.recv() => break true,
@@ -124,7 +128,10 @@ impl Supervisor {
                 Some(command) = self.commands.recv() => self.carry_out(command).await,
                 Some(snapshot) = self.host_changes.recv() => self.host_changed(snapshot).await,
                 listening = self.demand.next_change() => self.listening_changed(listening).await,
-                _ = retry.tick() => self.do_periodic_work().await,
+                () = sleep_until(retry) => {
+                    retry = tick::next(RETRY);
+                    self.do_periodic_work().await;
+                }
             }
         };
         self.stop(hands_over).await
@@ -199,7 +206,14 @@ impl Supervisor {
         if let Some(snapshot) = self.pending.take() {
             self.host_changed(snapshot).await;
         }
-        let gone = block_in_place(|| self.joined.give_up_missing());
+        let notices = self.watch.notices();
+        if std::mem::replace(&mut self.notices, notices) != notices {
+            self.joined.doubt();
+        }
+        let gone = match self.joined.is_look_due() {
+            true => block_in_place(|| self.joined.give_up_missing()),
+            false => 0,
+        };
         if gone > 0 || self.joined.is_incomplete() {
             block_in_place(|| self.joined.settle(&self.core.wanted()));
             self.update_view_of_memberships();
@@ -207,11 +221,25 @@ impl Supervisor {
         self.end_joins().await;
         self.retry_tunnels().await;
         self.follow_merging();
-        self.store_descriptors().await;
-        block_in_place(|| self.save_again());
+        self.follow_workers().await;
+        if self.unsaved.is_some() {
+            block_in_place(|| self.save_again());
+        }
         if std::mem::take(&mut self.heap_to_trim) {
             block_in_place(sys::heap::trim);
         }
+    }
+
+    /// Has what is held for the next daemon held, and tells of workers that were started again.
+    async fn follow_workers(&mut self) {
+        let workers = self.dataplane.worker_revision();
+        if std::mem::replace(&mut self.workers, workers) == workers {
+            if self.descriptor_store.is_behind(&self.joined) {
+                block_in_place(|| self.descriptor_store.update(&self.joined));
+            }
+            return;
+        }
+        self.store_descriptors().await;
         for worker in self.workers_that_came_back().await {
             self.events.publish(events::worker_restarted(&worker));
         }

@@ -28,8 +28,9 @@ use std::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bpf::layout::{Address, Settings};
+use bpf::layout::{self, Address, Settings};
 use bpf::link::{Hook, Link};
+use bpf::mapped::Mapped;
 use bpf::pin::Pins;
 use bpf::program::Program;
 #[cfg(feature = "test-run")]
@@ -37,6 +38,7 @@ use bpf::testrun::{Input, Outcome};
 use model::diff::{BudgetChange, TableDiff};
 use model::table::{Path, RateLimit, RouteKey, Table};
 
+use crate::arrivals::Ticks;
 use crate::counters::Traffic;
 use crate::error::Error;
 use crate::gates::Gates;
@@ -53,7 +55,7 @@ use crate::owners::known::KnownRules;
 use crate::owners::name::Hash;
 use crate::owners::{First, Owners};
 
-pub(crate) use read::{read as read_counters, read_arrived};
+pub(crate) use read::{Tallies, read as read_counters, read_arrived};
 pub use rivals::Rival;
 pub(crate) use rivals::rivals;
 
@@ -65,6 +67,8 @@ pub(crate) struct Kernel {
     links: Links,
     /// Every element of `routes` and `routes6`, placeholders included.
     entries: HashMap<Key, Entry>,
+    /// Those whose packets are looked at.
+    inspected: HashSet<Key>,
     /// How many of them each interface has, to know where the program has to be attached.
     entries_on: BTreeMap<u32, usize>,
     /// How many of them are for addresses of this host.
@@ -157,6 +161,7 @@ impl Kernel {
             owners: Owners::new(program.maps.identities.len(), First::Fresh),
             groups: Groups::default(),
             entries: HashMap::new(),
+            inspected: HashSet::new(),
             entries_on: BTreeMap::new(),
             addresses: 0,
             answered: 0,
@@ -242,6 +247,28 @@ impl Kernel {
         key.is_some_and(|key| self.entries.contains_key(&key))
     }
 
+    /// When packets were counted for each rule, for any thread.
+    pub(crate) fn activity(&self) -> Arc<Mapped<layout::Activity>> {
+        Arc::clone(&self.program.maps.activity)
+    }
+
+    /// Says whether packets were counted since `seen`.
+    pub(crate) fn has_counted(&self, seen: &mut Ticks) -> bool {
+        let activity = &self.program.maps.activity;
+        let looked = seen.look(self.owners.used(), |entry| activity.read(entry));
+        !looked.is_empty()
+    }
+
+    /// Says whether something waits until no packet looks at it any more.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.merges.is_waiting()
+    }
+
+    /// How many counters are looked at for that.
+    pub(crate) fn counters(&self) -> u32 {
+        self.owners.used()
+    }
+
     /// Looks for interfaces that went away behind the table's back.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.set_clock();
@@ -264,6 +291,10 @@ impl Kernel {
     }
 
     fn put_entry(&mut self, key: Key, entry: Entry) {
+        match entry.inspection {
+            Some(_) => self.inspected.insert(key),
+            None => self.inspected.remove(&key),
+        };
         self.answered += u64::from(entry.answered);
         match self.entries.insert(key, entry) {
             Some(before) => self.answered -= u64::from(before.answered),
@@ -276,6 +307,7 @@ impl Kernel {
 
     fn take_entry(&mut self, key: &Key) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
+        self.inspected.remove(key);
         self.addresses -= u64::from(key.is_address());
         self.answered -= u64::from(entry.answered);
         if let Some(count) = self.entries_on.get_mut(&key.ifindex()) {

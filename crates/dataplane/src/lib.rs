@@ -3,6 +3,7 @@
 //! One seam: [`Dataplane::apply`] goes down, [`Dataplane::counters`] comes up. Synchronous; whoever
 //! owns it calls from one thread, in the network namespace it was opened in.
 
+mod arrivals;
 pub mod counters;
 mod error;
 mod failover;
@@ -26,17 +27,20 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bpf::pin::Pins;
 use model::diff::TableDiff;
 use model::table::{LocalDelivery, Path, RouteKey, Table};
 
-use crate::counters::{Arrived, Counters, Flow, Traffic, WorkerCounters};
+use crate::arrivals::Ticks;
+use crate::counters::{Counters, Flow, Traffic, WorkerCounters};
 use crate::features::Features;
 use crate::kernel::{Kernel, shadow};
 use crate::quiet::Quiet;
 use crate::userspace::Userspace;
 
+pub use crate::arrivals::{Activity, ArrivalsReading, Seen};
 pub use crate::error::Error;
 pub use crate::gates::{Gates, SHARES};
 pub use crate::kernel::Rival;
@@ -50,6 +54,11 @@ pub use bpf::scribble;
 pub use bpf::testrun::{Action, Input, Outcome};
 pub use model::placement::Support;
 
+/// Time between two ticks.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The same while there are neither packets nor workers.
+const IDLE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Both paths, as one.
 #[derive(Debug)]
 pub struct Dataplane {
@@ -62,6 +71,10 @@ pub struct Dataplane {
     support: Support,
     features: Features,
     gates: Gates,
+    activity: Activity,
+    /// What the last tick saw of it, and whether packets had come since the one before.
+    seen: Ticks,
+    flows: bool,
     /// The routes that execute on the userspace path now; all others are the kernel path's.
     userspace_routes: BTreeSet<RouteKey>,
     quiet: Quiet,
@@ -93,8 +106,12 @@ impl Dataplane {
             kernel: kernel.as_ref().map(drop).map_err(Clone::clone),
             userspace: userspace.as_ref().map(drop).map_err(Clone::clone),
         };
-        Ok(Self {
-            kernel: kernel.ok(),
+        let kernel = kernel.ok();
+        let dataplane = Self {
+            seen: Ticks::default(),
+            flows: false,
+            activity: Activity::new(kernel.as_ref().map(Kernel::activity)),
+            kernel,
             pins: pins.ok(),
             instance: options.instance,
             bpffs: options.bpffs,
@@ -104,7 +121,17 @@ impl Dataplane {
             gates,
             userspace_routes: BTreeSet::new(),
             quiet: Quiet::default(),
-        })
+        };
+        dataplane.tell_activity();
+        Ok(dataplane)
+    }
+
+    /// Tells whoever follows the activity what there is to look at.
+    fn tell_activity(&self) {
+        let used = self.kernel.as_ref().map_or(0, Kernel::counters);
+        let userspace = self.userspace.as_ref();
+        self.activity
+            .follow(used, userspace.is_some_and(Userspace::has_workers));
     }
 
     /// Takes over from an earlier process what [`Dataplane::descriptors`] gave it, before the first
@@ -184,6 +211,7 @@ impl Dataplane {
         let there = table.routes.iter();
         let there = there.filter(|(_, route)| route.path == Path::Userspace);
         self.userspace_routes = there.map(|(key, _)| *key).collect();
+        self.tell_activity();
         self.quiet.clear();
         self.keep_quiet(table.routes.iter().map(|(key, route)| (key, Some(route))));
         Ok(())
@@ -207,6 +235,7 @@ impl Dataplane {
         if let Some(userspace) = &mut self.userspace {
             userspace.apply(&there, diff)?;
         }
+        self.tell_activity();
         for key in &diff.removed {
             self.userspace_routes.remove(key);
         }
@@ -255,13 +284,10 @@ impl Dataplane {
         Reading::of_counters().whole(self)
     }
 
-    /// Reads what each rule received, and what it dropped if anything.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's.
-    pub fn arrived(&self) -> Result<Arrived, Error> {
-        Reading::of_arrived().whole(self)
+    /// Says whether packets come, from any thread and without a reading.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        self.activity.clone()
     }
 
     /// Reads the flows of a rule with ranges, by group and port: those most recently seen, at most
@@ -322,12 +348,37 @@ impl Dataplane {
         }
     }
 
-    /// Looks after links and workers; to be called about every 50 ms.
+    /// How long after a [`Dataplane::tick`] the next has to be: less while there are workers, which may
+    /// die, and while packets come.
+    #[must_use]
+    pub fn pause(&self) -> Duration {
+        let userspace = self.userspace.as_ref();
+        let kernel = self.kernel.as_ref();
+        let is_busy = userspace.is_some_and(Userspace::has_workers)
+            || kernel.is_some_and(Kernel::is_waiting)
+            || self.flows;
+        match is_busy {
+            true => PAUSE,
+            false => IDLE_PAUSE,
+        }
+    }
+
+    /// Another number when there are other workers than before.
+    #[must_use]
+    pub fn worker_revision(&self) -> u64 {
+        let userspace = self.userspace.as_ref();
+        userspace.map_or(0, Userspace::worker_revision)
+    }
+
+    /// Looks after links and workers; to be called after [`Dataplane::pause`], or when something
+    /// happened to the host's interfaces.
     ///
     /// # Errors
     ///
     /// When something that should be attached cannot be.
     pub fn tick(&mut self) -> Result<(), Error> {
+        let kernel = self.kernel.as_ref();
+        self.flows = kernel.is_some_and(|kernel| kernel.has_counted(&mut self.seen));
         if let Some(userspace) = &mut self.userspace {
             userspace.tick();
         }

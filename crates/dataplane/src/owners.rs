@@ -16,6 +16,8 @@ use std::hash::Hash;
 pub(crate) struct Owners<N, B> {
     /// Whoever has a slot, used or not.
     owners: HashMap<N, Owner<B>>,
+    /// Who has each slot.
+    names: Vec<Option<N>>,
     /// Owners without a use, by the time they lost it.
     unused: BTreeMap<u64, N>,
     clock: u64,
@@ -63,6 +65,7 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
     pub(crate) fn new(limit: u32, first: First) -> Self {
         Self {
             owners: HashMap::new(),
+            names: Vec::new(),
             unused: BTreeMap::new(),
             clock: 0,
             freed: Vec::new(),
@@ -95,6 +98,11 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
     /// Whoever has that name, if it owns a slot.
     pub(crate) fn find(&self, name: &N) -> Option<&Owner<B>> {
         self.owners.get(name)
+    }
+
+    /// Who has a slot.
+    pub(crate) fn owner_of(&self, slot: u32) -> Option<&N> {
+        self.names.get(slot as usize)?.as_ref()
     }
 
     /// Slots from 0 up to this one are or were owned; all others have never counted.
@@ -183,6 +191,7 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
         let slot = owner.slot;
         self.unused.remove(&owner.unused_since);
         self.owners.remove(name);
+        self.names[slot as usize] = None;
         self.freed.push(slot);
         Some(slot)
     }
@@ -195,6 +204,11 @@ impl<N: Eq + Hash + Clone, B: Default + PartialEq> Owners<N, B> {
             epoch: self.clock as u32,
             base: (base != B::default()).then(|| Box::new(base)),
         };
+        let at = slot as usize;
+        if self.names.len() <= at {
+            self.names.resize(at + 1, None);
+        }
+        self.names[at] = Some(name.clone());
         self.owners.insert(name, owner);
     }
 
@@ -259,6 +273,10 @@ mod tests {
         assert_eq!(acquire(&mut owners, "c", 7), Some(first));
         assert_eq!(base_of(&owners, "c"), 7);
         assert!(owners.find(&"a").is_none());
+        assert_eq!(owners.owner_of(first), Some(&"c"));
+        owners.release(&"c");
+        owners.forget(&"c");
+        assert_eq!(owners.owner_of(first), None);
     }
 
     #[test]

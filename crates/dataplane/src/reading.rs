@@ -1,12 +1,10 @@
 //! Readings of all counters, in parts of a few milliseconds: whoever reads may let changes pass between
 //! two. A rule is told as it was when its part was read; of one that came meanwhile perhaps nothing is.
 
-use bpf::layout::Tally;
-
 use crate::Dataplane;
-use crate::counters::{Arrived, Counters};
+use crate::counters::Counters;
 use crate::error::Error;
-use crate::kernel::{self, Kernel};
+use crate::kernel::{self, Kernel, Tallies};
 use crate::owners::known::Progress;
 use crate::userspace::Userspace;
 
@@ -24,7 +22,7 @@ pub struct Reading<T> {
 #[derive(Debug, Default)]
 pub(crate) struct KernelReading {
     /// What its counters count, each by itself, from the first on.
-    pub(crate) tallies: Vec<Tally>,
+    pub(crate) tallies: Tallies,
     pub(crate) rules: Progress,
 }
 
@@ -38,21 +36,6 @@ impl Reading<Counters> {
             kernel_part: kernel::read_counters,
             userspace: Progress::default(),
             userspace_part: Userspace::read_counters,
-        }
-    }
-}
-
-impl Reading<Arrived> {
-    /// Begins a reading of what each rule received, and what it dropped if anything: a small part of
-    /// the time and memory that all counters take.
-    #[must_use]
-    pub fn of_arrived() -> Self {
-        Self {
-            read: Arrived::default(),
-            kernel: KernelReading::default(),
-            kernel_part: kernel::read_arrived,
-            userspace: Progress::default(),
-            userspace_part: Userspace::read_arrived,
         }
     }
 }

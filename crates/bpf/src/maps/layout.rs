@@ -306,6 +306,24 @@ impl Tally {
     }
 }
 
+/// Counters in an [`Activity`].
+pub const ACTIVITY_TICKS: u32 = 16;
+
+/// Entry of `activity`: when packets were last counted in each of as many counters of rules.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
+pub struct Activity {
+    /// The timer tick of the last packet that was the first of its tick on its CPU, lower half; one
+    /// that is not as it was says that packets came.
+    pub ticks: [u32; ACTIVITY_TICKS as usize],
+}
+
+/// Entries of `activity` for so many counters.
+#[must_use]
+pub const fn activity_entries(counters: u32) -> u32 {
+    counters.div_ceil(ACTIVITY_TICKS)
+}
+
 /// Key of `flows`: one group and port of a rule's ranges.
 #[repr(C)]
 #[derive(

@@ -235,15 +235,29 @@ impl Counters {
     /// The kernel's.
     pub fn read_on(&self, sums: &mut Vec<Tally>, count: u32) -> Result<(), Error> {
         let count = count.min(self.length) as usize;
-        let wanted = count.saturating_sub(sums.len()).min(BATCH);
+        sums.reserve_exact(count.saturating_sub(sums.len()));
+        let more = self.read_run(sums.len() as u32, count.saturating_sub(sums.len()))?;
+        sums.extend(more);
+        Ok(())
+    }
+
+    /// Reads the next `count` counters from `first` on, each summed over all CPUs: some thousand at
+    /// most, and none behind the last one.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn read_run(&self, first: u32, count: usize) -> Result<Vec<Tally>, Error> {
+        let behind = self.length.saturating_sub(first) as usize;
+        let wanted = count.min(behind).min(BATCH);
         if wanted == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut values = vec![Tally::default(); wanted * self.cpus];
         let mut keys = vec![0u32; wanted];
-        let mut position = (sums.len() as u32).wrapping_sub(1);
+        let mut position = first.wrapping_sub(1);
         let mut attr = attr();
-        attr.batch.in_batch = if sums.is_empty() {
+        attr.batch.in_batch = if first == 0 {
             0
         } else {
             &raw const position as u64
@@ -266,9 +280,8 @@ impl Counters {
         if got == 0 {
             return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
         }
-        sums.reserve_exact(count - sums.len());
-        sums.extend(values[..got * self.cpus].chunks_exact(self.cpus).map(sum));
-        Ok(())
+        let summed = values[..got * self.cpus].chunks_exact(self.cpus).map(sum);
+        Ok(summed.collect())
     }
 
     /// Reads one counter, summed over all CPUs.

@@ -25,6 +25,10 @@ pub struct Mapped<T> {
 // operations on plain integers.
 unsafe impl<T: Plain> Send for Mapped<T> {}
 
+// SAFETY: shared references only read, and volatilely; whoever writes has the only reference of this
+// process, and what the kernel's program writes meanwhile are plain integers too.
+unsafe impl<T: Plain> Sync for Mapped<T> {}
+
 impl<T: Plain> Mapped<T> {
     /// Maps the whole of `map`, which holds `length` entries of `T`.
     pub(crate) fn new(name: &'static str, map: BorrowedFd<'_>, length: u32) -> Result<Self, Error> {

@@ -24,17 +24,31 @@ enum drop_reason {
 	NOT_DROPPED = DROP_SLOTS,
 };
 
-/* The clock is read once a timer tick, however many packets come. */
-static __always_inline void count_in(struct tally *tally, const struct packet *p)
+/* The clock is read once a timer tick, however many packets come. Says whether it was. */
+static __always_inline bool count_in(struct tally *tally, const struct packet *p)
 {
 	__u64 tick = bpf_jiffies64();
 
 	tally->packets += p->segments;
 	tally->bytes += p->payload;
-	if (unlikely(tally->tick != tick)) {
-		tally->tick = tick;
-		tally->last_ns = bpf_ktime_get_ns();
-	}
+	if (likely(tally->tick == tick))
+		return false;
+	tally->tick = tick;
+	tally->last_ns = bpf_ktime_get_ns();
+	return true;
+}
+
+/* Shows that a rule's packets are counted: a store for each CPU and timer tick. */
+static __always_inline void count_rule(__u32 counter, struct tally *tally, const struct packet *p)
+{
+	__u32 entry = counter / ACTIVITY_TICKS;
+	struct activity *shown;
+
+	if (likely(!count_in(tally, p)))
+		return;
+	shown = bpf_map_lookup_elem(&activity, &entry);
+	if (shown)
+		shown->ticks[counter % ACTIVITY_TICKS] = (__u32)tally->tick;
 }
 
 static __always_inline void count(__u32 counter, const struct packet *p)

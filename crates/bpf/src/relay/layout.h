@@ -151,6 +151,15 @@ struct tally {
 	__u64 answers;	/* of the packets, those sent back to who asked */
 };
 
+#define ACTIVITY_TICKS 16
+
+/* Entry of `activity`, for as many counters that follow one another: of a rule's the timer tick, lower
+ * half, in which a packet was counted last. What has not changed has not been counted since.
+ */
+struct activity {
+	__u32 ticks[ACTIVITY_TICKS];
+};
+
 /* Key of `flows`: what was seen of one group and port of a rule's ranges. IPv4 in [0]. */
 struct flow_key {
 	__u32 counter;	/* the rule's */

@@ -44,6 +44,15 @@ struct {
 	__type(value, struct tally);
 } counters SEC(".maps");
 
+/* What user space looks at to know which of `counters` to read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct activity);
+} activity SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 65536);

@@ -46,7 +46,7 @@ static __always_inline enum verdict judge(struct fanout *f)
 		reason = arbitrate(f, input, arbiter);
 	if (unlikely(is_sample(f->rule, &f->p)))
 		f->began = bpf_ktime_get_ns();
-	count_in(f->rule, &f->p);
+	count_rule(f->m.counter, f->rule, &f->p);
 	if (unlikely(reason > NOT_DROPPED))
 		reason = settle(f, input, reason);
 	shut = unlikely(f->m.gate) && reason == NOT_DROPPED && is_shut(f->m.gate);

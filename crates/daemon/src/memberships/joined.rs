@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use model::net::Ifindex;
 use sys::membership::{Error, Membership, Memberships};
@@ -14,13 +14,17 @@ use super::wanted::of_any;
 pub(crate) struct Joined {
     set: Memberships,
     failed: BTreeMap<Membership, String>,
-    /// When the kernel's lists may be read again.
-    look_after: Option<Instant>,
+    /// When the kernel's lists were last read, and how long that took.
+    looked: Option<(Instant, Duration)>,
+    /// Whether something happened to the host's network since.
+    is_doubtful: bool,
 }
 
 /// Reading the kernel's lists takes at most one part of so many of the time: 20,000 groups take some
 /// tenths of a second, and are therefore not compared every second.
 const REST: u32 = 50;
+/// The same while nothing is heard of the host's network: what goes unheard is rare.
+const LONG_REST: u32 = 5_000;
 
 impl Joined {
     /// Joins what is wanted and not joined yet; nothing is left. All or nothing: if a join fails,
@@ -50,16 +54,29 @@ impl Joined {
         self.failed = errors.into_iter().filter_map(failure).collect();
     }
 
+    /// Has what is joined looked at sooner: something happened to the host's network.
+    pub(crate) const fn doubt(&mut self) {
+        self.is_doubtful = true;
+    }
+
+    /// Says whether it is time to compare what is held with what is there.
+    pub(crate) fn is_look_due(&self) -> bool {
+        let rest = if self.is_doubtful { REST } else { LONG_REST };
+        !self.set.is_empty()
+            && { self.looked }.is_none_or(|(at, took)| at.elapsed() >= took * rest)
+    }
+
     /// Gives up what is held and not there, so that the next [`Joined::settle`] joins it again, and
     /// says how much that was: an interface may have been made anew, or have been without addresses
     /// of the family for a moment, while nobody was told.
     pub(crate) fn give_up_missing(&mut self) -> usize {
-        let start = Instant::now();
-        if self.look_after.is_some_and(|after| start < after) {
+        if !self.is_look_due() {
             return 0;
         }
+        self.is_doubtful = false;
+        let start = Instant::now();
         let missing = self.set.missing();
-        self.look_after = Some(start + start.elapsed() * REST);
+        self.looked = Some((start, start.elapsed()));
         let missing = match missing {
             Ok(missing) => missing,
             Err(error) => {

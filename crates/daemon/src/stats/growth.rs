@@ -43,6 +43,11 @@ impl<K: Ord + Copy> Growth<K> {
         begins
     }
 
+    /// Whether any grows, or has not stopped for long enough.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Takes those that have stopped.
     pub(super) fn take_ended(&mut self, now_ns: u64) -> Vec<(K, Ended)> {
         let mut ended = Vec::new();

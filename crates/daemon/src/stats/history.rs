@@ -88,6 +88,11 @@ impl Past {
         amount
     }
 
+    /// Whether nothing ever came and nothing was dropped.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.ring.is_none() && self.dropped == 0
+    }
+
     /// Steps that have ended.
     pub(super) fn steps(&self, ended: Range<u64>) -> Steps {
         match &self.ring {

@@ -87,6 +87,12 @@ impl Losses {
         news
     }
 
+    /// Whether what was dropped is still to be told of when no packet comes any more.
+    pub(super) fn go_on(&self) -> bool {
+        let mut places = [&self.rule].into_iter().chain(self.outputs.values());
+        places.any(|place| place.growth.goes_on() || place.starved_since_ns.is_some())
+    }
+
     /// The outputs that drop everything, and why.
     pub(super) fn starved(&self, rule: &Rule) -> Vec<(u32, DropReason)> {
         if self.none_starved() {

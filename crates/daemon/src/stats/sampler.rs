@@ -1,30 +1,33 @@
-//! Samples the counters twice a second: from them come the rates of every rule, the state of each
+//! Samples the counters twice a second, those alone that may have changed: from them come the rates of every rule, the state of each
 //! stream that is watched, and what is told of drops, the same for every view.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory, State};
-use dataplane::counters::{Arrived, DropReason, HealthCounters};
+use dataplane::Seen;
+use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
 use model::failover::On;
 use model::host::Host;
 use model::rule::Rule;
 use model::ruleset::RuleSet;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::egress::Egress;
-use super::history::{self, Amount, Past, Ring, Span};
+use super::history::{self, Amount, Past, Span};
 use super::lines::LineNews;
 use super::losses::{Loss, LossNews};
 use super::stream::Stream;
+use super::streams::Streams;
 use crate::dataplane_thread::DataplaneThread;
 use crate::events::{self, Events};
+use crate::tick;
 use crate::view::View;
 
 /// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// The same while no packet comes and nothing is due.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The streams of all rules.
 #[derive(Clone, Debug, Default)]
@@ -49,9 +52,9 @@ pub(crate) struct Sample {
 
 /// What follows from a reading.
 #[derive(Debug, Default)]
-struct News {
+pub(super) struct News {
     /// Of streams that are watched.
-    streams: Vec<Event>,
+    pub(super) streams: Vec<Event>,
     /// Of drops, each with its rule, and whether none of its outputs drops everything any more.
     losses: Vec<(String, LossNews, bool)>,
     /// Of lines.
@@ -60,43 +63,75 @@ struct News {
     leaves: Vec<(String, String)>,
 }
 
-/// One stream of each rule, in their order.
-#[derive(Debug, Default)]
-struct Streams {
-    rules: Arc<RuleSet>,
-    streams: Vec<Stream>,
-    /// When the first reading and the last one were: what was counted until the first is no news.
-    read_ns: Option<(u64, u64)>,
-    /// The past of all rules together.
-    all: Ring,
+/// When a sample is taken, and whether it is the first.
+#[derive(Clone, Copy)]
+struct At {
+    now_ns: u64,
+    span: Span,
+    adopted: bool,
 }
 
-impl Streams {
-    /// Makes them those of `rules`; streams of rules that stay by name go on.
-    fn follow(&mut self, rules: &Arc<RuleSet>) {
-        if Arc::ptr_eq(rules, &self.rules) {
-            return;
+impl News {
+    /// Takes in what was read of one rule; gives what came.
+    fn take(&mut self, at: At, rule: &Rule, stream: &mut Stream, counted: &Received) -> Amount {
+        let At {
+            now_ns,
+            span,
+            adopted,
+        } = at;
+        let watched = rule.health.as_ref().filter(|_| rule.enabled);
+        let before = stream.counted();
+        if let Some((state, reason)) = stream.sample(now_ns, watched, counted) {
+            let event = events::stream(&rule.name, state, reason.as_deref());
+            self.streams.push(event);
         }
-        let (at, gone, come) = rules.difference_to(&self.rules);
-        let old = self.rules.names().skip(at).take(gone);
-        let mut known: HashMap<&str, Stream> = old.zip(self.streams.drain(at..at + gone)).collect();
-        let mut stream = |rule: &&Rule| known.remove(rule.name.as_str()).unwrap_or_default();
-        let new: Vec<Stream> = come.iter().map(&mut stream).collect();
-        self.streams.splice(at..at, new);
-        self.rules = Arc::clone(rules);
+        let amount = stream.past.sample(span, before, counted, adopted);
+        self.take_lines(at, rule, stream, counted);
+        let is_merged = rule.merge.is_some() && rule.enabled;
+        if let (true, Some(seen)) = (is_merged, &counted.merge) {
+            let merged = stream.merged.get_or_insert_default();
+            let told = merged.sample(now_ns, rule, seen).into_iter();
+            self.lines
+                .extend(told.map(|what| events::line(&rule.name, &what)));
+        } else {
+            stream.merged = None;
+        }
+        if let Some(lost) = &counted.lost {
+            let losses = stream.losses.get_or_insert_default();
+            for loss in losses.sample(now_ns, rule, lost, adopted) {
+                let last = losses.none_starved();
+                self.losses.push((rule.name.clone(), loss, last));
+            }
+        }
+        amount
     }
 
-    /// Begins a reading; gives the time since the one before.
-    fn begin(&mut self, now_ns: u64) -> Span {
-        let (begun_ns, before_ns) = self.read_ns.unwrap_or((now_ns, now_ns));
-        self.read_ns = Some((begun_ns, now_ns));
-        Span::new(begun_ns, before_ns, now_ns)
-    }
-
-    fn of(&self, rule: &str) -> Option<(&Rule, &Stream)> {
-        let place = self.rules.place(rule)?;
-        let stream = self.streams.get(self.rules.position(place))?;
-        Some((self.rules.get(rule)?, stream))
+    /// The same of its lines, if they stand by for each other.
+    fn take_lines(&mut self, at: At, rule: &Rule, stream: &mut Stream, counted: &Received) {
+        let failover = rule.failover.as_ref().filter(|_| rule.enabled);
+        let (Some(failover), Some(seen)) = (failover, &counted.lines) else {
+            (stream.lines, stream.quality) = (None, None);
+            return;
+        };
+        let lines = stream.lines.get_or_insert_default();
+        let mut told = lines.sample(at.now_ns, failover, seen, at.adopted);
+        let quality = &mut stream.quality;
+        for what in &mut told {
+            if let (LineNews::Switched { to, why, .. }, Some(quality)) = (what, &mut *quality) {
+                *why = quality.why(to);
+            }
+        }
+        let told = told.iter().map(|what| events::line(&rule.name, what));
+        self.lines.extend(told);
+        if failover.on == On::Degraded {
+            let quality = quality.get_or_insert_default();
+            let found = counted.health.as_deref();
+            let leave = quality.sample(at.now_ns, rule, seen, found);
+            self.leaves
+                .extend(leave.map(|leave| (rule.name.clone(), leave.to)));
+        } else {
+            *quality = None;
+        }
     }
 }
 
@@ -108,91 +143,94 @@ impl Sampler {
         view: watch::Receiver<Arc<View>>,
         events: Events,
     ) {
-        let mut ticks = interval(INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = Seen::default();
+        let mut interval = INTERVAL;
         loop {
-            ticks.tick().await;
+            tick::after(interval).await;
             events.log_held_back();
             let view = Arc::clone(&view.borrow());
             let now_ns = sys::clock::monotonic_ns();
             events.publish_all(self.egress.sample(now_ns, &view).await);
-            let Ok(arrived) = dataplane.arrived().await else {
-                // It has its own ways to complain.
-                continue;
+            let attended = self.attended(now_ns, &view.rules);
+            let is_quiet = attended.is_empty() && dataplane.activity().is_quiet(&seen);
+            let arrived = match is_quiet {
+                true => Arrived::default(),
+                false => match dataplane.arrived(std::mem::take(&mut seen), attended).await {
+                    Ok((arrived, now_seen)) => {
+                        seen = now_seen;
+                        arrived
+                    }
+                    // It has its own ways to complain; what was seen is seen anew.
+                    Err(_) => continue,
+                },
             };
-            let news = self.sample(sys::clock::monotonic_ns(), &view.rules, &arrived);
-            let losses = news.losses.iter();
-            let losses = losses.flat_map(|(rule, loss, last)| of_loss(&view, rule, loss, *last));
-            let losses: Vec<Event> = losses.collect();
-            let all = news.lines.into_iter().chain(news.streams).chain(losses);
-            events.publish_all(all.collect());
-            for (rule, line) in news.leaves {
-                // Where the line has gone meanwhile the next reading says so.
-                let _ = dataplane.switch(rule, line).await;
-            }
+            let now_ns = sys::clock::monotonic_ns();
+            let news = self.sample(now_ns, &view.rules, &arrived);
+            interval = self.pause(now_ns);
+            self.tell(news, &view, (&dataplane, &events)).await;
+        }
+    }
+
+    /// Tells what follows from a sample, and does it.
+    async fn tell(
+        &self,
+        news: News,
+        view: &View,
+        (dataplane, events): (&DataplaneThread, &Events),
+    ) {
+        let losses = news.losses.iter();
+        let losses = losses.flat_map(|(rule, loss, last)| of_loss(view, rule, loss, *last));
+        let losses: Vec<Event> = losses.collect();
+        let all = news.lines.into_iter().chain(news.streams).chain(losses);
+        events.publish_all(all.collect());
+        for (rule, line) in news.leaves {
+            // Where the line has gone meanwhile the next reading says so.
+            let _ = dataplane.switch(rule, line).await;
+        }
+    }
+
+    /// The names of those rules that are to be read whether packets came for them or not.
+    pub(super) fn attended(&self, now_ns: u64, rules: &Arc<RuleSet>) -> Vec<Arc<str>> {
+        let mut streams = self.lock();
+        streams.follow(rules);
+        let attended = streams.attended(now_ns).into_iter();
+        attended
+            .map(|place| Arc::from(rules[place].name.as_str()))
+            .collect()
+    }
+
+    /// How long until the next sample: longer while all streams are at rest.
+    fn pause(&self, now_ns: u64) -> Duration {
+        let streams = self.lock();
+        let is_near = |due_ns: u64| due_ns < now_ns + IDLE_INTERVAL.as_nanos() as u64;
+        match streams.is_any_awake() || streams.next_due_ns().is_some_and(is_near) {
+            true => INTERVAL,
+            false => IDLE_INTERVAL,
         }
     }
 
     /// Takes in one reading; returns what follows from it.
-    fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
+    pub(super) fn sample(&self, now_ns: u64, rules: &Arc<RuleSet>, arrived: &Arrived) -> News {
         let mut streams = self.lock();
         streams.follow(rules);
         let adopted = streams.read_ns.is_none();
+        let before_ns = streams.read_ns.map_or(now_ns, |(_, before_ns)| before_ns);
         let span = streams.begin(now_ns);
+        let mut places = streams.attended(now_ns);
+        places.extend(arrived.keys().filter_map(|rule| rules.place(rule)));
         let mut news = News::default();
         let mut all = Amount::default();
-        let none = Default::default();
-        for (rule, stream) in rules.iter().zip(&mut streams.streams) {
-            let counted = arrived.get(rule.name.as_str()).unwrap_or(&none);
-            let watched = rule.health.as_ref().filter(|_| rule.enabled);
-            let before = stream.counted();
-            if let Some((state, reason)) = stream.sample(now_ns, watched, counted) {
-                let event = events::stream(&rule.name, state, reason.as_deref());
-                news.streams.push(event);
-            }
-            all.add(stream.past.sample(span, before, counted, adopted));
-            let failover = rule.failover.as_ref().filter(|_| rule.enabled);
-            if let (Some(failover), Some(seen)) = (failover, &counted.lines) {
-                let lines = stream.lines.get_or_insert_default();
-                let mut told = lines.sample(now_ns, failover, seen, adopted);
-                let quality = &mut stream.quality;
-                for what in &mut told {
-                    if let (LineNews::Switched { to, why, .. }, Some(quality)) =
-                        (what, &mut *quality)
-                    {
-                        *why = quality.why(to);
-                    }
-                }
-                let told = told.iter().map(|what| events::line(&rule.name, what));
-                news.lines.extend(told);
-                if failover.on == On::Degraded {
-                    let quality = quality.get_or_insert_default();
-                    let found = counted.health.as_deref();
-                    let leave = quality.sample(now_ns, rule, seen, found);
-                    news.leaves
-                        .extend(leave.map(|leave| (rule.name.clone(), leave.to)));
-                } else {
-                    *quality = None;
-                }
-            } else {
-                (stream.lines, stream.quality) = (None, None);
-            }
-            let is_merged = rule.merge.is_some() && rule.enabled;
-            if let (true, Some(seen)) = (is_merged, &counted.merge) {
-                let merged = stream.merged.get_or_insert_default();
-                let told = merged.sample(now_ns, rule, seen).into_iter();
-                news.lines
-                    .extend(told.map(|what| events::line(&rule.name, &what)));
-            } else {
-                stream.merged = None;
-            }
-            if let Some(lost) = &counted.lost {
-                let losses = stream.losses.get_or_insert_default();
-                for loss in losses.sample(now_ns, rule, lost, adopted) {
-                    let last = losses.none_starved();
-                    news.losses.push((rule.name.clone(), loss, last));
-                }
-            }
+        let none = Received::default();
+        for place in places {
+            streams.look((place, before_ns), |rule, stream| {
+                let counted = arrived.get(rule.name.as_str()).unwrap_or(&none);
+                let at = At {
+                    now_ns,
+                    span,
+                    adopted,
+                };
+                all.add(news.take(at, rule, stream, counted));
+            });
         }
         streams.all.add(span, all);
         news
@@ -211,8 +249,8 @@ impl Sampler {
         let rule = |name: &String| RuleHistory {
             name: name.clone(),
             steps: match streams.of(name) {
-                Some((_, stream)) => stream.past.steps(ended.clone()),
-                None => Past::default().steps(ended.clone()),
+                Some((_, Some(stream))) => stream.past.steps(ended.clone()),
+                _ => Past::default().steps(ended.clone()),
             },
         };
         History {
@@ -229,7 +267,7 @@ impl Sampler {
     pub(crate) fn of(&self, rule: &str, inspected: &HealthCounters) -> Sample {
         let now_ns = sys::clock::monotonic_ns();
         let streams = self.lock();
-        let Some((rule, stream)) = streams.of(rule) else {
+        let Some((rule, Some(stream))) = streams.of(rule) else {
             return Sample::default();
         };
         let losses = stream.losses.as_ref();
@@ -250,7 +288,8 @@ impl Sampler {
     #[cfg(feature = "fleet")]
     pub(crate) fn rates(&self, rule: &str) -> Rates {
         let streams = self.lock();
-        { streams.of(rule) }.map_or_else(Rates::default, |(_, stream)| stream.rates())
+        let stream = streams.of(rule).and_then(|(_, stream)| stream);
+        stream.map_or_else(Rates::default, Stream::rates)
     }
 
     /// What the devices that outputs leave by dropped.
@@ -258,7 +297,7 @@ impl Sampler {
         self.egress.stats(host)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Streams> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -340,7 +379,7 @@ mod tests {
             let before = sampler.lock().rules.clone();
             let now = rules(names);
             sample(samples, &now);
-            assert_eq!(sampler.lock().streams.len(), names.len());
+            assert_eq!(sampler.lock().len(), names.len());
             for name in names {
                 let rate = sampler
                     .of(name, &HealthCounters::default())

@@ -14,6 +14,7 @@ use dataplane::counters::{HealthCounters, Received, Traffic};
 use model::duration;
 use model::health::{Content, Health, Rate, rate_text};
 use model::printable::plural;
+use model::rule::Rule;
 use model::table::RateUnit;
 
 use super::history::Past;
@@ -52,6 +53,33 @@ pub(super) struct Stream {
     pub(super) quality: Option<Box<Quality>>,
     /// What is known of its lines if they are merged.
     pub(super) merged: Option<Box<Merged>>,
+    /// When it is to be looked at although no packet came, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(super) due_ns: Option<u64>,
+}
+
+/// Whether time alone may change what is told of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// It may, at any time.
+    No,
+    /// It will, at that time in nanoseconds of `CLOCK_MONOTONIC`.
+    Until(u64),
+    /// Nothing but a packet does.
+    Yes,
+    /// The same, and there is nothing to remember.
+    Forgettable,
+}
+
+impl Sample {
+    fn says_as(&self, other: &Self) -> bool {
+        self.received == other.received && self.inspected == other.inspected
+    }
+}
+
+impl Watched {
+    fn is_down(&self) -> bool {
+        { self.state.as_ref() }.is_some_and(|(state, _)| *state == State::Down)
+    }
 }
 
 /// What is remembered besides of a stream that is watched: most are not.
@@ -152,6 +180,70 @@ impl Stream {
             self.samples.reserve_exact(room);
         }
         self.samples.push_back(sample);
+    }
+
+    /// Says whether the stream of a rule, just sampled, has to be with the next samples, if nothing
+    /// comes. Ten seconds after the last packet all that is remembered of a time has passed.
+    pub(super) fn rest(&self, rule: &Rule) -> Rest {
+        let is_judged_by_lines = rule.failover.is_some() || rule.merge.is_some();
+        let goes_on = self.losses.as_ref().is_some_and(|losses| losses.go_on());
+        if is_judged_by_lines && rule.enabled || goes_on || !self.is_settled() {
+            return Rest::No;
+        }
+        let Some(watched) = &self.watched else {
+            return match self.is_blank() {
+                true => Rest::Forgettable,
+                false => Rest::Yes,
+            };
+        };
+        let silence = watched.health.silence.filter(|_| !watched.is_down());
+        let since = self.last_packet_ns.unwrap_or(self.first_sample_ns);
+        match silence.map(|silence| u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX)) {
+            Some(silence) => Rest::Until(since.saturating_add(silence)),
+            None => Rest::Yes,
+        }
+    }
+
+    /// Whether all samples of the last ten seconds say the same.
+    fn is_settled(&self) -> bool {
+        let (Some(first), Some(last)) = (self.samples.front(), self.samples.back()) else {
+            return false;
+        };
+        let is_past = |at_ns: u64| at_ns + MEMORY_NS + SECOND_NS <= last.at_ns;
+        let watched = self.watched.as_ref();
+        let outside = watched.and_then(|watched| watched.outside.as_ref());
+        first.at_ns + MEMORY_NS <= last.at_ns
+            && self.samples.iter().all(|sample| sample.says_as(last))
+            && self.last_packet_ns.is_none_or(is_past)
+            && outside.is_none_or(|(at_ns, _)| is_past(*at_ns))
+    }
+
+    /// Whether it is as one that never had a packet.
+    fn is_blank(&self) -> bool {
+        let has_counted = self.counted().is_some_and(|now| now != Traffic::default());
+        let is_judged = self.losses.is_some() || self.lines.is_some() || self.merged.is_some();
+        !has_counted && !is_judged && self.last_packet_ns.is_none() && self.past.is_empty()
+    }
+
+    /// One that had been sampled until then, and had never had a packet.
+    pub(super) fn silent(until_ns: u64) -> Self {
+        let mut stream = Self {
+            first_sample_ns: until_ns,
+            ..Self::default()
+        };
+        stream.wake(until_ns);
+        stream
+    }
+
+    /// Makes one at rest as if it had been sampled until then, and nothing had come.
+    pub(super) fn wake(&mut self, until_ns: u64) {
+        let mut last = self.samples.pop_back().unwrap_or_default();
+        if self.samples.is_empty() {
+            self.samples.push_back(last.clone());
+        }
+        self.samples.truncate(1);
+        last.at_ns = last.at_ns.max(until_ns);
+        self.samples.push_back(last);
     }
 
     fn note_packet(&mut self, now_ns: u64, last_ns: u64) {

@@ -186,6 +186,7 @@ impl Supervisor {
             });
         }
         self.keep_tunnels(&mut snapshot.host).await;
+        self.dataplane.look_after();
         block_in_place(|| self.joined.renew(&snapshot.renewed));
         let came_back = snapshot.came_back(self.core.host());
         let (rules, settings) = (self.core.rules().clone(), self.core.settings().clone());

@@ -134,25 +134,21 @@ impl Kernel {
     }
 }
 
-/// Reads the health of each rule that is or was watched, by its name.
-pub(super) fn read(kernel: &Kernel) -> HashMap<&str, HealthCounters> {
+/// Reads the health of those of some rules, given by their counters, that are or were watched, by
+/// their names.
+pub(super) fn read<'a>(
+    kernel: &Kernel,
+    names: &HashMap<u32, &'a str>,
+) -> HashMap<&'a str, HealthCounters> {
     let mut rules = HashMap::new();
-    let watched = || kernel.entries.values().filter(|e| e.inspection.is_some());
-    if watched().next().is_none() && kernel.kept.0.is_empty() {
-        return rules;
-    }
-    let named = kernel.known.iter().filter_map(|(name, rule)| {
-        let owner = kernel.owners.find(&rule.hash)?;
-        Some((owner.slot, &**name))
-    });
-    let names: HashMap<u32, &str> = named.collect();
     for (counter, kept) in &kernel.kept.0 {
         if let Some(name) = names.get(counter) {
             let rule: &mut HealthCounters = rules.entry(*name).or_default();
             rule.add_sums(kept);
         }
     }
-    for entry in watched() {
+    let watched = kernel.inspected.iter().filter_map(|key| kernel.entries.get(key));
+    for entry in watched {
         if let Some(name) = names.get(&kernel.rule_counter(entry.word)) {
             let read = kernel.program.maps.health.read(entry.index);
             rules.entry(*name).or_default().add(&health(&read));

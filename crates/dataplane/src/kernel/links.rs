@@ -1,6 +1,7 @@
 //! Keeps the program attached at the ingress of every interface that a route needs, and of no other.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use bpf::link::{Hook, Link};
 use bpf::pin::Pins;
@@ -8,16 +9,17 @@ use bpf::program::Program;
 
 use crate::error::Error;
 
-/// Every so many repairs the links are compared with what the kernel has on each interface; in
-/// between it is enough that none is dead. About once a second.
-const THOROUGH: u32 = 20;
+/// So long after the last time the links are compared with what the kernel has on each interface; in
+/// between it is enough that none is dead.
+const THOROUGH: Duration = Duration::from_millis(950);
 
 /// Links by interface index; `None` where the interface did not exist when it was asked for.
 #[derive(Debug)]
 pub(super) struct Links {
     hook: Hook,
     attached: BTreeMap<u32, Option<Link>>,
-    repairs: u32,
+    /// When they were last compared.
+    compared: Instant,
 }
 
 impl Links {
@@ -32,7 +34,7 @@ impl Links {
         Ok(Self {
             hook,
             attached,
-            repairs: 0,
+            compared: Instant::now(),
         })
     }
 
@@ -93,8 +95,10 @@ impl Links {
 
     /// Attaches again where an interface went and another came with the same index.
     pub(super) fn repair(&mut self, pins: &Pins, program: &Program) -> Result<(), Error> {
-        self.repairs = (self.repairs + 1) % THOROUGH;
-        let is_thorough = self.repairs == 0;
+        let is_thorough = self.compared.elapsed() >= THOROUGH;
+        if is_thorough {
+            self.compared = Instant::now();
+        }
         for (ifindex, link) in &mut self.attached {
             let stands = link.as_ref().is_some_and(|link| match is_thorough {
                 true => link.is_at(*ifindex),

@@ -1,10 +1,12 @@
 //! Reads the program's counters out of the maps and adds them up by rule, input and output.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bpf::layout::{self, FlowKey, Tally};
 
+use crate::arrivals::Ticks;
 use crate::counters::{
     Arrived, Counters, Drops, Flow, LinesSeen, MergeSeen, OutputCounters, Traffic,
 };
@@ -30,7 +32,11 @@ pub(crate) fn read(
     if !progress.is_done() {
         return Ok(true);
     }
-    for (name, health) in health::read(kernel) {
+    let named = kernel.known.iter().filter_map(|(name, rule)| {
+        let owner = kernel.owners.find(&rule.hash)?;
+        Some((owner.slot, &**name))
+    });
+    for (name, health) in health::read(kernel, &named.collect()) {
         let rule = counters.rules.entry(name.to_owned()).or_default();
         rule.add_health(&health);
     }
@@ -40,7 +46,7 @@ pub(crate) fn read(
 
 fn read_rule(
     kernel: &Kernel,
-    raw: &[Tally],
+    raw: &Tallies,
     (name, rule): (&Arc<str>, &KnownRule),
     counters: &mut Counters,
 ) {
@@ -73,20 +79,22 @@ fn read_rule(
     }
 }
 
-/// Adds to `arrived` what the kernel path received, and what it dropped where it dropped anything, a
-/// part of it at a time; says whether there is more.
+/// Adds to `arrived` what these rules received on the kernel path, and what they dropped where they
+/// dropped anything.
 pub(crate) fn read_arrived(
     kernel: &Kernel,
-    reading: &mut KernelReading,
+    names: &[Arc<str>],
     arrived: &mut Arrived,
-) -> Result<bool, Error> {
-    if read_tallies(kernel, &mut reading.tallies)? {
-        return Ok(true);
-    }
-    let (raw, progress) = (&reading.tallies, &mut reading.rules);
-    kernel.known.read(progress, |name, rule| {
+) -> Result<(), Error> {
+    let known = names.iter().filter_map(|name| {
+        let rule = kernel.known.get(name)?;
+        Some((name, rule, kernel.owners.find(&rule.hash)?.slot))
+    });
+    let rules: Vec<(&Arc<str>, &KnownRule, u32)> = known.collect();
+    let raw = &Tallies::of(kernel, counters_of(kernel, &rules))?;
+    for (name, rule, _) in &rules {
         let Some((received, dropped)) = one(kernel, raw, rule.hash) else {
-            return;
+            continue;
         };
         let total = arrived.entry(Arc::clone(name)).or_default();
         total.traffic.add(received);
@@ -98,20 +106,70 @@ pub(crate) fn read_arrived(
                 total.add_output(*index, sent, &dropped);
             }
         }
-    });
-    if !progress.is_done() {
-        return Ok(true);
     }
-    for (name, health) in health::read(kernel) {
+    let names = rules.iter().map(|(name, _, slot)| (*slot, &***name));
+    for (name, health) in health::read(kernel, &names.collect()) {
         let total = arrived.entry(name.into()).or_default();
         total.add(Traffic::default(), &health);
     }
-    Ok(false)
+    Ok(())
+}
+
+/// The counters of these rules that have to be read: of outputs those alone that dropped something.
+fn counters_of(kernel: &Kernel, rules: &[(&Arc<str>, &KnownRule, u32)]) -> BTreeSet<u32> {
+    let none = layout::Drops::default();
+    let slot = |hash: &Hash| Some(kernel.owners.find(hash)?.slot);
+    let has_dropped = |counter: &u32| kernel.program.maps.drops.read(*counter) != none;
+    let mut counters = BTreeSet::new();
+    for (_, rule, counter) in rules {
+        counters.insert(*counter);
+        counters.extend(rule.inputs.values().filter_map(slot));
+        let outputs = rule.outputs.iter().filter_map(|(_, hash)| slot(hash));
+        counters.extend(outputs.filter(has_dropped));
+    }
+    counters
+}
+
+/// What some counters count, in runs of neighbours, each by its first.
+#[derive(Debug, Default)]
+pub(crate) struct Tallies(BTreeMap<u32, Vec<Tally>>);
+
+/// Neighbours between two counters that are rather read than left out: a system call costs as much.
+const GAP: u32 = 8;
+
+impl Tallies {
+    /// Reads these.
+    fn of(kernel: &Kernel, counters: BTreeSet<u32>) -> Result<Self, Error> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for counter in counters {
+            match runs.last_mut() {
+                Some((_, last)) if counter - *last <= GAP => *last = counter,
+                _ => runs.push((counter, counter)),
+            }
+        }
+        let mut tallies = Self::default();
+        for (first, last) in runs {
+            let mut run = Vec::new();
+            while run.len() <= (last - first) as usize {
+                let missing = (last - first) as usize + 1 - run.len();
+                let from = first + run.len() as u32;
+                run.extend(kernel.program.maps.counters.read_run(from, missing)?);
+            }
+            tallies.0.insert(first, run);
+        }
+        Ok(tallies)
+    }
+
+    fn get(&self, counter: u32) -> Option<&Tally> {
+        let (first, run) = self.0.range(..=counter).next_back()?;
+        run.get((counter - first) as usize)
+    }
 }
 
 /// Reads the next counters, each by itself; says whether there were any.
-fn read_tallies(kernel: &Kernel, tallies: &mut Vec<Tally>) -> Result<bool, Error> {
+fn read_tallies(kernel: &Kernel, tallies: &mut Tallies) -> Result<bool, Error> {
     let used = kernel.owners.used();
+    let tallies = tallies.0.entry(0).or_default();
     let missing = tallies.len() < used as usize;
     if missing {
         kernel.program.maps.counters.read_on(tallies, used)?;
@@ -120,6 +178,15 @@ fn read_tallies(kernel: &Kernel, tallies: &mut Vec<Tally>) -> Result<bool, Error
 }
 
 impl Kernel {
+    /// The rules that packets may have come for since `seen`.
+    pub(crate) fn touched(&self, seen: &mut Ticks) -> impl Iterator<Item = Arc<str>> {
+        let activity = &self.program.maps.activity;
+        let counters = seen.look(self.owners.used(), |entry| activity.read(entry));
+        let owners = counters.into_iter();
+        let owners = owners.filter_map(|counter| self.owners.owner_of(counter));
+        owners.filter_map(|owner| self.known.name(owner).cloned())
+    }
+
     /// Reads the flows of a rule.
     pub(crate) fn flows(&self, rule: &str) -> Result<Vec<Flow>, Error> {
         let Some(owner) = self.owners.find(&Name::Rule(rule).hash()) else {
@@ -147,7 +214,7 @@ fn group_of(key: &FlowKey) -> IpAddr {
 }
 
 /// What came by each line of a rule whose inputs stand by for each other.
-fn lines(kernel: &Kernel, raw: &[Tally], rule: &KnownRule) -> Option<Box<LinesSeen>> {
+fn lines(kernel: &Kernel, raw: &Tallies, rule: &KnownRule) -> Option<Box<LinesSeen>> {
     let owner = kernel.owners.find(&rule.hash)?;
     let failover = kernel.failover(owner.slot, rule)?;
     let came = |hash: &Hash| traffic(kernel, raw, *hash).map(|(_, came)| came);
@@ -161,7 +228,7 @@ fn lines(kernel: &Kernel, raw: &[Tally], rule: &KnownRule) -> Option<Box<LinesSe
 }
 
 /// What the lines of a rule brought that are merged.
-fn merged(kernel: &Kernel, raw: &[Tally], rule: &KnownRule) -> Option<Box<MergeSeen>> {
+fn merged(kernel: &Kernel, raw: &Tallies, rule: &KnownRule) -> Option<Box<MergeSeen>> {
     let owner = kernel.owners.find(&rule.hash)?;
     let counters = kernel.merged(owner.slot, rule)?;
     let last = |hash: &Hash| traffic(kernel, raw, *hash).map_or(0, |(_, came)| came.last_ns);
@@ -171,16 +238,16 @@ fn merged(kernel: &Kernel, raw: &[Tally], rule: &KnownRule) -> Option<Box<MergeS
     Some(Box::new(MergeSeen { counters, last_ns }))
 }
 
-fn one(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(Traffic, Drops)> {
+fn one(kernel: &Kernel, raw: &Tallies, owner: Hash) -> Option<(Traffic, Drops)> {
     let (counter, traffic) = traffic(kernel, raw, owner)?;
     let drops = kernel.program.maps.drops.read(counter).packets;
     Some((traffic, Drops(drops)))
 }
 
 /// Which counter is `owner`'s, and what it counted.
-fn traffic(kernel: &Kernel, raw: &[Tally], owner: Hash) -> Option<(u32, Traffic)> {
+fn traffic(kernel: &Kernel, raw: &Tallies, owner: Hash) -> Option<(u32, Traffic)> {
     let owner = kernel.owners.find(&owner)?;
-    let raw = raw.get(owner.slot as usize)?;
+    let raw = raw.get(owner.slot)?;
     let base = owner.base.as_deref().copied().unwrap_or_default();
     Some((owner.slot, Traffic::from(*raw).since(base)))
 }

@@ -276,6 +276,7 @@ impl Kernel {
         entry.placeholder = true;
         self.answered -= u64::from(std::mem::take(&mut entry.answered));
         let (index, inspection) = (entry.index, entry.inspection.take());
+        self.inspected.remove(&key);
         self.flag(key);
         self.end_inspection(index, inspection)
     }

@@ -1,6 +1,6 @@
 //! The rules that this process knows by name, with their inputs and outputs: what it can report on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -8,7 +8,10 @@ use super::name::{Hash, Kind, Name};
 
 /// Who owns the counters of each rule, by the rule's name.
 #[derive(Debug, Default)]
-pub(crate) struct KnownRules(BTreeMap<Arc<str>, KnownRule>);
+pub(crate) struct KnownRules {
+    rules: BTreeMap<Arc<str>, KnownRule>,
+    names: HashMap<Hash, Arc<str>>,
+}
 
 /// The owners of one rule's counters.
 #[derive(Debug)]
@@ -22,7 +25,7 @@ pub(crate) struct KnownRule {
 }
 
 /// How many rules a part of a reading has at most: of the kernel path it takes some milliseconds.
-const PART: usize = 512;
+pub(crate) const PART: usize = 512;
 
 /// How far a reading of the rules has come, by their names: they may come and go on the way.
 #[derive(Debug, Default)]
@@ -45,11 +48,19 @@ impl Progress {
 impl KnownRules {
     /// Remembers names of a rule.
     pub(crate) fn learn<'a>(&mut self, rule: &str, names: impl Iterator<Item = Name<'a>>) {
-        let known = self.0.entry(Arc::from(rule)).or_insert_with(|| KnownRule {
-            hash: Name::Rule(rule).hash(),
-            inputs: BTreeMap::new(),
-            outputs: Vec::new(),
-        });
+        if !self.rules.contains_key(rule) {
+            let (name, hash) = (Arc::<str>::from(rule), Name::Rule(rule).hash());
+            self.names.insert(hash, Arc::clone(&name));
+            let known = KnownRule {
+                hash,
+                inputs: BTreeMap::new(),
+                outputs: Vec::new(),
+            };
+            self.rules.insert(name, known);
+        }
+        let Some(known) = self.rules.get_mut(rule) else {
+            return;
+        };
         // Most rules have one output, and there may be ten thousand rules.
         let (outputs, others) = (known.outputs.len(), 1);
         let missing = names.size_hint().0.saturating_sub(others + outputs);
@@ -67,7 +78,11 @@ impl KnownRules {
 
     /// Forgets a rule and says who owned its counters.
     pub(crate) fn forget(&mut self, rule: &str) -> impl Iterator<Item = (Kind, Hash)> + use<> {
-        self.0.remove(rule).into_iter().flat_map(|known| {
+        let known = self.rules.remove(rule);
+        if let Some(known) = &known {
+            self.names.remove(&known.hash);
+        }
+        known.into_iter().flat_map(|known| {
             let outputs = known.outputs.into_iter();
             let outputs = outputs.map(|(_, hash)| (Kind::Output, hash));
             let inputs = known.inputs.into_values().map(|hash| (Kind::Input, hash));
@@ -86,7 +101,7 @@ impl KnownRules {
             Progress::UpTo(name) => Bound::Excluded(&**name),
             Progress::Done => return,
         };
-        let mut rules = self.0.range::<str, _>((behind, Bound::Unbounded));
+        let mut rules = self.rules.range::<str, _>((behind, Bound::Unbounded));
         let part = rules.by_ref().take(PART);
         let last = part.inspect(|(name, rule)| read(name, rule)).last();
         let last = last.map(|(name, _)| Arc::clone(name));
@@ -98,7 +113,17 @@ impl KnownRules {
 
     /// The rules, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &KnownRule)> {
-        self.0.iter()
+        self.rules.iter()
+    }
+
+    /// The rule of that name.
+    pub(crate) fn get(&self, rule: &str) -> Option<&KnownRule> {
+        self.rules.get(rule)
+    }
+
+    /// The name of the rule that counts under this one.
+    pub(crate) fn name(&self, rule: &Hash) -> Option<&Arc<str>> {
+        self.names.get(rule)
     }
 }
 

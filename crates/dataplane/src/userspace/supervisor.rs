@@ -17,6 +17,7 @@ mod worker_handle;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use model::diff::TableDiff;
 use model::merge::By;
@@ -233,14 +234,28 @@ impl Userspace {
         !progress.is_done()
     }
 
-    /// Adds what each rule received, likewise.
-    pub(crate) fn read_arrived(&self, progress: &mut Progress, arrived: &mut Arrived) -> bool {
-        self.owners.read_arrived(&self.pool, progress, arrived);
-        if progress.is_done() {
+    /// The rules that packets came for since `seen`.
+    pub(crate) fn touched(&self, seen: &mut Vec<u64>) -> Vec<Arc<str>> {
+        self.owners.touched(&self.pool, seen)
+    }
+
+    /// Adds what these rules received; unless there are `more`, the lines of all that were read.
+    pub(crate) fn read_arrived(&self, rules: &[Arc<str>], more: bool, arrived: &mut Arrived) {
+        self.owners.read_arrived(&self.pool, rules, arrived);
+        if !more {
             self.read_lines(arrived);
             self.read_merged_lines(arrived);
         }
-        !progress.is_done()
+    }
+
+    /// Another number when there are other workers than before.
+    pub(crate) fn worker_revision(&self) -> u64 {
+        self.pool.revision()
+    }
+
+    /// Whether there are workers, or were.
+    pub(crate) fn has_workers(&self) -> bool {
+        self.pool.has_workers()
     }
 
     fn read_merged_lines(&self, arrived: &mut Arrived) {

@@ -13,7 +13,7 @@ use sys::shared_memory::{self, Words};
 
 use super::counted::Counted;
 use super::layout::{
-    HEALTH, InputSlot, OutputSlot, RuleSlot, WORDS, WorkerWord, drops_at, health_at, input_at,
+    HEALTH, InputSlot, OutputSlot, RuleSlot, WORDS, WorkerWord, activity_at, drops_at, health_at, input_at,
     latency_at, output_at, rule_at,
 };
 use crate::counters::{Drops, HealthCounters, Traffic};
@@ -61,6 +61,15 @@ impl SharedCounters {
     #[inline]
     pub(crate) fn rule_received(&self, rule: RuleSlot, passed: Traffic) {
         self.add_traffic(rule_at(rule), passed);
+        // Behind what it speaks of.
+        let at = activity_at(rule);
+        self.write(at, self.read(at).wrapping_add(1));
+    }
+
+    /// Reads a word that is another one when packets of a rule have been counted.
+    #[must_use]
+    pub(crate) fn activity(&self, rule: RuleSlot) -> u64 {
+        self.read(activity_at(rule))
     }
 
     /// Counts those of a rule's packets that go back to who asked.

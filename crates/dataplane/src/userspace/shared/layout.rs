@@ -45,8 +45,11 @@ const HEALTH_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * OUTPUT;
 pub(super) const FLOWS_AT: usize = HEALTH_AT + MAX_RULES as usize * HEALTH;
 const LATENCY_AT: usize = FLOWS_AT + FLOWS * FLOW_WORDS;
 const INPUTS_AT: usize = LATENCY_AT + MAX_RULES as usize * latency::WORDS;
+/// A word for each rule, one behind the other: whoever looks for those that packets came for has few
+/// lines of the cache to read.
+const ACTIVITY_AT: usize = INPUTS_AT + MAX_INPUTS as usize * INPUT;
 /// Words of the whole; another number is another layout.
-pub(crate) const WORDS: usize = INPUTS_AT + MAX_INPUTS as usize * INPUT;
+pub(crate) const WORDS: usize = ACTIVITY_AT + MAX_RULES as usize;
 
 /// Words that count for the worker as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +125,11 @@ pub(super) const fn drops_at(traffic: usize) -> usize {
 /// The health of a rule.
 pub(super) const fn health_at(rule: RuleSlot) -> usize {
     HEALTH_AT + rule.0 as usize * HEALTH
+}
+
+/// What is another number when packets of a rule have been counted.
+pub(super) const fn activity_at(rule: RuleSlot) -> usize {
+    ACTIVITY_AT + rule.0 as usize
 }
 
 /// The latency of a rule.

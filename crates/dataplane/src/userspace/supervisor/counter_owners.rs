@@ -33,6 +33,8 @@ pub(super) struct CounterOwners {
 pub(super) trait Slots {
     /// Forgets what was decided with for the slot's former owner.
     fn begin(&self, kind: Kind, slot: u32);
+    /// A number that is another one when packets have been counted for the rule of a slot.
+    fn activity(&self, rule: u32) -> u64;
     /// Reads what a slot counts, whoever owns it, summed over the workers.
     fn read(&self, kind: Kind, slot: u32) -> Counted;
 }
@@ -209,14 +211,32 @@ impl CounterOwners {
         });
     }
 
-    /// Adds what each rule received, and what it dropped where it dropped anything, for the next rules.
+    /// The rules that packets came for since `seen`.
+    pub(super) fn touched(&self, slots: &impl Slots, seen: &mut Vec<u64>) -> Vec<Arc<str>> {
+        let owners = &self.owners[Kind::Rule as usize];
+        let used = owners.used() as usize;
+        seen.resize(used.max(seen.len()), 0);
+        let mut touched = Vec::new();
+        for (slot, seen) in (0..).zip(seen) {
+            let now = slots.activity(slot);
+            if std::mem::replace(seen, now) != now {
+                let owner = owners.owner_of(slot);
+                touched.extend(owner.and_then(|owner| self.known.name(owner)).cloned());
+            }
+        }
+        touched
+    }
+
+    /// Adds what these rules received, and what they dropped where they dropped anything.
     pub(super) fn read_arrived(
         &self,
         slots: &impl Slots,
-        progress: &mut Progress,
+        rules: &[Arc<str>],
         arrived: &mut Arrived,
     ) {
-        self.known.read(progress, |name, known| {
+        let known = rules.iter();
+        let known = known.filter_map(|name| Some((name, self.known.get(name)?)));
+        for (name, known) in known {
             if let Some(counted) = self.counted(slots, Kind::Rule, known.hash) {
                 let total = arrived.entry(Arc::clone(name)).or_default();
                 total.add(counted.traffic, &counted.health);
@@ -227,7 +247,7 @@ impl CounterOwners {
                     }
                 }
             }
-        });
+        }
     }
 
     /// Reads what an owner has counted since it came.
@@ -250,6 +270,10 @@ mod tests {
 
     impl Slots for Nothing {
         fn begin(&self, _: Kind, _: u32) {}
+
+        fn activity(&self, _: u32) -> u64 {
+            0
+        }
 
         fn read(&self, _: Kind, _: u32) -> Counted {
             Counted::default()

@@ -1,6 +1,7 @@
 //! All workers together: they are started at once, told the same, and replaced one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::gates::SharedGates;
+use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::limits::Limiter;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 use crate::userspace::shared::state::SharedState;
@@ -201,6 +203,21 @@ impl Pool {
             worker.await_confirmation()?;
         }
         Ok(())
+    }
+
+    /// Another number when there are other workers than before, or other memory that they count in.
+    pub(super) fn revision(&self) -> u64 {
+        let running = self.workers.iter();
+        let running = running.map(|worker| worker.process().map(|process| process.pid));
+        let mut hasher = DefaultHasher::new();
+        running.for_each(|pid| pid.hash(&mut hasher));
+        (self.regions.len(), self.predecessors.len()).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether there is memory that workers count in, or did.
+    pub(super) const fn has_workers(&self) -> bool {
+        !self.regions.is_empty()
     }
 
     /// What workers listen to and send by.
@@ -403,6 +420,12 @@ impl Slots for Pool {
             Kind::Input => state.set_line(slot, [0; 2]),
             Kind::Output => {}
         }
+    }
+
+    fn activity(&self, rule: u32) -> u64 {
+        let regions = self.regions.iter();
+        let each = regions.map(|region| region.counters.activity(RuleSlot(rule)));
+        each.fold(0, u64::wrapping_add)
     }
 
     fn read(&self, kind: Kind, slot: u32) -> Counted {

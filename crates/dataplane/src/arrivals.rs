@@ -1,0 +1,218 @@
+//! Which rules packets came for since somebody last looked, and a reading of those alone: quiet rules
+//! cost nothing but a look at a word of each.
+//!
+//! Both paths count a word of their own for each rule that says when packets were counted there. A
+//! packet that is counted while the words are looked at may be missed then, and is not the next time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use bpf::layout::{self, ACTIVITY_TICKS, activity_entries};
+use bpf::mapped::Mapped;
+
+use crate::Dataplane;
+use crate::counters::Arrived;
+use crate::error::Error;
+use crate::kernel;
+use crate::owners::known::PART;
+
+/// What somebody who looks now and then has seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub(crate) kernel: Ticks,
+    /// By the slot of a rule, summed over all workers.
+    pub(crate) userspace: Vec<u64>,
+}
+
+/// What has been seen of the kernel path's counters.
+#[derive(Debug, Default)]
+pub(crate) struct Ticks {
+    entries: Vec<layout::Activity>,
+    /// Counters that had been counted in the last time: in the same timer tick they may have been
+    /// once more, which does not show.
+    again: Vec<u32>,
+}
+
+impl Ticks {
+    /// Lists those of the first `used` counters in which packets may have been counted since the last
+    /// look.
+    pub(crate) fn look(
+        &mut self,
+        used: u32,
+        entry: impl Fn(u32) -> layout::Activity,
+    ) -> BTreeSet<u32> {
+        let mut touched: BTreeSet<u32> = std::mem::take(&mut self.again).into_iter().collect();
+        let entries = activity_entries(used) as usize;
+        self.entries
+            .resize_with(entries.max(self.entries.len()), Default::default);
+        for (index, seen) in (0..).zip(&mut self.entries) {
+            let now = entry(index);
+            if now == *seen {
+                continue;
+            }
+            let ticks = (index * ACTIVITY_TICKS..).zip(now.ticks.iter().zip(&seen.ticks));
+            let changed = ticks.filter(|(_, (now, seen))| now != seen);
+            self.again.extend(changed.map(|(counter, _)| counter));
+            *seen = now;
+        }
+        touched.extend(&self.again);
+        touched
+    }
+
+    /// Says whether a look would find nothing.
+    fn is_quiet(&self, used: u32, activity: &Mapped<layout::Activity>) -> bool {
+        let looked_at = (0..).zip(&self.entries);
+        let behind = self.entries.len() as u32..activity_entries(used);
+        self.again.is_empty()
+            && looked_at.into_iter().all(|(index, seen)| activity.read(index) == *seen)
+            && { behind }.all(|index| activity.read(index) == layout::Activity::default())
+    }
+}
+
+/// Says whether packets come without the thread that has the dataplane; clones say the same.
+#[derive(Clone, Debug, Default)]
+pub struct Activity(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    kernel: Option<Arc<Mapped<layout::Activity>>>,
+    used: AtomicU32,
+    /// Whether there are workers, which are not looked at here.
+    has_workers: AtomicBool,
+}
+
+impl Activity {
+    pub(crate) fn new(kernel: Option<Arc<Mapped<layout::Activity>>>) -> Self {
+        Self(Arc::new(Inner {
+            kernel,
+            ..Inner::default()
+        }))
+    }
+
+    /// Says whether nothing came since `seen`, as far as can be told without asking the workers.
+    #[must_use]
+    pub fn is_quiet(&self, seen: &Seen) -> bool {
+        let used = self.0.used.load(Ordering::Acquire);
+        let kernel = self.0.kernel.as_deref();
+        !self.0.has_workers.load(Ordering::Acquire)
+            && kernel.is_none_or(|activity| seen.kernel.is_quiet(used, activity))
+    }
+
+    pub(crate) fn follow(&self, used: u32, has_workers: bool) {
+        self.0.used.store(used, Ordering::Release);
+        self.0.has_workers.store(has_workers, Ordering::Release);
+    }
+}
+
+/// A reading that has begun: of the rules that packets came for since `seen`, in parts.
+#[derive(Debug)]
+pub struct ArrivalsReading {
+    seen: Seen,
+    also: Vec<Arc<str>>,
+    /// What is still to be read, once that is known.
+    rules: Option<Vec<Arc<str>>>,
+    arrived: Arrived,
+    /// Rules read so far.
+    read: usize,
+}
+
+impl ArrivalsReading {
+    /// Begins one that reads the rules `also` as well, whether packets came for them or not.
+    #[must_use]
+    pub fn new(seen: Seen, also: Vec<Arc<str>>) -> Self {
+        Self {
+            seen,
+            also,
+            rules: None,
+            arrived: Arrived::default(),
+            read: 0,
+        }
+    }
+
+    /// Reads the next part; `false`: that was the last.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn go_on(&mut self, dataplane: &Dataplane) -> Result<bool, Error> {
+        let Some(rules) = &mut self.rules else {
+            self.rules = Some(self.touched(dataplane));
+            return Ok(true);
+        };
+        let part = rules.split_off(rules.len().saturating_sub(PART));
+        self.read += part.len();
+        if let Some(kernel) = &dataplane.kernel {
+            kernel::read_arrived(kernel, &part, &mut self.arrived)?;
+        }
+        let more = !rules.is_empty();
+        if let Some(userspace) = &dataplane.userspace {
+            userspace.read_arrived(&part, more, &mut self.arrived);
+        }
+        Ok(more)
+    }
+
+    /// The rules to be read: those that packets came for on either path, and those asked for.
+    fn touched(&mut self, dataplane: &Dataplane) -> Vec<Arc<str>> {
+        let mut rules: BTreeSet<Arc<str>> = std::mem::take(&mut self.also).into_iter().collect();
+        if let Some(kernel) = &dataplane.kernel {
+            rules.extend(kernel.touched(&mut self.seen.kernel));
+        }
+        if let Some(userspace) = &dataplane.userspace {
+            rules.extend(userspace.touched(&mut self.seen.userspace));
+        }
+        rules.into_iter().collect()
+    }
+
+    /// What was read: of each of these rules all that it ever counted, and of others nothing.
+    #[must_use]
+    pub fn finish(self) -> (Arrived, Seen) {
+        (self.arrived, self.seen)
+    }
+
+    /// How many rules were read.
+    #[must_use]
+    pub const fn rules(&self) -> usize {
+        self.read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticks(counters: &[(u32, u32)]) -> impl Fn(u32) -> layout::Activity {
+        let counters = counters.to_vec();
+        move |index| {
+            let mut entry = layout::Activity::default();
+            for (counter, tick) in &counters {
+                if counter / ACTIVITY_TICKS == index {
+                    entry.ticks[(counter % ACTIVITY_TICKS) as usize] = *tick;
+                }
+            }
+            entry
+        }
+    }
+
+    #[test]
+    fn what_was_counted_is_looked_at_once_more_and_then_left() {
+        let mut seen = Ticks::default();
+        let mut look = |counters: &[(u32, u32)]| {
+            let touched = seen.look(100, ticks(counters));
+            touched.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(look(&[]), []);
+        assert_eq!(look(&[(0, 7), (99, 7)]), [0, 99]);
+        assert_eq!(look(&[(0, 7), (17, 8), (99, 7)]), [0, 17, 99]);
+        assert_eq!(look(&[(0, 7), (17, 8), (99, 7)]), [17]);
+        assert_eq!(look(&[(0, 7), (17, 8), (99, 7)]), []);
+        assert_eq!(look(&[(0, 9), (17, 8), (99, 7)]), [0]);
+    }
+
+    #[test]
+    fn counters_that_come_into_use_are_looked_at() {
+        let mut seen = Ticks::default();
+        assert!(seen.look(1, ticks(&[])).is_empty());
+        assert_eq!(seen.look(40, ticks(&[(39, 1)])), BTreeSet::from([39]));
+    }
+}
