@@ -221,6 +221,13 @@ soak:
 	$(CARGO) build --release --locked --package mcr
 	MCR_TEST_SECONDS=$(DURATION) $(LONG) --test lab soak:: -- --ignored --nocapture
 
+# Long: 100,000 rules on the kernel path, the last of which relays.
+.PHONY: many-rules
+many-rules:
+	dist/bootstrap test
+	$(CARGO) build --release --locked --package mcr
+	$(LONG) --test lab scale::the_last_of_a_hundred -- --ignored --nocapture
+
 # Long: what a change of one rule among thousands costs the daemon (target/bench/change_cost.json).
 .PHONY: change-cost
 change-cost:

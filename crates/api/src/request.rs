@@ -8,8 +8,8 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The most rules that one request may hold; no path holds as many.
-pub const RULES_MAX: usize = 20_000;
+/// The most rules that one request may hold, and that a path is made for.
+pub const RULES_MAX: usize = 131_072;
 
 /// The most rules whose history one request may ask for.
 pub const HISTORY_RULES_MAX: usize = 100;

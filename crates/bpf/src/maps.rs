@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use self::flows::Flows;
 use self::layout::{
-    Activity, Address, Candidate, Choice, Drops, Failover, Gate, GroupKey, Health, Identity, Latency, Limit,
-    Line, Output, PastHealth, Pids, Range, RangeKey, Route, RouteKey, RouteKey6, Settings,
+    Activity, Address, Candidate, Choice, Drops, Failover, Gate, GroupKey, Health, Identity,
+    Latency, Limit, Line, Output, PastHealth, Pids, Range, RangeKey, Route, RouteKey, RouteKey6,
+    Settings,
 };
 use self::map::{Counters, HashMap};
 use self::mapped::Mapped;
@@ -43,14 +44,30 @@ impl Default for Capacity {
 }
 
 impl Capacity {
+    /// What so many rules of one input and output each need, with room for a change of each; less than
+    /// the default never.
+    #[must_use]
+    pub fn for_rules(rules: u32) -> Self {
+        let default = Self::default();
+        Self {
+            routes: default.routes.max(rules),
+            outputs: default.outputs.max(rules.saturating_mul(2)),
+        }
+    }
+
     /// Counters, drop counters and limits, which are indexed alike.
     pub(crate) fn counters(self) -> u32 {
         self.routes + self.outputs
     }
 
-    /// Rules whose lines are merged: each has two routes at least.
+    /// Rules whose lines are merged: each has two routes at least. They are few among many.
     pub(crate) fn merges(self) -> u32 {
-        (self.routes / 2).max(1)
+        (self.routes / 2).clamp(1, 8_192)
+    }
+
+    /// Routes for ranges, by each length of their prefixes, likewise.
+    pub(crate) fn candidates(self) -> u32 {
+        (self.routes * 4).min(65_536)
     }
 }
 
@@ -139,7 +156,7 @@ impl Maps {
             ("identities", counters),
             ("settings", 1),
             ("ranges", capacity.routes),
-            ("candidates", capacity.routes * 4),
+            ("candidates", capacity.candidates()),
             ("group_routes", capacity.routes),
             ("own_sources", 65_536),
             ("flows", FLOWS),

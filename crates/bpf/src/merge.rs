@@ -15,7 +15,7 @@ use crate::layout::Plain;
 use crate::merge_layout::{Merge, MergeBlock};
 
 /// Rules whose words there is room for.
-pub const RULES: u32 = 16_384;
+pub const RULES: u32 = 131_072;
 /// Blocks of all rules together.
 pub const BLOCKS: u32 = 65_536;
 const RULE_WORDS: usize = size_of::<Merge>() / 8;

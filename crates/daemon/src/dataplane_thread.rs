@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 use dataplane::Gates;
 use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
 use dataplane::features::Features;
-use dataplane::{
-    Activity, ArrivalsReading, Close, Dataplane, Reading, Rival, Seen, Support,
-};
+use dataplane::{Activity, ArrivalsReading, Close, Dataplane, Reading, Rival, Seen, Support};
 use model::diff::TableDiff;
 use model::table::{RouteKey, Table};
 use tokio::sync::oneshot;

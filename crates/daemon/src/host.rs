@@ -49,7 +49,7 @@ use next_hop::NextHops;
 const SETTLE: Duration = Duration::from_millis(5);
 
 /// How often neighbours are asked whether they are still there, if the kernel does not know.
-const PROBE: Duration = Duration::from_secs(1);
+const PROBE: Duration = tick::SECOND;
 
 const GROUPS: [MulticastGroup; 9] = [
     MulticastGroup::Link,

@@ -70,6 +70,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     if let Some(log) = &options.log {
         (log.start)();
     }
+    tick::begin();
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::request::RULES_MAX;
+use dataplane::Capacity;
 use dataplane::features::Feature;
 use model::config::{Config, MAX_MEMBERSHIPS, MAX_RULES};
 use model::placement::{PathChoice, Support};
@@ -48,7 +50,9 @@ pub(crate) async fn run(
     beginning: Beginning,
 ) -> Result<(), DaemonError> {
     let supervisor = start(options, instance, &listener, beginning).await?;
-    supervisor.serve().await
+    // A task of its own: the thread that waits here would wake up as well with every tick.
+    let served = tokio::spawn(supervisor.serve()).await;
+    served.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
 async fn start(
@@ -74,6 +78,7 @@ async fn start(
     let (watch, host_changes) = host::follow()?;
     let path = started_with.path.unwrap_or_default();
     let merging = started_with.gro.unwrap_or_default();
+    let max_rules = started_with.max_rules.unwrap_or(MAX_RULES);
     let (dataplane, support, features) = DataplaneThread::start(dataplane::Options {
         instance: instance.name().to_owned(),
         bpffs: options.bpffs.clone(),
@@ -85,12 +90,12 @@ async fn start(
         worker_command: options.worker_command.clone(),
         worker_user,
         log_directory: Some(instance.directory().to_owned()),
+        capacity: Capacity::for_rules(max_rules.min(RULES_MAX as u32)),
         ..dataplane::Options::default()
     })?;
-    let max_rules = started_with.max_rules.unwrap_or(MAX_RULES) as usize;
     let max_memberships = started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize;
-    let mut core =
-        Core::new(support.clone(), path, options.policy()).at_most(max_rules, max_memberships);
+    let mut core = Core::new(support.clone(), path, options.policy())
+        .at_most(max_rules as usize, max_memberships);
     core.continue_from(generation);
     let (commands, incoming) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));

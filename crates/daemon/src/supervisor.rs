@@ -46,7 +46,7 @@ use changes::AskedBy;
 use command::{Command, Order};
 
 /// How often joins that failed are tried again, and workers checked.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY: Duration = tick::SECOND;
 
 pub(crate) struct Supervisor {
     pub(crate) options: Options,

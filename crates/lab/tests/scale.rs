@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use api::reply::State;
 use lab::accounting;
 use lab::capture::wait_for_received;
 use lab::daemon::{Daemon, Options};
@@ -18,10 +19,115 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// included.
 const IN_FLIGHT: u64 = 100;
 
+/// Rules that a daemon is to bear, and those that `make test` has time for.
+const FULL: u32 = 100_000;
+const SOME: u32 = 3_000;
+/// Until as many are accepted by a debug build beside other tests.
+const LONG: Duration = Duration::from_secs(300);
+
 lab::on_both_paths!(
     one_hundred_and_fifty_rules,
     five_hundred_groups_with_default_sysctls,
+    the_last_of_many_rules_relays,
 );
+
+#[test]
+#[ignore = "long: make many-rules"]
+fn the_last_of_a_hundred_thousand_rules_relays() {
+    relay_the_last("kernel", FULL);
+}
+
+fn the_last_of_many_rules_relays(path: &str) {
+    relay_the_last(path, SOME);
+}
+
+/// One of very many rules, by its number: a group of its own, and one port for all.
+fn rule(number: u32) -> (Ipv4Addr, Ipv4Addr) {
+    let nth = |first: Ipv4Addr| Ipv4Addr::from_bits(first.to_bits() + number);
+    (
+        nth(Ipv4Addr::new(239, 1, 0, 0)),
+        nth(Ipv4Addr::new(238, 1, 0, 0)),
+    )
+}
+
+fn relay_the_last(path: &str, rules: u32) {
+    let chain = Chain::plain().unwrap();
+    let text = (0..rules).map(|number| {
+        let (from, to) = rule(number);
+        format!(
+            "[[rule]]\nname = \"r{number}\"\ninput = \"{from}%veth1:5001\"\n\
+             outputs = [\"{to}%veth2:6001\"]\n"
+        )
+    });
+    let settings =
+        format!("version = 1\n[daemon]\nmax_rules = {rules}\nmax_memberships = {rules}\n");
+    let config = std::iter::once(settings).chain(text).collect();
+    let options = Options {
+        config: Some(config),
+        ..Options::path(path)
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    let last = format!("r{}", rules - 1);
+    lab::wait::until_within(LONG, "the last rule is up", || {
+        let told = daemon.rule(&last);
+        told.is_ok_and(|told| told.state == State::Up && told.inputs[0].joined)
+    })
+    .unwrap();
+    let (from, to) = rule(rules - 1);
+    let receiver = Receiver::join((&chain.sink, "veth3"), to.into(), 6001).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), "10.0.0.1".parse().unwrap()).unwrap();
+    sender.send_numbered(from.into(), 5001, 10, 100).unwrap();
+    receiver.expect(10, PATIENCE).unwrap();
+    let told = daemon.settled(&last, 10).unwrap();
+    assert_eq!(told.outputs[0].sent.packets, 10);
+}
+
+/// Times the threads of a process gave a core away of their own accord: each is a time that something
+/// woke them up.
+fn wakes(process: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of_thread = threads.filter_map(|thread| {
+        let status = std::fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let mut lines = status.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        count.trim().parse::<u64>().ok()
+    });
+    of_thread.sum()
+}
+
+/// Ten seconds after the last change nothing is looked at any more but a word of each rule, once a
+/// second for everything that is done now and then.
+#[test]
+fn an_idle_daemon_sleeps() {
+    let chain = Chain::plain().unwrap();
+    let options = Options {
+        config: Some(config(500)),
+        ..Options::path("kernel")
+    };
+    let daemon = Daemon::start(&chain.relay, options).unwrap();
+    let (mut before, mut since) = (wakes(daemon.id()), Instant::now());
+    lab::wait::until_within(Duration::from_secs(60), "the daemon sleeps", || {
+        if since.elapsed() < Duration::from_secs(3) {
+            return false;
+        }
+        let now = wakes(daemon.id());
+        let per_second = (now - before) as f64 / since.elapsed().as_secs_f64();
+        (before, since) = (now, Instant::now());
+        per_second <= 8.0
+    })
+    .unwrap();
+    // And wakes up with the first packet.
+    let ((from, from_port), (to, to_port)) = (input(321), output(321));
+    let receiver = Receiver::join((&chain.sink, "veth3"), to, to_port).unwrap();
+    let sender = Sender::open((&chain.sender, "veth0"), "10.0.0.1".parse().unwrap()).unwrap();
+    sender.send_numbered(from, from_port, 10, 100).unwrap();
+    receiver.expect(10, PATIENCE).unwrap();
+    lab::wait::until("its rate is told", || {
+        let told = daemon.rule("s321").unwrap();
+        told.rates.packets_10s > 0.0
+    })
+    .unwrap();
+}
 
 fn input(stream: u16) -> (IpAddr, u16) {
     let group = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(239, 1, 1, 0)) + u32::from(stream));

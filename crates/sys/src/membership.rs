@@ -59,6 +59,8 @@ const CHECKS_MAX: usize = 100_000;
 #[derive(Debug, Default)]
 pub struct Memberships {
     sockets: BTreeMap<u32, Socket>,
+    /// Those not known to be full.
+    with_room: BTreeSet<u32>,
     held: BTreeMap<Membership, u32>,
     next: u32,
     revision: u64,
@@ -117,6 +119,7 @@ impl Memberships {
             }
         }
         self.sockets.insert(number, socket);
+        self.with_room.insert(number);
         Ok(())
     }
 
@@ -164,15 +167,18 @@ impl Memberships {
             return Ok(());
         }
         let refused = |source| Error::Join { membership, source };
-        for (number, socket) in &mut self.sockets {
-            if !socket.may_take(&membership) {
+        for number in self.candidates(&membership) {
+            let socket = self.sockets.get_mut(&number);
+            let Some(socket) = socket.filter(|socket| socket.may_take(&membership)) else {
                 continue;
-            }
+            };
             if socket.join(membership).map_err(refused)? == Room::Found {
-                let number = *number;
                 self.held.insert(membership, number);
                 self.note(number, membership, true);
                 return Ok(());
+            }
+            if socket.is_full() {
+                self.with_room.remove(&number);
             }
         }
         let mut socket = Socket::open(membership.group).map_err(Error::Open)?;
@@ -181,9 +187,27 @@ impl Memberships {
         }
         self.next += 1;
         self.sockets.insert(self.next, socket);
+        self.with_room.insert(self.next);
         self.held.insert(membership, self.next);
         self.note(self.next, membership, true);
         Ok(())
+    }
+
+    /// The sockets that may take a membership: those that other sources of the group are joined through,
+    /// and those with room. There may be thousands of others.
+    fn candidates(&self, membership: &Membership) -> Vec<u32> {
+        let group = Membership {
+            source: None,
+            ..*membership
+        };
+        let same = |held: &Membership| {
+            (held.interface, held.group) == (membership.interface, membership.group)
+        };
+        let of_group = self.held.range(group..);
+        let of_group = of_group.take_while(|(held, _)| same(held));
+        let mut numbers: BTreeSet<u32> = of_group.map(|(_, number)| *number).collect();
+        numbers.extend(&self.with_room);
+        numbers.into_iter().collect()
     }
 
     /// Leaves; also when the interface is gone. Leaving what is not joined changes nothing.
@@ -194,8 +218,10 @@ impl Memberships {
         self.note(number, membership, false);
         if let Some(socket) = self.sockets.get_mut(&number) {
             socket.leave(membership);
+            self.with_room.insert(number);
             if socket.is_empty() {
                 self.sockets.remove(&number);
+                self.with_room.remove(&number);
             }
         }
     }

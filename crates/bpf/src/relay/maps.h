@@ -17,6 +17,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct route_key6);
 	__type(value, __u32);
 } routes6 SEC(".maps");

@@ -14,8 +14,8 @@ use super::connections::Connection;
 use super::refusal::{Code, Refusal};
 use super::room::{Client, Place, Room};
 
-/// Largest request body in bytes: 10,000 rules with room to spare.
-pub(super) const BODY_MAX: usize = 16 << 20;
+/// Largest request body in bytes: 100,000 rules with room to spare.
+pub(super) const BODY_MAX: usize = 32 << 20;
 
 /// Bytes that a body may have without asking for room.
 const BODY_SMALL: usize = 64 << 10;

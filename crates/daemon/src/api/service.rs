@@ -98,6 +98,8 @@ impl Service {
         let mut flows = Vec::new();
         match &subject {
             Subject::Stats | Subject::Metrics(_) => {
+                let dropped = self.sampler.read_egress(&self.view()).await;
+                self.events.publish_all(dropped);
                 counters = self.dataplane.counters().await.map_err(internal)?;
             }
             Subject::Flows(name) => flows = self.flows(name).await?,

@@ -62,8 +62,7 @@ impl Joined {
     /// Says whether it is time to compare what is held with what is there.
     pub(crate) fn is_look_due(&self) -> bool {
         let rest = if self.is_doubtful { REST } else { LONG_REST };
-        !self.set.is_empty()
-            && { self.looked }.is_none_or(|(at, took)| at.elapsed() >= took * rest)
+        !self.set.is_empty() && { self.looked }.is_none_or(|(at, took)| at.elapsed() >= took * rest)
     }
 
     /// Gives up what is held and not there, so that the next [`Joined::settle`] joins it again, and

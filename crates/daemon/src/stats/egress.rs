@@ -1,4 +1,5 @@
-//! What devices and their queues drop behind MCR, read once a second, and when that begins and ends.
+//! What devices and their queues drop behind MCR, read once a second while it relays and when somebody
+//! asks, and when that begins and ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,6 +16,8 @@ use crate::view::View;
 
 /// Time between two readings, a little less than two samples' so that every other one reads.
 const INTERVAL_NS: u64 = 900_000_000;
+/// The same while nothing is relayed and nobody asks.
+const IDLE_INTERVAL_NS: u64 = 9_900_000_000;
 
 /// Who dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,11 +77,17 @@ struct Inner {
 }
 
 impl Egress {
-    /// Reads what has been dropped, if it is time to; returns the events that follow from it.
-    pub(super) async fn sample(&self, now_ns: u64, view: &Arc<View>) -> Vec<Event> {
+    /// Reads what has been dropped, if it is time to, which it is seldom while the relay `is_idle`;
+    /// returns the events that follow from it.
+    pub(super) async fn sample(&self, now_ns: u64, view: &Arc<View>, is_idle: bool) -> Vec<Event> {
+        let interval_ns = if is_idle {
+            IDLE_INTERVAL_NS
+        } else {
+            INTERVAL_NS
+        };
         let (handle, links) = {
             let mut inner = self.lock();
-            if now_ns.saturating_sub(inner.read_ns) < INTERVAL_NS {
+            if now_ns.saturating_sub(inner.read_ns) < interval_ns {
                 return Vec::new();
             }
             inner.read_ns = now_ns;

@@ -25,9 +25,9 @@ use crate::tick;
 use crate::view::View;
 
 /// Time between two samples.
-const INTERVAL: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = tick::HALF_SECOND;
 /// The same while no packet comes and nothing is due.
-const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+const IDLE_INTERVAL: Duration = tick::SECOND;
 
 /// The streams of all rules.
 #[derive(Clone, Debug, Default)]
@@ -150,9 +150,9 @@ impl Sampler {
             events.log_held_back();
             let view = Arc::clone(&view.borrow());
             let now_ns = sys::clock::monotonic_ns();
-            events.publish_all(self.egress.sample(now_ns, &view).await);
             let attended = self.attended(now_ns, &view.rules);
             let is_quiet = attended.is_empty() && dataplane.activity().is_quiet(&seen);
+            events.publish_all(self.egress.sample(now_ns, &view, is_quiet).await);
             let arrived = match is_quiet {
                 true => Arrived::default(),
                 false => match dataplane.arrived(std::mem::take(&mut seen), attended).await {
@@ -169,6 +169,13 @@ impl Sampler {
             interval = self.pause(now_ns);
             self.tell(news, &view, (&dataplane, &events)).await;
         }
+    }
+
+    /// Reads what devices dropped, unless that was read within the last second; returns the events that
+    /// follow from it.
+    pub(crate) async fn read_egress(&self, view: &Arc<View>) -> Vec<Event> {
+        let now_ns = sys::clock::monotonic_ns();
+        self.egress.sample(now_ns, view, false).await
     }
 
     /// Tells what follows from a sample, and does it.

@@ -147,7 +147,10 @@ pub(super) fn read<'a>(
             rule.add_sums(kept);
         }
     }
-    let watched = kernel.inspected.iter().filter_map(|key| kernel.entries.get(key));
+    let watched = kernel
+        .inspected
+        .iter()
+        .filter_map(|key| kernel.entries.get(key));
     for entry in watched {
         if let Some(name) = names.get(&kernel.rule_counter(entry.word)) {
             let read = kernel.program.maps.health.read(entry.index);

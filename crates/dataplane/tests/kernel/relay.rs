@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use dataplane::Capacity;
+use dataplane::{ArrivalsReading, Capacity, Seen};
 use lab::socket::{Receiver, Sender, udp_counters};
 use model::net::Prefix;
 use model::table::{DownReason, LocalDelivery, OutputState, RateLimit, RateUnit};
@@ -46,6 +46,55 @@ fn relays_one_to_one_with_new_addresses_and_valid_checksums() {
         (received.packets, received.bytes)
     );
     assert_eq!(rule.dropped.total(), 0);
+}
+
+/// What a reading costs depends on the rules that packets came for, not on how many there are.
+#[test]
+fn a_reading_of_arrivals_looks_at_rules_with_packets_alone() {
+    let bed = Bed::new();
+    let mut dataplane = bed.open(Capacity::default());
+    let port = |number: u16| 5000 + number;
+    let rules = (0..500).map(|number| {
+        let outputs = vec![bed.output(0, OUT, 6001)];
+        (
+            bed.key(IN, port(number)),
+            route(&format!("cam{number}"), outputs),
+        )
+    });
+    bed.sync(&mut dataplane, &table(rules));
+    let mut seen = Some(Seen::default());
+    let mut read = |also: &[&str]| {
+        let also = also.iter().map(|name| (*name).into()).collect();
+        let mut reading = ArrivalsReading::new(seen.take().unwrap_or_default(), also);
+        while reading.go_on(&dataplane).unwrap() {}
+        let rules = reading.rules();
+        let (arrived, now) = reading.finish();
+        let is_quiet = dataplane.activity().is_quiet(&now);
+        seen = Some(now);
+        (rules, is_quiet, arrived)
+    };
+    let (rules, is_quiet, _) = read(&[]);
+    assert_eq!((rules, is_quiet), (0, true));
+
+    let sink = bed.sink(OUT, 6001);
+    let send = |number: u16, packets: u64| {
+        let sender = bed.sender();
+        sender
+            .send_numbered(IN.into(), port(number), packets, 100)
+            .unwrap();
+        sink.expect(packets, PATIENCE).unwrap();
+    };
+    send(321, 3);
+    let (rules, is_quiet, arrived) = read(&[]);
+    assert_eq!((rules, is_quiet), (1, false));
+    assert_eq!(arrived["cam321"].traffic.packets, 3);
+    // Once more, for another packet may have come in the same timer tick.
+    let (rules, is_quiet, arrived) = read(&[]);
+    assert_eq!((rules, is_quiet), (1, true));
+    assert_eq!(arrived["cam321"].traffic.packets, 3);
+    let (rules, _, arrived) = read(&["cam7"]);
+    assert_eq!(rules, 1);
+    assert_eq!(arrived["cam7"].traffic.packets, 0);
 }
 
 #[test]

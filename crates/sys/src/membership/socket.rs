@@ -90,6 +90,11 @@ impl Socket {
         }
     }
 
+    /// Whether it is known to take no other group.
+    pub(super) const fn is_full(&self) -> bool {
+        self.full
+    }
+
     pub(super) fn join(&mut self, membership: Membership) -> io::Result<Room> {
         let Membership {
             interface,

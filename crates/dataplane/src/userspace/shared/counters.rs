@@ -13,8 +13,8 @@ use sys::shared_memory::{self, Words};
 
 use super::counted::Counted;
 use super::layout::{
-    HEALTH, InputSlot, OutputSlot, RuleSlot, WORDS, WorkerWord, activity_at, drops_at, health_at, input_at,
-    latency_at, output_at, rule_at,
+    HEALTH, InputSlot, OutputSlot, RuleSlot, WORDS, WorkerWord, activity_at, drops_at, health_at,
+    input_at, latency_at, output_at, rule_at,
 };
 use crate::counters::{Drops, HealthCounters, Traffic};
 use crate::owners::name::Kind;

@@ -8,11 +8,11 @@ use crate::counters::Traffic;
 use crate::owners::name::Kind;
 
 /// Rules whose counters fit.
-pub(crate) const MAX_RULES: u32 = 16_384;
+pub(crate) const MAX_RULES: u32 = 131_072;
 /// Inputs, of all rules with several together, whose counters fit.
-pub(crate) const MAX_INPUTS: u32 = 131_072;
+pub(crate) const MAX_INPUTS: u32 = 262_144;
 /// Outputs, of all rules together, whose counters fit.
-pub(crate) const MAX_OUTPUTS: u32 = 131_072;
+pub(crate) const MAX_OUTPUTS: u32 = 262_144;
 
 /// How many names of a kind find a slot.
 pub(crate) const fn limit(kind: Kind) -> u32 {
