@@ -200,7 +200,7 @@ impl Sampler {
     pub(super) fn attended(&self, now_ns: u64, rules: &Arc<RuleSet>) -> Vec<Arc<str>> {
         let mut streams = self.lock();
         streams.follow(rules);
-        let attended = streams.attended(now_ns).into_iter();
+        let attended = streams.ask(now_ns).into_iter();
         attended
             .map(|place| Arc::from(rules[place].name.as_str()))
             .collect()
@@ -223,7 +223,7 @@ impl Sampler {
         let adopted = streams.read_ns.is_none();
         let before_ns = streams.read_ns.map_or(now_ns, |(_, before_ns)| before_ns);
         let span = streams.begin(now_ns);
-        let mut places = streams.attended(now_ns);
+        let mut places = streams.asked(now_ns);
         places.extend(arrived.keys().filter_map(|rule| rules.place(rule)));
         let mut news = News::default();
         let mut all = Amount::default();

@@ -22,6 +22,8 @@ pub(super) struct Streams {
     /// Those at rest that something becomes of without a packet, and when, in nanoseconds of
     /// `CLOCK_MONOTONIC`.
     due: BTreeSet<(u64, Place)>,
+    /// Until when those due are read, where a reading goes on: one that falls due meanwhile is not read.
+    asked_ns: Option<u64>,
     /// When the first reading and the last one were: what was counted until the first is no news.
     pub(super) read_ns: Option<(u64, u64)>,
     /// The past of all rules together.
@@ -69,8 +71,19 @@ impl Streams {
         }
     }
 
-    /// The rules that have to be looked at by then, whether packets came for them or not.
-    pub(super) fn attended(&self, now_ns: u64) -> BTreeSet<Place> {
+    /// The rules that have to be read by then, whether packets came for them or not.
+    pub(super) fn ask(&mut self, now_ns: u64) -> BTreeSet<Place> {
+        self.asked_ns = Some(now_ns);
+        self.attended(now_ns)
+    }
+
+    /// Those that were asked for.
+    pub(super) fn asked(&mut self, now_ns: u64) -> BTreeSet<Place> {
+        let asked_ns = self.asked_ns.take().unwrap_or(now_ns);
+        self.attended(asked_ns)
+    }
+
+    fn attended(&self, now_ns: u64) -> BTreeSet<Place> {
         let due = self.due.iter().take_while(|(due_ns, _)| *due_ns <= now_ns);
         let due = due.map(|(_, place)| *place);
         self.awake.iter().copied().chain(due).collect()
@@ -234,6 +247,29 @@ mod tests {
         assert_eq!(sampler.lock().len(), 0, "nothing is remembered of it");
         let after_a_packet = looks(101, 100, 1);
         assert!((20..=24).contains(&after_a_packet), "{after_a_packet}");
+    }
+
+    #[test]
+    fn what_falls_due_during_a_reading_waits_for_the_next() {
+        let (rules, sampler) = (rules(Some("silence=60s")), Sampler::default());
+        let mut counted = Received::default();
+        counted.traffic.add(Traffic::new(7, 700));
+        let read = || [(Arc::from("a"), counted.clone())].into_iter().collect();
+        let mut half_second = 1;
+        while half_second == 1 || !sampler.attended(half_second * HALF_NS, &rules).is_empty() {
+            sampler.sample(half_second * HALF_NS, &rules, &read());
+            half_second += 1;
+        }
+        let due_ns = sampler.lock().next_due_ns().unwrap();
+        assert!(sampler.attended(due_ns - 1, &rules).is_empty());
+        let news = sampler.sample(due_ns + 1, &rules, &Default::default());
+        assert_eq!(news.streams.len(), 0);
+        assert_eq!(sampler.attended(due_ns + 2, &rules).len(), 1);
+        let news = sampler.sample(due_ns + 2, &rules, &read());
+        assert_eq!(news.streams.len(), 1);
+        let streams = sampler.lock();
+        let (_, stream) = streams.of("a").unwrap();
+        assert_eq!(stream.unwrap().counted(), Some(counted.traffic));
     }
 
     #[test]
