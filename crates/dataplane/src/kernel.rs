@@ -127,6 +127,13 @@ impl Kernel {
         (pins, gates): (Pins, Gates),
     ) -> Result<Self, Error> {
         let program = load(&pins, options)?;
+        let (room, wanted) = (program.maps.routes.capacity(), options.capacity.routes);
+        if room < wanted {
+            tracing::warn!(
+                "pinned maps of an earlier run have room for {room} routes, not for {wanted}: stop the \
+                 daemon so that nothing goes on forwarding, and start it, to have more"
+            );
+        }
         Self::take_over(program, hook, (pins, gates))
     }
 
