@@ -91,7 +91,6 @@ async fn start(
         worker_user,
         log_directory: Some(instance.directory().to_owned()),
         capacity: Capacity::for_rules(max_rules.min(RULES_MAX as u32)),
-        ..dataplane::Options::default()
     })?;
     let max_memberships = started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize;
     let mut core = Core::new(support.clone(), path, options.policy())
