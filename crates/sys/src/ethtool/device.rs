@@ -25,6 +25,8 @@ const ROOM: usize = 65_536;
 pub struct Device {
     /// Name of the driver.
     pub driver: Option<String>,
+    /// Where it sits, a PCI address for instance; `None` of devices that are only software.
+    pub bus: Option<String>,
     /// Speed of the link, Mbit/s; `None` also while there is no link.
     pub speed_mbit: Option<u32>,
     /// Descriptors of the receive ring, and the most there can be.
@@ -43,6 +45,9 @@ pub fn device(interface: &str) -> io::Result<Device> {
     let mut device = Device::default();
     if let Some(answer) = ask(interface, ETHTOOL_GDRVINFO, DRIVER_BYTES)? {
         device.driver = Some(text(&answer[4..36]));
+        // struct ethtool_drvinfo: driver, version, fw_version, bus_info, 32 bytes each.
+        let bus = text(&answer[100..132]);
+        device.bus = Some(bus).filter(|bus| !bus.is_empty() && bus != "N/A");
     }
     if let Some(answer) = ask(interface, ETHTOOL_GSET, SETTINGS_BYTES)? {
         // struct ethtool_cmd keeps the speed in two halves; all ones is "not known".
@@ -123,6 +128,7 @@ mod tests {
     fn loopback_has_no_ring_and_no_counters() {
         let device = device("lo").unwrap();
         assert_eq!((device.receive_ring, device.speed_mbit), (None, None));
+        assert_eq!(device.bus, None);
         assert_eq!(statistics("lo").unwrap(), []);
     }
 }
