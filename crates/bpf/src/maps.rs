@@ -128,7 +128,7 @@ pub struct Maps {
 
 impl Maps {
     /// How many maps the object has.
-    pub(crate) const COUNT: usize = 27;
+    pub(crate) const COUNT: usize = 28;
 
     /// The number of entries of each, on a host with so many CPUs.
     pub(crate) fn sizes(capacity: Capacity, cpus: usize) -> [(&'static str, u32); Self::COUNT] {

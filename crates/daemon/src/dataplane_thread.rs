@@ -321,6 +321,8 @@ impl Unthreaded {
             match command {
                 Command::Run(work) => work(&mut self.dataplane),
                 Command::Read(mut parts) => while parts(&self.dataplane) {},
+                // It has nothing of the host.
+                Command::LookAfter => {}
                 Command::Close(..) => break,
             }
             any = true;

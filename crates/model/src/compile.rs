@@ -30,8 +30,8 @@ use crate::table::{
     DownReason, FailoverLines, LocalDelivery, MergeLines, Output, Route, RouteKey, Table,
 };
 use crate::wildcard;
-pub use tunnel::{below, tunnel_query, tunnel_trouble};
 use demand::Keyed;
+pub use tunnel::{below, tunnel_query, tunnel_trouble};
 use used::{count, in_use, is_same_use, links_of, shared_sources};
 
 /// What rules come to on a host.

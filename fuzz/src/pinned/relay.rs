@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dataplane::scribble::{Harm, harm};
-use dataplane::{Action, Capacity, Dataplane, Input, Options};
+use dataplane::{Action, ArrivalsReading, Capacity, Dataplane, Input, Options, Seen};
 use model::diff::TableDiff;
 use model::table::Table;
 use nix::mount::{MsFlags, mount};
@@ -138,7 +139,14 @@ impl Relay {
     /// Packets of all rules, alike in both kinds of reading.
     fn received(&self) -> u64 {
         let counters = self.dataplane.counters().expect("counters are read");
-        let arrived = self.dataplane.arrived().expect("arrivals are read");
+        let rules = counters
+            .rules
+            .keys()
+            .map(|rule| Arc::from(&**rule))
+            .collect();
+        let mut reading = ArrivalsReading::new(Seen::default(), rules);
+        while reading.go_on(&self.dataplane).expect("arrivals are read") {}
+        let (arrived, _) = reading.finish();
         let all = counters.rules.values().map(|rule| rule.received.packets);
         let all: u64 = all.sum();
         let short = arrived.values().map(|rule| rule.traffic.packets);
