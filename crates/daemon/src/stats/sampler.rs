@@ -144,9 +144,12 @@ impl Sampler {
         events: Events,
     ) {
         let mut seen = Seen::default();
-        let mut interval = INTERVAL;
+        // The first at once: what is counted until then is no news.
+        let mut interval = None;
         loop {
-            tick::after(interval).await;
+            if let Some(interval) = interval.replace(INTERVAL) {
+                tick::after(interval).await;
+            }
             events.log_held_back();
             let view = Arc::clone(&view.borrow());
             let now_ns = sys::clock::monotonic_ns();
@@ -166,7 +169,7 @@ impl Sampler {
             };
             let now_ns = sys::clock::monotonic_ns();
             let news = self.sample(now_ns, &view.rules, &arrived);
-            interval = self.pause(now_ns);
+            interval = Some(self.pause(now_ns));
             self.tell(news, &view, (&dataplane, &events)).await;
         }
     }
