@@ -26,7 +26,7 @@ pub struct RuleList {
         deserialize_with = "whole"
     )]
     pub generation: Option<u64>,
-    /// The rules in their order, at most 20,000.
+    /// The rules in their order, at most 131,072.
     #[serde(deserialize_with = "not_too_many")]
     pub rules: Vec<RuleDocument>,
     /// What a configuration says beyond rules; where it is left out, the running settings stay.
@@ -54,7 +54,7 @@ pub struct FleetRuleList {
         deserialize_with = "whole"
     )]
     pub generation: Option<u64>,
-    /// The rules in their order, with roles for interfaces, at most 20,000.
+    /// The rules in their order, with roles for interfaces, at most 131,072.
     #[serde(deserialize_with = "not_too_many")]
     pub rules: Vec<RuleDocument>,
 }
@@ -89,7 +89,7 @@ pub struct Transaction {
         deserialize_with = "whole"
     )]
     pub generation: Option<u64>,
-    /// Rules to put behind the rest, at most 20,000; one whose name is in `remove` replaces that
+    /// Rules to put behind the rest, at most 131,072; one whose name is in `remove` replaces that
     /// rule.
     #[serde(
         default,
@@ -97,14 +97,14 @@ pub struct Transaction {
         deserialize_with = "not_too_many"
     )]
     pub add: Vec<RuleDocument>,
-    /// Names of rules to take out, at most 20,000.
+    /// Names of rules to take out, at most 131,072.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "not_too_many"
     )]
     pub remove: Vec<String>,
-    /// Groups to join whatever the rules say, `GROUP%IFACE`, at most 20,000; one that is joined already
+    /// Groups to join whatever the rules say, `GROUP%IFACE`, at most 131,072; one that is joined already
     /// gets another end.
     #[serde(
         default,
@@ -113,7 +113,7 @@ pub struct Transaction {
     )]
     #[schema(value_type = Vec<String>)]
     pub join: Vec<StaticJoin>,
-    /// Groups to leave that were joined so, at most 20,000.
+    /// Groups to leave that were joined so, at most 131,072.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -193,7 +193,10 @@ mod tests {
         };
         assert_eq!(read(RULES_MAX).unwrap(), RULES_MAX);
         let error = read(RULES_MAX + 1).unwrap_err().to_string();
-        assert!(error.starts_with("more than 20000 at once"), "{error}");
+        assert!(
+            error.starts_with(&format!("more than {RULES_MAX} at once")),
+            "{error}"
+        );
         assert_eq!(
             serde_json::from_str::<Transaction>("{}").unwrap(),
             Transaction::default()

@@ -224,10 +224,12 @@ impl Bed {
     /// them. A worker counts a batch after it has sent it, so a receiver may be ahead of the counters.
     pub(crate) fn settled(&mut self, rule: &str, received: u64) -> Result<RuleCounters> {
         let judged = |counters: &RuleCounters| {
-            let accepted = counters.received.packets - counters.dropped.total();
+            let taken = counters.received.packets;
+            // A worker goes on counting while it is read: drops may be ahead of what was received.
+            let accepted = taken.checked_sub(counters.dropped.total());
             let mut outputs = counters.outputs.values();
-            counters.received.packets >= received
-                && outputs.all(|o| o.sent.packets + o.dropped.total() == accepted)
+            taken >= received
+                && outputs.all(|o| Some(o.sent.packets + o.dropped.total()) == accepted)
         };
         self.wait_for("every packet is counted", |counters| {
             counters.rules.get(rule).is_some_and(judged)
