@@ -77,6 +77,15 @@ struct Inner {
 }
 
 impl Egress {
+    /// Opens a netlink socket where there is none; until then nothing is known of devices. Where it cannot
+    /// be opened the host's follower complains.
+    pub(super) fn connect(&self) {
+        let mut inner = self.lock();
+        if inner.handle.is_none() {
+            inner.handle = connect().ok();
+        }
+    }
+
     /// Reads what has been dropped, if it is time to, which it is seldom while the relay `is_idle`;
     /// returns the events that follow from it.
     pub(super) async fn sample(&self, now_ns: u64, view: &Arc<View>, is_idle: bool) -> Vec<Event> {
@@ -92,11 +101,9 @@ impl Egress {
             }
             inner.read_ns = now_ns;
             inner.follow(view);
-            // Without a netlink socket nothing is known of them; the host's follower complains.
-            let Some(handle) = inner.handle.clone().or_else(|| connect().ok()) else {
+            let Some(handle) = inner.handle.clone() else {
                 return Vec::new();
             };
-            inner.handle = Some(handle.clone());
             (handle, inner.links.clone())
         };
         match read_egress(&handle, &links).await {

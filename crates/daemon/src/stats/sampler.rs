@@ -155,6 +155,7 @@ impl Sampler {
             let now_ns = sys::clock::monotonic_ns();
             let attended = self.attended(now_ns, &view.rules);
             let is_quiet = attended.is_empty() && dataplane.activity().is_quiet(&seen);
+            self.egress.connect();
             events.publish_all(self.egress.sample(now_ns, &view, is_quiet).await);
             let arrived = match is_quiet {
                 true => Arrived::default(),
