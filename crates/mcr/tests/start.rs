@@ -88,7 +88,7 @@ fn a_start_that_fails_leaves_nothing_behind() {
 #[test]
 fn a_start_whose_rules_do_not_fit_leaves_nothing_behind() {
     let Some(chain) = chain() else { return };
-    let mut rules = "version = 1\n".to_owned();
+    let mut rules = "version = 1\n[daemon]\nmax_rules = 16000\n".to_owned();
     for number in 0..17_000 {
         let (group, port) = (number % 200, 1000 + number / 200);
         rules += &format!(

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use api::request::RULES_MAX;
 use dataplane::Capacity;
+use model::config::{Config, MAX_RULES};
 use model::ruleset::{Policy, RuleSet};
 use model::table::Path;
 use serde_json::json;
@@ -31,8 +33,8 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let policy = Policy {
         allow_link_local: args.allow_link_local,
     };
-    let rules = configuration::read(&args.file, policy)?.rules;
-    require_room(&rules)?;
+    let Config { rules, settings } = configuration::read(&args.file, policy)?;
+    require_room(&rules, settings.daemon.max_rules)?;
     if global.json {
         render::json(&json!({ "file": args.file, "rules": rules.len() }))?;
     } else {
@@ -46,21 +48,23 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses more streams than the kernel path has room for: each input takes a route, and one for each
-/// source that it names.
-pub(super) fn require_room(rules: &RuleSet) -> Result<(), Failure> {
+/// Refuses more streams than the kernel path of a daemon for so many rules has room for: each input takes
+/// a route, and one for each source that it names.
+pub(super) fn require_room(rules: &RuleSet, max_rules: Option<u32>) -> Result<(), Failure> {
     let rules = rules
         .iter()
         .filter(|rule| rule.path != Some(Path::Userspace));
     let inputs = rules.flat_map(|rule| &rule.inputs);
     let routes: usize = inputs.map(|input| input.sources.len().max(1)).sum();
-    let room = Capacity::default().routes as usize;
+    let most = u32::try_from(RULES_MAX).unwrap_or(u32::MAX);
+    let room = Capacity::for_rules(max_rules.unwrap_or(MAX_RULES).min(most)).routes as usize;
     if routes <= room {
         return Ok(());
     }
     let message = format!(
-        "{routes} routes needed, the kernel path has room for {room}: put some of the rules on \
-         the userspace path (path = \"userspace\"), or in another instance"
+        "{routes} routes needed, the kernel path has room for {room}: raise max_rules of \
+         [daemon], up to {RULES_MAX}, or put some of the rules on the userspace path \
+         (path = \"userspace\"), or in another instance"
     );
     Err(Failure::new(Status::Configuration, message))
 }

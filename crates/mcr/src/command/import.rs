@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     if imported.rules.is_empty() {
         return Err(wrong("no rule can be made of it".to_owned()));
     }
-    check::require_room(&imported.rules)?;
+    check::require_room(&imported.rules, None)?;
     print(&imported, global)
 }
 

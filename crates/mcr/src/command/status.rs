@@ -40,14 +40,17 @@ pub(crate) fn run(_: &Args, global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many rules are called so.
+/// How many rules are called so; idle only where some may be.
 fn by_word(stats: &Stats) -> String {
     let words = ["up", "idle", "silent", "degraded", "down", "disabled"];
-    let counted = words.map(|word| {
+    let counted = words.into_iter().filter_map(|word| {
         let count = stats.rules.iter().filter(|rule| rule.word() == word);
-        format!("{} {word}", count.count())
+        match count.count() {
+            0 if word == "idle" => None,
+            count => Some(format!("{count} {word}")),
+        }
     });
-    counted.join(", ")
+    counted.collect::<Vec<String>>().join(", ")
 }
 
 /// How many rules are in each state.
@@ -229,7 +232,7 @@ mod tests {
             "up               1 min 1 s\n",
             "kernel path      no bpf_loop\n",
             "userspace path   available\n",
-            "rules            0: 0 up, 0 idle, 0 silent, 0 degraded, 0 down, 0 disabled\n",
+            "rules            0: 0 up, 0 silent, 0 degraded, 0 down, 0 disabled\n",
             "tunnel           wan up, to 10.9.9.9 port 4789 id 1, MTU 1450, by eth1\n",
             "tunnel           sat down, to 10.8.8.8 port 4789 id 2: no route to 10.8.8.8\n",
             "bpf_loop         no kernel path\n",

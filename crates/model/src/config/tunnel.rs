@@ -327,8 +327,7 @@ mod tests {
     fn a_change_says_what_the_tunnel_was() {
         let with = load("[interface.wan]\nover = \"udp\"\nremote = \"10.9.9.9\"\n").unwrap();
         let changes = with.changes_since(&Settings::default());
-        let expected =
-            "interface wan: gro off, path auto, over udp to 10.9.9.9 port 4789 id 1 (was nothing)";
+        let expected = "interface wan: gro as the daemon decides, path auto, over udp to 10.9.9.9 port 4789 id 1 (was nothing)";
         assert_eq!(changes, [expected]);
         assert_eq!(InterfaceSettings::default().tunnel, None);
     }
