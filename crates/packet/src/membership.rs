@@ -189,16 +189,21 @@ pub fn write(from: IpAddr, message: &RouterMessage) -> Option<(IpAddr, Vec<u8>)>
     }
 }
 
-/// Type and code of an advertisement, and its words; `None` of a query.
-const fn discovery(message: &RouterMessage, types: (u8, u8)) -> Option<(u8, u8, [u16; 2])> {
+/// An advertisement or termination of these types without its checksum; `None` of a query.
+fn discovery(message: &RouterMessage, types: (u8, u8)) -> Option<Vec<u8>> {
     match message {
         RouterMessage::Query(_) => None,
         RouterMessage::Advertisement {
             interval_s,
             query_interval_s,
             robustness,
-        } => Some((types.0, *interval_s, [*query_interval_s, *robustness])),
-        RouterMessage::Termination => Some((types.1, 0, [0; 2])),
+        } => {
+            let mut body = vec![types.0, *interval_s, 0, 0];
+            body.extend(query_interval_s.to_be_bytes());
+            body.extend(robustness.to_be_bytes());
+            Some(body)
+        }
+        RouterMessage::Termination => Some(vec![types.1, 0, 0, 0]),
     }
 }
 

@@ -129,8 +129,7 @@ impl Memberships {
     /// # Errors
     /// When the kernel's lists cannot be read.
     pub fn claim_listed(&mut self) -> io::Result<usize> {
-        let has = |ipv4| self.sockets.values().any(|socket| socket.is_ipv4() == ipv4);
-        let listed = Listed::read(has(true), has(false))?;
+        let listed = self.listed()?;
         let unknown = listed.iter().filter(|group| !self.held.contains_key(group));
         let mut unknown: Vec<Membership> = unknown.copied().collect();
         // Of what is held in part most is known: it comes last.
@@ -269,8 +268,7 @@ impl Memberships {
     /// # Errors
     /// When the kernel's lists cannot be read.
     pub fn missing(&self) -> io::Result<Vec<Membership>> {
-        let has = |ipv4| self.sockets.values().any(|socket| socket.is_ipv4() == ipv4);
-        let listed = Listed::read(has(true), has(false))?;
+        let listed = self.listed()?;
         let missing = self.held.keys().filter(|held| !listed.has(held));
         Ok(missing.copied().collect())
     }
@@ -314,6 +312,12 @@ impl Memberships {
         let missed = usize::try_from(self.revision.checked_sub(revision)?).ok()?;
         let known = self.recent.len().checked_sub(missed)?;
         Some(self.recent.iter().skip(known))
+    }
+
+    /// What the kernel lists of the families that there are sockets of.
+    fn listed(&self) -> io::Result<Listed> {
+        let has = |ipv4| self.sockets.values().any(|socket| socket.is_ipv4() == ipv4);
+        Listed::read(has(true), has(false))
     }
 
     /// Says whether some source of a group is held.

@@ -197,26 +197,17 @@ impl Group {
                     .extend(named.iter().map(|source| (*source, Some(until))));
                 (exclude.is_some(), asked)
             }
-            (RecordKind::IsExclude | RecordKind::ToExclude, None) => {
-                let asked = both(&|source| all.contains(source));
-                let timer = |source: &IpAddr| known.get(source).copied().flatten();
-                self.sources = named
-                    .iter()
-                    .map(|source| (*source, timer(source)))
-                    .collect();
-                self.exclude_until = Some(until);
-                match kind {
-                    RecordKind::ToExclude => (false, asked),
-                    _ => nothing,
-                }
-            }
-            (RecordKind::IsExclude | RecordKind::ToExclude, Some(group_until)) => {
-                let asked = both(&|source| !is_excluded(source));
-                let new = match kind {
+            (RecordKind::IsExclude | RecordKind::ToExclude, exclude) => {
+                let asked = match exclude {
+                    None => both(&|source| all.contains(source)),
+                    Some(_) => both(&|source| !is_excluded(source)),
+                };
+                // A source that was not known is excluded at once where none was before.
+                let new = exclude.map(|group_until| match kind {
                     RecordKind::ToExclude => group_until,
                     _ => until,
-                };
-                let timer = |source: &IpAddr| known.get(source).copied().unwrap_or(Some(new));
+                });
+                let timer = |source: &IpAddr| known.get(source).copied().unwrap_or(new);
                 self.sources = named
                     .iter()
                     .map(|source| (*source, timer(source)))

@@ -139,14 +139,7 @@ pub(super) fn write(from: Ipv4Addr, message: &RouterMessage) -> Option<(IpAddr, 
                 body.extend(source.octets());
             }
         }
-        (_, Some((kind, code, words))) => {
-            body.extend([kind, code, 0, 0]);
-            if kind == ADVERTISEMENT {
-                words
-                    .iter()
-                    .for_each(|word| body.extend(word.to_be_bytes()));
-            }
-        }
+        (_, Some(discovery)) => body = discovery,
         (_, None) => return None,
     }
     Some((to.into(), packet(from, to, body)?))

@@ -251,6 +251,20 @@ fn takes_over_sockets_that_another_set_joined_with() {
     joined.unwrap();
 }
 
+/// A set of the sockets of another that has ended, told of one membership alone.
+fn handed_over(first: Memberships, claim: Membership) -> Memberships {
+    let kept: Vec<(u32, OwnedFd)> = first
+        .sockets()
+        .map(|held| (held.number, held.socket.try_clone_to_owned().unwrap()))
+        .collect();
+    drop(first);
+    let mut second = Memberships::new();
+    for (number, socket) in kept {
+        second.adopt(number, socket, [claim]).unwrap();
+    }
+    second
+}
+
 #[test]
 fn finds_what_was_joined_and_never_told() {
     let Some(namespace) = namespace() else { return };
@@ -264,15 +278,7 @@ fn finds_what_was_joined_and_never_told() {
         ] {
             first.join(membership).unwrap();
         }
-        let kept: Vec<(u32, OwnedFd)> = first
-            .sockets()
-            .map(|held| (held.number, held.socket.try_clone_to_owned().unwrap()))
-            .collect();
-        drop(first);
-        let mut second = Memberships::new();
-        for (number, socket) in kept {
-            second.adopt(number, socket, [any(group(1))]).unwrap();
-        }
+        let mut second = handed_over(first, any(group(1)));
         assert_eq!(second.len(), 1);
         assert_eq!(second.claim_listed().unwrap(), 3);
         assert!(second.holds(&from(source(1), group(3))));
@@ -297,17 +303,7 @@ fn finds_sources_behind_a_group_that_has_none() {
             first.join(membership).unwrap();
         }
         assert_eq!(first.missing().unwrap(), []);
-        let kept: Vec<(u32, OwnedFd)> = first
-            .sockets()
-            .map(|held| (held.number, held.socket.try_clone_to_owned().unwrap()))
-            .collect();
-        drop(first);
-        let mut second = Memberships::new();
-        for (number, socket) in kept {
-            second
-                .adopt(number, socket, [from(source(1), group(3))])
-                .unwrap();
-        }
+        let mut second = handed_over(first, from(source(1), group(3)));
         assert_eq!(second.claim_listed().unwrap(), 2);
         assert!(second.holds(&from(source(2), group(3))));
         assert!(second.holds(&any(group(4))));
