@@ -83,10 +83,10 @@ impl Blocks {
     /// Marks a block as in use; the parts of it that are already are left alone.
     pub(super) fn occupy(&mut self, start: u32, length: u32) {
         let end = start + length;
-        let overlapping: Vec<(u32, u32)> = self
-            .free
-            .range(..end)
-            .filter(|(run, size)| *run + *size > start)
+        // Runs lie apart, so what ends before the block begins follows what overlaps it.
+        let before_end = self.free.range(..end).rev();
+        let overlapping: Vec<(u32, u32)> = before_end
+            .take_while(|(run, size)| **run + **size > start)
             .map(|(run, size)| (*run, *size))
             .collect();
         for (run, size) in overlapping {
