@@ -95,11 +95,10 @@ impl Step {
 
     /// The rules that differ from those of before, with what can be said about each.
     pub(crate) fn differing(&self) -> impl Iterator<Item = (&Rule, &RuleView)> {
-        let differs =
-            |name: &String| self.change.added.contains(name) || self.change.changed.contains(name);
+        let differing: BTreeSet<&String> = differing(&self.change).collect();
         let compiled = self.recompiled.changes().added.iter();
         compiled
-            .filter(move |(_, rule)| differs(&rule.name))
+            .filter(move |(_, rule)| differing.contains(&rule.name))
             .filter_map(|(place, rule)| {
                 let view = self.amendment.rules.get(place)?;
                 Some((rule.as_ref(), view.as_ref()))
@@ -489,13 +488,18 @@ impl Core {
     }
 }
 
+/// The names of the rules that are new or not what they were.
+fn differing(change: &Change) -> impl Iterator<Item = &String> {
+    change.added.iter().chain(&change.changed)
+}
+
 const fn has_changes(change: &Change) -> bool {
     !(change.added.is_empty() && change.removed.is_empty() && change.changed.is_empty())
 }
 
 /// Lists what keeps new and changed rules from relaying all they should.
 fn warnings(change: &Change, compiled: &[Arc<RuleView>]) -> Vec<String> {
-    let new: BTreeSet<&String> = change.added.iter().chain(&change.changed).collect();
+    let new: BTreeSet<&String> = differing(change).collect();
     let views = compiled.iter().filter(|view| new.contains(&view.name));
     views.flat_map(|view| view.troubles()).collect()
 }
