@@ -23,8 +23,8 @@ use sys::descriptor::{ProcessHandle, receive_with, send_with};
 /// Longest label in bytes.
 const LABEL_MAX: usize = 200;
 
-/// Most descriptors that are held.
-const HELD_MAX: usize = 4096;
+/// Descriptors that a holder needs for itself.
+const OWN: usize = 64;
 
 /// How long a holder may take to answer after it was started.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
@@ -77,9 +77,10 @@ impl Verb {
 /// The listener's.
 pub fn serve(listener: &UnixListener, deadline: Duration) -> io::Result<()> {
     let mut held = Stored::default();
+    let most = sys::capability::descriptor_limit().saturating_sub(OWN);
     while sys::wait::readable(listener.as_fd(), deadline)? {
         let (mut client, _) = listener.accept()?;
-        match attend(&mut client, &mut held.0) {
+        match attend(&mut client, &mut held.0, most) {
             Ok(After::Quit) => return Ok(()),
             Ok(After::Continue) => {}
             Err(error) => tracing::debug!(%error, "keeper: client left"),
@@ -92,7 +93,7 @@ pub fn serve(listener: &UnixListener, deadline: Duration) -> io::Result<()> {
 #[cfg(feature = "rehearsal")]
 pub(crate) fn hear(client: &mut UnixStream) {
     // What cannot be understood ends the conversation and nothing else.
-    let _ = attend(client, &mut BTreeMap::new());
+    let _ = attend(client, &mut BTreeMap::new(), OWN);
 }
 
 /// What is held, by label.
@@ -113,7 +114,12 @@ enum After {
     Quit,
 }
 
-fn attend(client: &mut UnixStream, held: &mut BTreeMap<String, OwnedFd>) -> io::Result<After> {
+/// `most`: how many descriptors are held.
+fn attend(
+    client: &mut UnixStream,
+    held: &mut BTreeMap<String, OwnedFd>,
+    most: usize,
+) -> io::Result<After> {
     loop {
         // The daemon stays connected and silent for as long as it lives.
         client.set_read_timeout(None)?;
@@ -125,7 +131,7 @@ fn attend(client: &mut UnixStream, held: &mut BTreeMap<String, OwnedFd>) -> io::
         client.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
         let label = read_label(client)?;
         let answer = match Verb::from_byte(first[0])? {
-            Verb::Store => store(held, label, descriptors.pop()),
+            Verb::Store => store(held, most, label, descriptors.pop()),
             Verb::Release => {
                 held.remove(&label);
                 Verb::Done
@@ -146,9 +152,14 @@ fn attend(client: &mut UnixStream, held: &mut BTreeMap<String, OwnedFd>) -> io::
     }
 }
 
-fn store(held: &mut BTreeMap<String, OwnedFd>, label: String, fd: Option<OwnedFd>) -> Verb {
+fn store(
+    held: &mut BTreeMap<String, OwnedFd>,
+    most: usize,
+    label: String,
+    fd: Option<OwnedFd>,
+) -> Verb {
     let Some(fd) = fd else { return Verb::Full };
-    if held.len() >= HELD_MAX && !held.contains_key(&label) {
+    if held.len() >= most && !held.contains_key(&label) {
         return Verb::Full;
     }
     held.insert(label, fd);
@@ -238,7 +249,10 @@ impl FdHolder {
         write_message(&mut self.stream, Verb::Store, label, Some(fd))?;
         match self.answer()?.0 {
             Verb::Done => Ok(()),
-            _ => Err(ErrorKind::OutOfMemory.into()),
+            _ => {
+                let full = "it holds as many descriptors as it may (ulimit -n)";
+                Err(io::Error::new(ErrorKind::OutOfMemory, full))
+            }
         }
     }
 
