@@ -15,6 +15,7 @@ mod quality;
 pub(crate) mod sampler;
 mod stream;
 mod streams;
+pub(crate) mod writing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use model::reflect::MODE;
 use model::rule::Rule;
 use model::table::Path;
 
-pub(crate) use drop_reasons::{PossibleDrops, Reasons, possible_drops};
+pub(crate) use drop_reasons::{PossibleDrops, Reasons};
 pub(crate) use egress::EgressDrops;
 pub(crate) use lines::LineNews;
 pub(crate) use losses::{Loss, LossNews};
@@ -59,43 +60,71 @@ pub(crate) struct Identity {
     pub(crate) fleet: Option<String>,
 }
 
-/// Makes the statistics.
-pub(crate) fn stats(
-    identity: &Identity,
-    view: &View,
-    counters: &Counters,
-    sampler: &Sampler,
-    listeners: &Listeners,
-) -> Stats {
-    let none = RuleCounters::default();
-    let of = |(written, state): (&Rule, &Arc<RuleState>)| {
-        let counted = counters.rules.get(state.name()).unwrap_or(&none);
+/// All that statistics are made of. They are made a rule at a time, as they are written: those of all
+/// rules at once would take many times the room of what was counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readings<'a> {
+    pub(crate) identity: &'a Identity,
+    pub(crate) view: &'a View,
+    pub(crate) counters: &'a Counters,
+    pub(crate) sampler: &'a Sampler,
+    pub(crate) listeners: &'a Listeners,
+}
+
+impl<'a> Readings<'a> {
+    /// The statistics without those of rules.
+    pub(crate) fn without_rules(&self) -> Stats {
+        Stats {
+            instance: self.identity.instance.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            fleet: self.identity.fleet.clone(),
+            uptime_seconds: self.identity.started.elapsed().as_secs_f64(),
+            rules: Vec::new(),
+            workers: self.counters.workers.iter().map(worker).collect(),
+            egress: self.sampler.egress(&self.view.host),
+            demand: demand::links(self.listeners),
+        }
+    }
+
+    /// Those of the rules, in their order.
+    pub(crate) fn rules(self) -> impl Iterator<Item = RuleStats> + 'a {
+        let rules = self.written();
+        rules.map(move |(written, state)| self.of(written, state))
+    }
+
+    /// Those of the rules, each with what it can drop packets for.
+    pub(crate) fn rules_and_drops(self) -> impl Iterator<Item = (RuleStats, PossibleDrops)> + 'a {
+        let possible = drop_reasons::Reckoning::of(self.view);
+        let rules = self.written();
+        rules.map(move |(written, state)| {
+            let possible = possible.of_rule(written, state);
+            (self.of(written, state), possible)
+        })
+    }
+
+    fn written(self) -> impl Iterator<Item = (&'a Rule, &'a Arc<RuleState>)> + 'a {
+        let Self { view, .. } = self;
+        view.rules.iter().zip(view.states.values())
+    }
+
+    fn of(self, written: &Rule, state: &RuleState) -> RuleStats {
+        let none = RuleCounters::default();
+        let counted = self.counters.rules.get(state.name()).unwrap_or(&none);
         let mut made = RuleStats {
             labels: written.labels.clone(),
             share: written.share.clone(),
             mode: written.reflect.map(|_| MODE.to_owned()),
             answers: written.reflect.map(|_| counted.received.answers),
-            ..rule(state, counted, &view.host, sampler)
+            ..rule(state, counted, &self.view.host, self.sampler)
         };
-        demand::count_members(written, state, listeners, &mut made.outputs);
+        demand::count_members(written, state, self.listeners, &mut made.outputs);
         made
-    };
-    let rules = view.rules.iter().zip(view.states.values());
-    Stats {
-        instance: identity.instance.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        fleet: identity.fleet.clone(),
-        uptime_seconds: identity.started.elapsed().as_secs_f64(),
-        rules: rules.map(of).collect(),
-        workers: counters.workers.iter().map(worker).collect(),
-        egress: sampler.egress(&view.host),
-        demand: demand::links(listeners),
     }
 }
 
 /// Writes final statistics into the log.
-pub(crate) fn log(stats: &Stats) {
-    for rule in &stats.rules {
+pub(crate) fn log(readings: Readings<'_>) {
+    for rule in readings.rules() {
         let dropped: u64 = rule.dropped.values().sum();
         tracing::info!(
             rule = rule.name,
@@ -114,7 +143,7 @@ pub(crate) fn log(stats: &Stats) {
             );
         }
     }
-    for worker in &stats.workers {
+    for worker in &readings.counters.workers {
         tracing::info!(
             worker = worker.id,
             received = worker.received,

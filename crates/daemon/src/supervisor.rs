@@ -38,7 +38,7 @@ use crate::memberships::Joined;
 use crate::options::Options;
 use crate::service_manager;
 use crate::state::running::RunningStore;
-use crate::stats::{self, Identity, Sampler};
+use crate::stats::{self, Identity, Readings, Sampler};
 use crate::tick;
 use crate::tunnels::Tunnels;
 use crate::view::View;
@@ -268,16 +268,13 @@ impl Supervisor {
     async fn stop(mut self, hands_over: bool) -> Result<(), DaemonError> {
         service_manager::stopping();
         if let Ok(counters) = self.dataplane.counters().await {
-            let view = self.view.borrow().clone();
-            let sampler = Sampler::default();
-            let listeners = self.demand.listeners();
-            stats::log(&stats::stats(
-                &self.identity,
-                &view,
-                &counters,
-                &sampler,
-                listeners,
-            ));
+            stats::log(Readings {
+                identity: &self.identity,
+                view: &self.view.borrow().clone(),
+                counters: &counters,
+                sampler: &Sampler::default(),
+                listeners: self.demand.listeners(),
+            });
         }
         if let Some(fleet) = self.fleet.take().filter(|_| !hands_over) {
             // While everything still works, and the others' last word still arrives.

@@ -1,5 +1,5 @@
 //! Long answers, in memory that is bounded however many ask and however slowly they read: those who
-//! ask at a time share one text, and where there are too many texts the readers of the oldest are
+//! ask at a time share one text, packed, and where there are too many texts the readers of the oldest are
 //! cut off.
 
 use std::collections::BTreeMap;
@@ -14,11 +14,12 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::connections::Connection;
 use super::refusal::Answer;
+use crate::chunks::Piece;
 use crate::stats::metrics::Format;
 use crate::view::View;
 
-/// Bytes of all texts together; a single one may be larger.
-const ROOM: usize = 32 << 20;
+/// Bytes of all texts together, packed as they are; a single one may be larger.
+const ROOM: usize = 16 << 20;
 
 /// How old a text may be for somebody to begin to read it, while others still do.
 const FRESH: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ struct Texts {
     next: u64,
     /// How many ask and have no text yet.
     waiting: BTreeMap<Subject, usize>,
-    /// How long the last text of a kind was.
+    /// Bytes of the last text of a kind.
     expected: BTreeMap<Subject, usize>,
 }
 
@@ -63,8 +64,9 @@ struct Text {
     /// When what it says began to be read.
     begun: Instant,
     view: Arc<View>,
-    pieces: Arc<[Bytes]>,
-    length: usize,
+    pieces: Arc<[Piece]>,
+    /// Bytes that it takes.
+    held: usize,
     readers: BTreeMap<u64, Connection>,
 }
 
@@ -72,7 +74,7 @@ struct Text {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) view: Arc<View>,
-    pub(crate) pieces: Vec<Bytes>,
+    pub(crate) pieces: Vec<Piece>,
 }
 
 impl Answers {
@@ -119,7 +121,7 @@ impl Answers {
             generation: text.view.generation,
             pieces: Arc::clone(&text.pieces),
             next: 0,
-            left: text.length as u64,
+            left: text.pieces.iter().map(|piece| piece.length() as u64).sum(),
         }
     }
 
@@ -150,15 +152,15 @@ impl Texts {
             let Some((_, oldest)) = self.by_number.pop_first() else {
                 break;
             };
-            self.held -= oldest.length;
+            self.held -= oldest.held;
             oldest.readers.values().for_each(Connection::cut_off);
         }
     }
 
     fn add(&mut self, subject: Subject, begun: Instant, Made { view, pieces }: Made) -> u64 {
-        let length = pieces.iter().map(Bytes::len).sum();
+        let held = pieces.iter().map(Piece::held).sum();
         if !matches!(subject, Subject::Flows(_) | Subject::History { .. }) {
-            self.expected.insert(subject.clone(), length);
+            self.expected.insert(subject.clone(), held);
         }
         let number = self.number();
         let text = Text {
@@ -166,11 +168,11 @@ impl Texts {
             begun,
             view,
             pieces: pieces.into(),
-            length,
+            held,
             readers: BTreeMap::new(),
         };
         self.by_number.insert(number, text);
-        self.held += length;
+        self.held += held;
         number
     }
 
@@ -179,7 +181,7 @@ impl Texts {
         let (waiting, held) = (&self.waiting, &mut self.held);
         self.by_number.retain(|_, text| {
             let stays = !text.readers.is_empty() || waiting.contains_key(&text.subject);
-            *held -= if stays { 0 } else { text.length };
+            *held -= if stays { 0 } else { text.held };
             stays
         });
     }
@@ -219,7 +221,7 @@ pub(super) struct Reading {
     text: u64,
     reader: u64,
     generation: u64,
-    pieces: Arc<[Bytes]>,
+    pieces: Arc<[Piece]>,
     next: usize,
     left: u64,
 }
@@ -239,7 +241,7 @@ impl Body for Reading {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.pieces.get(self.next).cloned();
+        let piece = self.pieces.get(self.next).map(Piece::text);
         self.next += 1;
         self.left -= piece.as_ref().map_or(0, Bytes::len) as u64;
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
@@ -272,7 +274,7 @@ mod tests {
     fn held(answers: &Answers) -> (usize, usize) {
         let texts = answers.texts();
         (
-            texts.by_number.values().map(|text| text.length).sum(),
+            texts.by_number.values().map(|text| text.held).sum(),
             texts.held,
         )
     }
@@ -286,7 +288,7 @@ mod tests {
             let make = || async {
                 Ok(Made {
                     view: Arc::clone(&view),
-                    pieces: vec![Bytes::from(vec![b'x'; length])],
+                    pieces: vec![Piece::Plain(vec![b'x'; length].into())],
                 })
             };
             answers

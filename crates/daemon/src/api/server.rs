@@ -38,7 +38,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a request's head, and of an answer on its way, that a connection holds at most.
-const BUFFER_MAX: usize = 64 << 10;
+const BUFFER_MAX: usize = 16 << 10;
 
 /// Connections held at a time, where the limit of open descriptors allows as many.
 const CONNECTIONS_MAX: usize = 512;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::reply::{
     Change, FeatureStatus, FlowStats, InterfaceStatus, JoinStatus, ListenerStats, Log, PathStatus,
-    State, Stats, Status, TunnelStatus,
+    State, Status, TunnelStatus,
 };
 use api::request::{ActiveInput, RuleList};
 use dataplane::counters::Counters;
@@ -34,7 +34,8 @@ use crate::fleet::Fleet;
 use crate::options::LogControl;
 use crate::stats::metrics::{self, Format, Scrape};
 use crate::stats::process::Process;
-use crate::stats::{self, Identity, Sampler};
+use crate::stats::writing::Streamed;
+use crate::stats::{self, Identity, Readings, Sampler};
 use crate::supervisor::command::{Command, Order, Turn};
 use crate::view::{InputState, RuleState, View};
 
@@ -115,7 +116,13 @@ impl Service {
         let write = move || {
             let mut text = Chunks::default();
             let written = match subject {
-                Subject::Stats => json(&mut text, &self.stats(&view, &counters)),
+                Subject::Stats => {
+                    let readings = self.readings(&view, &counters);
+                    json(
+                        &mut text,
+                        &Streamed::new(readings.without_rules(), readings.rules()),
+                    )
+                }
                 Subject::Flows(_) => json(&mut text, &flows),
                 Subject::History { rules, seconds } => {
                     json(&mut text, &self.sampler.history(&rules, seconds))
@@ -139,26 +146,31 @@ impl Service {
         written.map_err(|error| Refusal::new(Code::Internal, error))?
     }
 
-    fn stats(&self, view: &View, counters: &Counters) -> Stats {
-        stats::stats(
-            &self.identity,
+    const fn readings<'a>(&'a self, view: &'a View, counters: &'a Counters) -> Readings<'a> {
+        Readings {
+            identity: &self.identity,
             view,
             counters,
-            &self.sampler,
-            &self.listeners,
-        )
+            sampler: &self.sampler,
+            listeners: &self.listeners,
+        }
     }
 
     fn metrics(&self, format: Format, view: &View, counters: &Counters) -> Chunks {
+        let readings = self.readings(view, counters);
         let scrape = Scrape {
             status: self.status_of(view),
-            stats: self.stats(view, counters),
-            possible: stats::possible_drops(view),
+            stats: readings.without_rules(),
             lost_lines: self.log.map_or(0, |log| (log.lost)()),
             posted: Arc::clone(self.events.posted()),
             fleet: self.fleet.as_ref().map(Fleet::status),
         };
-        metrics::text(format, &scrape, &Process::read())
+        metrics::text(
+            format,
+            &scrape,
+            readings.rules_and_drops(),
+            &Process::read(),
+        )
     }
 
     /// This relay's place in its fleet.

@@ -4,7 +4,6 @@
 //! Not all of them for everything: ten thousand rules would have a page of their own.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use dataplane::counters::DropReason;
 use model::net::Prefix;
@@ -49,13 +48,25 @@ impl Reasons {
     }
 }
 
-/// What is possible, rule by rule in their order.
-pub(crate) fn possible_drops(view: &View) -> Vec<PossibleDrops> {
-    let shared = Groups::of(&view.rules);
-    let has_budget = view.settings.budget.is_some();
-    let rules = view.rules.iter().zip(view.states.values());
-    let of = |(rule, state): (&Rule, &Arc<RuleState>)| of_rule(rule, state, &shared, has_budget);
-    rules.map(of).collect()
+/// What is possible for each of the rules.
+#[derive(Debug)]
+pub(super) struct Reckoning {
+    groups: Groups,
+    has_budget: bool,
+}
+
+impl Reckoning {
+    pub(super) fn of(view: &View) -> Self {
+        Self {
+            groups: Groups::of(&view.rules),
+            has_budget: view.settings.budget.is_some(),
+        }
+    }
+
+    /// What is possible for one of them.
+    pub(super) fn of_rule(&self, rule: &Rule, state: &RuleState) -> PossibleDrops {
+        of_rule(rule, state, &self.groups, self.has_budget)
+    }
 }
 
 fn of_rule(rule: &Rule, state: &RuleState, groups: &Groups, has_budget: bool) -> PossibleDrops {
@@ -114,6 +125,7 @@ fn of_output(spec: &OutputSpec, down: Option<DownReason>, has_budget: bool) -> R
 }
 
 /// How many rules name each group.
+#[derive(Debug)]
 struct Groups(BTreeMap<Prefix, usize>);
 
 impl Groups {

@@ -9,7 +9,7 @@ mod merge;
 mod streams;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,13 +24,11 @@ use super::process::Process;
 use crate::chunks::Chunks;
 use crate::events::webhook::Posted;
 
-/// What the metrics are a view of: the same replies that others get, of one moment.
+/// What the metrics are a view of beside the rules: the same replies that others get, of one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Scrape {
     pub(crate) status: Status,
     pub(crate) stats: Stats,
-    /// For which reasons each rule can drop packets.
-    pub(crate) possible: Vec<PossibleDrops>,
     /// Lines of the log that nobody took.
     pub(crate) lost_lines: u64,
     pub(crate) posted: Arc<Posted>,
@@ -64,19 +62,26 @@ impl Format {
     }
 }
 
-/// Writes every metric.
-pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks {
+/// Writes every metric. The rules come one at a time, each with the reasons that it can drop packets
+/// for.
+pub(crate) fn text(
+    format: Format,
+    scrape: &Scrape,
+    rules: impl Iterator<Item = (RuleStats, PossibleDrops)>,
+    process: &Process,
+) -> Chunks {
     let Scrape {
         status,
         stats,
-        possible,
         lost_lines,
         posted,
         fleet,
     } = scrape;
     let mut page = Page {
         format,
-        text: Chunks::default(),
+        families: Vec::new(),
+        places: HashMap::new(),
+        current: 0,
         now_seconds: sys::clock::realtime_ns() as f64 / 1e9,
     };
     daemon(&mut page, status, process);
@@ -108,23 +113,29 @@ pub(crate) fn text(format: Format, scrape: &Scrape, process: &Process) -> Chunks
         page.sample(name, &[], count.load(Ordering::Relaxed));
     }
     this_process(&mut page, process);
-    rules(&mut page, &stats.rules);
-    inputs(&mut page, &stats.rules);
-    outputs(&mut page, &stats.rules);
-    drops::families(&mut page, &stats.rules, possible);
-    streams::streams(&mut page, &stats.rules);
-    merge::families(&mut page, &stats.rules);
-    latency::histograms(&mut page, &stats.rules);
+    // The families are there without rules too.
+    rule_families(&mut page, &[], &[]);
+    for (rule, possible) in rules {
+        rule_families(&mut page, &[rule], &[possible]);
+    }
     workers(&mut page, &stats.workers);
     egress(&mut page, &stats.egress);
     demand::families(&mut page, &stats.demand);
     if let Some(fleet) = fleet {
         fleet::families(&mut page, fleet);
     }
-    if format == Format::OpenMetrics {
-        page.write(format_args!("# EOF\n"));
-    }
-    page.text
+    page.finish()
+}
+
+/// What is told of rules.
+fn rule_families(page: &mut Page, all: &[RuleStats], possible: &[PossibleDrops]) {
+    rules(page, all);
+    inputs(page, all);
+    outputs(page, all);
+    drops::families(page, all, possible);
+    streams::streams(page, all);
+    merge::families(page, all);
+    latency::histograms(page, all);
 }
 
 fn daemon(page: &mut Page, status: &Status, process: &Process) {
@@ -346,10 +357,15 @@ fn egress(page: &mut Page, egress: &[EgressStats]) {
     page.counters(EgressStats::COUNTERS, &egress);
 }
 
-#[derive(Default)]
+/// The page, family by family: what is told of a rule goes to the ends of many.
 struct Page {
     format: Format,
-    text: Chunks,
+    /// In the order in which they began.
+    families: Vec<Chunks>,
+    /// Where each is.
+    places: HashMap<String, usize>,
+    /// The one that samples go to.
+    current: usize,
     /// Seconds since the epoch.
     now_seconds: f64,
 }
@@ -383,7 +399,15 @@ impl Page {
         self.family_of(counter::kind(name), name, help);
     }
 
+    /// Goes on with a family, which begins where it is not there yet.
     fn family_of(&mut self, kind: &str, name: &str, help: &str) {
+        if let Some(place) = self.places.get(name) {
+            self.current = *place;
+            return;
+        }
+        self.current = self.families.len();
+        self.families.push(Chunks::default());
+        self.places.insert(name.to_owned(), self.current);
         // OpenMetrics names a counter's family without what its samples end in.
         let name = match self.format {
             Format::Prometheus => name,
@@ -403,7 +427,17 @@ impl Page {
     }
 
     fn write(&mut self, text: fmt::Arguments<'_>) {
-        self.text.write_fmt(text).expect("memory takes any text");
+        let family = self.families.get_mut(self.current);
+        let family = family.expect("samples follow the head of their family");
+        family.write_fmt(text).expect("memory takes any text");
+    }
+
+    fn finish(self) -> Chunks {
+        let mut page: Chunks = self.families.into_iter().collect();
+        if self.format == Format::OpenMetrics {
+            page.write_str("# EOF\n").expect("memory takes any text");
+        }
+        page
     }
 }
 

@@ -2,14 +2,24 @@ use api::reply::{FleetShare, FleetShareState, FleetStatus, Reload, Stats, Status
 use dataplane::counters::DropReason;
 
 use super::*;
+use crate::chunks::Piece;
 use crate::stats::{PossibleDrops, Reasons};
 
-fn page(format: Format, scrape: &Scrape) -> String {
-    written(text(format, scrape, &Process::default()))
+/// All that metrics are made of, and what is possible: nothing beside what occurred.
+struct All {
+    scrape: Scrape,
+    possible: Vec<PossibleDrops>,
+}
+
+fn page(format: Format, all: &All) -> String {
+    let rules = all.scrape.stats.rules.iter().cloned();
+    let rules = rules.zip(all.possible.iter().cloned());
+    written(text(format, &all.scrape, rules, &Process::default()))
 }
 
 fn written(chunks: Chunks) -> String {
-    String::from_utf8(chunks.finish().concat()).unwrap()
+    let text = chunks.finish().iter().flat_map(Piece::text).collect();
+    String::from_utf8(text).unwrap()
 }
 
 fn status() -> Status {
@@ -49,25 +59,26 @@ fn stats() -> Stats {
     serde_json::from_str(text).unwrap()
 }
 
-/// The statistics, and what is possible: nothing beside what occurred.
-fn scrape(stats: Stats) -> Scrape {
+fn all(stats: Stats) -> All {
     let none = |rule: &RuleStats| PossibleDrops {
         rule: Reasons::default(),
         outputs: vec![Reasons::default(); rule.outputs.len()],
     };
-    Scrape {
-        status: status(),
+    All {
         possible: stats.rules.iter().map(none).collect(),
-        stats,
-        lost_lines: 0,
-        posted: Arc::default(),
-        fleet: None,
+        scrape: Scrape {
+            status: status(),
+            stats,
+            lost_lines: 0,
+            posted: Arc::default(),
+            fleet: None,
+        },
     }
 }
 
 #[test]
 fn every_number_of_the_statistics_is_a_sample() {
-    let page = page(Format::Prometheus, &scrape(stats()));
+    let page = page(Format::Prometheus, &all(stats()));
     let output = r#"rule="cam1",output="239.10.1.1%eth1:6001""#;
     for line in [
         r#"mcr_build_info{version="1.2.3",instance="default"} 1"#,
@@ -116,10 +127,10 @@ fn every_number_of_the_statistics_is_a_sample() {
 
 #[test]
 fn what_can_be_dropped_is_a_series_before_it_is() {
-    let mut scrape = scrape(stats());
-    scrape.possible[0].rule = Reasons::of(&[DropReason::Malformed, DropReason::OwnSource]);
-    scrape.possible[0].outputs[0] = Reasons::of(&[DropReason::EgressFull]);
-    let page = page(Format::Prometheus, &scrape);
+    let mut all = all(stats());
+    all.possible[0].rule = Reasons::of(&[DropReason::Malformed, DropReason::OwnSource]);
+    all.possible[0].outputs[0] = Reasons::of(&[DropReason::EgressFull]);
+    let page = page(Format::Prometheus, &all);
     let dropped: Vec<&str> = page
         .lines()
         .filter(|line| line.contains("dropped_packets_total{"))
@@ -141,7 +152,7 @@ fn outputs_to_one_destination_are_series_of_their_own() {
     let mut stats = stats();
     let outputs = &mut stats.rules[0].outputs;
     outputs.extend([outputs[0].clone(), outputs[0].clone()]);
-    let page = page(Format::Prometheus, &scrape(stats));
+    let page = page(Format::Prometheus, &all(stats));
     for output in ["6001", "6001 #2", "6001 #3"] {
         let labels = format!(r#"rule="cam1",output="239.10.1.1%eth1:{output}""#);
         let sample = format!("mcr_output_sent_packets_total{{{labels}}} 990");
@@ -157,7 +168,7 @@ fn outputs_to_one_destination_are_series_of_their_own() {
 
 #[test]
 fn openmetrics_names_families_without_total_and_ends() {
-    let page = page(Format::OpenMetrics, &scrape(stats()));
+    let page = page(Format::OpenMetrics, &all(stats()));
     assert!(page.contains("# TYPE mcr_rule_received_packets counter\n"));
     assert!(page.contains("\nmcr_rule_received_packets_total{rule=\"cam1\"} 1000\n"));
     assert!(page.ends_with("# EOF\n"));
@@ -168,15 +179,17 @@ fn openmetrics_names_families_without_total_and_ends() {
 
 #[test]
 fn label_values_cannot_break_out() {
-    let mut page = Page::default();
-    page.sample("m", &[("rule", "a\"b\\c\nd")], 1);
-    assert_eq!(written(page.text), "m{rule=\"a\\\"b\\\\c\\nd\"} 1\n");
+    let mut stats = stats();
+    stats.rules[0].name = "a\"b\\c\nd".to_owned();
+    let page = page(Format::Prometheus, &all(stats));
+    let line = r#"mcr_rule_received_packets_total{rule="a\"b\\c\nd"} 1000"#;
+    assert!(page.lines().any(|have| have == line), "{page}");
 }
 
 #[test]
 fn merged_inputs_have_samples_and_others_no_families() {
     let mut stats = stats();
-    assert!(!page(Format::Prometheus, &scrape(stats.clone())).contains("mcr_merge_"));
+    assert!(!page(Format::Prometheus, &all(stats.clone())).contains("mcr_merge_"));
     let rule = &mut stats.rules[0];
     rule.merge = Some(api::reply::MergeStats {
         lost: 3,
@@ -194,7 +207,7 @@ fn merged_inputs_have_samples_and_others_no_families() {
             skew_max_seconds: 0.04,
         });
     }
-    let page = page(Format::Prometheus, &scrape(stats));
+    let page = page(Format::Prometheus, &all(stats));
     let (a, b) = ("239.1.1.1%eth0:5001", "239.1.1.2%eth0:5001");
     let line = |metric: &str, input: &str, value: &str| {
         format!("mcr_merge_{metric}{{rule=\"cam1\",input=\"{input}\"}} {value}")
@@ -234,11 +247,9 @@ fn a_relay_of_a_fleet_tells_what_it_forwards() {
         ],
         ..FleetStatus::default()
     };
-    let scrape = Scrape {
-        fleet: Some(fleet),
-        ..scrape(stats())
-    };
-    let page = page(Format::Prometheus, &scrape);
+    let mut all = all(stats());
+    all.scrape.fleet = Some(fleet);
+    let page = page(Format::Prometheus, &all);
     for expected in [
         "mcr_fleet_share_open{share=\"cam\"} 1\n",
         "mcr_fleet_share_open{share=\"news\"} 0\n",

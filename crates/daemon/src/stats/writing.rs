@@ -1,0 +1,90 @@
+//! Statistics as JSON, a rule at a time.
+
+use std::cell::Cell;
+
+use api::reply::{RuleStats, Stats};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+/// Is written as [`Stats`] is, once; its rules are made while it is.
+pub(crate) struct Streamed<R> {
+    rest: Stats,
+    rules: Cell<Option<R>>,
+}
+
+impl<R: Iterator<Item = RuleStats>> Streamed<R> {
+    /// `rest`: all but the rules.
+    pub(crate) const fn new(rest: Stats, rules: R) -> Self {
+        Self {
+            rest,
+            rules: Cell::new(Some(rules)),
+        }
+    }
+}
+
+impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Stats {
+            instance,
+            version,
+            fleet,
+            uptime_seconds,
+            rules: _,
+            workers,
+            egress,
+            demand,
+        } = &self.rest;
+        let mut stats = serializer.serialize_struct("Stats", 8)?;
+        stats.serialize_field("instance", instance)?;
+        stats.serialize_field("version", version)?;
+        match fleet {
+            Some(fleet) => stats.serialize_field("fleet", fleet)?,
+            None => stats.skip_field("fleet")?,
+        }
+        stats.serialize_field("uptime_seconds", uptime_seconds)?;
+        stats.serialize_field("rules", &InTurn(&self.rules))?;
+        stats.serialize_field("workers", workers)?;
+        stats.serialize_field("egress", egress)?;
+        match demand.is_empty() {
+            true => stats.skip_field("demand")?,
+            false => stats.serialize_field("demand", demand)?,
+        }
+        stats.end()
+    }
+}
+
+/// A list whose elements are gone once they are written.
+struct InTurn<'a, R>(&'a Cell<Option<R>>);
+
+impl<R: Iterator<Item: Serialize>> Serialize for InTurn<'_, R> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.take().into_iter().flatten())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_a_rule_at_a_time_is_what_is_written_at_once() {
+        let rule = r#"{"name":"a","state":"up","path":"kernel","path_reason":"","inputs":[],
+            "received":{"packets":1,"bytes":2},"dropped":{},"outputs":[]}"#;
+        for (fleet, demand) in [
+            ("", ""),
+            (
+                r#""fleet":"plant","#,
+                r#","demand":[{"interface":"eth1","protocol":"igmp","is_querier":true,
+                  "groups":1,"hosts":2,"reports":3,"leaves":4,"queries":5,"refused":6,"malformed":7}]"#,
+            ),
+        ] {
+            let text = format!(
+                r#"{{"instance":"x","version":"1",{fleet}"uptime_seconds":1.5,"rules":[{rule},{rule}],
+                "workers":[],"egress":[]{demand}}}"#
+            );
+            let stats: Stats = serde_json::from_str(&text).unwrap();
+            let streamed = Streamed::new(stats.clone(), stats.rules.clone().into_iter());
+            let streamed = serde_json::to_string(&streamed).unwrap();
+            assert_eq!(streamed, serde_json::to_string(&stats).unwrap());
+        }
+    }
+}
