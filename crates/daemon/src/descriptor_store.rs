@@ -94,8 +94,7 @@ impl DescriptorStore {
                 store.connect();
             }
         }
-        joined.claim_listed();
-        joined.give_up_missing();
+        joined.take_stock();
         store
     }
 

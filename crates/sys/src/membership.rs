@@ -16,7 +16,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use listed::Listed;
+pub use listed::Listed;
 use socket::{Room, Socket};
 
 /// One group on one interface, from any source or from one.
@@ -125,11 +125,7 @@ impl Memberships {
 
     /// Takes over what the adopted sockets joined and no claim told of, and says how much that was: a
     /// process may be killed between a join or a leave and the word of it.
-    ///
-    /// # Errors
-    /// When the kernel's lists cannot be read.
-    pub fn claim_listed(&mut self) -> io::Result<usize> {
-        let listed = self.listed()?;
+    pub fn claim_listed(&mut self, listed: &Listed) -> usize {
         let unknown = listed.iter().filter(|group| !self.held.contains_key(group));
         let mut unknown: Vec<Membership> = unknown.copied().collect();
         // Of what is held in part most is known: it comes last.
@@ -153,7 +149,7 @@ impl Memberships {
             self.revision += 1;
             self.recent.clear();
         }
-        Ok(found)
+        found
     }
 
     /// Joins; joining what is joined already changes nothing.
@@ -264,13 +260,10 @@ impl Memberships {
     /// Lists what is held and not there: a socket goes on listing a group when its interface is gone
     /// or was without addresses of the family for a moment, also when another one comes with the
     /// number.
-    ///
-    /// # Errors
-    /// When the kernel's lists cannot be read.
-    pub fn missing(&self) -> io::Result<Vec<Membership>> {
-        let listed = self.listed()?;
+    #[must_use]
+    pub fn missing(&self, listed: &Listed) -> Vec<Membership> {
         let missing = self.held.keys().filter(|held| !listed.has(held));
-        Ok(missing.copied().collect())
+        missing.copied().collect()
     }
 
     /// Counts the memberships.
@@ -314,8 +307,12 @@ impl Memberships {
         Some(self.recent.iter().skip(known))
     }
 
-    /// What the kernel lists of the families that there are sockets of.
-    fn listed(&self) -> io::Result<Listed> {
+    /// What the kernel lists of the families that there are sockets of, in the network namespace of the
+    /// calling thread.
+    ///
+    /// # Errors
+    /// When the kernel's lists cannot be read.
+    pub fn listed(&self) -> io::Result<Listed> {
         let has = |ipv4| self.sockets.values().any(|socket| socket.is_ipv4() == ipv4);
         Listed::read(has(true), has(false))
     }

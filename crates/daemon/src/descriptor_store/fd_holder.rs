@@ -70,14 +70,19 @@ impl Verb {
     }
 }
 
-/// Holds descriptors for the clients of `listener` until it is told to end or nobody has connected for `deadline`
-/// after the last client left.
+/// How many descriptors a process may hold for others. To be asked before it is fenced in.
+#[must_use]
+pub fn room() -> usize {
+    sys::capability::descriptor_limit().saturating_sub(OWN)
+}
+
+/// Holds at most `most` descriptors for the clients of `listener` until it is told to end or nobody
+/// has connected for `deadline` after the last client left.
 ///
 /// # Errors
 /// The listener's.
-pub fn serve(listener: &UnixListener, deadline: Duration) -> io::Result<()> {
+pub fn serve(listener: &UnixListener, deadline: Duration, most: usize) -> io::Result<()> {
     let mut held = Stored::default();
-    let most = sys::capability::descriptor_limit().saturating_sub(OWN);
     while sys::wait::readable(listener.as_fd(), deadline)? {
         let (mut client, _) = listener.accept()?;
         match attend(&mut client, &mut held.0, most) {
@@ -349,10 +354,14 @@ mod tests {
     }
 
     fn run(deadline: Duration) -> Running {
+        run_with(deadline, room())
+    }
+
+    fn run_with(deadline: Duration, most: usize) -> Running {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keeper.sock");
         let listener = listen(&path).unwrap();
-        let thread = thread::spawn(move || serve(&listener, deadline));
+        let thread = thread::spawn(move || serve(&listener, deadline, most));
         Running {
             _directory: directory,
             path,
@@ -387,6 +396,23 @@ mod tests {
             std::thread::yield_now();
         }
         second.quit().unwrap();
+        running.thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn one_that_is_full_says_so_and_goes_on_holding() {
+        let running = run_with(Duration::from_secs(10), 2);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut client = FdHolder::connect(&running.path).unwrap();
+        client.store("a", socket.as_fd()).unwrap();
+        client.store("b", socket.as_fd()).unwrap();
+        let full = client.store("c", socket.as_fd()).unwrap_err();
+        assert!(full.to_string().contains("ulimit -n"), "{full}");
+        client.store("b", socket.as_fd()).unwrap();
+        client.release("a").unwrap();
+        client.store("c", socket.as_fd()).unwrap();
+        assert_eq!(client.recall().unwrap().len(), 2);
+        client.quit().unwrap();
         running.thread.join().unwrap().unwrap();
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use model::net::Ifindex;
-use sys::membership::{Error, Membership, Memberships};
+use sys::membership::{Error, Listed, Membership, Memberships};
 
 use super::wanted::of_any;
 
@@ -65,24 +65,45 @@ impl Joined {
         !self.set.is_empty() && { self.looked }.is_none_or(|(at, took)| at.elapsed() >= took * rest)
     }
 
-    /// Gives up what is held and not there, so that the next [`Joined::settle`] joins it again, and
-    /// says how much that was: an interface may have been made anew, or have been without addresses
-    /// of the family for a moment, while nobody was told.
+    /// Gives up what is held and not there, if it is time to look, so that the next [`Joined::settle`]
+    /// joins it again, and says how much that was: an interface may have been made anew, or have been
+    /// without addresses of the family for a moment, while nobody was told.
     pub(crate) fn give_up_missing(&mut self) -> usize {
         if !self.is_look_due() {
             return 0;
         }
+        let listed = self.look();
+        listed.map_or(0, |listed| self.give_up(&self.set.missing(&listed)))
+    }
+
+    /// Takes over what the sockets of an earlier run joined beside what was written down, so that it
+    /// can be left; then gives up what is not there.
+    pub(crate) fn take_stock(&mut self) {
+        if self.set.sockets().next().is_none() {
+            return;
+        }
+        let Some(listed) = self.look() else { return };
+        let memberships = self.set.claim_listed(&listed);
+        if memberships > 0 {
+            tracing::info!(
+                memberships,
+                "found memberships that nobody had written down"
+            );
+        }
+        self.give_up(&self.set.missing(&listed));
+    }
+
+    /// What the kernel lists.
+    fn look(&mut self) -> Option<Listed> {
         self.is_doubtful = false;
         let start = Instant::now();
-        let missing = self.set.missing();
+        let listed = self.set.listed();
         self.looked = Some((start, start.elapsed()));
-        let missing = match missing {
-            Ok(missing) => missing,
-            Err(error) => {
-                tracing::warn!(%error, "cannot read what is joined");
-                return 0;
-            }
-        };
+        let told = listed.inspect_err(|error| tracing::warn!(%error, "cannot read what is joined"));
+        told.ok()
+    }
+
+    fn give_up(&mut self, missing: &[Membership]) -> usize {
         if let Some(first) = missing.first() {
             tracing::warn!(
                 memberships = missing.len(),
@@ -146,20 +167,6 @@ impl Joined {
     pub(crate) fn adopt(&mut self, number: u32, socket: OwnedFd, claims: Vec<Membership>) {
         if let Err(error) = self.set.adopt(number, socket, claims) {
             tracing::warn!(%error, "memberships of an earlier run");
-        }
-    }
-
-    /// Takes over what the sockets of an earlier run joined beside that, so that it can be left.
-    pub(crate) fn claim_listed(&mut self) {
-        match self.set.claim_listed() {
-            Ok(0) => {}
-            Ok(memberships) => {
-                tracing::info!(
-                    memberships,
-                    "found memberships that nobody had written down"
-                );
-            }
-            Err(error) => tracing::warn!(%error, "cannot read what is joined"),
         }
     }
 

@@ -21,9 +21,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let kept = sys::capability::renounce_all()
         .and_then(|()| daemon::fd_holder::listen(&args.socket))
         .and_then(|listener| {
+            let most = daemon::fd_holder::room();
             // A kernel without the means is no reason to let memberships end.
             let _ = sys::fence::close(true);
-            daemon::fd_holder::serve(&listener, PATIENCE)
+            daemon::fd_holder::serve(&listener, PATIENCE, most)
         });
     kept.map(|()| ExitCode::SUCCESS).map_err(|error| {
         let message = format!("{}: {error}", args.socket.display());

@@ -11,7 +11,7 @@ use super::Membership;
 
 /// The groups of all interfaces, each as its membership from any source.
 #[derive(Debug, Default)]
-pub(super) struct Listed(HashSet<Membership>);
+pub struct Listed(HashSet<Membership>);
 
 impl Listed {
     /// Reads the lists of the families asked for.
