@@ -9,7 +9,9 @@ mod native;
 use std::fs;
 
 fn main() {
-    clang::compile("src/relay/relay.bpf.c", "src/relay", "relay.bpf.o");
+    let object = clang::compile("src/relay/relay.bpf.c", "src/relay", "relay.bpf.o");
+    let object = fs::read(object).expect("clang has just written it");
+    println!("cargo::rustc-env=MCR_OBJECT_HASH={:016x}", fnv1a(&object));
     native::link("src/relay/native.c", "src/relay", "mcr_merge");
     let layout = ["src/relay/layout.h", "src/relay/merge_layout.h"]
         .map(|header| fs::read(header).expect("the layout lies beside the program"))

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::{env, process};
 
 /// Compiles `source` of the package at hand, with the kernel path's headers at `headers`, into
-/// `object` in `OUT_DIR`.
-pub(crate) fn compile(source: &str, headers: &str, object: &str) {
+/// `object` in `OUT_DIR`; gives its path.
+pub(crate) fn compile(source: &str, headers: &str, object: &str) -> PathBuf {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo::rerun-if-changed={source}");
     println!("cargo::rerun-if-changed={headers}");
@@ -19,9 +19,10 @@ pub(crate) fn compile(source: &str, headers: &str, object: &str) {
         clang.arg("-I").arg(include);
     }
     clang.arg("-I").arg(headers);
-    clang.arg("-c").arg(source).arg("-o").arg(out.join(object));
+    let object = out.join(object);
+    clang.arg("-c").arg(source).arg("-o").arg(&object);
     match clang.status() {
-        Ok(status) if status.success() => {}
+        Ok(status) if status.success() => object,
         Ok(_) => fail(&format!(
             "clang cannot compile {source} (messages above); it needs clang 12 or later and \
              the kernel's user-space headers (Debian: linux-libc-dev)",

@@ -16,3 +16,4 @@ pub mod socket_filter;
 pub mod stray;
 #[cfg(feature = "test-support")]
 pub mod testrun;
+mod verified;

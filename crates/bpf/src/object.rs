@@ -33,6 +33,21 @@ impl Object {
     ///
     /// [`Error::Load`] with the verifier's last words.
     pub fn load(elf: &[u8], sizes: &[(&str, u32)], pins: Option<&Path>) -> Result<Self, Error> {
+        let mut object = Self::make(elf, sizes, pins)?;
+        object.verify()?;
+        Ok(object)
+    }
+
+    /// The same without having its programs verified.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] where the file or its maps are no good.
+    pub(crate) fn make(
+        elf: &[u8],
+        sizes: &[(&str, u32)],
+        pins: Option<&Path>,
+    ) -> Result<Self, Error> {
         let mut loader = EbpfLoader::new();
         for (name, size) in sizes {
             loader.map_max_entries(name, *size);
@@ -40,9 +55,17 @@ impl Object {
                 loader.map_pin_path(name, directory.join(name));
             }
         }
-        let mut ebpf = loader.load(elf).map_err(load_error)?;
-        verify_all(&mut ebpf)?;
+        let ebpf = loader.load(elf).map_err(load_error)?;
         Ok(Self { ebpf })
+    }
+
+    /// Has the kernel verify all programs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the verifier's last words.
+    pub(crate) fn verify(&mut self) -> Result<(), Error> {
+        verify_all(&mut self.ebpf)
     }
 
     /// The program of that name, which the object must define.

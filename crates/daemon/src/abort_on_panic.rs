@@ -42,7 +42,10 @@ mod tests {
             assert!(is_aborted("a_panic_of_the_dataplane_ends_the_process"));
             return;
         }
-        let (dataplane, ..) = DataplaneThread::start(without_paths()).unwrap();
+        let (dataplane, ..) = DataplaneThread::start(without_paths())
+            .unwrap()
+            .finish()
+            .unwrap();
         let runtime = Builder::new_current_thread().build().unwrap();
         let _ = runtime.block_on(dataplane.panic());
         std::thread::sleep(Duration::from_secs(10));

@@ -63,9 +63,34 @@ pub(crate) struct DataplaneThread {
     workers: Arc<AtomicU64>,
 }
 
+/// A dataplane that is being opened.
+pub(crate) struct Opening {
+    commands: Sender<Command>,
+    workers: Arc<AtomicU64>,
+    found: Receiver<Result<Opened, dataplane::Error>>,
+}
+
+type Opened = (Support, Features, (Gates, Activity));
+
+impl Opening {
+    /// Waits until it is open, and says what the host supports.
+    pub(crate) fn finish(self) -> Result<(DataplaneThread, Support, Features), Error> {
+        let (support, features, handles) = self.found.recv().map_err(|_| Error::Gone)??;
+        let (gates, activity) = handles;
+        let thread = DataplaneThread {
+            commands: self.commands,
+            gates,
+            activity,
+            workers: self.workers,
+        };
+        Ok((thread, support, features))
+    }
+}
+
 impl DataplaneThread {
-    /// Opens the dataplane in the network namespace of the calling thread.
-    pub(crate) fn start(options: dataplane::Options) -> Result<(Self, Support, Features), Error> {
+    /// Begins to open the dataplane in the network namespace of the calling thread: its programs take
+    /// some tenths of a second where they have to be verified.
+    pub(crate) fn start(options: dataplane::Options) -> Result<Opening, Error> {
         let (opened, found) = channel();
         let (commands, queue) = channel();
         let workers = Arc::new(AtomicU64::new(0));
@@ -87,15 +112,11 @@ impl DataplaneThread {
                 }
             })
             .map_err(Error::Thread)?;
-        let (support, features, handles) = found.recv().map_err(|_| Error::Gone)??;
-        let (gates, activity) = handles;
-        let thread = Self {
+        Ok(Opening {
             commands,
-            gates,
-            activity,
             workers,
-        };
-        Ok((thread, support, features))
+            found,
+        })
     }
 
     /// Takes over what an earlier process left.

@@ -79,7 +79,7 @@ async fn start(
     let path = started_with.path.unwrap_or_default();
     let merging = started_with.gro.unwrap_or_default();
     let max_rules = started_with.max_rules.unwrap_or(MAX_RULES);
-    let (dataplane, support, features) = DataplaneThread::start(dataplane::Options {
+    let opening = DataplaneThread::start(dataplane::Options {
         instance: instance.name().to_owned(),
         bpffs: options.bpffs.clone(),
         workers: started_with.workers.map_or(0, usize::from),
@@ -92,10 +92,6 @@ async fn start(
         log_directory: Some(instance.directory().to_owned()),
         capacity: Capacity::for_rules(max_rules.min(RULES_MAX as u32)),
     })?;
-    let max_memberships = started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize;
-    let mut core = Core::new(support.clone(), path, options.policy())
-        .at_most(max_rules as usize, max_memberships);
-    core.continue_from(generation);
     let (commands, incoming) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));
     let identity = Identity {
@@ -117,6 +113,20 @@ async fn start(
             &mut joined,
         )
     });
+    let (dataplane, support, features) = match block_in_place(|| opening.finish()) {
+        Ok(opened) => opened,
+        Err(error) => {
+            // What an earlier run left goes on until a start succeeds.
+            if !continues {
+                block_in_place(|| descriptor_store.close());
+            }
+            return Err(error.into());
+        }
+    };
+    let max_memberships = started_with.max_memberships.unwrap_or(MAX_MEMBERSHIPS) as usize;
+    let mut core = Core::new(support.clone(), path, options.policy())
+        .at_most(max_rules as usize, max_memberships);
+    core.continue_from(generation);
     let fleet_settings = first.settings.fleet.clone();
     let mut supervisor = Supervisor {
         own_files: [instance.lock(), listener.file()],
@@ -158,7 +168,6 @@ async fn start(
         refused => refused,
     };
     if let Err(error) = live {
-        // What an earlier run left goes on until a start succeeds.
         if !continues {
             let _ = supervisor.detach().await;
         }

@@ -222,13 +222,15 @@ fn names_in(directory: &Path) -> Result<Vec<String>, Error> {
 }
 
 fn remove_directory(path: &Path) -> Result<(), Error> {
-    let remove = || -> io::Result<()> {
-        for entry in fs::read_dir(path)? {
-            fs::remove_file(entry?.path())?;
-        }
-        fs::remove_dir(path)
-    };
-    remove().map_err(|error| failed(path, "remove", error))
+    remove_files(path).map_err(|error| failed(path, "remove", error))
+}
+
+/// Removes a directory and the files in it.
+pub(super) fn remove_files(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        fs::remove_file(entry?.path())?;
+    }
+    fs::remove_dir(path)
 }
 
 fn remove_file(path: &Path) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use super::interface;
+use super::{interface, verified};
 use crate::Error;
 use crate::layout::Word;
 use crate::maps::{Capacity, Maps};
@@ -11,6 +11,9 @@ use crate::object::{Object, cpus};
 
 /// The compiled program, an ELF file.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
+
+/// The programs of the object: for interfaces with an Ethernet header, and for those without.
+pub(super) const NAMES: [&str; 2] = ["relay", "relay_bare"];
 
 /// The program, loaded, with its maps.
 #[derive(Debug)]
@@ -23,7 +26,8 @@ pub struct Program {
 
 impl Program {
     /// Loads the object. With `pins`, maps pinned in that directory are taken as they are, others
-    /// are made with `capacity` and pinned there.
+    /// are made with `capacity` and pinned there; programs that were verified with these maps are
+    /// taken as well.
     ///
     /// # Errors
     ///
@@ -37,10 +41,14 @@ impl Program {
                 Word::COUNTER_LIMIT
             )));
         }
-        let mut object = Object::load(OBJECT, &Maps::sizes(capacity, cpus()?), pins)?;
+        let mut object = Object::make(OBJECT, &Maps::sizes(capacity, cpus()?), pins)?;
+        let [ethernet, bare] = match pins.and_then(verified::find) {
+            Some(programs) => programs,
+            None => verify(&mut object, pins)?,
+        };
         Ok(Self {
-            ethernet: object.program("relay")?,
-            bare: object.program("relay_bare")?,
+            ethernet,
+            bare,
             maps: Maps::take(&mut object)?,
         })
     }
@@ -58,4 +66,17 @@ impl Program {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.ethernet.as_fd()
     }
+}
+
+/// Has the programs verified, and keeps them for the next process.
+fn verify(object: &mut Object, pins: Option<&Path>) -> Result<[OwnedFd; NAMES.len()], Error> {
+    object.verify()?;
+    let [ethernet, bare] = NAMES.map(|name| object.program(name));
+    let programs = [ethernet?, bare?];
+    if let Some(maps) = pins
+        && let Err(error) = verified::keep(maps, &programs)
+    {
+        tracing::debug!(%error, "the next start has its programs verified");
+    }
+    Ok(programs)
 }

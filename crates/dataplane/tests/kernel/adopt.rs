@@ -54,6 +54,51 @@ fn forwards_and_counts_while_no_process_runs_and_is_adopted() {
 }
 
 #[test]
+fn programs_are_verified_once_for_all_processes_that_follow() {
+    let bed = Bed::new();
+    let sender = bed.sender();
+    let sink = bed.sink(OUT, 6001);
+    let rules = table([(
+        bed.key(IN, 5001),
+        route("cam1", vec![bed.output(0, OUT, 6001)]),
+    )]);
+    let program = || {
+        let mut dataplane = bed.open(Capacity::default());
+        bed.sync(&mut dataplane, &rules);
+        sender.send_numbered(IN.into(), 5001, 10, 100).unwrap();
+        sink.expect(10, PATIENCE).unwrap();
+        let attached = bed.inside(|| bpf::attached::tcx_ingress("veth1").unwrap());
+        let [program] = attached.as_slice() else {
+            panic!("{attached:?}");
+        };
+        program.id
+    };
+    let pinned = || {
+        let names = fs::read_dir(bed.pins()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut programs = names.filter(|name| name.starts_with("programs-"));
+        let one = programs.next().unwrap();
+        assert_eq!(programs.next(), None);
+        bed.pins().join(one)
+    };
+    let first = program();
+    assert_eq!(program(), first);
+    // One of the two is missing, and another build left some.
+    fs::remove_file(pinned().join("relay_bare")).unwrap();
+    fs::rename(pinned(), bed.pins().join("programs-0123")).unwrap();
+    let second = program();
+    assert_ne!(second, first);
+    assert!(!pinned().ends_with("programs-0123"));
+    assert_eq!(program(), second);
+    // Those of other maps are of no use.
+    let maps = format!("maps-{}", bpf::layout::HASH);
+    fs::rename(bed.pins().join(maps), bed.pins().join("maps-other")).unwrap();
+    let third = program();
+    assert_ne!(third, second);
+    assert_eq!(program(), third);
+}
+
+#[test]
 fn each_input_counts_on_while_no_process_runs_and_others_come_and_go() {
     let bed = Bed::new();
     let sender = bed.sender();

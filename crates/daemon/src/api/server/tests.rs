@@ -44,7 +44,10 @@ fn serve() -> Served {
 /// A service that knows one rule.
 fn service() -> (Arc<Service>, mpsc::Receiver<Command>) {
     let (commands, incoming) = mpsc::channel(16);
-    let (dataplane, support, features) = DataplaneThread::start(without_paths()).unwrap();
+    let (dataplane, support, features) = DataplaneThread::start(without_paths())
+        .unwrap()
+        .finish()
+        .unwrap();
     let rule = RuleDocument {
         name: "cam1".to_owned(),
         inputs: vec!["239.1.1.1%eth0:5001".to_owned()],
