@@ -71,8 +71,10 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         (log.start)();
     }
     tick::begin();
+    // One thread: of several, each tick would wake them all. What takes long hands the rest over to
+    // another while it does.
     let runtime = Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(1)
         .enable_all()
         .build()
         .map_err(DaemonError::Runtime)?;

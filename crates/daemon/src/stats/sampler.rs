@@ -12,6 +12,7 @@ use model::host::Host;
 use model::rule::Rule;
 use model::ruleset::RuleSet;
 use tokio::sync::watch;
+use tokio::task::block_in_place;
 
 use super::egress::Egress;
 use super::history::{self, Amount, Past, Span};
@@ -28,6 +29,9 @@ use crate::view::View;
 const INTERVAL: Duration = tick::HALF_SECOND;
 /// The same while no packet comes and nothing is due.
 const IDLE_INTERVAL: Duration = tick::SECOND;
+
+/// Rules whose reading takes so long that others are not to wait for it.
+const MANY: usize = 1024;
 
 /// The streams of all rules.
 #[derive(Clone, Debug, Default)]
@@ -169,7 +173,11 @@ impl Sampler {
                 },
             };
             let now_ns = sys::clock::monotonic_ns();
-            let news = self.sample(now_ns, &view.rules, &arrived);
+            let sample = || self.sample(now_ns, &view.rules, &arrived);
+            let news = match arrived.len() > MANY {
+                true => block_in_place(sample),
+                false => sample(),
+            };
             interval = Some(self.pause(now_ns));
             self.tell(news, &view, (&dataplane, &events)).await;
         }
