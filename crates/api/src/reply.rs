@@ -249,7 +249,7 @@ pub struct Event {
     /// `drops_began`, `drops_ended`, `stream_up`, `stream_degraded`, `stream_down`, `line_down`, `line_up`,
     /// `line_degraded`, `lines_differ`, `skew_exceeds_window`, `stream_restarted`, `input_switched`, `joined`,
     /// `join_failed`, `worker_restarted`, `link_changed`, `name_resolved`, `name_failed`,
-    /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`,
+    /// `output_wanted`, `output_idle`, `querier_changed`, `listeners_refused`, `backlog_raised`, `backlog_short`,
     /// `next_hop_changed`, `reloaded`, `reload_failed`, `not_saved`, `saved`.
     pub kind: String,
     /// Rule, interface or worker it happened to, `configuration` or `daemon`; empty where it stands for many

@@ -20,14 +20,14 @@ use tracing::Level;
 pub(crate) use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
 pub(crate) use compare::{between, of_change};
+pub(crate) use event::{
+    BACKLOG_RAISED, BACKLOG_SHORT, LISTENERS_REFUSED, QUERIER_CHANGED, RELOAD_FAILED, RELOADED,
+    RULE_DEGRADED, RULE_UP, event, not_saved, not_used, saved, stream, worker_restarted,
+};
 #[cfg(feature = "fleet")]
 pub(crate) use event::{
     ETCD_AWAY, ETCD_BACK, FLEET_RULES_APPLIED, FLEET_RULES_REFUSED, RELAY_FENCED, SHARE_OPENED,
     SHARE_SHUT,
-};
-pub(crate) use event::{
-    LISTENERS_REFUSED, QUERIER_CHANGED, RELOAD_FAILED, RELOADED, RULE_DEGRADED, RULE_UP, event,
-    not_saved, not_used, saved, stream, worker_restarted,
 };
 use event::{is_detail, is_trouble};
 use event_log::EventLog;

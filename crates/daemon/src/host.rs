@@ -4,6 +4,7 @@
 //! A notification only says that something changed; what is true is read again, so a lost or
 //! reordered notification cannot leave a wrong picture behind.
 
+pub mod backlog;
 mod egress;
 mod gro_list;
 mod links;

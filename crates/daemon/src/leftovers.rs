@@ -1,7 +1,7 @@
 //! What an earlier daemon of an instance left: programs that forward, sockets and workers that a
 //! keeper holds, running rules. A start finds what it cannot adopt, [`end`] ends all of it.
 
-use model::config::Merging;
+use model::config::Automatic;
 use nix::net::if_::if_nameindex;
 
 use crate::dataplane_thread;
@@ -43,7 +43,7 @@ pub fn end(options: &Options) -> Result<Vec<String>, DaemonError> {
             .iter()
             .map(|name| format!("tunnel {name} is taken away")),
     );
-    Offload::open(directory, false, Merging::Off).close();
+    Offload::open(directory, false, Automatic::Off).close();
     let mut running = RunningStore::new(directory);
     if let Some(left) = running.load() {
         let rules = left.rules.len();

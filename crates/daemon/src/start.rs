@@ -27,6 +27,7 @@ use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::events::{self, Events, webhook};
 use crate::fleet::{Fleet, Lent};
+use crate::host::backlog::{self, Backlog};
 use crate::host::offload::Offload;
 use crate::instance::Instance;
 use crate::memberships::Joined;
@@ -78,6 +79,7 @@ async fn start(
     let (watch, host_changes) = host::follow()?;
     let path = started_with.path.unwrap_or_default();
     let merging = started_with.gro.unwrap_or_default();
+    let backlog_choice = started_with.backlog.unwrap_or_default();
     let max_rules = started_with.max_rules.unwrap_or(MAX_RULES);
     let opening = DataplaneThread::start(dataplane::Options {
         instance: instance.name().to_owned(),
@@ -144,6 +146,7 @@ async fn start(
             features.found(Feature::SuperPackets) != Some(false),
             merging,
         ),
+        backlog: Backlog::new(backlog::SETTING.as_ref(), backlog_choice),
         tunnels: Tunnels::open(instance.name())?,
         merging: Default::default(),
         heap_to_trim: true,

@@ -31,6 +31,7 @@ use crate::descriptor_store::DescriptorStore;
 use crate::error::DaemonError;
 use crate::events::{self, Events};
 use crate::fleet::Fleet;
+use crate::host::backlog::Backlog;
 use crate::host::offload::Offload;
 use crate::host::{Snapshot, Watch};
 use crate::instance::OwnFile;
@@ -64,6 +65,7 @@ pub(crate) struct Supervisor {
     /// Whether much memory was freed since it was last given back to the kernel.
     pub(crate) heap_to_trim: bool,
     pub(crate) offload: Offload,
+    pub(crate) backlog: Backlog,
     pub(crate) tunnels: Tunnels,
     /// What interfaces that may merge packets do, and why.
     pub(crate) merging: BTreeMap<Ifindex, String>,
@@ -221,6 +223,7 @@ impl Supervisor {
         self.end_joins().await;
         self.retry_tunnels().await;
         self.follow_merging();
+        self.follow_backlog();
         self.follow_workers().await;
         if self.unsaved.is_some() {
             block_in_place(|| self.save_again());

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use daemon::{DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, Merging, OnFull};
+pub use daemon::{Automatic, DaemonSettings, LogForm, MAX_MEMBERSHIPS, MAX_RULES, OnFull};
 pub use error::{ConfigError, ConfigErrors};
 pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
 pub use join::StaticJoin;

@@ -82,6 +82,11 @@ pub(super) const OUTPUT_WANTED: &str = "output_wanted";
 /// No host listens any more.
 pub(super) const OUTPUT_IDLE: &str = "output_idle";
 
+/// A queue of the host was too short for the copies of a rule, and was lengthened.
+pub(crate) const BACKLOG_RAISED: &str = "backlog_raised";
+/// It could not be lengthened.
+pub(crate) const BACKLOG_SHORT: &str = "backlog_short";
+
 /// What runs cannot be written down.
 pub(super) const NOT_SAVED: &str = "not_saved";
 /// It could be again.
@@ -164,6 +169,7 @@ pub(super) fn is_trouble(kind: &str) -> bool {
             | ETCD_AWAY
             | FLEET_RULES_REFUSED
             | LISTENERS_REFUSED
+            | BACKLOG_SHORT
     )
 }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use model::config::{Gro, InterfaceSettings, Merging};
+use model::config::{Automatic, Gro, InterfaceSettings};
 use model::host::Host;
 use model::net::Ifindex;
 use model::table::{self, Egress, OutputState, Route, Table};
@@ -41,7 +41,7 @@ pub(crate) struct Offload {
     record: PathBuf,
     switched: BTreeSet<String>,
     takes_merged: bool,
-    default: Merging,
+    default: Automatic,
     /// What was decided of interfaces that the configuration does not name; nothing was, before the
     /// first time.
     unasked: Option<BTreeMap<Ifindex, Judgement>>,
@@ -53,7 +53,7 @@ impl Offload {
     /// Takes over what an earlier run that crashed had switched. `takes_merged`: whether the
     /// userspace path can receive what was merged; `default`: what becomes of interfaces that the
     /// configuration does not name.
-    pub(crate) fn open(directory: &Path, takes_merged: bool, default: Merging) -> Self {
+    pub(crate) fn open(directory: &Path, takes_merged: bool, default: Automatic) -> Self {
         let record = directory.join("offload.json");
         let text = fs::read(&record).unwrap_or_default();
         Self {
@@ -132,7 +132,7 @@ impl Offload {
     /// Judges all interfaces that something is relayed from, as nobody asks for it: where it pays,
     /// and nobody else has to do with what comes in there.
     fn decide(&self, host: &Host, table: &Table) -> BTreeMap<Ifindex, Judgement> {
-        if self.default == Merging::Off || !self.takes_merged {
+        if self.default == Automatic::Off || !self.takes_merged {
             return BTreeMap::new();
         }
         let decided = relayed(table).into_iter().filter_map(|(index, relayed)| {

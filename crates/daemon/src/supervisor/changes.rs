@@ -286,6 +286,7 @@ impl Supervisor {
             let (host, table) = (self.core.host(), self.core.table());
             merging = (self.offload).settle(&self.core.settings().interface, host, table);
         });
+        self.backlog.doubt();
         let same = complete && !self.joined.is_incomplete() && merging == self.merging;
         self.merging = merging;
         self.update_view(recompiled.some().filter(|_| same), events);
@@ -308,6 +309,14 @@ impl Supervisor {
         if let Some(merging) = merging.filter(|merging| *merging != self.merging) {
             self.merging = merging;
             self.update_view(None, Vec::new());
+        }
+    }
+
+    /// Looks whether the queue behind virtual links holds what the widest rule makes.
+    pub(super) fn follow_backlog(&mut self) {
+        let (host, table) = (self.core.host(), self.core.table());
+        if let Some(event) = block_in_place(|| self.backlog.follow(table, host)) {
+            self.events.publish(event);
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use daemon::{DaemonError, Options};
-use model::config::{DaemonSettings, LogForm, Merging, OnFull};
+use model::config::{Automatic, DaemonSettings, LogForm, OnFull};
 use model::ruleset::Policy;
 
 use super::PathChoice;
@@ -21,8 +21,8 @@ use crate::logging;
 /// Needs root: CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, and CAP_SYS_ADMIN to mount bpffs
 /// where it is not. The table [daemon] of the configuration has a key for each of --listen,
 /// --listen-name (listen_names), --path, --workers, --worker-user, --log, --max-rules,
-/// --max-memberships, --gro, --on-full, --allow-link-local and --keep-forwarding; what the command line says
-/// comes first.
+/// --max-memberships, --gro, --backlog, --on-full, --allow-link-local and --keep-forwarding; what the
+/// command line says comes first.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mcr run\n  mcr run --config my.toml --path userspace --workers 2\n  mcr run --instance studio --log json"
@@ -63,7 +63,11 @@ pub(crate) struct Args {
     /// Whether interfaces of inputs merge packets of a stream before they are relayed, where the
     /// configuration does not say it of them: where it is safe and pays, or not [default: auto]
     #[arg(long, value_enum, value_name = "HOW")]
-    gro: Option<MergingChoice>,
+    gro: Option<AutomaticChoice>,
+    /// Whether net.core.netdev_max_backlog is raised, for the whole host, where the copies of a rule
+    /// would overflow the queue behind a virtual link [default: auto]
+    #[arg(long, value_enum, value_name = "HOW")]
+    backlog: Option<AutomaticChoice>,
     /// What becomes of a change that cannot be written down, because /run is full: it is refused, or
     /// carried out with a warning, though a crash would undo it [default: refuse]
     #[arg(long, value_enum, value_name = "HOW")]
@@ -81,20 +85,20 @@ pub(crate) struct Args {
     without: Without,
 }
 
-/// Whether interfaces merge packets before they are relayed.
+/// Whether the daemon changes a setting of the host by itself.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum MergingChoice {
-    /// Where all that is relayed from there gains by it, and nobody else has to do with it
+enum AutomaticChoice {
+    /// Where it is safe and pays
     Auto,
-    /// They are left as they are
+    /// It is left as it is
     Off,
 }
 
-impl From<MergingChoice> for Merging {
-    fn from(choice: MergingChoice) -> Self {
+impl From<AutomaticChoice> for Automatic {
+    fn from(choice: AutomaticChoice) -> Self {
         match choice {
-            MergingChoice::Auto => Self::Auto,
-            MergingChoice::Off => Self::Off,
+            AutomaticChoice::Auto => Self::Auto,
+            AutomaticChoice::Off => Self::Off,
         }
     }
 }
@@ -153,6 +157,7 @@ impl Args {
             max_rules: self.max_rules,
             max_memberships: self.max_memberships,
             gro: self.gro.map(Into::into),
+            backlog: self.backlog.map(Into::into),
             on_full: self.on_full.map(Into::into),
             allow_link_local: self.allow_link_local,
             keep_forwarding: self.keep_forwarding,

@@ -1,11 +1,11 @@
 //! Limits that are blamed for lost multicast, and the one that matters: the backlog behind veth.
 
+use daemon::host::backlog::Need;
+
 use super::finding::{Finding, Severity};
 use super::repair::Repair;
 use super::snapshot::Snapshot;
 
-/// Packets of one NAPI poll, each of which may become a copy per output (net.core.dev_weight).
-const POLL: u64 = 64;
 /// The kernel's default of net.core.netdev_max_backlog.
 const BACKLOG: u64 = 1000;
 
@@ -38,21 +38,15 @@ fn memberships(snapshot: &Snapshot) -> Option<Finding> {
     Some(Finding::new(Severity::Note, "host", evidence).remedy("leave them as they are"))
 }
 
-/// A copy that leaves through a virtual link waits in the receiving CPU's backlog.
+/// A copy that leaves through a virtual link waits in the receiving CPU's backlog. The daemon raises it
+/// where it may; here is told where it does not.
 fn backlog(snapshot: &Snapshot) -> Option<Finding> {
+    let need = Need::of(&snapshot.compiled.table, &snapshot.host)?;
     // Only the first network namespace shows it, to all of which it applies.
     let shown = snapshot.number("net/core/netdev_max_backlog");
     let limit = shown.unwrap_or(BACKLOG);
-    let rules = snapshot.rules.set.iter();
-    let widest = rules.max_by_key(|rule| rule.outputs.len())?;
-    let copies = widest.outputs.len() as u64 * POLL;
-    let outputs = snapshot.outputs();
-    let is_virtual = |kind: &str| matches!(kind, "veth" | "bridge" | "macvlan");
-    let mut own = { outputs.iter() }.filter(|output| output.rule.name == widest.name);
-    if copies <= limit || !own.any(|output| is_virtual(&output.link.kind)) {
-        return None;
-    }
-    let (severity, value) = match shown {
+    let value = need.beyond(limit)?;
+    let (severity, is) = match shown {
         Some(_) => (Severity::Harms, format!("= {limit}")),
         None => (
             Severity::Note,
@@ -60,14 +54,17 @@ fn backlog(snapshot: &Snapshot) -> Option<Finding> {
         ),
     };
     let evidence = format!(
-        "net.core.netdev_max_backlog {value}, and {} outputs of rule {:?} make up to {copies} \
-         copies of one poll of {POLL} packets: behind veth the rest is lost",
-        widest.outputs.len(),
-        widest.name
+        "net.core.netdev_max_backlog {is}, and {} outputs of rule {:?} make up to {} copies of one \
+         poll: behind {} the rest is lost, and what comes while the receiving CPU does something else",
+        need.copies,
+        need.rule,
+        need.burst(),
+        need.interface,
     );
-    let value = copies * 8;
     let finding = Finding::new(severity, "host", evidence);
-    let finding = finding.remedy(format!("sysctl -w net.core.netdev_max_backlog={value}"));
+    let on_the_host = if shown.is_none() { ", on the host" } else { "" };
+    let remedy = format!("sysctl -w net.core.netdev_max_backlog={value}{on_the_host}");
+    let finding = finding.remedy(remedy);
     Some(match shown {
         Some(_) => finding.repair(Repair::Setting {
             file: snapshot.setting_file("net/core/netdev_max_backlog"),

@@ -73,7 +73,7 @@ pub(crate) struct Snapshot {
     pub(crate) strays: Vec<(u32, u32)>,
     /// The clock source of the kernel; empty where it is not known.
     pub(crate) clock_source: String,
-    host: Host,
+    pub(crate) host: Host,
     settings: PathBuf,
 }
 

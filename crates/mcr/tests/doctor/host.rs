@@ -51,15 +51,80 @@ fn says_that_many_groups_need_no_setting() {
         .has("limit", "note", &["256 groups", "igmp_max_memberships"]);
 }
 
+/// A rule of fifty outputs that leave by a veth.
+fn fifty_outputs() -> String {
+    let outputs = (1..=50).map(|n| format!("\"239.10.1.{n}%veth2:6001\""));
+    let outputs: Vec<String> = outputs.collect();
+    RULE.replace("\"239.10.1.1%veth2:6001\"", &outputs.join(", "))
+}
+
 #[test]
 fn finds_a_backlog_that_is_too_short_for_the_fan_out() {
-    let outputs: Vec<String> = { 1..=50 }
-        .map(|n| format!("\"239.10.1.{n}%veth2:6001\""))
-        .collect();
-    let rules = RULE.replace("\"239.10.1.1%veth2:6001\"", &outputs.join(", "));
-    let Some(bed) = bed(&rules) else { return };
-    bed.doctor(&[])
-        .has("limit", "note", &["netdev_max_backlog", "50 outputs"]);
+    let Some(bed) = bed(&fifty_outputs()) else {
+        return;
+    };
+    bed.doctor(&[]).has(
+        "limit",
+        "note",
+        &["netdev_max_backlog=25600", "50 outputs", "on the host"],
+    );
+}
+
+/// A network namespace of a test's own does not show the setting, and the machine's is not a test's
+/// to change: a file stands in for it.
+#[test]
+fn raises_a_backlog_that_is_too_short_for_the_fan_out() {
+    let Some(bed) = bed(&fifty_outputs()) else {
+        return;
+    };
+    let settings = bed.directory.path().join("core");
+    let setting = settings.join("netdev_max_backlog");
+    fs::create_dir(&settings).unwrap();
+    let mount = format!(
+        "mount --bind {} /proc/sys/net/core && exec \"$@\"",
+        settings.display()
+    );
+    let under = ["unshare", "--mount", "sh", "-c", &mount, "sh"];
+
+    fs::write(&setting, "1000").unwrap();
+    let examine = |arguments: &[&str]| {
+        let mut command = bed.relay().command(under[0]);
+        command.args(&under[1..]).arg(env!("CARGO_BIN_EXE_mcr"));
+        bed.examine(command.args(["doctor", "--json"]).args(arguments))
+    };
+    examine(&[]).has("limit", "harms", &["= 1000", "50 outputs", "veth2"]);
+    let mended = examine(&["--fix"]);
+    assert_eq!(mended.has("limit", "harms", &["50 outputs"])["fixed"], true);
+    assert_eq!(fs::read_to_string(&setting).unwrap(), "25600");
+    examine(&[]).has_no("limit");
+
+    for (choice, expected) in [("off", "1000"), ("auto", "25600")] {
+        fs::write(&setting, "1000").unwrap();
+        let options = Options {
+            config: Some(RULE.to_owned()),
+            arguments: vec!["--backlog".to_owned(), choice.to_owned()],
+            under: under.map(str::to_owned).to_vec(),
+            ..Options::default()
+        };
+        let daemon = Daemon::start(bed.relay(), options).unwrap();
+        daemon.apply(&fifty_outputs()).unwrap();
+        let has_raised = || fs::read_to_string(&setting).unwrap() != "1000";
+        match choice {
+            "auto" => lab::wait::until("the setting is raised", has_raised).unwrap(),
+            // Rules are looked at once a second.
+            _ => {
+                lab::wait::until("it would have been raised", || {
+                    daemon.stats().unwrap().uptime_seconds > 2.5
+                })
+                .unwrap();
+            }
+        }
+        assert_eq!(fs::read_to_string(&setting).unwrap(), expected);
+        let told = daemon
+            .log()
+            .contains("netdev_max_backlog raised from 1000 to 25600");
+        assert_eq!(told, choice == "auto", "{}", daemon.log());
+    }
 }
 
 #[test]

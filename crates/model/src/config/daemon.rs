@@ -96,9 +96,17 @@ pub struct DaemonSettings {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_merging"
+        deserialize_with = "some_gro"
     )]
-    pub gro: Option<Merging>,
+    pub gro: Option<Automatic>,
+    /// Whether the daemon lengthens the queue behind virtual links (`net.core.netdev_max_backlog`)
+    /// where the copies of a rule would not fit: `auto` (the default), or `off`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_backlog"
+    )]
+    pub backlog: Option<Automatic>,
     /// What becomes of a change that cannot be written down, because `/run` is full: `refuse` (the
     /// default), or `warn`, and it is carried out though a crash would undo it.
     #[serde(
@@ -116,14 +124,14 @@ pub struct DaemonSettings {
     pub keep_forwarding: Option<bool>,
 }
 
-/// Whether interfaces that the configuration does not name merge packets before they are relayed.
+/// Whether the daemon changes a setting of the host by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Merging {
+pub enum Automatic {
     /// Where it is safe and pays.
     #[default]
     Auto,
-    /// They are left as they are.
+    /// It is left as it is.
     Off,
 }
 
@@ -167,6 +175,7 @@ impl DaemonSettings {
             max_rules: self.max_rules.or(below.max_rules),
             max_memberships: self.max_memberships.or(below.max_memberships),
             gro: self.gro.or(below.gro),
+            backlog: self.backlog.or(below.backlog),
             on_full: self.on_full.or(below.on_full),
             allow_link_local: self.allow_link_local.or(below.allow_link_local),
             keep_forwarding: self.keep_forwarding.or(below.keep_forwarding),
@@ -198,7 +207,7 @@ impl DaemonSettings {
     }
 
     /// What each comes to, defaults included.
-    fn texts(&self) -> [(&'static str, String); 12] {
+    fn texts(&self) -> [(&'static str, String); 13] {
         let lowercase = |name: String| name.to_lowercase();
         let or = |text: Option<String>, default: &str| text.unwrap_or_else(|| default.to_owned());
         let listen = self.listen.map(|address| address.to_string());
@@ -206,7 +215,7 @@ impl DaemonSettings {
         let workers = self.workers.map(|number| number.to_string());
         let path = format!("{:?}", self.path.unwrap_or_default());
         let log = format!("{:?}", self.log.unwrap_or_default());
-        let gro = format!("{:?}", self.gro.unwrap_or_default());
+        let automatic = |choice: Option<Automatic>| format!("{:?}", choice.unwrap_or_default());
         let on_full = format!("{:?}", self.on_full.unwrap_or_default());
         let yes = |said: Option<bool>| said.unwrap_or_default().to_string();
         [
@@ -224,7 +233,8 @@ impl DaemonSettings {
                 "max_memberships",
                 self.max_memberships.unwrap_or(MAX_MEMBERSHIPS).to_string(),
             ),
-            ("gro", lowercase(gro)),
+            ("gro", lowercase(automatic(self.gro))),
+            ("backlog", lowercase(automatic(self.backlog))),
             ("on_full", lowercase(on_full)),
             ("allow_link_local", yes(self.allow_link_local)),
             ("keep_forwarding", yes(self.keep_forwarding)),
@@ -293,15 +303,26 @@ fn some_on_full<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OnF
     }
 }
 
-fn some_merging<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Merging>, D::Error> {
+fn some_gro<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Automatic>, D::Error> {
+    automatic(deserializer, "gro")
+}
+
+fn some_backlog<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Automatic>, D::Error> {
+    automatic(deserializer, "backlog")
+}
+
+fn automatic<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    name: &str,
+) -> Result<Option<Automatic>, D::Error> {
     let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
         return Ok(None);
     };
     match value.to_string().as_str() {
-        "auto" => Ok(Some(Merging::Auto)),
-        "off" | "no" => Ok(Some(Merging::Off)),
+        "auto" => Ok(Some(Automatic::Auto)),
+        "off" | "no" => Ok(Some(Automatic::Off)),
         other => Err(D::Error::custom(format!(
-            "gro = {other:?}: give \"auto\" or \"off\""
+            "{name} = {other:?}: give \"auto\" or \"off\""
         ))),
     }
 }

@@ -389,6 +389,7 @@ log = "json"
 max_rules = 100
 max_memberships = 200
 gro = "off"
+backlog = "off"
 on_full = "warn"
 allow_link_local = true
 keep_forwarding = false
@@ -408,7 +409,8 @@ outputs = ["224.0.0.251%eth1:5353"]
         log: Some(LogForm::Json),
         max_rules: Some(100),
         max_memberships: Some(200),
-        gro: Some(Merging::Off),
+        gro: Some(Automatic::Off),
+        backlog: Some(Automatic::Off),
         on_full: Some(OnFull::Warn),
         allow_link_local: Some(true),
         keep_forwarding: Some(false),
@@ -440,6 +442,7 @@ outputs = ["224.0.0.251%eth1:5353"]
         ("max_rules = 0", "max_rules = 0: give 1 or more"),
         ("max_memberships = 0", "max_memberships = 0: give 1 or more"),
         ("gro = \"on\"", "gro = \"on\": give \"auto\" or \"off\""),
+        ("backlog = 9", "backlog = \"9\": give \"auto\" or \"off\""),
         (
             "on_full = \"stop\"",
             "on_full = \"stop\": give \"refuse\" or \"warn\"",
@@ -452,7 +455,7 @@ outputs = ["224.0.0.251%eth1:5353"]
             "instance = \"a\"",
             "unknown field `instance`, expected one of `listen`, `listen_names`, `path`, \
              `workers`, `worker_user`, `log`, `max_rules`, `max_memberships`, `gro`, \
-             `on_full`, `allow_link_local`, `keep_forwarding`",
+             `backlog`, `on_full`, `allow_link_local`, `keep_forwarding`",
         ),
     ] {
         let text = format!("version = 1\n\n[daemon]\n{line}\n");
