@@ -5,6 +5,7 @@
 
 mod arrival;
 mod capability;
+mod cores;
 mod daemon;
 mod demand;
 mod finding;
@@ -41,7 +42,7 @@ struct Check {
     run: fn(&Snapshot) -> Vec<Finding>,
 }
 
-const CHECKS: [Check; 20] = [
+const CHECKS: [Check; 21] = [
     Check {
         name: "capability",
         covers: "privileges, BPF, bpffs, AF_PACKET",
@@ -136,6 +137,11 @@ const CHECKS: [Check; 20] = [
         name: "limit",
         covers: "membership and buffer limits, backlog",
         run: limit::check,
+    },
+    Check {
+        name: "cores",
+        covers: "CPUs that receive what inputs bring",
+        run: cores::check,
     },
     Check {
         name: "rpf",

@@ -17,6 +17,7 @@ pub mod packet_socket;
 pub mod shared_memory;
 pub mod sniffer;
 pub mod socket_lookup;
+pub mod sysfs;
 pub mod udp;
 pub mod uring;
 pub mod user;

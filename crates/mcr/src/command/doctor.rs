@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Mend what is safe: a forced IGMP version, receive offloads that cost packets, a missing
-    /// querier on a bridge
+    /// querier on a bridge, a queue that copies overflow, a busy input that one CPU receives
     #[arg(long)]
     fix: bool,
     /// How long to listen where a rule receives nothing, in seconds; 0: not at all

@@ -221,22 +221,10 @@ fn softnet_column(text: &str, column: usize) -> u64 {
     values.sum()
 }
 
-/// The interface's directory in sysfs, if sysfs shows this network namespace: another one may have
-/// an interface of the same name.
+/// The interface's directory in sysfs, if sysfs shows this network namespace.
 fn own_directory(name: &str) -> Option<std::path::PathBuf> {
-    if name.contains('/') {
-        return None;
-    }
-    let directory = Path::new("/sys/class/net").join(name);
     let own = crate::host::interface(name).ok()??;
-    let index = read(directory.join("ifindex"))?.parse::<u32>().ok()?;
-    let mac = read(directory.join("address"))?;
-    let is_own = own.index == index && own.mac.is_none_or(|own| mac_text(own) == mac);
-    is_own.then_some(directory)
-}
-
-fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
+    sys::sysfs::interface(Path::new(sys::sysfs::INTERFACES), name, own.index, own.mac)
 }
 
 fn rps(directory: &Path) -> BTreeMap<String, String> {

@@ -91,7 +91,7 @@ fn other_programs(name: &str) -> Option<String> {
 /// Whether somebody has the device hold packets back until a timer: a packet to merge would wait for
 /// it, where without merging none does. Only sysfs tells.
 fn held_back(name: &str, link: &Interface) -> Option<String> {
-    match flush_timeout(Path::new("/sys/class/net"), name, link.index.0, link.mac) {
+    match flush_timeout(Path::new(sys::sysfs::INTERFACES), name, link.index.0, link.mac) {
         Some(0) => None,
         Some(nanoseconds) => Some(format!(
             "its gro_flush_timeout is {nanoseconds} ns: so long a packet would wait"
@@ -106,14 +106,9 @@ fn held_back(name: &str, link: &Interface) -> Option<String> {
 
 /// Nanoseconds; `None` if this sysfs is of another network namespace.
 fn flush_timeout(sysfs: &Path, name: &str, index: u32, mac: Option<Mac>) -> Option<u64> {
-    let directory = sysfs.join(name);
-    let read = |file: &str| fs::read_to_string(directory.join(file)).ok();
-    let is_own = read("ifindex")?.trim().parse() == Ok(index)
-        && mac.is_none_or(|mac| read("address").is_some_and(|text| text.trim() == mac.to_string()));
-    match is_own {
-        true => read("gro_flush_timeout")?.trim().parse().ok(),
-        false => None,
-    }
+    let directory = sys::sysfs::interface(sysfs, name, index, mac.map(|mac| mac.0))?;
+    let text = fs::read_to_string(directory.join("gro_flush_timeout")).ok()?;
+    text.trim().parse().ok()
 }
 
 #[cfg(test)]
