@@ -251,6 +251,7 @@ mod tests {
             "log",
             "max_rules",
             "max_memberships",
+            "backlog",
             "on_full",
             "webhook",
             "endpoints",
