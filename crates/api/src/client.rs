@@ -19,9 +19,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub use self::events::{Events, StreamItem};
+use crate::query::{RulesQuery, StatsQuery};
 use crate::reply::{
     Change, ErrorReply, FleetChange, FleetDone, FleetRules, FleetStatus, FlowStats, History,
-    InterfaceStatus, ListenerStats, Log, Stats, Status,
+    InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
 };
 use crate::request::{
     ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction,
@@ -83,6 +84,15 @@ impl Client {
         self.read(Method::GET, "/v1/stats", None::<&()>).await
     }
 
+    /// Reads the counters of some rules; a daemon that knows no such query tells all, without a
+    /// `selection`.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn selected_stats(&self, query: &StatsQuery) -> Result<Stats, Error> {
+        self.read(Method::GET, &query.path(), None::<&()>).await
+    }
+
     /// Reads the daemon's own state.
     ///
     /// # Errors
@@ -124,6 +134,15 @@ impl Client {
     /// As every request: see [`Error`].
     pub async fn rules(&self) -> Result<RuleList, Error> {
         self.read(Method::GET, "/v1/rules", None::<&()>).await
+    }
+
+    /// Reads some of the running rules; a daemon that knows no such query tells all, without a
+    /// `selection`.
+    ///
+    /// # Errors
+    /// As every request: see [`Error`].
+    pub async fn selected_rules(&self, query: &RulesQuery) -> Result<RulePart, Error> {
+        self.read(Method::GET, &query.path(), None::<&()>).await
     }
 
     /// Reads one rule.
@@ -392,8 +411,8 @@ fn refusal(status: StatusCode, body: &[u8]) -> ErrorReply {
     })
 }
 
-/// Escapes what a rule's name may hold and a path segment may not.
-fn escaped(name: &str) -> String {
+/// Escapes what a rule's name may hold and a path segment may not, nor a query's value.
+pub(crate) fn escaped(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
         match byte {

@@ -2,5 +2,6 @@
 
 pub mod client;
 pub mod counter;
+pub mod query;
 pub mod reply;
 pub mod request;

@@ -8,6 +8,7 @@ mod history;
 mod merge;
 mod residence;
 mod rule;
+mod selection;
 mod tunnel;
 mod worker;
 
@@ -24,7 +25,8 @@ pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use history::{History, RuleHistory, Steps};
 pub use merge::{LineStats, MergeStats};
 pub use residence::{ResidenceBucket, ResidenceStats};
-pub use rule::{FlowStats, InputStats, OutputStats, RuleStats, State, Traffic};
+pub use rule::{Condition, FlowStats, InputStats, OutputStats, RuleStats, State, Traffic};
+pub use selection::{Part, RulePart, Selection};
 pub use tunnel::TunnelStatus;
 pub use worker::WorkerStats;
 
@@ -40,7 +42,7 @@ pub struct Stats {
     pub fleet: Option<String>,
     /// Seconds since the daemon started.
     pub uptime_seconds: f64,
-    /// Every rule, in the order of the configuration.
+    /// Every rule, in the order of the configuration; where there is a `selection`, those selected.
     pub rules: Vec<RuleStats>,
     /// Workers of the userspace path; empty while no rule needs one.
     pub workers: Vec<WorkerStats>,
@@ -50,6 +52,9 @@ pub struct Stats {
     /// The interfaces that outputs on demand lead to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub demand: Vec<DemandStats>,
+    /// Which rules were selected and what all do, where parameters asked for some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Selection>,
 }
 
 /// What a change of the rules changed, or would change.

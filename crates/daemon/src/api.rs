@@ -13,6 +13,7 @@ pub(crate) mod refusal;
 pub(crate) mod rehearsal;
 mod room;
 mod routes;
+mod selection;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod socket;

@@ -13,6 +13,7 @@ pub(crate) mod metrics;
 pub(crate) mod process;
 mod quality;
 pub(crate) mod sampler;
+pub(crate) mod selection;
 mod stream;
 mod streams;
 pub(crate) mod writing;
@@ -20,6 +21,7 @@ pub(crate) mod writing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::query::StatsQuery;
 use api::reply::{
     FlowStats, HealthStats, InputStats, LineStats, MergeStats, OutputStats, RuleStats, State,
     Stats, Traffic, WorkerStats,
@@ -40,6 +42,7 @@ pub(crate) use lines::LineNews;
 pub(crate) use losses::{Loss, LossNews};
 pub(crate) use sampler::Sampler;
 
+use self::selection::Selected;
 use crate::demand::Listeners;
 use crate::events;
 use crate::view::{self, InputState, RuleState, View};
@@ -83,6 +86,7 @@ impl<'a> Readings<'a> {
             workers: self.counters.workers.iter().map(worker).collect(),
             egress: self.sampler.egress(&self.view.host),
             demand: demand::links(self.listeners),
+            selection: None,
         }
     }
 
@@ -100,6 +104,28 @@ impl<'a> Readings<'a> {
             let possible = possible.of_rule(written, state);
             (self.of(written, state), possible)
         })
+    }
+
+    /// The statistics without those of rules, and those of the rules that a query selects.
+    pub(crate) fn selected(
+        self,
+        query: &StatsQuery,
+    ) -> (Stats, impl Iterator<Item = RuleStats> + 'a) {
+        let rules: Vec<_> = self.written().collect();
+        let looked_at = rules.iter().map(|(written, state)| {
+            let counted = self.counters.rules.get(state.name());
+            (self.of(written, state), counted.map_or(0, lost))
+        });
+        let Selected { selection, places } = Selected::of(query, looked_at);
+        let stats = Stats {
+            selection: Some(selection),
+            ..self.without_rules()
+        };
+        let rules = places.into_iter().map(move |place| {
+            let (written, state) = rules[place];
+            self.of(written, state)
+        });
+        (stats, rules)
     }
 
     fn written(self) -> impl Iterator<Item = (&'a Rule, &'a Arc<RuleState>)> + 'a {
@@ -386,6 +412,12 @@ fn last_packet_seconds(counted: counters::Traffic) -> Option<f64> {
 fn seconds_since(ns: u64) -> f64 {
     let ago_ns = sys::clock::monotonic_ns().saturating_sub(ns);
     (ago_ns / 1_000_000) as f64 / 1e3
+}
+
+/// What a rule and its outputs lost.
+fn lost(counted: &RuleCounters) -> u64 {
+    let outputs = counted.outputs.values().map(|output| &output.dropped);
+    losses::lost([&counted.dropped].into_iter().chain(outputs))
 }
 
 fn dropped(drops: &Drops) -> BTreeMap<String, u64> {

@@ -73,19 +73,38 @@ pub struct RuleStats {
 }
 
 impl RuleStats {
-    /// How it does in one word, the same wherever people look: `down`, `silent`, `degraded`, `up`, `idle`
-    /// (all outputs are on demand, and nobody listens), `disabled`.
+    /// How it does in one word, the same wherever people look.
     #[must_use]
     pub fn word(&self) -> &'static str {
+        self.condition().as_str()
+    }
+
+    /// How it does; `judge()` of the web page says the same.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
         match (self.worst().0, self.silent_seconds) {
-            _ if self.state == State::Down => "down",
-            (State::Up, _) if self.is_idle() => "idle",
-            (State::Disabled, _) => "disabled",
-            (_, Some(_)) => "silent",
-            (State::Down, None) => "down",
-            (State::Degraded, None) => "degraded",
-            (State::Up, None) => "up",
+            _ if self.state == State::Down => Condition::Down,
+            (State::Up, _) if self.is_idle() => Condition::Idle,
+            (State::Disabled, _) => Condition::Disabled,
+            (_, Some(_)) => Condition::Silent,
+            (State::Down, None) => Condition::Down,
+            (State::Degraded, None) => Condition::Degraded,
+            (State::Up, None) => Condition::Up,
         }
+    }
+
+    /// Says whether its name, an endpoint, its path, its state or a label as `key=value` contains a
+    /// text, which is given in lower case.
+    #[must_use]
+    pub fn contains(&self, text: &str) -> bool {
+        let contains = |part: &str| part.to_lowercase().contains(text);
+        text.is_empty()
+            || [&*self.name, &*self.path, self.word()]
+                .into_iter()
+                .any(contains)
+            || self.inputs.iter().any(|input| contains(&input.at))
+            || self.outputs.iter().any(|output| contains(&output.to))
+            || { self.labels.iter() }.any(|(key, value)| contains(&format!("{key}={value}")))
     }
 
     /// Says whether all outputs are on demand, and nobody listens.
@@ -101,6 +120,50 @@ impl RuleStats {
         match &self.health {
             Some(stream) if stream.state > self.state => (stream.state, stream.reason.as_deref()),
             _ => own,
+        }
+    }
+}
+
+/// How a rule does, worst first: the worse of its own state and its stream's, and `silent` where
+/// packets came and come no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Condition {
+    /// Does not work, or no packet of its stream ever came.
+    Down,
+    /// Packets came and have stopped.
+    Silent,
+    /// Some of it does not work.
+    Degraded,
+    /// Works.
+    Up,
+    /// All outputs are on demand, and nobody listens.
+    Idle,
+    /// Not forwarding, as it was asked for.
+    Disabled,
+}
+
+impl Condition {
+    /// All of them, worst first.
+    pub const ALL: [Self; 6] = [
+        Self::Down,
+        Self::Silent,
+        Self::Degraded,
+        Self::Up,
+        Self::Idle,
+        Self::Disabled,
+    ];
+
+    /// Its word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Silent => "silent",
+            Self::Degraded => "degraded",
+            Self::Up => "up",
+            Self::Idle => "idle",
+            Self::Disabled => "disabled",
         }
     }
 }

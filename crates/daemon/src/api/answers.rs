@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use api::query::{RulesQuery, StatsQuery};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
@@ -27,13 +28,30 @@ const FRESH: Duration = Duration::from_secs(1);
 /// What a text says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    Stats,
-    Rules,
+    /// Those of all rules, or of some.
+    Stats(Option<Box<StatsQuery>>),
+    /// All, or some.
+    Rules(Option<RulesQuery>),
     Export,
     Interfaces,
     Metrics(Format),
     Flows(String),
-    History { rules: Vec<String>, seconds: u32 },
+    History {
+        rules: Vec<String>,
+        seconds: u32,
+    },
+}
+
+impl Subject {
+    /// Whether clients cannot think of any number of the kind.
+    const fn is_one_of_few(&self) -> bool {
+        match self {
+            Self::Stats(None) | Self::Rules(None) => true,
+            Self::Export | Self::Interfaces | Self::Metrics(_) => true,
+            Self::Stats(Some(_)) | Self::Rules(Some(_)) => false,
+            Self::Flows(_) | Self::History { .. } => false,
+        }
+    }
 }
 
 /// The texts that are being read.
@@ -159,7 +177,7 @@ impl Texts {
 
     fn add(&mut self, subject: Subject, begun: Instant, Made { view, pieces }: Made) -> u64 {
         let held = pieces.iter().map(Piece::held).sum();
-        if !matches!(subject, Subject::Flows(_) | Subject::History { .. }) {
+        if subject.is_one_of_few() {
             self.expected.insert(subject.clone(), held);
         }
         let number = self.number();
@@ -296,8 +314,8 @@ mod tests {
                 .await
                 .unwrap()
         };
-        let first = read(Subject::Stats, ROOM / 2).await;
-        let second = read(Subject::Rules, ROOM / 2).await;
+        let first = read(Subject::Stats(None), ROOM / 2).await;
+        let second = read(Subject::Rules(None), ROOM / 2).await;
         assert_eq!(held(&answers), (ROOM, ROOM));
         // Nothing is expected of it yet, so it has room; a second one needs the others' room.
         let third = read(Subject::Export, ROOM).await;

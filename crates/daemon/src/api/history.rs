@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use api::reply::{ErrorReply, History};
-use api::request::HISTORY_RULES_MAX;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -13,6 +12,7 @@ use utoipa::IntoParams;
 use super::answers::Subject;
 use super::refusal::{Answer, Code, Refusal};
 use super::routes::{Client, text};
+use super::selection;
 use super::service::Service;
 use crate::stats::history::{STEP_SECONDS, STEPS};
 
@@ -45,12 +45,7 @@ pub(super) async fn history(
 ) -> Answer<Response> {
     let Query(options) = options.map_err(|error| Refusal::new(Code::Usage, error.body_text()))?;
     let HistoryOptions { rules, seconds } = options;
-    let rules = rules.split(',').filter(|name| !name.is_empty());
-    let rules: Vec<String> = rules.map(str::to_owned).collect();
-    if rules.len() > HISTORY_RULES_MAX {
-        let message = format!("{} rules: at most {HISTORY_RULES_MAX} at once", rules.len());
-        return Err(Refusal::new(Code::Usage, message));
-    }
+    let rules = selection::names(&rules)?;
     if !(1..=an_hour()).contains(&seconds) {
         let message = format!("seconds={seconds}: 1 to {}", an_hour());
         return Err(Refusal::new(Code::Usage, message));

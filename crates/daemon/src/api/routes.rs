@@ -5,8 +5,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::query::{RulesQuery, StatsQuery};
 use api::reply::{
-    Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, Stats, Status,
+    Change, ErrorReply, FlowStats, InterfaceStatus, ListenerStats, Log, RulePart, Stats, Status,
 };
 use api::request::{ActiveInput, RuleList, Transaction};
 use axum::body::Bytes;
@@ -34,6 +35,7 @@ use super::fleet;
 use super::history;
 use super::host_name::{self, Names};
 use super::refusal::{Answer, Code, Refusal};
+use super::selection;
 use super::service::Service;
 use super::web;
 use crate::core::Request as ChangeRequest;
@@ -207,10 +209,17 @@ async fn status(State(service): State<Arc<Service>>) -> Json<Status> {
     Json(service.status())
 }
 
-/// Everything counted.
-#[utoipa::path(get, path = "/v1/stats", tag = "daemon", responses((status = 200, body = Stats)))]
-async fn stats(State(service): State<Arc<Service>>, client: Client) -> Answer<Response> {
-    let reading = service.read(Subject::Stats, &client).await?;
+/// Everything counted, of all rules or of those that are asked for.
+#[utoipa::path(get, path = "/v1/stats", tag = "daemon", params(StatsQuery),
+    responses((status = 200, body = Stats), (status = 400, body = ErrorReply)))]
+async fn stats(
+    State(service): State<Arc<Service>>,
+    parameters: selection::Parameters,
+    client: Client,
+) -> Answer<Response> {
+    let query = selection::of_stats(parameters)?;
+    let subject = Subject::Stats(query.map(Box::new));
+    let reading = service.read(subject, &client).await?;
     Ok(text("application/json", reading))
 }
 
@@ -237,11 +246,18 @@ async fn set_log(State(service): State<Arc<Service>>, Body(log): Body<Log>) -> A
     service.set_log(&log).map(Json)
 }
 
-/// The running rules and their generation.
-#[utoipa::path(get, path = "/v1/rules", tag = "rules", responses((status = 200, body = RuleList, headers(
-        ("ETag" = String, description = "The generation, for If-Match")))))]
-async fn rules(State(service): State<Arc<Service>>, client: Client) -> Answer<Response> {
-    let reading = service.read(Subject::Rules, &client).await?;
+/// The running rules and their generation, all or those that are asked for.
+#[utoipa::path(get, path = "/v1/rules", tag = "rules", params(RulesQuery),
+    responses((status = 200, body = RulePart, headers(
+        ("ETag" = String, description = "The generation, for If-Match"))),
+        (status = 400, body = ErrorReply)))]
+async fn rules(
+    State(service): State<Arc<Service>>,
+    parameters: selection::Parameters,
+    client: Client,
+) -> Answer<Response> {
+    let query = selection::of_rules(parameters)?;
+    let reading = service.read(Subject::Rules(query), &client).await?;
     let tag = etag(reading.generation());
     Ok((tag, text("application/json", reading)).into_response())
 }

@@ -4,9 +4,10 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use api::query::RulesQuery;
 use api::reply::{
-    Change, FeatureStatus, FlowStats, InterfaceStatus, JoinStatus, ListenerStats, Log, PathStatus,
-    State, Status, TunnelStatus,
+    Change, FeatureStatus, FlowStats, InterfaceStatus, JoinStatus, ListenerStats, Log, Part,
+    PathStatus, RulePart, State, Status, TunnelStatus,
 };
 use api::request::{ActiveInput, RuleList};
 use dataplane::counters::Counters;
@@ -98,7 +99,7 @@ impl Service {
         let mut counters = Counters::default();
         let mut flows = Vec::new();
         match &subject {
-            Subject::Stats | Subject::Metrics(_) => {
+            Subject::Stats(_) | Subject::Metrics(_) => {
                 let dropped = self.sampler.read_egress(&self.view()).await;
                 self.events.publish_all(dropped);
                 counters = self.dataplane.counters().await.map_err(internal)?;
@@ -108,7 +109,7 @@ impl Service {
                 let unknown = self.view().rules.require(rules);
                 unknown.map_err(|error| Refusal::new(Code::NotFound, error))?;
             }
-            Subject::Rules | Subject::Export | Subject::Interfaces => {}
+            Subject::Rules(_) | Subject::Export | Subject::Interfaces => {}
         }
         // Read after the counters: a rule just removed is not shown with nothing counted.
         let view = self.view();
@@ -116,7 +117,11 @@ impl Service {
         let write = move || {
             let mut text = Chunks::default();
             let written = match subject {
-                Subject::Stats => {
+                Subject::Stats(Some(query)) => {
+                    let (rest, rules) = self.readings(&view, &counters).selected(&query);
+                    json(&mut text, &Streamed::new(rest, rules))
+                }
+                Subject::Stats(None) => {
                     let readings = self.readings(&view, &counters);
                     json(
                         &mut text,
@@ -127,7 +132,8 @@ impl Service {
                 Subject::History { rules, seconds } => {
                     json(&mut text, &self.sampler.history(&rules, seconds))
                 }
-                Subject::Rules => json(&mut text, &rules(&view)),
+                Subject::Rules(None) => json(&mut text, &rules(&view)),
+                Subject::Rules(Some(query)) => json(&mut text, &selected_rules(&view, &query)),
                 Subject::Interfaces => json(&mut text, &interfaces(&view)),
                 Subject::Export => text.write_all(export(&view).as_bytes()),
                 Subject::Metrics(format) => {
@@ -354,6 +360,28 @@ fn rules(view: &View) -> RuleList {
         generation: Some(view.generation),
         rules: view.rules.to_documents(),
         settings: Some(Settings::clone(&view.settings)),
+    }
+}
+
+/// Some of the rules, for who does not want all.
+fn selected_rules(view: &View, query: &RulesQuery) -> RulePart {
+    let is_meant = |rule: &&Rule| query.labels.iter().all(|label| label.is_in(&rule.labels));
+    let matching = view.rules.iter().filter(is_meant).count() as u64;
+    let offset = query.offset.min(matching);
+    let limit = query.limit.unwrap_or(u64::MAX);
+    let told = view.rules.iter().filter(is_meant).skip(offset as usize);
+    let told = told.take(usize::try_from(limit).unwrap_or(usize::MAX));
+    let rules: Vec<RuleDocument> = told.map(RuleDocument::from).collect();
+    RulePart {
+        generation: Some(view.generation),
+        settings: None,
+        selection: Some(Part {
+            offset,
+            count: rules.len() as u64,
+            matching,
+            total: view.rules.len() as u64,
+        }),
+        rules,
     }
 }
 

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use api::reply::Steps;
-use dataplane::counters::{Drops, Lost, Received, Traffic};
+use dataplane::counters::{Lost, Received, Traffic};
+
+use super::losses;
 
 /// Length of a step.
 pub(crate) const STEP_SECONDS: u32 = 10;
@@ -110,13 +112,9 @@ impl Past {
     }
 }
 
-/// What stands by is dropped and not lost.
 fn total(lost: &Lost) -> u64 {
     let outputs = lost.outputs.values().map(|output| &output.dropped);
-    let drops = [&lost.dropped].into_iter().chain(outputs);
-    let drops = drops.flat_map(Drops::occurred);
-    let lost = drops.filter(|(reason, _)| !reason.is_meant());
-    lost.fold(0, |sum, (_, count)| sum.saturating_add(count))
+    losses::lost([&lost.dropped].into_iter().chain(outputs))
 }
 
 impl Amount {

@@ -176,6 +176,13 @@ impl Place {
     }
 }
 
+/// Packets lost of those dropped: not what stands by, came twice or is wanted by nobody.
+pub(super) fn lost<'a>(drops: impl Iterator<Item = &'a Drops>) -> u64 {
+    let drops = drops.flat_map(Drops::occurred);
+    let lost = drops.filter(|(reason, _)| !reason.is_meant());
+    lost.fold(0, |sum, (_, count)| sum.saturating_add(count))
+}
+
 /// That an output is down is told by itself.
 const fn is_news(reason: DropReason) -> bool {
     !reason.is_meant()

@@ -32,8 +32,9 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
             workers,
             egress,
             demand,
+            selection,
         } = &self.rest;
-        let mut stats = serializer.serialize_struct("Stats", 8)?;
+        let mut stats = serializer.serialize_struct("Stats", 9)?;
         stats.serialize_field("instance", instance)?;
         stats.serialize_field("version", version)?;
         match fleet {
@@ -47,6 +48,10 @@ impl<R: Iterator<Item = RuleStats>> Serialize for Streamed<R> {
         match demand.is_empty() {
             true => stats.skip_field("demand")?,
             false => stats.serialize_field("demand", demand)?,
+        }
+        match selection {
+            Some(selection) => stats.serialize_field("selection", selection)?,
+            None => stats.skip_field("selection")?,
         }
         stats.end()
     }
@@ -75,6 +80,12 @@ mod tests {
                 r#""fleet":"plant","#,
                 r#","demand":[{"interface":"eth1","protocol":"igmp","is_querier":true,
                   "groups":1,"hosts":2,"reports":3,"leaves":4,"queries":5,"refused":6,"malformed":7}]"#,
+            ),
+            (
+                "",
+                r#","selection":{"offset":1,"count":2,"matching":3,"total":4,"states":{"up":4},
+                  "received":{"packets":1,"bytes":2},"dropped":3,"rates":{"packets_1s":1.0,
+                  "bits_1s":2.0,"packets_10s":3.0,"bits_10s":4.0}}"#,
             ),
         ] {
             let text = format!(

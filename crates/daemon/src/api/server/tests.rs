@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use api::client::{Client, Error};
+use api::query::{RulesQuery, StatsQuery};
+use api::reply::Part;
 use model::document::RuleDocument;
 use model::ruleset::{Policy, RuleSet};
 use tokio::sync::{mpsc, watch};
@@ -119,6 +121,32 @@ async fn answers_the_client() {
 }
 
 #[tokio::test]
+async fn who_asks_for_a_part_is_told_which_it_is() {
+    let served = serve();
+    let client = Client::new(&served.path);
+    assert_eq!(client.stats().await.unwrap().selection, None);
+    let stats = client.selected_stats(&StatsQuery::default()).await.unwrap();
+    let told = stats.selection.unwrap();
+    assert_eq!((told.part.offset, told.states["up"]), (0, 0));
+    let whole = client.rules().await.unwrap();
+    let query = RulesQuery {
+        limit: Some(9),
+        ..RulesQuery::default()
+    };
+    let rules = client.selected_rules(&query).await.unwrap();
+    assert_eq!((rules.rules, rules.settings), (whole.rules, None));
+    let beyond = RulesQuery { offset: 7, ..query };
+    let rules = client.selected_rules(&beyond).await.unwrap();
+    let part = Part {
+        offset: 1,
+        count: 0,
+        matching: 1,
+        total: 1,
+    };
+    assert_eq!((rules.rules.len(), rules.selection), (0, Some(part)));
+}
+
+#[tokio::test]
 async fn refusals_have_a_code_and_a_message() {
     let served = serve();
     for (request, status, code) in [
@@ -150,6 +178,34 @@ async fn refusals_have_a_code_and_a_message() {
                 &format!("GET /v1/history?rules={}", "cam1,".repeat(101)),
                 "",
             ),
+            "400",
+            "usage",
+        ),
+        (request("GET /v1/stats?limits=1", ""), "400", "usage"),
+        (request("GET /v1/stats?limit=-1", ""), "400", "usage"),
+        (request("GET /v1/stats?offset=x", ""), "400", "usage"),
+        (request("GET /v1/stats?state=well", ""), "400", "usage"),
+        (request("GET /v1/stats?order=worst", ""), "400", "usage"),
+        (request("GET /v1/stats?label=si%20te=y", ""), "400", "usage"),
+        (
+            request(&format!("GET /v1/stats?{}", "label=a&".repeat(17)), ""),
+            "400",
+            "usage",
+        ),
+        (
+            request(&format!("GET /v1/stats?filter={}", "x".repeat(257)), ""),
+            "400",
+            "usage",
+        ),
+        (
+            request(&format!("GET /v1/stats?rules={}", "cam1,".repeat(101)), ""),
+            "400",
+            "usage",
+        ),
+        (request("GET /v1/rules?filter=cam", ""), "400", "usage"),
+        (request("GET /v1/rules?limit=1.5", ""), "400", "usage"),
+        (
+            request("PUT /v1/rules", "{\"rules\":[],\"selection\":{}}"),
             "400",
             "usage",
         ),

@@ -1,0 +1,257 @@
+//! Which rules, and how many of them, a client asks for. There may be 100,000, of which nobody looks at
+//! more than some hundred at a time.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use model::rule::is_label_key;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::reply::Condition;
+
+/// The longest text to look for, in bytes.
+pub const FILTER_MAX: usize = 256;
+
+/// The most labels that one request may ask for.
+pub const LABELS_MAX: usize = 16;
+
+/// Order of rules; those that are equal in it keep the configuration's.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// As the configuration has them.
+    #[default]
+    Configured,
+    /// By name.
+    Name,
+    /// By how they do, the worst first.
+    State,
+    /// By packets received in the last second, the busiest first.
+    Rate,
+    /// By packets lost, most first.
+    Drops,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Configured,
+        Self::Name,
+        Self::State,
+        Self::Rate,
+        Self::Drops,
+    ];
+
+    /// Its word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::Name => "name",
+            Self::State => "state",
+            Self::Rate => "rate",
+            Self::Drops => "drops",
+        }
+    }
+}
+
+/// A label that a rule must have: `KEY=VALUE`, or `KEY` with any value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Label {
+    /// Its key.
+    pub key: String,
+    /// Its value, if it matters.
+    pub value: Option<String>,
+}
+
+/// Why a text is no label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is written KEY=VALUE, as in site=y, or KEY")]
+pub struct NoLabel;
+
+impl FromStr for Label {
+    type Err = NoLabel;
+
+    fn from_str(text: &str) -> Result<Self, NoLabel> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value.to_owned())),
+            None => (text, None),
+        };
+        if !is_label_key(key) {
+            return Err(NoLabel);
+        }
+        Ok(Self {
+            key: key.to_owned(),
+            value,
+        })
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        match &self.value {
+            Some(value) => write!(f, "={value}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Label {
+    /// Says whether it is among the labels of a rule.
+    #[must_use]
+    pub fn is_in(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        value.is_some_and(|value| self.value.as_ref().is_none_or(|asked| asked == value))
+    }
+}
+
+/// Which rules' statistics are asked for, and in which order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct StatsQuery {
+    /// Only rules of which the name, an endpoint, the path, the state or a label as `key=value`
+    /// contains this, without regard to case.
+    #[param(max_length = 256, required = false)]
+    pub filter: String,
+    /// Only rules with this label, `KEY=VALUE` or `KEY`; of several, at most 16, all must hold.
+    #[param(value_type = Vec<String>, rename = "label", required = false, max_items = 16)]
+    pub labels: Vec<Label>,
+    /// Only rules that do so.
+    #[param(nullable = false, inline)]
+    pub state: Option<Condition>,
+    /// In which order they are told; `configured` if it is left out.
+    #[param(required = false, inline)]
+    pub order: Order,
+    /// Begins with the rule that so many stand before; 0 if it is left out.
+    #[param(required = false, minimum = 0)]
+    pub offset: u64,
+    /// Begins so that the rule of this name stands in the middle of `limit` rules, and where it is not
+    /// among them with `offset`.
+    #[param(nullable = false)]
+    pub around: Option<String>,
+    /// Tells so many rules at most; all if it is left out.
+    #[param(nullable = false, minimum = 0)]
+    pub limit: Option<u64>,
+    /// Names of rules that are told in any case, with commas between them, at most 100; behind the
+    /// others where they are not among them.
+    #[param(value_type = String, required = false)]
+    pub rules: Vec<String>,
+}
+
+impl StatsQuery {
+    /// The address that asks so.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let mut query = Written::default();
+        query.add("filter", &self.filter);
+        query.add_labels(&self.labels);
+        query.add("state", self.state.map_or("", Condition::as_str));
+        query.add("order", self.order.as_str());
+        query.add("around", self.around.as_deref().unwrap_or_default());
+        query.add_part(self.offset, self.limit);
+        query.add("rules", &self.rules.join(","));
+        format!("/v1/stats?{}", query.0)
+    }
+}
+
+/// Which rules are asked for, as configured and in that order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RulesQuery {
+    /// Only rules with this label, `KEY=VALUE` or `KEY`; of several, at most 16, all must hold.
+    #[param(value_type = Vec<String>, rename = "label", required = false, max_items = 16)]
+    pub labels: Vec<Label>,
+    /// Begins with the rule that so many stand before; 0 if it is left out.
+    #[param(required = false, minimum = 0)]
+    pub offset: u64,
+    /// Tells so many rules at most; all if it is left out.
+    #[param(nullable = false, minimum = 0)]
+    pub limit: Option<u64>,
+}
+
+impl RulesQuery {
+    /// The address that asks so.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let mut query = Written::default();
+        query.add_labels(&self.labels);
+        query.add_part(self.offset, self.limit);
+        format!("/v1/rules?{}", query.0)
+    }
+}
+
+/// A query as it stands in an address; what is empty is left out.
+#[derive(Default)]
+struct Written(String);
+
+impl Written {
+    fn add(&mut self, name: &str, value: &str) {
+        if value.is_empty() {
+            return;
+        }
+        let between = if self.0.is_empty() { "" } else { "&" };
+        let _ = write!(self.0, "{between}{name}={}", crate::client::escaped(value));
+    }
+
+    fn add_labels(&mut self, labels: &[Label]) {
+        for label in labels {
+            self.add("label", &label.to_string());
+        }
+    }
+
+    /// The offset in any case: who asks with parameters is told what was selected.
+    fn add_part(&mut self, offset: u64, limit: Option<u64>) {
+        self.add("offset", &offset.to_string());
+        let limit = limit.map(|limit| limit.to_string());
+        self.add("limit", &limit.unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_written_as_an_address() {
+        let query = StatsQuery {
+            filter: "a&b=ü".to_owned(),
+            labels: vec!["site=x,y".parse().unwrap(), "floor".parse().unwrap()],
+            state: Some(Condition::Silent),
+            order: Order::Rate,
+            limit: Some(7),
+            rules: vec!["r1".to_owned(), "r2".to_owned()],
+            ..StatsQuery::default()
+        };
+        assert_eq!(
+            query.path(),
+            "/v1/stats?filter=a%26b%3D%C3%BC&label=site%3Dx%2Cy&label=floor&state=silent&order=rate\
+             &offset=0&limit=7&rules=r1%2Cr2"
+        );
+        assert_eq!(RulesQuery::default().path(), "/v1/rules?offset=0");
+    }
+
+    #[test]
+    fn a_label_is_asked_for_with_its_value_or_with_any() {
+        let labels = [("site", "y"), ("customer", "x")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let labels = labels.into();
+        for (asked, is_in) in [
+            ("site=y", true),
+            ("customer", true),
+            ("customer=z", false),
+            ("floor", false),
+        ] {
+            let label: Label = asked.parse().unwrap();
+            assert_eq!(
+                (label.is_in(&labels), label.to_string()),
+                (is_in, asked.to_owned())
+            );
+        }
+        assert_eq!("si te=y".parse::<Label>(), Err(NoLabel));
+    }
+}
