@@ -2,8 +2,6 @@
 //! statistics are looked at once and dropped at once; what stays is a key and a place for each rule that
 //! matches.
 
-use std::collections::BTreeMap;
-
 use api::query::{Order, StatsQuery};
 use api::reply::{Condition, Rates, RuleStats, Selection};
 
@@ -29,12 +27,12 @@ impl Selected {
             ..Selection::default()
         };
         let mut matching: Vec<Key> = Vec::new();
-        let mut named = BTreeMap::new();
+        let mut named = Vec::new();
         let mut middle = None;
         for (place, (rule, lost)) in rules.enumerate() {
             add(&mut selection, &rule, lost);
             if query.rules.contains(&rule.name) {
-                named.insert(rule.name.clone(), place);
+                named.push(place);
             }
             if query.around.as_ref() == Some(&rule.name) {
                 middle = Some(place);
@@ -53,8 +51,7 @@ impl Selected {
         selection.part.offset = first as u64;
         selection.part.count = places.len() as u64;
         selection.part.matching = matching.len() as u64;
-        let named = query.rules.iter().filter_map(|name| named.remove(name));
-        let named: Vec<usize> = named.filter(|place| !places.contains(place)).collect();
+        named.retain(|place| !places.contains(place));
         places.extend(named);
         Self { selection, places }
     }

@@ -10,6 +10,44 @@ const TOOLS: [&str; 2] = ["chromium", "chromedriver"];
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:9190"];
 const PAGE: &str = "http://127.0.0.1:9190/";
 
+/// The names in the table, in its order.
+const NAMES: &str = "return [...document.querySelectorAll('#rows > tr[data-rule]')]\
+                     .map((row) => row.dataset.rule)";
+
+/// How many rules do how.
+const COUNTS: &str = "return [...document.querySelectorAll('#counts button:not([hidden])')]\
+                      .map((one) => one.textContent).join(', ').replaceAll('\u{202f}', '')";
+
+/// So many rules, of which one has no interface to send by.
+fn config(rules: usize, down: usize) -> String {
+    let mut config = "version = 1\n".to_owned();
+    for n in 0..rules {
+        let (high, low) = (n / 250, n % 250 + 1);
+        let link = if n == down { "veth9" } else { "veth2" };
+        write!(
+            config,
+            "[[rule]]\nname = \"r{n:04}\"\ninput = \"239.1.{high}.{low}%veth1:5001\"\n\
+             outputs = [\"239.10.{high}.{low}%{link}:6001\"]\n"
+        )
+        .unwrap();
+    }
+    config
+}
+
+fn shown(browser: &Browser) -> Vec<String> {
+    let names = browser.run(NAMES);
+    let names = names.as_array().cloned().unwrap_or_default();
+    let names = names.iter().map(|name| name.as_str().unwrap().to_owned());
+    names.collect()
+}
+
+fn filter(browser: &Browser, text: &str) {
+    browser.run(&format!(
+        "const f = document.getElementById('filter'); f.value = '{text}'; \
+         f.dispatchEvent(new Event('input'))"
+    ));
+}
+
 fn cell(column: usize) -> String {
     format!(
         "return document.querySelector('tr[data-rule=cam1]')?.cells[{column}].textContent \
@@ -112,30 +150,10 @@ fn of_a_thousand_rules_the_page_begins_with_those_in_trouble() {
     let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
         return;
     };
-    let mut config = "version = 1\n".to_owned();
-    for n in 0..1000 {
-        let (high, low) = (n / 250, n % 250 + 1);
-        let link = if n == 777 { "veth9" } else { "veth2" };
-        write!(
-            config,
-            "[[rule]]\nname = \"r{n:04}\"\ninput = \"239.1.{high}.{low}%veth1:5001\"\n\
-             outputs = [\"239.10.{high}.{low}%{link}:6001\"]\n"
-        )
-        .unwrap();
-    }
-    bed.daemon.apply(&config).unwrap();
+    bed.daemon.apply(&config(1000, 777)).unwrap();
     let browser = Browser::start(&bed.chain.relay);
     browser.open(&format!("{PAGE}#rule=r0999"));
-    let names = "return [...document.querySelectorAll('#rows > tr[data-rule]')]\
-                 .map((row) => row.dataset.rule)";
-    let shown = || {
-        let names = browser.run(names);
-        let names = names.as_array().cloned().unwrap_or_default();
-        names
-            .iter()
-            .map(|name| name.as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
-    };
+    let shown = || shown(&browser);
     wait::until("rules are shown", || shown().len() > 100).unwrap();
     // What the address names, then the worst.
     assert_eq!(shown()[..3], ["r0999", "r0777", "r0000"]);
@@ -148,30 +166,62 @@ fn of_a_thousand_rules_the_page_begins_with_those_in_trouble() {
         browser.run("return document.querySelectorAll('tr.detail').length"),
         1
     );
-    let counts = "return [...document.querySelectorAll('#counts button:not([hidden])')]\
-                  .map((one) => one.textContent).join(', ')";
-    let counts = browser
-        .run(counts)
-        .as_str()
-        .unwrap()
-        .replace('\u{202f}', "");
+    let counts = browser.run(COUNTS);
     assert_eq!(counts, "1000 rules, 1 down, 0 degraded, 999 up");
     browser.run("document.querySelector('tr.chosen a').click()");
     browser.run("document.querySelector('#counts [data-state=down]').click()");
     assert_eq!(shown(), ["r0777"]);
     assert_eq!(browser.run("return location.hash"), "");
     browser.run("document.querySelector('#counts [data-state=all]').click()");
-    browser.run(
-        "const f = document.getElementById('filter'); f.value = 'r0776'; \
-         f.dispatchEvent(new Event('input'))",
-    );
+    filter(&browser, "r0776");
     assert_eq!(shown(), ["r0776"]);
     let looks = "return performance.getEntriesByType('resource').filter(\
-                 (entry) => entry.name.endsWith('/v1/stats')).length";
+                 (entry) => entry.name.includes('/v1/stats')).length";
     wait::until("it goes on asking", || {
         browser.run(looks).as_u64() >= Some(4)
     })
     .unwrap();
+    assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn of_more_rules_than_are_told_the_page_asks_for_those_that_are_chosen() {
+    let Some(bed) = Bed::with_tools(&TOOLS, &LISTEN) else {
+        return;
+    };
+    bed.daemon.apply(&config(1200, 1100)).unwrap();
+    let browser = Browser::start(&bed.chain.relay);
+    browser.open(&format!("{PAGE}#rule=r1150"));
+    wait::until("the worst are told, and what the address names", || {
+        shown(&browser).starts_with(&["r1150", "r1100", "r0000"].map(str::to_owned))
+    })
+    .unwrap();
+    let counts = "1200 rules, 1 down, 0 degraded, 1199 up";
+    assert_eq!(browser.run(COUNTS), counts);
+    let more = "return document.getElementById('more').textContent.replaceAll('\u{202f}', '')";
+    let more = browser.run(more);
+    assert!(more.as_str().unwrap().ends_with(" more rules"), "{more}");
+    browser.run("document.querySelector('tr.chosen a').click()");
+
+    let is = |names: &[&str]| shown(&browser) == names;
+    filter(&browser, "r0976");
+    wait::until("the rule is asked for", || is(&["r0976"])).unwrap();
+    assert_eq!(browser.run(COUNTS), counts);
+    filter(&browser, "");
+    browser.run("document.querySelector('#counts [data-state=down]').click()");
+    wait::until("those that are down", || is(&["r1100"])).unwrap();
+    browser.run("document.querySelector('#counts [data-state=all]').click()");
+    browser.run("document.querySelector('th[data-sort=name] button').click()");
+    wait::until("in the order of names", || {
+        let shown = shown(&browser);
+        let all = (0..shown.len()).map(|n| format!("r{n:04}"));
+        shown.len() >= 100 && shown.len() < 1000 && shown.iter().eq(&all.collect::<Vec<_>>())
+    })
+    .unwrap();
+    let asked = "return performance.getEntriesByType('resource').filter(\
+                 ({ name }) => name.includes('/v1/stats')).at(-1).name";
+    let asked = browser.run(asked);
+    assert!(asked.as_str().unwrap().contains("order=name"), "{asked}");
     assert_eq!(browser.complaints(), Vec::<serde_json::Value>::new());
 }
 

@@ -67,7 +67,7 @@ const FIGURES: &str = "const of = (entry) => entry ? [entry.transferSize, Math.r
     const loaded = performance.getEntriesByType('resource'); \
     const paint = performance.getEntriesByName('first-contentful-paint')[0]; \
     return JSON.stringify({ paint_ms: Math.round(paint?.startTime), \
-      stats: of(loaded.find(({ name }) => name.endsWith('/v1/stats'))), \
+      stats: of(loaded.find(({ name }) => name.includes('/v1/stats'))), \
       history: of(loaded.find(({ name }) => name.includes('/v1/history'))), \
       files: loaded.filter(({ name }) => name.includes('/web/')).reduce((all, { transferSize }) => all + transferSize, 0) })";
 

@@ -1,13 +1,14 @@
 // Rates of successive statistics, of what the daemon does not rate itself: inputs and outputs of the last
 // seconds, and what rules received, over the daemon's own time between two looks. The last hour the daemon
 // knows in steps, which are asked for of what is shown; only what is newer than they is kept here, three
-// numbers a rule and look, for there may be ten thousand rules.
+// numbers for each rule that a look told.
 
 import { droppedBy } from "./state.js";
 
 // A step, and the time until it is asked for, at least.
 const KEPT_SECONDS = 30;
 const SECONDS = 1;
+const NONE = { packets: 0, bits: 0, drops: 0 };
 
 export class History {
   constructor() {
@@ -45,7 +46,8 @@ export class History {
       bytes: Float64Array.from(stats.rules, (rule) => rule.received.bytes),
       dropped: Float64Array.from(stats.rules, (rule) => droppedBy(rule).total),
     };
-    look.all = { packets: sum(look.packets), bytes: sum(look.bytes), dropped: sum(look.dropped) };
+    const { received, dropped } = stats.selection;
+    look.all = { ...received, dropped };
     this.past.push(look);
     while (this.past.length > 2 && look.time - this.past[1].time > KEPT_SECONDS) this.past.shift();
     this.recent.push({ at: look.at, places: look.places, rules: stats.rules });
@@ -78,10 +80,12 @@ export class History {
       bits.push((steps.bytes[place] * 8) / steps.length);
       drops.push(steps.dropped[place] / steps.length);
     });
-    for (let at = 1; at < this.past.length; at += 1) {
-      if (this.past[at].time <= steps.until) continue;
-      const rate = between(this.past[at - 1], this.past[at], total);
-      times.push(this.past[at].time);
+    // A rule was not told while it was neither shown nor chosen.
+    const past = this.past.filter(total);
+    for (let at = 1; at < past.length; at += 1) {
+      if (past[at].time <= steps.until) continue;
+      const rate = between(past[at - 1], past[at], total);
+      times.push(past[at].time);
       packets.push(rate.packets);
       bits.push(rate.bits);
       drops.push(rate.drops);
@@ -94,7 +98,8 @@ export class History {
       const rule = look.rules[look.places.get(name)];
       return rule && of(rule);
     };
-    return between(this.recent[0], this.recent.at(-1), counted);
+    const told = this.recent.filter(counted);
+    return told.length === 0 ? NONE : between(told[0], told.at(-1), counted);
   }
 }
 
@@ -102,14 +107,10 @@ function now() {
   return Date.now() / 1000;
 }
 
-function sum(numbers) {
-  return numbers.reduce((all, number) => all + number, 0);
-}
-
 function between(before, now, of) {
   const seconds = now.at - before.at;
   const [then, counted] = [of(before), of(now)];
-  if (!then || !counted || seconds <= 0) return { packets: 0, bits: 0, drops: 0 };
+  if (!then || !counted || seconds <= 0) return NONE;
   const rate = (name) => Math.max(0, (counted[name] ?? 0) - (then[name] ?? 0)) / seconds;
   return { packets: rate("packets"), bits: rate("bytes") * 8, drops: rate("dropped") };
 }

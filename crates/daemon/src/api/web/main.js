@@ -1,4 +1,5 @@
-// Asks the daemon once a second and shows what it says. It changes nothing anywhere.
+// Asks the daemon once a second and shows what it says. It changes nothing anywhere. Of few rules it is
+// told all; of many those that are shown, selected by the daemon, with what all together do.
 
 import { lookAtFleet } from "./fleet.js";
 import { History } from "./history.js";
@@ -10,6 +11,10 @@ import { clock, duration, element, plural, scaled, time, whole, words } from "./
 const LOOK_MS = 1000;
 const EVENTS_KEPT = 200;
 const ROWS = 100;
+// Up to so many rules all are told, and what is selected of them is seen at once.
+const WHOLE = 1000;
+// What the daemon calls the orders of the table.
+const ORDERS = { name: "name", state: "state", rate: "rate", dropped: "drops" };
 
 const history = new History();
 const byId = (id) => document.getElementById(id);
@@ -22,13 +27,19 @@ let chosen = linked();
 let sort = "state";
 let only = null;
 let limit = ROWS;
+let isWhole = true;
+// The next look, whether one goes on, and whether something else is to be asked right after it.
+let [next, isLooking, again] = [undefined, false, false];
 
 async function look() {
   const began = performance.now();
+  [isLooking, again] = [true, false];
   try {
-    const answer = await fetch("/v1/stats", { cache: "no-store" });
+    const answer = await fetch(`/v1/stats?${question()}`, { cache: "no-store" });
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
     stats = await answer.json();
+    const isFew = stats.selection.total <= WHOLE;
+    if (isFew !== isWhole) [isWhole, again] = [isFew, true];
     history.add(stats);
     states.clear();
     for (const rule of stats.rules) states.set(rule.name, judge(rule));
@@ -42,7 +53,30 @@ async function look() {
   // From beginning to beginning: what a look takes does not make the next one late. With thousands of
   // rules one takes long, and the daemon has other work.
   const took = performance.now() - began;
-  setTimeout(look, Math.max(LOOK_MS - took, 3 * took - LOOK_MS, LOOK_MS / 4));
+  isLooking = false;
+  next = setTimeout(look, again ? 0 : Math.max(LOOK_MS - took, 3 * took - LOOK_MS, LOOK_MS / 4));
+}
+
+// Which rules the daemon is to tell.
+function question() {
+  if (isWhole) return new URLSearchParams({ limit: WHOLE });
+  const asked = new URLSearchParams({ limit, order: ORDERS[sort] });
+  if (only !== null) asked.set("state", only);
+  if (byId("filter").value !== "") asked.set("filter", byId("filter").value);
+  // No name has a comma; what an address says may.
+  if (chosen !== null && !chosen.includes(",")) asked.set("rules", chosen);
+  return asked;
+}
+
+// Shows what there is of what was chosen, and asks for the rest where not all rules are told.
+function select() {
+  if (!stats) return;
+  show();
+  if (isWhole) return;
+  again = true;
+  if (isLooking) return;
+  clearTimeout(next);
+  look();
 }
 
 // Asks for the last hour of what the charts show.
@@ -87,15 +121,16 @@ function show() {
     const order = ["rate", "dropped"].includes(title.dataset.sort) ? "descending" : "ascending";
     title.setAttribute("aria-sort", title.dataset.sort === sort ? order : "none");
   }
+  const matching = isWhole ? rules.length : stats.selection.matching;
   const shown = rules.slice(0, limit);
   const rule = stats.rules.find(({ name }) => name === chosen);
   // Who followed a link to a rule sees it.
   if (rule && !shown.includes(rule)) shown.unshift(rule);
   table.show(shown, chosen, history);
-  byId("more").hidden = rules.length <= limit;
-  byId("more").firstChild.textContent = `${whole(rules.length - limit)} more rule${plural(rules.length - limit)}`;
+  byId("more").hidden = matching <= limit;
+  byId("more").firstChild.textContent = `${whole(matching - limit)} more rule${plural(matching - limit)}`;
   const pictured = rule ? [rule] : rules;
-  byId("drawn").hidden = pictured.length > PICTURED || pictured.length === 0;
+  byId("drawn").hidden = (!rule && matching > PICTURED) || pictured.length > PICTURED || pictured.length === 0;
   if (!byId("drawn").hidden) {
     drawPicture(byId("picture"), pictured, (of, end, kind) => linkState(of, end, kind, history));
   }
@@ -105,8 +140,7 @@ function show() {
 
 // How many rules are in each state; each is a filter.
 function showCounts() {
-  const counts = new Map(STATES.map((state) => [state, 0]));
-  for (const state of states.values()) counts.set(state, counts.get(state) + 1);
+  const { states: counts, total } = stats.selection;
   const group = byId("counts");
   if (group.children.length === 0) {
     for (const state of [null, ...STATES]) {
@@ -116,14 +150,14 @@ function showCounts() {
       button.addEventListener("click", () => {
         only = only === state ? null : state;
         limit = ROWS;
-        show();
+        select();
       });
       group.append(button);
     }
   }
   for (const button of group.children) {
     const { state } = button.dataset;
-    const count = state === "all" ? states.size : counts.get(state);
+    const count = state === "all" ? total : counts[state];
     const word = state === "all" ? `rule${plural(count)}` : state;
     button.textContent = `${whole(count)} ${word}`;
     button.className = count === 0 || state === "all" ? "" : state;
@@ -137,7 +171,7 @@ function choose(name) {
   const { pathname, search } = location;
   const hash = name === null ? "" : `#rule=${encodeURIComponent(name)}`;
   window.history.replaceState(null, "", `${pathname}${search}${hash}`);
-  if (stats) show();
+  select();
   if (stats) remember().catch(() => {});
 }
 
@@ -244,17 +278,17 @@ function tell(event) {
 
 function showMore() {
   limit += ROWS;
-  if (stats) show();
+  select();
 }
 
 byId("filter").addEventListener("input", () => {
   limit = ROWS;
-  if (stats) show();
+  select();
 });
 for (const title of document.querySelectorAll("th[data-sort]")) {
   title.addEventListener("click", () => {
     sort = sort === title.dataset.sort ? "state" : title.dataset.sort;
-    if (stats) show();
+    select();
   });
 }
 byId("more").firstChild.addEventListener("click", showMore);
@@ -262,7 +296,7 @@ byId("more").firstChild.addEventListener("click", showMore);
 new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && showMore()).observe(byId("more"));
 addEventListener("hashchange", () => {
   chosen = linked();
-  if (stats) show();
+  select();
   table.line(chosen)?.scrollIntoView({ block: "nearest" });
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", makePlots);

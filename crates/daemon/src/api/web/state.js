@@ -4,12 +4,15 @@
 // Worst first.
 export const STATES = ["down", "silent", "degraded", "up", "idle", "disabled"];
 
+// `RuleStats::condition` of the daemon says the same.
 export function judge(rule) {
   if (rule.state === "down" || rule.state === "disabled") return rule.state;
-  if (rule.silent_seconds !== undefined || rule.health?.state === "down") return "silent";
+  const both = [rule.state, rule.health?.state];
+  const worst = ["down", "degraded"].find((state) => both.includes(state)) ?? "up";
   // All outputs are on demand, and nobody listens.
-  if (rule.state === "up" && rule.outputs.length > 0 && rule.outputs.every((output) => output.wanted === 0)) return "idle";
-  return rule.state === "up" ? (rule.health?.state ?? "up") : rule.state;
+  const isIdle = rule.outputs.length > 0 && rule.outputs.every((output) => output.wanted === 0);
+  if (worst === "up" && isIdle) return "idle";
+  return rule.silent_seconds !== undefined ? "silent" : worst;
 }
 
 export function why(rule) {
