@@ -6,7 +6,10 @@ use std::io;
 use std::time::Duration;
 
 use api::client::{Client, Error, Events, StreamItem};
-use api::reply::{Change, FleetChange, FleetDone, FleetRules, FleetStatus, History, Log, Stats};
+use api::query::{RulesQuery, StatsQuery};
+use api::reply::{
+    Change, FleetChange, FleetDone, FleetRules, FleetStatus, History, Log, RulePart, Stats,
+};
 use api::request::{ActiveInput, FleetMove, FleetRelayName, FleetRuleList, RuleList, Transaction};
 use model::config::Config;
 use model::document::RuleDocument;
@@ -42,6 +45,11 @@ impl Control {
 
     pub(crate) fn stats(&self) -> Result<Stats, Failure> {
         self.wait(self.client.stats())
+    }
+
+    /// Reads the counters of some rules; an older daemon tells all, without a `selection`.
+    pub(crate) fn selected_stats(&self, query: &StatsQuery) -> Result<Stats, Failure> {
+        self.wait(self.client.selected_stats(query))
     }
 
     pub(crate) fn status(&self) -> Result<api::reply::Status, Failure> {
@@ -114,6 +122,11 @@ impl Control {
 
     pub(crate) fn rules(&self) -> Result<RuleList, Failure> {
         self.wait(self.client.rules())
+    }
+
+    /// Reads some of the rules; an older daemon tells all, without a `selection`.
+    pub(crate) fn selected_rules(&self, query: &RulesQuery) -> Result<RulePart, Failure> {
+        self.wait(self.client.selected_rules(query))
     }
 
     pub(crate) fn rule(&self, name: &str) -> Result<RuleDocument, Failure> {

@@ -1,50 +1,30 @@
-//! `-l`: chooses rules by their labels.
+//! `-l`: chooses rules by their labels. `--limit`: and shows some of them.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
-use model::rule::is_label_key;
+use api::query::{Label, NoLabel};
+use api::reply;
+
+use crate::failure::{Failure, Status};
+use crate::render;
 
 /// Which rules.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Selection {
     /// Only rules with this label, or that have this key; several must all hold
     #[arg(short = 'l', long = "label", value_name = "KEY[=VALUE]")]
-    labels: Vec<Asked>,
-}
-
-/// A label that a rule must have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
-    key: String,
-    value: Option<String>,
-}
-
-impl FromStr for Asked {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, Some(value.to_owned())),
-            None => (text, None),
-        };
-        if !is_label_key(key) {
-            return Err("is written KEY=VALUE, as in site=y, or KEY".to_owned());
-        }
-        Ok(Self {
-            key: key.to_owned(),
-            value,
-        })
-    }
+    labels: Vec<Label>,
 }
 
 impl Selection {
     /// Says whether a rule with these labels is meant.
     pub(crate) fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.labels.iter().all(|asked| {
-            let value = labels.get(&asked.key);
-            value.is_some_and(|value| asked.value.as_ref().is_none_or(|asked| asked == value))
-        })
+        self.labels.iter().all(|asked| asked.is_in(labels))
+    }
+
+    /// The labels that rules must have.
+    pub(crate) fn labels(&self) -> &[Label] {
+        &self.labels
     }
 
     /// What is said where no rule is meant.
@@ -56,14 +36,56 @@ impl Selection {
     }
 }
 
+/// How many of the rules that are meant.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Part {
+    /// Show so many rules at most
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Begin behind so many rules
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(crate) offset: u64,
+}
+
+impl Part {
+    /// Says whether these are not all.
+    pub(crate) const fn is_some(&self) -> bool {
+        self.limit.is_some() || self.offset > 0
+    }
+
+    /// Says on standard error which these are, where they are not all.
+    pub(crate) fn tell(told: reply::Part) {
+        let reply::Part {
+            offset,
+            count,
+            matching,
+            ..
+        } = told;
+        if count < matching {
+            let (from, to) = (offset + 1, offset + count);
+            let all = render::number::things(matching, "rule");
+            match count {
+                0 => eprintln!("none behind {offset} of {all}"),
+                _ => eprintln!("{from} to {to} of {all}"),
+            }
+        }
+    }
+}
+
+/// What is said where the daemon tells all rules, whichever are asked for.
+pub(crate) fn told_all() -> Failure {
+    let message = "the daemon is of an older version and knows no --limit, --offset and --sort";
+    Failure::new(Status::Refused, message)
+}
+
 /// Reads `KEY=VALUE`, to give a rule.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
-    match text.parse()? {
-        Asked {
+    match text.parse().map_err(|error: NoLabel| error.to_string())? {
+        Label {
             key,
             value: Some(value),
         } => Ok((key, value)),
-        Asked { .. } => Err("is written KEY=VALUE, as in site=y".to_owned()),
+        Label { .. } => Err("is written KEY=VALUE, as in site=y".to_owned()),
     }
 }
 
@@ -90,7 +112,6 @@ mod tests {
             };
             assert_eq!(selection.takes(&labels), takes, "{asked:?}");
         }
-        assert!("si te=y".parse::<Asked>().is_err());
         assert!(label("site").is_err());
     }
 }

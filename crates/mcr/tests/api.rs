@@ -129,6 +129,80 @@ fn a_change_made_for_another_generation_is_refused_whichever_way_it_says_so() {
 }
 
 #[test]
+fn of_thousands_of_rules_as_many_are_told_as_are_asked_for() {
+    let Some(bed) = Bed::new(None, &[]) else {
+        return;
+    };
+    let mut config = "version = 1\n".to_owned();
+    for n in 0..3000 {
+        let (high, low) = (n / 250, n % 250 + 1);
+        let link = if n == 2500 { "veth9" } else { "veth2" };
+        config += &format!(
+            "[[rule]]\nname = \"r{n}\"\ninput = \"239.1.{high}.{low}%veth1:5001\"\n\
+             outputs = [\"239.10.{high}.{low}%{link}:6001\"]\n\
+             labels = {{ rack = \"{}\" }}\n",
+            n % 10
+        );
+    }
+    bed.daemon.apply(&config).unwrap();
+    let read = |path: &str| bed.curl("GET", path, None, None).body;
+    let length = |body: &Value| body.to_string().len();
+    let names = |body: &Value| {
+        let rules = body["rules"].as_array().unwrap().iter();
+        let names: Vec<String> = rules
+            .map(|rule| rule["name"].as_str().unwrap().to_owned())
+            .collect();
+        names.join(" ")
+    };
+    let whole = read("/v1/stats");
+    assert!(whole.get("selection").is_none() && length(&whole) > 1_000_000);
+
+    let worst = read("/v1/stats?order=state&limit=3&rules=r7,r2500,gone");
+    assert_eq!(names(&worst), "r2500 r0 r1 r7");
+    assert!(length(&worst) < 5000, "{worst}");
+    let selection = &worst["selection"];
+    for (name, expected) in [
+        ("offset", 0),
+        ("count", 3),
+        ("matching", 3000),
+        ("total", 3000),
+    ] {
+        assert_eq!(selection[name], expected, "{name}");
+    }
+    assert_eq!(
+        (&selection["states"]["down"], &selection["states"]["up"]),
+        (&json!(1), &json!(2999))
+    );
+    let around = read("/v1/stats?label=rack%3D5&filter=KERNEL&around=r2005&limit=4");
+    assert_eq!(names(&around), "r1985 r1995 r2005 r2015");
+    assert_eq!(around["selection"]["offset"], 198);
+
+    let rules = read("/v1/rules?label=rack%3D5&offset=298&limit=10");
+    assert_eq!(names(&rules), "r2985 r2995");
+    assert_eq!(rules["selection"]["matching"], 300);
+    let refused = bed.curl("PUT", "/v1/rules", None, Some(&rules));
+    assert_eq!(refused.status, 400, "{}", refused.body);
+
+    for (command, expected) in [
+        ("list -o name --offset 2998 --limit 5", "r2998\nr2999\n"),
+        ("list -o name -l rack=5 --limit 2", "r5\nr15\n"),
+        ("stats -o name --sort state --limit 2", "r2500\nr0\n"),
+        ("stats -o name r9 r3", "r3\nr9\n"),
+    ] {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        assert_eq!(bed.daemon.mcr(&arguments).unwrap(), expected, "{command}");
+    }
+    let wide = bed
+        .daemon
+        .mcr(&["list", "-o", "wide", "--offset", "2500", "--limit", "1"]);
+    let wide = wide.unwrap();
+    assert!(
+        wide.contains("r2500") && wide.contains("no interface veth9"),
+        "{wide}"
+    );
+}
+
+#[test]
 fn the_document_is_valid() {
     let Some(bed) = Bed::new(Some(RULES), &[]) else {
         return;

@@ -1,8 +1,10 @@
 //! `mcr list`: the rules as configured.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use api::reply::{RuleStats, Stats};
+use api::query::{RulesQuery, StatsQuery};
+use api::reply::{RulePart, RuleStats, Stats};
 use comfy_table::Cell;
 use model::document::RuleDocument;
 
@@ -12,7 +14,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render::{self, Form};
-use crate::selection::Selection;
+use crate::selection::{Part, Selection, told_all};
 
 /// List the rules as configured; mcr stats shows what they do.
 #[derive(Debug, clap::Args)]
@@ -20,6 +22,7 @@ use crate::selection::Selection;
   mcr list
   mcr list -o wide                          with state and path
   mcr list -l site=y                        those with this label
+  mcr list --limit 100 --offset 200         the third hundred
   mcr list -o name | xargs mcr remove       remove all of them
   mcr list --json | jq -r '.rules[].name'")]
 pub(crate) struct Args {
@@ -29,12 +32,17 @@ pub(crate) struct Args {
     watch: Watch,
     #[command(flatten)]
     selection: Selection,
+    #[command(flatten)]
+    part: Part,
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let control = Control::open(global)?;
     let form = args.output.form(global);
     args.watch.print(|| {
+        if args.part.is_some() {
+            return part(&control, args, form);
+        }
         let mut rules = control.rules()?;
         rules
             .rules
@@ -47,14 +55,47 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
             eprintln!("{}", args.selection.none());
             return Ok(String::new());
         }
-        Ok(match form {
-            Form::Name => rules
-                .iter()
-                .map(|rule| format!("{}\n", rule.name))
-                .collect(),
-            Form::Wide => wide(&rules, &control.stats()?),
-            Form::Table | Form::Json => table(&rules),
-        })
+        text(&rules, form, || control.stats())
+    })
+}
+
+/// Some of the rules.
+fn part(control: &Control, args: &Args, form: Form) -> Result<String, Failure> {
+    let labels = args.selection.labels();
+    let Part { limit, offset } = args.part;
+    let told: RulePart = control.selected_rules(&RulesQuery {
+        labels: labels.to_vec(),
+        offset,
+        limit,
+    })?;
+    let Some(selection) = told.selection else {
+        return Err(told_all());
+    };
+    if form == Form::Json {
+        return Ok(render::json_text(&told)?);
+    }
+    Part::tell(selection);
+    let stats = StatsQuery {
+        labels: labels.to_vec(),
+        offset,
+        limit,
+        ..StatsQuery::default()
+    };
+    text(&told.rules, form, || control.selected_stats(&stats))
+}
+
+fn text(
+    rules: &[RuleDocument],
+    form: Form,
+    stats: impl FnOnce() -> Result<Stats, Failure>,
+) -> Result<String, Failure> {
+    Ok(match form {
+        Form::Name => rules
+            .iter()
+            .map(|rule| format!("{}\n", rule.name))
+            .collect(),
+        Form::Wide => wide(rules, &stats()?),
+        Form::Table | Form::Json => table(rules),
     })
 }
 
@@ -72,8 +113,10 @@ fn wide(rules: &[RuleDocument], stats: &Stats) -> String {
         "RULE", "STATE", "PATH", "INPUTS", "OUTPUTS", "OPTIONS", "WHY",
     ];
     let mut table = render::wide_table(&header);
+    let by_name = stats.rules.iter().map(|stats| (stats.name.as_str(), stats));
+    let by_name: BTreeMap<&str, &RuleStats> = by_name.collect();
     for rule in rules {
-        let stats = stats.rules.iter().find(|stats| stats.name == rule.name);
+        let stats = by_name.get(rule.name.as_str()).copied();
         let shown = |text: fn(&RuleStats) -> &str| stats.map_or("", text);
         let why = stats.map_or_else(String::new, |stats| {
             render::stats::reason(stats).unwrap_or_else(|| stats.path_reason.clone())

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
+use api::query::{Order, StatsQuery};
 use api::reply::Stats;
+use api::request::HISTORY_RULES_MAX;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::form::Output;
 use super::watch::Watch;
@@ -11,13 +14,14 @@ use crate::control::{self, Control};
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::render::{self, Form};
-use crate::selection::Selection;
+use crate::selection::{Part, Selection, told_all};
 
 /// Show what every rule and output counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   mcr stats --watch                         with rates
   mcr stats -o wide                         with joins and the reason for the path
+  mcr stats --sort state --limit 20         the twenty worst
   mcr stats cam1 --json")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -26,9 +30,23 @@ pub(crate) struct Args {
     output: Output,
     #[command(flatten)]
     selection: Selection,
+    #[command(flatten)]
+    part: Part,
+    /// Order: as configured, by name, the worst first, the busiest first, the most lost first
+    #[arg(long, value_name = "ORDER", value_parser = order())]
+    sort: Option<Order>,
     /// Show only these rules
-    #[arg(value_name = "NAME", add = completion::rule())]
+    #[arg(value_name = "NAME", add = completion::rule(),
+        conflicts_with_all = ["limit", "offset", "sort"])]
     names: Vec<String>,
+}
+
+fn order() -> impl TypedValueParser<Value = Order> {
+    let words = PossibleValuesParser::new(Order::ALL.map(Order::as_str));
+    words.map(|word| {
+        let mut all = Order::ALL.into_iter();
+        all.find(|order| order.as_str() == word).unwrap_or_default()
+    })
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
@@ -36,10 +54,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
     let form = args.output.form(global);
     let mut before = None;
     args.watch.print(|| {
-        let mut stats = control.stats()?;
-        if !args.names.is_empty() {
-            select(&mut stats, &args.names)?;
-        }
+        let mut stats = read(&control, args)?;
         stats
             .rules
             .retain(|rule| args.selection.takes(&rule.labels));
@@ -59,6 +74,42 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         before = Some(stats);
         Ok(text)
     })
+}
+
+fn read(control: &Control, args: &Args) -> Result<Stats, Failure> {
+    if args.part.is_some() || args.sort.is_some() {
+        let stats = control.selected_stats(&StatsQuery {
+            labels: args.selection.labels().to_vec(),
+            order: args.sort.unwrap_or_default(),
+            offset: args.part.offset,
+            limit: args.part.limit,
+            ..StatsQuery::default()
+        })?;
+        Part::tell(stats.selection.as_ref().ok_or_else(told_all)?.part);
+        return Ok(stats);
+    }
+    let names = &args.names;
+    if names.is_empty() {
+        return control.stats();
+    }
+    if names.len() <= HISTORY_RULES_MAX {
+        let stats = control.selected_stats(&StatsQuery {
+            limit: Some(0),
+            rules: names.clone(),
+            ..StatsQuery::default()
+        })?;
+        let is_told = |name: &String| stats.rules.iter().any(|rule| rule.name == *name);
+        if stats.selection.is_some() && names.iter().all(is_told) {
+            return Ok(Stats {
+                selection: None,
+                ..stats
+            });
+        }
+    }
+    // What is not there is refused with what is.
+    let mut stats = control.stats()?;
+    select(&mut stats, names)?;
+    Ok(stats)
 }
 
 fn select(stats: &mut Stats, names: &[String]) -> Result<(), Failure> {
