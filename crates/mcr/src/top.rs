@@ -11,6 +11,7 @@ mod rules;
 mod screen;
 mod scroll;
 mod style;
+mod window;
 
 pub(crate) use draw::draw;
 pub(crate) use feed::Feed;

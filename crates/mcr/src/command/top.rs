@@ -37,11 +37,11 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<ExitCode, Failure> {
         return Err(Failure::new(Status::Usage, message));
     }
     // A daemon that is not there at all is reported as by every other subcommand.
-    Control::open(global)?.stats()?;
-    let feed = Feed::start(global, args.interval);
+    Control::open(global)?.status()?;
     let mut screen = Screen::default();
     screen.filter.clone_from(&args.filter);
     screen.selection.clone_from(&args.selection);
+    let feed = Feed::start(global, args.interval, screen.query());
     let mut terminal = ratatui::try_init().map_err(on_terminal)?;
     let outcome = watch(&mut terminal, &feed, &mut screen);
     ratatui::restore();
@@ -60,6 +60,7 @@ fn watch(
             screen.take(news);
             changed = true;
         }
+        feed.ask(screen.query(), screen.is_waiting());
         if std::mem::take(&mut changed) {
             terminal.draw(|frame| draw(frame, screen))?;
         }

@@ -1,10 +1,13 @@
 //! Where news comes from: two threads that ask the daemon, and go on asking after it was gone.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::client::StreamItem;
+use api::query::StatsQuery;
 use api::reply::{Event, History, Stats, Status};
 use api::request::HISTORY_RULES_MAX;
 
@@ -21,7 +24,8 @@ const RECENT: u32 = 200;
 /// Something new to show.
 #[derive(Debug)]
 pub(crate) enum News {
-    Stats(Box<Stats>, Box<Status>),
+    /// What a query selects.
+    Stats(Box<StatsQuery>, Box<Stats>, Box<Status>),
     /// What was before the statistics told last, which are asked for at this interval.
     Past(Box<History>, Duration),
     Event(Event),
@@ -31,44 +35,96 @@ pub(crate) enum News {
 }
 
 /// News as they come.
-pub(crate) struct Feed(Receiver<News>);
+pub(crate) struct Feed {
+    news: Receiver<News>,
+    wish: Arc<Wish>,
+}
+
+/// What is to be asked next.
+struct Wish {
+    /// The query, and whether its answer is waited for.
+    query: Mutex<(StatsQuery, bool)>,
+    changed: Condvar,
+}
+
+impl Wish {
+    fn query(&self) -> StatsQuery {
+        let mut asked = self.query.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.1 = false;
+        asked.0.clone()
+    }
+
+    /// Waits for so long, or until somebody waits for another answer than the one just given.
+    fn wait(&self, pause: Duration, answered: &StatsQuery) {
+        let asked = self.query.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_time = |asked: &mut (StatsQuery, bool)| !asked.1 || asked.0 == *answered;
+        drop({ &self.changed }.wait_timeout_while(asked, pause, has_time));
+    }
+}
 
 impl Feed {
-    /// Starts to ask.
-    pub(crate) fn start(global: &Global, interval: Duration) -> Self {
+    /// Starts to ask for what `query` selects.
+    pub(crate) fn start(global: &Global, interval: Duration, query: StatsQuery) -> Self {
         let (sender, news) = channel();
+        let wish = Arc::new(Wish {
+            query: Mutex::new((query, false)),
+            changed: Condvar::new(),
+        });
         let (for_stats, for_events) = (global.clone(), global.clone());
-        let stats = sender.clone();
-        thread::spawn(move || while query_stats(&for_stats, interval, &stats).is_some() {});
+        let (asked, stats) = (Arc::clone(&wish), sender.clone());
+        thread::spawn(move || while query_stats(&for_stats, interval, &asked, &stats).is_some() {});
         let mut seen_ms = 0;
         thread::spawn(move || while follow_events(&for_events, &sender, &mut seen_ms).is_some() {});
-        Self(news)
+        Self { news, wish }
+    }
+
+    /// Asks for what `query` selects from now on, at once if that is waited for.
+    pub(crate) fn ask(&self, query: StatsQuery, is_waiting: bool) {
+        let mut asked = self
+            .wish
+            .query
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *asked = (query, is_waiting);
+        self.wish.changed.notify_one();
     }
 
     /// What came since the last time.
     pub(crate) fn take(&self) -> impl Iterator<Item = News> + '_ {
-        self.0.try_iter()
+        self.news.try_iter()
     }
 }
 
 /// Asks once a turn; `None` when nobody wants to know any more.
-fn query_stats(global: &Global, interval: Duration, news: &Sender<News>) -> Option<()> {
+fn query_stats(
+    global: &Global,
+    interval: Duration,
+    wish: &Wish,
+    news: &Sender<News>,
+) -> Option<()> {
     let control = Control::open(global).ok()?;
-    let mut has_past = false;
+    let mut before = BTreeSet::new();
     loop {
-        let told = match control.stats().and_then(|s| Ok((s, control.status()?))) {
+        let began = Instant::now();
+        let query = wish.query();
+        let stats = control.selected_stats(&query);
+        let told = match stats.and_then(|stats| Ok((stats, control.status()?))) {
             Ok((stats, status)) => {
                 let names = stats.rules.iter().map(|rule| rule.name.clone());
-                let names: Vec<String> = names.filter(|_| !has_past).collect();
-                has_past = true;
-                news.send(News::Stats(Box::new(stats), Box::new(status)))
+                let names: Vec<String> = names.collect();
+                let (stats, status) = (Box::new(stats), Box::new(status));
+                news.send(News::Stats(Box::new(query.clone()), stats, status))
                     .ok()?;
-                query_past(&control, interval, &names, news)
+                let come = { names.iter() }.filter(|name| !before.contains(*name));
+                let come: Vec<String> = come.cloned().collect();
+                before = names.into_iter().collect();
+                query_past(&control, interval, &come, news)
             }
             Err(failure) => news.send(News::Gone(failure.to_string())),
         };
         told.ok()?;
-        thread::sleep(interval);
+        // An answer about many rules takes long, and the daemon has other work.
+        wish.wait(interval.max(2 * began.elapsed()), &query);
     }
 }
 

@@ -29,13 +29,17 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen, area: Rect) {
 
 /// What matters most comes first: a narrow terminal cuts the end off.
 fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
-    let count = |word| {
-        stats
-            .rules
-            .iter()
+    let count = |word| match &stats.selection {
+        Some(selection) => selection
+            .states
+            .get(word)
+            .map_or(0, |count| *count as usize),
+        None => { stats.rules.iter() }
             .filter(|rule| rule.word() == word)
-            .count()
+            .count(),
     };
+    let told = stats.selection.as_ref();
+    let total = told.map_or(stats.rules.len() as u64, |selection| selection.part.total);
     let (degraded, silent, down) = (count("degraded"), count("silent"), count("down"));
     let generation = screen.status.as_ref().map_or(0, |status| status.generation);
     Line::from(vec![
@@ -44,7 +48,7 @@ fn summary(screen: &Screen, stats: &Stats) -> Line<'static> {
             "{} {}  {}: {} up, ",
             stats.instance,
             stats.version,
-            render::number::things(stats.rules.len() as u64, "rule"),
+            render::number::things(total, "rule"),
             count("up"),
         )),
         Span::styled(

@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use api::reply::{self, RuleStats, Stats, Traffic};
 use packet::verdict::DropReason;
 
-/// Samples that are remembered.
+/// Samples that are remembered, each of the rules that were told.
 pub(super) const KEPT: usize = 121;
+
+/// Rules that are not told at the moment and whose past is kept.
+const PASTS_KEPT: usize = 4096;
 
 /// Packets and bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,6 +81,10 @@ impl History {
         if self.samples.len() > KEPT {
             self.samples.pop_front();
         }
+        if self.past.len() > stats.rules.len() + PASTS_KEPT {
+            let told = self.samples.back().map(|sample| &sample.rules);
+            { &mut self.past }.retain(|name, _| told.is_some_and(|told| told.contains_key(name)));
+        }
         self.last = Some(stats);
     }
 
@@ -136,17 +143,22 @@ impl History {
     }
 
     /// Packets per second that a rule received between each two samples, the newest last. Before the
-    /// first sample they are those of the daemon's steps.
+    /// first sample, and where it was not told, they are those of the daemon's steps.
     pub(crate) fn trail(&self, rule: &str, length: usize) -> Vec<u64> {
         let samples: Vec<_> = self.samples.iter().rev().take(length + 1).collect();
         let of = |sample: &Sample| sample.rules.get(rule).map(|counted| counted.received);
-        let rate = |pair: &[&Sample]| between(pair[1], pair[0], of(pair[1]), of(pair[0]));
-        let mut rates: Vec<u64> = samples
-            .windows(2)
-            .map(|pair| rate(pair).packets as u64)
-            .collect();
+        let past = self.past.get(rule);
+        let rate = |pair: &[&Sample]| match (of(pair[1]), of(pair[0])) {
+            (Some(then), Some(now)) => between(pair[1], pair[0], Some(then), Some(now)).packets,
+            _ => {
+                let middle = f64::midpoint(pair[1].at, pair[0].at);
+                past.and_then(|past| past.rate(middle)).unwrap_or_default()
+            }
+        };
+        let rates = samples.windows(2).map(|pair| rate(pair) as u64);
+        let mut rates: Vec<u64> = rates.collect();
         let first = self.samples.front().map_or(0.0, |first| first.at);
-        if let Some(past) = self.past.get(rule) {
+        if let Some(past) = past {
             let missing = 0..length.saturating_sub(rates.len());
             let before = missing.map(|n| first - (n as f64 + 0.5) * self.interval);
             rates.extend(before.map_while(|at| past.rate(at)).map(|rate| rate as u64));
@@ -159,12 +171,15 @@ impl History {
         let Some(now) = self.samples.back() else {
             return Rate::default();
         };
-        // The youngest sample that is old enough, a little early allowed; else the oldest there is.
+        // The youngest sample that is old enough, a little early allowed; else the oldest since it is
+        // told.
         let old_enough = |sample: &&Sample| now.at - sample.at >= seconds * 0.9;
-        let before = self.samples.iter().rev().find(old_enough);
-        let Some(before) = before.or(self.samples.front()) else {
-            return Rate::default();
-        };
+        let mut told = { self.samples.iter().rev() }.take_while(|sample| of(sample).is_some());
+        let mut oldest = now;
+        let before = { &mut told }
+            .inspect(|sample| oldest = sample)
+            .find(old_enough);
+        let before = before.unwrap_or(oldest);
         between(before, now, of(before), of(now))
     }
 }

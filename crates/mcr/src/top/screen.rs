@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
 use std::collections::VecDeque;
 
+use api::query::{FILTER_MAX, Order, StatsQuery};
 use api::reply::{Event, RuleStats, Status};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -35,6 +36,16 @@ impl Sort {
             Self::Rate => "rate",
             Self::Drops => "drops",
             Self::State => "state",
+        }
+    }
+
+    pub(super) const fn order(self) -> Order {
+        match self {
+            Self::Configured => Order::Configured,
+            Self::Name => Order::Name,
+            Self::Rate => Order::Rate,
+            Self::Drops => Order::Drops,
+            Self::State => Order::State,
         }
     }
 
@@ -78,6 +89,10 @@ pub(crate) struct Screen {
     pub(crate) paused: bool,
     /// Name of the selected rule; by name, so that it stays selected in another order.
     pub(crate) selected: Option<String>,
+    /// Where the rule stands that is to be selected once it is told.
+    pub(super) goal: Option<usize>,
+    /// What the newest statistics answer.
+    pub(super) asked: StatsQuery,
     /// Lines by which the detail or the events are scrolled; drawing knows how many there are.
     pub(crate) scroll: Cell<usize>,
 }
@@ -86,11 +101,13 @@ impl Screen {
     /// Takes in news.
     pub(crate) fn take(&mut self, news: News) {
         match news {
-            News::Stats(stats, status) => {
+            News::Stats(query, stats, status) => {
                 self.gone = None;
                 if !self.paused {
+                    self.asked = *query;
                     self.history.add(*stats);
                     self.status = Some(*status);
+                    self.reach_goal();
                 }
             }
             News::Past(past, interval) => self.history.begin(&past, interval.as_secs_f64()),
@@ -147,16 +164,10 @@ impl Screen {
         match self.sort {
             Sort::Configured => {}
             Sort::Name => rules.sort_by(|a, b| a.name.cmp(&b.name)),
-            Sort::State => rules.sort_by_key(|rule| {
-                (
-                    Reverse(rule.silent_seconds.is_some()),
-                    Reverse(rule.worst().0),
-                )
-            }),
-            Sort::Drops => rules.sort_by_cached_key(|rule| {
-                let drops = super::history::drops(rule);
-                Reverse(drops.values().sum::<u64>())
-            }),
+            Sort::State => rules.sort_by_key(|rule| rule.condition()),
+            Sort::Drops => {
+                rules.sort_by_cached_key(|rule| Reverse(super::history::dropped(rule)));
+            }
             Sort::Rate => {
                 let rate = |rule: &RuleStats| rule.rates.packets_1s;
                 rules.sort_by(|a, b| rate(b).partial_cmp(&rate(a)).unwrap_or(Ordering::Equal));
@@ -178,25 +189,14 @@ impl Screen {
     }
 
     fn passes(&self, rule: &RuleStats) -> bool {
-        if !self.selection.takes(&rule.labels) {
-            return false;
-        }
-        let wanted = self.filter.to_lowercase();
-        let labels = { rule.labels.iter() }.map(|(key, value)| format!("{key}={value}"));
-        let inputs = rule.inputs.iter().map(|input| input.at.as_str());
-        let outputs = rule.outputs.iter().map(|output| output.to.as_str());
-        [rule.name.as_str(), rule.path.as_str(), rule.word()]
-            .into_iter()
-            .chain(inputs)
-            .chain(outputs)
-            .map(str::to_lowercase)
-            .chain(labels.map(|label| label.to_lowercase()))
-            .any(|text| text.contains(&wanted))
+        self.selection.takes(&rule.labels) && rule.contains(&self.filter.to_lowercase())
     }
 
     fn type_filter(&mut self, key: KeyCode) {
         match key {
-            KeyCode::Char(letter) => self.filter.push(letter),
+            KeyCode::Char(letter) if self.filter.len() + letter.len_utf8() <= FILTER_MAX => {
+                self.filter.push(letter);
+            }
             KeyCode::Backspace => drop(self.filter.pop()),
             KeyCode::Enter => self.typing = false,
             KeyCode::Esc => {
@@ -232,15 +232,6 @@ impl Screen {
         };
         let to = self.scroll.get().saturating_add_signed(by);
         self.scroll.set(to);
-    }
-
-    fn step(&mut self, by: isize) {
-        let rules = self.rules();
-        let Some(last) = rules.len().checked_sub(1) else {
-            return;
-        };
-        let to = self.position(&rules).saturating_add_signed(by).min(last);
-        self.selected = Some(rules[to].name.clone());
     }
 
     fn remember(&mut self, event: Event) {
