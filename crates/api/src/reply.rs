@@ -54,7 +54,7 @@ pub struct Stats {
     pub demand: Vec<DemandStats>,
     /// Which rules were selected and what all do, where parameters asked for some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub selection: Option<Selection>,
+    pub selection: Option<Box<Selection>>,
 }
 
 /// What a change of the rules changed, or would change.

@@ -118,7 +118,7 @@ impl<'a> Readings<'a> {
         });
         let Selected { selection, places } = Selected::of(query, looked_at);
         let stats = Stats {
-            selection: Some(selection),
+            selection: Some(Box::new(selection)),
             ..self.without_rules()
         };
         let rules = places.into_iter().map(move |place| {

@@ -143,10 +143,10 @@ mod tests {
             matching: matching as u64,
             total: MANY as u64,
         };
-        told.selection = Some(Selection {
+        told.selection = Some(Box::new(Selection {
             part,
             ..Selection::default()
-        });
+        }));
         let status = serde_json::from_str(
             r#"{"instance":"default","version":"1","pid":1,"uptime_seconds":1,"generation":1,
             "rules":0,"kernel":{"available":true},"userspace":{"available":true},"features":[]}"#,
