@@ -128,14 +128,14 @@ pub struct StatsQuery {
     #[param(required = false, inline)]
     pub order: Order,
     /// Begins with the rule that so many stand before; 0 if it is left out.
-    #[param(required = false, minimum = 0)]
+    #[param(required = false, minimum = 0, maximum = 131_072)]
     pub offset: u64,
     /// Begins so that the rule of this name stands in the middle of `limit` rules, and where it is not
     /// among them with `offset`.
     #[param(nullable = false)]
     pub around: Option<String>,
     /// Tells so many rules at most; all if it is left out.
-    #[param(nullable = false, minimum = 0)]
+    #[param(nullable = false, minimum = 0, maximum = 131_072)]
     pub limit: Option<u64>,
     /// Names of rules that are told in any case, with commas between them, at most 100; behind the
     /// others where they are not among them.
@@ -167,10 +167,10 @@ pub struct RulesQuery {
     #[param(value_type = Vec<String>, rename = "label", required = false, max_items = 16)]
     pub labels: Vec<Label>,
     /// Begins with the rule that so many stand before; 0 if it is left out.
-    #[param(required = false, minimum = 0)]
+    #[param(required = false, minimum = 0, maximum = 131_072)]
     pub offset: u64,
     /// Tells so many rules at most; all if it is left out.
-    #[param(nullable = false, minimum = 0)]
+    #[param(nullable = false, minimum = 0, maximum = 131_072)]
     pub limit: Option<u64>,
 }
 

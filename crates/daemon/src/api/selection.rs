@@ -3,7 +3,7 @@
 
 use api::query::{FILTER_MAX, LABELS_MAX, Label, Order, RulesQuery, StatsQuery};
 use api::reply::Condition;
-use api::request::HISTORY_RULES_MAX;
+use api::request::{HISTORY_RULES_MAX, RULES_MAX};
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 
@@ -97,8 +97,10 @@ fn text(name: &str, value: String) -> Answer<String> {
 }
 
 fn number(name: &str, value: &str) -> Answer<u64> {
-    value.parse().map_err(|_| {
-        let message = format!("{name}={value}: a whole number, 0 or more");
+    let number = value.parse().ok();
+    let number = number.filter(|number| *number <= RULES_MAX as u64);
+    number.ok_or_else(|| {
+        let message = format!("{name}={value}: a whole number, 0 to {RULES_MAX}");
         Refusal::new(Code::Usage, message)
     })
 }

@@ -184,6 +184,7 @@ async fn refusals_have_a_code_and_a_message() {
         (request("GET /v1/stats?limits=1", ""), "400", "usage"),
         (request("GET /v1/stats?limit=-1", ""), "400", "usage"),
         (request("GET /v1/stats?offset=x", ""), "400", "usage"),
+        (request("GET /v1/stats?offset=131073", ""), "400", "usage"),
         (request("GET /v1/stats?state=well", ""), "400", "usage"),
         (request("GET /v1/stats?order=worst", ""), "400", "usage"),
         (request("GET /v1/stats?label=si%20te=y", ""), "400", "usage"),
