@@ -77,19 +77,31 @@ impl Screen {
         let Some(goal) = self.goal else {
             return;
         };
+        if !self.is_answered() {
+            return;
+        }
         let rules = self.rules();
         let (offset, matching) = self.extent(rules.len());
+        // Fewer may match than there were when it was gone to.
         let goal = goal.min(matching.saturating_sub(1));
         let place = goal.checked_sub(offset);
-        let found = place.and_then(|place| rules.get(place));
-        if found.is_some() || self.query() == self.asked {
-            self.selected = found.or(rules.last()).map(|rule| rule.name.clone());
-            self.goal = None;
+        match place.and_then(|place| rules.get(place)) {
+            Some(rule) => (self.selected, self.goal) = (Some(rule.name.clone()), None),
+            None => self.goal = Some(goal).filter(|_| matching > 0),
         }
     }
 
     /// Selects a rule that stands so far from the selected one.
     pub(super) fn step(&mut self, by: isize) {
+        let unanswered = self
+            .window()
+            .filter(|_| !self.paused && !self.is_answered());
+        if let Some(part) = unanswered.filter(|_| self.goal.is_some() || is_jump(by)) {
+            // Where the ends of the order are that is asked for is not known yet.
+            let to = self.goal.unwrap_or(0).saturating_add_signed(by);
+            self.goal = Some(to.min(part.total as usize - 1));
+            return;
+        }
         let rules = self.rules();
         let (offset, matching) = self.extent(rules.len());
         let Some(last) = matching.checked_sub(1) else {
@@ -103,6 +115,11 @@ impl Screen {
             None => self.goal = Some(to),
         }
     }
+}
+
+/// Whether a step leads to the first or the last rule.
+const fn is_jump(by: isize) -> bool {
+    matches!(by, isize::MIN | isize::MAX)
 }
 
 #[cfg(test)]
@@ -205,6 +222,31 @@ mod tests {
         }
         answer(&mut screen, 2.0);
         assert_eq!(selected(&screen), "r1988");
+        let rate = [KeyCode::Char('s'), KeyCode::Char('s')];
+        for (keys, expected) in [
+            (&[rate[0], rate[1], KeyCode::Home][..], "r1999"),
+            (&[KeyCode::Char('s'), KeyCode::End, KeyCode::Up], "r1998"),
+            (
+                &[
+                    KeyCode::Char('/'),
+                    KeyCode::Char('7'),
+                    KeyCode::Enter,
+                    KeyCode::End,
+                ],
+                "r1997",
+            ),
+        ] {
+            for code in keys {
+                assert!(screen.press((*code).into()));
+            }
+            for _ in 0..2 {
+                if screen.is_waiting() {
+                    answer(&mut screen, 3.0);
+                }
+            }
+            assert!(!screen.is_waiting());
+            assert_eq!(selected(&screen), expected);
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ const COUNTS: &str = "return [...document.querySelectorAll('#counts button:not([
                       .map((one) => one.textContent).join(', ').replaceAll('\u{202f}', '')";
 
 /// So many rules, of which one has no interface to send by.
-fn config(rules: usize, down: usize) -> String {
+pub(super) fn config(rules: usize, down: usize) -> String {
     let mut config = "version = 1\n".to_owned();
     for n in 0..rules {
         let (high, low) = (n / 250, n % 250 + 1);

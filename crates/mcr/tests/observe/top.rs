@@ -118,6 +118,44 @@ fn top_shows_rates_sorts_filters_and_goes_into_detail() {
     .unwrap();
 }
 
+#[test]
+fn top_goes_through_more_rules_than_it_is_told() {
+    let Some(bed) = Bed::with_tools(&["tmux"], &[]) else {
+        return;
+    };
+    bed.daemon.apply(&super::page::config(1200, 700)).unwrap();
+    let mcr = lab::binary::mcr().unwrap().display().to_string();
+    let socket = bed.daemon.socket().display().to_string();
+    let screen = Screen::start(&[mcr, "--socket".to_owned(), socket, "top".to_owned()]);
+    let begins = |text: &str, name: &str| text.lines().any(|line| line.starts_with(name));
+    let shown = screen.until("the first rules are shown", |text| begins(text, "r0000 "));
+    assert!(
+        shown.contains("1 200 rules: 1199 up, 0 degraded, 1 down"),
+        "{shown}"
+    );
+    screen.press(&["End"]);
+    screen.until("the last is there", |text| begins(text, "r1199 "));
+    screen.press(&["PageUp", "PageUp"]);
+    screen.until("twenty before it", |text| {
+        begins(text, "r1179 ") && !begins(text, "r1180 ")
+    });
+    screen.press(&["s", "s", "s", "s", "Home"]);
+    let worst = screen.until("the worst comes first", |text| {
+        text.lines()
+            .nth(3)
+            .is_some_and(|line| line.starts_with("r0700 "))
+    });
+    assert!(worst.contains("sort: state"), "{worst}");
+    screen.press(&["/", "r", "0", "9", "9", "9", "Enter"]);
+    screen.until("what is filtered is asked for", |text| {
+        begins(text, "r0999 ") && !begins(text, "r0700 ")
+    });
+    screen.press(&["Enter"]);
+    screen.until("and has its detail", |text| {
+        text.contains("239.1.3.250%veth1:5001  joined")
+    });
+}
+
 /// Packets per second over 1 s, which stand behind the path.
 fn rate_of(screen: &str, rule: &str) -> Option<u64> {
     let line = screen.lines().find(|line| line.starts_with(rule))?;
