@@ -5,8 +5,8 @@
 //! packet that is counted while the words are looked at may be missed then, and is not the next time.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bpf::layout::{self, ACTIVITY_TICKS, activity_entries};
 use bpf::mapped::Mapped;
@@ -16,6 +16,7 @@ use crate::counters::Arrived;
 use crate::error::Error;
 use crate::kernel;
 use crate::owners::known::PART;
+use crate::userspace::shared::counters::SharedCounters;
 
 /// What somebody who looks now and then has seen.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Seen {
     pub(crate) kernel: Ticks,
     /// By the slot of a rule, summed over all workers.
     pub(crate) userspace: Vec<u64>,
+    /// Ring frames that workers had taken before.
+    frames: u64,
 }
 
 /// What has been seen of the kernel path's counters.
@@ -80,8 +83,8 @@ pub struct Activity(Arc<Inner>);
 struct Inner {
     kernel: Option<Arc<Mapped<layout::Activity>>>,
     used: AtomicU32,
-    /// Whether there are workers, which are not looked at here.
-    has_workers: AtomicBool,
+    /// Where workers count.
+    workers: Mutex<Vec<Arc<SharedCounters>>>,
 }
 
 impl Activity {
@@ -92,18 +95,23 @@ impl Activity {
         }))
     }
 
-    /// Says whether nothing came since `seen`, as far as can be told without asking the workers.
+    /// Says whether nothing came since `seen`.
     #[must_use]
     pub fn is_quiet(&self, seen: &Seen) -> bool {
         let used = self.0.used.load(Ordering::Acquire);
         let kernel = self.0.kernel.as_deref();
-        !self.0.has_workers.load(Ordering::Acquire)
+        SharedCounters::frames(self.workers().iter()) == seen.frames
             && kernel.is_none_or(|activity| seen.kernel.is_quiet(used, activity))
     }
 
-    pub(crate) fn follow(&self, used: u32, has_workers: bool) {
+    pub(crate) fn follow(&self, used: u32, workers: Vec<Arc<SharedCounters>>) {
         self.0.used.store(used, Ordering::Release);
-        self.0.has_workers.store(has_workers, Ordering::Release);
+        *self.workers() = workers;
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Vec<Arc<SharedCounters>>> {
+        let workers = self.0.workers.lock();
+        workers.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,6 +169,8 @@ impl ArrivalsReading {
             rules.extend(kernel.touched(&mut self.seen.kernel));
         }
         if let Some(userspace) = &dataplane.userspace {
+            // Before what they brought, so that what comes meanwhile is looked at once more.
+            self.seen.frames = SharedCounters::frames(userspace.worker_memory());
             rules.extend(userspace.touched(&mut self.seen.userspace));
         }
         rules.into_iter().collect()

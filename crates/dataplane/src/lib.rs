@@ -56,6 +56,8 @@ pub use model::placement::Support;
 
 /// Time between two ticks.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The same while no packets come, but workers may die or hang: half of what that may cost.
+const WATCH_PAUSE: Duration = Duration::from_millis(500);
 /// The same while there are neither packets nor workers.
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -130,8 +132,8 @@ impl Dataplane {
     fn tell_activity(&self) {
         let used = self.kernel.as_ref().map_or(0, Kernel::counters);
         let userspace = self.userspace.as_ref();
-        self.activity
-            .follow(used, userspace.is_some_and(Userspace::has_workers));
+        let workers = userspace.into_iter().flat_map(Userspace::worker_memory);
+        self.activity.follow(used, workers.cloned().collect());
     }
 
     /// Takes over from an earlier process what [`Dataplane::descriptors`] gave it, before the first
@@ -348,17 +350,18 @@ impl Dataplane {
         }
     }
 
-    /// How long after a [`Dataplane::tick`] the next has to be: less while there are workers, which may
-    /// die, and while packets come.
+    /// How long after a [`Dataplane::tick`] the next has to be: less while packets come, and while there
+    /// are workers, which may die.
     #[must_use]
     pub fn pause(&self) -> Duration {
         let userspace = self.userspace.as_ref();
         let kernel = self.kernel.as_ref();
-        let is_busy = userspace.is_some_and(Userspace::has_workers)
+        let is_busy = userspace.is_some_and(Userspace::is_busy)
             || kernel.is_some_and(Kernel::is_waiting)
             || self.flows;
-        match is_busy {
-            true => PAUSE,
+        match userspace.is_some_and(Userspace::has_workers) {
+            _ if is_busy => PAUSE,
+            true => WATCH_PAUSE,
             false => IDLE_PAUSE,
         }
     }

@@ -101,8 +101,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Waits until `first` or one of `others` is readable or has an error, or `timeout` is over,
-    /// and says whether it was `first`. A signal ends the waiting.
+    /// Waits until `first` or one of `others` is readable or has an error, or `timeout` is over if
+    /// there is one, and says whether it was `first`. A signal ends the waiting.
     ///
     /// Errors of sockets (`ENETDOWN` when a tap's interface goes down) are taken from them: one
     /// that stayed would end every later wait at once.
@@ -113,7 +113,7 @@ impl Waiter {
         &mut self,
         first: BorrowedFd<'f>,
         others: impl Iterator<Item = BorrowedFd<'f>>,
-        timeout: Duration,
+        timeout: Option<Duration>,
     ) -> io::Result<bool> {
         self.polled.clear();
         let descriptors = std::iter::once(first).chain(others);
@@ -122,7 +122,9 @@ impl Waiter {
             events: libc::POLLIN,
             revents: 0,
         }));
-        let milliseconds = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
+        let milliseconds = timeout.map_or(-1, |timeout| {
+            libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX)
+        });
         let count = self.polled.len() as libc::nfds_t;
         // SAFETY: the array holds `count` elements and lives during the call.
         let ready = unsafe { libc::poll(self.polled.as_mut_ptr(), count, milliseconds) };
@@ -267,7 +269,7 @@ mod tests {
         let mut waiter = Waiter::default();
         let mut wait = |timeout| {
             let others = std::iter::once(socket.as_fd());
-            let is_control = waiter.wait(control.as_fd(), others, timeout).unwrap();
+            let is_control = waiter.wait(control.as_fd(), others, Some(timeout)).unwrap();
             assert!(!is_control);
             waiter.polled[1].revents & libc::POLLERR != 0
         };

@@ -31,6 +31,7 @@ use crate::failover::{self, Lines};
 use crate::gates::{self, Gates};
 use crate::owners::known::Progress;
 use crate::owners::name::Kind;
+use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::failover::CompiledFailover;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::messages::{CountedRoute, TableChange};
@@ -254,8 +255,18 @@ impl Userspace {
     }
 
     /// Whether there are workers, or were.
-    pub(crate) fn has_workers(&self) -> bool {
+    pub(crate) const fn has_workers(&self) -> bool {
         self.pool.has_workers()
+    }
+
+    /// Whether packets come or wait, or a worker is about to start.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.pool.is_busy()
+    }
+
+    /// Where workers count, and where earlier ones did.
+    pub(crate) fn worker_memory(&self) -> impl Iterator<Item = &Arc<SharedCounters>> {
+        self.pool.counters()
     }
 
     fn read_merged_lines(&self, arrived: &mut Arrived) {
@@ -340,7 +351,8 @@ impl Userspace {
         self.owners.forget(rule);
     }
 
-    /// Replaces workers that died or hang. To be called about every 50 ms.
+    /// Replaces workers that died or hang. To be called about every 50 ms while it
+    /// [is busy](Userspace::is_busy), and twice a second otherwise.
     pub(crate) fn tick(&mut self) {
         self.pool.tick(&self.counted, &self.common);
     }

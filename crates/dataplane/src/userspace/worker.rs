@@ -24,7 +24,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use packet::memory::Memory;
 use packet::parse::Link;
@@ -45,8 +44,6 @@ use latency::Samples;
 use receive::{Arrival, LargeBuffers, Tap};
 use send::Sender;
 
-/// Longest sleep, so that the heartbeat goes on.
-const IDLE: Duration = Duration::from_millis(100);
 /// Batches after which the supervisor is listened to even if packets never cease.
 const LISTEN_EVERY: u32 = 16;
 
@@ -219,7 +216,7 @@ impl Worker {
         let control = self.channel.stream().as_fd();
         let taps = self.taps.iter().map(Tap::descriptor);
         self.waiter
-            .wait(control, taps, IDLE)
+            .wait(control, taps, None)
             .map_err(system("waiting for packets"))
     }
 

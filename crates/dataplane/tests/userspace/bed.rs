@@ -245,6 +245,11 @@ impl Bed {
         })
     }
 
+    /// How long the daemon would wait before it ticks again.
+    pub(crate) fn pause(&mut self) -> Result<Duration> {
+        self.with(|dataplane| Ok(dataplane.pause()))
+    }
+
     /// Waits until a condition on the counters holds, ticking as the daemon does.
     pub(crate) fn wait_for(
         &mut self,

@@ -7,6 +7,7 @@ mod death;
 mod fan_out;
 mod fragments;
 mod gates;
+mod idle;
 mod load;
 mod merge;
 mod overload;

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use packet::latency::{self, Latency};
@@ -55,6 +56,13 @@ impl SharedCounters {
     #[must_use]
     pub(crate) fn worker(&self, word: WorkerWord) -> u64 {
         self.read(word as usize)
+    }
+
+    /// Ring frames taken by all workers that count, or counted, in `regions`. What they brought is
+    /// counted before they are.
+    pub(crate) fn frames<'a>(regions: impl Iterator<Item = &'a Arc<Self>>) -> u64 {
+        let frames = regions.map(|counters| counters.worker(WorkerWord::Frames));
+        frames.fold(0, u64::wrapping_add)
     }
 
     /// Counts packets a rule received.

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bpf::grace;
 use model::table::RouteKey;
@@ -29,8 +30,8 @@ use crate::userspace::shared::limits::Limiter;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 use crate::userspace::shared::state::SharedState;
 
-/// Every so many ticks taps are compared with what the kernel has: about once a second.
-const THOROUGH: u32 = 20;
+/// How often taps are compared with what the kernel has, ticks permitting.
+const THOROUGH: Duration = Duration::from_millis(900);
 
 /// The workers.
 #[derive(Debug)]
@@ -40,7 +41,11 @@ pub(super) struct Pool {
     workers: Vec<WorkerHandle>,
     fanouts: Fanouts,
     interfaces: Interfaces,
-    ticks: u32,
+    /// When taps were compared last.
+    compared: Instant,
+    /// Frames that workers had taken at the last tick, and whether there is to be another one soon.
+    frames: u64,
+    is_busy: bool,
     /// What all workers decide with, those of earlier supervisors too.
     state: (OwnedFd, SharedState),
     /// The same, of merged rules.
@@ -76,7 +81,9 @@ impl Pool {
             workers: Vec::new(),
             fanouts: BTreeMap::new(),
             interfaces: Interfaces::default(),
-            ticks: 0,
+            compared: Instant::now(),
+            frames: 0,
+            is_busy: false,
             state: create_state().map_err(shared_memory)?,
             merges: Merges::create().map_err(shared_memory)?,
             gates: SharedGates::create().map_err(shared_memory)?,
@@ -347,10 +354,23 @@ impl Pool {
             let joined = self.join_taps();
             self.open_taps(joined);
         }
-        self.ticks = (self.ticks + 1) % THOROUGH;
-        if self.ticks == 0 {
+        if self.compared.elapsed() >= THOROUGH {
+            self.compared = Instant::now();
             self.renew_taps();
         }
+        let before = self.frames;
+        self.frames = SharedCounters::frames(self.counters());
+        self.is_busy = before != self.frames || !self.workers.iter().all(WorkerHandle::is_idle);
+    }
+
+    /// Says whether the next tick is wanted soon: packets come or wait, or a worker is about to start.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Where workers count, and where earlier ones did.
+    pub(super) fn counters(&self) -> impl Iterator<Item = &Arc<SharedCounters>> {
+        self.regions.iter().map(|region| &region.counters)
     }
 
     /// Makes taps anew whose interface went and came again, whatever was heard of it.

@@ -22,7 +22,7 @@ use crate::userspace::shared::messages::{self, Channel, FromWorker, TableChange,
 const SEND_BUFFER: usize = 16 << 20;
 /// Longest a worker may take to read or to confirm: it is between two batches in well under 10 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest a worker's heartbeat may stand still; its longest sleep is 100 ms.
+/// Longest a worker's heartbeat may stand still while packets wait for it.
 const HANG: Duration = Duration::from_millis(1000);
 
 /// The memory that all workers share.
@@ -52,8 +52,8 @@ pub(super) struct Process {
     requested: u64,
     confirmed: u64,
     heartbeat: (u64, Instant),
-    /// Processor time it had had when its heart was first seen to stand still.
-    stalled: Option<Duration>,
+    /// When its heart was first seen to stand still, and the processor time it had had by then.
+    stalled: Option<(Instant, Duration)>,
     counters: Arc<SharedCounters>,
 }
 
@@ -289,25 +289,33 @@ impl Process {
         Err(io::Error::from(ErrorKind::TimedOut).into())
     }
 
-    /// Says whether the worker's heart has stopped beating. One that wants to run and is given no
-    /// time, on a host that has too much to do, does not hang: a new one would fare no better.
+    /// Says whether packets wait and the worker's heart has stopped beating. One that wants to run and
+    /// is given no time, on a host that has too much to do, does not hang: a new one would fare no
+    /// better.
     pub(super) fn hangs(&mut self) -> bool {
         let (beat, since) = self.heartbeat;
         let now = self.counters.worker(WorkerWord::Heartbeat);
-        if now != beat {
+        if now != beat || !self.has_waiting() {
             self.heartbeat = (now, Instant::now());
             self.stalled = None;
             return false;
         }
-        if since.elapsed() <= HANG / 2 {
-            return false;
+        if self.stalled.is_none() {
+            // One that sleeps well answers, should the kernel's count of what waits be wrong.
+            let _ = self.request_confirmation();
         }
-        let Some((state, time)) = run_state(self.pid) else {
-            return since.elapsed() > HANG;
-        };
-        let ran = time.saturating_sub(*self.stalled.get_or_insert(time));
-        let is_starved = state == 'R' && ran < HANG / 4;
-        since.elapsed() > HANG && !is_starved
+        let found = run_state(self.pid);
+        let time = found.map_or(Duration::ZERO, |(_, time)| time);
+        let (seen, had) = *self.stalled.get_or_insert((Instant::now(), time));
+        let wants_to_run = found.is_some_and(|(state, _)| state == 'R');
+        let is_starved = wants_to_run && time.saturating_sub(had) < HANG / 4;
+        // The last look may have been long ago: what waits now may have come just now.
+        since.elapsed() > HANG && seen.elapsed() > HANG / 2 && !is_starved
+    }
+
+    /// Says whether packets waited in the worker's rings when their statistics were read last.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.taps().has_waiting()
     }
 
     /// Kills the process; its end is seen like any other.

@@ -207,6 +207,11 @@ impl Taps {
         }
     }
 
+    /// Says whether the rings held packets that the worker had not taken when they were looked at last.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.packets.saturating_sub(self.drops) > self.taken()
+    }
+
     /// Frames that the worker has taken from these taps.
     fn taken(&self) -> u64 {
         let frames = self.counters.worker(WorkerWord::Frames);
