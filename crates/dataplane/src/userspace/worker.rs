@@ -19,6 +19,7 @@ mod merge;
 mod receive;
 mod rewrite;
 mod send;
+mod spin;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,6 +44,7 @@ use health::Watches;
 use latency::Samples;
 use receive::{Arrival, LargeBuffers, Tap};
 use send::Sender;
+use spin::Spin;
 
 /// Batches after which the supervisor is listened to even if packets never cease.
 const LISTEN_EVERY: u32 = 16;
@@ -161,6 +163,7 @@ struct Worker {
     taps: Vec<Tap>,
     large: LargeBuffers,
     table: ActiveTable,
+    spin: Spin,
     waiter: Waiter,
     fragments: Memory,
     watches: Watches,
@@ -188,6 +191,7 @@ impl Worker {
             taps: Vec::new(),
             large: LargeBuffers::default(),
             table: ActiveTable::new(means.super_packets),
+            spin: Spin::default(),
             waiter: Waiter::default(),
             fragments: Memory::default(),
             watches: Watches::default(),
@@ -213,11 +217,19 @@ impl Worker {
 
     /// Waits for packets or the supervisor; `true` if it is the supervisor.
     fn wait(&mut self) -> Result<bool, Error> {
+        let clock = sys::clock::monotonic_ns;
+        if self
+            .spin
+            .look(clock, || self.taps.iter().any(Tap::has_arrival))
+        {
+            return Ok(false);
+        }
+        let begun_ns = clock();
         let control = self.channel.stream().as_fd();
         let taps = self.taps.iter().map(Tap::descriptor);
-        self.waiter
-            .wait(control, taps, None)
-            .map_err(system("waiting for packets"))
+        let is_control = self.waiter.wait(control, taps, None);
+        self.spin.slept(clock() - begun_ns);
+        is_control.map_err(system("waiting for packets"))
     }
 
     /// Takes one batch from one tap and returns the number of frames.

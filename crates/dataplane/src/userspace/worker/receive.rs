@@ -105,6 +105,12 @@ impl Tap {
         self.socket.statistics().map_or(0, |counted| counted.drops)
     }
 
+    /// Says whether anything has arrived.
+    #[inline]
+    pub(super) fn has_arrival(&self) -> bool {
+        self.ring.frame(0).is_some()
+    }
+
     /// Looks at the frame `index` places behind the head.
     #[inline]
     pub(super) fn arrival(&self, index: u32, large: &mut LargeBuffers) -> Arrival {

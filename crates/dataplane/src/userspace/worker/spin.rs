@@ -1,0 +1,145 @@
+//! Looks at the rings for a moment before the worker sleeps, where packets follow each other so closely
+//! that it would be woken at once: to wake up takes longer than all that is done with a packet.
+//!
+//! A worker that packets come to slowly sleeps at once, so it takes no more of its core than it needs.
+//! So does one whose looks are in vain, because what would bring the packets wants the same core: it
+//! looks the more seldom the more often that was so.
+
+/// Longest look, and longest sleep after which a look would have been worth it.
+const LOOK_NS: u64 = 50_000;
+/// Time between two readings of the clock in which somebody else must have had the core.
+const GAP_NS: u64 = 20_000;
+/// Short sleeps after which packets are said to follow each other closely.
+const CLOSE: u32 = 4;
+/// The most short sleeps from a look in vain to the next one.
+const SELDOM: u32 = 1024;
+
+/// When to look, and when to sleep at once.
+#[derive(Debug)]
+pub(super) struct Spin {
+    /// Short sleeps until the next look.
+    sleeps: u32,
+    /// The same, after the next look in vain.
+    penalty: u32,
+}
+
+impl Default for Spin {
+    fn default() -> Self {
+        Self {
+            sleeps: CLOSE,
+            penalty: CLOSE,
+        }
+    }
+}
+
+impl Spin {
+    /// Looks until `arrived` says that a packet has, if that is to be expected soon; `false` if there is
+    /// none and the worker is to sleep. `clock` shows nanoseconds.
+    #[inline]
+    pub(super) fn look(
+        &mut self,
+        mut clock: impl FnMut() -> u64,
+        mut arrived: impl FnMut() -> bool,
+    ) -> bool {
+        if self.sleeps > 0 {
+            return false;
+        }
+        let begun_ns = clock();
+        let mut before_ns = begun_ns;
+        while !arrived() {
+            let now_ns = clock();
+            if now_ns.saturating_sub(begun_ns) > LOOK_NS
+                || now_ns.saturating_sub(before_ns) > GAP_NS
+            {
+                self.sleeps = self.penalty;
+                self.penalty = (2 * self.penalty).min(SELDOM);
+                return false;
+            }
+            before_ns = now_ns;
+            std::hint::spin_loop();
+        }
+        self.penalty = CLOSE;
+        true
+    }
+
+    /// Takes in how long the worker slept.
+    #[inline]
+    pub(super) fn slept(&mut self, slept_ns: u64) {
+        self.sleeps = if slept_ns > LOOK_NS {
+            self.sleeps.max(CLOSE)
+        } else {
+            self.sleeps.saturating_sub(1)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look with a packet after so many nanoseconds, on a clock that is read every `step_ns`; how long it
+    /// took, and whether it found the packet.
+    fn look(spin: &mut Spin, packet_ns: u64, step_ns: u64) -> (u64, bool) {
+        let now_ns = std::cell::Cell::new(0);
+        let clock = || now_ns.replace(now_ns.get() + step_ns);
+        let found = spin.look(clock, || now_ns.get() >= packet_ns);
+        (now_ns.get(), found)
+    }
+
+    fn close() -> Spin {
+        let mut spin = Spin::default();
+        (0..CLOSE).for_each(|_| spin.slept(1000));
+        spin
+    }
+
+    #[test]
+    fn does_not_look_where_packets_come_slowly() {
+        let mut spin = Spin::default();
+        assert_eq!(look(&mut spin, 0, 100), (0, false), "at the start");
+        for _ in 0..100 {
+            spin.slept(LOOK_NS + 1);
+            spin.slept(1000);
+            assert_eq!(look(&mut spin, 0, 100), (0, false));
+        }
+    }
+
+    #[test]
+    fn looks_where_they_follow_each_other_closely() {
+        let mut spin = close();
+        for _ in 0..100 {
+            assert_eq!(look(&mut spin, 30_000, 100), (30_000, true));
+        }
+    }
+
+    #[test]
+    fn a_look_has_an_end() {
+        let mut spin = close();
+        let (took_ns, found) = look(&mut spin, u64::MAX, 100);
+        assert!(!found && took_ns <= LOOK_NS + 300, "{took_ns}");
+        assert_eq!(look(&mut spin, 0, 100), (0, false), "it sleeps then");
+    }
+
+    #[test]
+    fn a_look_ends_when_somebody_else_had_the_core() {
+        let mut spin = close();
+        let (took_ns, found) = look(&mut spin, u64::MAX, GAP_NS + 1);
+        assert!(!found && took_ns <= 2 * (GAP_NS + 1), "{took_ns}");
+    }
+
+    #[test]
+    fn looks_in_vain_get_seldom_and_one_that_finds_something_makes_up_for_them() {
+        let mut spin = close();
+        let mut in_vain = 0;
+        for _ in 0..100_000 {
+            in_vain += u32::from(look(&mut spin, u64::MAX, 100).0 > 0);
+            spin.slept(1000);
+        }
+        assert!((100..120).contains(&in_vain), "{in_vain}");
+        while !look(&mut spin, 100, 100).1 {
+            spin.slept(1000);
+        }
+        let _ = look(&mut spin, u64::MAX, 100);
+        (0..CLOSE).for_each(|_| spin.slept(1000));
+        assert!(look(&mut spin, 100, 100).1);
+    }
+}
