@@ -11,6 +11,8 @@ const LOOK_NS: u64 = 50_000;
 const GAP_NS: u64 = 20_000;
 /// Short sleeps after which packets are said to follow each other closely.
 const CLOSE: u32 = 4;
+/// The same, after somebody else had the core: who is not woken gets it back at the next tick at best.
+const HELD_OFF: u32 = 64;
 /// The most short sleeps from a look in vain to the next one.
 const SELDOM: u32 = 1024;
 
@@ -48,9 +50,11 @@ impl Spin {
         let mut before_ns = begun_ns;
         while !arrived() {
             let now_ns = clock();
-            if now_ns.saturating_sub(begun_ns) > LOOK_NS
-                || now_ns.saturating_sub(before_ns) > GAP_NS
-            {
+            if now_ns.saturating_sub(before_ns) > GAP_NS {
+                self.sleeps = HELD_OFF.max(self.penalty);
+                return false;
+            }
+            if now_ns.saturating_sub(begun_ns) > LOOK_NS {
                 self.sleeps = self.penalty;
                 self.penalty = (2 * self.penalty).min(SELDOM);
                 return false;
@@ -124,6 +128,12 @@ mod tests {
         let mut spin = close();
         let (took_ns, found) = look(&mut spin, u64::MAX, GAP_NS + 1);
         assert!(!found && took_ns <= 2 * (GAP_NS + 1), "{took_ns}");
+        let mut sleeps = 0;
+        while !look(&mut spin, 100, 100).1 {
+            spin.slept(1000);
+            sleeps += 1;
+        }
+        assert_eq!(sleeps, HELD_OFF);
     }
 
     #[test]
