@@ -136,12 +136,11 @@ fn workers_run_as_the_user_that_they_are_to_run_as() {
     options.arguments = vec!["--workers".into(), "2".into()];
     let mut daemon = Daemon::start(&chain.relay, options).unwrap();
     daemon.add("cam1", INPUT, &[OUTPUT]).unwrap();
-    let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
     let sender = Sender::open((&chain.sender, "veth0"), ip("10.0.0.1")).unwrap();
+    let send = |count| sender.send_numbered(ip("239.1.1.1"), 5001, count, 100);
     let relays = |count| {
-        sender
-            .send_numbered(ip("239.1.1.1"), 5001, count, 100)
-            .unwrap();
+        let sink = Receiver::join((&chain.sink, "veth3"), ip("239.10.1.1"), 6001).unwrap();
+        send(count).unwrap();
         sink.expect(count, PATIENCE).unwrap();
     };
     relays(20);
@@ -168,15 +167,15 @@ fn workers_run_as_the_user_that_they_are_to_run_as() {
     let said = String::from_utf8_lossy(&answer.stderr).into_owned();
     assert!(said.contains("permitted"), "{said}");
 
-    // The daemon can still end one that hangs, and start another in its place.
+    // The daemon can still end one that hangs while packets wait for it, and start another in its place.
     let stop = nix::sys::signal::Signal::SIGSTOP;
-    let one = nix::unistd::Pid::from_raw(i32::try_from(first[0]).unwrap());
+    let stats = daemon.stats().unwrap();
+    let busy = stats.workers.iter().find(|worker| worker.received > 0);
+    let busy = busy.unwrap().pid;
+    let one = nix::unistd::Pid::from_raw(i32::try_from(busy).unwrap());
     nix::sys::signal::kill(one, stop).unwrap();
-    let is_new = || {
-        workers(&daemon)
-            .iter()
-            .all(|pid| *pid != 0 && *pid != first[0])
-    };
+    send(1).unwrap();
+    let is_new = || workers(&daemon).iter().all(|pid| *pid != 0 && *pid != busy);
     wait::until("the worker that stands still is replaced", is_new).unwrap();
     relays(20);
 
