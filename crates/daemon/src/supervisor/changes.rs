@@ -305,7 +305,9 @@ impl Supervisor {
     pub(super) fn follow_merging(&mut self) {
         let (host, table) = (self.core.host(), self.core.table());
         let settings = &self.core.settings().interface;
-        let merging = block_in_place(|| self.offload.follow(settings, host, table));
+        // Not handed over to another thread, which would wake up every second: it has something to do
+        // after changes only, some milliseconds.
+        let merging = self.offload.follow(settings, host, table);
         if let Some(merging) = merging.filter(|merging| *merging != self.merging) {
             self.merging = merging;
             self.update_view(None, Vec::new());
@@ -315,7 +317,7 @@ impl Supervisor {
     /// Looks whether the queue behind virtual links holds what the widest rule makes.
     pub(super) fn follow_backlog(&mut self) {
         let (host, table) = (self.core.host(), self.core.table());
-        if let Some(event) = block_in_place(|| self.backlog.follow(table, host)) {
+        if let Some(event) = self.backlog.follow(table, host) {
             self.events.publish(event);
         }
     }
