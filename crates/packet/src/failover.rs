@@ -318,19 +318,25 @@ mod tests {
             let rule = Rule::new(3, silence_ms, revert_ms);
             let (mut now_us, mut last_pass, mut active) = (0, 0, 0);
             let mut last = [None::<u64>; 3];
-            let mut since = [0; 3];
+            // Since when each has delivered, at the latest and at the earliest: the last packet is known
+            // to a grain.
+            let (mut since, mut earliest) = ([0; 3], [0; 3]);
             for (line, gap_us) in gaps {
                 now_us += gap_us;
                 let (now, at) = (now_us * 1000, line as usize);
                 if last[at].is_none_or(|last| now - last > silence_ms * MS) {
                     since[at] = now;
                 }
+                let surely_silent = silence_ms * MS + GRAIN_NS;
+                if last[at].is_none_or(|last| now - last > surely_silent) {
+                    earliest[at] = now;
+                }
                 last[at] = Some(now);
                 if rule.passes(line, now) {
                     if line != active {
                         let waited = now - last_pass >= silence_ms * MS;
                         let is_back = line < active && revert_ms > 0
-                            && now - since[at] >= revert_ms * MS;
+                            && now - earliest[at] >= revert_ms * MS;
                         prop_assert!(waited || is_back);
                     }
                     (active, last_pass) = (line, now);
