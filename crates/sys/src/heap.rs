@@ -8,15 +8,17 @@ const LARGE: libc::c_int = 1024 * 1024;
 
 /// Has large blocks given back as soon as they are freed, for as long as the process lives. By
 /// default the allocator keeps blocks of up to 32 MiB, and twice that at the end of each thread's
-/// heap, where [`trim`] does not reach, once it has seen a block of that size. To be called before
-/// there are threads; does nothing where the C library has no such call.
+/// heap, where [`trim`] does not reach, once it has seen a block of that size. All threads share one
+/// heap: what one frees another uses again, and it grows without a system call for each few pages. To
+/// be called before there are threads; does nothing where the C library has no such call.
 pub fn keep_little() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt takes no pointer; it sets two numbers that the allocator reads, under its
+    // SAFETY: mallopt takes no pointer; it sets numbers that the allocator reads, under its
     // own lock.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
         libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 

@@ -23,11 +23,12 @@ impl Kernel {
         self.program.maps.settings.store(0, at, offset);
     }
 
-    /// Makes room for how long packets of a new rule stay. Without it they are relayed all the same.
-    pub(super) fn begin_latency(&mut self, counter: u32) {
-        let none = layout::Latency::default();
-        if let Err(error) = self.program.maps.latency.insert(&[counter], &[none]) {
-            tracing::debug!("how long packets of a new rule stay is not counted: {error}");
+    /// Makes room for how long packets of new rules stay, by their counters. Without it they are
+    /// relayed all the same.
+    pub(super) fn begin_latency(&mut self, counters: &[u32]) {
+        let none = vec![layout::Latency::default(); counters.len()];
+        if let Err(error) = self.program.maps.latency.insert(counters, &none) {
+            tracing::debug!("how long packets of new rules stay is not counted: {error}");
         }
     }
 

@@ -116,10 +116,13 @@ impl Kernel {
             };
             blocks.push((first, length));
         }
+        let mut new_rules = Vec::new();
         let written = wanted.into_iter().zip(blocks);
+        let written = written
+            .map(|(route, (first, _))| self.write_one(route, first, &mut new_rules))
+            .collect();
+        self.begin_latency(&new_rules);
         written
-            .map(|(route, (first, _))| self.write_one(route, first))
-            .collect()
     }
 
     /// Takes free slots that stand together; where there are none, those that still wait may make a
@@ -132,7 +135,13 @@ impl Kernel {
         Ok(self.blocks.take(length))
     }
 
-    fn write_one(&mut self, route: Wanted, first: u32) -> Result<Written, Error> {
+    /// Adds the counters of rules that were not there to `new_rules`.
+    fn write_one(
+        &mut self,
+        route: Wanted,
+        first: u32,
+        new_rules: &mut Vec<u32>,
+    ) -> Result<Written, Error> {
         let is_new = self.owners.find(&route.rule.hash).is_none();
         let gate = self.gate_of(&route);
         let rule = self.acquire_counter(route.rule)?;
@@ -147,7 +156,7 @@ impl Kernel {
         };
         if is_new {
             self.forget_health(rule);
-            self.begin_latency(rule);
+            new_rules.push(rule);
         }
         if is_new && route.key.is_range() {
             self.program.maps.flows.forget(rule)?;
