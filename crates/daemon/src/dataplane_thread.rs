@@ -4,9 +4,10 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::task::Wake;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -51,10 +52,22 @@ enum Command {
 /// Reads the next part; `false`: that was the last.
 type Parts = Box<dyn FnMut(&Dataplane) -> bool + Send>;
 
+/// Has the thread look after the dataplane at once, for as long as somebody has its other end.
+struct Attention(Weak<Sender<Command>>);
+
+impl Wake for Attention {
+    fn wake(self: Arc<Self>) {
+        if let Some(commands) = self.0.upgrade() {
+            // A thread that has ended has nothing to look after.
+            let _ = commands.send(Command::LookAfter);
+        }
+    }
+}
+
 /// The thread's other end.
 #[derive(Clone, Debug)]
 pub(crate) struct DataplaneThread {
-    commands: Sender<Command>,
+    commands: Arc<Sender<Command>>,
     /// Opened and shut without the thread, which may be busy.
     gates: Gates,
     /// Looked at without it as well.
@@ -65,7 +78,7 @@ pub(crate) struct DataplaneThread {
 
 /// A dataplane that is being opened.
 pub(crate) struct Opening {
-    commands: Sender<Command>,
+    commands: Arc<Sender<Command>>,
     workers: Arc<AtomicU64>,
     found: Receiver<Result<Opened, dataplane::Error>>,
 }
@@ -90,9 +103,11 @@ impl Opening {
 impl DataplaneThread {
     /// Begins to open the dataplane in the network namespace of the calling thread: its programs take
     /// some tenths of a second where they have to be verified.
-    pub(crate) fn start(options: dataplane::Options) -> Result<Opening, Error> {
+    pub(crate) fn start(mut options: dataplane::Options) -> Result<Opening, Error> {
         let (opened, found) = channel();
         let (commands, queue) = channel();
+        let commands = Arc::new(commands);
+        options.attention = Arc::new(Attention(Arc::downgrade(&commands))).into();
         let workers = Arc::new(AtomicU64::new(0));
         let told = Arc::clone(&workers);
         let thread = Builder::new().name("dataplane".to_owned());

@@ -93,6 +93,7 @@ async fn start(
         worker_user,
         log_directory: Some(instance.directory().to_owned()),
         capacity: Capacity::for_rules(max_rules.min(RULES_MAX as u32)),
+        ..Default::default()
     })?;
     let (commands, incoming) = mpsc::channel(QUEUE);
     let (sender, view) = watch::channel(Arc::new(View::default()));

@@ -56,9 +56,7 @@ pub use model::placement::Support;
 
 /// Time between two ticks.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The same while no packets come, but workers may die or hang: half of what that may cost.
-const WATCH_PAUSE: Duration = Duration::from_millis(500);
-/// The same while there are neither packets nor workers.
+/// The same while no packets come.
 const IDLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Both paths, as one.
@@ -359,11 +357,7 @@ impl Dataplane {
         let is_busy = userspace.is_some_and(Userspace::is_busy)
             || kernel.is_some_and(Kernel::is_waiting)
             || self.flows;
-        match userspace.is_some_and(Userspace::has_workers) {
-            _ if is_busy => PAUSE,
-            true => WATCH_PAUSE,
-            false => IDLE_PAUSE,
-        }
+        if is_busy { PAUSE } else { IDLE_PAUSE }
     }
 
     /// Another number when there are other workers than before.

@@ -110,6 +110,7 @@ pub(crate) fn open_userspace(
         workers: if fanout { options.workers } else { 1 },
         worker_command: options.worker_command.clone(),
         worker_user: options.worker_user.clone(),
+        attention: options.attention.clone(),
         means: Means {
             super_packets: features.has(Feature::SuperPackets),
             io_uring: features.has(Feature::IoUring),

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::task::Waker;
 
 use bpf::Capacity;
 use sys::user::User;
@@ -27,6 +28,8 @@ pub struct Options {
     pub worker_user: Option<User>,
     /// Where a verifier's log is kept that says why the kernel path is not available.
     pub log_directory: Option<PathBuf>,
+    /// Woken when a worker has ended: [`crate::Dataplane::tick`] is to be called then.
+    pub attention: Waker,
     /// Sizes of the kernel path's maps, unless pinned ones are adopted.
     pub capacity: Capacity,
 }
@@ -42,6 +45,7 @@ impl Default for Options {
             worker_command: Vec::new(),
             worker_user: None,
             log_directory: None,
+            attention: Waker::noop().clone(),
             capacity: Capacity::default(),
         }
     }

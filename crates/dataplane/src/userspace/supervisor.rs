@@ -254,11 +254,6 @@ impl Userspace {
         self.pool.revision()
     }
 
-    /// Whether there are workers, or were.
-    pub(crate) const fn has_workers(&self) -> bool {
-        self.pool.has_workers()
-    }
-
     /// Whether packets come or wait, or a worker is about to start.
     pub(crate) const fn is_busy(&self) -> bool {
         self.pool.is_busy()

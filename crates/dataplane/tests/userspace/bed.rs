@@ -5,6 +5,9 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -25,6 +28,16 @@ use tempfile::TempDir;
 /// Name of the ignored test that is no test but a worker.
 pub(crate) const WORKER: &str = "worker_process";
 
+/// How often the dataplane asked to be looked after.
+#[derive(Debug, Default)]
+struct Attention(AtomicU64);
+
+impl Wake for Attention {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// A chain whose relay runs the userspace path.
 pub(crate) struct Bed {
     pub(crate) chain: Chain,
@@ -34,6 +47,7 @@ pub(crate) struct Bed {
     dataplane: Option<Dataplane>,
     table: Table,
     options: Options,
+    attention: Arc<Attention>,
     _bpffs: Option<Bpffs>,
 }
 
@@ -52,8 +66,10 @@ impl Bed {
     }
 
     fn beside(chain: Chain, workers: usize, bpffs: Option<Bpffs>) -> Result<Self> {
+        let attention = Arc::<Attention>::default();
         let options = Options {
             workers,
+            attention: Arc::clone(&attention).into(),
             worker_command: worker_command()?,
             kernel: bpffs.is_some(),
             bpffs: bpffs.as_ref().map_or_else(PathBuf::new, Bpffs::path),
@@ -77,8 +93,14 @@ impl Bed {
             dataplane: Some(dataplane),
             table: Table::default(),
             options: reopen,
+            attention,
             _bpffs: bpffs,
         })
+    }
+
+    /// How often somebody was to look after the dataplane.
+    pub(crate) fn attention(&self) -> u64 {
+        self.attention.0.load(Ordering::Relaxed)
     }
 
     /// Hands over to another supervisor, which makes the path execute the same.

@@ -83,6 +83,23 @@ fn a_hanging_worker_is_replaced() -> Result<()> {
 }
 
 #[test]
+fn whoever_looks_after_workers_is_woken_by_the_death_of_an_idle_one() -> Result<()> {
+    let mut bed = Bed::new(2)?;
+    let outputs = vec![bed.output(0, "239.10.1.1", 6001)];
+    let rule = bed.rule("cam1", "239.1.1.1", 5001, outputs);
+    bed.apply([rule])?;
+    let worker = bed.counters()?.workers[1].pid;
+    anyhow::ensure!(worker > 0, "the worker has died before");
+    assert_eq!(bed.attention(), 0);
+    kill(Pid::from_raw(worker as i32), Signal::SIGKILL)?;
+    lab::wait::until("it is seen", || bed.attention() == 1)?;
+    bed.wait_for("it is replaced", |counters| {
+        let now = &counters.workers[1];
+        now.pid != 0 && now.pid != worker
+    })
+}
+
+#[test]
 fn inputs_count_on_over_the_death_of_their_worker() -> Result<()> {
     let mut bed = Bed::new(1)?;
     let routes = [("a", 5001), ("b", 5002)].map(|(at, port)| {

@@ -222,11 +222,6 @@ impl Pool {
         hasher.finish()
     }
 
-    /// Whether there is memory that workers count in, or did.
-    pub(super) const fn has_workers(&self) -> bool {
-        !self.regions.is_empty()
-    }
-
     /// What workers listen to and send by.
     pub(super) const fn interfaces(&self) -> &Interfaces {
         &self.interfaces

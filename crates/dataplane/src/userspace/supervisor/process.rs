@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -87,7 +88,8 @@ impl Process {
         let handle = ProcessHandle::open(pid)?;
         let taps = Arc::new(Mutex::new(Taps::new(Arc::clone(counters), options.workers)));
         let ended = Arc::new(AtomicBool::new(false));
-        let reaper = reap(child, Arc::clone(&taps), Arc::clone(&ended))?;
+        let attention = options.attention.clone();
+        let reaper = reap(child, Arc::clone(&taps), Arc::clone(&ended), attention)?;
         let mut process = Self {
             pid,
             started: Instant::now(),
@@ -362,6 +364,7 @@ fn reap(
     mut child: Child,
     taps: Arc<Mutex<Taps>>,
     ended: Arc<AtomicBool>,
+    attention: Waker,
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("mcr-reaper-{}", child.id());
     std::thread::Builder::new().name(name).spawn(move || {
@@ -373,6 +376,7 @@ fn reap(
             Ok(status) => tracing::warn!("worker process {} ended: {status}", child.id()),
             Err(error) => tracing::warn!("worker process {}: {error}", child.id()),
         }
+        attention.wake();
     })
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::task::Waker;
 
 use model::net::{Ports, Prefix};
 use model::table::{Egress, OutputState, RateLimit, RouteKey};
@@ -20,6 +21,8 @@ pub struct Options {
     pub worker_command: Vec<OsString>,
     /// The user that workers run as; `None`: this process's.
     pub worker_user: Option<User>,
+    /// Woken when a worker has ended.
+    pub attention: Waker,
     /// What workers may use of what not every kernel has.
     pub means: Means,
 }
