@@ -115,7 +115,8 @@ pub struct MergePart {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct MergeStream {
-    /// Key 32, generation 16, lower bits of its first number 16; generation 0: none.
+    /// Key 32, generation 16, lower bits of its first number 16; generation 0: none. A generation has
+    /// in its two lower bits the line that opened the stream.
     pub id: u64,
     /// Newest number: generation 16, number 48.
     pub top: u64,
@@ -171,7 +172,7 @@ pub struct Merge {
     pub blocks_log: u32,
     /// After so long without a packet nothing of a stream is in flight.
     pub window_ns: u64,
-    /// The program's: generation of the stream opened last, and its place.
+    /// The program's: generation of the stream opened last, without a line, and its place.
     pub newest: u64,
     /// User space's: the rule's counter plus one; 0: free.
     pub owner: u64,

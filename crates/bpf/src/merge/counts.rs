@@ -19,6 +19,7 @@ use crate::merge_layout::{
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Readings in which numbers must be missing, where the ring does not say which are.
 const READINGS: usize = 4;
+const GENERATION_MAX: u16 = u16::MAX / LINES_MAX as u16;
 
 /// What a merge's lines brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,11 +154,12 @@ pub fn counts(
 }
 
 impl Reading {
-    /// Generations go from 1 to 65,535 and then from 1 again.
+    /// Generations go from 1 to [`GENERATION_MAX`] and then from 1 again, above the bits of a line.
     fn note_streams(&mut self, words: &Merge) {
-        let generation = (words.newest >> 8) as u16;
+        let generation = (words.newest >> 8) as u16 / LINES_MAX as u16;
         let wrapped = u64::from(generation < self.generation);
-        self.streams += u64::from(generation.wrapping_sub(self.generation)) - wrapped;
+        let begun = generation.wrapping_sub(self.generation) & GENERATION_MAX;
+        self.streams += u64::from(begun) - wrapped;
         self.generation = generation;
     }
 

@@ -45,7 +45,7 @@ struct merge_part {
 };
 
 /* A stream: numbers of one SSRC or session that go on from each other. When they do not any more, the
- * next generation of them is another stream.
+ * next generation of them is another stream. A generation: count 14, line that opened the stream 2.
  */
 struct merge_stream {
 	__u64 id;	/* key 32, generation 16, lower bits of its first number 16; generation 0: none */
@@ -80,7 +80,7 @@ struct merge {
 	__u32 first_block;	/* of `merge_blocks`; MERGE_STREAMS << blocks_log follow each other */
 	__u32 blocks_log;	/* blocks of a stream */
 	__u64 window_ns;	/* after so long without a packet nothing of a stream is in flight */
-	__u64 newest;		/* generation of the stream opened last */
+	__u64 newest;		/* generation of the stream opened last, without a line; its place 8 */
 	__u64 owner;		/* for user space alone: the rule's counter plus one; 0: free */
 	__u64 spare[2];		/* what is above seldom changes */
 	__u64 span;		/* numbers of streams that are over */

@@ -88,10 +88,30 @@ merge_inline __u32 merge_generation(__u64 id)
 	return id >> 16 & 0xffff;
 }
 
+/* A generation counts in its upper bits; below them stands the line that opened the stream, which is
+ * known at once with the stream itself. `newest` has it without: it is not known yet.
+ */
+merge_inline __u32 merge_opener(__u32 generation)
+{
+	return generation & (MERGE_LINES - 1);
+}
+
 merge_inline __u32 merge_next(__u32 generation)
 {
-	generation = (generation + 1) & 0xffff;
-	return generation ? generation : 1;
+	generation = (generation + MERGE_LINES) & 0xffff;
+	return generation ? generation : MERGE_LINES;
+}
+
+/* Whether the stream that `newest` tells of has been opened. */
+merge_inline int merge_is_opened(__u64 id, __u64 newest)
+{
+	return !((merge_generation(id) ^ newest >> 8) & 0xffff & ~(__u64)(MERGE_LINES - 1));
+}
+
+/* Whether that of this place has not been: the one before is over, and `seen_ns` none of its own. */
+merge_inline int merge_is_pending(const struct merge_packet *p, __u32 slot)
+{
+	return p->newest & MERGE_PENDING && slot == (p->newest & (MERGE_STREAMS - 1));
 }
 
 merge_inline int merge_is_later(__u32 generation, __u32 than)
@@ -194,7 +214,6 @@ struct merge_look {
 	__u32 newest_generation;
 	__u32 found;
 	__u32 found_generation;
-	__u32 live;		/* any stream is brought */
 	__u32 again;
 };
 
@@ -216,13 +235,9 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	top = MERGE_LOAD(s->top);
 	stream_seen = MERGE_LOAD(s->seen_ns);
 	generation = merge_generation(id);
-	if (i == (p->newest & (MERGE_STREAMS - 1)) && generation != (p->newest >> 8 & 0xffff))
+	if (i == (p->newest & (MERGE_STREAMS - 1)) && !merge_is_opened(id, p->newest))
 		p->newest |= MERGE_PENDING;
-	if (!generation)
-		return 0;
-	l->live |= !merge_is_over(stream_seen, p->now_ns, MERGE_PATIENCE * m->window_ns);
-	/* Where another is about to be opened the one before is over, and `stream_seen` none of its own. */
-	if (id >> 32 != p->key || (p->newest & MERGE_PENDING && i == (p->newest & (MERGE_STREAMS - 1))))
+	if (!generation || id >> 32 != p->key || merge_is_pending(p, i))
 		return 0;
 	mark = MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].part[i].mark);
 	if (mark >> MERGE_NUMBER_BITS != generation)
@@ -257,6 +272,32 @@ MERGE_CALL int merge_look(struct merge *m, struct merge_packet *p, struct merge_
 	return 0;
 }
 
+/* Whether a packet's line is no stranger to what is there: it brings some of it, or has just opened it,
+ * or nobody brings any.
+ */
+MERGE_CALL int merge_is_member(struct merge *m, const struct merge_packet *p)
+{
+	__u64 patience;
+	int live = 0;
+
+	if (MERGE_MISSING(m) || MERGE_MISSING(p))
+		return 0;
+	patience = MERGE_PATIENCE * m->window_ns;
+	for (__u32 i = 0; i < MERGE_STREAMS; i++) {
+		struct merge_stream *s = &m->stream[i];
+		__u32 generation = merge_generation(MERGE_LOAD(s->id));
+
+		if (!generation || merge_is_pending(p, i))
+			continue;
+		live |= !merge_is_over(MERGE_LOAD(s->seen_ns), p->now_ns, patience);
+		if (merge_opener(generation) == p->line &&
+		    !merge_is_over(MERGE_LOAD(s->opened_ns), p->now_ns, patience))
+			return 1;
+	}
+	return !live ||
+	       !merge_is_over(MERGE_LOAD(m->line[p->line & (MERGE_LINES - 1)].seen_ns), p->now_ns, patience);
+}
+
 /* Where a packet belongs, or what becomes of it. */
 MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 {
@@ -278,11 +319,12 @@ MERGE_CALL int merge_search(struct merge *m, struct merge_packet *p)
 	if (l.found == MERGE_NONE || merge_is_over(l.found_seen, now, window))
 		for (__u32 i = 1; i < MERGE_STREAMS; i++)
 			merge_look(m, p, &l, p->newest + i);
-	/* Nor is what it saw of a place that has been taken meanwhile. */
+	/* A stranger to what is there has nothing to say as long as that is brought. */
+	is_member = (l.found != MERGE_NONE && !merge_is_over(l.found_seen, now, window)) ||
+		    merge_is_member(m, p);
+	/* What it saw of a place that has been taken meanwhile says nothing. */
 	if (l.again || MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING))
 		return MERGE_AGAIN;
-	/* A stranger to what is there has nothing to say as long as that is brought. */
-	is_member = !l.live || !merge_is_over(MERGE_LOAD(line->seen_ns), now, MERGE_PATIENCE * window);
 	silent = merge_is_over(l.seen, now, window);
 	/* Nothing of a generation before is in flight: the source has gone back to where it once was. */
 	if (l.found != l.newest && !silent && merge_is_over(l.found_seen, now, window))
@@ -338,7 +380,7 @@ MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
 	if (MERGE_LOAD(m->newest) != newest)
 		return MERGE_AGAIN;
 	if (p->newest & MERGE_PENDING) {
-		if (merge_generation(id) == generation)
+		if (merge_is_opened(id, newest))
 			return MERGE_AGAIN;
 	} else {
 		for (__u32 i = 0; i < MERGE_STREAMS; i++) {
@@ -359,12 +401,11 @@ MERGE_CALL int merge_open(struct merge *m, struct merge_packet *p)
 			return MERGE_AGAIN;
 		slot = place & (MERGE_STREAMS - 1);
 	}
-	/* First of all: the line's other packets are no strangers to what is opened here. */
-	merge_see(&m->line[p->line & (MERGE_LINES - 1)].seen_ns, p->now_ns);
 	merge_see(&m->stream[slot].opened_ns, p->now_ns);
 	merge_see(&m->stream[slot].seen_ns, p->now_ns);
 	MERGE_CAS(m->stream[slot].id, id,
-		  (__u64)p->key << 32 | generation << 16 | (p->number & 0xffff));
+		  (__u64)p->key << 32 | (generation | (p->line & (MERGE_LINES - 1))) << 16 |
+			  (p->number & 0xffff));
 	return MERGE_AGAIN;
 }
 
@@ -376,8 +417,7 @@ merge_inline int merge_has_opened(struct merge *m, const struct merge_packet *p)
 	if (MERGE_LOAD(m->newest) != newest)
 		return 1;
 	return p->newest & MERGE_PENDING &&
-	       merge_generation(MERGE_LOAD(m->stream[newest & (MERGE_STREAMS - 1)].id)) ==
-		       (newest >> 8 & 0xffff);
+	       merge_is_opened(MERGE_LOAD(m->stream[newest & (MERGE_STREAMS - 1)].id), newest);
 }
 
 #endif

@@ -27,7 +27,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant("if (!(old & any))", "if (!(old & mine))"),
     mutant("(__s16)(was - tag) > 0", "0"),
     mutant(
-        "if (merge_generation(id) == generation)\n\t\t\treturn MERGE_AGAIN;",
+        "if (merge_is_opened(id, newest))\n\t\t\treturn MERGE_AGAIN;",
         "",
     ),
     mutant("p->newest |= MERGE_PENDING;", ";"),
@@ -36,8 +36,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "MERGE_STORE(m->newest, (__u64)generation << 8 | place);",
     ),
     mutant(
-        " || (p->newest & MERGE_PENDING && i == (p->newest & (MERGE_STREAMS - 1)))",
-        "",
+        "id >> 32 != p->key || merge_is_pending(p, i)",
+        "id >> 32 != p->key",
     ),
     mutant(
         " || MERGE_LOAD(m->newest) != (p->newest & ~MERGE_PENDING)",
@@ -61,10 +61,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "if (MERGE_CAS(s->top, top, (__u64)generation << MERGE_NUMBER_BITS | to) != top)\n\t\treturn;",
         "MERGE_STORE(s->top, (__u64)generation << MERGE_NUMBER_BITS | to);",
     ),
-    mutant(
-        "merge_see(&m->line[p->line & (MERGE_LINES - 1)].seen_ns, p->now_ns);",
-        "",
-    ),
+    mutant("merge_see(&m->line[l].seen_ns, p->now_ns);", ""),
     mutant(
         "merge_is_over(l.found_seen, now, window) &&\n\t\t    !merge_goes_on(p, l.found_own, 1, reach)",
         "0",
@@ -89,7 +86,24 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "__u64 to = generation | ((p->at + p->count - 1) & MERGE_NUMBER_MASK);",
         "__u64 to = generation | p->at;",
     ),
-    mutant("is_member = !l.live ||", "is_member = 1 ||"),
+    mutant(
+        "return (__s16)(generation - than) > 0;",
+        "return generation > than;",
+    ),
+    mutant("return !live ||", "return 1 ||"),
+    mutant(
+        "if (!generation || merge_is_pending(p, i))\n\t\t\tcontinue;",
+        "if (!generation)\n\t\t\tcontinue;",
+    ),
+    mutant(
+        "if (merge_opener(generation) == p->line &&",
+        "if (0 && merge_opener(generation) == p->line &&",
+    ),
+    mutant("if (merge_opener(generation) == p->line &&", "if ("),
+    mutant(
+        "merge_see(&m->stream[slot].opened_ns, p->now_ns);",
+        "merge_see(&m->line[p->line].seen_ns, p->now_ns);\n\tmerge_see(&m->stream[slot].opened_ns, p->now_ns);",
+    ),
     mutant("MERGE_ADD(m->span, span);", ""),
     mutant("MERGE_ADD(m->line[i].span, span);", ""),
     mutant("generation = merge_next(generation);", ""),

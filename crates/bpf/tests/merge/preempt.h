@@ -236,6 +236,40 @@ static void two_sources_of_one_line(void)
 			put(c, copy(0, 7 + c, 500 + i, 2 * i + c, 1000));
 }
 
+/* From the last generation a jump leads to the first; the line that does not follow is late. */
+static void generations_begin_anew(void)
+{
+	begin(2, 2);
+	m.newest = (0x10000 - MERGE_LINES) << 8;
+	for (int l = 0; l < 2; l++)
+		came(l, 7, 500, 1000);
+	came(0, 7, 20000, 1001);
+	came(1, 7, 501, 1040);
+	came(0, 7, 20001, 1065);
+	put(0, copy(0, 7, 20002, 0, 1070));
+	put(1, copy(1, 7, 502, INDEXES, 1070));
+}
+
+/* Where they are opened others were, long ago, of a line that is away. */
+static void two_sources_take_over_at_once(void)
+{
+	begin(2, 2);
+	for (int i = 0; i < 4; i++)
+		came(1, 20 + i, 500, 1000 + 20 * i);
+	for (int c = 0; c < 2; c++)
+		for (int i = 0; i < 2; i++)
+			put(c, copy(0, 7 + c, 500 + i, 2 * i + c, 1300));
+}
+
+/* Each line brings a stream of its own: one of them is taken, whole or from where it was first. */
+static void two_strangers_at_once(void)
+{
+	begin(2, 2);
+	for (int l = 0; l < 2; l++)
+		for (int i = 0; i < 2; i++)
+			put(l, copy(l, 7 + l, 500 + i, i, 1000 + i));
+}
+
 static void two_more_sources_at_once(void)
 {
 	begin(2, 2);
@@ -454,6 +488,29 @@ static void check_scene(void)
 		fail("unsettled", m.unsettled, 0);
 }
 
+/* What passes is all that one line brought, and nothing of another. */
+static void check_strangers(void)
+{
+	int passed[MERGE_LINES] = { 0 }, brought[MERGE_LINES] = { 0 }, lines = 0;
+
+	for (int c = 0; c < cpus; c++)
+		for (int i = 0; i < queued[c]; i++) {
+			struct packet *p = &queue[c][i];
+
+			brought[p->line]++;
+			passed[p->line] += p->verdict == MERGE_FIRST;
+		}
+	for (int l = 0; l < MERGE_LINES; l++) {
+		if (passed[l] && passed[l] != brought[l])
+			fail("packets that passed of a line", passed[l], brought[l]);
+		lines += !!passed[l];
+	}
+	if (lines != 1)
+		fail("lines that passed", lines, 1);
+	if (m.unsettled)
+		fail("unsettled", m.unsettled, 0);
+}
+
 /* The same payload twice on each line passes twice. */
 static void twins(void)
 {
@@ -499,6 +556,9 @@ static const struct scene {
 	{ "four lines", four_lines, check_scene },
 	{ "two sources at once", two_sources_at_once, check_scene },
 	{ "two sources of one line at once", two_sources_of_one_line, check_scene },
+	{ "generations begin anew", generations_begin_anew, check_scene },
+	{ "two sources of one line take over", two_sources_take_over_at_once, check_scene },
+	{ "two strangers at once", two_strangers_at_once, check_strangers },
 	{ "two more sources at once", two_more_sources_at_once, check_scene },
 	{ "a place is taken over", a_place_is_taken_over, check_place },
 	{ "it goes back to where it once was", it_goes_back_to_where_it_once_was, check_scene },

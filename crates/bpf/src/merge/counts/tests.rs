@@ -59,6 +59,23 @@ fn what_may_still_come_is_not_lost_yet() {
 }
 
 #[test]
+fn streams_are_counted_when_generations_begin_anew() {
+    let memory = memory();
+    let windows = prepare(&memory, model::merge::By::Rtp);
+    let mut rule = windows.rule(0);
+    rule.newest = (0xffff - 3) << 8;
+    windows.set_rule(0, &rule);
+    let mut reading = Reading::default();
+    let judge = |key, ms| windows.judge((0, 0), (&rtp(500, key), 0), ms * MS);
+    assert_eq!(judge(7, 10), Verdict::First, "the last generation");
+    let before = read(windows, &mut reading, 11).streams;
+    for key in [8, 9] {
+        assert_eq!(judge(key, 12), Verdict::First);
+    }
+    assert_eq!(read(windows, &mut reading, 13).streams, before + 2);
+}
+
+#[test]
 fn a_line_that_is_silent_misses_what_the_other_brings() {
     let memory = memory();
     let windows = prepare(&memory, model::merge::By::Rtp);
