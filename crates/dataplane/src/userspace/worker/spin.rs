@@ -6,13 +6,13 @@
 //! looks the more seldom the more often that was so.
 
 /// Longest look, and longest sleep after which a look would have been worth it.
-const LOOK_NS: u64 = 50_000;
+const LOOK_NS: u64 = 20_000;
 /// Time between two readings of the clock in which somebody else must have had the core.
 const GAP_NS: u64 = 20_000;
 /// Short sleeps after which packets are said to follow each other closely.
 const CLOSE: u32 = 4;
 /// The same, after somebody else had the core: who is not woken gets it back at the next tick at best.
-const HELD_OFF: u32 = 64;
+const HELD_OFF: u32 = 256;
 /// The most short sleeps from a look in vain to the next one.
 const SELDOM: u32 = 1024;
 
@@ -111,7 +111,7 @@ mod tests {
     fn looks_where_they_follow_each_other_closely() {
         let mut spin = close();
         for _ in 0..100 {
-            assert_eq!(look(&mut spin, 30_000, 100), (30_000, true));
+            assert_eq!(look(&mut spin, 15_000, 100), (15_000, true));
         }
     }
 
