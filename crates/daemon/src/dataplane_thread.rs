@@ -342,7 +342,7 @@ impl Unthreaded {
         let dataplane = Dataplane::open(without_paths())?;
         let (commands, queue) = channel();
         let thread = DataplaneThread {
-            commands,
+            commands: commands.into(),
             gates: dataplane.gates(),
             activity: dataplane.activity(),
             workers: Arc::default(),
