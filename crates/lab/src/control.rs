@@ -1,12 +1,14 @@
 //! The control API without a client program: a request is a few lines on the daemon's socket, so a
 //! test can make hundreds a second.
+//!
+//! By HTTP/1.0, whose answers come in one piece and end with the connection.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use api::request::Transaction;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,7 +27,7 @@ pub fn transaction(socket: &Path, change: &Transaction) -> Result<()> {
     .map(drop)
 }
 
-/// Reads something of the daemon's, as it is sent.
+/// Reads something of the daemon's: the body of its answer.
 ///
 /// # Errors
 /// When it refuses; the message is its answer.
@@ -38,16 +40,18 @@ fn request(socket: &Path, method: &str, path: &str, body: &[u8]) -> Result<Strin
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: mcr\r\nconnection: close\r\n\
+        "{method} {path} HTTP/1.0\r\nhost: mcr\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    ensure!(
-        answer.starts_with("HTTP/1.1 200"),
-        "{method} {path}: {answer}"
-    );
-    Ok(answer)
+    let body = answer
+        .split_once("\r\n\r\n")
+        .map(|(head, body)| (head, body.to_owned()));
+    match body {
+        Some((head, body)) if head.split(' ').nth(1) == Some("200") => Ok(body),
+        _ => bail!("{method} {path}: {answer}"),
+    }
 }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::namespace::Namespace;
 use crate::process::{self, Finished, Process};
-use crate::{accounting, binary, mark, wait};
+use crate::{accounting, binary, control, keep, mark, wait};
 
 /// Where pins live, below bpffs.
 pub(crate) const PINS: &str = "/sys/fs/bpf/mcr";
@@ -255,13 +255,14 @@ impl Daemon {
         self.mcr(&["apply", file]).map(drop)
     }
 
-    /// Reads all counters: `mcr stats --json`.
+    /// Reads all counters, as `mcr stats --json` shows them, by the API alone: who waits for something
+    /// reads them often, and a program that starts each time would keep the machine busy.
     ///
     /// # Errors
     /// When the daemon does not answer, or not in the documented form.
     pub fn stats(&self) -> Result<Stats> {
-        let text = self.mcr(&["stats", "--json"])?;
-        serde_json::from_str(&text).with_context(|| format!("mcr stats --json: {text}"))
+        let text = control::read(&self.socket(), "/v1/stats")?;
+        serde_json::from_str(&text).with_context(|| format!("GET /v1/stats: {text}"))
     }
 
     /// Reads the counters of one rule.
@@ -286,12 +287,10 @@ impl Daemon {
         what: &str,
         mut condition: impl FnMut(&RuleStats) -> bool,
     ) -> Result<RuleStats> {
-        let mut last = None;
-        let found = wait::some_within(wait::PATIENCE, what, || {
-            last = self.rule(name).ok();
-            last.clone().filter(|rule| condition(rule))
-        });
-        found.with_context(|| format!("rule {name} was last: {last:?}"))
+        wait::seen_within(wait::PATIENCE, what, || match self.rule(name) {
+            Ok(rule) if condition(&rule) => Ok(rule),
+            otherwise => Err(Box::new(otherwise)),
+        })
     }
 
     /// Waits until a rule has received this many packets, then checks the accounting law of every
@@ -302,15 +301,9 @@ impl Daemon {
     pub fn settled(&self, name: &str, packets: u64) -> Result<RuleStats> {
         let what = format!("rule {name} has received {packets} packets");
         self.wait_for(name, &what, |rule| rule.received.packets >= packets)?;
-        let mut broken = None;
-        let held = wait::until("the accounting law holds", || {
-            broken = self
-                .stats()
-                .and_then(|stats| accounting::check(&stats))
-                .err();
-            broken.is_none()
-        });
-        held.with_context(|| format!("{broken:?}"))?;
+        wait::seen_within(wait::PATIENCE, "the accounting law holds", || {
+            self.stats().and_then(|stats| accounting::check(&stats))
+        })?;
         let rule = self.rule(name)?;
         ensure!(
             rule.received.packets == packets,
@@ -379,8 +372,30 @@ impl Daemon {
     }
 }
 
+impl Daemon {
+    /// Leaves it to whoever looks into the bed.
+    fn keep(&mut self, process: Process) {
+        eprintln!(
+            "kept: daemon {} ({}), socket {}: nsenter --net=/run/netns/{} mcr --socket {} status",
+            self.instance,
+            process.id(),
+            self.socket().display(),
+            self.namespace.name(),
+            self.socket().display()
+        );
+        self.directory.disable_cleanup(true);
+        std::mem::forget(process);
+    }
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
+        if keep::is_failed_bed()
+            && let Some(process) = self.process.take()
+        {
+            eprintln!("log of {}:\n{}", self.instance, process.stderr());
+            return self.keep(process);
+        }
         if let Some(process) = self.process.take() {
             let pid = process.id();
             match process.stop(Signal::SIGTERM) {

@@ -98,7 +98,7 @@ pub fn stand(process: u32, with_backlog: bool) -> Result<()> {
 }
 
 /// Ends the processes in the namespaces that `process` made, and takes away all that it made.
-fn take_away(process: u32) {
+pub(crate) fn take_away(process: u32) {
     let namespaces = sys::netns::made_by(mark::PREFIX, process);
     // Again and again: a daemon starts its workers anew as long as it lives.
     let _ = wait::until("its processes have ended", || {

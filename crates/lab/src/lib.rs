@@ -15,6 +15,7 @@ pub mod demo;
 pub mod fleet;
 pub mod frame;
 pub mod guard;
+mod keep;
 pub mod link;
 pub mod load;
 mod mark;

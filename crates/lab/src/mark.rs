@@ -2,11 +2,19 @@
 //! instances and directories. By them its guard tells it from everything else on the machine.
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
 /// What names of namespaces begin with, before the process id.
 pub(crate) const PREFIX: &str = "mcrlab";
+
+/// A name for a namespace of this process, unlike all others; it ends in `label`.
+pub(crate) fn namespace(label: &str) -> String {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    format!("{PREFIX}-{}-{number}-{label}", std::process::id())
+}
 
 /// What the names of a process's directories of temporary files begin with.
 pub(crate) fn directories_of(process: u32) -> String {

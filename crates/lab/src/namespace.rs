@@ -7,19 +7,31 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::mark;
+use crate::{keep, mark};
 
-/// A network namespace of a test. Clones name the same one; the last to go takes it away.
+/// A network namespace of a test. Clones name the same one; the last to go takes it away, unless a
+/// failed bed is to be [kept](keep).
 #[derive(Clone, Debug)]
 pub struct Namespace(sys::netns::Namespace);
 
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if keep::is_failed_bed() {
+            std::mem::forget(self.0.clone());
+        }
+    }
+}
+
 impl Namespace {
-    /// Creates a namespace with a unique name that ends in `label`, loopback up.
+    /// Creates a namespace with a unique name that ends in `label`, loopback up. The first of a process
+    /// takes away what dead ones left.
     ///
     /// # Errors
     /// When a step fails, mostly for want of privilege.
     pub fn new(label: &str) -> Result<Self> {
-        let namespace = Self(sys::netns::Namespace::create(mark::PREFIX, label)?);
+        keep::clean_up_once();
+        let name = mark::namespace(label);
+        let namespace = Self(sys::netns::Namespace::create_named(&name)?);
         // Duplicate address detection would hold IPv6 addresses back for a second or two.
         namespace.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
         namespace.sysctl("net/ipv6/conf/all/accept_dad", "0")?;

@@ -28,7 +28,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{FsType, statfs};
 
 use self::names::{DIRECTORY, path_of};
-pub use self::names::{made_by, processes_in, remove, sweep};
+pub use self::names::{abandoned_by, made_by, processes_in, remove, sweep};
 
 /// `NSFS_MAGIC` of linux/magic.h: the file is a namespace and not an empty mount point.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);

@@ -180,14 +180,12 @@ impl Client {
 /// Says whether the answer means that nothing was changed; one that came too late for the daemon
 /// itself (408) does not.
 fn is_refusal(answer: &str) -> bool {
-    answer.contains("HTTP/1.1 ") && !answer.contains("HTTP/1.1 408")
+    answer.contains("HTTP/1.0 ") && !answer.contains("HTTP/1.0 408")
 }
 
 /// The clients' rules that run, each with the last octet of its output.
 fn rules(socket: &Path) -> Result<BTreeMap<String, u64>> {
-    let answer = control::read(socket, "/v1/stats")?;
-    let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
-    let stats: Stats = serde_json::from_str(body)?;
+    let stats: Stats = serde_json::from_str(&control::read(socket, "/v1/stats")?)?;
     let rules = stats.rules.into_iter();
     rules
         .filter(|rule| rule.name.starts_with("client"))

@@ -12,12 +12,21 @@ pub(super) const DIRECTORY: &str = "/run/netns";
 
 /// Removes the names `PREFIX-PID-…` whose process no longer exists.
 pub fn sweep(prefix: &str) {
-    let is_gone = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
-    for name in names() {
-        if maker(prefix, &name).is_some_and(is_gone) {
-            remove(&name);
-        }
+    for process in abandoned_by(prefix) {
+        made_by(prefix, process)
+            .iter()
+            .for_each(|name| remove(name));
     }
+}
+
+/// Lists the processes that no longer exist and of which names `PREFIX-PID-…` are left.
+#[must_use]
+pub fn abandoned_by(prefix: &str) -> BTreeSet<u32> {
+    let names = names();
+    let makers = names.iter().filter_map(|name| maker(prefix, name));
+    makers
+        .filter(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+        .collect()
 }
 
 /// Lists the names `PREFIX-PID-…` of one process.

@@ -1,0 +1,112 @@
+# Tests that take long, each under one name: make long-NAME; make NAME is the same. `make help` shows
+# them by what stands behind ##. DURATION and FAULT_SECONDS are seconds; MCR_TEST_SEED repeats a run of
+# chance.
+
+LONG := adversary agreement bench-fleet change-cost demand fleet gaps hitless kernels many-rules \
+    merge-check merge-table reload sanitize soak tunnel world
+
+.PHONY: $(LONG) $(LONG:%=long-%) reliability
+$(LONG): %: long-%
+reliability: long-hitless
+
+IN_LAB = $(AS_ROOT) $(CARGO) test --release --locked --package lab --test lab
+ALONE = --ignored --nocapture --test-threads 1
+
+.PHONY: tools
+tools:
+	dist/bootstrap test
+
+long-adversary: ## faults, hostile clients and strangers' programs at once (DURATION=3600)
+long-adversary: DURATION = 3600
+long-adversary: build
+	MCR_TEST_SECONDS=$(DURATION) $(IN_LAB) adversary:: -- --ignored --nocapture
+
+long-agreement: ## reference and both paths on 100,000 generated packets each
+	$(AS_ROOT) $(CARGO) test --locked --package dataplane --test paths very_many -- --ignored --nocapture
+
+long-bench-fleet: ## a hundred relays with 10,000 rules against a real etcd
+long-bench-fleet: build
+	dist/bootstrap fleet
+	$(SUDO) $(BINARY) bench fleet
+
+long-change-cost: ## what a change of one rule among thousands costs (target/bench/change_cost.json)
+long-change-cost: build
+	$(IN_LAB) change_cost:: -- --ignored --nocapture
+
+long-demand: ## outputs on demand beside igmpproxy; 50 hosts that join and leave 1,000 groups
+long-demand: build
+	dist/bootstrap bench
+	$(IN_LAB) demand::side_by_side -- --ignored --nocapture
+
+# MCR_TEST_ONLY and MCR_TEST_FAULT play a part of them.
+long-fleet: ## every fault that a fleet must bear, FAULT_ROUNDS=10, then faults of chance (FAULT_SECONDS=3600)
+long-fleet: FAULT_ROUNDS = 10
+long-fleet: FAULT_SECONDS = 3600
+long-fleet: tools build
+	MCR_TEST_ROUNDS=$(FAULT_ROUNDS) MCR_TEST_SECONDS=$(FAULT_SECONDS) \
+	    $(AS_ROOT) $(CARGO) test --release --locked --package lab --test fleet rounds:: -- $(ALONE)
+
+long-gaps: ## how long nothing is relayed at each of 20 cuts of the active input
+long-gaps: tools build
+	$(IN_LAB) failover::gaps -- --ignored --nocapture
+
+long-hitless: ## what becomes of packets while processes die and rules come and go (target/bench/reliability.json)
+long-hitless: build
+	$(IN_LAB) hitless::full -- $(ALONE)
+	$(IN_LAB) churn::full -- $(ALONE)
+
+# Under qemu, without KVM and without root; writes docs/kernels.md. MCR_TEST_SCALE=3 gives a busy
+# machine three times as long. The release binary: in emulation the debug build is so slow that workers
+# seem to hang.
+long-kernels: ## a dozen kernels under qemu, both paths (MCR_TEST_KERNELS="6.1 newest" picks some)
+long-kernels: export MCR_TEST_BINARY = $(abspath $(or $(CARGO_TARGET_DIR),target))/release/mcr
+long-kernels: build
+	dist/bootstrap kernels
+	$(CARGO) test --locked --package bpf --test verifier --no-run
+	$(CARGO) test --locked --package dataplane --test paths --no-run
+	$(CARGO) test --locked --package lab --test kernels -- --ignored --exact all_that_can_be_had --nocapture
+
+long-many-rules: ## 100,000 rules on the kernel path, the last of which relays
+long-many-rules: tools build
+	$(IN_LAB) scale::the_last_of_a_hundred -- --ignored --nocapture
+
+long-merge-check: ## merging under every schedule of three preemptions; errors put in that must be noticed
+	$(CARGO) test --locked --package bpf --test merge -- --include-ignored --nocapture
+
+long-merge-table: ## every case that a merge must bear, both paths, at 20,000 packets a second
+long-merge-table: tools build
+	$(IN_LAB) merge::table -- --ignored --nocapture
+
+long-reload: ## a stream of 300,000 packets a second while 1,000 other rules change, 20 times
+long-reload: build
+	$(IN_LAB) reload:: -- --ignored --nocapture
+
+# RUSTC_BOOTSTRAP: the stable compiler has the switch but does not offer it. No search for leaks: it
+# traces processes, and workers are fenced off from that. Tests that look at the daemon's memory are
+# left out: the sanitizer holds back what is freed.
+SANITIZED := $(shell uname -m)-unknown-linux-gnu
+
+long-sanitize: ## crates with unsafe code, hostile input and kills, under AddressSanitizer
+long-sanitize: export RUSTC_BOOTSTRAP = 1
+long-sanitize: export RUSTFLAGS = -Zsanitizer=address
+long-sanitize: export ASAN_OPTIONS = detect_leaks=0
+long-sanitize: export CARGO_BUILD_TARGET = $(SANITIZED)
+long-sanitize: export CARGO_TARGET_DIR = target/sanitize
+long-sanitize: tools
+	$(AS_ROOT) $(CARGO) test --locked --no-fail-fast \
+	    --package sys --package bpf --package dataplane --package traffic
+	$(AS_ROOT) $(CARGO) test --locked --no-fail-fast --package lab \
+	    --test lab -- hostile:: hostile_clients:: hitless::
+
+long-soak: ## load, churn and faults (DURATION=3600; target/bench/soak.json)
+long-soak: DURATION = 3600
+long-soak: build
+	MCR_TEST_SECONDS=$(DURATION) $(IN_LAB) soak:: -- --ignored --nocapture
+
+long-tunnel: ## 200 groups at 100,000 packets a second in all through a tunnel between two relays
+long-tunnel: tools build
+	$(IN_LAB) tunnel::throughput -- $(ALONE)
+
+long-world: ## the world changes, in an order of chance (DURATION=600)
+long-world: build
+	MCR_TEST_SECONDS=$(DURATION) $(IN_LAB) world:: -- --ignored --nocapture
