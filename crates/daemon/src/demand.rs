@@ -210,6 +210,11 @@ fn lock(shared: &Shared) -> MutexGuard<'_, BTreeMap<Ifindex, Routers>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Forgets what a daemon that is gone has written down.
+pub(crate) fn end_left(directory: &Path) {
+    Record::new(directory).remove();
+}
+
 /// The supervisor's end of the driver.
 #[derive(Debug)]
 pub(crate) struct Demand {

@@ -14,7 +14,7 @@ use sys::group_socket::GroupSocket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use tokio::time::sleep_until;
 
 use super::record::Record;
@@ -120,7 +120,13 @@ impl Driver {
                     self.set_links(links, &recorded.unwrap_or_default());
                 }
                 Some(burst) = self.bursts.1.recv() => self.take(burst),
-                () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {}
+                () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
+                    // What waits in the sockets came before what runs out now.
+                    yield_now().await;
+                    while let Ok(burst) = self.bursts.1.try_recv() {
+                        self.take(burst);
+                    }
+                }
             }
             self.do_due_work();
         }

@@ -92,15 +92,21 @@ impl Record {
     }
 
     fn store(&self, text: &[u8]) {
-        let temporary = self.0.with_extension("new");
+        let temporary = self.temporary();
         let stored = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &self.0));
         if let Err(error) = stored {
             tracing::warn!(%error, "what is listened to cannot be written down");
         }
     }
 
+    /// Removes it, and what a daemon that was killed had not written to its end.
     pub(super) fn remove(&self) {
         let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(self.temporary());
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.0.with_extension("new")
     }
 }
 

@@ -158,9 +158,9 @@ impl Router {
         !self.setting.ranges.is_empty()
     }
 
-    /// Takes a message.
+    /// Takes a message; [`Router::poll`] does what follows by itself, once all that waited is taken. In a
+    /// process that is late, messages have waited in the socket: who answered in time keeps the group.
     pub(super) fn heard(&mut self, now: Instant, heard: &Heard) {
-        self.poll(now);
         match &heard.message {
             Message::Query(query) => self.heard_query(now, heard.from, query),
             Message::Report(report) => self.heard_report(now, heard.from, report),
@@ -170,7 +170,6 @@ impl Router {
                 self.next_advertisement = next;
             }
         }
-        self.poll(now);
     }
 
     /// Does what is due.

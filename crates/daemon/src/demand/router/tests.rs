@@ -137,6 +137,36 @@ fn whoever_answers_keeps_the_group() {
 }
 
 #[test]
+fn who_answered_in_time_keeps_the_group_where_the_process_is_late() {
+    let (mut router, now) = router(true);
+    for host in ["10.0.0.1", "10.0.0.2"] {
+        router.heard(now, &v3(host, RecordKind::ToExclude, &[]));
+    }
+    router.poll(now);
+    assert!(router.has_changed());
+    router.heard(now, &v3("10.0.0.1", RecordKind::ToInclude, &[]));
+    router.poll(now);
+    // The other one's answer waits in the socket, behind a report of another group.
+    let late = now + 5 * SECOND;
+    let other = report(
+        "10.0.0.3",
+        Version::V3,
+        RecordKind::ToExclude,
+        "239.1.1.2",
+        &[],
+    );
+    router.heard(late, &other);
+    router.heard(late, &v3("10.0.0.2", RecordKind::IsExclude, &[]));
+    router.poll(late);
+    assert_eq!(wanted(&router), ["239.1.1.1 -", "239.1.1.2 -"]);
+    router.heard(late, &v3("10.0.0.2", RecordKind::ToInclude, &[]));
+    let late = pass(&mut router, late, 1.9);
+    assert_eq!(wanted(&router).len(), 2, "asked twice, a second apart");
+    pass(&mut router, late, 0.2);
+    assert_eq!(wanted(&router), ["239.1.1.2 -"]);
+}
+
+#[test]
 fn a_host_that_says_nothing_more_is_forgotten() {
     let (mut router, now) = router(true);
     router.heard(now, &v3("10.0.0.2", RecordKind::IsExclude, &[]));
@@ -338,12 +368,14 @@ fn a_switch_that_asks_for_routers_is_answered() {
         message: Message::RouterSolicitation,
     };
     router.heard(now, &solicitation);
+    router.poll(now);
     assert!(matches!(
         router.outbox()[..],
         [RouterMessage::Advertisement { .. }]
     ));
     // Not more than once a second.
     router.heard(now, &solicitation);
+    router.poll(now);
     assert_eq!(router.outbox(), []);
 }
 
