@@ -12,6 +12,7 @@ pub mod program;
 mod rtnetlink;
 #[cfg(feature = "test-support")]
 pub mod scribble;
+mod sign;
 pub mod socket_filter;
 pub mod stray;
 #[cfg(feature = "test-support")]

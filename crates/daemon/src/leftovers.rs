@@ -5,6 +5,7 @@ use model::config::Automatic;
 use nix::net::if_::if_nameindex;
 
 use crate::dataplane_thread;
+use crate::demand;
 use crate::descriptor_store;
 use crate::error::DaemonError;
 use crate::host::offload::Offload;
@@ -44,6 +45,7 @@ pub fn end(options: &Options) -> Result<Vec<String>, DaemonError> {
             .map(|name| format!("tunnel {name} is taken away")),
     );
     Offload::open(directory, false, Automatic::Off).close();
+    demand::end_left(directory);
     let mut running = RunningStore::new(directory);
     if let Some(left) = running.load() {
         let rules = left.rules.len();

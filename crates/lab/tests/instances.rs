@@ -13,6 +13,8 @@ use lab::daemon::{Daemon, Options};
 use lab::namespace::Namespace;
 use lab::process;
 use lab::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 lab::on_both_paths!(
     a_stream_that_two_instances_take_is_told_by_both_names,
@@ -139,6 +141,11 @@ fn what_a_daemon_left_is_found_named_and_ended(path: &str) {
     let refused = bed.daemon.client(&["stop", "--leftovers"]).unwrap();
     assert_eq!(refused.status.code(), Some(69), "{}", refused.stderr);
     bed.relay(50, 100).unwrap();
+    let state = Path::new("/run/mcr").join(&instance);
+    wait::until("all that a daemon writes down is there", || {
+        state.join("listening.json").exists()
+    })
+    .unwrap();
     bed.daemon.kill().unwrap();
     bed.relay(50, 100).unwrap();
 
@@ -165,8 +172,14 @@ fn what_a_daemon_left_is_found_named_and_ended(path: &str) {
         .send_numbered(bed.group(), 5001, 20, 100)
         .unwrap();
     bed.sink.expect_nothing(Duration::from_millis(200)).unwrap();
-    let state = Path::new("/run/mcr").join(&instance);
-    assert!(!bed.daemon.pins().exists() && !state.exists());
+    for directory in [bed.daemon.pins(), state] {
+        let left = std::fs::read_dir(&directory)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        assert!(!directory.exists(), "{}: {left:?}", directory.display());
+    }
     let again = bed.daemon.mcr(&["stop", "--leftovers"]).unwrap();
     assert_eq!(again, "nothing is left of an earlier daemon\n");
 }
@@ -206,6 +219,35 @@ fn what_is_pinned_in_another_bpffs_is_found_at_the_interface() {
     bed.relay(50, 100).unwrap();
     bed.sink.expect_nothing(Duration::from_millis(100)).unwrap();
     bed.daemon.settled(RULE, 50).unwrap();
+}
+
+#[test]
+fn a_daemon_that_runs_is_never_taken_for_one_that_has_left() {
+    let bed = Bed::new("kernel").unwrap();
+    // As an operator in another container: with the interfaces, and with a bpffs of its own.
+    let script = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
+    let elsewhere = |arguments: &[&str]| {
+        let mut command = bed.chain.relay.command("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]);
+        command.arg(lab::binary::mcr().unwrap()).args(arguments);
+        process::run(command, Duration::from_secs(60)).unwrap()
+    };
+    let looks = |bed: &Bed| {
+        let ended = elsewhere(&["--instance", "labelsewhere", "stop", "--leftovers"]);
+        assert_eq!(ended.stdout, "nothing is left of an earlier daemon\n");
+        let doctor = elsewhere(&["--instance", "labelsewhere", "doctor"]).stdout;
+        assert!(
+            doctor.contains("0 found that stop traffic, 0 that harm"),
+            "{doctor}"
+        );
+        bed.relay(20, 100).unwrap();
+    };
+    // Idle, and so late that it does nothing at all.
+    looks(&bed);
+    kill(Pid::from_raw(bed.daemon.id() as i32), Signal::SIGSTOP).unwrap();
+    looks(&bed);
+    kill(Pid::from_raw(bed.daemon.id() as i32), Signal::SIGCONT).unwrap();
+    bed.daemon.settled(RULE, 40).unwrap();
 }
 
 fn a_time_namespace_changes_nothing(path: &str) {

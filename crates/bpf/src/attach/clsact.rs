@@ -29,6 +29,7 @@ const TCA_OPTIONS: u16 = 2;
 const TCA_BPF_FD: u16 = 6;
 const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
+const TCA_BPF_ID: u16 = 11;
 const DIRECT_ACTION: u32 = 1;
 
 /// Where MCR's filters stand among those of others: lower numbers go first.
@@ -87,9 +88,15 @@ impl Filter {
 
     /// Says whether this instance's filter is at the interface.
     pub(crate) fn is_attached(&self, ifindex: u32) -> io::Result<bool> {
-        Ok(self
-            .read_name(ifindex)?
-            .is_some_and(|name| name == self.name))
+        Ok(self.program(ifindex)?.is_some())
+    }
+
+    /// The kernel's number of the program in this instance's filter, if that is at the interface; 0 where
+    /// the kernel does not tell.
+    pub(crate) fn program(&self, ifindex: u32) -> io::Result<Option<u32>> {
+        let there = self.read(ifindex)?;
+        let own = there.filter(|there| there.name == self.name);
+        Ok(own.map(|own| own.program))
     }
 
     /// Takes this instance's filter away, if it is there.
@@ -111,8 +118,8 @@ impl Filter {
         })
     }
 
-    /// The name of the filter in this instance's place.
-    fn read_name(&self, ifindex: u32) -> io::Result<Option<String>> {
+    /// The filter in this instance's place.
+    fn read(&self, ifindex: u32) -> io::Result<Option<Attached>> {
         let mut request = Request::new(GET_FILTER, 0);
         self.write_place(&mut request, ifindex);
         request.attribute(TCA_KIND, b"bpf\0");
@@ -121,8 +128,7 @@ impl Filter {
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let name = answer.first().and_then(name_of);
-        Ok(Some(name.unwrap_or_default()))
+        Ok(Some(answer.first().map(Attached::of).unwrap_or_default()))
     }
 
     fn write_place(&self, request: &mut Request, ifindex: u32) {
@@ -158,13 +164,26 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-fn name_of(filter: &Message) -> Option<String> {
-    let find = |attributes: &[Attribute], kind| {
-        let found = attributes.iter().find(|attribute| attribute.kind == kind);
-        found.map(|attribute| attribute.value.clone())
-    };
-    let options = find(&filter.attributes, TCA_OPTIONS)?;
-    let name = find(&nested(&options), TCA_BPF_NAME)?;
-    let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8(text.to_vec()).ok()
+/// A filter as the kernel tells of it; what it does not tell is empty or 0.
+#[derive(Debug, Default)]
+struct Attached {
+    name: String,
+    program: u32,
+}
+
+impl Attached {
+    fn of(filter: &Message) -> Self {
+        let find = |attributes: &[Attribute], kind| {
+            let found = attributes.iter().find(|attribute| attribute.kind == kind);
+            found.map(|attribute| attribute.value.clone())
+        };
+        let options = nested(&find(&filter.attributes, TCA_OPTIONS).unwrap_or_default());
+        let name = find(&options, TCA_BPF_NAME).unwrap_or_default();
+        let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let program = find(&options, TCA_BPF_ID).and_then(|id| id.try_into().ok());
+        Self {
+            name: String::from_utf8(text.to_vec()).unwrap_or_default(),
+            program: program.map_or(0, u32::from_ne_bytes),
+        }
+    }
 }

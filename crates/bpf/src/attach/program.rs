@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use super::sign::Sign;
 use super::{interface, verified};
 use crate::Error;
 use crate::layout::Word;
@@ -22,6 +23,8 @@ pub struct Program {
     bare: OwnedFd,
     /// Its maps.
     pub maps: Maps,
+    /// That somebody looks after it, where it is pinned.
+    _sign: Option<Sign>,
 }
 
 impl Program {
@@ -46,10 +49,16 @@ impl Program {
             Some(programs) => programs,
             None => verify(&mut object, pins)?,
         };
+        let maps = Maps::take(&mut object)?;
+        let sign = pins.map(Sign::show).transpose();
+        let sign = sign.inspect_err(|error| {
+            tracing::warn!(%error, "daemons of other containers may take this one's programs for left");
+        });
         Ok(Self {
             ethernet,
             bare,
-            maps: Maps::take(&mut object)?,
+            maps,
+            _sign: sign.ok().flatten(),
         })
     }
 

@@ -12,15 +12,13 @@ use std::time::{Duration, Instant};
 use aya_obj::generated::bpf_cmd;
 
 use super::clsact::Filter;
+use super::program::NAMES;
+use super::sign::{self, SETTINGS};
 use crate::{Error, syscall};
 
-/// Names of the programs in the object.
-const PROGRAMS: [&str; 2] = ["relay", "relay_bare"];
-/// Name of the map that they are known by.
-const SETTINGS: &str = "settings";
-
-/// A daemon that runs sets the clock of its program about 20 times a second.
-const CLOCK: Duration = Duration::from_secs(1);
+/// How long a daemon of a build that shows no [`sign`] may take to set the clock of its program: it
+/// does so each second while it is idle.
+const CLOCK: Duration = Duration::from_millis(2500);
 
 /// A program at the tcx ingress of an interface.
 #[derive(Debug)]
@@ -30,8 +28,16 @@ pub struct Stray {
     /// The kernel's number of the program.
     pub program: u32,
     link: OwnedFd,
-    settings: OwnedFd,
-    settings_bytes: usize,
+    settings: Settings,
+}
+
+/// The settings of a program.
+#[derive(Debug)]
+struct Settings {
+    /// The kernel's number of the map.
+    id: u32,
+    map: OwnedFd,
+    bytes: usize,
 }
 
 /// Lists those at these interfaces of the calling thread's network namespace that are pinned nowhere
@@ -43,21 +49,22 @@ pub fn strays(bpffs: &Path, interfaces: &[u32]) -> Vec<Stray> {
         there.into_iter().map(|pair| (*ifindex, pair))
     });
     let strays = attached.filter_map(|(ifindex, (link, program))| look(ifindex, link, program));
-    let strays: Vec<(u32, Stray)> = strays.collect();
-    if strays.is_empty() {
-        return Vec::new();
+    let mut strays: Vec<Stray> = strays.collect();
+    if !strays.is_empty() {
+        let pinned = pinned(&bpffs.join("mcr"));
+        strays.retain(|stray| !pinned.contains(&stray.settings.id));
     }
-    let pinned = pinned(&bpffs.join("mcr"));
-    let unknown = strays.into_iter().filter(|(map, _)| !pinned.contains(map));
-    unknown.map(|(_, stray)| stray).collect()
+    strays
 }
 
-/// Parts them into those that nobody looks after any more and those whose daemon runs.
+/// Parts them into those that nobody looks after any more and those whose daemon runs. To be called in
+/// the network namespace of their interfaces.
 #[must_use]
-pub fn abandoned(mut strays: Vec<Stray>) -> (Vec<Stray>, Vec<Stray>) {
+pub fn abandoned(strays: Vec<Stray>) -> (Vec<Stray>, Vec<Stray>) {
+    let (mut running, mut strays): (Vec<_>, Vec<_>) =
+        { strays.into_iter() }.partition(|stray| sign::is_shown(stray.settings.id));
     let mut before: Vec<_> = strays.iter().map(Stray::clock).collect();
     let deadline = Instant::now() + CLOCK;
-    let mut running = Vec::new();
     while !strays.is_empty() && Instant::now() < deadline {
         thread::sleep(CLOCK / 20);
         for at in (0..strays.len()).rev() {
@@ -84,19 +91,24 @@ impl Stray {
 
     /// What the daemon last set: the last word of the settings.
     fn clock(&self) -> Option<Vec<u8>> {
-        let value = syscall::first_value(self.settings.as_fd(), self.settings_bytes).ok()?;
+        let Settings { map, bytes, .. } = &self.settings;
+        let value = syscall::first_value(map.as_fd(), *bytes).ok()?;
         value.last_chunk::<8>().map(|clock| clock.to_vec())
     }
 }
 
-/// Takes an instance's clsact filter off an interface; says whether there was one.
+/// Takes an instance's clsact filter off an interface, unless a daemon of that name looks after it with
+/// a bpffs of its own; says whether there was one.
 ///
 /// # Errors
 ///
 /// The kernel's.
 pub fn detach_filter(instance: &str, ifindex: u32) -> Result<bool, Error> {
     let filter = Filter::of(instance);
-    if !filter.is_attached(ifindex).unwrap_or(false) {
+    let Ok(Some(program)) = filter.program(ifindex) else {
+        return Ok(false);
+    };
+    if settings_of(program).is_some_and(|(_, settings)| sign::is_shown(settings.id)) {
         return Ok(false);
     }
     let detached = filter.detach(ifindex);
@@ -104,29 +116,33 @@ pub fn detach_filter(instance: &str, ifindex: u32) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// A program of the kernel path, with the number of its settings.
-fn look(ifindex: u32, link: u32, program: u32) -> Option<(u32, Stray)> {
-    let opened = syscall::open_by_id(bpf_cmd::BPF_PROG_GET_FD_BY_ID, program).ok()?;
-    let (name, maps) = syscall::program_maps(opened.as_fd()).ok()?;
-    if !PROGRAMS.contains(&name.as_str()) {
+/// A program of the kernel path.
+fn look(ifindex: u32, link: u32, program: u32) -> Option<Stray> {
+    let (name, settings) = settings_of(program)?;
+    if !NAMES.contains(&name.as_str()) {
         return None;
     }
     // One that nobody holds any more is on its way out of the kernel, and cannot be opened.
     let link = syscall::open_by_id(bpf_cmd::BPF_LINK_GET_FD_BY_ID, link).ok()?;
-    let (id, settings, settings_bytes) = maps.into_iter().find_map(|id| {
-        let settings = syscall::open_by_id(bpf_cmd::BPF_MAP_GET_FD_BY_ID, id).ok()?;
-        let info = syscall::map_info(settings.as_fd()).ok()?;
-        let is_it = syscall::name(&info.name) == SETTINGS;
-        is_it.then_some((id, settings, info.value_size as usize))
-    })?;
-    let stray = Stray {
+    Some(Stray {
         ifindex,
         program,
         link,
         settings,
-        settings_bytes,
-    };
-    Some((id, stray))
+    })
+}
+
+/// The name of a program, and its settings, if it has some.
+fn settings_of(program: u32) -> Option<(String, Settings)> {
+    let opened = syscall::open_by_id(bpf_cmd::BPF_PROG_GET_FD_BY_ID, program).ok()?;
+    let (name, maps) = syscall::program_maps(opened.as_fd()).ok()?;
+    let settings = maps.into_iter().find_map(|id| {
+        let map = syscall::open_by_id(bpf_cmd::BPF_MAP_GET_FD_BY_ID, id).ok()?;
+        let info = syscall::map_info(map.as_fd()).ok()?;
+        let bytes = info.value_size as usize;
+        (syscall::name(&info.name) == SETTINGS).then_some(Settings { id, map, bytes })
+    })?;
+    Some((name, settings))
 }
 
 /// The numbers of the settings that are pinned, of whatever instance and layout.

@@ -1,0 +1,47 @@
+//! The sign that a daemon looks after the kernel path's programs: a socket whose abstract name has the
+//! number of the programs' settings. Every process of the network namespace sees it, whatever bpffs or
+//! process namespace is its own, and it goes with the daemon, however that ends. A daemon that is idle,
+//! stopped or late shows it all the same.
+//!
+//! Whoever may make sockets there can show it, too: then something is left that nobody looks after.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+
+use crate::syscall;
+
+/// Name of the map that a program is known by.
+pub(super) const SETTINGS: &str = "settings";
+
+/// The sign; it is shown until it is dropped.
+#[derive(Debug)]
+pub(super) struct Sign {
+    _socket: UnixDatagram,
+}
+
+impl Sign {
+    /// Shows it for the programs whose maps are pinned in this directory, in the network namespace of
+    /// the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's; `AddrInUse` where somebody shows it already.
+    pub(super) fn show(maps: &Path) -> io::Result<Self> {
+        let settings = syscall::open_pin(&maps.join(SETTINGS))?;
+        let settings = syscall::map_info(settings.as_fd())?.id;
+        let socket = UnixDatagram::bind_addr(&name(settings)?)?;
+        Ok(Self { _socket: socket })
+    }
+}
+
+/// Whether the sign is shown for the settings of this number.
+pub(super) fn is_shown(settings: u32) -> bool {
+    let connect = || UnixDatagram::unbound()?.connect_addr(&name(settings)?);
+    connect().is_ok()
+}
+
+fn name(settings: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("mcr/settings/{settings}"))
+}
