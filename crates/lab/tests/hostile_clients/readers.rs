@@ -11,6 +11,7 @@ use lab::daemon::{Daemon, Options};
 use lab::link;
 use lab::namespace::Namespace;
 use lab::topology::Chain;
+use lab::wait;
 
 use super::{Over, RULE, exchange, request, size, status_line};
 
@@ -119,9 +120,14 @@ fn readers_of_long_answers_take_little_memory_and_delay_no_change() {
         most <= before + GROWTH_MB,
         "memory grew from {before} to {most} MB"
     );
-    let page = read_all(ask(&chain.relay, "/metrics"));
-    let samples = page.matches("\nmcr_rule_up{").count();
-    assert_eq!(samples, usize::from(RULES), "the next one gets all of it");
+    // Once the daemon has seen that the others are gone.
+    wait::seen_within(wait::PATIENCE, "the next one gets all of it", || {
+        let page = read_all(ask(&chain.relay, "/metrics"));
+        let samples = page.matches("\nmcr_rule_up{").count();
+        let all = samples == usize::from(RULES);
+        all.then_some(()).ok_or_else(|| (status_line(&page).to_owned(), samples))
+    })
+    .unwrap();
 }
 
 /// How far the threads that serve the listener stand back (proc_pid_stat(5)).
