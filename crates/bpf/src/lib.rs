@@ -20,7 +20,7 @@ pub use attach::{attached, link, neighbour, pin, probe, program, socket_filter, 
 #[cfg(feature = "test-support")]
 pub use attach::{scribble, testrun};
 pub use aya::include_bytes_aligned;
-pub use maps::{Capacity, Maps, flows, layout, map, mapped, merge_layout};
+pub use maps::{Capacity, Maps, flows, layout, map, merge_layout};
 
 use std::io;
 use std::path::PathBuf;

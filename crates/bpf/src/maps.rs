@@ -3,10 +3,9 @@
 pub mod flows;
 pub mod layout;
 pub mod map;
-pub mod mapped;
 pub mod merge_layout;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use sys::memory::Array;
 
 use self::flows::Flows;
 use self::layout::{
@@ -15,7 +14,6 @@ use self::layout::{
     Settings,
 };
 use self::map::{Counters, HashMap};
-use self::mapped::Mapped;
 use self::merge_layout::{Merge, MergeBlock};
 use crate::object::Object;
 use crate::{Error, merge};
@@ -79,19 +77,19 @@ pub struct Maps {
     /// The same for IPv6.
     pub routes6: HashMap<RouteKey6, u32>,
     /// What each route's packets obey.
-    pub route_table: Mapped<Route>,
+    pub route_table: Array<Route>,
     /// Blocks of outputs.
-    pub outputs: Mapped<Output>,
+    pub outputs: Array<Output>,
     /// Packets and bytes of rules and outputs.
     pub counters: Counters,
     /// When which of them were counted in, [`layout::ACTIVITY_TICKS`] counters in an entry.
-    pub activity: Arc<Mapped<Activity>>,
+    pub activity: Array<Activity>,
     /// Drops of rules and outputs, indexed alike.
-    pub drops: Mapped<Drops>,
+    pub drops: Array<Drops>,
     /// Rate limits of rules and outputs, indexed alike.
-    pub limits: Mapped<Limit>,
+    pub limits: Array<Limit>,
     /// What is known of the streams of routes, by index in `route_table`.
-    pub health: Mapped<Health>,
+    pub health: Array<Health>,
     /// The continuity counters of those whose payload is looked at, by the same index.
     pub pids: HashMap<u32, Pids>,
     /// What was found in packets of rules' former routes, by the rule's counter.
@@ -101,23 +99,23 @@ pub struct Maps {
     /// When which of a rule's inputs passes, by the rule's counter.
     pub failovers: HashMap<u32, Failover>,
     /// When packets of those inputs came, by the input's counter.
-    pub lines: Mapped<Line>,
+    pub lines: Array<Line>,
     /// Which of a rule's inputs passes, by the rule's counter.
-    pub choices: Mapped<Choice>,
+    pub choices: Array<Choice>,
     /// What is known of lines that are merged, by the number of the merge.
-    pub merges: Mapped<Merge>,
+    pub merges: Array<Merge>,
     /// The numbers that they brought.
     pub merge_blocks: HashMap<u32, MergeBlock>,
     /// Until when packets of each share pass. Whoever opens and shuts them does so from any thread.
-    pub gates: Arc<Mutex<Mapped<Gate>>>,
+    pub gates: Array<Gate>,
     /// Whose each counter is, indexed alike.
-    pub identities: Mapped<Identity>,
+    pub identities: Array<Identity>,
     /// What concerns all packets.
-    pub settings: Mapped<Settings>,
+    pub settings: Array<Settings>,
     /// Group prefix to its block in `candidates`.
     pub ranges: HashMap<RangeKey, Range>,
     /// Blocks of routes for ranges.
-    pub candidates: Mapped<Candidate>,
+    pub candidates: Array<Candidate>,
     /// Exact keys without ports to index in `route_table`, for fragments whose ports are not known.
     pub group_routes: HashMap<GroupKey, u32>,
     /// What was seen of ranges.
@@ -174,7 +172,6 @@ impl Maps {
     pub fn check(&self) -> Result<(), Error> {
         let problem = "has another length than the maps that it belongs to";
         let counters = self.identities.len();
-        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         let lengths = [
             ("health", self.health.len(), self.route_table.len()),
             ("counters", self.counters.len(), counters),
@@ -187,7 +184,7 @@ impl Maps {
             ("limits", self.limits.len(), counters),
             ("lines", self.lines.len(), counters),
             ("choices", self.choices.len(), counters),
-            ("gates", gates.len(), layout::GATES),
+            ("gates", self.gates.len(), layout::GATES),
         ];
         match lengths
             .into_iter()
@@ -205,7 +202,7 @@ impl Maps {
             route_table: object.array("route_table")?,
             outputs: object.array("outputs")?,
             counters: object.counters("counters")?,
-            activity: Arc::new(object.array("activity")?),
+            activity: object.array("activity")?,
             drops: object.array("drops")?,
             limits: object.array("limits")?,
             health: object.array("health")?,
@@ -217,7 +214,7 @@ impl Maps {
             choices: object.array("choices")?,
             merges: object.array("merges")?,
             merge_blocks: object.hash_map("merge_blocks")?,
-            gates: Arc::new(Mutex::new(object.array("gates")?)),
+            gates: object.array("gates")?,
             identities: object.array("identities")?,
             settings: object.array("settings")?,
             ranges: object.hash_map("ranges")?,

@@ -6,20 +6,17 @@ mod counts;
 
 pub use counts::{Counts, Line, Reading, counts};
 
-use std::mem::size_of;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::mem::offset_of;
+use std::ops::Range;
 
-use zerocopy::{FromBytes, IntoBytes};
+use sys::memory::{Array, Memory};
 
-use crate::layout::Plain;
 use crate::merge_layout::{Merge, MergeBlock};
 
 /// Rules whose words there is room for.
 pub const RULES: u32 = 131_072;
 /// Blocks of all rules together.
 pub const BLOCKS: u32 = 65_536;
-const RULE_WORDS: usize = size_of::<Merge>() / 8;
-const BLOCK_WORDS: usize = size_of::<MergeBlock>() / 8;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,25 +65,47 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// The words of all merged rules, zero at first: [`RULES`] of [`Merge`], then [`BLOCKS`] of
-/// [`MergeBlock`].
-#[derive(Clone, Copy, Debug)]
-pub struct Windows<'a> {
-    rules: &'a [AtomicU64],
-    blocks: &'a [AtomicU64],
+/// The words of all merged rules, zero at first.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    /// Each rule's own.
+    pub rules: Array<Merge>,
+    /// The numbers that their lines brought.
+    pub blocks: Array<MergeBlock>,
 }
 
-impl<'a> Windows<'a> {
-    /// Words of the memory.
-    pub const WORDS: usize = RULES as usize * RULE_WORDS + BLOCKS as usize * BLOCK_WORDS;
+/// As they lie in memory.
+#[repr(C)]
+struct Layout {
+    rules: [Merge; RULES as usize],
+    blocks: [MergeBlock; BLOCKS as usize],
+}
 
-    /// Takes the first [`Windows::WORDS`] of `words`; `None` if there are fewer.
+impl Windows {
+    /// Bytes of the memory.
+    pub const BYTES: usize = size_of::<Layout>();
+
+    /// Finds them in memory of [`Windows::BYTES`]; there are none in less.
     #[must_use]
-    pub fn new(words: &'a [AtomicU64]) -> Option<Self> {
-        let (rules, blocks) = words
-            .get(..Self::WORDS)?
-            .split_at(RULES as usize * RULE_WORDS);
-        Some(Self { rules, blocks })
+    pub fn of(memory: &Memory) -> Self {
+        Self {
+            rules: memory.array(offset_of!(Layout, rules), RULES),
+            blocks: memory.array(offset_of!(Layout, blocks), BLOCKS),
+        }
+    }
+
+    /// Where the word lies that says whether there is a merge of that number.
+    #[must_use]
+    pub const fn owner_at(index: u32) -> usize {
+        let rules = offset_of!(Layout, rules);
+        rules + index as usize * size_of::<Merge>() + offset_of!(Merge, owner)
+    }
+
+    /// Where so many blocks lie in the memory.
+    #[must_use]
+    pub const fn block_bytes(first: u32, count: u32) -> Range<usize> {
+        let start = offset_of!(Layout, blocks) + first as usize * size_of::<MergeBlock>();
+        start..start + count as usize * size_of::<MergeBlock>()
     }
 
     /// Judges and counts a packet that came on line `line` of rule `index`, of which `payload` is
@@ -97,24 +116,25 @@ impl<'a> Windows<'a> {
     #[must_use]
     #[inline]
     pub fn judge(
-        self,
+        &self,
         (index, line): (u32, u32),
         (payload, sender): (&[u8], u32),
         now_ns: u64,
     ) -> Verdict {
-        let Some(rule) = self.rule_words(index) else {
+        let rule = self.rules.words(index);
+        if rule.is_empty() {
             return Verdict::First;
-        };
+        }
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        // SAFETY: `rule` is as long as a struct merge and `blocks` as BLOCKS of struct merge_block,
-        // both of words that are only ever accessed atomically and may change through a shared
-        // reference; the C code checks each block's number against BLOCKS, masks `line`, and reads
+        // SAFETY: `rule` is as long as a struct merge, and there are as many struct merge_block as is
+        // said, both of words that are only ever accessed atomically and may change through a shared
+        // reference; the C code checks each block's number against that, masks `line`, and reads
         // `length` bytes of the payload at most.
         let verdict = unsafe {
             mcr_merge_judge(
                 rule.as_ptr().cast_mut().cast(),
-                self.blocks.as_ptr().cast_mut().cast(),
-                BLOCKS,
+                self.blocks.all().as_ptr().cast_mut().cast(),
+                self.blocks.len(),
                 line,
                 payload.as_ptr(),
                 length,
@@ -124,93 +144,11 @@ impl<'a> Windows<'a> {
         };
         Verdict::of(verdict)
     }
-
-    /// Copies a rule's words out, while packets may change them. All zero beyond [`RULES`].
-    #[must_use]
-    pub fn rule(self, index: u32) -> Merge {
-        copy(self.rule_words(index).unwrap_or_default())
-    }
-
-    /// Overwrites a rule's words, of which no packet comes.
-    pub fn set_rule(self, index: u32, merge: &Merge) {
-        let words = self.rule_words(index).unwrap_or_default();
-        fence(Ordering::SeqCst);
-        for (word, bytes) in words.iter().zip(merge.as_bytes().chunks_exact(8)) {
-            word.store(native(bytes), Ordering::Relaxed);
-        }
-        fence(Ordering::SeqCst);
-    }
-
-    /// The word at byte `offset` of a rule, for `offset_of!(Merge, …)`; zero if there is none.
-    #[must_use]
-    pub fn load(self, index: u32, offset: usize) -> u64 {
-        self.word(index, offset)
-            .map_or(0, |word| word.load(Ordering::SeqCst))
-    }
-
-    /// Replaces the word at byte `offset` of a rule, after everything written before.
-    pub fn store(self, index: u32, offset: usize, value: u64) {
-        if let Some(word) = self.word(index, offset) {
-            word.store(value, Ordering::SeqCst);
-        }
-    }
-
-    /// Adds to the word at byte `offset` of a rule.
-    pub fn add(self, index: u32, offset: usize, count: u64) {
-        if let Some(word) = self.word(index, offset) {
-            word.fetch_add(count, Ordering::SeqCst);
-        }
-    }
-
-    /// Copies a block out; all zero beyond [`BLOCKS`].
-    #[must_use]
-    pub fn block(self, number: u32) -> MergeBlock {
-        copy(self.block_words(number, 1))
-    }
-
-    /// Reads what the lines of a rule brought; see [`counts`](counts()).
-    pub fn counts(self, index: u32, reading: &mut Reading, now_ns: u64) -> Counts {
-        let merge = || self.rule(index);
-        counts(merge, reading, |number| Some(self.block(number)), now_ns)
-    }
-
-    /// The words of `count` blocks from `first`, to be zeroed while no packet comes that needs them.
-    /// Empty if there are not so many.
-    #[must_use]
-    pub fn block_words(self, first: u32, count: u32) -> &'a [AtomicU64] {
-        let at = first as usize * BLOCK_WORDS;
-        self.blocks
-            .get(at..at + count as usize * BLOCK_WORDS)
-            .unwrap_or_default()
-    }
-
-    #[inline]
-    fn rule_words(self, index: u32) -> Option<&'a [AtomicU64]> {
-        let at = index as usize * RULE_WORDS;
-        self.rules.get(at..at + RULE_WORDS)
-    }
-
-    fn word(self, index: u32, offset: usize) -> Option<&'a AtomicU64> {
-        debug_assert!(offset.is_multiple_of(8), "words are aligned");
-        self.rule_words(index)?.get(offset / 8)
-    }
-}
-
-fn native(bytes: &[u8]) -> u64 {
-    u64::read_from_bytes(bytes).unwrap_or_default()
-}
-
-fn copy<T: Plain>(words: &[AtomicU64]) -> T {
-    let mut value = T::new_zeroed();
-    for (bytes, word) in value.as_mut_bytes().chunks_exact_mut(8).zip(words) {
-        bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-    }
-    value
 }
 
 #[cfg(test)]
 mod tests {
-    use std::mem::offset_of;
+    use std::os::fd::AsFd;
     use std::time::Duration;
 
     use super::*;
@@ -218,11 +156,10 @@ mod tests {
 
     pub(super) const MS: u64 = 1_000_000;
 
-    pub(super) fn memory() -> Vec<AtomicU64> {
-        let words = vec![0u64; Windows::WORDS];
-        let mut words = std::mem::ManuallyDrop::new(words);
-        // SAFETY: an AtomicU64 lies in memory as a u64 does, and the vector changes its owner.
-        unsafe { Vec::from_raw_parts(words.as_mut_ptr().cast(), words.len(), words.capacity()) }
+    pub(super) fn windows() -> Windows {
+        let region = sys::shared_memory::create(c"mcr-test", Windows::BYTES).expect("a region");
+        let memory = sys::shared_memory::map(region.as_fd(), Windows::BYTES);
+        Windows::of(&memory.expect("the region is mapped"))
     }
 
     pub(super) fn merge(by: model::merge::By) -> Merge {
@@ -284,9 +221,8 @@ mod tests {
 
     #[test]
     fn first_copy_passes_and_the_others_do_not() {
-        let memory = memory();
-        let windows = Windows::new(&memory).expect("as many words as it says");
-        windows.set_rule(3, &merge(model::merge::By::Rtp));
+        let windows = windows();
+        windows.rules.write(3, &merge(model::merge::By::Rtp));
         for sequence in [65_534, 65_535, 0, 1] {
             let packet = rtp(sequence, 7);
             assert_eq!(windows.judge((3, 0), (&packet, 0), 5 * MS), Verdict::First);
@@ -303,16 +239,15 @@ mod tests {
             windows.judge((3, 0), (&[0x80; 11], 0), 7 * MS),
             Verdict::Stray
         );
-        let rule = windows.rule(3);
+        let rule = windows.rules.read(3);
         assert_eq!(rule.line[0].counts, [4, 0, 0, 0, 1]);
         assert_eq!(rule.line[1].counts, [0, 4, 4, 0, 0]);
     }
 
     #[test]
     fn numbers_are_read_where_they_stand() {
-        let memory = memory();
-        let windows = Windows::new(&memory).expect("as many words as it says");
-        windows.set_rule(0, &merge(model::merge::By::MoldUdp64));
+        let windows = windows();
+        windows.rules.write(0, &merge(model::merge::By::MoldUdp64));
         let mold = |session: &[u8; 10], number: u64, count: u16| {
             let mut packet = session.to_vec();
             packet.extend(number.to_be_bytes());
@@ -334,10 +269,11 @@ mod tests {
         );
         assert_eq!(judge(0, &mold(b"session  1", 5, 1)), Verdict::First);
         assert_eq!(judge(0, &mold(b"session  1", 5, 1)[..19]), Verdict::Stray);
-        assert_eq!(windows.rule(0).firsts, 6);
+        assert_eq!(windows.rules.read(0).firsts, 6);
         assert_eq!(
             windows
-                .rule(0)
+                .rules
+                .read(0)
                 .stream
                 .iter()
                 .filter(|stream| stream.id != 0)
@@ -345,7 +281,7 @@ mod tests {
             2
         );
 
-        windows.set_rule(1, &merge(model::merge::By::Mdp3));
+        windows.rules.write(1, &merge(model::merge::By::Mdp3));
         for number in [u32::MAX, 0, 0x0100_0000] {
             let packet = [number.to_le_bytes(), [9; 4]].concat();
             assert_eq!(
@@ -359,9 +295,8 @@ mod tests {
 
     #[test]
     fn a_payload_passes_as_often_as_one_line_brings_it() {
-        let memory = memory();
-        let windows = Windows::new(&memory).expect("as many words as it says");
-        windows.set_rule(0, &merge(model::merge::By::Payload));
+        let windows = windows();
+        windows.rules.write(0, &merge(model::merge::By::Payload));
         let judge = |line, packet: &[u8], ms| windows.judge((0, line), (packet, 0), ms * MS);
         for length in [0, 1, 63, 64, 65, 1316] {
             let packet = vec![7; length];
@@ -375,15 +310,16 @@ mod tests {
         // What the other line never brings is forgotten after the window.
         assert_eq!(judge(0, b"alone", 10), Verdict::First);
         assert_eq!(judge(1, b"alone", 70), Verdict::First);
-        assert_eq!(windows.rule(0).unsettled, 0);
+        assert_eq!(windows.rules.read(0).unsettled, 0);
     }
 
     #[test]
     fn a_payload_that_is_reflected_passes_once_in_a_window() {
-        let memory = memory();
-        let windows = Windows::new(&memory).expect("as many words as it says");
-        windows.set_rule(0, &merge(model::merge::By::Once));
-        windows.set_rule(1, &merge(model::merge::By::OnceFromEach));
+        let windows = windows();
+        windows.rules.write(0, &merge(model::merge::By::Once));
+        windows
+            .rules
+            .write(1, &merge(model::merge::By::OnceFromEach));
         let judge =
             |rule, packet: &[u8], sender, ms| windows.judge((rule, 0), (packet, sender), ms * MS);
         for length in [0, 1, 64, 1316] {
@@ -404,22 +340,21 @@ mod tests {
             assert_eq!(judge(0, &packet, 0, 500), Verdict::First, "{number}");
             assert_eq!(judge(0, &packet, 0, 500), Verdict::Duplicate, "{number}");
         }
-        assert_eq!(windows.rule(0).unsettled, 0);
+        assert_eq!(windows.rules.read(0).unsettled, 0);
     }
 
     #[test]
     fn nonsense_in_the_memory_leads_nowhere() {
-        let memory = memory();
-        let windows = Windows::new(&memory).expect("as many words as it says");
+        let windows = windows();
         let mut rule = merge(model::merge::By::Rtp);
         rule.first_block = BLOCKS - 1;
         rule.blocks_log = u32::MAX;
-        windows.set_rule(RULES - 1, &rule);
+        windows.rules.write(RULES - 1, &rule);
         assert_eq!(
             windows.judge((RULES - 1, 9), (&rtp(1, 1), 0), MS),
             Verdict::First
         );
-        assert_eq!(windows.rule(RULES - 1).unsettled, 1);
+        assert_eq!(windows.rules.read(RULES - 1).unsettled, 1);
         assert_eq!(
             windows.judge((RULES, 0), (&rtp(1, 1), 0), MS),
             Verdict::First

@@ -12,11 +12,11 @@ use aya::maps::Map;
 use aya::programs::{ProgramError, SchedClassifier};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
+use sys::memory::Array;
 
 use crate::flows::Flows;
 use crate::layout::{Flow, FlowKey, Plain, Tally};
 use crate::map::{Counters, HashMap};
-use crate::mapped::Mapped;
 use crate::{Error, syscall};
 
 /// An object whose programs are tc classifiers.
@@ -98,9 +98,13 @@ impl Object {
     /// # Errors
     ///
     /// [`Error::Map`] if there is none of that name and entry size.
-    pub fn array<T: Plain>(&mut self, name: &'static str) -> Result<Mapped<T>, Error> {
+    pub fn array<T: Plain>(&mut self, name: &'static str) -> Result<Array<T>, Error> {
         let (map, length) = self.take::<u32, T>(name)?;
-        Mapped::new(name, map.as_fd(), length)
+        syscall::map_array(map.as_fd(), length).map_err(|error| Error::MapOperation {
+            name,
+            operation: "mmap",
+            error,
+        })
     }
 
     pub(crate) fn counters(&mut self, name: &'static str) -> Result<Counters, Error> {

@@ -13,6 +13,7 @@ use aya_obj::generated::{
     bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_info, bpf_map_type,
     bpf_prog_info, bpf_prog_type,
 };
+use sys::memory::{Array, Memory, Plain};
 
 /// Calls bpf(2) with `attr`.
 ///
@@ -120,6 +121,12 @@ pub(crate) fn create_array(
 }
 
 /// Makes one instruction.
+/// Maps a BPF_F_MMAPABLE array of `length` entries, which the kernel checks.
+pub(crate) fn map_array<T: Plain>(map: BorrowedFd<'_>, length: u32) -> io::Result<Array<T>> {
+    let memory = Memory::map(map, size_of::<T>() * length as usize)?;
+    Ok(memory.array(0, length))
+}
+
 pub(crate) fn instruction(code: u8, (to, from): (u8, u8), off: i16, imm: i32) -> bpf_insn {
     bpf_insn {
         code,

@@ -5,6 +5,7 @@
 mod mutants;
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,12 +127,13 @@ fn the_checker_notices_every_error() {
 fn threads_that_race_pass_each_number_once() {
     const NUMBERS: u64 = 150_000;
     const APART: u64 = 500;
-    let memory: Vec<AtomicU64> = (0..Windows::WORDS).map(|_| AtomicU64::new(0)).collect();
-    let windows = Windows::new(&memory).expect("as many words as it says");
+    let region = sys::shared_memory::create(c"mcr-test", Windows::BYTES).expect("a region");
+    let memory = sys::shared_memory::map(region.as_fd(), Windows::BYTES);
+    let windows = Windows::of(&memory.expect("the region is mapped"));
     let mut rule = Merge::of(&model::merge::Merge::default(), 8);
     rule.line[0].since_ns = 1;
     rule.line[1].since_ns = 1;
-    windows.set_rule(5, &rule);
+    windows.rules.write(5, &rule);
     let at = [AtomicU64::new(0), AtomicU64::new(0)];
     let is_lost = |line: u64, number: u64| {
         number > 0 && (number * 2 + line).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58 == 0
@@ -177,5 +179,5 @@ fn threads_that_race_pass_each_number_once() {
         passed.len(),
         (0..NUMBERS).filter(came).count()
     );
-    assert_eq!(windows.rule(5).unsettled, 0);
+    assert_eq!(windows.rules.read(5).unsettled, 0);
 }

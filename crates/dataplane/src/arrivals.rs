@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bpf::layout::{self, ACTIVITY_TICKS, activity_entries};
-use bpf::mapped::Mapped;
+use sys::memory::Array;
 
 use crate::Dataplane;
 use crate::counters::Arrived;
@@ -64,7 +64,7 @@ impl Ticks {
     }
 
     /// Says whether a look would find nothing.
-    fn is_quiet(&self, used: u32, activity: &Mapped<layout::Activity>) -> bool {
+    fn is_quiet(&self, used: u32, activity: &Array<layout::Activity>) -> bool {
         let looked_at = (0..).zip(&self.entries);
         let behind = self.entries.len() as u32..activity_entries(used);
         self.again.is_empty()
@@ -81,14 +81,14 @@ pub struct Activity(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    kernel: Option<Arc<Mapped<layout::Activity>>>,
+    kernel: Option<Array<layout::Activity>>,
     used: AtomicU32,
     /// Where workers count.
     workers: Mutex<Vec<Arc<SharedCounters>>>,
 }
 
 impl Activity {
-    pub(crate) fn new(kernel: Option<Arc<Mapped<layout::Activity>>>) -> Self {
+    pub(crate) fn new(kernel: Option<Array<layout::Activity>>) -> Self {
         Self(Arc::new(Inner {
             kernel,
             ..Inner::default()
@@ -99,7 +99,7 @@ impl Activity {
     #[must_use]
     pub fn is_quiet(&self, seen: &Seen) -> bool {
         let used = self.0.used.load(Ordering::Acquire);
-        let kernel = self.0.kernel.as_deref();
+        let kernel = self.0.kernel.as_ref();
         SharedCounters::frames(self.workers().iter()) == seen.frames
             && kernel.is_none_or(|activity| seen.kernel.is_quiet(used, activity))
     }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bpf::layout::Tally;
+use bpf::layout::{self, Tally};
 use model::table::Path;
 use packet::health::Arrivals;
 pub use packet::verdict::DropReason;
 
 pub use packet::latency::{Latency, bound_ns};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// A snapshot of everything both paths counted, summed over cores, workers and restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -331,7 +332,8 @@ pub struct Flow {
 }
 
 /// Packets and UDP payload bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
 pub struct Traffic {
     /// Datagrams; a GSO super-packet counts as its segments.
     pub packets: u64,
@@ -395,6 +397,15 @@ impl Traffic {
             last_ns,
             answers,
         }
+    }
+}
+
+/// How long a rule's packets stayed, out of memory.
+pub(crate) const fn latency(counted: &layout::Latency) -> Latency {
+    Latency {
+        buckets: counted.buckets,
+        sum_ns: counted.sum_ns,
+        stamped: counted.stamped,
     }
 }
 

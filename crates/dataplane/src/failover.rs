@@ -1,117 +1,295 @@
 //! Rules whose inputs stand by for each other: what the control side does to the words that packets
-//! decide with, alike on both paths. Lines and rules are named by the places that they count in.
+//! decide with, alike on both paths. Lines and rules are named by the places that they count in, so a line
+//! that stays keeps its words when others come, go or change places.
 
-use packet::failover::{Failover, active_of, choice};
+use std::collections::BTreeMap;
 
-/// Where the words lie.
-pub(crate) trait Lines {
-    /// When packets of a line came: `last_ns`, `since_ns`.
-    fn line(&self, name: u32) -> [u64; 2];
-    /// Overwrites them.
-    fn set_line(&mut self, name: u32, line: [u64; 2]);
-    /// Which line of a rule passes: `active`, `changes`.
-    fn choice(&self, rule: u32) -> [u64; 2];
-    /// Overwrites it.
-    fn set_choice(&mut self, rule: u32, choice: [u64; 2]);
+use bpf::layout::{Choice, FAILOVER_LINES, Failover, Line};
+use model::table::Route;
+use packet::failover::{self, active_of, choice};
+use sys::field;
+use sys::memory::Array;
+
+use crate::clock::Clock;
+
+/// Those of one path.
+#[derive(Debug)]
+pub(crate) struct Failovers {
+    lines: Array<Line>,
+    choices: Array<Choice>,
+    clock: Clock,
+    /// By the rule.
+    rules: BTreeMap<u32, Failover>,
 }
 
-/// Gives a rule an active line where it has none, or one that is none any more: the first that
-/// delivers, or else the first, which gets its time.
-pub(crate) fn begin(words: &mut impl Lines, rule: u32, when: Failover<'_>, now_ns: u64) {
-    let [active, changes] = words.choice(rule);
-    if active_of(active).is_some_and(|active| when.lines.contains(&active)) {
-        return;
+/// Which line of a rule passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Active {
+    pub(crate) line: u32,
+    /// Since when, by this process's clock.
+    pub(crate) since_ns: u64,
+    /// Times another has become so.
+    pub(crate) changes: u64,
+}
+
+impl Failovers {
+    /// None yet; the words are where packets decide.
+    pub(crate) fn new(lines: Array<Line>, choices: Array<Choice>, clock: Clock) -> Self {
+        Self {
+            lines,
+            choices,
+            clock,
+            rules: BTreeMap::new(),
+        }
     }
-    let delivers = |line: &&u32| !when.is_silent(words.line(**line)[0], now_ns);
-    let best = when.lines.iter().find(delivers).copied();
-    let Some(line) = best.or(when.lines.first().copied()) else {
-        return;
+
+    /// How a rule fails over, if it does.
+    pub(crate) fn of(&self, rule: u32) -> Option<&Failover> {
+        self.rules.get(&rule)
+    }
+
+    /// Takes over one that was found, if all that it names is there.
+    pub(crate) fn adopt(&mut self, rule: u32, found: Failover) -> bool {
+        let is_there = |line: &u32| *line < self.lines.len();
+        let is_sound =
+            found.count as usize <= found.lines.len() && found.lines.iter().all(is_there);
+        if is_sound {
+            self.rules.insert(rule, found);
+        }
+        is_sound
+    }
+
+    /// Lets packets of a rule pass by one line at a time; says whether that is news. A rule without an
+    /// active line, or with one that is none any more, gets one: the first that delivers, or else the
+    /// first, which gets its time.
+    pub(crate) fn set(&mut self, rule: u32, failover: Failover) -> bool {
+        let before = self.rules.insert(rule, failover);
+        let when = when(&failover);
+        let Choice { active, changes } = self.choices.read(rule);
+        if !active_of(active).is_some_and(|active| when.lines.contains(&active)) {
+            let now_ns = self.clock.now_ns();
+            let delivers = |line: &&u32| !when.is_silent(self.lines.read(**line).last_ns, now_ns);
+            let best = when.lines.iter().find(delivers).copied();
+            if let Some(line) = best.or(when.lines.first().copied()) {
+                if best.is_none() {
+                    let (last_ns, since_ns) = (now_ns, now_ns);
+                    self.lines.write(line, &Line { last_ns, since_ns });
+                }
+                self.choose(rule, choice(line, now_ns), changes);
+            }
+        }
+        before != Some(failover)
+    }
+
+    /// Lets a rule relay each of its inputs; says whether it did not.
+    pub(crate) fn end(&mut self, rule: u32) -> bool {
+        self.rules.remove(&rule).is_some()
+    }
+
+    /// Ends those of all rules but `wanted`.
+    pub(crate) fn end_others(&mut self, wanted: impl Fn(u32) -> bool) {
+        self.rules.retain(|rule, _| wanted(*rule));
+    }
+
+    /// Makes a line the active one of its rule; those before it come back as if they had begun to deliver
+    /// now. `false` if it is none of the rule's lines.
+    pub(crate) fn switch(&self, rule: u32, line: u32) -> bool {
+        let Some(failover) = self.rules.get(&rule) else {
+            return false;
+        };
+        let lines = when(failover).lines;
+        let Some(at) = lines.iter().position(|other| *other == line) else {
+            return false;
+        };
+        let now_ns = self.clock.now_ns();
+        for other in &lines[..at] {
+            let last_ns = self.lines.read(*other).last_ns;
+            let since_ns = now_ns;
+            self.lines.write(*other, &Line { last_ns, since_ns });
+        }
+        let Choice { active, changes } = self.choices.read(rule);
+        let is_other = active_of(active) != Some(line);
+        self.choose(
+            rule,
+            choice(line, now_ns),
+            changes.wrapping_add(is_other.into()),
+        );
+        true
+    }
+
+    /// Which line of a rule is active, where it fails over.
+    pub(crate) fn active(&self, rule: u32) -> Option<Active> {
+        self.rules.get(&rule)?;
+        let Choice { active, changes } = self.choices.read(rule);
+        let since_ns = failover::since_ns(active);
+        Some(Active {
+            line: active_of(active)?,
+            since_ns: self.clock.to_process_ns(since_ns),
+            changes,
+        })
+    }
+
+    /// Forgets what was decided with for the former owner of an input's place.
+    pub(crate) fn forget_line(&self, line: u32) {
+        self.lines.write(line, &Line::default());
+    }
+
+    /// The same of a rule's.
+    pub(crate) fn forget_choice(&self, rule: u32) {
+        self.choices.write(rule, &Choice::default());
+    }
+
+    /// Forgets times that are yet to come: a silent line would seem to deliver until then.
+    pub(crate) fn mend(&self, line: u32) {
+        let now_ns = self.clock.now_ns();
+        let found = self.lines.read(line);
+        let known = |at_ns: u64| if at_ns > now_ns { 0 } else { at_ns };
+        let mended = Line {
+            last_ns: known(found.last_ns),
+            since_ns: known(found.since_ns),
+        };
+        if mended != found {
+            self.lines.write(line, &mended);
+        }
+    }
+
+    /// Whoever sees another active line sees that it changed.
+    fn choose(&self, rule: u32, active: u64, changes: u64) {
+        self.choices.store(rule, field!(Choice, changes), changes);
+        self.choices.store(rule, field!(Choice, active), active);
+    }
+}
+
+/// How a route's rule fails over between lines that count there, if it does. A line whose interface is
+/// missing may count nowhere yet.
+pub(crate) fn of_route(route: &Route, lines: impl Iterator<Item = u32>) -> Option<Failover> {
+    let wanted = route.failover.as_ref()?;
+    let failover = Failover {
+        silence_ns: wanted.silence_ns(),
+        revert_ns: wanted.revert_ns(),
+        ..Failover::default()
     };
-    if best.is_none() {
-        words.set_line(line, [now_ns, now_ns]);
-    }
-    words.set_choice(rule, [choice(line, now_ns), changes]);
+    Some(between(failover, lines))
 }
 
-/// Makes a line the active one; those before it come back as if they had begun to deliver now.
-pub(crate) fn switch(
-    words: &mut impl Lines,
-    rule: u32,
-    (when, line): (Failover<'_>, u32),
-    now_ns: u64,
-) {
-    let earlier = when.lines.iter().take_while(|other| **other != line);
-    for other in earlier {
-        let [last_ns, _] = words.line(*other);
-        words.set_line(*other, [last_ns, now_ns]);
+/// The same between other lines.
+pub(crate) fn between(failover: Failover, lines: impl Iterator<Item = u32>) -> Failover {
+    let mut failover = Failover {
+        count: 0,
+        lines: [0; FAILOVER_LINES],
+        ..failover
+    };
+    for (place, line) in failover.lines.iter_mut().zip(lines) {
+        *place = line;
+        failover.count += 1;
     }
-    let [active, changes] = words.choice(rule);
-    let is_other = active_of(active) != Some(line);
-    words.set_choice(
-        rule,
-        [choice(line, now_ns), changes.wrapping_add(is_other.into())],
-    );
+    failover
+}
+
+/// When another line takes over.
+#[inline]
+pub(crate) fn when(failover: &Failover) -> failover::Failover<'_> {
+    let count = failover.count as usize;
+    failover::Failover {
+        silence_ns: failover.silence_ns,
+        revert_ns: failover.revert_ns,
+        lines: failover.lines.get(..count).unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use sys::shared_memory;
+
     use super::*;
 
-    #[derive(Default)]
-    struct Memory([[u64; 2]; 4], [u64; 2]);
+    const SECOND: u64 = 1_000_000_000;
 
-    impl Lines for Memory {
-        fn line(&self, name: u32) -> [u64; 2] {
-            self.0[name as usize]
-        }
-        fn set_line(&mut self, name: u32, line: [u64; 2]) {
-            self.0[name as usize] = line;
-        }
-        fn choice(&self, _: u32) -> [u64; 2] {
-            self.1
-        }
-        fn set_choice(&mut self, _: u32, choice: [u64; 2]) {
-            self.1 = choice;
-        }
+    fn failovers() -> Failovers {
+        const BYTES: usize = 5 * size_of::<Line>();
+        let region = shared_memory::create(c"mcr-test", BYTES).unwrap();
+        let memory = shared_memory::map(region.as_fd(), BYTES).unwrap();
+        let choices = memory.array(4 * size_of::<Line>(), 1);
+        Failovers::new(memory.array(0, 4), choices, Clock::Process)
     }
 
-    const NOW: u64 = 1 << 40;
+    fn set(failovers: &mut Failovers, lines: &[u32]) -> bool {
+        let times = Failover {
+            silence_ns: 100 * SECOND,
+            ..Failover::default()
+        };
+        failovers.set(0, between(times, lines.iter().copied()))
+    }
 
-    fn when(lines: &[u32]) -> Failover<'_> {
-        Failover {
-            silence_ns: 1_000_000,
-            revert_ns: 0,
-            lines,
-        }
+    fn active(failovers: &Failovers) -> u32 {
+        failovers.active(0).unwrap().line
     }
 
     #[test]
     fn the_first_line_gets_its_time() {
-        let mut memory = Memory::default();
-        begin(&mut memory, 0, when(&[2, 1]), NOW);
-        assert_eq!(active_of(memory.1[0]), Some(2));
-        assert_eq!(memory.line(2), [NOW, NOW]);
+        let mut failovers = failovers();
+        let before = Clock::Process.now_ns();
+        assert!(set(&mut failovers, &[2, 1]));
+        assert!(!set(&mut failovers, &[2, 1]), "that is no news");
+        assert_eq!(active(&failovers), 2);
+        let Line { last_ns, since_ns } = failovers.lines.read(2);
+        assert!(last_ns >= before && since_ns == last_ns);
+        assert_eq!(failovers.lines.read(1), Line::default());
     }
 
     #[test]
     fn a_line_that_goes_leaves_the_stream_to_one_that_delivers() {
-        let mut memory = Memory::default();
-        begin(&mut memory, 0, when(&[0, 1, 2]), NOW);
-        memory.set_line(2, [NOW, NOW]);
-        begin(&mut memory, 0, when(&[0, 1, 2, 3]), NOW);
-        assert_eq!(active_of(memory.1[0]), Some(0), "it is there still");
-        begin(&mut memory, 0, when(&[1, 2]), NOW);
-        assert_eq!(active_of(memory.1[0]), Some(2));
+        let mut failovers = failovers();
+        set(&mut failovers, &[0, 1, 2]);
+        let now = Clock::Process.now_ns();
+        let (last_ns, since_ns) = (now, now);
+        failovers.lines.write(2, &Line { last_ns, since_ns });
+        // The process may run for less than the silence: that a line never delivered is long ago.
+        let last_ns = now.wrapping_sub(200 * SECOND);
+        failovers.lines.write(1, &Line { last_ns, since_ns });
+        set(&mut failovers, &[0, 1, 2, 3]);
+        assert_eq!(active(&failovers), 0, "it is there still");
+        set(&mut failovers, &[1, 2]);
+        assert_eq!(active(&failovers), 2);
+        assert!(failovers.end(0) && !failovers.end(0));
+        assert_eq!(failovers.active(0), None);
     }
 
     #[test]
     fn after_a_switch_by_hand_the_way_back_begins_anew() {
-        let mut memory = Memory::default();
-        begin(&mut memory, 0, when(&[0, 1]), NOW - 5);
-        switch(&mut memory, 0, (when(&[0, 1]), 1), NOW);
-        assert_eq!(active_of(memory.1[0]), Some(1));
-        assert_eq!(memory.line(0), [NOW - 5, NOW]);
-        switch(&mut memory, 0, (when(&[0, 1]), 1), NOW);
-        assert_eq!(memory.1[1], 1, "the second changed nothing");
+        let mut failovers = failovers();
+        set(&mut failovers, &[0, 1]);
+        let before = failovers.lines.read(0);
+        assert!(failovers.switch(0, 1));
+        assert_eq!(active(&failovers), 1);
+        let after = failovers.lines.read(0);
+        assert_eq!(after.last_ns, before.last_ns);
+        assert!(after.since_ns > before.since_ns);
+        assert!(failovers.switch(0, 1));
+        assert_eq!(
+            failovers.active(0).unwrap().changes,
+            1,
+            "the second changed nothing"
+        );
+        assert!(!failovers.switch(0, 3), "it is none of its lines");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_taken_over() {
+        let mut failovers = failovers();
+        let mut found = between(Failover::default(), [0, 3].into_iter());
+        assert!(failovers.adopt(0, found));
+        found.lines[7] = 4;
+        assert!(!failovers.adopt(1, found));
+        let count = 9;
+        assert!(!failovers.adopt(2, Failover { count, ..found }));
+        let now_ns = Clock::Process.now_ns();
+        let (last_ns, since_ns) = (now_ns + 100 * SECOND, 1);
+        failovers.lines.write(0, &Line { last_ns, since_ns });
+        failovers.mend(0);
+        let last_ns = 0;
+        assert_eq!(failovers.lines.read(0), Line { last_ns, since_ns });
     }
 }

@@ -5,12 +5,12 @@
 //! is whose, and neither opens nor shuts any. Nobody's gate is shut.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bpf::layout::{GATES, Gate, SHARE_NAME};
-use bpf::mapped::Mapped;
 use model::table::Path;
+use sys::field;
+use sys::memory::{Array, Field};
 
 use crate::error::Error;
 use crate::kernel::allocator::Indices;
@@ -29,13 +29,13 @@ const _: () = assert!(GATES < SHUT as u32, "it is not there");
 pub struct Gates(Arc<Mutex<State>>);
 
 /// Where a path's gates lie.
-pub(crate) trait Place: fmt::Debug + Send {
-    /// Copies a gate out.
-    fn read(&self, index: u16) -> Gate;
-    /// Writes a gate that no packet looks at.
-    fn write(&self, index: u16, gate: &Gate);
-    /// Changes until when packets pass, for all packets at once.
-    fn set(&self, index: u16, until: u64);
+#[derive(Debug)]
+pub(crate) struct GateMemory {
+    pub(crate) gates: Array<Gate>,
+    /// Since when each is open, where packets may wait before they are judged. What arrived while a gate
+    /// was shut stays shut out: it may wait in a worker's ring for as long as the worker is not let run, and
+    /// the relay that held the share before has sent it.
+    pub(crate) since: Option<Array<u64>>,
 }
 
 /// Times are those of the kernel's own clock.
@@ -50,7 +50,7 @@ struct State {
 /// Which share has which gate of a path.
 #[derive(Debug)]
 struct Book {
-    place: Box<dyn Place>,
+    memory: GateMemory,
     by_share: HashMap<String, u16>,
     indices: Indices,
 }
@@ -64,7 +64,7 @@ impl Gates {
         let mut state = self.lock();
         for book in state.books() {
             if let Some(index) = book.by_share.get(share) {
-                book.place.set(*index, until);
+                book.memory.set(*index, until);
             }
         }
         state.said.insert(share.to_owned(), until);
@@ -78,12 +78,12 @@ impl Gates {
     }
 
     /// Takes over the gates of a path, as an earlier process may have left them.
-    pub(crate) fn adopt(&self, path: Path, place: Box<dyn Place>) {
+    pub(crate) fn adopt(&self, path: Path, memory: GateMemory) {
         let mut state = self.lock();
-        let book = Book::adopt(place);
+        let book = Book::adopt(memory);
         for (share, index) in &book.by_share {
             if let Some(until) = state.said.get(share) {
-                book.place.set(*index, *until);
+                book.memory.set(*index, *until);
             }
         }
         *state.of(path) = Some(book);
@@ -127,7 +127,7 @@ impl Gates {
         let mut state = self.lock();
         let book = state.of(path).as_ref();
         let book = book.filter(|_| u32::from(gate) < GATES);
-        book.is_some_and(|book| share_of(&book.place.read(gate)).is_some())
+        book.is_some_and(|book| share_of(&book.memory.read(gate)).is_some())
     }
 
     /// The gate of a share on a path, a new one if it has none, as open as the share is; `None` where
@@ -141,14 +141,7 @@ impl Gates {
         }
         let name = name_of(share)?;
         let index = book.indices.take()? as u16;
-        book.place.write(
-            index,
-            &Gate {
-                until: 0,
-                share: name,
-            },
-        );
-        book.place.set(index, until);
+        book.memory.write(index, name, until);
         book.by_share.insert(share.to_owned(), index);
         Some(index)
     }
@@ -165,15 +158,14 @@ impl Gates {
         }
         let used: BTreeSet<u16> = used.collect();
         let Book {
-            place,
+            memory,
             by_share,
             indices,
         } = book;
         by_share.retain(|_, index| {
             let is_used = used.contains(index);
             if !is_used {
-                place.set(*index, 0);
-                place.write(*index, &Gate::default());
+                memory.clear(*index);
                 indices.release(u32::from(*index));
             }
             is_used
@@ -220,7 +212,7 @@ impl State {
         }
         let found = self.books().filter_map(|book| {
             let index = book.by_share.get(share)?;
-            Some(book.place.read(*index).until)
+            Some(book.memory.read(*index).until)
         });
         found.max().unwrap_or(0)
     }
@@ -228,10 +220,10 @@ impl State {
 
 impl Book {
     /// Finds whose is whose. Of two of one name, and of what is no name, none is believed.
-    fn adopt(place: Box<dyn Place>) -> Self {
+    fn adopt(memory: GateMemory) -> Self {
         let mut by_share = HashMap::new();
         for index in 1..GATES as u16 {
-            let gate = place.read(index);
+            let gate = memory.read(index);
             if gate == Gate::default() {
                 continue;
             }
@@ -240,8 +232,7 @@ impl Book {
                     by_share.insert(share, index);
                 }
                 None => {
-                    place.set(index, 0);
-                    place.write(index, &Gate::default());
+                    memory.clear(index);
                 }
             }
         }
@@ -249,29 +240,42 @@ impl Book {
         let used = by_share.values().map(|index| u32::from(*index));
         indices.occupy(used.chain([u32::from(NONE)]));
         Self {
-            place,
+            memory,
             by_share,
             indices,
         }
     }
 }
 
-impl Place for Arc<Mutex<Mapped<Gate>>> {
+impl GateMemory {
     fn read(&self, index: u16) -> Gate {
-        locked(self).read(index.into())
+        self.gates.read(index.into())
     }
 
-    fn write(&self, index: u16, gate: &Gate) {
-        locked(self).write(index.into(), gate);
+    /// Writes a gate that no packet looks at; what it opens comes last.
+    fn write(&self, index: u16, share: [u8; SHARE_NAME], until: u64) {
+        self.gates.write(index.into(), &Gate { until: 0, share });
+        self.set(index, until);
     }
 
+    /// Changes until when packets pass, for all packets at once. Who sees a gate open sees since when.
     fn set(&self, index: u16, until: u64) {
-        locked(self).store(index.into(), std::mem::offset_of!(Gate, until), until);
+        let (gate, now) = (u32::from(index), sys::clock::kernel_boottime_ns());
+        let word = field!(Gate, until);
+        if let Some(since) = &self.since
+            && until > now
+            && self.gates.load(gate, word) <= now
+        {
+            since.store(gate, Field::WHOLE, now);
+        }
+        self.gates.store(gate, word, until);
     }
-}
 
-fn locked(gates: &Mutex<Mapped<Gate>>) -> MutexGuard<'_, Mapped<Gate>> {
-    gates.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Shuts a gate and makes it nobody's.
+    fn clear(&self, index: u16) {
+        self.set(index, 0);
+        self.gates.write(index.into(), &Gate::default());
+    }
 }
 
 /// A share's name as it stands beside its gate.
@@ -309,6 +313,7 @@ fn from_kernel_ns(ns: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::userspace::shared::gates::SharedGates;
+    use crate::userspace::shared::region::Region;
 
     /// Gates of one path, and the memory behind them.
     fn gates(region: &std::os::fd::OwnedFd) -> Gates {
@@ -320,7 +325,7 @@ mod tests {
     fn adopt(gates: &Gates, region: &std::os::fd::OwnedFd) {
         use std::os::fd::AsFd;
         let shared = SharedGates::map(region.as_fd()).unwrap();
-        gates.adopt(Path::Userspace, Box::new(shared));
+        gates.adopt(Path::Userspace, shared.memory());
     }
 
     fn word(region: &std::os::fd::OwnedFd, gate: u16) -> u64 {
@@ -332,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_share_starts_with_what_was_said_before_it_had_a_gate() {
-        let region = SharedGates::create().unwrap();
+        let (region, _) = SharedGates::create().unwrap();
         let gates = gates(&region);
         gates.set("a", u64::MAX);
         let a = gates.acquire(PATH, "a").unwrap();
@@ -350,7 +355,7 @@ mod tests {
 
     #[test]
     fn another_process_finds_gates_by_their_names_and_changes_none() {
-        let region = SharedGates::create().unwrap();
+        let (region, _) = SharedGates::create().unwrap();
         let before = gates(&region);
         before.set("a", u64::MAX);
         let both = ["b", "a"].map(|share| before.acquire(PATH, share).unwrap());
@@ -374,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_gate_that_is_given_back_is_shut_and_waits_for_packets_in_flight() {
-        let region = SharedGates::create().unwrap();
+        let (region, _) = SharedGates::create().unwrap();
         let gates = gates(&region);
         let a = gates.acquire(PATH, "a").unwrap();
         let b = gates.acquire(PATH, "b").unwrap();
@@ -391,7 +396,7 @@ mod tests {
 
     #[test]
     fn more_shares_than_room_are_refused_by_name() {
-        let region = SharedGates::create().unwrap();
+        let (region, _) = SharedGates::create().unwrap();
         let gates = gates(&region);
         let names: Vec<String> = (0..=SHARES).map(|n| format!("s{n:04}")).collect();
         let all = || names.iter().map(String::as_str);
@@ -411,11 +416,11 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_nobodys_and_shut() {
-        let region = SharedGates::create().unwrap();
+        let (region, _) = SharedGates::create().unwrap();
         let before = gates(&region);
         let [a, b, c] = ["a", "b", "c"].map(|share| before.acquire(PATH, share).unwrap());
         use std::os::fd::AsFd;
-        let place = SharedGates::map(region.as_fd()).unwrap();
+        let memory = SharedGates::map(region.as_fd()).unwrap().memory();
         let open = |share: &[u8]| {
             let mut gate = Gate {
                 until: u64::MAX,
@@ -424,10 +429,10 @@ mod tests {
             gate.share[..share.len()].copy_from_slice(share);
             gate
         };
-        place.write(a, &open(b"no name"));
-        place.write(b, &open(&[b'x'; SHARE_NAME]));
-        place.write(100, &open(b"c"));
-        place.write(101, &open(b""));
+        memory.gates.write(a.into(), &open(b"no name"));
+        memory.gates.write(b.into(), &open(&[b'x'; SHARE_NAME]));
+        memory.gates.write(100, &open(b"c"));
+        memory.gates.write(101, &open(b""));
         let after = gates(&region);
         assert_eq!(after.find(PATH, "c"), Some(c));
         for gate in [a, b, 100, 101] {

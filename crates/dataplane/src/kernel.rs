@@ -7,14 +7,13 @@
 mod adopt;
 pub(crate) mod allocator;
 mod encode;
-mod failover;
 mod gates;
 mod groups;
 mod health;
 mod key;
 mod latency;
+mod legs;
 mod links;
-mod merge;
 mod owners;
 mod plan;
 mod ranges;
@@ -24,35 +23,33 @@ pub(crate) mod shadow;
 mod transaction;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::mem::offset_of;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use bpf::layout::{self, Address, Settings};
 use bpf::link::{Hook, Link};
-use bpf::mapped::Mapped;
 use bpf::pin::Pins;
 use bpf::program::Program;
 #[cfg(feature = "test-run")]
 use bpf::testrun::{Input, Outcome};
 use model::diff::{BudgetChange, TableDiff};
 use model::table::{Path, RateLimit, RouteKey, Table};
+use sys::field;
+use sys::memory::Array;
 
 use crate::arrivals::Ticks;
 use crate::counters::Traffic;
 use crate::error::Error;
-use crate::gates::Gates;
+use crate::gates::{GateMemory, Gates};
 use crate::kernel::allocator::{Blocks, Indices};
-use crate::kernel::failover::Failovers;
 use crate::kernel::groups::Groups;
 use crate::kernel::health::{Inspection, Kept};
 use crate::kernel::key::Key;
+use crate::kernel::legs::Legs;
 use crate::kernel::links::Links;
-use crate::kernel::merge::Merges;
 use crate::kernel::ranges::Ranges;
 use crate::options::Options;
 use crate::owners::known::KnownRules;
-use crate::owners::name::Hash;
+use crate::owners::name::{Hash, Name};
 use crate::owners::{First, Owners};
 
 pub(crate) use read::{Tallies, read as read_counters, read_arrived};
@@ -83,9 +80,7 @@ pub(crate) struct Kernel {
     groups: Groups,
     owners: Owners<Hash, Traffic>,
     known: KnownRules,
-    /// Which rules' inputs stand by for each other, by the rule's counter.
-    failovers: Failovers,
-    merges: Merges,
+    legs: Legs,
     gates: Gates,
     kept: Kept,
     own: HashSet<IpAddr>,
@@ -148,7 +143,11 @@ impl Kernel {
         hook: Hook,
         (pins, gates): (Pins, Gates),
     ) -> Result<Self, Error> {
-        gates.adopt(Path::Kernel, Box::new(Arc::clone(&program.maps.gates)));
+        let memory = GateMemory {
+            gates: program.maps.gates.clone(),
+            since: None,
+        };
+        gates.adopt(Path::Kernel, memory);
         let take_over = match pins.foreign_maps()?.as_slice() {
             [] => TakeOver::SameMaps,
             foreign => {
@@ -174,8 +173,7 @@ impl Kernel {
             answered: 0,
             sources: HashMap::new(),
             known: KnownRules::default(),
-            failovers: Failovers::new(),
-            merges: Merges::new(program.maps.merges.len()),
+            legs: Legs::of(&program.maps),
             gates,
             kept: Kept::default(),
             own: HashSet::new(),
@@ -255,8 +253,8 @@ impl Kernel {
     }
 
     /// When packets were counted for each rule, for any thread.
-    pub(crate) fn activity(&self) -> Arc<Mapped<layout::Activity>> {
-        Arc::clone(&self.program.maps.activity)
+    pub(crate) fn activity(&self) -> Array<layout::Activity> {
+        self.program.maps.activity.clone()
     }
 
     /// Says whether packets were counted since `seen`.
@@ -268,7 +266,7 @@ impl Kernel {
 
     /// Says whether something waits until no packet looks at it any more.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.merges.is_waiting()
+        self.legs.merges.is_waiting()
     }
 
     /// How many counters are looked at for that.
@@ -276,10 +274,20 @@ impl Kernel {
         self.owners.used()
     }
 
+    /// Makes an input the active one of its rule; `false` if it is none of the rule's lines.
+    pub(crate) fn switch(&mut self, rule: &str, input: &str) -> bool {
+        let counter = |name: Name<'_>| Some(self.owners.find(&name.hash())?.slot);
+        let rule_and_line = (counter(Name::Rule(rule)), counter(Name::Input(rule, input)));
+        let (Some(rule), Some(line)) = rule_and_line else {
+            return false;
+        };
+        self.legs.failovers.switch(rule, line)
+    }
+
     /// Looks for interfaces that went away behind the table's back.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.set_clock();
-        if self.merges.is_waiting() {
+        if self.legs.merges.is_waiting() {
             self.wait()?;
         }
         self.links.repair(&self.pins, &self.program)
@@ -329,15 +337,15 @@ impl Kernel {
     /// Says in the settings whether packets to addresses of this host are looked at.
     fn publish_addresses(&mut self) {
         let settings = &mut self.program.maps.settings;
-        let at = offset_of!(Settings, addresses);
+        let at = field!(Settings, addresses);
         settings.store(0, at, self.addresses + self.answered);
-        settings.store(0, offset_of!(Settings, answers), self.answered);
+        settings.store(0, field!(Settings, answers), self.answered);
     }
 
     fn budget(&mut self, budget: Option<RateLimit>) {
         let settings = &mut self.program.maps.settings;
         let limits = (settings.read(0).budget, encode::limit(budget));
-        encode::store_limit(settings, 0, offset_of!(Settings, budget), limits);
+        encode::store_limit(settings, 0, field!(Settings, budget), limits);
     }
 
     /// The addresses of this host after `diff`, where it changes them.
@@ -374,7 +382,7 @@ impl Kernel {
         let mut settings = Settings::default();
         own.iter().for_each(|address| settings.insert_own(*address));
         for (i, word) in settings.own_bloom.iter().enumerate() {
-            let at = offset_of!(Settings, own_bloom) + i * 8;
+            let at = field!(Settings, own_bloom).skip(i);
             maps.settings.store(0, at, *word);
         }
         self.own = own;

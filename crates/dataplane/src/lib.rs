@@ -4,6 +4,7 @@
 //! owns it calls from one thread, in the network namespace it was opened in.
 
 mod arrivals;
+mod clock;
 pub mod counters;
 mod error;
 mod failover;

@@ -1,59 +1,90 @@
 //! Rules whose lines become one stream: what the control side does to the words that packets decide
 //! with, alike on both paths. Lines and rules are named by the places that they count in.
 //!
-//! A line keeps its place among a rule's four while others come and go, for words say by places who
-//! brought what. Nothing here waits: a place that changes hands while packets of the former line are in
-//! flight costs them nothing but that they count for the new one.
+//! Room is taken before anything else changes, and given back when nothing leads there any more. A line
+//! keeps its place among a rule's four while others come and go, for words say by places who brought what
+//! ([`words`]).
 
-use std::collections::BTreeMap;
-use std::mem::offset_of;
+mod words;
 
-use bpf::merge::BLOCKS;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use bpf::merge::{BLOCKS, Reading, counts};
 use bpf::merge_layout::{
-    BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeFormat, MergeLine,
-    MergeStream,
+    BY_ONCE, BY_ONCE_FROM_EACH, BY_PAYLOAD, BY_RTP, BY_SEQUENCE, Merge, MergeBlock, MergeFormat,
+    WORD_NUMBERS, WORDS,
 };
-use bpf::merge_layout::{WORD_NUMBERS, WORDS};
 use model::merge::{LINES_MAX, PACKETS_MAX};
+use sys::memory::Array;
+
+use crate::clock::Clock;
+use crate::counters::MergeCounters;
+use crate::kernel::allocator::Indices;
+use crate::owners::name::Hash;
+
+pub(crate) use words::lines;
 
 /// Blocks of a stream that remembers the most packets, by payload.
 const BLOCKS_LOG_MAX: u32 = (PACKETS_MAX / BLOCK_NUMBERS).ilog2() + 1;
 const BLOCK_NUMBERS: u32 = (WORDS * WORD_NUMBERS) as u32;
 
-const WORD: usize = size_of::<u64>();
-
-/// Where the words lie, by the number of the merge.
-pub(crate) trait Words {
-    /// Copies those of a merge out.
-    fn merge(&self, merge: u32) -> Merge;
-    /// Overwrites those of a merge that no packet sees.
-    fn set_merge(&mut self, merge: u32, words: &Merge);
-    /// Replaces the word `at` bytes into a merge in one step.
-    fn store(&mut self, merge: u32, at: usize, value: u64);
-    /// Adds to it in one step, and wraps.
-    fn add(&mut self, merge: u32, at: usize, value: u64);
+/// The memory of numbers, by blocks.
+pub(crate) trait Blocks: fmt::Debug {
+    /// What may go wrong.
+    type Error;
+    /// Makes blocks that hold no numbers.
+    ///
+    /// # Errors
+    /// The path's.
+    fn take(&mut self, blocks: Range<u32>) -> Result<(), Self::Error>;
+    /// Gives the memory of blocks back, which no packet sees any more.
+    ///
+    /// # Errors
+    /// The path's.
+    fn give_back(&mut self, blocks: Range<u32>) -> Result<(), Self::Error>;
+    /// Copies one out.
+    fn read(&self, block: u32) -> Option<MergeBlock>;
 }
 
-/// How a rule's lines are merged.
+/// The merges of one path.
+#[derive(Debug)]
+pub(crate) struct Merges<B> {
+    words: Array<Merge>,
+    pub(crate) blocks: B,
+    clock: Clock,
+    indices: Indices,
+    space: Space,
+    /// By the rule.
+    active: BTreeMap<u32, ActiveMerge>,
+    /// What was read of them before, by the same.
+    readings: Mutex<HashMap<u32, Reading>>,
+    /// Room for rules of a change that is under way.
+    prepared: HashMap<Hash, ActiveMerge>,
+    /// What packets in flight may still see.
+    waiting: Vec<ActiveMerge>,
+}
+
+/// Where a rule's merge is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct How {
+pub(crate) struct ActiveMerge {
+    /// Its words, by their number.
+    pub(crate) index: u32,
+    first_block: u32,
+    pub(crate) params: MergeParams,
+}
+
+/// MergeParams a rule's lines are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MergeParams {
     /// What a packet is called by.
     pub(crate) format: MergeFormat,
     /// Blocks of a stream, as a power of two.
     pub(crate) blocks_log: u32,
-    /// How long a line may lie behind another.
+    /// MergeParams long a line may lie behind another.
     pub(crate) window_ns: u64,
-}
-
-/// A merge that was found in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// The rule.
-    pub(crate) owner: u32,
-    /// How its lines are merged.
-    pub(crate) how: How,
-    /// Where its blocks begin.
-    pub(crate) first_block: u32,
 }
 
 /// Which blocks are taken: each merge's follow each other.
@@ -63,7 +94,7 @@ pub(crate) struct Space {
     limit: u32,
 }
 
-impl How {
+impl MergeParams {
     /// As the words say it.
     pub(crate) fn of(merge: &model::merge::Merge) -> Self {
         Self {
@@ -98,156 +129,217 @@ impl How {
     }
 }
 
-/// Prepares a merge that no packet sees yet, without lines; its blocks are zero.
-pub(crate) fn set_up(
-    words: &mut impl Words,
-    merge: u32,
-    owner: u32,
-    (how, first_block): (How, u32),
-) {
-    // The owner goes first and comes last: whoever adopts a half of it finds it free.
-    tear_down(words, merge);
-    let new = Merge {
-        format: how.format,
-        first_block,
-        blocks_log: how.blocks_log,
-        window_ns: how.window_ns,
-        ..Merge::default()
-    };
-    words.set_merge(merge, &new);
-    words.store(merge, offset_of!(Merge, owner), u64::from(owner) + 1);
-}
-
-/// Changes how long a line may lie behind another, of a merge that is running.
-pub(crate) fn set_window(words: &mut impl Words, merge: u32, window_ns: u64) {
-    words.store(merge, offset_of!(Merge, window_ns), window_ns);
-}
-
-/// Gives a merge back, which nothing leads to any more.
-pub(crate) fn tear_down(words: &mut impl Words, merge: u32) {
-    words.store(merge, offset_of!(Merge, owner), 0);
-}
-
-/// Gives a line the place that it has or may have: a free one, or else that of a line which is none of
-/// the `wanted` ones any more. `None` where more than four are wanted.
-pub(crate) fn join(
-    words: &mut impl Words,
-    merge: u32,
-    (line, wanted): (u32, &[u32]),
-    now_ns: u64,
-) -> Option<u32> {
-    let before = words.merge(merge);
-    let places = lines(&before);
-    let has = |place: &Option<u32>| *place == Some(line);
-    let is_free = |place: &Option<u32>| place.is_none();
-    let has_gone = |place: &Option<u32>| place.is_some_and(|other| !wanted.contains(&other));
-    if let Some(place) = places.iter().position(has) {
-        return Some(place as u32);
+impl ActiveMerge {
+    fn blocks(&self) -> Range<u32> {
+        self.first_block..self.first_block + self.params.blocks()
     }
-    let free = places.iter().position(is_free);
-    let place = free.or_else(|| places.iter().position(has_gone))?;
-    clear_place(words, merge, (&before, place));
-    let owner = u64::from(line) + 1;
-    words.store(merge, line_at(place) + offset_of!(MergeLine, owner), owner);
-    let since = line_at(place) + offset_of!(MergeLine, since_ns);
-    words.store(merge, since, now_ns.max(1));
-    Some(place as u32)
 }
 
-/// Takes their places from lines that are none of the `wanted` ones any more. What they brought stays
-/// until others take their places.
-pub(crate) fn part_with_others(words: &mut impl Words, merge: u32, wanted: &[u32]) {
-    let places = lines(&words.merge(merge));
-    for (place, line) in places.into_iter().enumerate() {
-        if line.is_some_and(|line| !wanted.contains(&line)) {
-            free_place(words, merge, place);
+impl<B: Blocks> Merges<B> {
+    /// None yet, of which there may be as many as `words` has room for.
+    pub(crate) fn new(words: Array<Merge>, blocks: B, clock: Clock) -> Self {
+        Self {
+            indices: Indices::new(words.len()),
+            words,
+            blocks,
+            clock,
+            space: Space::new(BLOCKS),
+            active: BTreeMap::new(),
+            readings: Mutex::default(),
+            prepared: HashMap::new(),
+            waiting: Vec::new(),
         }
     }
-}
 
-/// Which line has which place.
-pub(crate) fn lines(merge: &Merge) -> [Option<u32>; LINES_MAX] {
-    merge.line.map(|line| {
-        let owner = u32::try_from(line.owner.checked_sub(1)?).ok()?;
-        (line.since_ns != 0).then_some(owner)
-    })
-}
-
-/// What a former process left, if it makes sense; times that are yet to come are mended, for a silent
-/// line would seem to deliver until then.
-pub(crate) fn find(words: &mut impl Words, merge: u32, now_ns: u64) -> Option<Found> {
-    let left = words.merge(merge);
-    let found = Found {
-        owner: u32::try_from(left.owner.checked_sub(1)?).ok()?,
-        how: How {
-            format: left.format,
-            blocks_log: left.blocks_log,
-            window_ns: left.window_ns,
-        },
-        first_block: left.first_block,
-    };
-    if !found.how.is_sound() || found.first_block.checked_add(found.how.blocks())? > BLOCKS {
-        return None;
+    /// Takes over those of `indices` that a former process left for the rules that `is_counting` knows, so
+    /// that nothing passes again that has passed.
+    pub(crate) fn adopt(
+        &mut self,
+        indices: impl Iterator<Item = u32>,
+        is_counting: impl Fn(u32) -> bool,
+    ) {
+        let now_ns = self.clock.now_ns();
+        for index in indices.filter(|index| words::is_owned(&self.words, *index)) {
+            let found = words::find(&self.words, index, now_ns);
+            let found = found.filter(|(rule, merge)| {
+                is_counting(*rule)
+                    && !self.active.contains_key(rule)
+                    && self.space.occupy(merge.first_block, merge.params.blocks())
+            });
+            match found {
+                Some((rule, merge)) => {
+                    self.active.insert(rule, merge);
+                }
+                None => words::tear_down(&self.words, index),
+            }
+        }
+        self.indices
+            .occupy(self.active.values().map(|merge| merge.index));
     }
-    mend_lines(words, merge, &left);
-    mend_times(words, merge, (&left, now_ns));
-    Some(found)
-}
 
-/// Frees places that name no line, or one that another names.
-fn mend_lines(words: &mut impl Words, merge: u32, left: &Merge) {
-    let found = lines(left);
-    for (place, line) in found.iter().enumerate() {
-        if line.is_none() || found[..place].contains(line) {
-            free_place(words, merge, place);
+    /// How many there may be.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.words.len()
+    }
+
+    /// The merge of a rule.
+    pub(crate) fn of(&self, rule: u32) -> Option<ActiveMerge> {
+        self.active.get(&rule).copied()
+    }
+
+    /// The rules that have one.
+    pub(crate) fn rules(&self) -> BTreeSet<u32> {
+        self.active.keys().copied().collect()
+    }
+
+    /// Blocks of all that are active.
+    pub(crate) fn block_numbers(&self) -> BTreeSet<u32> {
+        self.active.values().flat_map(ActiveMerge::blocks).collect()
+    }
+
+    /// Says whether something waits until no packet looks at it any more.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Says whether a rule, which counts there if it counts, needs room to be merged so.
+    pub(crate) fn lacks(&self, (hash, rule): (Hash, Option<u32>), params: MergeParams) -> bool {
+        let active = rule.and_then(|rule| self.of(rule));
+        let is_kept = active.is_some_and(|merge| merge.params.keeps_memory_of(params));
+        !is_kept && !self.prepared.contains_key(&hash)
+    }
+
+    /// Makes room for a rule's; says whether there was any.
+    ///
+    /// # Errors
+    /// The blocks'.
+    pub(crate) fn prepare(&mut self, rule: Hash, params: MergeParams) -> Result<bool, B::Error> {
+        let Some(first_block) = self.space.take(params.blocks()) else {
+            return Ok(false);
+        };
+        let Some(index) = self.indices.take() else {
+            self.space.give_back(first_block);
+            return Ok(false);
+        };
+        let merge = ActiveMerge {
+            index,
+            first_block,
+            params,
+        };
+        self.prepared.insert(rule, merge);
+        self.blocks.take(merge.blocks())?;
+        Ok(true)
+    }
+
+    /// Gives back what was prepared and not used.
+    ///
+    /// # Errors
+    /// The blocks'.
+    pub(crate) fn drop_prepared(&mut self) -> Result<(), B::Error> {
+        for (_, merge) in std::mem::take(&mut self.prepared) {
+            self.give_back(merge)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a rule the merge that was prepared for it, or changes the one that it has; `None` where there
+    /// is no room.
+    pub(crate) fn begin(
+        &mut self,
+        (hash, rule): (Hash, u32),
+        params: MergeParams,
+    ) -> Option<ActiveMerge> {
+        let before = self.of(rule);
+        let merge = match before.filter(|merge| merge.params.keeps_memory_of(params)) {
+            Some(merge) => {
+                words::set_window(&self.words, merge.index, params.window_ns);
+                ActiveMerge { params, ..merge }
+            }
+            None => {
+                let new = self.prepared.remove(&hash)?;
+                words::set_up(&self.words, rule, &new);
+                self.end(rule);
+                new
+            }
+        };
+        self.active.insert(rule, merge);
+        Some(merge)
+    }
+
+    /// Gives a line of a rule the place that it has or may have among the rule's `lines`.
+    pub(crate) fn join(&self, merge: ActiveMerge, line: u32, lines: &[u32]) -> Option<u32> {
+        let now_ns = self.clock.now_ns();
+        words::join(&self.words, merge.index, (line, lines), now_ns)
+    }
+
+    /// Which line has which place.
+    pub(crate) fn places(&self, merge: ActiveMerge) -> [Option<u32>; LINES_MAX] {
+        lines(&self.words.read(merge.index))
+    }
+
+    /// Takes their places from lines of a rule that are none any more.
+    pub(crate) fn part_with_others(&self, rule: u32, lines: &[u32]) {
+        if let Some(merge) = self.of(rule) {
+            words::part_with_others(&self.words, merge.index, lines);
         }
     }
-}
 
-fn mend_times(words: &mut impl Words, merge: u32, (left, now_ns): (&Merge, u64)) {
-    let mut mend = |at: usize, time_ns: u64| {
-        if time_ns > now_ns {
-            words.store(merge, at, 0);
-        }
-    };
-    mend(offset_of!(Merge, heartbeat_ns), left.heartbeat_ns);
-    for (place, stream) in left.stream.iter().enumerate() {
-        let at = offset_of!(Merge, stream) + place * size_of::<MergeStream>();
-        mend(at + offset_of!(MergeStream, opened_ns), stream.opened_ns);
-        mend(at + offset_of!(MergeStream, seen_ns), stream.seen_ns);
-        mend(at + offset_of!(MergeStream, began_ns), stream.began_ns);
-    }
-    for (place, line) in left.line.iter().enumerate() {
-        let at = line_at(place);
-        mend(at + offset_of!(MergeLine, seen_ns), line.seen_ns);
-        mend(at + offset_of!(MergeLine, since_ns), line.since_ns);
-    }
-}
-
-fn free_place(words: &mut impl Words, merge: u32, place: usize) {
-    let at = line_at(place);
-    words.store(merge, at + offset_of!(MergeLine, since_ns), 0);
-    words.store(merge, at + offset_of!(MergeLine, owner), 0);
-}
-
-/// Empties a place. What its former line was first with stays with the rule.
-fn clear_place(words: &mut impl Words, merge: u32, (before, place): (&Merge, usize)) {
-    let [firsts, ..] = before.line[place].counts;
-    if before.format.count_bytes == 0 {
-        words.add(merge, offset_of!(Merge, firsts), firsts);
-    }
-    // A packet of the former line that is in flight may count here meanwhile.
-    let counted = line_at(place) + offset_of!(MergeLine, counts);
-    words.add(merge, counted, firsts.wrapping_neg());
-    for at in (0..size_of::<MergeLine>()).step_by(WORD) {
-        if line_at(place) + at != counted {
-            words.store(merge, line_at(place) + at, 0);
+    /// Ends the merge of a rule; its memory waits for packets in flight.
+    pub(crate) fn end(&mut self, rule: u32) {
+        if let Some(merge) = self.active.remove(&rule) {
+            words::tear_down(&self.words, merge.index);
+            self.readings().remove(&rule);
+            self.waiting.push(merge);
         }
     }
-}
 
-const fn line_at(place: usize) -> usize {
-    offset_of!(Merge, line) + place * size_of::<MergeLine>()
+    /// Gives back what waited.
+    ///
+    /// # Errors
+    /// The blocks'; what is left of them stays in use.
+    pub(crate) fn free(&mut self) -> Result<(), B::Error> {
+        let mut freed = Ok(());
+        for merge in std::mem::take(&mut self.waiting) {
+            freed = self.give_back(merge).and(freed);
+        }
+        freed
+    }
+
+    /// What the lines of a rule brought, of those among `inputs`.
+    pub(crate) fn read<'a>(
+        &self,
+        rule: u32,
+        inputs: impl Iterator<Item = (&'a String, u32)>,
+    ) -> Option<MergeCounters> {
+        let merge = self
+            .of(rule)
+            .filter(|merge| merge.params.format.has_lines())?;
+        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = readings.entry(rule).or_default();
+        let words = || self.words.read(merge.index);
+        let block = |number| self.blocks.read(number);
+        let counts = counts(words, reading, block, self.clock.now_ns());
+        let places = self.places(merge);
+        let inputs = inputs.filter_map(|(at, line)| {
+            let place = places.iter().position(|other| *other == Some(line))?;
+            Some((at, place))
+        });
+        Some(MergeCounters::of(&counts, inputs))
+    }
+
+    fn readings(&mut self) -> &mut HashMap<u32, Reading> {
+        let readings = self.readings.get_mut();
+        readings.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back what no packet sees, with its blocks.
+    fn give_back(&mut self, merge: ActiveMerge) -> Result<(), B::Error> {
+        self.blocks.give_back(merge.blocks())?;
+        self.space.give_back(merge.first_block);
+        self.indices.release(merge.index);
+        self.indices.grace_period_passed();
+        Ok(())
+    }
 }
 
 impl Space {

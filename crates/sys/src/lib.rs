@@ -12,6 +12,7 @@ pub mod group_socket;
 pub mod heap;
 pub mod host_socket;
 pub mod membership;
+pub mod memory;
 pub mod netns;
 pub mod packet_socket;
 pub mod shared_memory;

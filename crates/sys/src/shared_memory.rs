@@ -1,18 +1,15 @@
-//! Memory shared between processes: memfd regions, seen as 64-bit words.
-//!
-//! Words are only ever accessed atomically, so a peer that writes at the same time, or that died
-//! while writing, cannot make this process misbehave.
+//! Memory shared between processes: memfd regions, which can neither be shrunk nor grown.
 
-#![expect(unsafe_code, reason = "mapping memory needs raw system calls")]
+#![expect(unsafe_code, reason = "seals need raw system calls")]
 
 use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
 
 use nix::fcntl::{FallocateFlags, fallocate};
+
+use crate::memory::Memory;
 
 /// Creates a region of `bytes` zero bytes that can be neither shrunk nor grown.
 ///
@@ -50,71 +47,20 @@ pub fn clear(fd: BorrowedFd<'_>, bytes: Range<usize>) -> io::Result<()> {
     Ok(fallocate(fd, mode, start, length)?)
 }
 
-/// A shared mapping, read and written word by word.
-#[derive(Debug)]
-pub struct Words {
-    base: NonNull<AtomicU64>,
-    count: usize,
-}
-
-// SAFETY: the mapping belongs to no thread and stays at its address until drop.
-unsafe impl Send for Words {}
-// SAFETY: the only access there is, through `as_slice`, is to atomics.
-unsafe impl Sync for Words {}
-
-impl Words {
-    /// Maps the first `bytes` bytes of a region that [`create`] made, rounded down to whole words.
-    ///
-    /// # Errors
-    /// The system call's; `EINVAL` for a length of 0, or for anything but a region of at least
-    /// that length that can never be shrunk: touching what is not there would kill the process.
-    pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        // SAFETY: F_GET_SEALS takes no argument, and `fd` is open while borrowed.
-        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-        let length = nix::sys::stat::fstat(fd)?.st_size;
-        let is_fixed = seals >= 0 && seals & libc::F_SEAL_SHRINK != 0;
-        if !is_fixed || usize::try_from(length).is_ok_and(|length| length < bytes) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        // SAFETY: a new mapping is asked for, so no memory in use is replaced.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        let count = bytes / size_of::<AtomicU64>();
-        Ok(Self { base, count })
+/// Maps the first `bytes` bytes of a region that [`create`] made.
+///
+/// # Errors
+/// The system call's; `EINVAL` for a length of 0, or for anything but a region of at least that length
+/// that can never be shrunk: touching what is not there would kill the process.
+pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Memory> {
+    // SAFETY: F_GET_SEALS takes no argument, and `fd` is open while borrowed.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    let length = nix::sys::stat::fstat(fd)?.st_size;
+    let is_fixed = seals >= 0 && seals & libc::F_SEAL_SHRINK != 0;
+    if !is_fixed || usize::try_from(length).is_ok_and(|length| length < bytes) {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
-
-    /// All words.
-    #[inline]
-    #[must_use]
-    pub const fn as_slice(&self) -> &[AtomicU64] {
-        // SAFETY: `map` made a mapping of at least `count` words, page-aligned, that stays until
-        // drop, of a region that it found at least as large and sealed against shrinking.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.count) }
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: `map` made the mapping; munmap rounds the length up to whole pages.
-        unsafe {
-            libc::munmap(
-                self.base.as_ptr().cast(),
-                self.count * size_of::<AtomicU64>(),
-            );
-        }
-    }
+    Memory::map(fd, bytes)
 }
 
 #[cfg(test)]
@@ -127,18 +73,18 @@ mod tests {
     #[test]
     fn two_mappings_see_the_same_words() {
         let region = create(c"mcr-test", 4096).unwrap();
-        let one = Words::map(region.as_fd(), 4096).unwrap();
-        let other = Words::map(region.as_fd(), 4096).unwrap();
-        one.as_slice()[511].store(7, Ordering::Relaxed);
-        assert_eq!(other.as_slice()[511].load(Ordering::Relaxed), 7);
+        let words = || map(region.as_fd(), 4096).unwrap().array::<u64>(0, 512);
+        let (one, other) = (words(), words());
+        one.write(511, &7);
+        assert_eq!(other.read(511), 7);
     }
 
     #[test]
     fn what_is_no_whole_region_is_not_mapped() {
         let region = create(c"mcr-test", 4096).unwrap();
-        assert!(Words::map(region.as_fd(), 4097).is_err());
+        assert!(map(region.as_fd(), 4097).is_err());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        assert!(Words::map(file.as_fd(), 4096).is_err());
+        assert!(map(file.as_fd(), 4096).is_err());
     }
 
     #[test]
@@ -147,8 +93,9 @@ mod tests {
 
         const BYTES: usize = 8 << 20;
         let region = create(c"mcr-test", BYTES).unwrap();
-        let words = Words::map(region.as_fd(), BYTES).unwrap();
-        for word in words.as_slice() {
+        let words = map(region.as_fd(), BYTES).unwrap();
+        let words = words.array::<u64>(0, (BYTES / 8) as u32);
+        for word in words.all() {
             word.store(7, Ordering::Relaxed);
         }
         let file = std::fs::File::from(region);
@@ -157,7 +104,7 @@ mod tests {
         clear(file.as_fd(), 512 * 8..BYTES - 8).unwrap();
         // Before the words are read: that takes memory again.
         let after = taken();
-        let values = words.as_slice().iter().map(|w| w.load(Ordering::Relaxed));
+        let values = words.all().iter().map(|w| w.load(Ordering::Relaxed));
         assert_eq!(values.sum::<u64>(), 7 * 513);
         assert!(after < before / 100, "{after} of {before}");
     }

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use bpf::Error;
 use bpf::link::attach_while_held;
 use bpf::map::HashMap;
-use bpf::mapped::Mapped;
 use bpf::object::Object;
+use sys::memory::Array;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::latency;
@@ -169,9 +169,9 @@ pub struct Count {
 pub struct IngressCounter {
     program: OwnedFd,
     streams: HashMap<StreamKey, StreamState>,
-    latencies: Mapped<Latency>,
-    foreigns: Mapped<Foreign>,
-    clocks: Mapped<Clock>,
+    latencies: Array<Latency>,
+    foreigns: Array<Foreign>,
+    clocks: Array<Clock>,
     links: Vec<OwnedFd>,
 }
 
@@ -219,7 +219,7 @@ impl IngressCounter {
     /// Tells the program CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds: before it counts,
     /// and now and then, because the first is adjusted as it runs.
     pub fn set_clock_offset(&mut self, offset_ns: u64) {
-        self.clocks.store(0, 0, offset_ns);
+        self.clocks.write(0, &Clock { offset_ns });
     }
 
     /// Datagrams counted so far.

@@ -8,12 +8,12 @@ use std::path::Path;
 
 use model::net::{Ifindex, Ports, Prefix};
 use model::table::RouteKey;
+use sys::memory::Array;
 
 use super::clsact::Filter;
 use super::{claim, pin};
 use crate::layout::{self, Candidate, Plain};
 use crate::map::HashMap;
-use crate::mapped::Mapped;
 use crate::syscall;
 
 /// Another instance with programs here.
@@ -100,11 +100,11 @@ fn of_v6(key: &layout::RouteKey6) -> RouteKey {
 /// The routes for ranges. Another daemon may be changing them, so what makes no sense is left out.
 fn ranges(maps: &Path) -> Vec<RouteKey> {
     let blocks = entries::<layout::RangeKey, layout::Range>("ranges", maps);
-    let candidates = || {
+    let candidates = || -> Option<Array<Candidate>> {
         let map = syscall::open_pin(&maps.join("candidates")).ok()?;
         let info = syscall::map_info(map.as_fd()).ok()?;
         let is_ours = info.value_size as usize == size_of::<Candidate>();
-        let mapped = is_ours.then(|| Mapped::new("candidates", map.as_fd(), info.max_entries));
+        let mapped = is_ours.then(|| syscall::map_array(map.as_fd(), info.max_entries));
         mapped?.ok()
     };
     let Some(candidates) = (!blocks.is_empty()).then(candidates).flatten() else {
@@ -117,7 +117,7 @@ fn ranges(maps: &Path) -> Vec<RouteKey> {
         };
         let last = block.first.saturating_add(block.count);
         for slot in block.first..last.min(candidates.len()) {
-            let candidate: Candidate = candidates.read(slot);
+            let candidate = candidates.read(slot);
             // A block also lists the routes of shorter prefixes.
             if candidate.prefix == length && candidate.first_port <= candidate.last_port {
                 ranges.push(of_range(&key, length as u8, &candidate));

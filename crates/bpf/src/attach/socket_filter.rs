@@ -16,10 +16,10 @@ use packet::classic_bpf::{
 };
 
 use packet::{ipv6, udp};
+use sys::memory::Array;
 
 use crate::Error;
-use crate::mapped::Mapped;
-use crate::syscall::{create_array, instruction, load};
+use crate::syscall::{create_array, instruction, load, map_array};
 
 const NAME: &str = "tap_hidden";
 
@@ -32,7 +32,7 @@ const GSO_SIZE: i16 = 176;
 #[derive(Debug)]
 pub struct HiddenDatagrams {
     map: OwnedFd,
-    count: Mapped<u64>,
+    count: Array<u64>,
 }
 
 impl HiddenDatagrams {
@@ -44,12 +44,15 @@ impl HiddenDatagrams {
     pub fn new() -> Result<Self, Error> {
         let kind = bpf_map_type::BPF_MAP_TYPE_ARRAY;
         let map = create_array(kind, 8, BPF_F_MMAPABLE, None);
-        let map = map.map_err(|error| Error::MapOperation {
-            name: NAME,
-            operation: "create",
-            error,
-        })?;
-        let count = Mapped::new(NAME, map.as_fd(), 1)?;
+        let failed = |operation| {
+            move |error| Error::MapOperation {
+                name: NAME,
+                operation,
+                error,
+            }
+        };
+        let map = map.map_err(failed("create"))?;
+        let count = map_array(map.as_fd(), 1).map_err(failed("mmap"))?;
         Ok(Self { map, count })
     }
 

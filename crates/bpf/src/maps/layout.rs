@@ -7,16 +7,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use packet::latency;
 use packet::verdict::DropReason;
+pub use sys::memory::Plain;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Hash of `layout.h`, part of the pin directory's name: pins of another layout are never adopted.
 pub const HASH: &str = env!("MCR_LAYOUT_HASH");
-
-/// A type that the kernel and user space share byte by byte: without padding, and every bit pattern
-/// is a value.
-pub trait Plain: Copy + Default + PartialEq + FromBytes + IntoBytes + 'static {}
-
-impl<T: Copy + Default + PartialEq + FromBytes + IntoBytes + 'static> Plain for T {}
 
 /// Key of `routes`; source 0 is (*,G).
 #[repr(C)]

@@ -3,6 +3,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use aya_obj::generated::bpf_cmd;
 
@@ -16,16 +17,24 @@ const BATCH: usize = 4096;
 #[derive(Debug)]
 pub struct HashMap<K, V> {
     name: &'static str,
-    map: OwnedFd,
+    map: Arc<OwnedFd>,
     capacity: u32,
     entries: PhantomData<(K, V)>,
+}
+
+/// The same map.
+impl<K, V> Clone for HashMap<K, V> {
+    fn clone(&self) -> Self {
+        let map = Arc::clone(&self.map);
+        Self { map, ..*self }
+    }
 }
 
 impl<K: Plain, V: Plain> HashMap<K, V> {
     pub(crate) fn new(name: &'static str, map: OwnedFd, capacity: u32) -> Self {
         Self {
             name,
-            map,
+            map: Arc::new(map),
             capacity,
             entries: PhantomData,
         }

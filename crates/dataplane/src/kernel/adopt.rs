@@ -5,12 +5,11 @@
 //! rules bring it back.
 
 use std::collections::{HashMap, HashSet};
-use std::mem::offset_of;
 
-use bpf::layout::{self, LOOKUP_PLACEHOLDER, Word};
+use bpf::layout::{self, LOOKUP_PLACEHOLDER, Word, merge_of};
+use sys::field;
 
 use crate::error::Error;
-use crate::failover::Lines;
 use crate::kernel::allocator::Places;
 use crate::kernel::key::{self, Key};
 use crate::kernel::{Entry, Kernel};
@@ -43,8 +42,7 @@ impl Kernel {
         }
         self.adopt_sources()?;
         let counting = self.adopt_slots()?;
-        self.adopt_failovers(&counting)?;
-        self.adopt_merges(&counting)?;
+        self.adopt_legs(&counting)?;
         self.adopt_health()?;
         self.adopt_times();
         self.publish_ranges()?;
@@ -142,6 +140,27 @@ impl Kernel {
         Ok(referenced.into_iter().collect())
     }
 
+    /// Takes over what decides between inputs, and lets those pass whose line leads nowhere; the rules
+    /// bring it back.
+    fn adopt_legs(&mut self, counting: &HashSet<u32>) -> Result<(), Error> {
+        self.legs.adopt(counting)?;
+        for counter in 0..self.owners.used() {
+            let identity = self.program.maps.identities.read(counter);
+            let Some(index) = merge_of(identity.arbiter) else {
+                continue;
+            };
+            let merge = self.legs.merges.of(identity.rule);
+            if merge.is_none_or(|merge| merge.index != index) {
+                self.lead_input(counter, identity.rule, 0);
+            }
+        }
+        let others = self.legs.other_blocks()?;
+        if !others.is_empty() {
+            self.wait()?;
+        }
+        self.legs.mend_blocks(&others)
+    }
+
     /// Forgets times that are yet to come: a limit would refuse, and a silent line would seem to
     /// deliver, until then.
     fn adopt_times(&mut self) {
@@ -150,18 +169,14 @@ impl Kernel {
         for counter in 0..self.owners.used() {
             let limit = maps.limits.read(counter);
             if limit.due_ns > now_ns.saturating_add(limit.depth_ns) {
-                let state = offset_of!(layout::Limit, due_ns);
+                let state = field!(layout::Limit, due_ns);
                 maps.limits.store(counter, state, 0);
             }
-            let line = maps.line(counter);
-            let known = line.map(|at_ns| if at_ns > now_ns { 0 } else { at_ns });
-            if known != line {
-                maps.set_line(counter, known);
-            }
+            self.legs.failovers.mend(counter);
         }
         let budget = maps.settings.read(0).budget;
         if budget.due_ns > now_ns.saturating_add(budget.depth_ns) {
-            let state = offset_of!(layout::Settings, budget.due_ns);
+            let state = field!(layout::Settings, budget.due_ns);
             maps.settings.store(0, state, 0);
         }
     }

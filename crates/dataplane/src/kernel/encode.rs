@@ -1,10 +1,8 @@
 //! Encodes the model's types as entries of the maps.
 
-use std::mem::offset_of;
 use std::net::IpAddr;
 
 use bpf::layout;
-use bpf::mapped::Mapped;
 use model::net::{Mac, Prefix, low_bits};
 use model::table::{
     DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit,
@@ -12,6 +10,8 @@ use model::table::{
 };
 use packet::limit::Limit;
 use packet::verdict::DropReason;
+use sys::field;
+use sys::memory::{Array, Field};
 
 use crate::error::Error;
 use crate::kernel::key::{Key, RangeRoute};
@@ -119,25 +119,25 @@ pub(super) fn is_same_limit(one: layout::Limit, other: layout::Limit) -> bool {
     layout::Limit { due_ns, ..one } == layout::Limit { due_ns, ..other }
 }
 
-/// Replaces the rate limit `before`, which lies `at` bytes into an entry. One that differs starts full;
+/// Replaces the rate limit `before`, which lies `at` a word of an entry. One that differs starts full;
 /// the same goes on.
 pub(super) fn store_limit<T: layout::Plain>(
-    map: &mut Mapped<T>,
+    map: &Array<T>,
     index: u32,
-    at: usize,
+    at: Field<T>,
     (before, limit): (layout::Limit, layout::Limit),
 ) {
     if is_same_limit(before, limit) {
         return;
     }
-    for (offset, value) in [
-        (offset_of!(layout::Limit, per_token), limit.per_token),
-        (offset_of!(layout::Limit, depth_ns), limit.depth_ns),
-        (offset_of!(layout::Limit, bits), limit.bits),
+    for (word, value) in [
+        (field!(layout::Limit, per_token), limit.per_token),
+        (field!(layout::Limit, depth_ns), limit.depth_ns),
+        (field!(layout::Limit, bits), limit.bits),
         // Last: packets take the state before they take the rest.
-        (offset_of!(layout::Limit, due_ns), 0),
+        (field!(layout::Limit, due_ns), 0),
     ] {
-        map.store(index, at + offset, value);
+        map.store(index, at.of_entry(0, word), value);
     }
 }
 

@@ -1,13 +1,12 @@
 //! The time that packets spend on the kernel path, of which the program counts a sample.
 
 use std::collections::HashMap;
-use std::mem::offset_of;
 
 use bpf::layout::{self, Settings};
 use model::table::Path;
-use packet::latency::Latency;
+use sys::field;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, latency};
 use crate::error::Error;
 use crate::kernel::Kernel;
 
@@ -19,7 +18,7 @@ impl Kernel {
         let real = sys::clock::realtime_ns();
         let between = before.midpoint(sys::clock::kernel_monotonic_ns());
         let offset = real.wrapping_sub(between);
-        let at = offset_of!(Settings, clock_ns);
+        let at = field!(Settings, clock_ns);
         self.program.maps.settings.store(0, at, offset);
     }
 
@@ -58,12 +57,4 @@ pub(super) fn read(kernel: &Kernel, counters: &mut Counters) -> Result<(), Error
         }
     }
     Ok(())
-}
-
-const fn latency(counted: &layout::Latency) -> Latency {
-    Latency {
-        buckets: counted.buckets,
-        sum_ns: counted.sum_ns,
-        stamped: counted.stamped,
-    }
 }

@@ -1,14 +1,15 @@
 //! Who owns the program's counters, written down in the pinned map `identities`.
 
 use std::collections::HashSet;
-use std::mem::offset_of;
 
 use bpf::Maps;
 use bpf::layout::{self, Identity, Word};
+use sys::field;
+use sys::memory::Field;
 
 use crate::counters::Traffic;
 use crate::error::Error;
-use crate::failover::Lines;
+use crate::failover::Failovers;
 use crate::kernel::plan::{CounterFor, Wanted};
 use crate::kernel::{Kernel, encode};
 use crate::owners::name::Hash;
@@ -69,9 +70,9 @@ impl Kernel {
 
     /// Takes one more reference to the owner's counter and writes down whose it is.
     pub(super) fn acquire_counter(&mut self, owner: CounterFor) -> Result<u32, Error> {
-        let maps = &mut self.program.maps;
+        let (maps, failovers) = (&mut self.program.maps, &self.legs.failovers);
         let counter = self.owners.acquire(owner.hash, |counter, is_fresh| {
-            begin(maps, counter, owner.hash, is_fresh)
+            begin((maps, failovers), counter, owner.hash, is_fresh)
         })?;
         let counter = counter.ok_or(Error::Capacity {
             what: "counters",
@@ -79,7 +80,8 @@ impl Kernel {
             limit: 0,
         })?;
         let before = maps.limits.read(counter);
-        encode::store_limit(&mut maps.limits, counter, 0, (before, owner.limit));
+        let (at, limits) = (Field::at(0), (before, owner.limit));
+        encode::store_limit(&maps.limits, counter, at, limits);
         Ok(counter)
     }
 
@@ -90,7 +92,9 @@ impl Kernel {
         (wanted, rule): (&Wanted, u32),
     ) -> Result<u32, Error> {
         let counter = self.acquire_counter(owner)?;
-        let arbiter = self.begin_arbiter(wanted, (rule, counter));
+        let input = (wanted.rule.hash, rule, counter);
+        let legs = wanted.legs.as_ref();
+        let arbiter = self.legs.begin(legs, input, &self.owners);
         self.lead_input(counter, rule, arbiter);
         Ok(counter)
     }
@@ -106,7 +110,7 @@ impl Kernel {
         if (rule_before, arbiter_before) != (rule, arbiter) {
             let ([a, b, c, d], [e, f, g, h]) = (rule.to_ne_bytes(), arbiter.to_ne_bytes());
             let word = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-            identities.store(counter, offset_of!(Identity, rule), word);
+            identities.store(counter, field!(Identity, rule), word);
         }
     }
 
@@ -128,10 +132,7 @@ impl Kernel {
     pub(crate) fn forget(&mut self, rule: &str) {
         for (_, owner) in self.known.forget(rule) {
             if let Some(counter) = self.owners.forget(&owner) {
-                if let Err(error) = self.end_failover(counter) {
-                    tracing::debug!("how a rule failed over is not forgotten: {error}");
-                }
-                self.end_merge(counter);
+                self.legs.forget(counter);
                 let identities = &mut self.program.maps.identities;
                 let nobody = Identity {
                     hash: NOBODY_ANY_MORE,
@@ -147,7 +148,12 @@ impl Kernel {
 
 /// Writes down that a counter is `owner`'s and returns what it has counted for others; their drops
 /// and the state of their limit and of their lines go.
-fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<Traffic, Error> {
+fn begin(
+    (maps, failovers): (&Maps, &Failovers),
+    counter: u32,
+    owner: Hash,
+    is_fresh: bool,
+) -> Result<Traffic, Error> {
     let mut base = Traffic::default();
     if !is_fresh {
         base = Traffic {
@@ -157,10 +163,10 @@ fn begin(maps: &mut Maps, counter: u32, owner: Hash, is_fresh: bool) -> Result<T
     }
     // Also of a fresh one: somebody may have written there.
     maps.drops.write(counter, &layout::Drops::default());
-    let state = offset_of!(layout::Limit, due_ns);
+    let state = field!(layout::Limit, due_ns);
     maps.limits.store(counter, state, 0);
-    maps.set_line(counter, [0; 2]);
-    maps.set_choice(counter, [0; 2]);
+    failovers.forget_line(counter);
+    failovers.forget_choice(counter);
     let identity = Identity {
         hash: owner,
         packets: base.packets,

@@ -6,10 +6,9 @@ use bpf::layout::{self, Word};
 use model::table::{Output, Route, RouteKey};
 
 use crate::error::Error;
-use crate::kernel::failover::WantedFailover;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::Key;
-use crate::kernel::merge::WantedMerge;
+use crate::kernel::legs::WantedLegs;
 use crate::kernel::ranges::Ranges;
 use crate::kernel::{Kernel, encode};
 use crate::owners::name::{Hash, Name};
@@ -23,8 +22,7 @@ pub(super) struct Wanted {
     pub(super) rule: CounterFor,
     /// The input, where it has a counter of its own.
     pub(super) input: Option<CounterFor>,
-    pub(super) failover: Option<WantedFailover>,
-    pub(super) merge: Option<WantedMerge>,
+    pub(super) legs: Option<WantedLegs>,
     pub(super) outputs: Vec<(CounterFor, layout::Output)>,
     pub(super) inspection: Option<Inspection>,
 }
@@ -63,8 +61,7 @@ impl Kernel {
                     hash: Name::Input(&route.rule, at).hash(),
                     limit: encode::limit(None),
                 }),
-                failover: encode::input(route).and_then(|_| WantedFailover::of(route)),
-                merge: encode::input(route).and_then(|_| WantedMerge::of(route)),
+                legs: encode::input(route).and_then(|_| WantedLegs::of(route)),
                 outputs: encode::outputs(route).iter().map(output).collect(),
             };
             if !self.is_installed(&route) {
@@ -94,7 +91,9 @@ impl Kernel {
             && entry.inspection == wanted.inspection
             && usize::from(word.count) == wanted.outputs.len()
             && self.is_owner(wanted.rule, self.rule_counter(word))
-            && self.fails_over_as(wanted, self.rule_counter(word))
+            && self
+                .legs
+                .fails_over_as(wanted.legs.as_ref(), self.rule_counter(word), &self.owners)
             && wanted
                 .input
                 .is_none_or(|input| self.is_owner(input, word.counter) && self.is_led(wanted, word))
@@ -104,7 +103,8 @@ impl Kernel {
     /// Says whether what decides about packets of the input is what is wanted.
     fn is_led(&self, wanted: &Wanted, word: Word) -> bool {
         let identity = self.program.maps.identities.read(word.counter);
-        let arbiter = self.arbiter(wanted, (identity.rule, word.counter));
+        let input = (identity.rule, word.counter);
+        let arbiter = self.legs.arbiter(wanted.legs.as_ref(), input, &self.owners);
         arbiter == Some(identity.arbiter)
     }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use bpf::Maps;
 use bpf::layout::{Candidate, Range, RangeKey, Settings};
 use model::net::Prefix;
+use sys::field;
 
 use crate::error::Error;
 use crate::kernel::Entry;
@@ -115,7 +116,7 @@ impl Ranges {
             }
         }
         let any = u64::from(!self.nodes.is_empty());
-        let offset = std::mem::offset_of!(Settings, ranges);
+        let offset = field!(Settings, ranges);
         maps.settings.store(0, offset, any);
         Ok(())
     }

@@ -8,7 +8,8 @@ use bpf::layout::{self, FlowKey, Tally};
 
 use crate::arrivals::Ticks;
 use crate::counters::{
-    Arrived, Counters, Drops, Flow, LinesSeen, MergeSeen, OutputCounters, Traffic,
+    Arrived, Counters, Drops, FailoverCounters, Flow, LinesSeen, MergeCounters, MergeSeen,
+    OutputCounters, Traffic,
 };
 use crate::error::Error;
 use crate::kernel::{Kernel, health, latency};
@@ -185,6 +186,28 @@ impl Kernel {
         let owners = counters.into_iter();
         let owners = owners.filter_map(|counter| self.owners.owner_of(counter));
         owners.filter_map(|owner| self.known.name(owner).cloned())
+    }
+
+    /// Which line of a rule is active.
+    fn failover(&self, rule: u32, known: &KnownRule) -> Option<FailoverCounters> {
+        let active = self.legs.failovers.active(rule)?;
+        let mut inputs = self.inputs(known);
+        let (at, _) = inputs.find(|(_, counter)| *counter == active.line)?;
+        Some(FailoverCounters {
+            active: at.clone(),
+            since_ns: active.since_ns,
+            changes: active.changes,
+        })
+    }
+
+    /// What the lines of a rule brought.
+    fn merged(&self, rule: u32, known: &KnownRule) -> Option<MergeCounters> {
+        self.legs.merges.read(rule, self.inputs(known))
+    }
+
+    fn inputs<'a>(&'a self, known: &'a KnownRule) -> impl Iterator<Item = (&'a String, u32)> {
+        let inputs = known.inputs.iter();
+        inputs.filter_map(|(at, hash)| Some((at, self.owners.find(hash)?.slot)))
     }
 
     /// Reads the flows of a rule.

@@ -6,18 +6,18 @@
 //! swing and open one after it ([`gates`](super::gates)).
 
 use std::collections::{BTreeSet, HashMap};
-use std::mem::offset_of;
 
 use bpf::grace;
 use bpf::layout::{self, Word};
 use model::table::{Path, Route, RouteKey};
+use sys::field;
+use sys::memory::Field;
 
 use crate::error::Error;
 use crate::gates;
-use crate::kernel::failover::WantedFailover;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::{self, Key};
-use crate::kernel::merge::WantedMerge;
+use crate::kernel::legs::WantedLegs;
 use crate::kernel::plan::Wanted;
 use crate::kernel::{Entry, Kernel};
 use crate::owners::name::{Hash, Name};
@@ -54,13 +54,9 @@ impl Kernel {
             self.known.learn(&route.rule, Name::all_of(route));
         }
 
-        let failovers = wanted
-            .iter()
-            .map(|route| (route.rule.hash, route.failover.clone()));
-        let failovers: HashMap<Hash, Option<WantedFailover>> = failovers.collect();
-        let merges = merges_of(&wanted);
+        let legs = legs_of(&wanted);
         let written = self.write(wanted)?;
-        self.set_failovers(failovers)?;
+        self.legs.set_failovers(&legs, &self.owners)?;
         let (swung, new): (Vec<_>, Vec<_>) = written
             .into_iter()
             .partition(|route| self.entries.contains_key(&route.key));
@@ -81,7 +77,7 @@ impl Kernel {
             self.publish_ranges()?;
         }
         self.publish_addresses();
-        self.finish_merges(&merges)?;
+        self.legs.finish_merges(&legs, &self.owners)?;
         self.exchange_gates(&swung, &removed)?;
         self.links.detach_others(&self.entries_on, &self.pins)
     }
@@ -93,7 +89,38 @@ impl Kernel {
         self.blocks.grace_period_passed();
         self.ranges.grace_period_passed();
         self.gates.grace_period_passed(Path::Kernel);
-        self.free_merges();
+        if let Err(error) = self.legs.merges.free() {
+            tracing::debug!("memory of merged lines is not given back: {error}");
+        }
+        Ok(())
+    }
+
+    /// Makes room for the merges that a change needs, or leaves all as it was.
+    fn prepare_merges(&mut self, wanted: &[Wanted]) -> Result<(), Error> {
+        self.legs.merges.drop_prepared()?;
+        for route in wanted {
+            let Some((name, params)) = route.legs.as_ref().and_then(WantedLegs::merge) else {
+                continue;
+            };
+            let rule = route.rule.hash;
+            let counter = self.owners.find(&rule).map(|owner| owner.slot);
+            if !self.legs.merges.lacks((rule, counter), params) {
+                continue;
+            }
+            let mut prepared = self.legs.merges.prepare(rule, params);
+            if matches!(prepared, Ok(false)) && self.legs.merges.is_waiting() {
+                self.wait()?;
+                prepared = self.legs.merges.prepare(rule, params);
+            }
+            if !matches!(prepared, Ok(true)) {
+                self.legs.merges.drop_prepared()?;
+                prepared?;
+                return Err(Error::MergeRoom {
+                    rule: name.to_owned(),
+                    blocks: params.blocks(),
+                });
+            }
+        }
         Ok(())
     }
 
@@ -407,15 +434,15 @@ impl Kernel {
     }
 }
 
-/// How the rules of a change merge their lines.
-fn merges_of(wanted: &[Wanted]) -> HashMap<Hash, Option<WantedMerge>> {
-    let mut merges: HashMap<Hash, Option<WantedMerge>> = HashMap::new();
+/// The legs of the rules of a change.
+fn legs_of(wanted: &[Wanted]) -> HashMap<Hash, Option<WantedLegs>> {
+    let mut legs: HashMap<Hash, Option<WantedLegs>> = HashMap::new();
     for route in wanted {
-        let merge = merges.entry(route.rule.hash).or_default();
-        *merge = merge.take().or_else(|| route.merge.clone());
+        let of_rule = legs.entry(route.rule.hash).or_default();
+        *of_rule = of_rule.take().or_else(|| route.legs.clone());
     }
-    merges
+    legs
 }
 
-const WORD: usize = offset_of!(layout::Route, word);
-const LOOKUP: usize = offset_of!(layout::Route, lookup);
+const WORD: Field<layout::Route> = field!(layout::Route, word);
+const LOOKUP: Field<layout::Route> = field!(layout::Route, lookup);

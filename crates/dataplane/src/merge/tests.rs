@@ -1,70 +1,106 @@
+use std::convert::Infallible;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bpf::merge_layout::MergeLine;
 use model::merge::By;
-use zerocopy::IntoBytes;
+use sys::shared_memory;
 
 use super::*;
 
 const NOW: u64 = 1 << 40;
 const RULE: u32 = 7;
 
-/// One merge.
-struct Memory(Merge);
+/// Merges in memory that held something else before, and the words of all.
+struct Fixture(Merges<NoBlocks>, Array<Merge>);
 
-impl Memory {
+/// Blocks that nobody looks into.
+#[derive(Debug)]
+struct NoBlocks;
+
+impl Blocks for NoBlocks {
+    type Error = Infallible;
+
+    fn take(&mut self, _: Range<u32>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn give_back(&mut self, _: Range<u32>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn read(&self, _: u32) -> Option<MergeBlock> {
+        None
+    }
+}
+
+impl Fixture {
     fn new() -> Self {
-        let mut memory = Self(Merge::default());
-        for at in (0..size_of::<Merge>()).step_by(WORD) {
-            memory.store(0, at, 0xdead);
+        const BYTES: usize = 4 * size_of::<Merge>();
+        let region = shared_memory::create(c"mcr-test", BYTES).unwrap();
+        let memory = shared_memory::map(region.as_fd(), BYTES).unwrap();
+        let words = memory.array::<Merge>(0, 4);
+        for index in 0..words.len() {
+            for word in words.words(index) {
+                word.store(0xdead, Ordering::Relaxed);
+            }
+            words::tear_down(&words, index);
         }
-        memory
+        let merges = Merges::new(words.clone(), NoBlocks, Clock::Process);
+        Self(merges, words)
     }
 
-    /// Set up, with lines in this order.
-    fn with(how: How, lines: &[u32]) -> Self {
-        let mut memory = Self::new();
-        set_up(&mut memory, 0, RULE, (how, 64));
+    /// One rule's, with lines in this order.
+    fn with(params: MergeParams, lines: &[u32]) -> Self {
+        let mut fixture = Self::new();
+        fixture.begin(RULE, params);
         for line in lines {
-            memory.join(*line, lines).expect("a place");
+            fixture.join(*line, lines).expect("a place");
         }
-        memory
+        fixture
     }
 
-    fn join(&mut self, line: u32, wanted: &[u32]) -> Option<u32> {
-        join(self, 0, (line, wanted), NOW)
+    fn begin(&mut self, rule: u32, params: MergeParams) -> Option<ActiveMerge> {
+        let hash = [rule.into(); 2];
+        if self.0.lacks((hash, Some(rule)), params) && self.0.prepare(hash, params) != Ok(true) {
+            return None;
+        }
+        self.0.begin((hash, rule), params)
     }
 
-    fn find(&mut self) -> Option<Found> {
-        find(self, 0, NOW)
+    fn join(&self, line: u32, wanted: &[u32]) -> Option<u32> {
+        words::join(&self.1, 0, (line, wanted), NOW)
     }
 
-    fn bytes(&mut self, at: usize) -> &mut [u8] {
-        &mut self.0.as_mut_bytes()[at..at + WORD]
+    fn lines(&self) -> [Option<u32>; LINES_MAX] {
+        lines(&self.1.read(0))
+    }
+
+    fn find(&self) -> Option<(u32, ActiveMerge)> {
+        words::find(&self.1, 0, NOW)
+    }
+
+    /// Another process's, which believes that this many rules count.
+    fn inherit(&self, rules: u32) -> Self {
+        let mut merges = Merges::new(self.1.clone(), NoBlocks, Clock::Process);
+        merges.adopt(0..self.1.len(), |rule| rule < rules);
+        Self(merges, self.1.clone())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Merge)) {
+        let mut merge = self.1.read(0);
+        change(&mut merge);
+        self.1.write(0, &merge);
     }
 }
 
-impl Words for Memory {
-    fn merge(&self, _: u32) -> Merge {
-        self.0
-    }
-    fn set_merge(&mut self, _: u32, words: &Merge) {
-        self.0 = *words;
-    }
-    fn store(&mut self, _: u32, at: usize, value: u64) {
-        self.bytes(at).copy_from_slice(&value.to_ne_bytes());
-    }
-    fn add(&mut self, _: u32, at: usize, value: u64) {
-        let bytes = self.bytes(at).try_into().expect("a word");
-        self.store(0, at, u64::from_ne_bytes(bytes).wrapping_add(value));
-    }
+fn rtp() -> MergeParams {
+    MergeParams::of(&model::merge::Merge::default())
 }
 
-fn rtp() -> How {
-    How::of(&model::merge::Merge::default())
-}
-
-fn by(by: By) -> How {
-    How::of(&model::merge::Merge {
+fn by(by: By) -> MergeParams {
+    MergeParams::of(&model::merge::Merge {
         by,
         ..model::merge::Merge::default()
     })
@@ -73,11 +109,12 @@ fn by(by: By) -> How {
 #[test]
 fn what_is_set_up_is_found_again() {
     for how in [rtp(), by(By::Mdp3), by(By::MoldUdp64), by(By::Payload)] {
-        let mut memory = Memory::with(how, &[3]);
-        let found = memory.find().expect("it makes sense");
-        assert_eq!((found.owner, found.how, found.first_block), (RULE, how, 64));
-        assert_eq!(lines(&memory.0), [Some(3), None, None, None]);
-        tear_down(&mut memory, 0);
+        let memory = Fixture::with(how, &[3]);
+        let (rule, found) = memory.find().expect("it makes sense");
+        assert_eq!((rule, found.params), (RULE, how));
+        assert_eq!(memory.0.of(RULE), Some(found));
+        assert_eq!(memory.lines(), [Some(3), None, None, None]);
+        words::tear_down(&memory.1, 0);
         assert_eq!(memory.find(), None, "its owner has gone");
     }
 }
@@ -89,36 +126,39 @@ fn more_packets_take_more_blocks() {
         window: Duration::from_millis(3),
         ..model::merge::Merge::default()
     };
-    assert_eq!(How::of(&merge(2_048)).blocks(), 4);
-    assert_eq!(How::of(&merge(65_536)).blocks(), 128);
-    assert_eq!(How::of(&merge(2_048)).window_ns, 3_000_000);
+    assert_eq!(MergeParams::of(&merge(2_048)).blocks(), 4);
+    assert_eq!(MergeParams::of(&merge(65_536)).blocks(), 128);
+    assert_eq!(MergeParams::of(&merge(2_048)).window_ns, 3_000_000);
 }
 
 #[test]
 fn only_the_window_changes_in_place() {
-    let other = How {
+    let other = MergeParams {
         window_ns: 1,
         ..rtp()
     };
     assert!(rtp().keeps_memory_of(other));
     assert!(!rtp().keeps_memory_of(by(By::Payload)));
-    let mut memory = Memory::with(rtp(), &[3]);
-    set_window(&mut memory, 0, 1);
-    assert_eq!(memory.find().expect("it is there").how, other);
+    let mut memory = Fixture::with(rtp(), &[3]);
+    let before = memory.find().expect("it is there").1;
+    assert_eq!(memory.begin(RULE, other).expect("it is there").index, 0);
+    let after = memory.find().expect("it is there").1;
+    let params = other;
+    assert_eq!(after, ActiveMerge { params, ..before });
 }
 
 #[test]
 fn a_line_keeps_its_place_while_others_come_and_go() {
-    let mut memory = Memory::with(rtp(), &[5, 6, 7]);
-    part_with_others(&mut memory, 0, &[6, 7]);
-    assert_eq!(lines(&memory.0), [None, Some(6), Some(7), None]);
+    let memory = Fixture::with(rtp(), &[5, 6, 7]);
+    memory.0.part_with_others(RULE, &[6, 7]);
+    assert_eq!(memory.lines(), [None, Some(6), Some(7), None]);
     assert_eq!(memory.join(7, &[6, 7, 8]), Some(2));
     assert_eq!(memory.join(8, &[6, 7, 8]), Some(0));
 }
 
 #[test]
 fn a_line_takes_the_place_of_one_that_goes_where_no_other_is_free() {
-    let mut memory = Memory::with(rtp(), &[1, 2, 3, 4]);
+    let memory = Fixture::with(rtp(), &[1, 2, 3, 4]);
     assert_eq!(memory.join(9, &[1, 2, 4, 9]), Some(2));
     assert_eq!(memory.join(8, &[1, 2, 4, 9]), None);
 }
@@ -126,19 +166,22 @@ fn a_line_takes_the_place_of_one_that_goes_where_no_other_is_free() {
 #[test]
 fn what_a_former_line_was_first_with_stays_with_the_rule() {
     let change = |how| {
-        let mut memory = Memory::with(how, &[1, 2]);
-        memory.0.line[0].counts = [70, 3, 0, 0, 0];
-        memory.0.line[0].part[2].first = 1 << 48;
-        part_with_others(&mut memory, 0, &[2]);
-        assert_eq!(memory.0.line[0].counts[0], 70, "nobody has its place yet");
+        let memory = Fixture::with(how, &[1, 2]);
+        memory.change(|merge| {
+            merge.line[0].counts = [70, 3, 0, 0, 0];
+            merge.line[0].part[2].first = 1 << 48;
+        });
+        memory.0.part_with_others(RULE, &[2]);
+        let line = memory.1.read(0).line[0];
+        assert_eq!(line.counts[0], 70, "nobody has its place yet");
         memory.join(9, &[2, 9]);
         let new = MergeLine {
             owner: 10,
             since_ns: NOW,
             ..MergeLine::default()
         };
-        assert_eq!(memory.0.line[0], new);
-        memory.0.firsts
+        assert_eq!(memory.1.read(0).line[0], new);
+        memory.1.read(0).firsts
     };
     assert_eq!(change(rtp()), 70);
     assert_eq!(change(by(By::MoldUdp64)), 0, "the packets count there");
@@ -147,9 +190,9 @@ fn what_a_former_line_was_first_with_stays_with_the_rule() {
 #[test]
 fn nonsense_is_not_adopted() {
     let harm = |harm: fn(&mut Merge)| {
-        let mut memory = Memory::with(rtp(), &[1, 2]);
-        harm(&mut memory.0);
-        memory.find()
+        let memory = Fixture::with(rtp(), &[1, 2]);
+        memory.change(harm);
+        memory.find().map(|(rule, _)| rule)
     };
     assert!(harm(|merge| merge.newest = u64::MAX).is_some());
     assert_eq!(harm(|merge| merge.format.by = BY_ONCE_FROM_EACH + 1), None);
@@ -164,17 +207,87 @@ fn nonsense_is_not_adopted() {
 
 #[test]
 fn places_of_nobody_and_times_to_come_are_mended() {
-    let mut memory = Memory::with(rtp(), &[1, 2]);
-    memory.0.stream[1].seen_ns = NOW + 1;
-    memory.0.line[0].since_ns = NOW + 1;
-    memory.0.line[2].owner = 3;
-    memory.0.line[2].since_ns = NOW;
-    memory.0.line[3].owner = u64::MAX;
-    memory.0.line[3].since_ns = NOW;
+    let memory = Fixture::with(rtp(), &[1, 2]);
+    memory.change(|merge| {
+        merge.stream[1].seen_ns = NOW + 1;
+        merge.line[0].since_ns = NOW + 1;
+        merge.line[2].owner = 3;
+        merge.line[2].since_ns = NOW;
+        merge.line[3].owner = u64::MAX;
+        merge.line[3].since_ns = NOW;
+    });
     assert!(memory.find().is_some());
-    assert_eq!(lines(&memory.0), [None, Some(2), None, None]);
-    assert_eq!(memory.0.stream[1].seen_ns, 0);
-    assert_eq!(memory.0.line[3].owner, 0);
+    assert_eq!(memory.lines(), [None, Some(2), None, None]);
+    let left = memory.1.read(0);
+    assert_eq!((left.stream[1].seen_ns, left.line[3].owner), (0, 0));
+}
+
+#[test]
+fn a_successor_keeps_what_makes_sense_once() {
+    let mut memory = Fixture::new();
+    let kept = memory.begin(3, rtp()).expect("there is room");
+    let other = memory.begin(1, rtp()).expect("there is room");
+    assert!(memory.begin(9, rtp()).is_some());
+    // Another that claims the same rule, and another rule that claims the same blocks.
+    let mut stolen = memory.1.read(kept.index);
+    memory.1.write(3, &stolen);
+    let mut after = memory.inherit(5);
+    assert_eq!(after.0.rules(), BTreeSet::from([1, 3]));
+    assert_eq!(
+        [1, 3].map(|rule| after.0.of(rule)),
+        [Some(other), Some(kept)]
+    );
+    assert!(!words::is_owned(&memory.1, 2), "its rule does not count");
+    assert!(!words::is_owned(&memory.1, 3));
+    stolen.owner = 5;
+    memory.1.write(3, &stolen);
+    assert_eq!(memory.inherit(5).0.rules(), BTreeSet::from([1, 3]));
+    after.0.end(1);
+    assert!(after.0.is_waiting());
+    after.0.free().unwrap();
+    assert_eq!(
+        after.begin(4, rtp()).map(|merge| merge.first_block),
+        Some(other.first_block)
+    );
+}
+
+#[test]
+fn another_number_of_packets_needs_room_beside_the_former() {
+    let mut memory = Fixture::with(rtp(), &[]);
+    let before = memory.0.of(RULE).expect("it is there");
+    let fewer = MergeParams::of(&model::merge::Merge {
+        packets: 32_768,
+        ..model::merge::Merge::default()
+    });
+    let after = memory.begin(RULE, fewer).expect("there is room");
+    assert_ne!(
+        (after.index, after.first_block),
+        (before.index, before.first_block)
+    );
+    assert_ne!(memory.0.space.take(1), Some(before.first_block));
+    memory.0.free().unwrap();
+    assert_eq!(memory.0.space.take(1), Some(before.first_block));
+    memory.0.end(RULE);
+    assert_eq!(memory.0.of(RULE), None);
+}
+
+#[test]
+fn what_is_prepared_and_not_used_leaves_no_trace() {
+    let mut memory = Fixture::new();
+    let hash = [1; 2];
+    let most = MergeParams::of(&model::merge::Merge {
+        packets: PACKETS_MAX,
+        ..model::merge::Merge::default()
+    });
+    let mut fitting = 0;
+    while memory.0.prepare([fitting; 2], most).unwrap() {
+        fitting += 1;
+    }
+    assert!(fitting > 1 && !memory.0.lacks((hash, None), most));
+    memory.0.drop_prepared().unwrap();
+    assert!(memory.0.lacks((hash, None), most));
+    assert_eq!(memory.0.space.take(1), Some(0));
+    assert!(memory.0.begin((hash, RULE), most).is_none());
 }
 
 #[test]

@@ -4,11 +4,11 @@
 pub(crate) mod askers;
 pub(crate) mod counted;
 pub(crate) mod counters;
-pub(crate) mod failover;
 pub(crate) mod flows;
 pub(crate) mod gates;
 pub(crate) mod layout;
 pub(crate) mod limits;
 pub(crate) mod merges;
 pub(crate) mod messages;
+pub(crate) mod region;
 pub(crate) mod state;

@@ -7,7 +7,6 @@ mod error;
 mod filter;
 mod inheritance;
 mod limiters;
-mod merges;
 mod owner_file;
 mod pool;
 mod process;
@@ -15,7 +14,7 @@ mod taps;
 mod wanted;
 mod worker_handle;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -27,19 +26,19 @@ use crate::counters::{
     Arrived, Counters, FailoverCounters, Flow, HealthCounters, LinesSeen, MergeCounters, MergeSeen,
     Traffic, WorkerCounters,
 };
-use crate::failover::{self, Lines};
+use crate::failover::Active;
 use crate::gates::{self, Gates};
+use crate::merge::MergeParams;
 use crate::owners::known::Progress;
-use crate::owners::name::Kind;
+use crate::owners::name::{Kind, Name};
 use crate::userspace::shared::counters::SharedCounters;
-use crate::userspace::shared::failover::CompiledFailover;
-use crate::userspace::shared::gates::SharedGates;
-use crate::userspace::shared::messages::{CountedRoute, TableChange};
+use crate::userspace::shared::merges;
+use crate::userspace::shared::messages::{CountedRoute, MergeLeg, TableChange};
+use crate::userspace::shared::region::Region;
 use counter_owners::{CounterOwners, Slots};
 use elsewhere::Elsewhere;
 use inheritance::{Inheritance, Label};
 use limiters::Limiters;
-use merges::Merges;
 use owner_file::OwnerFile;
 use pool::Pool;
 use wanted::{Common, Interfaces};
@@ -80,7 +79,7 @@ impl Userspace {
     pub(crate) fn open(options: Options, gates: Gates) -> Result<Self, Error> {
         support()?;
         let pool = Pool::new(options)?;
-        adopt_gates(&gates, &pool)?;
+        gates.adopt(Path::Userspace, pool.gates().memory());
         Ok(Self {
             pool,
             gates,
@@ -107,8 +106,9 @@ impl Userspace {
             predecessors,
             owners,
         } = Inheritance::sort(held);
-        self.pool.inherit(regions, (state, gates), predecessors);
-        adopt_gates(&self.gates, &self.pool)?;
+        self.pool.inherit(regions, state, gates, predecessors);
+        let memory = self.pool.gates().memory();
+        self.gates.adopt(Path::Userspace, memory);
         // Without the owners nobody knows whose they are.
         let merges = merges.filter(|_| owners.is_some());
         let (fd, file) = match owners {
@@ -121,7 +121,7 @@ impl Userspace {
         self.owners.keep(file);
         self.owner_file = Some(fd);
         if let Some(merges) = merges {
-            let merges = Merges::inherit(merges, self.owners.rules());
+            let merges = merges::inherit(merges, self.owners.rules());
             *self.pool.merges_mut() = merges.map_err(|source| Error::System {
                 what: "reading the windows of merged rules",
                 source,
@@ -168,8 +168,7 @@ impl Userspace {
     pub(crate) fn prepare(&mut self, diff: &TableDiff) -> Result<(), Error> {
         let added = diff.set.iter().map(|(_, route)| route);
         self.owners.check_room(added.clone())?;
-        let added = added.map(|route| (self.owners.rule(&route.rule), route));
-        self.pool.merges().check_room(added)?;
+        self.prepare_merges(added)?;
         if !diff.set.is_empty() {
             self.pool.start()?;
         }
@@ -206,10 +205,56 @@ impl Userspace {
 
     /// Gives back what no worker goes by any more.
     fn settle(&mut self) {
-        self.pool.merges_mut().settle();
+        let mut merged = HashMap::new();
+        let mut failing_over = HashSet::new();
+        for CountedRoute {
+            route, rule, lines, ..
+        } in self.counted.values()
+        {
+            if route.merge.is_some() {
+                merged.insert(rule.0, lines);
+            }
+            if route.failover.is_some() {
+                failing_over.insert(rule.0);
+            }
+        }
+        let failovers = self.pool.failovers_mut();
+        failovers.end_others(|rule| failing_over.contains(&rule));
+        let merges = self.pool.merges_mut();
+        for rule in merges.rules() {
+            match merged.get(&rule) {
+                Some(lines) => {
+                    let lines: Vec<u32> = lines.iter().map(|line| line.0).collect();
+                    merges.part_with_others(rule, &lines);
+                }
+                None => merges.end(rule),
+            }
+        }
+        if let Err(error) = merges.drop_prepared().and_then(|()| merges.free()) {
+            tracing::debug!("memory of merged lines is not given back: {error}");
+        }
         let used = self.counted.values().filter_map(|counted| counted.gate);
         self.gates.release_others(Path::Userspace, used);
         self.gates.grace_period_passed(Path::Userspace);
+    }
+
+    /// Makes room for the merges of routes that come.
+    fn prepare_merges<'a>(&mut self, routes: impl Iterator<Item = &'a Route>) -> Result<(), Error> {
+        let merges = self.pool.merges_mut();
+        merges.drop_prepared()?;
+        for route in routes {
+            let Some(merge) = &route.merge else {
+                continue;
+            };
+            let params = MergeParams::of(&merge.how);
+            let rule = Name::Rule(&route.rule).hash();
+            let slot = self.owners.rule(&route.rule).map(|rule| rule.0);
+            if merges.lacks((rule, slot), params) && !merges.prepare(rule, params)? {
+                merges.drop_prepared()?;
+                return Err(no_room(route));
+            }
+        }
+        Ok(())
     }
 
     /// What the path executes.
@@ -270,7 +315,7 @@ impl Userspace {
             let Some(rule) = rule.filter(|rule| rule.merge.is_none()) else {
                 continue;
             };
-            let Some(counters) = self.pool.merges().read(counted) else {
+            let Some(counters) = self.merge_counters(counted) else {
                 continue;
             };
             if let Some(health) = health_of(counted, &counters, rule.traffic) {
@@ -293,7 +338,7 @@ impl Userspace {
         for counted in self.merged() {
             let rule = counters.rules.get_mut(&counted.route.rule);
             if let Some(rule) = rule.filter(|rule| rule.merge.is_none())
-                && let Some(counters) = self.pool.merges().read(counted)
+                && let Some(counters) = self.merge_counters(counted)
             {
                 if let Some(health) = health_of(counted, &counters, rule.received) {
                     rule.add_health(&health);
@@ -303,15 +348,21 @@ impl Userspace {
         }
     }
 
+    fn merge_counters(&self, counted: &CountedRoute) -> Option<MergeCounters> {
+        let lines = counted.lines_by_name();
+        let lines = lines.map(|(at, line)| (at, line.0));
+        self.pool.merges().read(counted.rule.0, lines)
+    }
+
     /// Routes whose rules' lines are merged.
     fn merged(&self) -> impl Iterator<Item = &CountedRoute> {
         let counted = self.counted.values();
-        counted.filter(|counted| counted.place.is_some())
+        counted.filter(|counted| counted.leg.is_some())
     }
 
     fn read_lines(&self, arrived: &mut Arrived) {
         for counted in self.counted.values() {
-            let Some(active) = self.active_line(counted) else {
+            let Some((at, active)) = self.active_line(counted) else {
                 continue;
             };
             if let Some(rule) = arrived.get_mut(counted.route.rule.as_str()) {
@@ -321,8 +372,8 @@ impl Userspace {
                     (at.clone(), came)
                 });
                 rule.lines = Some(Box::new(LinesSeen {
-                    active: active.clone(),
-                    changes: self.pool.state().choice(counted.rule.0)[1],
+                    active: at.clone(),
+                    changes: active.changes,
                     came: came.collect(),
                 }));
             }
@@ -373,39 +424,56 @@ impl Userspace {
         let Some((counted, line)) = line else {
             return false;
         };
-        if let Some(failover) = CompiledFailover::compile(counted) {
-            let mut state = self.pool.state();
-            let now_ns = sys::clock::monotonic_ns();
-            let line = (failover.when(), line);
-            failover::switch(&mut state, counted.rule.0, line, now_ns);
-        }
+        self.pool.failovers().switch(counted.rule.0, line);
         true
     }
 
     /// Which input of each rule is active, where they stand by for each other.
     fn read_failovers(&self, counters: &mut Counters) {
         for counted in self.counted.values() {
-            let Some(active) = self.active_line(counted) else {
+            let Some((at, active)) = self.active_line(counted) else {
                 continue;
             };
             if let Some(rule) = counters.rules.get_mut(&counted.route.rule) {
-                let [since, changes] = self.pool.state().choice(counted.rule.0);
                 rule.failover = Some(Box::new(FailoverCounters {
-                    active: active.clone(),
-                    since_ns: packet::failover::since_ns(since),
-                    changes,
+                    active: at.clone(),
+                    since_ns: active.since_ns,
+                    changes: active.changes,
                 }));
             }
         }
     }
 
     /// The active line of a route's rule, if its inputs stand by for each other: most do not.
-    fn active_line<'a>(&self, counted: &'a CountedRoute) -> Option<&'a String> {
-        counted.route.failover.as_ref()?;
-        let [active, _] = self.pool.state().choice(counted.rule.0);
-        let name = packet::failover::active_of(active)?;
+    fn active_line<'a>(&self, counted: &'a CountedRoute) -> Option<(&'a String, Active)> {
+        let active = self.pool.failovers().active(counted.rule.0)?;
         let mut lines = counted.lines_by_name();
-        lines.find(|(_, line)| line.0 == name).map(|(at, _)| at)
+        let (at, _) = lines.find(|(_, line)| line.0 == active.line)?;
+        Some((at, active))
+    }
+
+    /// Gives a route's line its place in the rule's merge, which is made if there is room for it.
+    fn join(&mut self, counted: &mut CountedRoute) -> Result<(), Error> {
+        let Some(merge) = &counted.route.merge else {
+            return Ok(());
+        };
+        let params = MergeParams::of(&merge.how);
+        let rule = (Name::Rule(&counted.route.rule).hash(), counted.rule.0);
+        let merges = self.pool.merges_mut();
+        let merge = { merges.begin(rule, params) }.ok_or_else(|| no_room(&counted.route))?;
+        let mut place = (!params.format.has_lines()).then_some(0);
+        if place.is_none() {
+            let lines: Vec<u32> = counted.lines.iter().map(|line| line.0).collect();
+            for line in &counted.lines {
+                let joined = merges.join(merge, line.0, &lines);
+                place = place.or(joined.filter(|_| counted.input == Some(*line)));
+            }
+        }
+        counted.leg = place.map(|place| MergeLeg {
+            merge: merge.index,
+            place,
+        });
+        Ok(())
     }
 
     /// Takes the change over into the supervisor's own table and names the counters.
@@ -414,11 +482,9 @@ impl Userspace {
         for key in &diff.removed {
             if let Some(counted) = self.counted.remove(key) {
                 self.limiters.remove(&counted);
-                self.pool.merges_mut().release(&counted);
                 replaced.push(counted.route);
             }
         }
-        let now_ns = sys::clock::monotonic_ns();
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
             let counted = self.owners.acquire(route, &self.pool);
@@ -427,20 +493,16 @@ impl Userspace {
                 inputs: 0,
                 outputs: 1,
             })?;
-            self.pool.merges_mut().acquire(&mut counted)?;
+            self.join(&mut counted)?;
             // One that finds none passes nothing; whoever checked the room knows better.
             let gate = |share: &String| self.gates.acquire(Path::Userspace, share);
             counted.gate = { route.share.as_ref() }.map(|share| gate(share).unwrap_or(gates::SHUT));
-            counted.is_seen_whole = counted.place.is_none() || self.pool.is_single();
-            if let Some(failover) = CompiledFailover::compile(&counted) {
-                let mut state = self.pool.state();
-                failover::begin(&mut state, counted.rule.0, failover.when(), now_ns);
+            counted.is_seen_whole = counted.leg.is_none() || self.pool.is_single();
+            if let Some(failover) = counted.failover() {
+                self.pool.failovers_mut().set(counted.rule.0, failover);
             }
             let before = self.counted.insert(*key, counted.clone());
             self.limiters.set(before.as_ref(), &counted);
-            if let Some(before) = &before {
-                self.pool.merges_mut().release(before);
-            }
             replaced.extend(before.map(|counted| counted.route));
             set.push((*key, counted));
         }
@@ -466,14 +528,12 @@ impl Userspace {
     }
 }
 
-/// Takes over the gates of a pool's workers.
-fn adopt_gates(gates: &Gates, pool: &Pool) -> Result<(), Error> {
-    let shared = SharedGates::map(pool.gates()).map_err(|source| Error::System {
-        what: "mapping the gates of shares",
-        source,
-    })?;
-    gates.adopt(Path::Userspace, Box::new(shared));
-    Ok(())
+fn no_room(route: &Route) -> Error {
+    let packets = { route.merge.as_ref() }.map_or(0, |lines| lines.how.packets);
+    Error::MergeRoom {
+        rule: route.rule.clone(),
+        packets,
+    }
 }
 
 /// What is known of the health of a merged rule's stream where no worker sees all of it.

@@ -26,6 +26,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
+use bpf::merge::Windows;
 use packet::memory::Memory;
 use packet::parse::Link;
 use sys::descriptor::Waiter;
@@ -35,8 +36,8 @@ use sys::socket_lookup::SocketLookup;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::layout::WorkerWord;
-use crate::userspace::shared::merges::SharedMerges;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, ToWorker, ring_size};
+use crate::userspace::shared::region::Region;
 use crate::userspace::shared::state::SharedState;
 use coalesce::Source;
 use execute::{ActiveTable, BatchCounts, Packet};
@@ -96,7 +97,7 @@ fn run() -> Result<(), Error> {
     let ((), merges) = expect(&mut channel, |message| {
         matches!(message, ToWorker::Merges).then_some(())
     })?;
-    let merges = SharedMerges::map(merges.as_fd());
+    let merges = Windows::map(merges.as_fd());
     let ((), gates) = expect(&mut channel, |message| {
         matches!(message, ToWorker::Gates).then_some(())
     })?;
@@ -174,7 +175,7 @@ struct Worker {
 struct Shared {
     counters: SharedCounters,
     state: SharedState,
-    merges: SharedMerges,
+    merges: Windows,
     gates: SharedGates,
     /// This worker's own: whom this host's sockets take from, where the kernel tells.
     sockets: Option<SocketLookup>,

@@ -1,16 +1,15 @@
-use std::sync::atomic::AtomicU64;
-
-use super::super::tests::{MS, memory, merge, rtp};
+use super::super::tests::{MS, merge, rtp, windows};
 use super::super::{Verdict, Windows};
 use super::*;
 
-fn read(windows: Windows<'_>, reading: &mut Reading, ms: u64) -> Counts {
-    windows.counts(0, reading, ms * MS)
+fn read(windows: &Windows, reading: &mut Reading, ms: u64) -> Counts {
+    let block = |number| Some(windows.blocks.read(number));
+    counts(|| windows.rules.read(0), reading, block, ms * MS)
 }
 
-fn prepare(memory: &[AtomicU64], by: model::merge::By) -> Windows<'_> {
-    let windows = Windows::new(memory).expect("as many words as it says");
-    windows.set_rule(0, &merge(by));
+fn prepare(by: model::merge::By) -> Windows {
+    let windows = windows();
+    windows.rules.write(0, &merge(by));
     windows
 }
 
@@ -20,8 +19,7 @@ fn missed(counts: &Counts) -> [u64; 2] {
 
 #[test]
 fn what_may_still_come_is_not_lost_yet() {
-    let memory = memory();
-    let windows = prepare(&memory, model::merge::By::Rtp);
+    let windows = prepare(model::merge::By::Rtp);
     let judge = |line, number, ms| windows.judge((0, line), (&rtp(number, 7), 0), ms * MS);
     let mut reading = Reading::default();
     for number in [65_530, 65_531, 65_533, 65_535, 0, 1] {
@@ -30,7 +28,7 @@ fn what_may_still_come_is_not_lost_yet() {
     for number in [65_530, 65_531] {
         assert_eq!(judge(1, number, 11), Verdict::Duplicate);
     }
-    let counts = read(windows, &mut reading, 12);
+    let counts = read(&windows, &mut reading, 12);
     assert_eq!(
         (counts.lost, missed(&counts)),
         (0, [0, 0]),
@@ -43,13 +41,13 @@ fn what_may_still_come_is_not_lost_yet() {
     for (line, at) in [(0, 61), (1, 62)] {
         judge(line, 2, at);
     }
-    let counts = read(windows, &mut reading, 63);
+    let counts = read(&windows, &mut reading, 63);
     assert_eq!(
         (counts.lost, missed(&counts)),
         (1, [1, 0]),
         "one is lost, one came on the second"
     );
-    let counts = read(windows, &mut reading, 200);
+    let counts = read(&windows, &mut reading, 200);
     assert_eq!(
         (counts.lost, missed(&counts)),
         (1, [1, 0]),
@@ -60,25 +58,23 @@ fn what_may_still_come_is_not_lost_yet() {
 
 #[test]
 fn streams_are_counted_when_generations_begin_anew() {
-    let memory = memory();
-    let windows = prepare(&memory, model::merge::By::Rtp);
-    let mut rule = windows.rule(0);
+    let windows = prepare(model::merge::By::Rtp);
+    let mut rule = windows.rules.read(0);
     rule.newest = (0xffff - 3) << 8;
-    windows.set_rule(0, &rule);
+    windows.rules.write(0, &rule);
     let mut reading = Reading::default();
     let judge = |key, ms| windows.judge((0, 0), (&rtp(500, key), 0), ms * MS);
     assert_eq!(judge(7, 10), Verdict::First, "the last generation");
-    let before = read(windows, &mut reading, 11).streams;
+    let before = read(&windows, &mut reading, 11).streams;
     for key in [8, 9] {
         assert_eq!(judge(key, 12), Verdict::First);
     }
-    assert_eq!(read(windows, &mut reading, 13).streams, before + 2);
+    assert_eq!(read(&windows, &mut reading, 13).streams, before + 2);
 }
 
 #[test]
 fn a_line_that_is_silent_misses_what_the_other_brings() {
-    let memory = memory();
-    let windows = prepare(&memory, model::merge::By::Rtp);
+    let windows = prepare(model::merge::By::Rtp);
     let mut reading = Reading::default();
     for number in 0..20_000u64 {
         let at = MS + number * MS / 10;
@@ -90,21 +86,20 @@ fn a_line_that_is_silent_misses_what_the_other_brings() {
             assert_eq!(windows.judge((0, 1), (&packet, 0), at), Verdict::Duplicate);
         }
         if number % 3_000 == 0 {
-            read(windows, &mut reading, at / MS);
+            read(&windows, &mut reading, at / MS);
         }
     }
     for ms in [2_001, 2_052, 2_103] {
-        read(windows, &mut reading, ms);
+        read(&windows, &mut reading, ms);
     }
-    let counts = read(windows, &mut reading, 2_200);
+    let counts = read(&windows, &mut reading, 2_200);
     // Nobody knows of the first number, before which nothing had come.
     assert_eq!((counts.lost, missed(&counts)), (1_999, [0, 13_500]));
 }
 
 #[test]
 fn numbers_that_packets_take_up_are_counted() {
-    let memory = memory();
-    let windows = prepare(&memory, model::merge::By::MoldUdp64);
+    let windows = prepare(model::merge::By::MoldUdp64);
     let mut reading = Reading::default();
     for packet in 0..100u64 {
         let mut payload = vec![1; 10];
@@ -116,17 +111,16 @@ fn numbers_that_packets_take_up_are_counted() {
             }
         }
     }
-    let mut counts = read(windows, &mut reading, 105);
+    let mut counts = read(&windows, &mut reading, 105);
     for step in 1..8 {
-        counts = read(windows, &mut reading, 105 + step * 51);
+        counts = read(&windows, &mut reading, 105 + step * 51);
     }
     assert_eq!((counts.lost, missed(&counts)), (30, [30, 0]));
 }
 
 #[test]
 fn a_payload_is_missed_when_a_window_has_passed() {
-    let memory = memory();
-    let windows = prepare(&memory, model::merge::By::Payload);
+    let windows = prepare(model::merge::By::Payload);
     let mut reading = Reading::default();
     for number in 0..100u8 {
         for (line, every) in [(0, 7), (1, 5)] {
@@ -135,7 +129,7 @@ fn a_payload_is_missed_when_a_window_has_passed() {
             }
         }
     }
-    assert_eq!(missed(&read(windows, &mut reading, 2)), [0, 0]);
-    let counts = read(windows, &mut reading, 60);
+    assert_eq!(missed(&read(&windows, &mut reading, 2)), [0, 0]);
+    let counts = read(&windows, &mut reading, 60);
     assert_eq!((counts.lost, missed(&counts)), (0, [12, 17]));
 }

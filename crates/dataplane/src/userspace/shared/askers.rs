@@ -17,11 +17,10 @@ use super::state::SharedState;
 /// Entries of a set.
 const WAYS: usize = 8;
 const SETS: usize = ASKERS as usize / WAYS;
-/// Words of an entry: its sequence, the place (three), when it was asked, ports and interface, the
-/// link-layer address, the asker's address (two), the group (two).
-const ENTRY: usize = 11;
-/// Words of the whole.
-pub(super) const WORDS: usize = ASKERS as usize * ENTRY;
+
+/// An entry of the table. Words are taken by their order: its sequence, the place (three), when it was
+/// asked, ports and interface, the link-layer address, the asker's address (two), the group (two).
+pub(super) type AskerSlot = [u64; 11];
 
 /// Where an answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,9 +122,8 @@ impl SharedState {
                 .rotate_left(29)
         });
         let set = (mixed >> 32) as usize % SETS;
-        let first = super::state::ASKERS_AT + set * WAYS * ENTRY;
-        let words = self.words.as_slice().get(first..first + WAYS * ENTRY);
-        words.unwrap_or_default().chunks_exact(ENTRY)
+        let ways = set * WAYS..(set + 1) * WAYS;
+        ways.map(|entry| self.askers.words(entry as u32))
     }
 }
 
@@ -162,13 +160,11 @@ fn address([high, low]: [u64; 2]) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
+    use crate::userspace::shared::region::Region;
 
     fn state() -> SharedState {
-        let region = SharedState::create().unwrap();
-        SharedState::map(region.as_fd()).unwrap()
+        SharedState::create().unwrap().1
     }
 
     fn place(port: u16) -> Place {

@@ -2,14 +2,9 @@
 //! an owner that came later.
 
 use packet::health::Arrivals;
-use packet::latency::{self, Latency};
-use packet::verdict::DropReason;
+use packet::latency::Latency;
 
 use crate::counters::{Drops, HealthCounters, Traffic};
-
-/// Words of [`Counted::words`] that an output or an input has, and those that only a rule has.
-pub(crate) const WORDS: usize = 2 + DropReason::SLOTS;
-pub(crate) const WORDS_OF_A_RULE: usize = WORDS + 12 + 1 + latency::WORDS;
 
 /// The values of one slot's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,35 +20,6 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// What is written down of an owner's base, in words: what all count, then what only rules do.
-    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
-        let Self {
-            traffic,
-            drops,
-            health,
-            latency,
-        } = self;
-        [traffic.packets, traffic.bytes]
-            .into_iter()
-            .chain(drops.0)
-            .chain(health.sums())
-            .chain([health.arrivals.last_ns])
-            .chain(latency.words())
-    }
-
-    /// Reads what was written down; words that are missing are 0.
-    pub(crate) fn from_words(mut words: impl Iterator<Item = u64>) -> Self {
-        let mut counted = Self::default();
-        let mut fill = |word: &mut u64| *word = words.next().unwrap_or_default();
-        fill(&mut counted.traffic.packets);
-        fill(&mut counted.traffic.bytes);
-        counted.drops.0.iter_mut().for_each(&mut fill);
-        counted.health.sums_mut().into_iter().for_each(&mut fill);
-        fill(&mut counted.health.arrivals.last_ns);
-        counted.latency.words_mut().for_each(fill);
-        counted
-    }
-
     /// Adds what another worker counted.
     pub(crate) fn add(&mut self, other: &Self) {
         self.traffic.add(other.traffic);

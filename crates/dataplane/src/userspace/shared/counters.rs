@@ -3,59 +3,68 @@
 //! One region per worker, kept by the supervisor over the worker's death, so that its successor
 //! counts on from where it stopped. Every word has one writer; readers may be a batch behind.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::CStr;
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use packet::latency::{self, Latency};
+use packet::latency;
 use packet::verdict::DropReason;
-use sys::shared_memory::{self, Words};
+use sys::field;
+use sys::memory::{Array, Field, Memory};
+use zerocopy::IntoBytes;
 
 use super::counted::Counted;
 use super::layout::{
-    HEALTH, InputSlot, OutputSlot, RuleSlot, WORDS, WorkerWord, activity_at, drops_at, health_at,
-    input_at, latency_at, output_at, rule_at,
+    FLOWS, FlowSlot, Health, InputSlot, LatestHealth, Layout, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES,
+    OutputSlot, RuleSlot, Slot, WorkerWord,
 };
+use super::region::Region;
 use crate::counters::{Drops, HealthCounters, Traffic};
 use crate::owners::name::Kind;
 
 /// One worker's region, mapped.
 #[derive(Debug)]
 pub(crate) struct SharedCounters {
-    words: Words,
+    worker: Array<u64>,
+    rules: Array<Slot>,
+    outputs: Array<Slot>,
+    inputs: Array<Slot>,
+    health: Array<Health>,
+    latency: Array<bpf::layout::Latency>,
+    activity: Array<u64>,
+    pub(super) flows: Array<FlowSlot>,
+}
+
+impl Region for SharedCounters {
+    const NAME: &CStr = c"mcr-counters";
+    const BYTES: usize = size_of::<Layout>();
+
+    fn of(memory: &Memory) -> Self {
+        Self {
+            worker: memory.array(offset_of!(Layout, worker), 64),
+            rules: memory.array(offset_of!(Layout, rules), MAX_RULES),
+            outputs: memory.array(offset_of!(Layout, outputs), MAX_OUTPUTS),
+            inputs: memory.array(offset_of!(Layout, inputs), MAX_INPUTS),
+            health: memory.array(offset_of!(Layout, health), MAX_RULES),
+            latency: memory.array(offset_of!(Layout, latency), MAX_RULES),
+            activity: memory.array(offset_of!(Layout, activity), MAX_RULES),
+            flows: memory.array(offset_of!(Layout, flows), FLOWS as u32),
+        }
+    }
 }
 
 impl SharedCounters {
-    /// Makes a region with all counters 0. It is sparse: only what is counted takes memory.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub(crate) fn create() -> io::Result<(OwnedFd, Self)> {
-        let region = shared_memory::create(c"mcr-counters", WORDS * size_of::<AtomicU64>())?;
-        let counters = Self::map(region.as_fd())?;
-        Ok((region, counters))
-    }
-
-    /// Maps the region another process made.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub(crate) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
-        let words = Words::map(region, WORDS * size_of::<AtomicU64>())?;
-        Ok(Self { words })
-    }
-
     /// Adds to one of the worker's own counters.
     #[inline]
     pub(crate) fn add(&self, word: WorkerWord, count: u64) {
-        self.bump(word as usize, count);
+        bump(self.worker.word(word as u32, Field::WHOLE), count);
     }
 
     /// Reads one of the worker's own counters.
     #[must_use]
     pub(crate) fn worker(&self, word: WorkerWord) -> u64 {
-        self.read(word as usize)
+        self.worker.read(word as u32)
     }
 
     /// Ring frames taken by all workers that count, or counted, in `regions`. What they brought is
@@ -68,16 +77,18 @@ impl SharedCounters {
     /// Counts packets a rule received.
     #[inline]
     pub(crate) fn rule_received(&self, rule: RuleSlot, passed: Traffic) {
-        self.add_traffic(rule_at(rule), passed);
+        add_traffic(&self.rules, rule.0, passed);
         // Behind what it speaks of.
-        let at = activity_at(rule);
-        self.write(at, self.read(at).wrapping_add(1));
+        if let Some(word) = self.activity.word(rule.0, Field::WHOLE) {
+            let value = word.load(Ordering::Acquire);
+            word.store(value.wrapping_add(1), Ordering::Release);
+        }
     }
 
     /// Reads a word that is another one when packets of a rule have been counted.
     #[must_use]
     pub(crate) fn activity(&self, rule: RuleSlot) -> u64 {
-        self.read(activity_at(rule))
+        self.activity.read(rule.0)
     }
 
     /// Counts those of a rule's packets that go back to who asked.
@@ -86,190 +97,123 @@ impl SharedCounters {
             answers: packets,
             ..Traffic::default()
         };
-        self.add_traffic(rule_at(rule), answers);
+        add_traffic(&self.rules, rule.0, answers);
     }
 
     /// Counts packets that came by one of a rule's several inputs.
     #[inline]
     pub(crate) fn input_received(&self, input: InputSlot, passed: Traffic) {
-        self.add_traffic(input_at(input), passed);
+        add_traffic(&self.inputs, input.0, passed);
     }
 
     /// Counts packets a rule dropped.
     #[inline]
     pub(crate) fn rule_dropped(&self, rule: RuleSlot, reason: DropReason, packets: u64) {
-        self.bump(drops_at(rule_at(rule)) + reason as usize, packets);
+        bump(self.rules.word(rule.0, drops_under(reason)), packets);
     }
 
     /// Counts packets dropped for coming by an input.
     #[inline]
     pub(crate) fn input_dropped(&self, input: InputSlot, reason: DropReason, packets: u64) {
-        self.bump(drops_at(input_at(input)) + reason as usize, packets);
+        bump(self.inputs.word(input.0, drops_under(reason)), packets);
     }
 
     /// Counts copies an output sent.
     #[inline]
     pub(crate) fn output_sent(&self, output: OutputSlot, passed: Traffic) {
-        self.add_traffic(output_at(output), passed);
+        add_traffic(&self.outputs, output.0, passed);
     }
 
     /// Counts copies an output dropped.
     #[inline]
     pub(crate) fn output_dropped(&self, output: OutputSlot, reason: DropReason, packets: u64) {
-        self.bump(drops_at(output_at(output)) + reason as usize, packets);
+        bump(self.outputs.word(output.0, drops_under(reason)), packets);
     }
 
     /// Reads what a slot counts.
     #[must_use]
     pub(crate) fn counted(&self, kind: Kind, slot: u32) -> Counted {
-        match kind {
-            Kind::Rule => self.rule(RuleSlot(slot)),
-            Kind::Output => self.output(OutputSlot(slot)),
-            Kind::Input => self.input(InputSlot(slot)),
-        }
-    }
-
-    /// Reads what a rule counts.
-    #[must_use]
-    pub(crate) fn rule(&self, rule: RuleSlot) -> Counted {
-        let at = rule_at(rule);
-        Counted {
-            traffic: self.traffic(at),
-            drops: self.drops(drops_at(at)),
-            health: self.health(rule),
-            latency: self.latency(rule),
-        }
-    }
-
-    /// Reads what an input counts.
-    #[must_use]
-    pub(crate) fn input(&self, input: InputSlot) -> Counted {
-        let at = input_at(input);
-        Counted {
-            traffic: self.traffic(at),
-            drops: self.drops(drops_at(at)),
+        let slots = match kind {
+            Kind::Rule => &self.rules,
+            Kind::Output => &self.outputs,
+            Kind::Input => &self.inputs,
+        };
+        let Slot { traffic, drops } = slots.read(slot);
+        let mut counted = Counted {
+            traffic,
+            drops: Drops(drops.packets),
             ..Counted::default()
+        };
+        if kind == Kind::Rule {
+            counted.health = self.health.read(slot).into();
+            counted.latency = crate::counters::latency(&self.latency.read(slot));
         }
-    }
-
-    /// Reads what an output counts.
-    #[must_use]
-    pub(crate) fn output(&self, output: OutputSlot) -> Counted {
-        let at = output_at(output);
-        Counted {
-            traffic: self.traffic(at),
-            drops: self.drops(drops_at(at)),
-            ..Counted::default()
-        }
-    }
-
-    /// Each word has one writer, so no other adds in between.
-    #[inline]
-    fn add_traffic(&self, at: usize, passed: Traffic) {
-        let mut traffic = self.traffic(at);
-        traffic.add(passed);
-        for (offset, word) in traffic.words().into_iter().enumerate() {
-            self.write(at + offset, word);
-        }
-    }
-
-    #[inline]
-    fn traffic(&self, at: usize) -> Traffic {
-        Traffic::from_words(std::array::from_fn(|offset| self.read(at + offset)))
-    }
-
-    fn drops(&self, at: usize) -> Drops {
-        Drops(std::array::from_fn(|reason| self.read(at + reason)))
+        counted
     }
 
     /// Counts a packet of a rule that took so long.
     pub(crate) fn record_latency(&self, rule: RuleSlot, ns: u64) {
-        let at = latency_at(rule);
-        self.bump(at + latency::bucket(ns), 1);
-        self.bump(at + latency::BUCKETS, ns);
-        self.bump(at + latency::BUCKETS + 1, 1);
-    }
-
-    fn latency(&self, rule: RuleSlot) -> Latency {
-        let mut seen = Latency::default();
-        for (word, at) in seen.words_mut().zip(latency_at(rule)..) {
-            *word = self.read(at);
+        let buckets = field!(bpf::layout::Latency, buckets);
+        for (field, count) in [
+            (buckets.skip(latency::bucket(ns)), 1),
+            (field!(bpf::layout::Latency, sum_ns), ns),
+            (field!(bpf::layout::Latency, stamped), 1),
+        ] {
+            bump(self.latency.word(rule.0, field), count);
         }
-        seen
     }
 
     /// Adds the sums of `new`, what was found in a rule's packets since the last time, and takes
     /// over the rest.
     pub(crate) fn record_health(&self, rule: RuleSlot, new: &HealthCounters) {
-        let at = health_at(rule);
-        for (offset, count) in new.sums().into_iter().enumerate().filter(|(_, n)| *n > 0) {
-            self.bump(at + offset, count);
+        let words = self.health.words(rule.0);
+        let sums = new.sums().into_iter();
+        for (word, count) in words.iter().zip(sums).filter(|(_, count)| *count > 0) {
+            bump(Some(word), count);
         }
-        let arrivals = &new.arrivals;
-        let source = new.source.map_or(0, |(ssrc, payload_type)| {
-            1 << 63 | u64::from(payload_type) << 32 | u64::from(ssrc)
-        });
-        let values = [
-            arrivals.last_ns,
-            arrivals.epoch,
-            arrivals.gap_ns,
-            arrivals.gap_before_ns,
-            new.jitter_ns,
-            source,
-        ];
-        let words = self.words.as_slice().get(at + 12..at + HEALTH);
+        let mut latest = LatestHealth::of(new);
+        let values = latest.as_mut_bytes().chunks_exact(size_of::<u64>());
+        let words = words.get(offset_of!(Health, latest) / size_of::<u64>()..);
         for (word, value) in words.unwrap_or_default().iter().zip(values) {
+            let value = value.try_into().map_or(0, u64::from_ne_bytes);
             word.store(value, Ordering::Relaxed);
         }
     }
+}
 
-    fn health(&self, rule: RuleSlot) -> HealthCounters {
-        let at = health_at(rule);
-        let mut health = HealthCounters::default();
-        for (offset, sum) in health.sums_mut().into_iter().enumerate() {
-            *sum = self.read(at + offset);
-        }
-        let arrivals = &mut health.arrivals;
-        arrivals.last_ns = self.read(at + 12);
-        arrivals.epoch = self.read(at + 13);
-        arrivals.gap_ns = self.read(at + 14);
-        arrivals.gap_before_ns = self.read(at + 15);
-        health.jitter_ns = self.read(at + 16);
-        let source = self.read(at + 17);
-        let parts = (source as u32, (source >> 32) as u8);
-        health.source = (source >> 63 == 1).then_some(parts);
-        health
+const fn drops_under(reason: DropReason) -> Field<Slot> {
+    field!(Slot, drops).skip(reason as usize)
+}
+
+/// Each word has one writer, so no other adds in between.
+#[inline]
+fn add_traffic(slots: &Array<Slot>, slot: u32, passed: Traffic) {
+    let words = slots.words(slot).first_chunk::<{ Traffic::WORDS }>();
+    let Some(words) = words else {
+        return;
+    };
+    let before = words.each_ref().map(|word| word.load(Ordering::Acquire));
+    let mut traffic = Traffic::from_words(before);
+    traffic.add(passed);
+    for (word, value) in words.iter().zip(traffic.words()) {
+        word.store(value, Ordering::Release);
     }
+}
 
-    /// Reads a word.
-    pub(super) fn read(&self, at: usize) -> u64 {
-        self.words
-            .as_slice()
-            .get(at)
-            .map_or(0, |word| word.load(Ordering::Acquire))
-    }
-
-    /// Writes a word.
-    pub(super) fn write(&self, at: usize, value: u64) {
-        if let Some(word) = self.words.as_slice().get(at) {
-            word.store(value, Ordering::Release);
-        }
-    }
-
-    /// Adds to a word, by a load and a store instead of a locked add: each word has one writer.
-    #[inline]
-    pub(super) fn bump(&self, at: usize, count: u64) {
-        if let Some(word) = self.words.as_slice().get(at) {
-            let value = word.load(Ordering::Relaxed);
-            word.store(value.wrapping_add(count), Ordering::Relaxed);
-        }
+/// Adds to a word, by a load and a store instead of a locked add: each word has one writer.
+#[inline]
+pub(super) fn bump(word: Option<&AtomicU64>, count: u64) {
+    if let Some(word) = word {
+        let value = word.load(Ordering::Relaxed);
+        word.store(value.wrapping_add(count), Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
-    use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS};
 
     #[test]
     fn another_owner_of_a_slot_sees_nothing_of_the_one_before() {
@@ -285,12 +229,15 @@ mod tests {
         counters.rule_received(slot, Traffic::new(1, 100));
         counters.record_health(slot, &found);
         counters.record_latency(slot, 1000);
-        let base = counters.rule(slot);
+        let base = counters.counted(Kind::Rule, slot.0);
         assert_eq!((base.health.lost, base.latency.samples()), (2, 1));
-        assert_eq!(counters.rule(slot).since(&base), Counted::default());
+        assert_eq!(
+            counters.counted(Kind::Rule, slot.0).since(&base),
+            Counted::default()
+        );
         found.arrivals.last_ns = 6;
         counters.record_health(slot, &found);
-        let since = counters.rule(slot).since(&base);
+        let since = counters.counted(Kind::Rule, slot.0).since(&base);
         assert_eq!(since.health, found);
     }
 
@@ -303,11 +250,11 @@ mod tests {
         let successor = SharedCounters::map(region.as_fd()).unwrap();
         successor.rule_received(RuleSlot(3), Traffic::new(1, 1024));
         successor.input_received(InputSlot(MAX_INPUTS - 1), Traffic::new(1, 1024));
-        let rule = counters.rule(RuleSlot(3));
+        let rule = counters.counted(Kind::Rule, 3);
         assert_eq!((rule.traffic.packets, rule.traffic.bytes), (3, 3072));
-        let input = counters.input(InputSlot(MAX_INPUTS - 1));
+        let input = counters.counted(Kind::Input, MAX_INPUTS - 1);
         assert_eq!(input.traffic, rule.traffic);
-        let output = counters.output(OutputSlot(MAX_OUTPUTS - 1));
+        let output = counters.counted(Kind::Output, MAX_OUTPUTS - 1);
         assert_eq!(output.drops.0[DropReason::EgressFull as usize], 5);
     }
 }

@@ -2,9 +2,12 @@
 //! the flow longest not seen gives way to a new one.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::Ordering;
 
-use super::counters::SharedCounters;
-use super::layout::{FLOW_WORDS, FLOWS, FLOWS_AT, RuleSlot, WorkerWord};
+use sys::field;
+
+use super::counters::{SharedCounters, bump};
+use super::layout::{FLOWS, FlowSlot, RuleSlot, WorkerWord};
 use crate::counters::Traffic;
 
 /// Places where a flow may lie; of those the one longest not seen is given to a new flow.
@@ -43,39 +46,47 @@ impl SharedCounters {
         let seen = self.worker(WorkerWord::Frames);
         let mut oldest = (u64::MAX, 0);
         for place in 0..FLOW_PLACES {
-            let at = FLOWS_AT + (start.wrapping_add(place) & (FLOWS - 1)) * FLOW_WORDS;
-            if (0..3).all(|word| self.read(at + word) == words[word]) {
-                self.bump(at + 3, counted.packets);
-                self.bump(at + 4, counted.bytes);
-                self.write(at + 5, seen);
+            let at = (start.wrapping_add(place) & (FLOWS - 1)) as u32;
+            let Some([key, high, low, packets, bytes, last]) = self.flows.words(at).first_chunk()
+            else {
+                return;
+            };
+            if [key, high, low].map(|word| word.load(Ordering::Acquire)) == words {
+                bump(Some(packets), counted.packets);
+                bump(Some(bytes), counted.bytes);
+                last.store(seen, Ordering::Release);
                 return;
             }
-            let age = if self.read(at) == 0 {
-                0
-            } else {
-                self.read(at + 5) + 1
+            let is_free = key.load(Ordering::Acquire) == 0;
+            let age = match is_free {
+                true => 0,
+                false => last.load(Ordering::Acquire) + 1,
             };
             oldest = oldest.min((age, at));
         }
         let (_, at) = oldest;
+        let Some((key, others)) = self.flows.words(at).split_first() else {
+            return;
+        };
         // Nobody's while it changes hands.
-        self.write(at, 0);
-        let values = [words[1], words[2], counted.packets, counted.bytes, seen];
-        for (word, value) in (1..).zip(values) {
-            self.write(at + word, value);
+        key.store(0, Ordering::Release);
+        let [owner, high, low] = words;
+        let values = [high, low, counted.packets, counted.bytes, seen];
+        for (word, value) in others.iter().zip(values) {
+            word.store(value, Ordering::Release);
         }
-        self.write(at, words[0]);
+        key.store(owner, Ordering::Release);
     }
 
     /// Reads the flows of a rule: group, port, what was counted.
     pub(crate) fn flows(&self, owner: FlowOwner) -> Vec<(IpAddr, u16, Traffic)> {
-        let places = (0..FLOWS).map(|place| FLOWS_AT + place * FLOW_WORDS);
-        let own = places.filter_map(|at| {
-            let key = self.read(at);
-            let group = u128::from(self.read(at + 1)) << 64 | u128::from(self.read(at + 2));
-            let traffic = Traffic::new(self.read(at + 3), self.read(at + 4));
-            let is_own = key & !0xffff == owner.0 && self.read(at) == key;
-            is_own.then(|| (address(group), key as u16, traffic))
+        let own = (0..FLOWS as u32).filter_map(|at| {
+            let flow = self.flows.read(at);
+            let [high, low] = flow.group.map(u128::from);
+            let traffic = Traffic::new(flow.packets, flow.bytes);
+            let is_same = self.flows.load(at, field!(FlowSlot, key)) == flow.key;
+            let is_own = flow.key & !0xffff == owner.0 && is_same;
+            is_own.then(|| (address(high << 64 | low), flow.key as u16, traffic))
         });
         own.collect()
     }
@@ -95,6 +106,7 @@ fn address(bits: u128) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::userspace::shared::region::Region;
 
     #[test]
     fn flows_are_told_apart_and_the_longest_not_seen_gives_way() {

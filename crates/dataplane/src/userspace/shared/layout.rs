@@ -1,10 +1,10 @@
-//! The words of a worker's shared memory: what the worker, each rule, each output and each input
-//! counts there, and where. This is the one list of it; `counted` holds the same as values.
+//! The memory that a worker counts in: what the worker, each rule, each output and each input counts there,
+//! and where. This is the one list of it; `counted` holds the same as values.
 
-use packet::latency;
-use packet::verdict::DropReason;
+use bpf::layout::{Drops, Latency};
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::counters::Traffic;
+use crate::counters::{HealthCounters, Traffic};
 use crate::owners::name::Kind;
 
 /// Rules whose counters fit.
@@ -13,6 +13,8 @@ pub(crate) const MAX_RULES: u32 = 131_072;
 pub(crate) const MAX_INPUTS: u32 = 262_144;
 /// Outputs, of all rules together, whose counters fit.
 pub(crate) const MAX_OUTPUTS: u32 = 262_144;
+/// Flows of ranges that are kept, a power of two.
+pub(super) const FLOWS: usize = 4096;
 
 /// How many names of a kind find a slot.
 pub(crate) const fn limit(kind: Kind) -> u32 {
@@ -23,33 +25,98 @@ pub(crate) const fn limit(kind: Kind) -> u32 {
     }
 }
 
-/// Words of what passed.
-const TRAFFIC: usize = Traffic::WORDS;
-/// Words of a rule: what it received, what it dropped; its health and its latency lie apart.
-const RULE: usize = TRAFFIC + DropReason::SLOTS;
-/// Words of an output: what it sent, what it dropped.
-const OUTPUT: usize = TRAFFIC + DropReason::SLOTS;
-/// Words of an input: what it received, what was dropped for coming by it.
-const INPUT: usize = TRAFFIC + DropReason::SLOTS;
-/// Words of a rule's health: its sums, then times, jitter and source.
-pub(super) const HEALTH: usize = 18;
+/// A worker's region.
+#[repr(C)]
+pub(super) struct Layout {
+    /// By [`WorkerWord`].
+    pub(super) worker: [u64; 64],
+    pub(super) rules: [Slot; MAX_RULES as usize],
+    pub(super) outputs: [Slot; MAX_OUTPUTS as usize],
+    pub(super) health: [Health; MAX_RULES as usize],
+    pub(super) flows: [FlowSlot; FLOWS],
+    pub(super) latency: [Latency; MAX_RULES as usize],
+    pub(super) inputs: [Slot; MAX_INPUTS as usize],
+    /// A word for each rule, one behind the other: whoever looks for those that packets came for has few
+    /// lines of the cache to read.
+    pub(super) activity: [u64; MAX_RULES as usize],
+}
 
-/// Flows of ranges that are kept, a power of two.
-pub(super) const FLOWS: usize = 4096;
-/// Words of a flow: key, group (two), packets, bytes, when it was seen.
-pub(super) const FLOW_WORDS: usize = 6;
+/// What a rule or an input received, or an output sent, and what it dropped.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
+pub(super) struct Slot {
+    pub(super) traffic: Traffic,
+    pub(super) drops: Drops,
+}
 
-const RULES_AT: usize = 64;
-const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * RULE;
-const HEALTH_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * OUTPUT;
-pub(super) const FLOWS_AT: usize = HEALTH_AT + MAX_RULES as usize * HEALTH;
-const LATENCY_AT: usize = FLOWS_AT + FLOWS * FLOW_WORDS;
-const INPUTS_AT: usize = LATENCY_AT + MAX_RULES as usize * latency::WORDS;
-/// A word for each rule, one behind the other: whoever looks for those that packets came for has few
-/// lines of the cache to read.
-const ACTIVITY_AT: usize = INPUTS_AT + MAX_INPUTS as usize * INPUT;
-/// Words of the whole; another number is another layout.
-pub(crate) const WORDS: usize = ACTIVITY_AT + MAX_RULES as usize;
+/// The health of a rule's packets.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
+pub(super) struct Health {
+    /// As [`HealthCounters::sums`] has them.
+    pub(super) sums: [u64; 12],
+    pub(super) latest: LatestHealth,
+}
+
+/// What is not added up but taken over.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
+pub(super) struct LatestHealth {
+    last_ns: u64,
+    epoch: u64,
+    gap_ns: u64,
+    gap_before_ns: u64,
+    jitter_ns: u64,
+    /// Bit 63: there is one; payload type, then SSRC.
+    source: u64,
+}
+
+impl LatestHealth {
+    pub(super) fn of(health: &HealthCounters) -> Self {
+        let arrivals = &health.arrivals;
+        Self {
+            last_ns: arrivals.last_ns,
+            epoch: arrivals.epoch,
+            gap_ns: arrivals.gap_ns,
+            gap_before_ns: arrivals.gap_before_ns,
+            jitter_ns: health.jitter_ns,
+            source: health.source.map_or(0, |(ssrc, payload_type)| {
+                1 << 63 | u64::from(payload_type) << 32 | u64::from(ssrc)
+            }),
+        }
+    }
+}
+
+impl From<Health> for HealthCounters {
+    fn from(Health { sums, latest }: Health) -> Self {
+        let mut health = Self::default();
+        for (mine, sum) in health.sums_mut().into_iter().zip(sums) {
+            *mine = sum;
+        }
+        let arrivals = &mut health.arrivals;
+        arrivals.last_ns = latest.last_ns;
+        arrivals.epoch = latest.epoch;
+        arrivals.gap_ns = latest.gap_ns;
+        arrivals.gap_before_ns = latest.gap_before_ns;
+        health.jitter_ns = latest.jitter_ns;
+        let source = (latest.source as u32, (latest.source >> 32) as u8);
+        health.source = (latest.source >> 63 == 1).then_some(source);
+        health
+    }
+}
+
+/// What was seen of one group and port of a range.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
+pub(super) struct FlowSlot {
+    /// Whose it is, and the port; 0: nobody's.
+    pub(super) key: u64,
+    pub(super) group: [u64; 2],
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    /// When it was seen, in frames taken.
+    pub(super) seen: u64,
+}
 
 /// Words that count for the worker as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,38 +168,3 @@ pub(crate) struct InputSlot(pub u32);
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 pub(crate) struct OutputSlot(pub u32);
-
-/// The traffic of a rule.
-pub(super) const fn rule_at(rule: RuleSlot) -> usize {
-    RULES_AT + rule.0 as usize * RULE
-}
-
-/// The traffic of an output.
-pub(super) const fn output_at(output: OutputSlot) -> usize {
-    OUTPUTS_AT + output.0 as usize * OUTPUT
-}
-
-/// The traffic of an input.
-pub(super) const fn input_at(input: InputSlot) -> usize {
-    INPUTS_AT + input.0 as usize * INPUT
-}
-
-/// The drops behind the traffic of a rule, an input or an output.
-pub(super) const fn drops_at(traffic: usize) -> usize {
-    traffic + TRAFFIC
-}
-
-/// The health of a rule.
-pub(super) const fn health_at(rule: RuleSlot) -> usize {
-    HEALTH_AT + rule.0 as usize * HEALTH
-}
-
-/// What is another number when packets of a rule have been counted.
-pub(super) const fn activity_at(rule: RuleSlot) -> usize {
-    ACTIVITY_AT + rule.0 as usize
-}
-
-/// The latency of a rule.
-pub(super) const fn latency_at(rule: RuleSlot) -> usize {
-    LATENCY_AT + rule.0 as usize * latency::WORDS
-}

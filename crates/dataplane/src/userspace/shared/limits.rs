@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::table::{RateLimit, RateUnit};
 use packet::limit::Limit;
+use sys::memory::Field;
 
-use super::layout::{MAX_RULES, OutputSlot, RuleSlot};
-use super::state::{LIMITS, SharedState};
+use super::layout::{OutputSlot, RuleSlot};
+use super::state::SharedState;
 
-const BUDGET_AT: usize = LIMITS - 1;
 /// Attempts at a word that other workers change at the same time; then the packet is refused, as
 /// others have passed in its place.
 const TRIES: u32 = 8;
@@ -93,12 +93,11 @@ impl SharedState {
 
     #[inline]
     fn word(&self, limiter: Limiter) -> Option<&AtomicU64> {
-        let at = match limiter {
-            Limiter::Rule(rule) => rule.0 as usize,
-            Limiter::Output(output) => (MAX_RULES + output.0) as usize,
-            Limiter::Budget => BUDGET_AT,
-        };
-        self.words.as_slice().get(at)
+        match limiter {
+            Limiter::Rule(rule) => self.rule_limits.word(rule.0, Field::WHOLE),
+            Limiter::Output(output) => self.output_limits.word(output.0, Field::WHOLE),
+            Limiter::Budget => self.budget.word(0, Field::WHOLE),
+        }
     }
 }
 
@@ -107,11 +106,11 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::userspace::shared::region::Region;
 
     #[test]
     fn two_workers_share_one_bucket() {
-        let region = SharedState::create().unwrap();
-        let one = SharedState::map(region.as_fd()).unwrap();
+        let (region, one) = SharedState::create().unwrap();
         let other = SharedState::map(region.as_fd()).unwrap();
         let limit = CompiledLimit::compile(&RateLimit {
             unit: RateUnit::Bits,

@@ -1,100 +1,100 @@
 //! The windows of rules whose lines are merged: which packets of a stream have passed. All workers
 //! share them, those of an earlier supervisor too, for each line may come to another of them, and no
 //! packet is to pass again because a process was replaced.
-//!
-//! A rule's words stand at the place that it counts in.
 
+use std::ffi::CStr;
+use std::fs::File;
 use std::io;
-use std::mem::offset_of;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
-use bpf::merge::{BLOCKS, RULES, Windows};
-use bpf::merge_layout::{Merge, MergeBlock};
-use sys::shared_memory::{self, Words};
+use bpf::merge::Windows;
+use bpf::merge_layout::MergeBlock;
+use sys::memory::{Array, Memory};
+use sys::shared_memory;
 
-use super::layout::{MAX_RULES, RuleSlot};
-use crate::merge;
+use super::region::{Held, Region};
+use crate::clock::Clock;
+use crate::merge::{Blocks, Merges};
+use crate::userspace::supervisor::Error;
 
-/// Words of the whole.
-pub(crate) const WORDS: usize = Windows::WORDS;
-const WORD: usize = size_of::<u64>();
+impl Region for Windows {
+    const NAME: &CStr = c"mcr-merges";
+    const BYTES: usize = Windows::BYTES;
 
-const _: () = assert!(MAX_RULES <= RULES, "each rule has a place");
-
-/// The words, mapped.
-#[derive(Debug)]
-pub(crate) struct SharedMerges {
-    words: Words,
+    fn of(memory: &Memory) -> Self {
+        Windows::of(memory)
+    }
 }
 
-impl SharedMerges {
-    /// Makes the region. It is sparse: only rules that merge take memory.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub(crate) fn create() -> io::Result<OwnedFd> {
-        shared_memory::create(c"mcr-merges", WORDS * WORD)
-    }
+/// The merges in a region; none yet.
+pub(crate) fn of_region((region, windows): Held<Windows>) -> SharedMerges {
+    let blocks = SharedBlocks {
+        region,
+        blocks: windows.blocks,
+    };
+    Merges::new(windows.rules, blocks, Clock::Process)
+}
 
-    /// Maps the region another process made.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub(crate) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
-        let words = Words::map(region.as_fd(), WORDS * WORD)?;
-        Ok(Self { words })
+/// Takes over the memory of an earlier supervisor with the merges of the first `rules` rules.
+///
+/// # Errors
+/// When the memory cannot be read.
+pub(crate) fn inherit(held: Held<Windows>, rules: u32) -> io::Result<SharedMerges> {
+    // Mapped memory that is looked at is there from then on; what is read is not.
+    let file = File::from(held.0.try_clone()?);
+    let mut indices = Vec::new();
+    for index in 0..rules {
+        let mut owner = [0; size_of::<u64>()];
+        file.read_exact_at(&mut owner, Windows::owner_at(index) as u64)?;
+        if owner != [0; size_of::<u64>()] {
+            indices.push(index);
+        }
     }
+    let mut merges = of_region(held);
+    merges.adopt(indices.into_iter(), |rule| rule < rules);
+    Ok(merges)
+}
 
-    /// All rules' windows.
-    #[inline]
-    pub(crate) fn windows(&self) -> Windows<'_> {
-        let words = self.words.as_slice();
-        Windows::new(words).expect("the mapping has as many words")
-    }
+/// The merges of this path.
+pub(crate) type SharedMerges = Merges<SharedBlocks>;
 
-    /// Zeroes the words of some bytes that no packet is judged by.
-    pub(crate) fn zero(&self, bytes: Range<usize>) {
-        let words = { self.words.as_slice() }.get(bytes.start / WORD..bytes.end / WORD);
-        for word in words.unwrap_or_default() {
-            word.store(0, Ordering::Relaxed);
+/// The blocks, as the supervisor gives them to rules and takes them back.
+#[derive(Debug)]
+pub(crate) struct SharedBlocks {
+    /// The memory, for workers and for the next supervisor.
+    pub(crate) region: OwnedFd,
+    blocks: Array<MergeBlock>,
+}
+
+impl SharedBlocks {
+    fn clear(&self, blocks: Range<u32>) {
+        let bytes = Windows::block_bytes(blocks.start, blocks.len() as u32);
+        if let Err(error) = shared_memory::clear(self.region.as_fd(), bytes) {
+            tracing::warn!("memory of a merged rule stays in use: {error}");
+            for block in blocks {
+                self.blocks.write(block, &MergeBlock::default());
+            }
         }
     }
 }
 
-impl merge::Words for &SharedMerges {
-    fn merge(&self, merge: u32) -> Merge {
-        self.windows().rule(merge)
+impl Blocks for SharedBlocks {
+    type Error = Error;
+
+    /// A supervisor that was killed may have left something there.
+    fn take(&mut self, blocks: Range<u32>) -> Result<(), Error> {
+        self.clear(blocks);
+        Ok(())
     }
 
-    fn set_merge(&mut self, merge: u32, words: &Merge) {
-        self.windows().set_rule(merge, words);
+    fn give_back(&mut self, blocks: Range<u32>) -> Result<(), Error> {
+        self.clear(blocks);
+        Ok(())
     }
 
-    fn store(&mut self, merge: u32, at: usize, value: u64) {
-        self.windows().store(merge, at, value);
+    fn read(&self, block: u32) -> Option<MergeBlock> {
+        Some(self.blocks.read(block))
     }
-
-    fn add(&mut self, merge: u32, at: usize, value: u64) {
-        self.windows().add(merge, at, value);
-    }
-}
-
-/// Where a rule's words lie in the region.
-pub(crate) const fn rule_bytes(rule: RuleSlot) -> Range<usize> {
-    let start = rule.0 as usize * size_of::<Merge>();
-    start..start + size_of::<Merge>()
-}
-
-/// Where the word lies that says whether a rule has a window.
-pub(crate) const fn owner_at(rule: RuleSlot) -> usize {
-    rule_bytes(rule).start + offset_of!(Merge, owner)
-}
-
-/// Where so many blocks lie in the region.
-pub(crate) const fn block_bytes(first: u32, count: u32) -> Range<usize> {
-    let blocks_at = WORDS * WORD - BLOCKS as usize * size_of::<MergeBlock>();
-    let start = blocks_at + first as usize * size_of::<MergeBlock>();
-    start..start + count as usize * size_of::<MergeBlock>()
 }

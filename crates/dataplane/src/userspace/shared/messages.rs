@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use bpf::layout::Failover;
 use model::diff::BudgetChange;
 use model::health::Inspect;
 use model::table::{Egress, LinkHeader, Route, RouteKey};
@@ -20,6 +21,7 @@ use sys::packet_socket::RingSize;
 
 use super::flows::FlowOwner;
 use super::layout::{InputSlot, OutputSlot, RuleSlot};
+use crate::failover;
 use crate::owners::name;
 
 /// A message of the supervisor above this size is a mistake: 10,000 routes take about 3 MiB.
@@ -140,8 +142,8 @@ pub(crate) struct CountedRoute {
     /// Those of all its rule's inputs, where they stand by for each other, the preferred first, or are
     /// merged.
     pub lines: Vec<InputSlot>,
-    /// Its input's place among those of its rule, where they are merged.
-    pub place: Option<u32>,
+    /// Where its input's packets are judged, where they are merged.
+    pub leg: Option<MergeLeg>,
     /// The gate that its packets pass by, where its rule has a share.
     pub gate: Option<u16>,
     /// Whether each worker sees all of the stream that it sees anything of. Of a merged rule, whose
@@ -153,7 +155,21 @@ pub(crate) struct CountedRoute {
     pub outputs: Vec<OutputSlot>,
 }
 
+/// A line of a merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MergeLeg {
+    /// The merge, by its number.
+    pub merge: u32,
+    /// The line's place in it.
+    pub place: u32,
+}
+
 impl CountedRoute {
+    /// How its rule fails over, if it does.
+    pub(crate) fn failover(&self) -> Option<Failover> {
+        failover::of_route(&self.route, self.lines.iter().map(|line| line.0))
+    }
+
     /// What workers are to look for in its packets.
     pub(crate) fn inspect(&self) -> Option<Inspect> {
         self.route.inspect.filter(|_| self.is_seen_whole)

@@ -101,7 +101,7 @@ impl CounterOwners {
             rule,
             input: None,
             lines: Vec::new(),
-            place: None,
+            leg: None,
             gate: None,
             is_seen_whole: true,
             flows: self.flows(&route.rule)?,
@@ -147,9 +147,9 @@ impl CounterOwners {
         Some(RuleSlot(owner.slot))
     }
 
-    /// Where rules may have counted.
-    pub(super) fn rules(&self) -> impl Iterator<Item = RuleSlot> + use<> {
-        (0..self.owners[Kind::Rule as usize].used()).map(RuleSlot)
+    /// Below which slot rules may have counted.
+    pub(super) fn rules(&self) -> u32 {
+        self.owners[Kind::Rule as usize].used()
     }
 
     /// Whose a rule's flows are.
@@ -264,6 +264,7 @@ impl CounterOwners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::userspace::shared::region::Region;
 
     /// Slots that count nothing.
     struct Nothing;

@@ -17,14 +17,15 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use bpf::merge::Windows;
 use sys::descriptor::ProcessHandle;
 
-use super::owner_file::{self, OwnerFile};
+use super::owner_file::OwnerFile;
 use crate::userspace::shared::counters::SharedCounters;
-use crate::userspace::shared::gates;
-use crate::userspace::shared::layout::{self, WorkerWord};
-use crate::userspace::shared::merges::{self, SharedMerges};
-use crate::userspace::shared::state::{self, SharedState};
+use crate::userspace::shared::gates::SharedGates;
+use crate::userspace::shared::layout::WorkerWord;
+use crate::userspace::shared::region::{Held, Region};
+use crate::userspace::shared::state::SharedState;
 
 /// Longest a worker may take to forward what is in its rings.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -60,7 +61,7 @@ pub(super) struct RegionId {
 
 /// The counters of a worker and those before it in the same region.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct CounterRegion {
     pub id: RegionId,
     pub fd: OwnedFd,
     pub counters: Arc<SharedCounters>,
@@ -78,11 +79,11 @@ pub(super) struct Predecessor {
 /// All that an earlier supervisor left.
 #[derive(Debug, Default)]
 pub(super) struct Inheritance {
-    pub regions: Vec<Arc<Region>>,
-    pub owners: Option<(OwnedFd, OwnerFile)>,
-    pub state: Option<(OwnedFd, SharedState)>,
-    pub merges: Option<(OwnedFd, SharedMerges)>,
-    pub gates: Option<OwnedFd>,
+    pub regions: Vec<Arc<CounterRegion>>,
+    pub owners: Option<Held<OwnerFile>>,
+    pub state: Option<Held<SharedState>>,
+    pub merges: Option<Held<Windows>>,
+    pub gates: Option<Held<SharedGates>>,
     pub predecessors: Vec<Predecessor>,
 }
 
@@ -105,26 +106,15 @@ impl Inheritance {
     fn take(&mut self, label: Label, fd: OwnedFd) -> io::Result<()> {
         match label {
             Label::Region(id) => {
-                let fd = of_size(fd, layout::WORDS)?;
-                let counters = Arc::new(SharedCounters::map(fd.as_fd())?);
-                self.regions.push(Arc::new(Region { id, fd, counters }));
+                let (fd, counters) = open(fd)?;
+                let counters = Arc::new(counters);
+                self.regions
+                    .push(Arc::new(CounterRegion { id, fd, counters }));
             }
-            Label::Owners => {
-                let fd = of_size(fd, owner_file::WORDS)?;
-                let file = OwnerFile::map(fd.as_fd())?;
-                self.owners = Some((fd, file));
-            }
-            Label::State => {
-                let fd = of_size(fd, state::WORDS)?;
-                let state = SharedState::map(fd.as_fd())?;
-                self.state = Some((fd, state));
-            }
-            Label::Merges => {
-                let fd = of_size(fd, merges::WORDS)?;
-                let merges = SharedMerges::map(fd.as_fd())?;
-                self.merges = Some((fd, merges));
-            }
-            Label::Gates => self.gates = Some(of_size(fd, gates::WORDS)?),
+            Label::Owners => self.owners = Some(open(fd)?),
+            Label::State => self.state = Some(open(fd)?),
+            Label::Merges => self.merges = Some(open(fd)?),
+            Label::Gates => self.gates = Some(open(fd)?),
             Label::Control(id, pid) => {
                 self.predecessor(id, pid).control = Some(UnixStream::from(fd));
             }
@@ -151,7 +141,7 @@ impl Inheritance {
 }
 
 /// Tells workers of an earlier supervisor to stop taking packets and returns once they have.
-pub(super) fn stand_down(predecessors: Vec<Predecessor>, regions: &[Arc<Region>]) {
+pub(super) fn stand_down(predecessors: Vec<Predecessor>, regions: &[Arc<CounterRegion>]) {
     let start = Instant::now();
     let asked: Vec<_> = predecessors
         .into_iter()
@@ -226,12 +216,12 @@ impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Region(RegionId { worker, region }) => {
-                write!(f, "region-{}-{worker}-{region}", layout::WORDS)
+                write!(f, "region-{}-{worker}-{region}", SharedCounters::WORDS)
             }
-            Self::Owners => write!(f, "book-{}", owner_file::WORDS),
-            Self::State => write!(f, "state-{}", state::WORDS),
-            Self::Gates => write!(f, "gates-{}", gates::WORDS),
-            Self::Merges => write!(f, "merges-{}-{}", merges::WORDS, merges_layout()),
+            Self::Owners => write!(f, "book-{}", OwnerFile::WORDS),
+            Self::State => write!(f, "state-{}", SharedState::WORDS),
+            Self::Gates => write!(f, "gates-{}", SharedGates::WORDS),
+            Self::Merges => write!(f, "merges-{}-{}", Windows::WORDS, merges_layout()),
             Self::Control(RegionId { worker, region }, pid) => {
                 write!(f, "control-{worker}-{region}-{pid}")
             }
@@ -257,14 +247,14 @@ impl FromStr for Label {
             .collect::<Result<_, _>>()?;
         let id = |worker, region| RegionId { worker, region };
         match (kind, numbers.as_slice()) {
-            ("region", &[words, worker, region]) if words as usize == layout::WORDS => {
+            ("region", &[words, worker, region]) if words as usize == SharedCounters::WORDS => {
                 Ok(Self::Region(id(worker, region)))
             }
-            ("book", &[words]) if words as usize == owner_file::WORDS => Ok(Self::Owners),
-            ("state", &[words]) if words as usize == state::WORDS => Ok(Self::State),
-            ("gates", &[words]) if words as usize == gates::WORDS => Ok(Self::Gates),
+            ("book", &[words]) if words as usize == OwnerFile::WORDS => Ok(Self::Owners),
+            ("state", &[words]) if words as usize == SharedState::WORDS => Ok(Self::State),
+            ("gates", &[words]) if words as usize == SharedGates::WORDS => Ok(Self::Gates),
             ("merges", &[words, layout])
-                if words as usize == merges::WORDS && layout == merges_layout() =>
+                if words as usize == Windows::WORDS && layout == merges_layout() =>
             {
                 Ok(Self::Merges)
             }
@@ -281,14 +271,15 @@ fn merges_layout() -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-/// A region that is shorter would end the process that reads behind its end.
-fn of_size(fd: OwnedFd, words: usize) -> io::Result<OwnedFd> {
+/// Maps a region, whose length tells its layout.
+fn open<R: Region>(fd: OwnedFd) -> io::Result<Held<R>> {
     let file = File::from(fd);
     let bytes = file.metadata()?.len();
-    if bytes == (words * size_of::<u64>()) as u64 {
-        return Ok(file.into());
+    if bytes != R::BYTES as u64 {
+        return Err(io::Error::other(format!("{bytes} bytes long")));
     }
-    Err(io::Error::other(format!("{bytes} bytes long")))
+    let region = R::map(file.as_fd())?;
+    Ok((file.into(), region))
 }
 
 #[cfg(test)]
@@ -315,12 +306,28 @@ mod tests {
         }
     }
 
+    /// Each as the version before has it: whoever changes one of them carries over what is counted there.
+    #[test]
+    fn an_upgrade_takes_over_what_is_there() {
+        let words = [
+            SharedCounters::WORDS,
+            OwnerFile::WORDS,
+            SharedState::WORDS,
+            SharedGates::WORDS,
+            Windows::WORDS,
+        ];
+        assert_eq!(
+            words,
+            [24_010_816, 43_515_968, 1_224_712, 40_960, 44_040_192]
+        );
+    }
+
     #[test]
     fn another_layout_is_not_taken_over() {
         assert_eq!("region-17-0-0".parse::<Label>(), Err(Unknown));
         assert_eq!("book".parse::<Label>(), Err(Unknown));
         let layout = merges_layout().wrapping_add(1);
-        let merges = format!("merges-{}-{layout}", merges::WORDS);
+        let merges = format!("merges-{}-{layout}", Windows::WORDS);
         assert_eq!(merges.parse::<Label>(), Err(Unknown));
         let short = sys::shared_memory::create(c"mcr-test", 4096).unwrap();
         let held = vec![(Label::Region(REGION).to_string(), short)];

@@ -5,153 +5,194 @@
 //! counted before the owner came. The length is written last and cleared first, so an entry that a
 //! killed supervisor was about to write is one that is not there.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ffi::CStr;
+use std::mem::offset_of;
 
-use sys::shared_memory::{self, Words};
+use bpf::layout::{Drops, Latency};
+use sys::field;
+use sys::memory::{Array, Field, Memory};
+use zerocopy::{FromBytes, IntoBytes};
 
+use crate::counters::{self, Traffic};
 use crate::owners::name::Kind;
-use crate::userspace::shared::counted::{self, Counted};
+use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, limit};
+use crate::userspace::shared::region::Region;
 
 /// Words of a name. A longer one is not written down: its counters start anew with a crash.
 const NAME: usize = 32;
-/// Words of an entry: the name's length, the name, and what was counted before.
-const fn entry_words(kind: Kind) -> usize {
-    1 + NAME + base_words(kind)
+
+/// Who owns an output's or an input's slot; the beginning of what is written down of a rule.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
+struct Entry {
+    /// Bytes of the owner's name; 0: nobody owns it.
+    length: u64,
+    name: [[u8; 8]; NAME],
+    packets: u64,
+    bytes: u64,
+    drops: Drops,
 }
 
-const fn base_words(kind: Kind) -> usize {
-    match kind {
-        Kind::Rule => counted::WORDS_OF_A_RULE,
-        Kind::Output | Kind::Input => counted::WORDS,
-    }
+/// What had been counted besides before a rule came.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
+struct RuleBase {
+    health: [u64; 12],
+    last_ns: u64,
+    latency: Latency,
 }
 
-/// The first words hold how many entries of each kind were ever used, so that reading touches no
-/// others.
-const RULES_AT: usize = 64;
-const OUTPUTS_AT: usize = RULES_AT + MAX_RULES as usize * entry_words(Kind::Rule);
-const INPUTS_AT: usize = OUTPUTS_AT + MAX_OUTPUTS as usize * entry_words(Kind::Output);
-/// Words of the file; another number is another layout.
-pub(super) const WORDS: usize = INPUTS_AT + MAX_INPUTS as usize * entry_words(Kind::Input);
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, FromBytes, IntoBytes)]
+struct RuleEntry {
+    entry: Entry,
+    base: RuleBase,
+}
+
+/// As they lie in the file.
+#[repr(C)]
+struct Layout {
+    /// How many entries of each kind were ever used, so that reading touches no others.
+    used: [u64; 64],
+    rules: [RuleEntry; MAX_RULES as usize],
+    outputs: [Entry; MAX_OUTPUTS as usize],
+    inputs: [Entry; MAX_INPUTS as usize],
+}
 
 /// The file, mapped.
 #[derive(Debug)]
 pub(super) struct OwnerFile {
-    words: Words,
+    used: Array<u64>,
+    rules: Array<RuleEntry>,
+    outputs: Array<Entry>,
+    inputs: Array<Entry>,
+}
+
+impl Region for OwnerFile {
+    const NAME: &CStr = c"mcr-book";
+    const BYTES: usize = size_of::<Layout>();
+
+    fn of(memory: &Memory) -> Self {
+        Self {
+            used: memory.array(offset_of!(Layout, used), 64),
+            rules: memory.array(offset_of!(Layout, rules), MAX_RULES),
+            outputs: memory.array(offset_of!(Layout, outputs), MAX_OUTPUTS),
+            inputs: memory.array(offset_of!(Layout, inputs), MAX_INPUTS),
+        }
+    }
 }
 
 impl OwnerFile {
-    /// Makes an empty file. It is sparse: only what is written takes memory.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub(super) fn create() -> io::Result<(OwnedFd, Self)> {
-        let region = shared_memory::create(c"mcr-book", WORDS * size_of::<AtomicU64>())?;
-        let file = Self::map(region.as_fd())?;
-        Ok((region, file))
-    }
-
-    /// Maps the file of an earlier supervisor.
-    ///
-    /// # Errors
-    /// The system call's.
-    pub(super) fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
-        let words = Words::map(region, WORDS * size_of::<AtomicU64>())?;
-        Ok(Self { words })
-    }
-
     /// Writes down who owns a slot and what had been counted there before.
     pub(super) fn write(&self, kind: Kind, slot: u32, name: &str, base: &Counted) {
         self.erase(kind, slot);
-        if name.len() > NAME * size_of::<u64>() {
+        if name.len() > size_of::<[[u8; 8]; NAME]>() {
             return;
         }
-        let at = entry_at(kind, slot);
-        for (index, chunk) in name.as_bytes().chunks(size_of::<u64>()).enumerate() {
-            let mut bytes = [0; size_of::<u64>()];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.store(at + 1 + index, u64::from_le_bytes(bytes));
+        let mut entry = Entry {
+            length: 0,
+            name: Default::default(),
+            packets: base.traffic.packets,
+            bytes: base.traffic.bytes,
+            drops: Drops {
+                packets: base.drops.0,
+            },
+        };
+        entry.name.as_flattened_mut()[..name.len()].copy_from_slice(name.as_bytes());
+        let latency = &base.latency;
+        let base = RuleBase {
+            health: base.health.sums(),
+            last_ns: base.health.arrivals.last_ns,
+            latency: Latency {
+                buckets: latency.buckets,
+                sum_ns: latency.sum_ns,
+                stamped: latency.stamped,
+            },
+        };
+        match kind {
+            Kind::Rule => self.rules.write(slot, &RuleEntry { entry, base }),
+            Kind::Output => self.outputs.write(slot, &entry),
+            Kind::Input => self.inputs.write(slot, &entry),
         }
-        let base = base.words().take(base_words(kind));
-        for (index, value) in base.enumerate() {
-            self.store(at + 1 + NAME + index, value);
+        if self.used(kind) <= slot {
+            let used = u64::from(slot) + 1;
+            self.used.store(kind as u32, Field::WHOLE, used);
         }
-        let used = u64::from(slot) + 1;
-        if self.load(kind as usize) < used {
-            self.store(kind as usize, used);
-        }
-        self.store(at, name.len() as u64);
+        self.set_length(kind, slot, name.len() as u64);
     }
 
     /// Notes that nobody owns a slot.
     pub(super) fn erase(&self, kind: Kind, slot: u32) {
-        let is_used = u64::from(slot) < self.load(kind as usize);
-        if is_used {
-            self.store(entry_at(kind, slot), 0);
+        if slot < self.used(kind) {
+            self.set_length(kind, slot, 0);
         }
     }
 
     /// Everything written down: slot, name, what had been counted before.
     pub(super) fn read(&self, kind: Kind) -> impl Iterator<Item = (u32, String, Counted)> + '_ {
-        let used = self.load(kind as usize).min(u64::from(limit(kind))) as u32;
-        (0..used).filter_map(move |slot| {
-            let at = entry_at(kind, slot);
-            let name = self.name(at)?;
-            let base = (at + 1 + NAME..).take(base_words(kind));
-            let base = Counted::from_words(base.map(|at| self.load(at)));
-            Some((slot, name, base))
+        (0..self.used(kind)).filter_map(move |slot| {
+            let RuleEntry { entry, base } = match kind {
+                Kind::Rule => self.rules.read(slot),
+                Kind::Output => self.outputs.read(slot).into(),
+                Kind::Input => self.inputs.read(slot).into(),
+            };
+            let length = usize::try_from(entry.length).ok().filter(|n| *n > 0)?;
+            let name = entry.name.as_flattened().get(..length)?.to_vec();
+            let mut counted = Counted {
+                traffic: Traffic::new(entry.packets, entry.bytes),
+                drops: counters::Drops(entry.drops.packets),
+                latency: counters::latency(&base.latency),
+                ..Counted::default()
+            };
+            let sums = counted.health.sums_mut().into_iter();
+            sums.zip(base.health).for_each(|(sum, base)| *sum = base);
+            counted.health.arrivals.last_ns = base.last_ns;
+            Some((slot, String::from_utf8(name).ok()?, counted))
         })
     }
 
-    fn name(&self, at: usize) -> Option<String> {
-        let length = usize::try_from(self.load(at)).ok()?;
-        if length == 0 || length > NAME * size_of::<u64>() {
-            return None;
-        }
-        let words = length.div_ceil(size_of::<u64>());
-        let words = (at + 1..).take(words);
-        let mut bytes: Vec<u8> = words.flat_map(|at| self.load(at).to_le_bytes()).collect();
-        bytes.truncate(length);
-        String::from_utf8(bytes).ok()
+    /// Slots of a kind from 0 on that were ever used.
+    fn used(&self, kind: Kind) -> u32 {
+        let used = self.used.read(kind as u32);
+        used.min(limit(kind).into()) as u32
     }
 
-    fn load(&self, at: usize) -> u64 {
-        let word = self.words.as_slice().get(at);
-        word.map_or(0, |word| word.load(Ordering::Acquire))
-    }
-
-    fn store(&self, at: usize, value: u64) {
-        if let Some(word) = self.words.as_slice().get(at) {
-            word.store(value, Ordering::Release);
+    fn set_length(&self, kind: Kind, slot: u32, length: u64) {
+        match kind {
+            Kind::Rule => self
+                .rules
+                .store(slot, field!(RuleEntry, entry.length), length),
+            Kind::Output => self.outputs.store(slot, field!(Entry, length), length),
+            Kind::Input => self.inputs.store(slot, field!(Entry, length), length),
         }
     }
 }
 
-const fn entry_at(kind: Kind, slot: u32) -> usize {
-    let first = match kind {
-        Kind::Rule => RULES_AT,
-        Kind::Output => OUTPUTS_AT,
-        Kind::Input => INPUTS_AT,
-    };
-    first + slot as usize * entry_words(kind)
+impl From<Entry> for RuleEntry {
+    fn from(entry: Entry) -> Self {
+        let base = RuleBase::default();
+        Self { entry, base }
+    }
 }
 
-/// Reads a file that says `words` at its beginning and where each kind's entries begin.
+/// Reads a file that says `said` at its beginning and where each kind's entries begin.
 #[cfg(feature = "rehearsal")]
-pub(super) fn read_all(words: &[u64]) {
+pub(super) fn read_all(said: &[u64]) {
     let Ok((_, file)) = OwnerFile::create() else {
         return;
     };
-    for (at, word) in words.iter().enumerate() {
-        for start in [0, RULES_AT, OUTPUTS_AT, INPUTS_AT] {
-            file.store(start + at, *word);
-        }
+    let places = [
+        file.used.all(),
+        file.rules.all(),
+        file.outputs.all(),
+        file.inputs.all(),
+    ];
+    for (place, value) in places.iter().flat_map(|words| words.iter().zip(said)) {
+        place.store(*value, std::sync::atomic::Ordering::Release);
     }
     for kind in Kind::ALL {
-        for (_, name, _) in file.read(kind).take(words.len()) {
+        for (_, name, _) in file.read(kind).take(said.len()) {
             let _ = crate::owners::name::Name::parse(kind, &name);
         }
     }
@@ -159,6 +200,8 @@ pub(super) fn read_all(words: &[u64]) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use packet::verdict::DropReason;
 
     use super::*;

@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bpf::grace;
+use bpf::merge::Windows;
 use model::table::RouteKey;
 
 use super::counter_owners::Slots;
 use super::error::Error;
-use super::inheritance::{self, Label, Predecessor, Region, RegionId};
-use super::merges::Merges;
+use super::inheritance::{self, CounterRegion, Label, Predecessor, RegionId};
 use super::process::{Process, SharedRegions};
 use super::taps::Fanouts;
 use super::wanted::{Common, Interfaces, Options};
 use super::worker_handle::WorkerHandle;
 use crate::counters::{Flow, WorkerCounters};
-use crate::failover::Lines;
+use crate::failover::Failovers;
 use crate::owners::name::Kind;
 use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::counters::SharedCounters;
@@ -27,7 +27,9 @@ use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::limits::Limiter;
+use crate::userspace::shared::merges::{self, SharedMerges};
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
+use crate::userspace::shared::region::{Held, Region};
 use crate::userspace::shared::state::SharedState;
 
 /// How often taps are compared with what the kernel has, ticks permitting.
@@ -47,13 +49,15 @@ pub(super) struct Pool {
     frames: u64,
     is_busy: bool,
     /// What all workers decide with, those of earlier supervisors too.
-    state: (OwnedFd, SharedState),
-    /// The same, of merged rules.
-    merges: Merges,
-    /// The same, of shares.
-    gates: OwnedFd,
+    state: Held<SharedState>,
+    /// Of rules whose inputs stand by for each other, with the words there.
+    failovers: Failovers,
+    /// Of merged rules.
+    merges: SharedMerges,
+    /// Of shares.
+    gates: Held<SharedGates>,
     /// Where workers count, and where those of earlier supervisors counted.
-    regions: Vec<Arc<Region>>,
+    regions: Vec<Arc<CounterRegion>>,
     /// Workers of an earlier supervisor, until ours take over.
     predecessors: Vec<Predecessor>,
 }
@@ -75,6 +79,8 @@ impl Pool {
             what: "making shared memory",
             source,
         };
+        let state = SharedState::create().map_err(shared_memory)?;
+        let merges = Windows::create().map_err(shared_memory)?;
         Ok(Self {
             options,
             cpus,
@@ -84,8 +90,9 @@ impl Pool {
             compared: Instant::now(),
             frames: 0,
             is_busy: false,
-            state: create_state().map_err(shared_memory)?,
-            merges: Merges::create().map_err(shared_memory)?,
+            failovers: state.1.failovers(),
+            state,
+            merges: merges::of_region(merges),
             gates: SharedGates::create().map_err(shared_memory)?,
             regions: Vec::new(),
             predecessors: Vec::new(),
@@ -96,12 +103,14 @@ impl Pool {
     /// on until ours take over.
     pub(super) fn inherit(
         &mut self,
-        regions: Vec<Arc<Region>>,
-        (state, gates): (Option<(OwnedFd, SharedState)>, Option<OwnedFd>),
+        regions: Vec<Arc<CounterRegion>>,
+        state: Option<Held<SharedState>>,
+        gates: Option<Held<SharedGates>>,
         workers: Vec<Predecessor>,
     ) {
         self.regions.extend(regions);
         if let Some(state) = state {
+            self.failovers = state.1.failovers();
             self.state = state;
         }
         if let Some(gates) = gates {
@@ -133,8 +142,8 @@ impl Pool {
         });
         let state = [
             (Label::State, self.state.0.as_fd()),
-            (Label::Merges, self.merges.region()),
-            (Label::Gates, self.gates.as_fd()),
+            (Label::Merges, self.merges.blocks.region.as_fd()),
+            (Label::Gates, self.gates.0.as_fd()),
         ];
         // A supervisor that is killed before it takes over has not inherited: the next one does.
         let earlier = self.predecessors.iter().flat_map(Predecessor::descriptors);
@@ -147,7 +156,7 @@ impl Pool {
     }
 
     /// A region that no running worker counts in.
-    fn region(&mut self, worker: u32) -> io::Result<Arc<Region>> {
+    fn region(&mut self, worker: u32) -> io::Result<Arc<CounterRegion>> {
         let is_used = |id: RegionId| self.predecessors.iter().any(|other| other.id() == id);
         let mut own = self
             .regions
@@ -162,7 +171,7 @@ impl Pool {
             .filter(|region| region.id.worker == worker);
         let region = own.map(|region| region.id.region + 1).max().unwrap_or(0);
         let (fd, counters) = SharedCounters::create()?;
-        let made = Arc::new(Region {
+        let made = Arc::new(CounterRegion {
             id: RegionId { worker, region },
             fd,
             counters: Arc::new(counters),
@@ -199,8 +208,8 @@ impl Pool {
         for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
             let shared = SharedRegions {
                 state: self.state.0.try_clone()?,
-                merges: self.merges.region().try_clone_to_owned()?,
-                gates: self.gates.try_clone()?,
+                merges: self.merges.blocks.region.try_clone()?,
+                gates: self.gates.0.try_clone()?,
             };
             let shared = (self.region(id)?, shared);
             let worker = WorkerHandle::start((id, cpu), shared, &self.options, &self.interfaces)?;
@@ -227,14 +236,19 @@ impl Pool {
         &self.interfaces
     }
 
-    /// The words that workers decide with.
-    pub(super) const fn state(&self) -> &SharedState {
-        &self.state.1
+    /// The rules whose inputs stand by for each other.
+    pub(super) const fn failovers(&self) -> &Failovers {
+        &self.failovers
     }
 
-    /// The gates of shares, for workers and for the next supervisor.
-    pub(super) fn gates(&self) -> BorrowedFd<'_> {
-        self.gates.as_fd()
+    /// The same, to change.
+    pub(super) const fn failovers_mut(&mut self) -> &mut Failovers {
+        &mut self.failovers
+    }
+
+    /// The gates of shares.
+    pub(super) const fn gates(&self) -> &SharedGates {
+        &self.gates.1
     }
 
     /// Says whether one worker gets all packets.
@@ -242,13 +256,13 @@ impl Pool {
         self.options.workers == 1
     }
 
-    /// The windows of merged rules.
-    pub(super) const fn merges(&self) -> &Merges {
+    /// The merged rules.
+    pub(super) const fn merges(&self) -> &SharedMerges {
         &self.merges
     }
 
     /// The same, to change.
-    pub(super) const fn merges_mut(&mut self) -> &mut Merges {
+    pub(super) const fn merges_mut(&mut self) -> &mut SharedMerges {
         &mut self.merges
     }
 
@@ -421,18 +435,11 @@ impl Pool {
     }
 }
 
-fn create_state() -> io::Result<(OwnedFd, SharedState)> {
-    let region = SharedState::create()?;
-    let state = SharedState::map(region.as_fd())?;
-    Ok((region, state))
-}
-
 impl Slots for Pool {
     fn begin(&self, kind: Kind, slot: u32) {
-        let mut state = &self.state.1;
         match kind {
-            Kind::Rule => state.set_choice(slot, [0; 2]),
-            Kind::Input => state.set_line(slot, [0; 2]),
+            Kind::Rule => self.failovers.forget_choice(slot),
+            Kind::Input => self.failovers.forget_line(slot),
             Kind::Output => {}
         }
     }

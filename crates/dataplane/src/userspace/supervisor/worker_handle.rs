@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use model::diff::BudgetChange;
 use model::table::RouteKey;
 
-use super::inheritance::Region;
+use super::inheritance::CounterRegion;
 use super::process::{Process, SharedRegions};
 use super::wanted::{Common, Interfaces, Options};
 use crate::counters::WorkerCounters;
@@ -31,7 +31,7 @@ pub(super) struct WorkerHandle {
     pub id: u32,
     cpu: u32,
     /// Where it counts.
-    pub region: Arc<Region>,
+    pub region: Arc<CounterRegion>,
     shared: SharedRegions,
     state: State,
     backoff: Duration,
@@ -55,7 +55,7 @@ impl WorkerHandle {
     /// The program cannot be run, or the conversation fails.
     pub(super) fn start(
         (id, cpu): (u32, u32),
-        (region, shared): (Arc<Region>, SharedRegions),
+        (region, shared): (Arc<CounterRegion>, SharedRegions),
         options: &Options,
         interfaces: &Interfaces,
     ) -> Result<Self, messages::Error> {
@@ -184,7 +184,7 @@ impl WorkerHandle {
     }
 
     /// What was counted under the worker's number, by those before it too.
-    pub(super) fn counters(&self, regions: &[Arc<Region>]) -> WorkerCounters {
+    pub(super) fn counters(&self, regions: &[Arc<CounterRegion>]) -> WorkerCounters {
         if let Some(process) = self.process() {
             process.taps().read_statistics();
         }

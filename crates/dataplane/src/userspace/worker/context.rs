@@ -28,7 +28,7 @@ pub(super) struct Context<'a> {
     /// What workers decide with.
     pub(super) state: &'a SharedState,
     /// The windows of merged rules.
-    pub(super) merges: Windows<'a>,
+    pub(super) merges: &'a Windows,
     /// Until when packets of shares pass.
     pub(super) gates: &'a SharedGates,
     /// Whom this host's sockets take from; `None`: nobody can tell.

@@ -21,7 +21,7 @@ use super::context::{Clock, Context};
 use super::health::Watches;
 use super::latency::Samples;
 use super::lookup::{Lookup, RouteIndex};
-use super::merge::{self, MergedLine};
+use super::merge;
 use super::receive::Place;
 use super::rewrite::{CompiledRoute, Counts};
 use super::send::Sender;
@@ -30,7 +30,7 @@ use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::RuleSlot;
 use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter};
-use crate::userspace::shared::messages::TableChange;
+use crate::userspace::shared::messages::{MergeLeg, TableChange};
 
 /// Where the kernel path's routes lead to among those of [`ActiveTable`].
 const ELSEWHERE: RouteIndex = RouteIndex(u32::MAX);
@@ -74,7 +74,7 @@ pub(super) struct Packet {
 type SuperPacket<'a> = (
     &'a Packet,
     (&'a Datagram, &'a [u8]),
-    (RouteIndex, &'a CompiledRoute, MergedLine),
+    (RouteIndex, &'a CompiledRoute, MergeLeg),
 );
 
 /// What a batch came to, beside what its rules count.
@@ -114,7 +114,7 @@ impl ActiveTable {
             routes: &self.routes,
             counters: &shared.counters,
             state: &shared.state,
-            merges: shared.merges.windows(),
+            merges: &shared.merges,
             gates: &shared.gates,
             sockets: shared.sockets.as_ref(),
             budget: self.budget.as_ref(),

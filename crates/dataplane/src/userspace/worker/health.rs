@@ -40,7 +40,7 @@ pub(super) enum Subject {
 impl Subject {
     /// What the packets of a route are part of.
     pub(super) const fn of(index: u32, counted: &CountedRoute) -> Self {
-        match counted.place {
+        match counted.leg {
             Some(_) => Self::Rule(counted.rule),
             None => Self::Route(index),
         }

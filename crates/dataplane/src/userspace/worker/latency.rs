@@ -78,6 +78,8 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owners::name::Kind;
+    use crate::userspace::shared::region::Region;
 
     #[test]
     fn picks_the_first_and_then_one_in_about_32() {
@@ -106,9 +108,9 @@ mod tests {
         samples.pick(RuleSlot(3), 0);
         samples.record(&counters);
         samples.record(&counters);
-        let seen = counters.rule(RuleSlot(2)).latency;
+        let seen = counters.counted(Kind::Rule, 2).latency;
         assert_eq!((seen.samples(), seen.stamped), (1, 1));
         assert!(seen.sum_ns >= 200_000_000);
-        assert_eq!(counters.rule(RuleSlot(3)).latency.samples(), 0);
+        assert_eq!(counters.counted(Kind::Rule, 3).latency.samples(), 0);
     }
 }

@@ -12,16 +12,7 @@ use packet::memory::Memory;
 use packet::verdict::{DropReason, Verdict};
 
 use super::context::Context;
-use crate::userspace::shared::messages::CountedRoute;
-
-/// A line of a merged rule.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MergedLine {
-    /// Where the rule's window lies.
-    rule: u32,
-    /// The line's place in it.
-    place: u32,
-}
+use crate::userspace::shared::messages::MergeLeg;
 
 /// Segments of a super-packet that follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,15 +30,7 @@ pub(super) struct Segments {
 /// Where fragments' fates are remembered, and by which name that of a packet is, if it is one.
 pub(super) type Fates<'a> = (&'a mut Memory, Option<(u32, FragmentKey)>);
 
-impl MergedLine {
-    /// The line that a route's packets come by, if its rule's are merged.
-    pub(super) fn of(counted: &CountedRoute) -> Option<Self> {
-        counted.place.map(|place| Self {
-            rule: counted.rule.0,
-            place,
-        })
-    }
-
+impl MergeLeg {
     /// Says whether a packet that is no super-packet passes.
     #[inline]
     pub(super) fn verdict(
@@ -123,7 +106,7 @@ impl MergedLine {
     ) -> bpf::merge::Verdict {
         let Context { merges, now_ns, .. } = context;
         let packet = (payload, sender(datagram));
-        merges.judge((self.rule, self.place), packet, now_ns)
+        merges.judge((self.merge, self.place), packet, now_ns)
     }
 }
 

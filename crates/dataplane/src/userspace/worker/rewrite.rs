@@ -14,15 +14,13 @@ use sys::packet_socket::VNET_HEADER;
 use sys::uring::{Head, To};
 
 use super::health::Subject;
-use super::merge::MergedLine;
 use crate::counters::Traffic;
 use crate::userspace::shared::askers::{Asker, Place};
 use crate::userspace::shared::counters::SharedCounters;
-use crate::userspace::shared::failover::CompiledFailover;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot};
 use crate::userspace::shared::limits::CompiledLimit;
-use crate::userspace::shared::messages::{CountedRoute, Way};
+use crate::userspace::shared::messages::{CountedRoute, MergeLeg, Way};
 
 /// A route, ready to execute.
 #[derive(Clone, Debug)]
@@ -32,9 +30,9 @@ pub(super) struct CompiledRoute {
     /// Cap on what the rule accepts.
     pub limit: Option<CompiledLimit>,
     /// Which of the rule's inputs passes, where they stand by for each other.
-    pub failover: Option<CompiledFailover>,
+    pub failover: Option<bpf::layout::Failover>,
     /// Which line of its rule's it is, where they are merged.
-    pub merge: Option<MergedLine>,
+    pub merge: Option<MergeLeg>,
     /// The gate that its packets pass by.
     pub gate: Option<u16>,
     /// Whether packets may leave coalesced: not where outputs judge each of them.
@@ -139,8 +137,8 @@ impl CompiledRoute {
                 input: counted.input,
             },
             limit: route.limit.as_ref().map(CompiledLimit::compile),
-            failover: CompiledFailover::compile(counted),
-            merge: MergedLine::of(counted),
+            failover: counted.failover(),
+            merge: counted.leg,
             gate: counted.gate,
             coalesce: coalesces && route.outputs.iter().all(takes_coalesced),
             subject: counted.inspect().map(|_| Subject::of(index, counted)),
