@@ -431,6 +431,13 @@ impl Drops {
         }
     }
 
+    /// Takes off what was counted before.
+    #[must_use]
+    pub fn since(&self, base: &Self) -> Self {
+        let since = |reason: usize| self.0[reason].saturating_sub(base.0[reason]);
+        Self(std::array::from_fn(since))
+    }
+
     /// The reasons that occurred, with their counts.
     pub fn occurred(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let count = |reason: DropReason| self.0[reason as usize];

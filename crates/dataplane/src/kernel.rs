@@ -11,22 +11,24 @@ mod gates;
 mod groups;
 mod health;
 mod key;
-mod latency;
 mod legs;
 mod links;
-mod owners;
+mod memory;
 mod plan;
 mod ranges;
 mod read;
 mod rivals;
+mod routes;
 pub(crate) mod shadow;
 mod transaction;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bpf::layout::{self, Address, Settings};
 use bpf::link::{Hook, Link};
+use bpf::map::HashMap;
 use bpf::pin::Pins;
 use bpf::program::Program;
 #[cfg(feature = "test-run")]
@@ -37,22 +39,16 @@ use sys::field;
 use sys::memory::Array;
 
 use crate::arrivals::Ticks;
-use crate::counters::Traffic;
 use crate::error::Error;
 use crate::gates::{GateMemory, Gates};
-use crate::kernel::allocator::{Blocks, Indices};
-use crate::kernel::groups::Groups;
-use crate::kernel::health::{Inspection, Kept};
 use crate::kernel::key::Key;
-use crate::kernel::legs::Legs;
 use crate::kernel::links::Links;
-use crate::kernel::ranges::Ranges;
+use crate::kernel::memory::KernelControl;
+use crate::kernel::routes::Routes;
+use crate::limits::{self, Limiter};
 use crate::options::Options;
-use crate::owners::known::KnownRules;
-use crate::owners::name::{Hash, Name};
-use crate::owners::{First, Owners};
 
-pub(crate) use read::{Tallies, read as read_counters, read_arrived};
+pub(crate) use read::{Lanes, flows, read as read_counters, read_arrived};
 pub use rivals::Rival;
 pub(crate) use rivals::rivals;
 
@@ -62,27 +58,12 @@ pub(crate) struct Kernel {
     pins: Pins,
     program: Program,
     links: Links,
-    /// Every element of `routes` and `routes6`, placeholders included.
-    entries: HashMap<Key, Entry>,
-    /// Those whose packets are looked at.
-    inspected: HashSet<Key>,
-    /// How many of them each interface has, to know where the program has to be attached.
-    entries_on: BTreeMap<u32, usize>,
-    /// How many of them are for addresses of this host.
-    addresses: u64,
-    /// How many of them have copies that are answered.
-    answered: u64,
-    /// Number of (S,G) entries per (*,G) key.
-    sources: HashMap<Key, u32>,
-    indices: Indices,
-    blocks: Blocks,
-    ranges: Ranges,
-    groups: Groups,
-    owners: Owners<Hash, Traffic>,
-    known: KnownRules,
-    legs: Legs,
+    routes: Routes,
+    control: KernelControl,
     gates: Gates,
-    kept: Kept,
+    activity: Array<layout::Activity>,
+    settings: Array<Settings>,
+    own_sources: HashMap<Address, u32>,
     own: HashSet<IpAddr>,
     take_over: TakeOver,
     /// Counters found that no route counts in: of rules whose interface is away, or of a change
@@ -98,20 +79,6 @@ enum TakeOver {
     /// Its program goes on with its own maps until ours hold the rules.
     OwnMaps,
     Done,
-}
-
-/// What one element of `routes` leads to.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    index: u32,
-    word: bpf::layout::Word,
-    placeholder: bool,
-    /// What its packets pass by, as it stands in the map.
-    gate: u16,
-    /// What its packets are looked at for.
-    inspection: Option<Inspection>,
-    /// Whether answers to its copies go back to whoever sent the packets.
-    answered: bool,
 }
 
 impl Kernel {
@@ -159,23 +126,15 @@ impl Kernel {
                 TakeOver::OwnMaps
             }
         };
+        let maps = &program.maps;
         let mut kernel = Self {
             links: Links::adopt(&pins, hook)?,
-            indices: Indices::new(program.maps.route_table.len()),
-            blocks: Blocks::new(program.maps.outputs.len()),
-            ranges: Ranges::new(program.maps.candidates.len()),
-            owners: Owners::new(program.maps.identities.len(), First::Fresh),
-            groups: Groups::default(),
-            entries: HashMap::new(),
-            inspected: HashSet::new(),
-            entries_on: BTreeMap::new(),
-            addresses: 0,
-            answered: 0,
-            sources: HashMap::new(),
-            known: KnownRules::default(),
-            legs: Legs::of(&program.maps),
+            routes: Routes::over(maps),
+            control: KernelControl::over(maps),
             gates,
-            kept: Kept::default(),
+            activity: maps.activity.clone(),
+            settings: maps.settings.clone(),
+            own_sources: maps.own_sources.clone(),
             own: HashSet::new(),
             take_over,
             loose: 0,
@@ -199,22 +158,18 @@ impl Kernel {
             keys.insert(encode::route_key(key)?);
             wanted.set.push((*key, route.clone()));
         }
-        let stale: Vec<Key> = self
-            .entries
-            .iter()
-            .filter(|(key, entry)| !entry.placeholder && !keys.contains(*key))
-            .map(|(key, _)| *key)
-            .collect();
-        let routes = self.entries.values().filter(|entry| !entry.placeholder);
-        let found = routes.count();
-        let known = keys.iter().filter(|key| self.entries.contains_key(*key));
+        let entries = &self.routes.entries;
+        let routes = entries.iter().filter(|(_, entry)| !entry.placeholder);
+        let found = routes.clone().count();
+        let stale = routes.map(|(key, _)| *key);
+        let stale: Vec<Key> = stale.filter(|key| !keys.contains(key)).collect();
+        let known = keys.iter().filter(|key| entries.contains_key(*key));
         let missing = keys.len() - known.count();
         self.change(&stale, &wanted.set)?;
         // Also where no route differs: the interface may be another one than the one that was left.
-        let everywhere: Vec<u32> = self.entries_on.keys().copied().collect();
-        let everywhere = everywhere.into_iter();
+        let everywhere = self.routes.entries_on.keys().copied();
         self.links.attach(everywhere, &self.pins, &self.program)?;
-        self.budget(table.budget);
+        self.set_budget(table.budget);
         let own = table.own_addresses.iter().copied().collect();
         self.own_addresses(own)?;
         if self.take_over == TakeOver::OwnMaps {
@@ -241,7 +196,7 @@ impl Kernel {
         let own = self.own_after(diff)?;
         self.change(&removed, &diff.set)?;
         if let Some(BudgetChange(budget)) = diff.budget {
-            self.budget(budget);
+            self.set_budget(budget);
         }
         own.map_or(Ok(()), |own| self.own_addresses(own))
     }
@@ -249,45 +204,53 @@ impl Kernel {
     /// Says whether packets of a route end at the program.
     pub(crate) fn consumes(&self, key: &RouteKey) -> bool {
         let key = encode::route_key(key).ok();
-        key.is_some_and(|key| self.entries.contains_key(&key))
+        key.is_some_and(|key| self.routes.entries.contains_key(&key))
     }
 
     /// When packets were counted for each rule, for any thread.
     pub(crate) fn activity(&self) -> Array<layout::Activity> {
-        self.program.maps.activity.clone()
+        self.activity.clone()
     }
 
     /// Says whether packets were counted since `seen`.
     pub(crate) fn has_counted(&self, seen: &mut Ticks) -> bool {
-        let activity = &self.program.maps.activity;
-        let looked = seen.look(self.owners.used(), |entry| activity.read(entry));
-        !looked.is_empty()
+        !self.look(seen).is_empty()
+    }
+
+    /// The rules that packets may have come for since `seen`.
+    pub(crate) fn touched(&self, seen: &mut Ticks) -> impl Iterator<Item = Arc<str>> {
+        self.control.rules_of(self.look(seen))
+    }
+
+    /// The counters in which packets may have been counted since `seen`.
+    fn look(&self, seen: &mut Ticks) -> BTreeSet<u32> {
+        seen.look(self.control.used(), |entry| self.activity.read(entry))
     }
 
     /// Says whether something waits until no packet looks at it any more.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.legs.merges.is_waiting()
+        self.control.merges.is_waiting()
     }
 
     /// How many counters are looked at for that.
     pub(crate) fn counters(&self) -> u32 {
-        self.owners.used()
+        self.control.used()
     }
 
     /// Makes an input the active one of its rule; `false` if it is none of the rule's lines.
     pub(crate) fn switch(&mut self, rule: &str, input: &str) -> bool {
-        let counter = |name: Name<'_>| Some(self.owners.find(&name.hash())?.slot);
-        let rule_and_line = (counter(Name::Rule(rule)), counter(Name::Input(rule, input)));
-        let (Some(rule), Some(line)) = rule_and_line else {
-            return false;
-        };
-        self.legs.failovers.switch(rule, line)
+        self.control.switch(rule, input)
+    }
+
+    /// Ends the counters of a rule that no longer exists: one of that name starts from zero.
+    pub(crate) fn forget(&mut self, rule: &str) {
+        self.control.forget(rule);
     }
 
     /// Looks for interfaces that went away behind the table's back.
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.set_clock();
-        if self.legs.merges.is_waiting() {
+        if self.control.merges.is_waiting() {
             self.wait()?;
         }
         self.links.repair(&self.pins, &self.program)
@@ -305,47 +268,18 @@ impl Kernel {
         Ok(())
     }
 
-    fn put_entry(&mut self, key: Key, entry: Entry) {
-        match entry.inspection {
-            Some(_) => self.inspected.insert(key),
-            None => self.inspected.remove(&key),
-        };
-        self.answered += u64::from(entry.answered);
-        match self.entries.insert(key, entry) {
-            Some(before) => self.answered -= u64::from(before.answered),
-            None => {
-                *self.entries_on.entry(key.ifindex()).or_default() += 1;
-                self.addresses += u64::from(key.is_address());
-            }
-        }
+    fn set_budget(&mut self, budget: Option<RateLimit>) {
+        self.control.set_limit(Limiter::Budget, limits::of(budget));
     }
 
-    fn take_entry(&mut self, key: &Key) -> Option<Entry> {
-        let entry = self.entries.remove(key)?;
-        self.inspected.remove(key);
-        self.addresses -= u64::from(key.is_address());
-        self.answered -= u64::from(entry.answered);
-        if let Some(count) = self.entries_on.get_mut(&key.ifindex()) {
-            *count -= 1;
-            if *count == 0 {
-                self.entries_on.remove(&key.ifindex());
-            }
-        }
-        Some(entry)
-    }
-
-    /// Says in the settings whether packets to addresses of this host are looked at.
-    fn publish_addresses(&mut self) {
-        let settings = &mut self.program.maps.settings;
-        let at = field!(Settings, addresses);
-        settings.store(0, at, self.addresses + self.answered);
-        settings.store(0, field!(Settings, answers), self.answered);
-    }
-
-    fn budget(&mut self, budget: Option<RateLimit>) {
-        let settings = &mut self.program.maps.settings;
-        let limits = (settings.read(0).budget, encode::limit(budget));
-        encode::store_limit(settings, 0, field!(Settings, budget), limits);
+    /// Tells the program how the clock of receive timestamps stands to its own. To be called again
+    /// and again: somebody may set the clock.
+    fn set_clock(&mut self) {
+        let before = sys::clock::kernel_monotonic_ns();
+        let real = sys::clock::realtime_ns();
+        let between = before.midpoint(sys::clock::kernel_monotonic_ns());
+        let offset = real.wrapping_sub(between);
+        self.settings.store(0, field!(Settings, clock_ns), offset);
     }
 
     /// The addresses of this host after `diff`, where it changes them.
@@ -362,7 +296,7 @@ impl Kernel {
 
     /// Refuses more addresses than there is room for, before anything is changed.
     fn check_own_addresses(&self, wanted: usize) -> Result<(), Error> {
-        let limit = self.program.maps.own_sources.capacity() as usize;
+        let limit = self.own_sources.capacity() as usize;
         if wanted <= limit {
             return Ok(());
         }
@@ -376,14 +310,13 @@ impl Kernel {
     fn own_addresses(&mut self, own: HashSet<IpAddr>) -> Result<(), Error> {
         let added: Vec<Address> = own.difference(&self.own).map(|a| (*a).into()).collect();
         let removed: Vec<Address> = self.own.difference(&own).map(|a| (*a).into()).collect();
-        let maps = &mut self.program.maps;
-        maps.own_sources.remove(&removed)?;
-        maps.own_sources.insert(&added, &vec![1; added.len()])?;
+        self.own_sources.remove(&removed)?;
+        self.own_sources.insert(&added, &vec![1; added.len()])?;
         let mut settings = Settings::default();
         own.iter().for_each(|address| settings.insert_own(*address));
         for (i, word) in settings.own_bloom.iter().enumerate() {
             let at = field!(Settings, own_bloom).skip(i);
-            maps.settings.store(0, at, *word);
+            self.settings.store(0, at, *word);
         }
         self.own = own;
         Ok(())

@@ -5,6 +5,7 @@
 
 mod arrivals;
 mod clock;
+mod control;
 pub mod counters;
 mod error;
 mod failover;
@@ -15,6 +16,7 @@ mod kernel;
 #[cfg(feature = "rehearsal")]
 pub mod left_behind;
 pub mod leftovers;
+mod limits;
 mod merge;
 mod opening;
 mod options;
@@ -301,7 +303,7 @@ impl Dataplane {
         let mut sums: BTreeMap<(IpAddr, u16), Traffic> = BTreeMap::new();
         let mut seen = Vec::new();
         if let Some(kernel) = &self.kernel {
-            seen.extend(kernel.flows(rule)?);
+            seen.extend(kernel::flows(kernel, rule)?);
         }
         if let Some(userspace) = &self.userspace {
             seen.extend(userspace.flows(rule));

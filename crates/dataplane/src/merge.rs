@@ -386,4 +386,4 @@ impl Space {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

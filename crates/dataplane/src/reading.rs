@@ -4,7 +4,7 @@
 use crate::Dataplane;
 use crate::counters::Counters;
 use crate::error::Error;
-use crate::kernel::{self, Kernel, Tallies};
+use crate::kernel::{self, Kernel, Lanes};
 use crate::owners::known::Progress;
 use crate::userspace::Userspace;
 
@@ -21,8 +21,9 @@ pub struct Reading<T> {
 /// How far the kernel path has been read.
 #[derive(Debug, Default)]
 pub(crate) struct KernelReading {
-    /// What its counters count, each by itself, from the first on.
-    pub(crate) tallies: Tallies,
+    /// What was read of its maps, counters from the first on; all of it?
+    pub(crate) lanes: Lanes,
+    pub(crate) is_whole: bool,
     pub(crate) rules: Progress,
 }
 

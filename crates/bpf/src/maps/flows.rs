@@ -12,20 +12,16 @@ use crate::map::HashMap;
 use crate::syscall::{attr, bpf};
 
 /// The map.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Flows {
-    map: OwnedFd,
-    capacity: u32,
+    map: HashMap<FlowKey, Flow>,
     cpus: usize,
 }
 
 impl Flows {
     pub(crate) fn new(map: OwnedFd, capacity: u32, cpus: usize) -> Self {
-        Self {
-            map,
-            capacity,
-            cpus,
-        }
+        let map = HashMap::new("flows", map, capacity);
+        Self { map, cpus }
     }
 
     /// Reads all flows, each summed over all CPUs.
@@ -34,7 +30,7 @@ impl Flows {
     ///
     /// The kernel's.
     pub fn read(&self) -> Result<BTreeMap<FlowKey, Flow>, Error> {
-        let size = self.capacity as usize;
+        let size = self.map.capacity() as usize;
         let mut keys = vec![FlowKey::default(); size];
         let mut values = vec![Flow::default(); size * self.cpus];
         let mut flows = BTreeMap::new();
@@ -46,8 +42,8 @@ impl Flows {
             attr.batch.out_batch = &raw mut position as u64;
             attr.batch.keys = keys.as_mut_ptr() as u64;
             attr.batch.values = values.as_mut_ptr() as u64;
-            attr.batch.count = self.capacity;
-            attr.batch.map_fd = self.map.as_raw_fd() as u32;
+            attr.batch.count = self.map.capacity();
+            attr.batch.map_fd = self.map.as_fd().as_raw_fd() as u32;
             // SAFETY: `keys` has room for `count` keys and `values` for as many values on each
             // possible CPU, 16 bytes each; a hash map's position is a u32.
             let result = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attr) };
@@ -75,11 +71,7 @@ impl Flows {
     pub fn forget(&mut self, counter: u32) -> Result<(), Error> {
         let keys = self.read()?.into_keys();
         let stale: Vec<FlowKey> = keys.filter(|key| key.counter == counter).collect();
-        if stale.is_empty() {
-            return Ok(());
-        }
-        let map = self.map.try_clone().map_err(failed)?;
-        HashMap::<FlowKey, Flow>::new("flows", map, self.capacity).remove(&stale)
+        self.map.remove(&stale)
     }
 }
 

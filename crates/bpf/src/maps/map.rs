@@ -2,7 +2,7 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use aya_obj::generated::bpf_cmd;
@@ -38,6 +38,11 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
             capacity,
             entries: PhantomData,
         }
+    }
+
+    /// Its descriptor, for what only one kind of map can do.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
     }
 
     /// The most entries it can hold.
@@ -212,16 +217,20 @@ impl<K: Plain, V: Plain> HashMap<K, V> {
 }
 
 /// The per-CPU counters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Counters {
-    map: OwnedFd,
+    map: Arc<OwnedFd>,
     length: u32,
     cpus: usize,
 }
 
 impl Counters {
     pub(crate) fn new(map: OwnedFd, length: u32, cpus: usize) -> Self {
-        Self { map, length, cpus }
+        Self {
+            map: Arc::new(map),
+            length,
+            cpus,
+        }
     }
 
     /// Number of counters.

@@ -7,21 +7,21 @@
 use std::collections::{HashMap, HashSet};
 
 use bpf::layout::{self, LOOKUP_PLACEHOLDER, Word, merge_of};
-use sys::field;
 
 use crate::error::Error;
 use crate::kernel::allocator::Places;
-use crate::kernel::key::{self, Key};
-use crate::kernel::{Entry, Kernel};
+use crate::kernel::key::Key;
+use crate::kernel::routes::Entry;
+use crate::kernel::{Kernel, gates, legs};
 
 impl Kernel {
     /// Rebuilds this process's picture from the maps, and mends what a process that was killed in
     /// the middle of a change left behind.
     pub(super) fn adopt(&mut self) -> Result<(), Error> {
-        let mut elements = key::read(&self.program.maps)?;
-        elements.extend(self.ranges.adopt(&mut self.program.maps)?);
-        let mut routes = Places::new(self.program.maps.route_table.len());
-        let mut outputs = Places::new(self.program.maps.outputs.len());
+        let mut elements = self.routes.keys.read()?;
+        elements.extend(self.routes.ranges.adopt()?);
+        let mut routes = Places::new(self.routes.table.len());
+        let mut outputs = Places::new(self.routes.outputs.len());
         let mut senseless = Vec::new();
         for (key, index) in elements {
             let entry = routes.take(index, 1).then(|| self.entry_at(index));
@@ -31,32 +31,34 @@ impl Kernel {
                 entry.placeholder || is_sound && outputs.take(word.first, word.count.into())
             });
             match entry {
-                Some(entry) => self.put_entry(key, entry),
+                Some(entry) => self.routes.put(key, entry),
                 None => senseless.push(key),
             }
         }
         if !senseless.is_empty() {
             let routes = senseless.len();
             tracing::warn!(routes, "pinned routes make no sense; they are made anew");
-            key::remove(&mut self.program.maps, &senseless)?;
+            self.routes.keys.remove(&senseless)?;
         }
         self.adopt_sources()?;
         let counting = self.adopt_slots()?;
         self.adopt_legs(&counting)?;
-        self.adopt_health()?;
-        self.adopt_times();
-        self.publish_ranges()?;
-        self.publish_addresses();
-        let keys: Vec<Key> = self.entries.keys().copied().collect();
-        self.groups.adopt(&mut self.program.maps)?;
-        self.publish_groups(keys)?;
-        let own = self.program.maps.own_sources.entries()?;
+        let entries = self.routes.entries.values();
+        let inspected = entries.filter_map(|entry| Some((entry.index, entry.inspection?)));
+        self.control.memory.inspections.adopt(inspected)?;
+        self.control.mend_times();
+        self.routes.publish_ranges()?;
+        self.routes.publish_addresses();
+        let keys: Vec<Key> = self.routes.entries.keys().copied().collect();
+        self.routes.groups.adopt()?;
+        self.routes.publish_groups(keys, &self.control.memory)?;
+        let own = self.own_sources.entries()?;
         self.own = own.into_iter().map(|(key, _)| key.into()).collect();
         Ok(())
     }
 
     fn entry_at(&self, index: u32) -> Entry {
-        let route = self.program.maps.route_table.read(index);
+        let route = self.routes.table.read(index);
         let word = Word::unpack(route.word);
         let placeholder = route.lookup & LOOKUP_PLACEHOLDER != 0;
         Entry {
@@ -67,26 +69,28 @@ impl Kernel {
                 false => word,
             },
             placeholder,
-            gate: self.adopted_gate(route.gate),
-            inspection: self.adopted_inspection(index, route.health),
+            gate: gates::found(&self.gates, route.gate),
+            inspection: { &self.control.memory.inspections }.found(index, route.health),
         }
     }
 
     /// Says whether all that a word leads to is there.
     fn is_sound(&self, word: Word) -> bool {
-        let maps = &self.program.maps;
-        let is_counter = |counter: u32| counter < maps.identities.len();
+        let (memory, outputs) = (&self.control.memory, &self.routes.outputs);
+        let is_counter = |counter: u32| counter < memory.identities.len();
         let end = word.first.checked_add(word.count.into());
-        let Some(end) = end.filter(|end| *end <= maps.outputs.len()) else {
+        let Some(end) = end.filter(|end| *end <= outputs.len()) else {
             return false;
         };
-        let mut counters = (word.first..end).map(|slot| maps.outputs.read(slot).counter);
-        is_counter(word.counter) && is_counter(self.rule_counter(word)) && counters.all(is_counter)
+        let mut counters = (word.first..end).map(|slot| outputs.read(slot).counter);
+        is_counter(word.counter)
+            && is_counter(memory.rule_counter(word))
+            && counters.all(is_counter)
     }
 
     /// Says whether copies of what a word leads to are answered, if all of that is there.
     fn is_answered(&self, word: Word) -> bool {
-        let outputs = &self.program.maps.outputs;
+        let outputs = &self.routes.outputs;
         let mut slots = word.first..word.first + u32::from(word.count);
         let answers = |slot| outputs.read(slot).flags & layout::OUTPUT_ANSWERS != 0;
         self.is_sound(word) && slots.any(answers)
@@ -95,89 +99,76 @@ impl Kernel {
     /// Counts the (S,G) entries and corrects the flags of the (*,G) ones.
     fn adopt_sources(&mut self) -> Result<(), Error> {
         let mut sources: HashMap<Key, u32> = HashMap::new();
-        for key in self.entries.keys().filter(|key| key.is_specific()) {
+        for key in self.routes.entries.keys().filter(|key| key.is_specific()) {
             *sources.entry(key.any_source()).or_default() += 1;
         }
         let mut stale = Vec::new();
-        for (key, entry) in &self.entries {
+        for (key, entry) in &self.routes.entries {
             if entry.placeholder && !sources.contains_key(key) {
                 stale.push(*key);
             }
         }
-        key::remove(&mut self.program.maps, &stale)?;
+        self.routes.keys.remove(&stale)?;
         for key in &stale {
-            self.take_entry(key);
+            self.routes.take(key);
         }
         let orphans: Vec<Key> = sources
             .keys()
-            .filter(|key| !self.entries.contains_key(*key))
+            .filter(|key| !self.routes.entries.contains_key(*key))
             .copied()
             .collect();
-        self.indices.occupy(self.entries.values().map(|e| e.index));
-        self.sources = sources;
-        self.add_placeholders(&orphans)?;
-        let keys: Vec<Key> = self.entries.keys().copied().collect();
-        keys.into_iter().for_each(|key| self.flag(key));
+        let routes = &mut self.routes;
+        let used = routes.entries.values().map(|entry| entry.index);
+        routes.indices.occupy(used);
+        routes.sources = sources;
+        routes.add_placeholders(&orphans, &mut self.control.memory)?;
+        routes.flag_all();
         Ok(())
     }
 
     /// Marks what routes use; returns the counters that they count in.
     fn adopt_slots(&mut self) -> Result<HashSet<u32>, Error> {
         let mut referenced = Vec::new();
-        for entry in self.entries.values().filter(|entry| !entry.placeholder) {
+        let routes = &mut self.routes;
+        for entry in routes.entries.values().filter(|entry| !entry.placeholder) {
             let word = entry.word;
-            self.blocks.occupy(word.first, u32::from(word.count));
-            let rule = self.rule_counter(word);
+            routes.blocks.occupy(word.first, u32::from(word.count));
+            let rule = self.control.memory.rule_counter(word);
             referenced.push(rule);
             if rule != word.counter {
                 referenced.push(word.counter);
             }
             for slot in word.first..word.first + u32::from(word.count) {
-                referenced.push(self.program.maps.outputs.read(slot).counter);
+                referenced.push(routes.outputs.read(slot).counter);
             }
         }
-        self.adopt_owners(&referenced)?;
+        self.control.adopt(&referenced)?;
+        self.loose = self.control.row().unused();
         Ok(referenced.into_iter().collect())
     }
 
     /// Takes over what decides between inputs, and lets those pass whose line leads nowhere; the rules
     /// bring it back.
     fn adopt_legs(&mut self, counting: &HashSet<u32>) -> Result<(), Error> {
-        self.legs.adopt(counting)?;
-        for counter in 0..self.owners.used() {
-            let identity = self.program.maps.identities.read(counter);
+        let control = &mut self.control;
+        control.adopt_failovers(counting)?;
+        let indices = 0..control.merges.limit();
+        let is_counting = |rule: u32| counting.contains(&rule);
+        control.merges.adopt(indices, is_counting);
+        for counter in 0..control.used() {
+            let identity = control.memory.identities.read(counter);
             let Some(index) = merge_of(identity.arbiter) else {
                 continue;
             };
-            let merge = self.legs.merges.of(identity.rule);
+            let merge = control.merges.of(identity.rule);
             if merge.is_none_or(|merge| merge.index != index) {
-                self.lead_input(counter, identity.rule, 0);
+                control.memory.lead_input(counter, identity.rule, 0);
             }
         }
-        let others = self.legs.other_blocks()?;
+        let others = legs::other_blocks(&self.control)?;
         if !others.is_empty() {
             self.wait()?;
         }
-        self.legs.mend_blocks(&others)
-    }
-
-    /// Forgets times that are yet to come: a limit would refuse, and a silent line would seem to
-    /// deliver, until then.
-    fn adopt_times(&mut self) {
-        let now_ns = sys::clock::kernel_monotonic_ns();
-        let maps = &mut self.program.maps;
-        for counter in 0..self.owners.used() {
-            let limit = maps.limits.read(counter);
-            if limit.due_ns > now_ns.saturating_add(limit.depth_ns) {
-                let state = field!(layout::Limit, due_ns);
-                maps.limits.store(counter, state, 0);
-            }
-            self.legs.failovers.mend(counter);
-        }
-        let budget = maps.settings.read(0).budget;
-        if budget.due_ns > now_ns.saturating_add(budget.depth_ns) {
-            let state = field!(layout::Settings, budget.due_ns);
-            maps.settings.store(0, state, 0);
-        }
+        legs::mend_blocks(&mut self.control, &others)
     }
 }

@@ -5,13 +5,9 @@ use std::net::IpAddr;
 use bpf::layout;
 use model::net::{Mac, Prefix, low_bits};
 use model::table::{
-    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, RateLimit, RateUnit,
-    Route, RouteKey, Ttl,
+    DownReason, Egress, LinkHeader, LocalDelivery, Output, OutputState, Path, Route, RouteKey, Ttl,
 };
-use packet::limit::Limit;
 use packet::verdict::DropReason;
-use sys::field;
-use sys::memory::{Array, Field};
 
 use crate::error::Error;
 use crate::kernel::key::{Key, RangeRoute};
@@ -96,48 +92,6 @@ pub(super) fn flags(route: &Route) -> u8 {
         (Path::Userspace, _) => local | layout::ROUTE_SHADOW,
         (Path::Kernel, Some(_)) => local | input | layout::ROUTE_LIMITED,
         (Path::Kernel, None) => local | input,
-    }
-}
-
-/// The entry of a rate limit, its state left out; all zero for none.
-pub(super) fn limit(limit: Option<RateLimit>) -> layout::Limit {
-    let Some(limit) = limit else {
-        return layout::Limit::default();
-    };
-    let schedule = Limit::new(limit.rate, limit.burst);
-    layout::Limit {
-        per_token: schedule.per_token,
-        depth_ns: schedule.depth_ns,
-        due_ns: 0,
-        bits: u64::from(limit.unit == RateUnit::Bits),
-    }
-}
-
-/// Says whether two limits differ at most in their state.
-pub(super) fn is_same_limit(one: layout::Limit, other: layout::Limit) -> bool {
-    let due_ns = 0;
-    layout::Limit { due_ns, ..one } == layout::Limit { due_ns, ..other }
-}
-
-/// Replaces the rate limit `before`, which lies `at` a word of an entry. One that differs starts full;
-/// the same goes on.
-pub(super) fn store_limit<T: layout::Plain>(
-    map: &Array<T>,
-    index: u32,
-    at: Field<T>,
-    (before, limit): (layout::Limit, layout::Limit),
-) {
-    if is_same_limit(before, limit) {
-        return;
-    }
-    for (word, value) in [
-        (field!(layout::Limit, per_token), limit.per_token),
-        (field!(layout::Limit, depth_ns), limit.depth_ns),
-        (field!(layout::Limit, bits), limit.bits),
-        // Last: packets take the state before they take the rest.
-        (field!(layout::Limit, due_ns), 0),
-    ] {
-        map.store(index, at.of_entry(0, word), value);
     }
 }
 

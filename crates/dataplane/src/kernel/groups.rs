@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 
 use bpf::Maps;
 use bpf::layout::{GROUP_OF_SEVERAL, GroupKey};
+use bpf::map::HashMap;
 
 use crate::error::Error;
 use crate::kernel::key::Key;
 
 /// What the map is made from. There may be ten thousand groups, most of one port.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Groups {
+    map: HashMap<GroupKey, u32>,
     /// The exact routes by group and port, each with its index and its rule's counter.
     routes: BTreeMap<(GroupKey, u16), (u32, u32)>,
     /// Groups that may differ from the map, and what it holds of each.
@@ -19,9 +21,17 @@ pub(super) struct Groups {
 }
 
 impl Groups {
+    pub(super) fn over(maps: &Maps) -> Self {
+        Self {
+            map: maps.group_routes.clone(),
+            routes: BTreeMap::new(),
+            touched: BTreeMap::new(),
+        }
+    }
+
     /// Takes over what is in the map; whatever is not noted before the next publishing goes.
-    pub(super) fn adopt(&mut self, maps: &mut Maps) -> Result<(), Error> {
-        let found = maps.group_routes.entries()?.into_iter();
+    pub(super) fn adopt(&mut self) -> Result<(), Error> {
+        let found = self.map.entries()?.into_iter();
         self.touched = found.map(|(group, value)| (group, Some(value))).collect();
         Ok(())
     }
@@ -41,7 +51,7 @@ impl Groups {
     }
 
     /// Brings the map to what was noted.
-    pub(super) fn publish(&mut self, maps: &mut Maps) -> Result<(), Error> {
+    pub(super) fn publish(&mut self) -> Result<(), Error> {
         let (mut keys, mut values, mut stale) = (Vec::new(), Vec::new(), Vec::new());
         for (group, held) in std::mem::take(&mut self.touched) {
             match self.value(group) {
@@ -53,8 +63,8 @@ impl Groups {
                 _ => {}
             }
         }
-        maps.group_routes.remove(&stale)?;
-        Ok(maps.group_routes.insert(&keys, &values)?)
+        self.map.remove(&stale)?;
+        Ok(self.map.insert(&keys, &values)?)
     }
 
     /// The index of the route of the lowest port, marked if another port's belongs to another rule.

@@ -3,26 +3,33 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bpf::Maps;
 use bpf::layout;
+use bpf::map;
 use model::table::{Path, Route};
 use packet::health::{Arrivals, Content, rtp};
+use sys::memory::Array;
 
 use crate::counters::HealthCounters;
 use crate::error::Error;
 use crate::inspection::content;
 use crate::kernel::key::Key;
-use crate::kernel::{Entry, Kernel};
-
-/// What was found in packets of routes that have gone, by their rules' counters; the map `found`
-/// holds the same for the next process.
-#[derive(Debug, Default)]
-pub(super) struct Kept(HashMap<u32, HealthCounters>);
 
 /// What the program is told to look for in a route's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inspection {
     content: u64,
     per_tick: u64,
+}
+
+/// What it found, by routes, and of routes that have gone by their rules' counters.
+#[derive(Debug)]
+pub(super) struct Inspections {
+    health: Array<layout::Health>,
+    pids: map::HashMap<u32, layout::Pids>,
+    /// What is kept, for the next process.
+    past: map::HashMap<u32, layout::PastHealth>,
+    kept: HashMap<u32, HealthCounters>,
 }
 
 impl Inspection {
@@ -41,10 +48,19 @@ impl Inspection {
     }
 }
 
-impl Kernel {
+impl Inspections {
+    pub(super) fn over(maps: &Maps) -> Self {
+        Self {
+            health: maps.health.clone(),
+            pids: maps.pids.clone(),
+            past: maps.past_health.clone(),
+            kept: HashMap::new(),
+        }
+    }
+
     /// What the maps say of the route at `index`, whose entry says `health`.
-    pub(super) fn adopted_inspection(&self, index: u32, health: u32) -> Option<Inspection> {
-        let entry = self.program.maps.health.read(index);
+    pub(super) fn found(&self, index: u32, health: u32) -> Option<Inspection> {
+        let entry = self.health.read(index);
         (health == index + 1).then_some(Inspection {
             content: entry.content,
             per_tick: entry.per_tick,
@@ -53,7 +69,7 @@ impl Kernel {
 
     /// Makes room for what will be found in packets of the route at `index`, before they are
     /// looked at.
-    pub(super) fn begin_inspection(
+    pub(super) fn begin(
         &mut self,
         index: u32,
         inspection: Option<Inspection>,
@@ -61,49 +77,48 @@ impl Kernel {
         let Some(inspection) = inspection else {
             return Ok(());
         };
-        let maps = &mut self.program.maps;
         if inspection.looks_inside() {
-            maps.pids.insert(&[index], &[layout::Pids::default()])?;
+            self.pids.insert(&[index], &[layout::Pids::default()])?;
         }
         let entry = layout::Health {
             content: inspection.content,
             per_tick: inspection.per_tick,
             ..Default::default()
         };
-        maps.health.write(index, &entry);
+        self.health.write(index, &entry);
         Ok(())
     }
 
-    /// Adds what was found in packets of a route to what its rule keeps, before the route goes or is
-    /// looked at for something else: the rule counts on. The number of PIDs is not kept, for they
-    /// would be counted again.
-    pub(super) fn keep_health(&mut self, entry: &Entry) {
-        if entry.inspection.is_none() {
+    /// Adds what was found in packets of the route at `index` to what its rule keeps, before the route
+    /// goes or is looked at for something else: the rule counts on. The number of PIDs is not kept, for
+    /// they would be counted again.
+    pub(super) fn keep(&mut self, index: u32, inspection: Option<Inspection>, rule: u32) {
+        if inspection.is_none() {
             return;
         }
-        let mut health = health(&self.program.maps.health.read(entry.index));
+        let mut health = health(&self.health.read(index));
         health.pids = 0;
         if health.sums() == HealthCounters::default().sums() {
             return;
         }
-        let counter = self.rule_counter(entry.word);
-        let kept = self.kept.0.entry(counter).or_default();
+        let kept = self.kept.entry(rule).or_default();
         kept.add_sums(&health);
         let sums = layout::PastHealth { sums: kept.sums() };
-        if let Err(error) = self.program.maps.past_health.insert(&[counter], &[sums]) {
+        if let Err(error) = self.past.insert(&[rule], &[sums]) {
             tracing::debug!("what a former route's packets told ends with this run: {error}");
         }
     }
 
-    /// Reads what an earlier process kept.
-    pub(super) fn adopt_health(&mut self) -> Result<(), Error> {
-        let inspected = self.entries.values();
-        let inspected = inspected.filter(|e| e.inspection.is_some_and(Inspection::looks_inside));
-        let inspected: HashSet<u32> = inspected.map(|entry| entry.index).collect();
-        let pids = &mut self.program.maps.pids;
-        pids.retain(|index| inspected.contains(index))?;
-        for (counter, found) in self.program.maps.past_health.entries()? {
-            let kept = self.kept.0.entry(counter).or_default();
+    /// Reads what an earlier process kept; these are the routes that are looked at.
+    pub(super) fn adopt(
+        &mut self,
+        routes: impl Iterator<Item = (u32, Inspection)>,
+    ) -> Result<(), Error> {
+        let inside = routes.filter(|(_, inspection)| inspection.looks_inside());
+        let inside: HashSet<u32> = inside.map(|(index, _)| index).collect();
+        self.pids.retain(|index| inside.contains(index))?;
+        for (rule, found) in self.past.entries()? {
+            let kept = self.kept.entry(rule).or_default();
             for (mine, theirs) in kept.sums_mut().into_iter().zip(found.sums) {
                 *mine = theirs;
             }
@@ -111,53 +126,46 @@ impl Kernel {
         Ok(())
     }
 
+    /// Gives up what was kept under counters that have no owner.
+    pub(super) fn retain(&mut self, is_owned: impl Fn(u32) -> bool) -> Result<(), Error> {
+        Ok(self.past.retain(|rule| is_owned(*rule))?)
+    }
+
     /// Gives up what was kept under a counter, which has or gets another owner.
-    pub(super) fn forget_health(&mut self, counter: u32) {
-        if self.kept.0.remove(&counter).is_none() {
+    pub(super) fn forget(&mut self, rule: u32) {
+        if self.kept.remove(&rule).is_none() {
             return;
         }
-        if let Err(error) = self.program.maps.past_health.remove(&[counter]) {
+        if let Err(error) = self.past.remove(&[rule]) {
             tracing::debug!("what an old rule's packets told is not forgotten: {error}");
         }
     }
 
     /// Gives up the table of PIDs of a route whose packets are no longer looked at.
-    pub(super) fn end_inspection(
-        &mut self,
-        index: u32,
-        inspection: Option<Inspection>,
-    ) -> Result<(), Error> {
+    pub(super) fn end(&mut self, index: u32, inspection: Option<Inspection>) -> Result<(), Error> {
         if inspection.is_some_and(Inspection::looks_inside) {
-            self.program.maps.pids.remove(&[index])?;
+            self.pids.remove(&[index])?;
         }
         Ok(())
     }
-}
 
-/// Reads the health of those of some rules, given by their counters, that are or were watched, by
-/// their names.
-pub(super) fn read<'a>(
-    kernel: &Kernel,
-    names: &HashMap<u32, &'a str>,
-) -> HashMap<&'a str, HealthCounters> {
-    let mut rules = HashMap::new();
-    for (counter, kept) in &kernel.kept.0 {
-        if let Some(name) = names.get(counter) {
-            let rule: &mut HealthCounters = rules.entry(*name).or_default();
-            rule.add_sums(kept);
+    /// Reads the health of those of some rules, given by their counters, that are or were watched, of
+    /// which these routes are now, each with its index and its rule.
+    pub(super) fn read(
+        &self,
+        is_wanted: impl Fn(u32) -> bool,
+        routes: impl Iterator<Item = (u32, u32)>,
+    ) -> HashMap<u32, HealthCounters> {
+        let mut rules: HashMap<u32, HealthCounters> = HashMap::new();
+        for (rule, kept) in self.kept.iter().filter(|(rule, _)| is_wanted(**rule)) {
+            rules.entry(*rule).or_default().add_sums(kept);
         }
-    }
-    let watched = kernel
-        .inspected
-        .iter()
-        .filter_map(|key| kernel.entries.get(key));
-    for entry in watched {
-        if let Some(name) = names.get(&kernel.rule_counter(entry.word)) {
-            let read = kernel.program.maps.health.read(entry.index);
-            rules.entry(*name).or_default().add(&health(&read));
+        for (index, rule) in routes.filter(|(_, rule)| is_wanted(*rule)) {
+            let found = health(&self.health.read(index));
+            rules.entry(rule).or_default().add(&found);
         }
+        rules
     }
-    rules
 }
 
 fn health(counted: &layout::Health) -> HealthCounters {

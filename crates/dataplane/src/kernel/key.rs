@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use bpf::Error;
 use bpf::Maps;
 use bpf::layout::{RouteKey, RouteKey6};
+use bpf::map::HashMap;
 use model::net::{Ports, Prefix};
 
 /// Key of `routes` or `routes6`.
@@ -107,28 +108,44 @@ impl Key {
     }
 }
 
-/// All elements of both maps.
-pub(super) fn read(maps: &Maps) -> Result<Vec<(Key, u32)>, Error> {
-    let v4 = maps.routes.entries()?.into_iter();
-    let v6 = maps.routes6.entries()?.into_iter();
-    let v4 = v4.map(|(key, index)| (Key::V4(key), index));
-    let v6 = v6.map(|(key, index)| (Key::V6(key), index));
-    Ok(v4.chain(v6).collect())
+/// The maps that lead from exact keys to indices in `route_table`.
+#[derive(Debug)]
+pub(super) struct Keys {
+    pub(super) v4: HashMap<RouteKey, u32>,
+    v6: HashMap<RouteKey6, u32>,
 }
 
-/// Puts elements in; those of ranges go their own way.
-pub(super) fn insert(maps: &mut Maps, elements: &[(Key, u32)]) -> Result<(), Error> {
-    let (v4, v6) = split(elements);
-    maps.routes.insert(&v4.0, &v4.1)?;
-    maps.routes6.insert(&v6.0, &v6.1)
-}
+impl Keys {
+    pub(super) fn over(maps: &Maps) -> Self {
+        Self {
+            v4: maps.routes.clone(),
+            v6: maps.routes6.clone(),
+        }
+    }
 
-/// Takes elements out.
-pub(super) fn remove(maps: &mut Maps, keys: &[Key]) -> Result<(), Error> {
-    let elements: Vec<(Key, u32)> = keys.iter().map(|key| (*key, 0)).collect();
-    let (v4, v6) = split(&elements);
-    maps.routes.remove(&v4.0)?;
-    maps.routes6.remove(&v6.0)
+    /// All elements of both.
+    pub(super) fn read(&self) -> Result<Vec<(Key, u32)>, Error> {
+        let v4 = self.v4.entries()?.into_iter();
+        let v6 = self.v6.entries()?.into_iter();
+        let v4 = v4.map(|(key, index)| (Key::V4(key), index));
+        let v6 = v6.map(|(key, index)| (Key::V6(key), index));
+        Ok(v4.chain(v6).collect())
+    }
+
+    /// Puts elements in; those of ranges go their own way.
+    pub(super) fn insert(&mut self, elements: &[(Key, u32)]) -> Result<(), Error> {
+        let (v4, v6) = split(elements);
+        self.v4.insert(&v4.0, &v4.1)?;
+        self.v6.insert(&v6.0, &v6.1)
+    }
+
+    /// Takes elements out.
+    pub(super) fn remove(&mut self, keys: &[Key]) -> Result<(), Error> {
+        let elements: Vec<(Key, u32)> = keys.iter().map(|key| (*key, 0)).collect();
+        let (v4, v6) = split(&elements);
+        self.v4.remove(&v4.0)?;
+        self.v6.remove(&v6.0)
+    }
 }
 
 type Elements<K> = (Vec<K>, Vec<u32>);

@@ -4,19 +4,16 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use bpf::Maps;
 use bpf::layout::{ARBITER_FAILOVER, Failover, merge_arbiter};
 use bpf::map;
 use bpf::merge_layout::MergeBlock;
 use model::table::Route;
 
-use crate::clock::Clock;
-use crate::counters::Traffic;
 use crate::error::Error;
-use crate::failover::{self, Failovers};
-use crate::merge::{Blocks, MergeParams, Merges};
-use crate::owners::Owners;
-use crate::owners::name::{Hash, Name, lines_of};
+use crate::failover;
+use crate::kernel::memory::KernelControl;
+use crate::merge::{Blocks, MergeParams};
+use crate::owners::name::{Hash, Kind, Name, lines_of};
 
 /// The legs of a rule before they have counters, and what is to decide between them.
 #[derive(Clone, Debug)]
@@ -25,15 +22,6 @@ pub(super) struct WantedLegs {
     lines: Vec<Hash>,
     failover: Option<Failover>,
     merge: Option<MergeParams>,
-}
-
-/// The legs of all rules.
-#[derive(Debug)]
-pub(super) struct Legs {
-    pub(super) failovers: Failovers,
-    /// Where the program finds how a rule fails over.
-    program: map::HashMap<u32, Failover>,
-    pub(super) merges: Merges<map::HashMap<u32, MergeBlock>>,
 }
 
 impl WantedLegs {
@@ -56,176 +44,124 @@ impl WantedLegs {
     }
 
     /// The legs by their counters. One whose interface is missing may have none yet.
-    fn counters(&self, owners: &Owners<Hash, Traffic>) -> Vec<u32> {
-        let owners = self.lines.iter().filter_map(|hash| owners.find(hash));
-        owners.map(|owner| owner.slot).collect()
+    fn counters(&self, control: &KernelControl) -> Vec<u32> {
+        control.slots(Kind::Input, &self.lines)
     }
 
     /// How the rule fails over, if it does.
-    fn failover(&self, owners: &Owners<Hash, Traffic>) -> Option<Failover> {
-        let counters = self.counters(owners).into_iter();
+    fn failover(&self, control: &KernelControl) -> Option<Failover> {
+        let counters = self.counters(control).into_iter();
         Some(failover::between(self.failover?, counters))
     }
 }
 
-impl Legs {
-    /// None yet.
-    pub(super) fn of(maps: &Maps) -> Self {
-        let (lines, choices) = (maps.lines.clone(), maps.choices.clone());
-        let (merges, blocks) = (maps.merges.clone(), maps.merge_blocks.clone());
-        Self {
-            failovers: Failovers::new(lines, choices, Clock::Kernel),
-            program: maps.failovers.clone(),
-            merges: Merges::new(merges, blocks, Clock::Kernel),
+/// Says whether the program decides between a rule's inputs by their silence as is wanted.
+pub(super) fn fails_over_as(
+    control: &KernelControl,
+    wanted: Option<&WantedLegs>,
+    rule: u32,
+) -> bool {
+    let wanted = wanted.and_then(|wanted| wanted.failover(control));
+    control.failovers.of(rule) == wanted.as_ref()
+}
+
+/// What decides about packets of an input, as far as it has been set up.
+pub(super) fn arbiter(
+    control: &KernelControl,
+    wanted: Option<&WantedLegs>,
+    (rule, input): (u32, u32),
+) -> Option<u32> {
+    let merge = control.merges.of(rule);
+    let Some(wanted) = wanted else {
+        return merge.is_none().then_some(0);
+    };
+    let Some(params) = wanted.merge else {
+        return Some(ARBITER_FAILOVER);
+    };
+    let merge = merge.filter(|merge| merge.params == params)?;
+    if !params.format.has_lines() {
+        return Some(merge_arbiter(merge.index, 0));
+    }
+    let places = control.merges.places(merge);
+    let there: HashSet<u32> = places.iter().flatten().copied().collect();
+    if there != wanted.counters(control).into_iter().collect() {
+        return None;
+    }
+    let place = places.iter().position(|line| *line == Some(input))?;
+    Some(merge_arbiter(merge.index, place as u32))
+}
+
+/// Sets up what decides about packets of an input, of which none comes yet that obeys it.
+pub(super) fn begin(
+    control: &mut KernelControl,
+    wanted: Option<&WantedLegs>,
+    (hash, rule, input): (Hash, u32, u32),
+) -> u32 {
+    let Some(wanted) = wanted else { return 0 };
+    let Some(params) = wanted.merge else {
+        return ARBITER_FAILOVER;
+    };
+    let Some(merge) = control.merges.begin((hash, rule), params) else {
+        return 0;
+    };
+    if !params.format.has_lines() {
+        return merge_arbiter(merge.index, 0);
+    }
+    let lines = wanted.counters(control);
+    let place = control.merges.join(merge, input, &lines);
+    place.map_or(0, |place| merge_arbiter(merge.index, place))
+}
+
+/// Has the program decide between the inputs of rules by their silence, or not; their counters are there.
+pub(super) fn set_failovers(
+    control: &mut KernelControl,
+    wanted: &HashMap<Hash, Option<WantedLegs>>,
+) -> Result<(), Error> {
+    for (hash, wanted) in wanted {
+        if let Some(rule) = control.counter(hash) {
+            let failover = wanted.as_ref().and_then(|wanted| wanted.failover(control));
+            control.set_failover(rule, failover)?;
         }
     }
+    Ok(())
+}
 
-    /// Says whether the program decides between a rule's inputs by their silence as is wanted.
-    pub(super) fn fails_over_as(
-        &self,
-        wanted: Option<&WantedLegs>,
-        rule: u32,
-        owners: &Owners<Hash, Traffic>,
-    ) -> bool {
-        let wanted = wanted.and_then(|wanted| wanted.failover(owners));
-        self.failovers.of(rule) == wanted.as_ref()
-    }
-
-    /// What decides about packets of an input, as far as it has been set up.
-    pub(super) fn arbiter(
-        &self,
-        wanted: Option<&WantedLegs>,
-        (rule, input): (u32, u32),
-        owners: &Owners<Hash, Traffic>,
-    ) -> Option<u32> {
-        let merge = self.merges.of(rule);
-        let Some(wanted) = wanted else {
-            return merge.is_none().then_some(0);
+/// Gives up what a change leaves over: places of lines that went, merges of rules that have none.
+pub(super) fn finish_merges(
+    control: &mut KernelControl,
+    wanted: &HashMap<Hash, Option<WantedLegs>>,
+) -> Result<(), Error> {
+    for (hash, wanted) in wanted {
+        let Some(rule) = control.counter(hash) else {
+            continue;
         };
-        let Some(params) = wanted.merge else {
-            return Some(ARBITER_FAILOVER);
-        };
-        let merge = merge.filter(|merge| merge.params == params)?;
-        if !params.format.has_lines() {
-            return Some(merge_arbiter(merge.index, 0));
-        }
-        let places = self.merges.places(merge);
-        let there: HashSet<u32> = places.iter().flatten().copied().collect();
-        if there != wanted.counters(owners).into_iter().collect() {
-            return None;
-        }
-        let place = places.iter().position(|line| *line == Some(input))?;
-        Some(merge_arbiter(merge.index, place as u32))
-    }
-
-    /// Sets up what decides about packets of an input, of which none comes yet that obeys it.
-    pub(super) fn begin(
-        &mut self,
-        wanted: Option<&WantedLegs>,
-        (hash, rule, input): (Hash, u32, u32),
-        owners: &Owners<Hash, Traffic>,
-    ) -> u32 {
-        let Some(wanted) = wanted else { return 0 };
-        let Some(params) = wanted.merge else {
-            return ARBITER_FAILOVER;
-        };
-        let Some(merge) = self.merges.begin((hash, rule), params) else {
-            return 0;
-        };
-        if !params.format.has_lines() {
-            return merge_arbiter(merge.index, 0);
-        }
-        let place = self.merges.join(merge, input, &wanted.counters(owners));
-        place.map_or(0, |place| merge_arbiter(merge.index, place))
-    }
-
-    /// Has the program decide between the inputs of rules by their silence, or not; their counters are
-    /// there.
-    pub(super) fn set_failovers(
-        &mut self,
-        wanted: &HashMap<Hash, Option<WantedLegs>>,
-        owners: &Owners<Hash, Traffic>,
-    ) -> Result<(), Error> {
-        for (hash, wanted) in wanted {
-            let Some(rule) = owners.find(hash).map(|owner| owner.slot) else {
-                continue;
-            };
-            let failover = wanted.as_ref().and_then(|wanted| wanted.failover(owners));
-            let Some(failover) = failover else {
-                self.end_failover(rule)?;
-                continue;
-            };
-            if self.failovers.set(rule, failover) {
-                self.program.insert(&[rule], &[failover])?;
+        match wanted.as_ref().filter(|wanted| wanted.merge.is_some()) {
+            Some(wanted) => {
+                let lines = wanted.counters(control);
+                control.merges.part_with_others(rule, &lines);
             }
+            None => control.merges.end(rule),
         }
-        Ok(())
     }
+    control.merges.drop_prepared()
+}
 
-    /// Gives up what a change leaves over: places of lines that went, merges of rules that have none.
-    pub(super) fn finish_merges(
-        &mut self,
-        wanted: &HashMap<Hash, Option<WantedLegs>>,
-        owners: &Owners<Hash, Traffic>,
-    ) -> Result<(), Error> {
-        for (hash, wanted) in wanted {
-            let Some(rule) = owners.find(hash).map(|owner| owner.slot) else {
-                continue;
-            };
-            match wanted.as_ref().filter(|wanted| wanted.merge.is_some()) {
-                Some(wanted) => self.merges.part_with_others(rule, &wanted.counters(owners)),
-                None => self.merges.end(rule),
-            }
-        }
-        self.merges.drop_prepared()
-    }
+/// Blocks that are there and that no merge needs.
+pub(super) fn other_blocks(control: &KernelControl) -> Result<Vec<u32>, Error> {
+    let wanted = control.merges.block_numbers();
+    let there = control.merges.blocks.keys()?.into_iter();
+    Ok(there.filter(|number| !wanted.contains(number)).collect())
+}
 
-    /// Lets a rule relay each of its inputs.
-    fn end_failover(&mut self, rule: u32) -> Result<(), Error> {
-        if self.failovers.end(rule) {
-            self.program.remove(&[rule])?;
-        }
-        Ok(())
-    }
-
-    /// Ends all that decides for a rule that no longer exists.
-    pub(super) fn forget(&mut self, rule: u32) {
-        if let Err(error) = self.end_failover(rule) {
-            tracing::debug!("how a rule failed over is not forgotten: {error}");
-        }
-        self.merges.end(rule);
-    }
-
-    /// Takes over what a former process left for the rules that count in `counting`; others get theirs with
-    /// their routes.
-    pub(super) fn adopt(&mut self, counting: &HashSet<u32>) -> Result<(), Error> {
-        let entries = self.program.entries()?.into_iter();
-        let senseless = entries.filter(|(rule, failover)| {
-            !(counting.contains(rule) && self.failovers.adopt(*rule, *failover))
-        });
-        let senseless: Vec<u32> = senseless.map(|(rule, _)| rule).collect();
-        self.program.remove(&senseless)?;
-        let indices = 0..self.merges.limit();
-        self.merges.adopt(indices, |rule| counting.contains(&rule));
-        Ok(())
-    }
-
-    /// Makes the blocks that merges need, and takes back others, which no packet sees any more.
-    pub(super) fn mend_blocks(&mut self, others: &[u32]) -> Result<(), Error> {
-        let there: HashSet<u32> = self.merges.blocks.keys()?.into_iter().collect();
-        let missing = self.merges.block_numbers().into_iter();
-        let missing: Vec<u32> = missing.filter(|number| !there.contains(number)).collect();
-        self.merges.blocks.remove(others)?;
-        let zero = vec![MergeBlock::default(); missing.len()];
-        Ok(self.merges.blocks.insert(&missing, &zero)?)
-    }
-
-    /// Blocks that no merge needs.
-    pub(super) fn other_blocks(&self) -> Result<Vec<u32>, Error> {
-        let wanted = self.merges.block_numbers();
-        let there = self.merges.blocks.keys()?.into_iter();
-        Ok(there.filter(|number| !wanted.contains(number)).collect())
-    }
+/// Makes the blocks that merges need, and takes back the others, which no packet sees any more.
+pub(super) fn mend_blocks(control: &mut KernelControl, others: &[u32]) -> Result<(), Error> {
+    let merges = &mut control.merges;
+    let there: HashSet<u32> = merges.blocks.keys()?.into_iter().collect();
+    let missing = merges.block_numbers().into_iter();
+    let missing: Vec<u32> = missing.filter(|number| !there.contains(number)).collect();
+    merges.blocks.remove(others)?;
+    let zero = vec![MergeBlock::default(); missing.len()];
+    Ok(merges.blocks.insert(&missing, &zero)?)
 }
 
 impl Blocks for map::HashMap<u32, MergeBlock> {

@@ -7,13 +7,15 @@ use std::net::IpAddr;
 
 use bpf::Maps;
 use bpf::layout::{Candidate, Range, RangeKey, Settings};
+use bpf::map;
 use model::net::Prefix;
 use sys::field;
+use sys::memory::Array;
 
 use crate::error::Error;
-use crate::kernel::Entry;
 use crate::kernel::allocator::{Blocks, Places};
 use crate::kernel::key::{Key, RangeRoute};
+use crate::kernel::routes::Entry;
 
 /// Interface and group prefix.
 type Node = (u32, Prefix);
@@ -21,6 +23,9 @@ type Node = (u32, Prefix);
 /// What is in the trie.
 #[derive(Debug)]
 pub(super) struct Ranges {
+    trie: map::HashMap<RangeKey, Range>,
+    candidates: Array<Candidate>,
+    settings: Array<Settings>,
     nodes: BTreeMap<Node, Range>,
     blocks: Blocks,
     /// Source-specific range routes there are.
@@ -28,30 +33,33 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    pub(super) fn new(candidates: u32) -> Self {
+    pub(super) fn over(maps: &Maps) -> Self {
         Self {
+            trie: maps.ranges.clone(),
+            candidates: maps.candidates.clone(),
+            settings: maps.settings.clone(),
             nodes: BTreeMap::new(),
-            blocks: Blocks::new(candidates),
+            blocks: Blocks::new(maps.candidates.len()),
             specific: Vec::new(),
         }
     }
 
     /// Reads what is in the maps; returns every route with its index. What makes no sense is taken
     /// out.
-    pub(super) fn adopt(&mut self, maps: &mut Maps) -> Result<Vec<(Key, u32)>, Error> {
+    pub(super) fn adopt(&mut self) -> Result<Vec<(Key, u32)>, Error> {
         let mut found = Vec::new();
-        let mut places = Places::new(maps.candidates.len());
-        for (key, range) in maps.ranges.entries()? {
+        let mut places = Places::new(self.candidates.len());
+        for (key, range) in self.trie.entries()? {
             let node = (key.ifindex, prefix_of(&key));
             let most = if key.ipv6 == 0 { 32 } else { 128 };
             let is_sound = node.1.length <= most && key_of(node) == key;
             if !is_sound || !places.take(range.first, range.count) {
-                maps.ranges.remove(&[key])?;
+                self.trie.remove(&[key])?;
                 continue;
             }
             self.blocks.occupy(range.first, range.count);
             for slot in range.first..range.first + range.count {
-                let candidate = maps.candidates.read(slot);
+                let candidate = self.candidates.read(slot);
                 let is_own = candidate.prefix == u32::from(node.1.length);
                 if is_own && candidate.first_port <= candidate.last_port {
                     found.push((Key::Range(route_of(node, &candidate)), candidate.route));
@@ -92,11 +100,7 @@ impl Ranges {
 
     /// Brings trie and lists to what `entries` say; changes only what differs, and each prefix in
     /// one step.
-    pub(super) fn publish(
-        &mut self,
-        maps: &mut Maps,
-        entries: &HashMap<Key, Entry>,
-    ) -> Result<(), Error> {
+    pub(super) fn publish(&mut self, entries: &HashMap<Key, Entry>) -> Result<(), Error> {
         let routes = entries.iter().map(|(key, entry)| (*key, entry.index));
         let lists = lists(routes);
         let specific = entries.keys().filter_map(|key| match key {
@@ -107,30 +111,25 @@ impl Ranges {
         let stale = self.nodes.keys().filter(|node| !lists.contains_key(node));
         let stale: Vec<Node> = stale.copied().collect();
         for (node, list) in lists {
-            self.publish_node(maps, node, &list)?;
+            self.publish_node(node, &list)?;
         }
         for node in stale {
-            maps.ranges.remove(&[key_of(node)])?;
+            self.trie.remove(&[key_of(node)])?;
             if let Some(range) = self.nodes.remove(&node) {
                 self.blocks.release(range.first, range.count);
             }
         }
         let any = u64::from(!self.nodes.is_empty());
         let offset = field!(Settings, ranges);
-        maps.settings.store(0, offset, any);
+        self.settings.store(0, offset, any);
         Ok(())
     }
 
-    fn publish_node(
-        &mut self,
-        maps: &mut Maps,
-        node: Node,
-        list: &[Candidate],
-    ) -> Result<(), Error> {
+    fn publish_node(&mut self, node: Node, list: &[Candidate]) -> Result<(), Error> {
         let old = self.nodes.get(&node).copied();
         if let Some(old) = old
             && (old.first..old.first + old.count)
-                .map(|slot| maps.candidates.read(slot))
+                .map(|slot| self.candidates.read(slot))
                 .eq(list.iter().copied())
         {
             return Ok(());
@@ -142,10 +141,10 @@ impl Ranges {
             limit: self.blocks.room(),
         })?;
         for (slot, candidate) in (first..).zip(list) {
-            maps.candidates.write(slot, candidate);
+            self.candidates.write(slot, candidate);
         }
         let range = Range { first, count };
-        maps.ranges.insert(&[key_of(node)], &[range])?;
+        self.trie.insert(&[key_of(node)], &[range])?;
         self.nodes.insert(node, range);
         if let Some(old) = old {
             self.blocks.release(old.first, old.count);

@@ -17,7 +17,7 @@ struct Fixture(Merges<NoBlocks>, Array<Merge>);
 
 /// Blocks that nobody looks into.
 #[derive(Debug)]
-struct NoBlocks;
+pub(crate) struct NoBlocks;
 
 impl Blocks for NoBlocks {
     type Error = Infallible;

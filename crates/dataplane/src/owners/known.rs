@@ -111,11 +111,6 @@ impl KnownRules {
         };
     }
 
-    /// The rules, by name.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &KnownRule)> {
-        self.rules.iter()
-    }
-
     /// The rule of that name.
     pub(crate) fn get(&self, rule: &str) -> Option<&KnownRule> {
         self.rules.get(rule)

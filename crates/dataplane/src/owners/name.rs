@@ -10,7 +10,7 @@ use model::table::{Output, Route};
 pub(crate) type Hash = [u64; 2];
 
 /// What a counter is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub(crate) enum Kind {
     /// A rule.

@@ -1,12 +1,11 @@
 //! The supervisor's side of the userspace path: names the counters, and starts, feeds and replaces
 //! the workers. It touches no packet.
 
-mod counter_owners;
 mod elsewhere;
 mod error;
 mod filter;
 mod inheritance;
-mod limiters;
+mod memory;
 mod owner_file;
 mod pool;
 mod process;
@@ -23,11 +22,10 @@ use model::merge::By;
 use model::table::{Path, Route, RouteKey, Table};
 
 use crate::counters::{
-    Arrived, Counters, FailoverCounters, Flow, HealthCounters, LinesSeen, MergeCounters, MergeSeen,
-    Traffic, WorkerCounters,
+    Arrived, Counters, Flow, HealthCounters, MergeCounters, Traffic, WorkerCounters,
 };
-use crate::failover::Active;
 use crate::gates::{self, Gates};
+use crate::limits::{self, Limiter};
 use crate::merge::MergeParams;
 use crate::owners::known::Progress;
 use crate::owners::name::{Kind, Name};
@@ -35,10 +33,8 @@ use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::merges;
 use crate::userspace::shared::messages::{CountedRoute, MergeLeg, TableChange};
 use crate::userspace::shared::region::Region;
-use counter_owners::{CounterOwners, Slots};
 use elsewhere::Elsewhere;
 use inheritance::{Inheritance, Label};
-use limiters::Limiters;
 use owner_file::OwnerFile;
 use pool::Pool;
 use wanted::{Common, Interfaces};
@@ -50,12 +46,10 @@ pub use wanted::Options;
 #[derive(Debug)]
 pub(crate) struct Userspace {
     pool: Pool,
-    owners: CounterOwners,
     /// Its routes, which may be ten thousand.
     counted: BTreeMap<RouteKey, CountedRoute>,
     common: Common,
     elsewhere: Elsewhere,
-    limiters: Limiters,
     gates: Gates,
     /// The memory in which the owners are written down, once there is one.
     owner_file: Option<OwnedFd>,
@@ -83,11 +77,9 @@ impl Userspace {
         Ok(Self {
             pool,
             gates,
-            owners: CounterOwners::default(),
             counted: BTreeMap::new(),
             common: Common::default(),
             elsewhere: Elsewhere::default(),
-            limiters: Limiters::default(),
             owner_file: None,
         })
     }
@@ -118,11 +110,12 @@ impl Userspace {
                 source,
             })?,
         };
-        self.owners.keep(file);
+        self.pool.control.keep(file);
         self.owner_file = Some(fd);
         if let Some(merges) = merges {
-            let merges = merges::inherit(merges, self.owners.rules());
-            *self.pool.merges_mut() = merges.map_err(|source| Error::System {
+            let rules = self.pool.control.owners(Kind::Rule).used();
+            let merges = merges::inherit(merges, rules);
+            self.pool.control.merges = merges.map_err(|source| Error::System {
                 what: "reading the windows of merged rules",
                 source,
             })?;
@@ -167,7 +160,7 @@ impl Userspace {
     /// [`Error::Capacity`], [`Error::MergeRoom`] and [`Error::Start`], with nothing changed.
     pub(crate) fn prepare(&mut self, diff: &TableDiff) -> Result<(), Error> {
         let added = diff.set.iter().map(|(_, route)| route);
-        self.owners.check_room(added.clone())?;
+        self.pool.control.check_room(added.clone())?;
         self.prepare_merges(added)?;
         if !diff.set.is_empty() {
             self.pool.start()?;
@@ -196,9 +189,8 @@ impl Userspace {
         (change.elsewhere_removed, change.elsewhere_added) = (gone, come);
         self.common.elsewhere = self.elsewhere.told().collect();
         let interfaces = interfaces.unwrap_or_else(|| self.pool.interfaces().clone());
-        let change = (&change, self.limiters.take_fresh());
         self.pool
-            .change(change, &interfaces, &self.counted, &self.common);
+            .change(&change, &interfaces, &self.counted, &self.common);
         self.settle();
         Ok(())
     }
@@ -218,9 +210,10 @@ impl Userspace {
                 failing_over.insert(rule.0);
             }
         }
-        let failovers = self.pool.failovers_mut();
+        let control = &mut self.pool.control;
+        let failovers = &mut control.failovers;
         failovers.end_others(|rule| failing_over.contains(&rule));
-        let merges = self.pool.merges_mut();
+        let merges = &mut control.merges;
         for rule in merges.rules() {
             match merged.get(&rule) {
                 Some(lines) => {
@@ -240,15 +233,16 @@ impl Userspace {
 
     /// Makes room for the merges of routes that come.
     fn prepare_merges<'a>(&mut self, routes: impl Iterator<Item = &'a Route>) -> Result<(), Error> {
-        let merges = self.pool.merges_mut();
-        merges.drop_prepared()?;
+        let control = &mut self.pool.control;
+        control.merges.drop_prepared()?;
         for route in routes {
             let Some(merge) = &route.merge else {
                 continue;
             };
             let params = MergeParams::of(&merge.how);
             let rule = Name::Rule(&route.rule).hash();
-            let slot = self.owners.rule(&route.rule).map(|rule| rule.0);
+            let slot = control.slot(Kind::Rule, &rule);
+            let merges = &mut control.merges;
             if merges.lacks((rule, slot), params) && !merges.prepare(rule, params)? {
                 merges.drop_prepared()?;
                 return Err(no_room(route));
@@ -271,10 +265,15 @@ impl Userspace {
 
     /// Adds everything counted to `counters`, a part of it at a time; says whether there is more.
     pub(crate) fn read_counters(&self, progress: &mut Progress, counters: &mut Counters) -> bool {
-        self.owners.read(&self.pool, progress, counters);
+        self.pool.control.read(&(), progress, counters);
         if progress.is_done() {
-            self.read_failovers(counters);
-            self.read_merges(counters);
+            for (rule, by) in self.merged_in_parts() {
+                if let Some(rule) = counters.rules.get_mut(rule)
+                    && let Some(merge) = &rule.merge
+                {
+                    rule.add_health(&health_of(by, merge, rule.received));
+                }
+            }
             counters.workers = self.worker_counters();
         }
         !progress.is_done()
@@ -282,15 +281,20 @@ impl Userspace {
 
     /// The rules that packets came for since `seen`.
     pub(crate) fn touched(&self, seen: &mut Vec<u64>) -> Vec<Arc<str>> {
-        self.owners.touched(&self.pool, seen)
+        self.pool.control.touched(seen)
     }
 
-    /// Adds what these rules received; unless there are `more`, the lines of all that were read.
+    /// Adds what these rules received; unless there are `more`, the health of all that were read whose
+    /// streams no worker sees whole.
     pub(crate) fn read_arrived(&self, rules: &[Arc<str>], more: bool, arrived: &mut Arrived) {
-        self.owners.read_arrived(&self.pool, rules, arrived);
-        if !more {
-            self.read_lines(arrived);
-            self.read_merged_lines(arrived);
+        self.pool.control.read_arrived(&(), rules, arrived);
+        for (rule, by) in self.merged_in_parts().filter(|_| !more) {
+            if let Some(rule) = arrived.get_mut(rule)
+                && let Some(merge) = &rule.merge
+            {
+                let health = health_of(by, &merge.counters, rule.traffic);
+                rule.add(Traffic::default(), &health);
+            }
         }
     }
 
@@ -309,75 +313,15 @@ impl Userspace {
         self.pool.counters()
     }
 
-    fn read_merged_lines(&self, arrived: &mut Arrived) {
-        for counted in self.merged() {
-            let rule = arrived.get_mut(counted.route.rule.as_str());
-            let Some(rule) = rule.filter(|rule| rule.merge.is_none()) else {
-                continue;
-            };
-            let Some(counters) = self.merge_counters(counted) else {
-                continue;
-            };
-            if let Some(health) = health_of(counted, &counters, rule.traffic) {
-                rule.add(Traffic::default(), &health);
-            }
-            let lines = counted.lines_by_name();
-            let last_ns = lines.map(|(at, line)| {
-                let came = self.pool.read(Kind::Input, line.0).traffic;
-                (at.clone(), came.last_ns)
-            });
-            rule.merge = Some(Box::new(MergeSeen {
-                counters,
-                last_ns: last_ns.collect(),
-            }));
-        }
-    }
-
-    /// What the lines of each rule brought, where they are merged.
-    fn read_merges(&self, counters: &mut Counters) {
-        for counted in self.merged() {
-            let rule = counters.rules.get_mut(&counted.route.rule);
-            if let Some(rule) = rule.filter(|rule| rule.merge.is_none())
-                && let Some(counters) = self.merge_counters(counted)
-            {
-                if let Some(health) = health_of(counted, &counters, rule.received) {
-                    rule.add_health(&health);
-                }
-                rule.merge = Some(Box::new(counters));
-            }
-        }
-    }
-
-    fn merge_counters(&self, counted: &CountedRoute) -> Option<MergeCounters> {
-        let lines = counted.lines_by_name();
-        let lines = lines.map(|(at, line)| (at, line.0));
-        self.pool.merges().read(counted.rule.0, lines)
-    }
-
-    /// Routes whose rules' lines are merged.
-    fn merged(&self) -> impl Iterator<Item = &CountedRoute> {
-        let counted = self.counted.values();
-        counted.filter(|counted| counted.leg.is_some())
-    }
-
-    fn read_lines(&self, arrived: &mut Arrived) {
-        for counted in self.counted.values() {
-            let Some((at, active)) = self.active_line(counted) else {
-                continue;
-            };
-            if let Some(rule) = arrived.get_mut(counted.route.rule.as_str()) {
-                let lines = counted.lines_by_name();
-                let came = lines.map(|(at, line)| {
-                    let came = self.pool.read(Kind::Input, line.0).traffic;
-                    (at.clone(), came)
-                });
-                rule.lines = Some(Box::new(LinesSeen {
-                    active: at.clone(),
-                    changes: active.changes,
-                    came: came.collect(),
-                }));
-            }
-        }
+    /// The merged rules that are watched although no worker sees all of their streams, each once.
+    fn merged_in_parts(&self) -> impl Iterator<Item = (&str, By)> {
+        let mut seen = HashSet::new();
+        self.counted.values().filter_map(move |counted| {
+            let is_watched = counted.route.inspect.is_some() && !counted.is_seen_whole;
+            let merge = counted.route.merge.as_ref().filter(|_| is_watched)?;
+            let is_first = seen.insert(counted.rule);
+            is_first.then_some((counted.route.rule.as_str(), merge.how.by))
+        })
     }
 
     /// Reads what each worker counted.
@@ -387,14 +331,14 @@ impl Userspace {
 
     /// Reads the flows of a rule, of each worker by itself.
     pub(crate) fn flows(&self, rule: &str) -> Vec<Flow> {
-        let owner = self.owners.flows(rule);
+        let owner = self.pool.control.flows(rule);
         let flows = owner.map(|owner| self.pool.flows(owner));
         flows.unwrap_or_default()
     }
 
     /// Ends the counters of a rule that has no route any more.
     pub(crate) fn forget(&mut self, rule: &str) {
-        self.owners.forget(rule);
+        self.pool.control.forget(rule);
     }
 
     /// Replaces workers that died or hang. To be called about every 50 ms while it
@@ -415,41 +359,7 @@ impl Userspace {
 
     /// Makes an input the active one of its rule; `false` if it is none of the rule's lines.
     pub(crate) fn switch(&mut self, rule: &str, input: &str) -> bool {
-        let mut of_rule = self.counted.values().filter(|c| c.route.rule == rule);
-        let line = of_rule.find_map(|counted| {
-            let mut lines = counted.lines_by_name();
-            let (_, line) = lines.find(|(at, _)| *at == input)?;
-            Some((counted, line.0))
-        });
-        let Some((counted, line)) = line else {
-            return false;
-        };
-        self.pool.failovers().switch(counted.rule.0, line);
-        true
-    }
-
-    /// Which input of each rule is active, where they stand by for each other.
-    fn read_failovers(&self, counters: &mut Counters) {
-        for counted in self.counted.values() {
-            let Some((at, active)) = self.active_line(counted) else {
-                continue;
-            };
-            if let Some(rule) = counters.rules.get_mut(&counted.route.rule) {
-                rule.failover = Some(Box::new(FailoverCounters {
-                    active: at.clone(),
-                    since_ns: active.since_ns,
-                    changes: active.changes,
-                }));
-            }
-        }
-    }
-
-    /// The active line of a route's rule, if its inputs stand by for each other: most do not.
-    fn active_line<'a>(&self, counted: &'a CountedRoute) -> Option<(&'a String, Active)> {
-        let active = self.pool.failovers().active(counted.rule.0)?;
-        let mut lines = counted.lines_by_name();
-        let (at, _) = lines.find(|(_, line)| line.0 == active.line)?;
-        Some((at, active))
+        self.pool.control.switch(rule, input)
     }
 
     /// Gives a route's line its place in the rule's merge, which is made if there is room for it.
@@ -459,7 +369,7 @@ impl Userspace {
         };
         let params = MergeParams::of(&merge.how);
         let rule = (Name::Rule(&counted.route.rule).hash(), counted.rule.0);
-        let merges = self.pool.merges_mut();
+        let merges = &mut self.pool.control.merges;
         let merge = { merges.begin(rule, params) }.ok_or_else(|| no_room(&counted.route))?;
         let mut place = (!params.format.has_lines()).then_some(0);
         if place.is_none() {
@@ -481,13 +391,12 @@ impl Userspace {
         let mut replaced: Vec<Route> = Vec::new();
         for key in &diff.removed {
             if let Some(counted) = self.counted.remove(key) {
-                self.limiters.remove(&counted);
                 replaced.push(counted.route);
             }
         }
         let mut set = Vec::with_capacity(diff.set.len());
         for (key, route) in &diff.set {
-            let counted = self.owners.acquire(route, &self.pool);
+            let counted = self.pool.control.acquire_route(route)?;
             let mut counted = counted.ok_or(Error::Capacity {
                 rules: 0,
                 inputs: 0,
@@ -499,22 +408,23 @@ impl Userspace {
             counted.gate = { route.share.as_ref() }.map(|share| gate(share).unwrap_or(gates::SHUT));
             counted.is_seen_whole = counted.leg.is_none() || self.pool.is_single();
             if let Some(failover) = counted.failover() {
-                self.pool.failovers_mut().set(counted.rule.0, failover);
+                let control = &mut self.pool.control;
+                control.set_failover(counted.rule.0, Some(failover))?;
             }
             let before = self.counted.insert(*key, counted.clone());
-            self.limiters.set(before.as_ref(), &counted);
             replaced.extend(before.map(|counted| counted.route));
             set.push((*key, counted));
         }
         for route in &replaced {
-            self.owners.release(route);
+            self.pool.control.release_route(route);
         }
         for address in &diff.own_removed {
             self.common.own_addresses.remove(address);
         }
         self.common.own_addresses.extend(&diff.own_added);
         if let Some(change) = diff.budget {
-            self.limiters.set_budget(change);
+            let limit = limits::of(change.0);
+            self.pool.control.set_limit(Limiter::Budget, limit);
             self.common.budget = change.0;
         }
         Ok(TableChange {
@@ -537,20 +447,14 @@ fn no_room(route: &Route) -> Error {
 }
 
 /// What is known of the health of a merged rule's stream where no worker sees all of it.
-fn health_of(
-    counted: &CountedRoute,
-    merge: &MergeCounters,
-    received: Traffic,
-) -> Option<HealthCounters> {
-    let is_wanted = counted.route.inspect.is_some() && !counted.is_seen_whole;
-    let lines = counted.route.merge.as_ref().filter(|_| is_wanted)?;
+fn health_of(by: By, merge: &MergeCounters, received: Traffic) -> HealthCounters {
     let mut health = HealthCounters::default();
     health.arrivals.last_ns = received.last_ns;
-    if lines.how.by == By::Rtp {
+    if by == By::Rtp {
         health.rtp_packets = merge.lines.values().map(|line| line.first).sum();
         health.lost = merge.lost;
     }
-    Some(health)
+    health
 }
 
 /// Reads words as the file of the counters' owners. For fuzzers and tests.

@@ -33,9 +33,7 @@ impl Counted {
     pub(crate) fn since(&self, base: &Self) -> Self {
         let mut since = self.clone();
         since.traffic = self.traffic.since(base.traffic);
-        for (mine, theirs) in since.drops.0.iter_mut().zip(base.drops.0) {
-            *mine = mine.saturating_sub(theirs);
-        }
+        since.drops = self.drops.since(&base.drops);
         since.health = self.health.since(&base.health);
         if self.health.arrivals.last_ns <= base.health.arrivals.last_ns {
             // Nothing has come since: times, jitter and source are the other owner's.

@@ -130,18 +130,25 @@ impl SharedCounters {
         bump(self.outputs.word(output.0, drops_under(reason)), packets);
     }
 
-    /// Reads what a slot counts.
+    /// Reads what passed at a slot and what was dropped there.
     #[must_use]
-    pub(crate) fn counted(&self, kind: Kind, slot: u32) -> Counted {
+    pub(crate) fn traffic(&self, kind: Kind, slot: u32) -> (Traffic, Drops) {
         let slots = match kind {
             Kind::Rule => &self.rules,
             Kind::Output => &self.outputs,
             Kind::Input => &self.inputs,
         };
         let Slot { traffic, drops } = slots.read(slot);
+        (traffic, Drops(drops.packets))
+    }
+
+    /// Reads all that a slot counts.
+    #[must_use]
+    pub(crate) fn counted(&self, kind: Kind, slot: u32) -> Counted {
+        let (traffic, drops) = self.traffic(kind, slot);
         let mut counted = Counted {
             traffic,
-            drops: Drops(drops.packets),
+            drops,
             ..Counted::default()
         };
         if kind == Kind::Rule {

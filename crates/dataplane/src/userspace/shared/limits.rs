@@ -6,8 +6,9 @@ use model::table::{RateLimit, RateUnit};
 use packet::limit::Limit;
 use sys::memory::Field;
 
-use super::layout::{OutputSlot, RuleSlot};
 use super::state::SharedState;
+use crate::limits::Limiter;
+use crate::owners::name::Kind;
 
 /// Attempts at a word that other workers change at the same time; then the packet is refused, as
 /// others have passed in its place.
@@ -18,17 +19,6 @@ const TRIES: u32 = 8;
 pub(crate) struct CompiledLimit {
     limit: Limit,
     unit: RateUnit,
-}
-
-/// Whose limit it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Limiter {
-    /// A rule's.
-    Rule(RuleSlot),
-    /// An output's.
-    Output(OutputSlot),
-    /// The budget of all unicast outputs.
-    Budget,
 }
 
 /// What a packet costs.
@@ -94,8 +84,9 @@ impl SharedState {
     #[inline]
     fn word(&self, limiter: Limiter) -> Option<&AtomicU64> {
         match limiter {
-            Limiter::Rule(rule) => self.rule_limits.word(rule.0, Field::WHOLE),
-            Limiter::Output(output) => self.output_limits.word(output.0, Field::WHOLE),
+            Limiter::Slot(Kind::Rule, slot) => self.rule_limits.word(slot, Field::WHOLE),
+            Limiter::Slot(Kind::Output, slot) => self.output_limits.word(slot, Field::WHOLE),
+            Limiter::Slot(Kind::Input, _) => None,
             Limiter::Budget => self.budget.word(0, Field::WHOLE),
         }
     }
@@ -122,7 +113,7 @@ mod tests {
             bytes: 100,
         };
         let now = 1_000_000_000;
-        let limiter = |slot| Limiter::Output(OutputSlot(slot));
+        let limiter = |slot| Limiter::Slot(Kind::Output, slot);
         assert!(one.admit(limiter(7), &limit, now, cost));
         assert!(other.admit(limiter(7), &limit, now, cost));
         assert!(!one.admit(limiter(7), &limit, now, cost));

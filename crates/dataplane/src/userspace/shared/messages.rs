@@ -22,7 +22,6 @@ use sys::packet_socket::RingSize;
 use super::flows::FlowOwner;
 use super::layout::{InputSlot, OutputSlot, RuleSlot};
 use crate::failover;
-use crate::owners::name;
 
 /// A message of the supervisor above this size is a mistake: 10,000 routes take about 3 MiB.
 pub(crate) const MAX_MESSAGE: usize = 256 << 20;
@@ -173,12 +172,6 @@ impl CountedRoute {
     /// What workers are to look for in its packets.
     pub(crate) fn inspect(&self) -> Option<Inspect> {
         self.route.inspect.filter(|_| self.is_seen_whole)
-    }
-
-    /// The lines of its rule, as the rule writes them.
-    pub(crate) fn lines_by_name(&self) -> impl Iterator<Item = (&String, InputSlot)> {
-        let names = name::lines_of(&self.route);
-        names.zip(self.lines.iter().copied())
     }
 }
 

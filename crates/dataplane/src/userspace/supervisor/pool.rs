@@ -11,23 +11,19 @@ use bpf::grace;
 use bpf::merge::Windows;
 use model::table::RouteKey;
 
-use super::counter_owners::Slots;
 use super::error::Error;
 use super::inheritance::{self, CounterRegion, Label, Predecessor, RegionId};
+use super::memory::{WorkerControl, WorkerMemory};
 use super::process::{Process, SharedRegions};
 use super::taps::Fanouts;
 use super::wanted::{Common, Interfaces, Options};
 use super::worker_handle::WorkerHandle;
+use crate::control::Control;
 use crate::counters::{Flow, WorkerCounters};
-use crate::failover::Failovers;
-use crate::owners::name::Kind;
-use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::gates::SharedGates;
-use crate::userspace::shared::layout::RuleSlot;
-use crate::userspace::shared::limits::Limiter;
-use crate::userspace::shared::merges::{self, SharedMerges};
+use crate::userspace::shared::merges;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 use crate::userspace::shared::region::{Held, Region};
 use crate::userspace::shared::state::SharedState;
@@ -50,14 +46,10 @@ pub(super) struct Pool {
     is_busy: bool,
     /// What all workers decide with, those of earlier supervisors too.
     state: Held<SharedState>,
-    /// Of rules whose inputs stand by for each other, with the words there.
-    failovers: Failovers,
-    /// Of merged rules.
-    merges: SharedMerges,
-    /// Of shares.
+    /// The same, of shares.
     gates: Held<SharedGates>,
-    /// Where workers count, and where those of earlier supervisors counted.
-    regions: Vec<Arc<CounterRegion>>,
+    /// Whose all of it is, with where workers count.
+    pub(super) control: WorkerControl,
     /// Workers of an earlier supervisor, until ours take over.
     predecessors: Vec<Predecessor>,
 }
@@ -90,11 +82,13 @@ impl Pool {
             compared: Instant::now(),
             frames: 0,
             is_busy: false,
-            failovers: state.1.failovers(),
+            control: Control::new(
+                WorkerMemory::default(),
+                state.1.failovers(),
+                merges::of_region(merges),
+            ),
             state,
-            merges: merges::of_region(merges),
             gates: SharedGates::create().map_err(shared_memory)?,
-            regions: Vec::new(),
             predecessors: Vec::new(),
         })
     }
@@ -108,9 +102,9 @@ impl Pool {
         gates: Option<Held<SharedGates>>,
         workers: Vec<Predecessor>,
     ) {
-        self.regions.extend(regions);
+        self.control.memory.regions.extend(regions);
         if let Some(state) = state {
-            self.failovers = state.1.failovers();
+            self.control.failovers = state.1.failovers();
             self.state = state;
         }
         if let Some(gates) = gates {
@@ -122,13 +116,14 @@ impl Pool {
     /// Ends workers of an earlier supervisor; to be called when ours are ready, or not needed.
     pub(super) fn end_predecessors(&mut self) {
         if !self.predecessors.is_empty() {
-            inheritance::stand_down(std::mem::take(&mut self.predecessors), &self.regions);
+            let predecessors = std::mem::take(&mut self.predecessors);
+            inheritance::stand_down(predecessors, self.regions());
         }
     }
 
     /// Descriptors to be held for the next supervisor.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (Label, BorrowedFd<'_>)> {
-        let regions = self.regions.iter();
+        let regions = self.regions().iter();
         let regions = regions.map(|region| (Label::Region(region.id), region.fd.as_fd()));
         let running = self.workers.iter().filter_map(|worker| {
             let process = worker.process()?;
@@ -142,7 +137,7 @@ impl Pool {
         });
         let state = [
             (Label::State, self.state.0.as_fd()),
-            (Label::Merges, self.merges.blocks.region.as_fd()),
+            (Label::Merges, self.control.merges.blocks.region.as_fd()),
             (Label::Gates, self.gates.0.as_fd()),
         ];
         // A supervisor that is killed before it takes over has not inherited: the next one does.
@@ -159,14 +154,14 @@ impl Pool {
     fn region(&mut self, worker: u32) -> io::Result<Arc<CounterRegion>> {
         let is_used = |id: RegionId| self.predecessors.iter().any(|other| other.id() == id);
         let mut own = self
-            .regions
+            .regions()
             .iter()
             .filter(|region| region.id.worker == worker);
         if let Some(free) = own.find(|region| !is_used(region.id)) {
             return Ok(Arc::clone(free));
         }
         let own = self
-            .regions
+            .regions()
             .iter()
             .filter(|region| region.id.worker == worker);
         let region = own.map(|region| region.id.region + 1).max().unwrap_or(0);
@@ -176,7 +171,7 @@ impl Pool {
             fd,
             counters: Arc::new(counters),
         });
-        self.regions.push(Arc::clone(&made));
+        self.control.memory.regions.push(Arc::clone(&made));
         Ok(made)
     }
 
@@ -208,7 +203,7 @@ impl Pool {
         for (id, cpu) in (0..self.options.workers as u32).zip(cpus.into_iter().cycle()) {
             let shared = SharedRegions {
                 state: self.state.0.try_clone()?,
-                merges: self.merges.blocks.region.try_clone()?,
+                merges: self.control.merges.blocks.region.try_clone()?,
                 gates: self.gates.0.try_clone()?,
             };
             let shared = (self.region(id)?, shared);
@@ -227,7 +222,7 @@ impl Pool {
         let running = running.map(|worker| worker.process().map(|process| process.pid));
         let mut hasher = DefaultHasher::new();
         running.for_each(|pid| pid.hash(&mut hasher));
-        (self.regions.len(), self.predecessors.len()).hash(&mut hasher);
+        (self.regions().len(), self.predecessors.len()).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -236,14 +231,9 @@ impl Pool {
         &self.interfaces
     }
 
-    /// The rules whose inputs stand by for each other.
-    pub(super) const fn failovers(&self) -> &Failovers {
-        &self.failovers
-    }
-
-    /// The same, to change.
-    pub(super) const fn failovers_mut(&mut self) -> &mut Failovers {
-        &mut self.failovers
+    /// Where workers count, and where those of earlier supervisors counted.
+    fn regions(&self) -> &[Arc<CounterRegion>] {
+        &self.control.memory.regions
     }
 
     /// The gates of shares.
@@ -256,21 +246,11 @@ impl Pool {
         self.options.workers == 1
     }
 
-    /// The merged rules.
-    pub(super) const fn merges(&self) -> &SharedMerges {
-        &self.merges
-    }
-
-    /// The same, to change.
-    pub(super) const fn merges_mut(&mut self) -> &mut SharedMerges {
-        &mut self.merges
-    }
-
-    /// Tells all workers of a change, after which the limits of `fresh` start full. A worker that does
+    /// Tells all workers of a change, after which limits that are new start full. A worker that does
     /// not take it is killed, and will start again with the whole table.
     pub(super) fn change(
         &mut self,
-        (change, fresh): (&TableChange, Vec<Limiter>),
+        change: &TableChange,
         interfaces: &Interfaces,
         counted: &BTreeMap<RouteKey, CountedRoute>,
         common: &Common,
@@ -287,7 +267,7 @@ impl Pool {
         for worker in &mut self.workers {
             worker.try_or_kill(Process::await_confirmation);
         }
-        for limiter in fresh {
+        for limiter in std::mem::take(&mut self.control.memory.fresh) {
             self.state.1.fill(limiter);
         }
         let joined = self.join_taps();
@@ -379,7 +359,7 @@ impl Pool {
 
     /// Where workers count, and where earlier ones did.
     pub(super) fn counters(&self) -> impl Iterator<Item = &Arc<SharedCounters>> {
-        self.regions.iter().map(|region| &region.counters)
+        self.regions().iter().map(|region| &region.counters)
     }
 
     /// Makes taps anew whose interface went and came again, whatever was heard of it.
@@ -411,7 +391,7 @@ impl Pool {
 
     /// What each worker saw of a rule's ranges.
     pub(super) fn flows(&self, owner: FlowOwner) -> Vec<Flow> {
-        let seen = self.regions.iter();
+        let seen = self.regions().iter();
         let seen = seen.flat_map(|region| region.counters.flows(owner));
         let flow = |(group, port, received)| Flow {
             group,
@@ -425,36 +405,12 @@ impl Pool {
     pub(super) fn worker_counters(&self) -> Vec<WorkerCounters> {
         let workers = self.workers.iter();
         workers
-            .map(|worker| worker.counters(&self.regions))
+            .map(|worker| worker.counters(self.regions()))
             .collect()
     }
 
     /// Ends all workers.
     pub(super) fn end(self) {
         self.workers.into_iter().for_each(WorkerHandle::end);
-    }
-}
-
-impl Slots for Pool {
-    fn begin(&self, kind: Kind, slot: u32) {
-        match kind {
-            Kind::Rule => self.failovers.forget_choice(slot),
-            Kind::Input => self.failovers.forget_line(slot),
-            Kind::Output => {}
-        }
-    }
-
-    fn activity(&self, rule: u32) -> u64 {
-        let regions = self.regions.iter();
-        let each = regions.map(|region| region.counters.activity(RuleSlot(rule)));
-        each.fold(0, u64::wrapping_add)
-    }
-
-    fn read(&self, kind: Kind, slot: u32) -> Counted {
-        let mut sum = Counted::default();
-        for region in &self.regions {
-            sum.add(&region.counters.counted(kind, slot));
-        }
-        sum
     }
 }

@@ -26,10 +26,12 @@ use super::receive::Place;
 use super::rewrite::{CompiledRoute, Counts};
 use super::send::Sender;
 use crate::counters::Traffic;
+use crate::limits::Limiter;
+use crate::owners::name::Kind;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::RuleSlot;
-use crate::userspace::shared::limits::{CompiledLimit, Cost, Limiter};
+use crate::userspace::shared::limits::{CompiledLimit, Cost};
 use crate::userspace::shared::messages::{MergeLeg, TableChange};
 
 /// Where the kernel path's routes lead to among those of [`ActiveTable`].
@@ -421,7 +423,7 @@ impl CompiledRoute {
         let (Some(limit), Verdict::Forwarded, false) = (&self.limit, verdict, is_shut) else {
             return verdict;
         };
-        let limiter = Limiter::Rule(self.counts.rule);
+        let limiter = Limiter::Slot(Kind::Rule, self.counts.rule.0);
         if { context.state }.admit(limiter, limit, context.now_ns, cost()) {
             return verdict;
         }

@@ -16,7 +16,9 @@ use super::ledger::Ledger;
 use super::merge::Segments;
 use super::receive::BATCH;
 use super::rewrite::{Action, CompiledOutput, CompiledRoute, Sending};
-use crate::userspace::shared::limits::{Cost, Limiter};
+use crate::limits::Limiter;
+use crate::owners::name::Kind;
+use crate::userspace::shared::limits::Cost;
 use crate::userspace::shared::messages::{Means, Way};
 
 /// Messages of one submission.
@@ -373,7 +375,7 @@ impl<'p> Outgoing<'_, 'p> {
     ) -> Result<(), DropReason> {
         if let Some(limit) = &copies.output.limit {
             let Context { state, now_ns, .. } = self.context;
-            let limiter = Limiter::Output(copies.output.slot);
+            let limiter = Limiter::Slot(Kind::Output, copies.output.slot.0);
             if !state.admit(limiter, limit, now_ns, copies.cost(head)) {
                 return Err(DropReason::RateLimited);
             }

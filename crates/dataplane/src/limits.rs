@@ -1,0 +1,35 @@
+//! Rate limits as packets find them in memory, alike on both paths.
+
+use bpf::layout::Limit;
+use model::table::{RateLimit, RateUnit};
+
+use crate::owners::name::Kind;
+
+/// Whose limit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Limiter {
+    /// That of a rule or an output, by its slot.
+    Slot(Kind, u32),
+    /// The budget of all unicast outputs.
+    Budget,
+}
+
+/// A limit that nothing was booked on; all zero for none.
+pub(crate) fn of(limit: Option<RateLimit>) -> Limit {
+    let Some(limit) = limit else {
+        return Limit::default();
+    };
+    let schedule = packet::limit::Limit::new(limit.rate, limit.burst);
+    Limit {
+        per_token: schedule.per_token,
+        depth_ns: schedule.depth_ns,
+        due_ns: 0,
+        bits: u64::from(limit.unit == RateUnit::Bits),
+    }
+}
+
+/// Says whether two limits differ at most in what was booked.
+pub(crate) fn is_same(one: Limit, other: Limit) -> bool {
+    let due_ns = 0;
+    Limit { due_ns, ..one } == Limit { due_ns, ..other }
+}
