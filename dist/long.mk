@@ -3,7 +3,7 @@
 # chance.
 
 LONG := adversary agreement bench-fleet change-cost demand fleet gaps hitless kernels many-rules \
-    merge-check merge-table reload sanitize soak tunnel world
+    merge-check merge-table reload sanitize soak tunnel upgrade world
 
 .PHONY: $(LONG) $(LONG:%=long-%) reliability
 $(LONG): %: long-%
@@ -106,6 +106,11 @@ long-soak: build
 long-tunnel: ## 200 groups at 100,000 packets a second in all through a tunnel between two relays
 long-tunnel: tools build
 	$(IN_LAB) tunnel::throughput -- $(ALONE)
+
+# The former version is built from the repository's history, or is what MCR_TEST_FORMER names.
+long-upgrade: ## an upgrade from a former version under load, on both paths
+long-upgrade: build
+	$(IN_LAB) upgrade:: -- $(ALONE)
 
 long-world: ## the world changes, in an order of chance (DURATION=600)
 long-world: build

@@ -48,5 +48,6 @@ mod topology;
 mod tunnel;
 mod unicast;
 mod unicast_in;
+mod upgrade;
 mod vlan;
 mod world;
