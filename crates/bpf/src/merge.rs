@@ -6,11 +6,6 @@ mod counts;
 
 pub use counts::{Counts, Line, Reading, counts};
 
-use std::mem::offset_of;
-use std::ops::Range;
-
-use sys::memory::{Array, Memory};
-
 use crate::merge_layout::{Merge, MergeBlock};
 
 /// Rules whose words there is room for.
@@ -65,49 +60,17 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// The words of all merged rules, zero at first.
-#[derive(Clone, Debug)]
-pub struct Windows {
-    /// Each rule's own.
-    pub rules: Array<Merge>,
-    /// The numbers that their lines brought.
-    pub blocks: Array<MergeBlock>,
-}
-
-/// As they lie in memory.
-#[repr(C)]
-struct Layout {
-    rules: [Merge; RULES as usize],
-    blocks: [MergeBlock; BLOCKS as usize],
+sys::region! {
+    /// The words of all merged rules, zero at first.
+    pub struct Windows as c"mcr-merges" {
+        /// Each rule's own.
+        pub rules: [Merge; RULES],
+        /// The numbers that their lines brought.
+        pub blocks: [MergeBlock; BLOCKS],
+    }
 }
 
 impl Windows {
-    /// Bytes of the memory.
-    pub const BYTES: usize = size_of::<Layout>();
-
-    /// Finds them in memory of [`Windows::BYTES`]; there are none in less.
-    #[must_use]
-    pub fn of(memory: &Memory) -> Self {
-        Self {
-            rules: memory.array(offset_of!(Layout, rules), RULES),
-            blocks: memory.array(offset_of!(Layout, blocks), BLOCKS),
-        }
-    }
-
-    /// Where the word lies that says whether there is a merge of that number.
-    #[must_use]
-    pub const fn owner_at(index: u32) -> usize {
-        let rules = offset_of!(Layout, rules);
-        rules + index as usize * size_of::<Merge>() + offset_of!(Merge, owner)
-    }
-
-    /// Where so many blocks lie in the memory.
-    #[must_use]
-    pub const fn block_bytes(first: u32, count: u32) -> Range<usize> {
-        let start = offset_of!(Layout, blocks) + first as usize * size_of::<MergeBlock>();
-        start..start + count as usize * size_of::<MergeBlock>()
-    }
-
     /// Judges and counts a packet that came on line `line` of rule `index`, of which `payload` is
     /// the UDP payload and `sender` stands for who sent it, which counts where a rule reflects with the
     /// senders kept; `now_ns` is `CLOCK_MONOTONIC`, which may be as of the batch.
@@ -148,8 +111,10 @@ impl Windows {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::mem::offset_of;
     use std::time::Duration;
+
+    use sys::shared_memory::Region;
 
     use super::*;
     use crate::merge_layout::{MergeFormat, MergeLine, MergePart, MergeStream};
@@ -157,9 +122,7 @@ mod tests {
     pub(super) const MS: u64 = 1_000_000;
 
     pub(super) fn windows() -> Windows {
-        let region = sys::shared_memory::create(c"mcr-test", Windows::BYTES).expect("a region");
-        let memory = sys::shared_memory::map(region.as_fd(), Windows::BYTES);
-        Windows::of(&memory.expect("the region is mapped"))
+        Windows::create().expect("a region").1
     }
 
     pub(super) fn merge(by: model::merge::By) -> Merge {

@@ -5,7 +5,6 @@
 mod mutants;
 
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bpf::merge::{Verdict, Windows};
 use bpf::merge_layout::Merge;
 use mutants::{MUTANTS, Mutant};
+use sys::shared_memory::Region;
 
 const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/relay");
 const CHECKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/merge");
@@ -127,9 +127,7 @@ fn the_checker_notices_every_error() {
 fn threads_that_race_pass_each_number_once() {
     const NUMBERS: u64 = 150_000;
     const APART: u64 = 500;
-    let region = sys::shared_memory::create(c"mcr-test", Windows::BYTES).expect("a region");
-    let memory = sys::shared_memory::map(region.as_fd(), Windows::BYTES);
-    let windows = Windows::of(&memory.expect("the region is mapped"));
+    let (_, windows) = Windows::create().expect("a region");
     let mut rule = Merge::of(&model::merge::Merge::default(), 8);
     rule.line[0].since_ns = 1;
     rule.line[1].since_ns = 1;

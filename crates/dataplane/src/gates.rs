@@ -313,7 +313,7 @@ fn from_kernel_ns(ns: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::userspace::shared::gates::SharedGates;
-    use crate::userspace::shared::region::Region;
+    use sys::shared_memory::Region;
 
     /// Gates of one path, and the memory behind them.
     fn gates(region: &std::os::fd::OwnedFd) -> Gates {

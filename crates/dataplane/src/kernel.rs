@@ -269,7 +269,8 @@ impl Kernel {
     }
 
     fn set_budget(&mut self, budget: Option<RateLimit>) {
-        self.control.set_limit(Limiter::Budget, limits::of(budget));
+        self.control
+            .set_limit(Limiter::Budget, budget.map(limits::new).unwrap_or_default());
     }
 
     /// Tells the program how the clock of receive timestamps stands to its own. To be called again

@@ -14,17 +14,23 @@ pub(crate) enum Limiter {
     Budget,
 }
 
-/// A limit that nothing was booked on; all zero for none.
-pub(crate) fn of(limit: Option<RateLimit>) -> Limit {
-    let Some(limit) = limit else {
-        return Limit::default();
-    };
+/// A limit that nothing was booked on; all zero stands for none.
+pub(crate) fn new(limit: RateLimit) -> Limit {
     let schedule = packet::limit::Limit::new(limit.rate, limit.burst);
     Limit {
         per_token: schedule.per_token,
         depth_ns: schedule.depth_ns,
         due_ns: 0,
         bits: u64::from(limit.unit == RateUnit::Bits),
+    }
+}
+
+/// The limit's times, for who books on it.
+#[inline]
+pub(crate) const fn schedule(limit: &Limit) -> packet::limit::Limit {
+    packet::limit::Limit {
+        per_token: limit.per_token,
+        depth_ns: limit.depth_ns,
     }
 }
 

@@ -7,9 +7,9 @@
 
 #![expect(unsafe_code, reason = "mapping memory needs raw system calls")]
 
-use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -95,6 +95,7 @@ impl Drop for Mapping {
 ///
 /// Others read and write them at any time. Whoever [writes](Array::write) an entry makes sure that nothing
 /// refers to it yet, or changes one word of it.
+#[derive(Clone, Debug)]
 pub struct Array<T> {
     base: NonNull<AtomicU64>,
     length: u32,
@@ -108,6 +109,7 @@ unsafe impl<T> Send for Array<T> {}
 unsafe impl<T> Sync for Array<T> {}
 
 /// A 64-bit word of a `T`; [`field!`](crate::field) names it.
+#[derive(Clone, Copy, Debug)]
 pub struct Field<T> {
     at: usize,
     of: PhantomData<fn(T) -> T>,
@@ -170,6 +172,14 @@ impl<T: Plain> Array<T> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// Where entries lie in the memory, in bytes.
+    #[must_use]
+    pub fn bytes(&self, entries: Range<u32>) -> Range<usize> {
+        let first = self.base.addr().get() - self.mapping.base.addr().get();
+        let at = |entry: u32| first + entry as usize * size_of::<T>();
+        at(entries.start)..at(entries.end)
     }
 
     /// The words of an entry; none if it is not there.
@@ -247,27 +257,6 @@ impl<T: Plain> Array<T> {
     }
 }
 
-impl<T> Clone for Array<T> {
-    fn clone(&self) -> Self {
-        let mapping = Arc::clone(&self.mapping);
-        Self { mapping, ..*self }
-    }
-}
-
-impl<T> fmt::Debug for Array<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Array of {} at {:?}", self.length, self.base)
-    }
-}
-
-impl<T> Clone for Field<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Field<T> {}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -315,6 +304,7 @@ mod tests {
         let others = [0, 1, 3, 4].map(|index| entries.read(index));
         assert_eq!(others, [Entry::default(); 4]);
         assert_eq!([0, 1, 2].map(|index| head.read(index)), [0; 3]);
+        assert_eq!(entries.bytes(2..4), 72..120);
         let in_words = field!(Layout, entries).of_entry(2, second);
         assert_eq!(in_words.at, 3 * 8 + 2 * 24 + 16);
     }

@@ -5,7 +5,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
@@ -63,9 +63,81 @@ pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Memory> {
     Memory::map(fd, bytes)
 }
 
+/// A region, for other processes, and what is in it.
+pub type Held<R> = (OwnedFd, R);
+
+/// What is in a region; [`region!`](crate::region) declares it.
+pub trait Region: Sized {
+    /// What the region is called where processes' files are listed.
+    const NAME: &CStr;
+    /// Its length; another one is another layout.
+    const BYTES: usize;
+    /// The same in words.
+    const WORDS: usize = Self::BYTES / size_of::<u64>();
+
+    /// Finds the arrays.
+    #[must_use]
+    fn of(memory: &Memory) -> Self;
+
+    /// Makes a region of zeros. It is sparse: only what is written takes memory.
+    ///
+    /// # Errors
+    /// The system call's.
+    fn create() -> io::Result<Held<Self>> {
+        let region = create(Self::NAME, Self::BYTES)?;
+        let mapped = Self::map(region.as_fd())?;
+        Ok((region, mapped))
+    }
+
+    /// Maps the region another process made.
+    ///
+    /// # Errors
+    /// The system call's.
+    fn map(region: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self::of(&map(region, Self::BYTES)?))
+    }
+}
+
+/// Declares a [`Region`]: its name, and the arrays in it, one behind the other.
+#[macro_export]
+macro_rules! region {
+    (
+        $(#[$about:meta])*
+        $access:vis struct $type:ident as $name:literal {
+            $($(#[$what:meta])* $field_access:vis $field:ident: [$entry:ty; $count:expr],)+
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        $access struct $type {
+            $($(#[$what])* $field_access $field: $crate::memory::Array<$entry>,)+
+        }
+
+        const _: () = {
+            #[repr(C)]
+            struct Layout {
+                $($field: [$entry; $count as usize],)+
+            }
+
+            impl $crate::shared_memory::Region for $type {
+                const NAME: &::std::ffi::CStr = $name;
+                const BYTES: usize = size_of::<Layout>();
+
+                fn of(memory: &$crate::memory::Memory) -> Self {
+                    Self {
+                        $($field: memory.array(
+                            ::std::mem::offset_of!(Layout, $field),
+                            $count as u32,
+                        ),)+
+                    }
+                }
+            }
+        };
+    };
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
     use std::sync::atomic::Ordering;
 
     use super::*;

@@ -2,8 +2,6 @@
 //! limits, gates and failovers are, and what is told of it all is the control side's.
 
 use std::convert::Infallible;
-use std::mem::offset_of;
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,8 +11,7 @@ use model::failover::Failover as Times;
 use model::table::{FailoverLines, LocalDelivery, Output, OutputState, RateLimit, RateUnit};
 use packet::verdict::DropReason;
 use sys::field;
-use sys::memory::Array;
-use sys::shared_memory;
+use sys::shared_memory::Region;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
@@ -28,16 +25,18 @@ use crate::owners::known::Progress;
 const SLOTS: usize = 8;
 const QUEUES: usize = 2;
 
-/// Its memory, as it lies in a region.
-#[repr(C)]
-struct Layout {
-    counted: [[Counted; SLOTS]; QUEUES],
-    limits: [Limit; SLOTS],
-    failovers: [Failover; SLOTS],
-    lines: [Line; SLOTS],
-    choices: [Choice; SLOTS],
-    gates: [Gate; bpf::layout::GATES as usize],
-    merges: [Merge; 1],
+sys::region! {
+    /// Its memory.
+    struct Third as c"mcr-test" {
+        /// Those of the first queue, then those of the second.
+        counted: [Counted; QUEUES * SLOTS],
+        limits: [Limit; SLOTS],
+        failovers: [Failover; SLOTS],
+        lines: [Line; SLOTS],
+        choices: [Choice; SLOTS],
+        gates: [Gate; bpf::layout::GATES],
+        merges: [Merge; 1],
+    }
 }
 
 #[repr(C)]
@@ -47,35 +46,9 @@ struct Counted {
     drops: bpf::layout::Drops,
 }
 
-#[derive(Debug)]
-struct Third {
-    queues: Vec<Array<Counted>>,
-    limits: Array<Limit>,
-    failovers: Array<Failover>,
-    lines: Array<Line>,
-    choices: Array<Choice>,
-    gates: Array<Gate>,
-    merges: Array<Merge>,
-}
-
 impl Third {
     fn new() -> Self {
-        let region = shared_memory::create(c"mcr-test", size_of::<Layout>()).unwrap();
-        let memory = shared_memory::map(region.as_fd(), size_of::<Layout>()).unwrap();
-        let slots = SLOTS as u32;
-        let queue = |queue: usize| {
-            let at = offset_of!(Layout, counted) + queue * SLOTS * size_of::<Counted>();
-            memory.array(at, slots)
-        };
-        Self {
-            queues: (0..QUEUES).map(queue).collect(),
-            limits: memory.array(offset_of!(Layout, limits), slots),
-            failovers: memory.array(offset_of!(Layout, failovers), slots),
-            lines: memory.array(offset_of!(Layout, lines), slots),
-            choices: memory.array(offset_of!(Layout, choices), slots),
-            gates: memory.array(offset_of!(Layout, gates), bpf::layout::GATES),
-            merges: memory.array(offset_of!(Layout, merges), 1),
-        }
+        Self::create().unwrap().1
     }
 
     fn control(self) -> Control<Self> {
@@ -103,11 +76,7 @@ impl Third {
         }
         let limit = self.limits.read(slots.output);
         let mut due_ns = limit.due_ns;
-        let schedule = packet::limit::Limit {
-            per_token: limit.per_token,
-            depth_ns: limit.depth_ns,
-        };
-        if !schedule.admit(&mut due_ns, now_ns, 1) {
+        if !limits::schedule(&limit).admit(&mut due_ns, now_ns, 1) {
             return self.drop(queue, slots.output, DropReason::RateLimited);
         }
         self.limits
@@ -116,7 +85,7 @@ impl Third {
     }
 
     fn count(&self, queue: usize, slot: u32, bytes: u64) {
-        let words = self.queues[queue].words(slot);
+        let words = self.counted.words(at(queue, slot));
         for (word, count) in words.iter().zip([1, bytes]) {
             word.fetch_add(count, Ordering::Relaxed);
         }
@@ -124,8 +93,12 @@ impl Third {
 
     fn drop(&self, queue: usize, slot: u32, reason: DropReason) {
         let word = field!(Counted, drops).skip(reason as usize);
-        self.queues[queue].add(slot, word, 1);
+        self.counted.add(at(queue, slot), word, 1);
     }
+}
+
+const fn at(queue: usize, slot: u32) -> u32 {
+    (queue * SLOTS) as u32 + slot
 }
 
 impl Memory for Third {
@@ -144,8 +117,8 @@ impl Memory for Third {
     fn begin(&mut self, owner: &Owner<'_>, slot: u32, _: bool) -> Result<Traffic, Infallible> {
         let place = (owner.name.kind(), slot);
         let before = self.traffic(&(), place, None);
-        for queue in &self.queues {
-            for word in &queue.words(slot)[Traffic::WORDS..] {
+        for queue in 0..QUEUES {
+            for word in &self.counted.words(at(queue, slot))[Traffic::WORDS..] {
                 word.store(0, Ordering::Relaxed);
             }
         }
@@ -181,8 +154,8 @@ impl Memory for Third {
         base: Option<&Traffic>,
     ) -> Option<(Traffic, Drops)> {
         let (mut traffic, mut drops) = (Traffic::default(), Drops::default());
-        for queue in &self.queues {
-            let counted = queue.read(slot);
+        for queue in 0..QUEUES {
+            let counted = self.counted.read(at(queue, slot));
             traffic.add(counted.traffic);
             drops.add(&Drops(counted.drops.packets));
         }
@@ -249,7 +222,10 @@ fn acquire(control: &mut Control<Third>, gates: &Gates) -> [Slots; 2] {
             gate: gates.acquire(Path::Userspace, "x").expect("there is one"),
         };
         let limiter = Limiter::Slot(Kind::Output, slots.output);
-        control.set_limit(limiter, limits::of(route.outputs[0].limit));
+        control.set_limit(
+            limiter,
+            route.outputs[0].limit.map(limits::new).unwrap_or_default(),
+        );
         slots
     });
     let lines = slots.iter().map(|slots| slots.input);
@@ -325,11 +301,11 @@ fn a_limit_that_is_the_same_goes_on_and_another_starts_full() {
     let mut control = Third::new().control();
     let limiter = Limiter::Slot(Kind::Rule, 3);
     let limit = |rate| {
-        limits::of(Some(RateLimit {
+        limits::new(RateLimit {
             unit: RateUnit::Packets,
             rate,
             burst: 5,
-        }))
+        })
     };
     control.set_limit(limiter, limit(1));
     let booked = field!(Limit, due_ns);
@@ -338,6 +314,6 @@ fn a_limit_that_is_the_same_goes_on_and_another_starts_full() {
     assert_eq!(control.memory.limits.load(3, booked), 77);
     control.set_limit(limiter, limit(2));
     assert_eq!(control.memory.limits.load(3, booked), 0);
-    control.set_limit(limiter, limits::of(None));
+    control.set_limit(limiter, Limit::default());
     assert_eq!(control.memory.limits.read(3), Limit::default());
 }

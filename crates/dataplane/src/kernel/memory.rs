@@ -24,8 +24,8 @@ use crate::kernel::read::Lanes;
 use crate::kernel::routes::Entry;
 use crate::limits::Limiter;
 use crate::merge::Merges;
-use crate::owners::First;
 use crate::owners::name::{Hash, Kind};
+use crate::owners::{First, Owners};
 
 /// What stands beside a counter that has never had an owner.
 const NOBODY: Hash = [0; 2];
@@ -148,11 +148,11 @@ impl KernelControl {
     }
 
     /// Whose the counters are.
-    pub(super) fn row(&self) -> &crate::owners::Owners<Hash, Traffic> {
+    pub(super) fn row(&self) -> &Owners<Hash, Traffic> {
         self.owners(Kind::Rule)
     }
 
-    fn row_mut(&mut self) -> &mut crate::owners::Owners<Hash, Traffic> {
+    fn row_mut(&mut self) -> &mut Owners<Hash, Traffic> {
         self.owners_mut(Kind::Rule)
     }
 
@@ -219,13 +219,12 @@ impl KernelMemory {
         }
     }
 
-    /// The budget's limit, or the one of a counter.
-    fn replace<T: layout::Plain>(map: &Array<T>, index: u32, at: Field<T>, limit: Limit) {
+    /// Writes a limit, of which packets take the state before they take the rest, so that goes last.
+    fn write_limit<T: layout::Plain>(map: &Array<T>, index: u32, at: Field<T>, limit: Limit) {
         for (word, value) in [
             (field!(Limit, per_token), limit.per_token),
             (field!(Limit, depth_ns), limit.depth_ns),
             (field!(Limit, bits), limit.bits),
-            // Last: packets take the state before they take the rest.
             (field!(Limit, due_ns), 0),
         ] {
             map.store(index, at.of_entry(0, word), value);
@@ -291,10 +290,10 @@ impl Memory for KernelMemory {
     fn set_limit(&mut self, limiter: Limiter, limit: Limit) {
         match limiter {
             Limiter::Slot(_, counter) => {
-                Self::replace(&self.limits, counter, Field::at(0), limit);
+                Self::write_limit(&self.limits, counter, Field::at(0), limit);
             }
             Limiter::Budget => {
-                Self::replace(&self.settings, 0, field!(Settings, budget), limit);
+                Self::write_limit(&self.settings, 0, field!(Settings, budget), limit);
             }
         }
     }

@@ -40,7 +40,7 @@ impl<'a> CounterFor<'a> {
     fn new(name: Name<'a>, limit: Option<RateLimit>) -> Self {
         Self {
             owner: name.into(),
-            limit: limits::of(limit),
+            limit: limit.map(limits::new).unwrap_or_default(),
         }
     }
 }

@@ -10,5 +10,4 @@ pub(crate) mod layout;
 pub(crate) mod limits;
 pub(crate) mod merges;
 pub(crate) mod messages;
-pub(crate) mod region;
 pub(crate) mod state;

@@ -32,11 +32,11 @@ use crate::owners::name::{Kind, Name};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::merges;
 use crate::userspace::shared::messages::{CountedRoute, MergeLeg, TableChange};
-use crate::userspace::shared::region::Region;
 use elsewhere::Elsewhere;
 use inheritance::{Inheritance, Label};
 use owner_file::OwnerFile;
 use pool::Pool;
+use sys::shared_memory::Region;
 use wanted::{Common, Interfaces};
 
 pub use error::Error;
@@ -423,7 +423,7 @@ impl Userspace {
         }
         self.common.own_addresses.extend(&diff.own_added);
         if let Some(change) = diff.budget {
-            let limit = limits::of(change.0);
+            let limit = change.0.map(limits::new).unwrap_or_default();
             self.pool.control.set_limit(Limiter::Budget, limit);
             self.common.budget = change.0;
         }

@@ -37,7 +37,6 @@ use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::messages::{self, Channel, FromWorker, Means, ToWorker, ring_size};
-use crate::userspace::shared::region::Region;
 use crate::userspace::shared::state::SharedState;
 use coalesce::Source;
 use execute::{ActiveTable, BatchCounts, Packet};
@@ -46,6 +45,7 @@ use latency::Samples;
 use receive::{Arrival, LargeBuffers, Tap};
 use send::Sender;
 use spin::Spin;
+use sys::shared_memory::Region;
 
 /// Batches after which the supervisor is listened to even if packets never cease.
 const LISTEN_EVERY: u32 = 16;

@@ -161,7 +161,7 @@ fn address([high, low]: [u64; 2]) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::userspace::shared::region::Region;
+    use sys::shared_memory::Region;
 
     fn state() -> SharedState {
         SharedState::create().unwrap().1

@@ -3,7 +3,6 @@
 //! One region per worker, kept by the supervisor over the worker's death, so that its successor
 //! counts on from where it stopped. Every word has one writer; readers may be a batch behind.
 
-use std::ffi::CStr;
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,46 +10,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use packet::latency;
 use packet::verdict::DropReason;
 use sys::field;
-use sys::memory::{Array, Field, Memory};
+use sys::memory::{Array, Field};
 use zerocopy::IntoBytes;
 
 use super::counted::Counted;
 use super::layout::{
-    FLOWS, FlowSlot, Health, InputSlot, LatestHealth, Layout, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES,
+    FLOWS, FlowSlot, Health, InputSlot, LatestHealth, MAX_INPUTS, MAX_OUTPUTS, MAX_RULES,
     OutputSlot, RuleSlot, Slot, WorkerWord,
 };
-use super::region::Region;
 use crate::counters::{Drops, HealthCounters, Traffic};
 use crate::owners::name::Kind;
 
-/// One worker's region, mapped.
-#[derive(Debug)]
-pub(crate) struct SharedCounters {
-    worker: Array<u64>,
-    rules: Array<Slot>,
-    outputs: Array<Slot>,
-    inputs: Array<Slot>,
-    health: Array<Health>,
-    latency: Array<bpf::layout::Latency>,
-    activity: Array<u64>,
-    pub(super) flows: Array<FlowSlot>,
-}
-
-impl Region for SharedCounters {
-    const NAME: &CStr = c"mcr-counters";
-    const BYTES: usize = size_of::<Layout>();
-
-    fn of(memory: &Memory) -> Self {
-        Self {
-            worker: memory.array(offset_of!(Layout, worker), 64),
-            rules: memory.array(offset_of!(Layout, rules), MAX_RULES),
-            outputs: memory.array(offset_of!(Layout, outputs), MAX_OUTPUTS),
-            inputs: memory.array(offset_of!(Layout, inputs), MAX_INPUTS),
-            health: memory.array(offset_of!(Layout, health), MAX_RULES),
-            latency: memory.array(offset_of!(Layout, latency), MAX_RULES),
-            activity: memory.array(offset_of!(Layout, activity), MAX_RULES),
-            flows: memory.array(offset_of!(Layout, flows), FLOWS as u32),
-        }
+sys::region! {
+    /// One worker's region, mapped.
+    pub(crate) struct SharedCounters as c"mcr-counters" {
+        /// By [`WorkerWord`].
+        worker: [u64; 64],
+        rules: [Slot; MAX_RULES],
+        outputs: [Slot; MAX_OUTPUTS],
+        health: [Health; MAX_RULES],
+        pub(super) flows: [FlowSlot; FLOWS],
+        latency: [bpf::layout::Latency; MAX_RULES],
+        inputs: [Slot; MAX_INPUTS],
+        /// A word for each rule, one behind the other: whoever looks for those that packets came for has
+        /// few lines of the cache to read.
+        activity: [u64; MAX_RULES],
     }
 }
 
@@ -219,6 +203,8 @@ pub(super) fn bump(word: Option<&AtomicU64>, count: u64) {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+
+    use sys::shared_memory::Region;
 
     use super::*;
 

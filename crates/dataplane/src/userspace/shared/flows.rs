@@ -106,7 +106,7 @@ fn address(bits: u128) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::userspace::shared::region::Region;
+    use sys::shared_memory::Region;
 
     #[test]
     fn flows_are_told_apart_and_the_longest_not_seen_gives_way() {

@@ -1,40 +1,19 @@
 //! Since when and until when packets of each share pass, as all workers look at it, those of an earlier
 //! supervisor too.
 
-use std::ffi::CStr;
-use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
 use bpf::layout::{GATES, Gate};
 use sys::field;
-use sys::memory::{Array, Field, Memory};
+use sys::memory::Field;
 
-use super::region::Region;
 use crate::gates::GateMemory;
 
-/// The words, mapped.
-#[derive(Debug)]
-pub(crate) struct SharedGates {
-    gates: Array<Gate>,
-    since: Array<u64>,
-}
-
-/// As they lie in the region.
-#[repr(C)]
-struct Layout {
-    gates: [Gate; GATES as usize],
-    since: [u64; GATES as usize],
-}
-
-impl Region for SharedGates {
-    const NAME: &CStr = c"mcr-gates";
-    const BYTES: usize = size_of::<Layout>();
-
-    fn of(memory: &Memory) -> Self {
-        Self {
-            gates: memory.array(offset_of!(Layout, gates), GATES),
-            since: memory.array(offset_of!(Layout, since), GATES),
-        }
+sys::region! {
+    /// The words, mapped.
+    pub(crate) struct SharedGates as c"mcr-gates" {
+        gates: [Gate; GATES],
+        since: [u64; GATES],
     }
 }
 

@@ -1,7 +1,7 @@
-//! The memory that a worker counts in: what the worker, each rule, each output and each input counts there,
-//! and where. This is the one list of it; `counted` holds the same as values.
+//! The entries of the memory that a worker counts in, and how many there are of each; `counters` says where
+//! they lie, `counted` holds the same as values.
 
-use bpf::layout::{Drops, Latency};
+use bpf::layout::Drops;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::counters::{HealthCounters, Traffic};
@@ -23,22 +23,6 @@ pub(crate) const fn limit(kind: Kind) -> u32 {
         Kind::Output => MAX_OUTPUTS,
         Kind::Input => MAX_INPUTS,
     }
-}
-
-/// A worker's region.
-#[repr(C)]
-pub(super) struct Layout {
-    /// By [`WorkerWord`].
-    pub(super) worker: [u64; 64],
-    pub(super) rules: [Slot; MAX_RULES as usize],
-    pub(super) outputs: [Slot; MAX_OUTPUTS as usize],
-    pub(super) health: [Health; MAX_RULES as usize],
-    pub(super) flows: [FlowSlot; FLOWS],
-    pub(super) latency: [Latency; MAX_RULES as usize],
-    pub(super) inputs: [Slot; MAX_INPUTS as usize],
-    /// A word for each rule, one behind the other: whoever looks for those that packets came for has few
-    /// lines of the cache to read.
-    pub(super) activity: [u64; MAX_RULES as usize],
 }
 
 /// What a rule or an input received, or an output sent, and what it dropped.

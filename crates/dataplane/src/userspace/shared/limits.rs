@@ -2,24 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::table::{RateLimit, RateUnit};
-use packet::limit::Limit;
+use bpf::layout::Limit;
 use sys::memory::Field;
 
 use super::state::SharedState;
-use crate::limits::Limiter;
+use crate::limits::{self, Limiter};
 use crate::owners::name::Kind;
 
 /// Attempts at a word that other workers change at the same time; then the packet is refused, as
 /// others have passed in its place.
 const TRIES: u32 = 8;
-
-/// A limit, ready to be asked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CompiledLimit {
-    limit: Limit,
-    unit: RateUnit,
-}
 
 /// What a packet costs.
 #[derive(Clone, Copy, Debug)]
@@ -28,16 +20,6 @@ pub(crate) struct Cost {
     pub(crate) packets: u32,
     /// UDP payload bytes.
     pub(crate) bytes: u32,
-}
-
-impl CompiledLimit {
-    /// Works out the limit's times.
-    pub(crate) const fn compile(limit: &RateLimit) -> Self {
-        Self {
-            limit: Limit::new(limit.rate, limit.burst),
-            unit: limit.unit,
-        }
-    }
 }
 
 impl SharedState {
@@ -50,24 +32,19 @@ impl SharedState {
 
     /// Says whether a limit lets a packet pass, and books it if so.
     #[inline]
-    pub(crate) fn admit(
-        &self,
-        limiter: Limiter,
-        limit: &CompiledLimit,
-        now_ns: u64,
-        cost: Cost,
-    ) -> bool {
+    pub(crate) fn admit(&self, limiter: Limiter, limit: &Limit, now_ns: u64, cost: Cost) -> bool {
         let Some(word) = self.word(limiter) else {
             return true;
         };
-        let tokens = match limit.unit {
-            RateUnit::Packets => u64::from(cost.packets),
-            RateUnit::Bits => u64::from(cost.bytes) * 8,
+        let tokens = match limit.bits {
+            0 => u64::from(cost.packets),
+            _ => u64::from(cost.bytes) * 8,
         };
+        let schedule = limits::schedule(limit);
         for _ in 0..TRIES {
             let before = word.load(Ordering::Relaxed);
             let mut due = before;
-            if !limit.limit.admit(&mut due, now_ns, tokens) {
+            if !schedule.admit(&mut due, now_ns, tokens) {
                 return false;
             }
             let order = Ordering::Relaxed;
@@ -97,13 +74,14 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::userspace::shared::region::Region;
+    use model::table::{RateLimit, RateUnit};
+    use sys::shared_memory::Region;
 
     #[test]
     fn two_workers_share_one_bucket() {
         let (region, one) = SharedState::create().unwrap();
         let other = SharedState::map(region.as_fd()).unwrap();
-        let limit = CompiledLimit::compile(&RateLimit {
+        let limit = limits::new(RateLimit {
             unit: RateUnit::Bits,
             rate: 8000,
             burst: 1600,

@@ -2,31 +2,21 @@
 //! share them, those of an earlier supervisor too, for each line may come to another of them, and no
 //! packet is to pass again because a process was replaced.
 
-use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use bpf::merge::Windows;
-use bpf::merge_layout::MergeBlock;
-use sys::memory::{Array, Memory};
-use sys::shared_memory;
+use bpf::merge_layout::{Merge, MergeBlock};
+use sys::memory::Array;
+use sys::shared_memory::{self, Held};
 
-use super::region::{Held, Region};
 use crate::clock::Clock;
 use crate::merge::{Blocks, Merges};
 use crate::userspace::supervisor::Error;
-
-impl Region for Windows {
-    const NAME: &CStr = c"mcr-merges";
-    const BYTES: usize = Windows::BYTES;
-
-    fn of(memory: &Memory) -> Self {
-        Windows::of(memory)
-    }
-}
 
 /// The merges in a region; none yet.
 pub(crate) fn of_region((region, windows): Held<Windows>) -> SharedMerges {
@@ -47,7 +37,8 @@ pub(crate) fn inherit(held: Held<Windows>, rules: u32) -> io::Result<SharedMerge
     let mut indices = Vec::new();
     for index in 0..rules {
         let mut owner = [0; size_of::<u64>()];
-        file.read_exact_at(&mut owner, Windows::owner_at(index) as u64)?;
+        let at = held.1.rules.bytes(index..index + 1).start + offset_of!(Merge, owner);
+        file.read_exact_at(&mut owner, at as u64)?;
         if owner != [0; size_of::<u64>()] {
             indices.push(index);
         }
@@ -70,7 +61,7 @@ pub(crate) struct SharedBlocks {
 
 impl SharedBlocks {
     fn clear(&self, blocks: Range<u32>) {
-        let bytes = Windows::block_bytes(blocks.start, blocks.len() as u32);
+        let bytes = self.blocks.bytes(blocks.clone());
         if let Err(error) = shared_memory::clear(self.region.as_fd(), bytes) {
             tracing::warn!("memory of a merged rule stays in use: {error}");
             for block in blocks {

@@ -24,8 +24,8 @@ use super::owner_file::OwnerFile;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::layout::WorkerWord;
-use crate::userspace::shared::region::{Held, Region};
 use crate::userspace::shared::state::SharedState;
+use sys::shared_memory::{Held, Region};
 
 /// Longest a worker may take to forward what is in its rings.
 const PATIENCE: Duration = Duration::from_millis(500);

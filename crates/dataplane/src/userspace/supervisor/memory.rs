@@ -173,7 +173,7 @@ impl WorkerControl {
         let Some(flows) = self.flows(&route.rule) else {
             return Ok(None);
         };
-        let limit = limits::of(route.limit);
+        let limit = route.limit.map(limits::new).unwrap_or_default();
         self.set_limit(Limiter::Slot(Kind::Rule, rule), limit);
         let mut counted = CountedRoute {
             route: route.clone(),
@@ -200,7 +200,7 @@ impl WorkerControl {
         }
         for (slot, output) in counted.outputs.iter().zip(&route.outputs) {
             let limiter = Limiter::Slot(Kind::Output, slot.0);
-            self.set_limit(limiter, limits::of(output.limit));
+            self.set_limit(limiter, output.limit.map(limits::new).unwrap_or_default());
         }
         let lines = name::lines_of(route);
         let lines = lines.map(|at| Name::Input(&route.rule, at).hash());
@@ -246,8 +246,8 @@ mod tests {
     use crate::counters::Counters;
     use crate::owners::known::Progress;
     use crate::userspace::shared::merges;
-    use crate::userspace::shared::region::Region;
     use crate::userspace::shared::state::SharedState;
+    use sys::shared_memory::Region;
 
     fn control() -> WorkerControl {
         let (_, state) = SharedState::create().unwrap();

@@ -5,19 +5,15 @@
 //! counted before the owner came. The length is written last and cleared first, so an entry that a
 //! killed supervisor was about to write is one that is not there.
 
-use std::ffi::CStr;
-use std::mem::offset_of;
-
 use bpf::layout::{Drops, Latency};
 use sys::field;
-use sys::memory::{Array, Field, Memory};
+use sys::memory::Field;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::counters::{self, Traffic};
 use crate::owners::name::Kind;
 use crate::userspace::shared::counted::Counted;
 use crate::userspace::shared::layout::{MAX_INPUTS, MAX_OUTPUTS, MAX_RULES, limit};
-use crate::userspace::shared::region::Region;
 
 /// Words of a name. A longer one is not written down: its counters start anew with a crash.
 const NAME: usize = 32;
@@ -50,36 +46,14 @@ struct RuleEntry {
     base: RuleBase,
 }
 
-/// As they lie in the file.
-#[repr(C)]
-struct Layout {
-    /// How many entries of each kind were ever used, so that reading touches no others.
-    used: [u64; 64],
-    rules: [RuleEntry; MAX_RULES as usize],
-    outputs: [Entry; MAX_OUTPUTS as usize],
-    inputs: [Entry; MAX_INPUTS as usize],
-}
-
-/// The file, mapped.
-#[derive(Debug)]
-pub(super) struct OwnerFile {
-    used: Array<u64>,
-    rules: Array<RuleEntry>,
-    outputs: Array<Entry>,
-    inputs: Array<Entry>,
-}
-
-impl Region for OwnerFile {
-    const NAME: &CStr = c"mcr-book";
-    const BYTES: usize = size_of::<Layout>();
-
-    fn of(memory: &Memory) -> Self {
-        Self {
-            used: memory.array(offset_of!(Layout, used), 64),
-            rules: memory.array(offset_of!(Layout, rules), MAX_RULES),
-            outputs: memory.array(offset_of!(Layout, outputs), MAX_OUTPUTS),
-            inputs: memory.array(offset_of!(Layout, inputs), MAX_INPUTS),
-        }
+sys::region! {
+    /// The file, mapped.
+    pub(super) struct OwnerFile as c"mcr-book" {
+        /// How many entries of each kind were ever used, so that reading touches no others.
+        used: [u64; 64],
+        rules: [RuleEntry; MAX_RULES],
+        outputs: [Entry; MAX_OUTPUTS],
+        inputs: [Entry; MAX_INPUTS],
     }
 }
 
@@ -179,6 +153,8 @@ impl From<Entry> for RuleEntry {
 /// Reads a file that says `said` at its beginning and where each kind's entries begin.
 #[cfg(feature = "rehearsal")]
 pub(super) fn read_all(said: &[u64]) {
+    use sys::shared_memory::Region;
+
     let Ok((_, file)) = OwnerFile::create() else {
         return;
     };
@@ -203,6 +179,8 @@ mod tests {
     use std::os::fd::AsFd;
 
     use packet::verdict::DropReason;
+
+    use sys::shared_memory::Region;
 
     use super::*;
 

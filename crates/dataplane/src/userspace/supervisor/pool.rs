@@ -25,8 +25,8 @@ use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::merges;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
-use crate::userspace::shared::region::{Held, Region};
 use crate::userspace::shared::state::SharedState;
+use sys::shared_memory::{Held, Region};
 
 /// How often taps are compared with what the kernel has, ticks permitting.
 const THOROUGH: Duration = Duration::from_millis(900);

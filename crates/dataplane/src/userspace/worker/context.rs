@@ -1,5 +1,6 @@
 //! What a batch is executed against.
 
+use bpf::layout::Limit;
 use bpf::merge::Windows;
 use sys::socket_lookup::SocketLookup;
 
@@ -8,7 +9,6 @@ use super::rewrite::CompiledRoute;
 use crate::counters::Traffic;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
-use crate::userspace::shared::limits::CompiledLimit;
 use crate::userspace::shared::state::SharedState;
 
 /// The kernel's own `CLOCK_BOOTTIME` as it was first asked for, and `CLOCK_REALTIME` right after, by
@@ -34,7 +34,7 @@ pub(super) struct Context<'a> {
     /// Whom this host's sockets take from; `None`: nobody can tell.
     pub(super) sockets: Option<&'a SocketLookup>,
     /// Cap on what all unicast outputs send together.
-    pub(super) budget: Option<&'a CompiledLimit>,
+    pub(super) budget: Option<&'a Limit>,
     /// Monotonic clock at the start of the batch.
     pub(super) now_ns: u64,
 }

@@ -26,12 +26,12 @@ use super::receive::Place;
 use super::rewrite::{CompiledRoute, Counts};
 use super::send::Sender;
 use crate::counters::Traffic;
-use crate::limits::Limiter;
+use crate::limits::{self, Limiter};
 use crate::owners::name::Kind;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::RuleSlot;
-use crate::userspace::shared::limits::{CompiledLimit, Cost};
+use crate::userspace::shared::limits::Cost;
 use crate::userspace::shared::messages::{MergeLeg, TableChange};
 
 /// Where the kernel path's routes lead to among those of [`ActiveTable`].
@@ -51,7 +51,7 @@ pub(super) struct ActiveTable {
     elsewhere: BTreeSet<RouteKey>,
     own: Vec<IpAddr>,
     /// Cap on what all unicast outputs send together.
-    pub(super) budget: Option<CompiledLimit>,
+    pub(super) budget: Option<bpf::layout::Limit>,
     /// Packets that wait together may leave as one.
     coalesces: bool,
     /// Copies of some route are answered.
@@ -379,7 +379,7 @@ impl ActiveTable {
         let elsewhere = self.elsewhere.iter().map(|key| (ELSEWHERE, key));
         self.groups = Lookup::build_groups(keys.chain(elsewhere));
         if let Some(BudgetChange(budget)) = change.budget {
-            self.budget = budget.as_ref().map(CompiledLimit::compile);
+            self.budget = budget.map(limits::new);
         }
     }
 

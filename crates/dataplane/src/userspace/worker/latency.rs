@@ -79,7 +79,7 @@ impl Samples {
 mod tests {
     use super::*;
     use crate::owners::name::Kind;
-    use crate::userspace::shared::region::Region;
+    use sys::shared_memory::Region;
 
     #[test]
     fn picks_the_first_and_then_one_in_about_32() {

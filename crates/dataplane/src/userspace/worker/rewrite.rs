@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use bpf::layout::{Failover, Limit};
 use model::net::{Mac, Ports, Prefix};
 use model::table::{DownReason, Egress, LinkHeader, Output, OutputState, RouteKey, Ttl};
 use packet::datagram::Datagram;
@@ -15,11 +16,11 @@ use sys::uring::{Head, To};
 
 use super::health::Subject;
 use crate::counters::Traffic;
+use crate::limits;
 use crate::userspace::shared::askers::{Asker, Place};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::layout::{InputSlot, OutputSlot, RuleSlot};
-use crate::userspace::shared::limits::CompiledLimit;
 use crate::userspace::shared::messages::{CountedRoute, MergeLeg, Way};
 
 /// A route, ready to execute.
@@ -28,9 +29,9 @@ pub(super) struct CompiledRoute {
     /// Its rule's and its input's counters.
     pub counts: Counts,
     /// Cap on what the rule accepts.
-    pub limit: Option<CompiledLimit>,
+    pub limit: Option<Limit>,
     /// Which of the rule's inputs passes, where they stand by for each other.
-    pub failover: Option<bpf::layout::Failover>,
+    pub failover: Option<Failover>,
     /// Which line of its rule's it is, where they are merged.
     pub merge: Option<MergeLeg>,
     /// The gate that its packets pass by.
@@ -75,7 +76,7 @@ pub(super) struct CompiledOutput {
     /// Its counters.
     pub slot: OutputSlot,
     /// Cap on what it sends.
-    pub limit: Option<CompiledLimit>,
+    pub limit: Option<Limit>,
     /// What becomes of its copies.
     pub action: Action,
 }
@@ -128,7 +129,7 @@ impl CompiledRoute {
         let outputs = route.outputs.iter().zip(&counted.outputs);
         let outputs = outputs.map(|(output, slot)| CompiledOutput {
             slot: *slot,
-            limit: output.limit.as_ref().map(CompiledLimit::compile),
+            limit: output.limit.map(limits::new),
             action: compile_output(key, output),
         });
         Self {
@@ -136,7 +137,7 @@ impl CompiledRoute {
                 rule: counted.rule,
                 input: counted.input,
             },
-            limit: route.limit.as_ref().map(CompiledLimit::compile),
+            limit: route.limit.map(limits::new),
             failover: counted.failover(),
             merge: counted.leg,
             gate: counted.gate,
