@@ -15,7 +15,7 @@ use packet::latency::Latency;
 use crate::counters::{Drops, HealthCounters, Traffic};
 use crate::failover::Failovers;
 use crate::limits::{self, Limiter};
-use crate::merge::{Blocks, Merges};
+use crate::merge::{BlockMemory, Merges};
 use crate::owners::known::KnownRules;
 use crate::owners::name::{Hash, Kind, Name};
 use crate::owners::{First, Owners};
@@ -33,9 +33,9 @@ pub(crate) trait Memory {
     /// What has to be read of it beforehand.
     type Lanes: ?Sized;
     /// The numbers that merged lines brought.
-    type Blocks: Blocks<Error = Self::Error>;
+    type Blocks: BlockMemory<Error = Self::Error>;
     /// What may go wrong.
-    type Error;
+    type Error: fmt::Display;
 
     /// How many slots there are for names of a kind.
     fn slots(&self, kind: Kind) -> u32;
@@ -185,8 +185,8 @@ impl<M: Memory> Control<M> {
                 continue;
             };
             if kind == Kind::Rule {
-                if self.set_failover(slot, None).is_err() {
-                    tracing::debug!("how a rule failed over is not forgotten");
+                if let Err(error) = self.set_failover(slot, None) {
+                    tracing::debug!("how a rule failed over is not forgotten: {error}");
                 }
                 self.merges.end(slot);
             }

@@ -12,8 +12,8 @@ use model::table::Path;
 use sys::field;
 use sys::memory::{Array, Field};
 
+use crate::allocator::Indices;
 use crate::error::Error;
-use crate::kernel::allocator::Indices;
 
 /// Shares that there is room for on each path.
 pub const SHARES: usize = GATES as usize - 1;

@@ -5,7 +5,6 @@
 //! known to fit.
 
 mod adopt;
-pub(crate) mod allocator;
 mod encode;
 mod gates;
 mod groups;

@@ -3,6 +3,7 @@
 //! One seam: [`Dataplane::apply`] goes down, [`Dataplane::counters`] comes up. Synchronous; whoever
 //! owns it calls from one thread, in the network namespace it was opened in.
 
+mod allocator;
 mod arrivals;
 mod clock;
 mod control;

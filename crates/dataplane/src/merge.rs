@@ -20,9 +20,9 @@ use bpf::merge_layout::{
 use model::merge::{LINES_MAX, PACKETS_MAX};
 use sys::memory::Array;
 
+use crate::allocator::{Blocks, Indices};
 use crate::clock::Clock;
 use crate::counters::MergeCounters;
-use crate::kernel::allocator::Indices;
 use crate::owners::name::Hash;
 
 pub(crate) use words::lines;
@@ -32,7 +32,7 @@ const BLOCKS_LOG_MAX: u32 = (PACKETS_MAX / BLOCK_NUMBERS).ilog2() + 1;
 const BLOCK_NUMBERS: u32 = (WORDS * WORD_NUMBERS) as u32;
 
 /// The memory of numbers, by blocks.
-pub(crate) trait Blocks: fmt::Debug {
+pub(crate) trait BlockMemory: fmt::Debug {
     /// What may go wrong.
     type Error;
     /// Makes blocks that hold no numbers.
@@ -56,7 +56,7 @@ pub(crate) struct Merges<B> {
     pub(crate) blocks: B,
     clock: Clock,
     indices: Indices,
-    space: Space,
+    space: Blocks,
     /// By the rule.
     active: BTreeMap<u32, ActiveMerge>,
     /// What was read of them before, by the same.
@@ -85,13 +85,6 @@ pub(crate) struct MergeParams {
     pub(crate) blocks_log: u32,
     /// MergeParams long a line may lie behind another.
     pub(crate) window_ns: u64,
-}
-
-/// Which blocks are taken: each merge's follow each other.
-#[derive(Clone, Debug)]
-pub(crate) struct Space {
-    taken: BTreeMap<u32, u32>,
-    limit: u32,
 }
 
 impl MergeParams {
@@ -135,7 +128,7 @@ impl ActiveMerge {
     }
 }
 
-impl<B: Blocks> Merges<B> {
+impl<B: BlockMemory> Merges<B> {
     /// None yet, of which there may be as many as `words` has room for.
     pub(crate) fn new(words: Array<Merge>, blocks: B, clock: Clock) -> Self {
         Self {
@@ -143,7 +136,7 @@ impl<B: Blocks> Merges<B> {
             words,
             blocks,
             clock,
-            space: Space::new(BLOCKS),
+            space: Blocks::new(BLOCKS),
             active: BTreeMap::new(),
             readings: Mutex::default(),
             prepared: HashMap::new(),
@@ -164,7 +157,9 @@ impl<B: Blocks> Merges<B> {
             let found = found.filter(|(rule, merge)| {
                 is_counting(*rule)
                     && !self.active.contains_key(rule)
-                    && self.space.occupy(merge.first_block, merge.params.blocks())
+                    && self
+                        .space
+                        .occupy_free(merge.first_block, merge.params.blocks())
             });
             match found {
                 Some((rule, merge)) => {
@@ -218,7 +213,7 @@ impl<B: Blocks> Merges<B> {
             return Ok(false);
         };
         let Some(index) = self.indices.take() else {
-            self.space.give_back(first_block);
+            self.space.put_back(first_block, params.blocks());
             return Ok(false);
         };
         let merge = ActiveMerge {
@@ -335,53 +330,11 @@ impl<B: Blocks> Merges<B> {
     /// Gives back what no packet sees, with its blocks.
     fn give_back(&mut self, merge: ActiveMerge) -> Result<(), B::Error> {
         self.blocks.give_back(merge.blocks())?;
-        self.space.give_back(merge.first_block);
+        let blocks = merge.params.blocks();
+        self.space.put_back(merge.first_block, blocks);
         self.indices.release(merge.index);
         self.indices.grace_period_passed();
         Ok(())
-    }
-}
-
-impl Space {
-    pub(crate) const fn new(limit: u32) -> Self {
-        Self {
-            taken: BTreeMap::new(),
-            limit,
-        }
-    }
-
-    /// Takes so many in a row, the lowest that are free.
-    pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
-        let mut first = 0u32;
-        for (start, length) in &self.taken {
-            if start - first >= count {
-                break;
-            }
-            first = start + length;
-        }
-        let is_room = self.limit - first >= count;
-        is_room.then(|| {
-            self.taken.insert(first, count);
-            first
-        })
-    }
-
-    /// Takes those; says whether they are there and were free.
-    pub(crate) fn occupy(&mut self, first: u32, count: u32) -> bool {
-        let Some(end) = first.checked_add(count).filter(|end| *end <= self.limit) else {
-            return false;
-        };
-        let before = self.taken.range(..end).next_back();
-        let is_free = before.is_none_or(|(start, length)| start + length <= first);
-        if is_free {
-            self.taken.insert(first, count);
-        }
-        is_free
-    }
-
-    /// Gives back what begins there.
-    pub(crate) fn give_back(&mut self, first: u32) {
-        self.taken.remove(&first);
     }
 }
 

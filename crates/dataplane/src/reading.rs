@@ -21,8 +21,9 @@ pub struct Reading<T> {
 /// How far the kernel path has been read.
 #[derive(Debug, Default)]
 pub(crate) struct KernelReading {
-    /// What was read of its maps, counters from the first on; all of it?
+    /// What was read of its maps, counters from the first on.
     pub(crate) lanes: Lanes,
+    /// Whether that is all.
     pub(crate) is_whole: bool,
     pub(crate) rules: Progress,
 }

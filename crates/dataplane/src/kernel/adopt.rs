@@ -9,7 +9,6 @@ use std::collections::{HashMap, HashSet};
 use bpf::layout::{self, LOOKUP_PLACEHOLDER, Word, merge_of};
 
 use crate::error::Error;
-use crate::kernel::allocator::Places;
 use crate::kernel::key::Key;
 use crate::kernel::routes::Entry;
 use crate::kernel::{Kernel, gates, legs};
@@ -20,16 +19,12 @@ impl Kernel {
     pub(super) fn adopt(&mut self) -> Result<(), Error> {
         let mut elements = self.routes.keys.read()?;
         elements.extend(self.routes.ranges.adopt()?);
-        let mut routes = Places::new(self.routes.table.len());
-        let mut outputs = Places::new(self.routes.outputs.len());
+        let mut indices = HashSet::new();
         let mut senseless = Vec::new();
         for (key, index) in elements {
-            let entry = routes.take(index, 1).then(|| self.entry_at(index));
-            let entry = entry.filter(|entry| {
-                let word = entry.word;
-                let is_sound = self.is_sound(word);
-                entry.placeholder || is_sound && outputs.take(word.first, word.count.into())
-            });
+            let is_new = index < self.routes.table.len() && indices.insert(index);
+            let entry = is_new.then(|| self.entry_at(index));
+            let entry = entry.filter(|entry| entry.placeholder || self.occupy(entry.word));
             match entry {
                 Some(entry) => self.routes.put(key, entry),
                 None => senseless.push(key),
@@ -72,6 +67,12 @@ impl Kernel {
             gate: gates::found(&self.gates, route.gate),
             inspection: { &self.control.memory.inspections }.found(index, route.health),
         }
+    }
+
+    /// Marks the block of a word as in use; says whether all that it leads to is there and nobody else's.
+    fn occupy(&mut self, word: Word) -> bool {
+        let (first, count) = (word.first, word.count.into());
+        self.is_sound(word) && self.routes.blocks.occupy_free(first, count)
     }
 
     /// Says whether all that a word leads to is there.
@@ -132,7 +133,6 @@ impl Kernel {
         let routes = &mut self.routes;
         for entry in routes.entries.values().filter(|entry| !entry.placeholder) {
             let word = entry.word;
-            routes.blocks.occupy(word.first, u32::from(word.count));
             let rule = self.control.memory.rule_counter(word);
             referenced.push(rule);
             if rule != word.counter {

@@ -12,7 +12,7 @@ use model::table::Route;
 use crate::error::Error;
 use crate::failover;
 use crate::kernel::memory::KernelControl;
-use crate::merge::{Blocks, MergeParams};
+use crate::merge::{BlockMemory, MergeParams};
 use crate::owners::name::{Hash, Kind, Name, lines_of};
 
 /// The legs of a rule before they have counters, and what is to decide between them.
@@ -146,7 +146,7 @@ pub(super) fn finish_merges(
     control.merges.drop_prepared()
 }
 
-/// Blocks that are there and that no merge needs.
+/// BlockMemory that are there and that no merge needs.
 pub(super) fn other_blocks(control: &KernelControl) -> Result<Vec<u32>, Error> {
     let wanted = control.merges.block_numbers();
     let there = control.merges.blocks.keys()?.into_iter();
@@ -164,7 +164,7 @@ pub(super) fn mend_blocks(control: &mut KernelControl, others: &[u32]) -> Result
     Ok(merges.blocks.insert(&missing, &zero)?)
 }
 
-impl Blocks for map::HashMap<u32, MergeBlock> {
+impl BlockMemory for map::HashMap<u32, MergeBlock> {
     type Error = Error;
 
     fn take(&mut self, blocks: Range<u32>) -> Result<(), Error> {

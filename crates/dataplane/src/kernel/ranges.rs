@@ -12,8 +12,8 @@ use model::net::Prefix;
 use sys::field;
 use sys::memory::Array;
 
+use crate::allocator::Blocks;
 use crate::error::Error;
-use crate::kernel::allocator::{Blocks, Places};
 use crate::kernel::key::{Key, RangeRoute};
 use crate::kernel::routes::Entry;
 
@@ -48,16 +48,14 @@ impl Ranges {
     /// out.
     pub(super) fn adopt(&mut self) -> Result<Vec<(Key, u32)>, Error> {
         let mut found = Vec::new();
-        let mut places = Places::new(self.candidates.len());
         for (key, range) in self.trie.entries()? {
             let node = (key.ifindex, prefix_of(&key));
             let most = if key.ipv6 == 0 { 32 } else { 128 };
             let is_sound = node.1.length <= most && key_of(node) == key;
-            if !is_sound || !places.take(range.first, range.count) {
+            if !is_sound || !self.blocks.occupy_free(range.first, range.count) {
                 self.trie.remove(&[key])?;
                 continue;
             }
-            self.blocks.occupy(range.first, range.count);
             for slot in range.first..range.first + range.count {
                 let candidate = self.candidates.read(slot);
                 let is_own = candidate.prefix == u32::from(node.1.length);

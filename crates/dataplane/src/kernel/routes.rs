@@ -8,9 +8,9 @@ use bpf::layout::{self, Output, Route, Settings, Word};
 use sys::field;
 use sys::memory::{Array, Field};
 
+use crate::allocator::{Blocks, Indices};
 use crate::error::Error;
 use crate::gates;
-use crate::kernel::allocator::{Blocks, Indices};
 use crate::kernel::groups::Groups;
 use crate::kernel::health::Inspection;
 use crate::kernel::key::{Key, Keys};

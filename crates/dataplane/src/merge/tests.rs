@@ -15,11 +15,11 @@ const RULE: u32 = 7;
 /// Merges in memory that held something else before, and the words of all.
 struct Fixture(Merges<NoBlocks>, Array<Merge>);
 
-/// Blocks that nobody looks into.
+/// BlockMemory that nobody looks into.
 #[derive(Debug)]
 pub(crate) struct NoBlocks;
 
-impl Blocks for NoBlocks {
+impl BlockMemory for NoBlocks {
     type Error = Infallible;
 
     fn take(&mut self, _: Range<u32>) -> Result<(), Infallible> {
@@ -288,32 +288,4 @@ fn what_is_prepared_and_not_used_leaves_no_trace() {
     assert!(memory.0.lacks((hash, None), most));
     assert_eq!(memory.0.space.take(1), Some(0));
     assert!(memory.0.begin((hash, RULE), most).is_none());
-}
-
-#[test]
-fn blocks_are_taken_where_they_first_fit() {
-    let mut space = Space::new(16);
-    assert_eq!(
-        [4, 4, 8].map(|n| space.take(n)),
-        [Some(0), Some(4), Some(8)]
-    );
-    assert_eq!(space.take(4), None);
-    space.give_back(4);
-    assert_eq!(space.take(8), None);
-    assert_eq!(space.take(4), Some(4));
-    space.give_back(8);
-    space.give_back(4);
-    assert_eq!(space.take(12), Some(4));
-}
-
-#[test]
-fn blocks_that_are_found_are_taken_once() {
-    let mut space = Space::new(16);
-    assert!(space.occupy(4, 4));
-    for (first, count) in [(4, 4), (0, 5), (7, 1), (5, 1), (13, 4), (u32::MAX, 4)] {
-        assert!(!space.occupy(first, count), "{first}, {count}");
-    }
-    assert!(space.occupy(8, 8));
-    assert_eq!(space.take(8), None);
-    assert_eq!(space.take(4), Some(0));
 }

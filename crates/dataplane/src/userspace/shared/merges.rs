@@ -15,7 +15,7 @@ use sys::memory::Array;
 use sys::shared_memory::{self, Held};
 
 use crate::clock::Clock;
-use crate::merge::{Blocks, Merges};
+use crate::merge::{BlockMemory, Merges};
 use crate::userspace::supervisor::Error;
 
 /// The merges in a region; none yet.
@@ -71,7 +71,7 @@ impl SharedBlocks {
     }
 }
 
-impl Blocks for SharedBlocks {
+impl BlockMemory for SharedBlocks {
     type Error = Error;
 
     /// A supervisor that was killed may have left something there.

@@ -48,7 +48,7 @@ pub(super) struct Pool {
     state: Held<SharedState>,
     /// The same, of shares.
     gates: Held<SharedGates>,
-    /// Whose all of it is, with where workers count.
+    /// The control side of it, and where workers count.
     pub(super) control: WorkerControl,
     /// Workers of an earlier supervisor, until ours take over.
     predecessors: Vec<Predecessor>,

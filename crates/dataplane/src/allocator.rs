@@ -1,9 +1,9 @@
-//! Gives out entries of the arrays `route_table` and `outputs`, one by one and in blocks. What is
-//! given back waits for a grace period: a packet may still be reading it.
+//! Gives out entries of arrays, one by one and in blocks. What is given back waits for a grace period: a
+//! packet may still be reading it.
 
 use std::collections::BTreeMap;
 
-/// Single entries of an array: those of `route_table`, and gates.
+/// Single entries of an array: of `route_table`, gates, merges.
 #[derive(Debug)]
 pub(crate) struct Indices {
     free: Vec<u32>,
@@ -64,16 +64,16 @@ impl Indices {
     }
 }
 
-/// Runs of entries of an array: those of `outputs`.
+/// Runs of entries of an array: of `outputs`, `candidates`, the blocks of merges.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     /// Free runs by their start; neighbours are always merged.
     free: BTreeMap<u32, u32>,
     waiting: Vec<(u32, u32)>,
 }
 
 impl Blocks {
-    pub(super) fn new(limit: u32) -> Self {
+    pub(crate) fn new(limit: u32) -> Self {
         Self {
             free: BTreeMap::from([(0, limit)]),
             waiting: Vec::new(),
@@ -81,7 +81,7 @@ impl Blocks {
     }
 
     /// Marks a block as in use; the parts of it that are already are left alone.
-    pub(super) fn occupy(&mut self, start: u32, length: u32) {
+    fn occupy(&mut self, start: u32, length: u32) {
         let end = start + length;
         // Runs lie apart, so what ends before the block begins follows what overlaps it.
         let before_end = self.free.range(..end).rev();
@@ -100,8 +100,23 @@ impl Blocks {
         }
     }
 
+    /// The same of a block that was found, if it is there and nothing of it is in use; says whether it is:
+    /// no two things may have the same.
+    pub(crate) fn occupy_free(&mut self, start: u32, length: u32) -> bool {
+        if length == 0 {
+            return true;
+        }
+        let before = self.free.range(..=start).next_back();
+        let end = start.checked_add(length);
+        let is_free = before.is_some_and(|(run, size)| end.is_some_and(|end| end <= run + size));
+        if is_free {
+            self.occupy(start, length);
+        }
+        is_free
+    }
+
     /// Takes a run of `length` slots; the lowest that fits, so that large runs stay large.
-    pub(super) fn take(&mut self, length: u32) -> Option<u32> {
+    pub(crate) fn take(&mut self, length: u32) -> Option<u32> {
         if length == 0 {
             return Some(0);
         }
@@ -118,14 +133,14 @@ impl Blocks {
     }
 
     /// Gives a block back, to be reused after a grace period.
-    pub(super) fn release(&mut self, start: u32, length: u32) {
+    pub(crate) fn release(&mut self, start: u32, length: u32) {
         if length > 0 {
             self.waiting.push((start, length));
         }
     }
 
     /// Gives a block back that no packet has seen.
-    pub(super) fn put_back(&mut self, start: u32, length: u32) {
+    pub(crate) fn put_back(&mut self, start: u32, length: u32) {
         if length == 0 {
             return;
         }
@@ -143,44 +158,21 @@ impl Blocks {
         self.free.insert(merged.0, merged.1);
     }
 
-    pub(super) fn grace_period_passed(&mut self) {
+    pub(crate) fn grace_period_passed(&mut self) {
         for (start, length) in std::mem::take(&mut self.waiting) {
             self.put_back(start, length);
         }
     }
 
     /// Free slots, those that still wait included.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         let waiting = self.waiting.iter().map(|(_, length)| *length as usize);
         self.ready() + waiting.sum::<usize>()
     }
 
     /// Free slots that can be taken without waiting.
-    pub(super) fn ready(&self) -> usize {
+    pub(crate) fn ready(&self) -> usize {
         self.free.values().map(|length| *length as usize).sum()
-    }
-}
-
-/// Which places of an array are taken: of what is found in maps, no two things may have the same.
-#[derive(Debug)]
-pub(super) struct Places(Vec<bool>);
-
-impl Places {
-    pub(super) fn new(limit: u32) -> Self {
-        Self(vec![false; limit as usize])
-    }
-
-    /// Takes some in a row; says whether they are there and were free.
-    pub(super) fn take(&mut self, first: u32, count: u32) -> bool {
-        let first = first as usize;
-        let Some(places) = self.0.get_mut(first..first + count as usize) else {
-            return false;
-        };
-        let are_free = places.iter().all(|taken| !taken);
-        if are_free {
-            places.fill(true);
-        }
-        are_free
     }
 }
 
@@ -217,6 +209,33 @@ mod tests {
         assert_eq!(blocks.take(3), Some(0));
         assert_eq!(blocks.take(3), Some(7));
         assert_eq!(blocks.room(), 0);
+    }
+
+    #[test]
+    fn blocks_are_taken_where_they_first_fit() {
+        let mut blocks = Blocks::new(16);
+        let all = [4, 4, 8].map(|length| blocks.take(length));
+        assert_eq!(all, [Some(0), Some(4), Some(8)]);
+        assert_eq!(blocks.take(4), None);
+        blocks.put_back(4, 4);
+        assert_eq!(blocks.take(8), None);
+        assert_eq!(blocks.take(4), Some(4));
+        blocks.put_back(8, 8);
+        blocks.put_back(4, 4);
+        assert_eq!(blocks.take(12), Some(4));
+    }
+
+    #[test]
+    fn blocks_that_are_found_are_taken_once() {
+        let mut blocks = Blocks::new(16);
+        assert!(blocks.occupy_free(4, 4));
+        assert!(blocks.occupy_free(5, 0), "that is nothing");
+        for (first, count) in [(4, 4), (0, 5), (7, 1), (5, 1), (13, 4), (u32::MAX, 4)] {
+            assert!(!blocks.occupy_free(first, count), "{first}, {count}");
+        }
+        assert!(blocks.occupy_free(8, 8));
+        assert_eq!(blocks.take(8), None);
+        assert_eq!(blocks.take(4), Some(0));
     }
 
     #[test]
