@@ -197,18 +197,21 @@ impl<B: BlockMemory> Merges<B> {
         !self.waiting.is_empty()
     }
 
-    /// Says whether a rule, which counts there if it counts, needs room to be merged so.
-    pub(crate) fn lacks(&self, (hash, rule): (Hash, Option<u32>), params: MergeParams) -> bool {
-        let active = rule.and_then(|rule| self.of(rule));
-        let is_kept = active.is_some_and(|merge| merge.params.keeps_memory_of(params));
-        !is_kept && !self.prepared.contains_key(&hash)
-    }
-
-    /// Makes room for a rule's; says whether there was any.
+    /// Makes room for a rule, which counts there if it counts, to be merged so, unless it has that; says
+    /// whether there was any.
     ///
     /// # Errors
     /// The blocks'.
-    pub(crate) fn prepare(&mut self, rule: Hash, params: MergeParams) -> Result<bool, B::Error> {
+    pub(crate) fn prepare(
+        &mut self,
+        (hash, rule): (Hash, Option<u32>),
+        params: MergeParams,
+    ) -> Result<bool, B::Error> {
+        let active = rule.and_then(|rule| self.of(rule));
+        let is_kept = active.is_some_and(|merge| merge.params.keeps_memory_of(params));
+        if is_kept || self.prepared.contains_key(&hash) {
+            return Ok(true);
+        }
         let Some(first_block) = self.space.take(params.blocks()) else {
             return Ok(false);
         };
@@ -221,7 +224,7 @@ impl<B: BlockMemory> Merges<B> {
             first_block,
             params,
         };
-        self.prepared.insert(rule, merge);
+        self.prepared.insert(hash, merge);
         self.blocks.take(merge.blocks())?;
         Ok(true)
     }
@@ -272,10 +275,14 @@ impl<B: BlockMemory> Merges<B> {
         lines(&self.words.read(merge.index))
     }
 
-    /// Takes their places from lines of a rule that are none any more.
-    pub(crate) fn part_with_others(&self, rule: u32, lines: &[u32]) {
-        if let Some(merge) = self.of(rule) {
-            words::part_with_others(&self.words, merge.index, lines);
+    /// Takes their places from lines of a rule that are none of these any more, or ends its merge where
+    /// it has none.
+    pub(crate) fn keep(&mut self, rule: u32, lines: Option<&[u32]>) {
+        match (lines, self.of(rule)) {
+            (Some(lines), Some(merge)) => {
+                words::part_with_others(&self.words, merge.index, lines);
+            }
+            _ => self.end(rule),
         }
     }
 

@@ -132,15 +132,10 @@ pub(super) fn finish_merges(
     wanted: &HashMap<Hash, Option<WantedLegs>>,
 ) -> Result<(), Error> {
     for (hash, wanted) in wanted {
-        let Some(rule) = control.counter(hash) else {
-            continue;
-        };
-        match wanted.as_ref().filter(|wanted| wanted.merge.is_some()) {
-            Some(wanted) => {
-                let lines = wanted.counters(control);
-                control.merges.part_with_others(rule, &lines);
-            }
-            None => control.merges.end(rule),
+        if let Some(rule) = control.counter(hash) {
+            let wanted = wanted.as_ref().filter(|wanted| wanted.merge.is_some());
+            let lines = wanted.map(|wanted| wanted.counters(control));
+            control.merges.keep(rule, lines.as_deref());
         }
     }
     control.merges.drop_prepared()

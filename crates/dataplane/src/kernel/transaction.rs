@@ -140,10 +140,7 @@ impl Kernel {
                 continue;
             };
             let rule = route.rule.owner.hash;
-            let counter = self.control.counter(&rule);
-            if !self.control.merges.lacks((rule, counter), params) {
-                continue;
-            }
+            let rule = (rule, self.control.counter(&rule));
             let mut prepared = self.control.merges.prepare(rule, params);
             if matches!(prepared, Ok(false)) && self.control.merges.is_waiting() {
                 self.wait()?;

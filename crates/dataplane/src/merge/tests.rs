@@ -63,7 +63,8 @@ impl Fixture {
 
     fn begin(&mut self, rule: u32, params: MergeParams) -> Option<ActiveMerge> {
         let hash = [rule.into(); 2];
-        if self.0.lacks((hash, Some(rule)), params) && self.0.prepare(hash, params) != Ok(true) {
+        let Ok(has_room) = self.0.prepare((hash, Some(rule)), params);
+        if !has_room {
             return None;
         }
         self.0.begin((hash, rule), params)
@@ -149,8 +150,8 @@ fn only_the_window_changes_in_place() {
 
 #[test]
 fn a_line_keeps_its_place_while_others_come_and_go() {
-    let memory = Fixture::with(rtp(), &[5, 6, 7]);
-    memory.0.part_with_others(RULE, &[6, 7]);
+    let mut memory = Fixture::with(rtp(), &[5, 6, 7]);
+    memory.0.keep(RULE, Some(&[6, 7]));
     assert_eq!(memory.lines(), [None, Some(6), Some(7), None]);
     assert_eq!(memory.join(7, &[6, 7, 8]), Some(2));
     assert_eq!(memory.join(8, &[6, 7, 8]), Some(0));
@@ -166,12 +167,12 @@ fn a_line_takes_the_place_of_one_that_goes_where_no_other_is_free() {
 #[test]
 fn what_a_former_line_was_first_with_stays_with_the_rule() {
     let change = |how| {
-        let memory = Fixture::with(how, &[1, 2]);
+        let mut memory = Fixture::with(how, &[1, 2]);
         memory.change(|merge| {
             merge.line[0].counts = [70, 3, 0, 0, 0];
             merge.line[0].part[2].first = 1 << 48;
         });
-        memory.0.part_with_others(RULE, &[2]);
+        memory.0.keep(RULE, Some(&[2]));
         let line = memory.1.read(0).line[0];
         assert_eq!(line.counts[0], 70, "nobody has its place yet");
         memory.join(9, &[2, 9]);
@@ -280,12 +281,16 @@ fn what_is_prepared_and_not_used_leaves_no_trace() {
         ..model::merge::Merge::default()
     });
     let mut fitting = 0;
-    while memory.0.prepare([fitting; 2], most).unwrap() {
+    while memory.0.prepare(([fitting; 2], None), most).unwrap() {
         fitting += 1;
     }
-    assert!(fitting > 1 && !memory.0.lacks((hash, None), most));
+    assert!(fitting > 1);
+    assert_eq!(
+        memory.0.prepare((hash, None), most),
+        Ok(true),
+        "it has room"
+    );
     memory.0.drop_prepared().unwrap();
-    assert!(memory.0.lacks((hash, None), most));
     assert_eq!(memory.0.space.take(1), Some(0));
     assert!(memory.0.begin((hash, RULE), most).is_none());
 }

@@ -204,7 +204,8 @@ impl Userspace {
         } in self.counted.values()
         {
             if route.merge.is_some() {
-                merged.insert(rule.0, lines);
+                let slots = || lines.iter().map(|line| line.0).collect::<Vec<u32>>();
+                merged.entry(rule.0).or_insert_with(slots);
             }
             if route.failover.is_some() {
                 failing_over.insert(rule.0);
@@ -215,13 +216,7 @@ impl Userspace {
         failovers.end_others(|rule| failing_over.contains(&rule));
         let merges = &mut control.merges;
         for rule in merges.rules() {
-            match merged.get(&rule) {
-                Some(lines) => {
-                    let lines: Vec<u32> = lines.iter().map(|line| line.0).collect();
-                    merges.part_with_others(rule, &lines);
-                }
-                None => merges.end(rule),
-            }
+            merges.keep(rule, merged.get(&rule).map(Vec::as_slice));
         }
         if let Err(error) = merges.drop_prepared().and_then(|()| merges.free()) {
             tracing::debug!("memory of merged lines is not given back: {error}");
@@ -241,10 +236,9 @@ impl Userspace {
             };
             let params = MergeParams::of(&merge.how);
             let rule = Name::Rule(&route.rule).hash();
-            let slot = control.slot(Kind::Rule, &rule);
-            let merges = &mut control.merges;
-            if merges.lacks((rule, slot), params) && !merges.prepare(rule, params)? {
-                merges.drop_prepared()?;
+            let rule = (rule, control.slot(Kind::Rule, &rule));
+            if !control.merges.prepare(rule, params)? {
+                control.merges.drop_prepared()?;
                 return Err(no_room(route));
             }
         }
