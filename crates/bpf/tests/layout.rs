@@ -31,8 +31,8 @@ fn constants() -> BTreeMap<String, u32> {
     text.lines().filter_map(constant).collect()
 }
 
-/// The directory of pinned maps is named after the headers' text, comments and all: another one, and what the
-/// version before has counted begins at zero. Whoever changes them carries the totals over.
+/// The directory of pinned maps is named after the headers: another one, and what the version before has counted
+/// begins at zero. Whoever changes them carries the totals over.
 #[test]
 fn an_upgrade_finds_the_maps_that_are_pinned() {
     assert_eq!(layout::HASH, "cb357e02905f6506");

@@ -10,7 +10,8 @@ use packet::verdict::DropReason;
 pub use sys::memory::Plain;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Hash of `layout.h`, part of the pin directory's name: pins of another layout are never adopted.
+/// Hash of `layout.h` without its comments, part of the pin directory's name: pins of another layout are
+/// never adopted.
 pub const HASH: &str = env!("MCR_LAYOUT_HASH");
 
 /// Key of `routes`; source 0 is (*,G).
