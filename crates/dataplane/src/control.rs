@@ -214,10 +214,10 @@ impl<M: Memory> Control<M> {
             Some(failover) => self.failovers.set(rule, failover),
             None => self.failovers.end(rule),
         };
-        match is_news {
-            true => self.memory.fail_over(rule, failover.as_ref()),
-            false => Ok(()),
+        if is_news {
+            self.memory.fail_over(rule, failover.as_ref())?;
         }
+        Ok(())
     }
 
     /// Makes an input the active one of its rule; `false` if it is none of the rule's lines.

@@ -311,9 +311,10 @@ fn from_kernel_ns(ns: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use sys::shared_memory::Region;
+
     use super::*;
     use crate::userspace::shared::gates::SharedGates;
-    use sys::shared_memory::Region;
 
     /// Gates of one path, and the memory behind them.
     fn gates(region: &std::os::fd::OwnedFd) -> Gates {

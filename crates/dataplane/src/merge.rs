@@ -76,14 +76,14 @@ pub(crate) struct ActiveMerge {
     pub(crate) params: MergeParams,
 }
 
-/// MergeParams a rule's lines are merged.
+/// How a rule's lines are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergeParams {
     /// What a packet is called by.
     pub(crate) format: MergeFormat,
     /// Blocks of a stream, as a power of two.
     pub(crate) blocks_log: u32,
-    /// MergeParams long a line may lie behind another.
+    /// How long a line may lie behind another.
     pub(crate) window_ns: u64,
 }
 

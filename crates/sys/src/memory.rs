@@ -73,11 +73,11 @@ impl Memory {
         let is_there = first
             .checked_add(words)
             .is_some_and(|end| end <= self.0.words);
-        let (first, length) = if is_there { (first, length) } else { (0, 0) };
+        let (first, words) = if is_there { (first, words) } else { (0, 0) };
         Array {
             // SAFETY: the mapping holds as many words, or `first` is 0.
             base: unsafe { self.0.base.add(first) },
-            length,
+            words,
             mapping: Arc::clone(&self.0),
             entries: PhantomData,
         }
@@ -98,7 +98,7 @@ impl Drop for Mapping {
 #[derive(Clone, Debug)]
 pub struct Array<T> {
     base: NonNull<AtomicU64>,
-    length: u32,
+    words: usize,
     mapping: Arc<Mapping>,
     entries: PhantomData<fn(T) -> T>,
 }
@@ -165,13 +165,13 @@ impl<T: Plain> Array<T> {
     /// Number of entries.
     #[must_use]
     pub const fn len(&self) -> u32 {
-        self.length
+        (self.words / Self::ENTRY) as u32
     }
 
     /// Says whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.length == 0
+        self.words == 0
     }
 
     /// Where entries lie in the memory, in bytes.
@@ -196,9 +196,7 @@ impl<T: Plain> Array<T> {
     pub fn all(&self) -> &[AtomicU64] {
         // SAFETY: `Memory::array` saw that the mapping holds so many words from there on; it stays as
         // long as `mapping` does.
-        unsafe {
-            std::slice::from_raw_parts(self.base.as_ptr(), self.length as usize * Self::ENTRY)
-        }
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
     /// A word of an entry, if that is there.

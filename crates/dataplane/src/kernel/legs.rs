@@ -141,7 +141,7 @@ pub(super) fn finish_merges(
     control.merges.drop_prepared()
 }
 
-/// BlockMemory that are there and that no merge needs.
+/// Blocks that are there and that no merge needs.
 pub(super) fn other_blocks(control: &KernelControl) -> Result<Vec<u32>, Error> {
     let wanted = control.merges.block_numbers();
     let there = control.merges.blocks.keys()?.into_iter();

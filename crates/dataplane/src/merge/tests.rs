@@ -15,7 +15,7 @@ const RULE: u32 = 7;
 /// Merges in memory that held something else before, and the words of all.
 struct Fixture(Merges<NoBlocks>, Array<Merge>);
 
-/// BlockMemory that nobody looks into.
+/// Blocks that nobody looks into.
 #[derive(Debug)]
 pub(crate) struct NoBlocks;
 

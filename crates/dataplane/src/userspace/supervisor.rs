@@ -20,6 +20,7 @@ use std::sync::Arc;
 use model::diff::TableDiff;
 use model::merge::By;
 use model::table::{Path, Route, RouteKey, Table};
+use sys::shared_memory::Region;
 
 use crate::counters::{
     Arrived, Counters, Flow, HealthCounters, MergeCounters, Traffic, WorkerCounters,
@@ -36,7 +37,6 @@ use elsewhere::Elsewhere;
 use inheritance::{Inheritance, Label};
 use owner_file::OwnerFile;
 use pool::Pool;
-use sys::shared_memory::Region;
 use wanted::{Common, Interfaces};
 
 pub use error::Error;

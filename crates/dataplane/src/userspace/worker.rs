@@ -31,6 +31,7 @@ use packet::memory::Memory;
 use packet::parse::Link;
 use sys::descriptor::Waiter;
 use sys::packet_socket::VnetHeader;
+use sys::shared_memory::Region;
 use sys::socket_lookup::SocketLookup;
 
 use crate::userspace::shared::counters::SharedCounters;
@@ -45,7 +46,6 @@ use latency::Samples;
 use receive::{Arrival, LargeBuffers, Tap};
 use send::Sender;
 use spin::Spin;
-use sys::shared_memory::Region;
 
 /// Batches after which the supervisor is listened to even if packets never cease.
 const LISTEN_EVERY: u32 = 16;

@@ -160,8 +160,9 @@ fn address([high, low]: [u64; 2]) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use sys::shared_memory::Region;
+
+    use super::*;
 
     fn state() -> SharedState {
         SharedState::create().unwrap().1

@@ -57,10 +57,10 @@ impl SharedCounters {
                 last.store(seen, Ordering::Release);
                 return;
             }
-            let is_free = key.load(Ordering::Acquire) == 0;
-            let age = match is_free {
-                true => 0,
-                false => last.load(Ordering::Acquire) + 1,
+            let age = if key.load(Ordering::Acquire) == 0 {
+                0
+            } else {
+                last.load(Ordering::Acquire) + 1
             };
             oldest = oldest.min((age, at));
         }
@@ -105,8 +105,9 @@ fn address(bits: u128) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use sys::shared_memory::Region;
+
+    use super::*;
 
     #[test]
     fn flows_are_told_apart_and_the_longest_not_seen_gives_way() {

@@ -73,9 +73,10 @@ impl SharedState {
 mod tests {
     use std::os::fd::AsFd;
 
-    use super::*;
     use model::table::{RateLimit, RateUnit};
     use sys::shared_memory::Region;
+
+    use super::*;
 
     #[test]
     fn two_workers_share_one_bucket() {

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use bpf::merge::Windows;
 use sys::descriptor::ProcessHandle;
+use sys::shared_memory::{Held, Region};
 
 use super::owner_file::OwnerFile;
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::state::SharedState;
-use sys::shared_memory::{Held, Region};
 
 /// Longest a worker may take to forward what is in its rings.
 const PATIENCE: Duration = Duration::from_millis(500);

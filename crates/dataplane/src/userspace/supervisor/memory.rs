@@ -241,13 +241,13 @@ mod tests {
 
     use bpf::merge::Windows;
     use model::table::{LocalDelivery, RateLimit, RateUnit};
+    use sys::shared_memory::Region;
 
     use super::*;
     use crate::counters::Counters;
     use crate::owners::known::Progress;
     use crate::userspace::shared::merges;
     use crate::userspace::shared::state::SharedState;
-    use sys::shared_memory::Region;
 
     fn control() -> WorkerControl {
         let (_, state) = SharedState::create().unwrap();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bpf::grace;
 use bpf::merge::Windows;
 use model::table::RouteKey;
+use sys::shared_memory::{Held, Region};
 
 use super::error::Error;
 use super::inheritance::{self, CounterRegion, Label, Predecessor, RegionId};
@@ -26,7 +27,6 @@ use crate::userspace::shared::gates::SharedGates;
 use crate::userspace::shared::merges;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 use crate::userspace::shared::state::SharedState;
-use sys::shared_memory::{Held, Region};
 
 /// How often taps are compared with what the kernel has, ticks permitting.
 const THOROUGH: Duration = Duration::from_millis(900);

@@ -77,9 +77,10 @@ impl Samples {
 
 #[cfg(test)]
 mod tests {
+    use sys::shared_memory::Region;
+
     use super::*;
     use crate::owners::name::Kind;
-    use sys::shared_memory::Region;
 
     #[test]
     fn picks_the_first_and_then_one_in_about_32() {
