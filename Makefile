@@ -65,6 +65,11 @@ check: ## all tests, or those of some crates (CRATES="packet model")
 	RUNNER='$(RUNNER)' dist/check $(CRATES)
 	$(if $(CRATES),,$(AS_ROOT) $(CARGO) test --locked --workspace --doc --quiet)
 
+# The code measured: lines for each crate, circles of files, what is too long or without a sentence.
+.PHONY: figures
+figures: ## lines, circles, long functions and files of the code itself
+	python3 -B dist/figures
+
 # The pictures of the page in docs/images, taken by headless Chromium.
 .PHONY: pictures
 pictures: ## the page's pictures in docs/images, taken by Chromium

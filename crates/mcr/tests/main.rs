@@ -14,6 +14,7 @@ mod discover;
 mod doctor;
 mod documents;
 mod events;
+mod figures;
 mod fleet;
 mod import;
 mod install;
