@@ -5,6 +5,7 @@ mod coalesce;
 mod compare;
 mod event;
 mod event_log;
+pub(crate) mod kind;
 mod line;
 mod loss;
 mod subscriber;
@@ -20,18 +21,10 @@ use tracing::Level;
 pub(crate) use batch::Numbered;
 use coalesce::{Coalesced, coalesce};
 pub(crate) use compare::{between, of_change};
-pub(crate) use event::{
-    BACKLOG_RAISED, BACKLOG_SHORT, LISTENERS_REFUSED, QUERIER_CHANGED, RELOAD_FAILED, RELOADED,
-    RULE_DEGRADED, RULE_UP, event, not_saved, not_used, saved, stream, worker_restarted,
-};
-#[cfg(feature = "fleet")]
-pub(crate) use event::{
-    ETCD_AWAY, ETCD_BACK, FLEET_RULES_APPLIED, FLEET_RULES_REFUSED, RELAY_FENCED, SHARE_OPENED,
-    SHARE_SHUT,
-};
-use event::{is_detail, is_trouble};
+pub(crate) use event::{event, not_saved, not_used, saved, stream, worker_restarted};
 use event_log::EventLog;
 pub(crate) use event_log::{Begin, KEPT};
+use kind::{RELOAD_FAILED, RELOADED, Weight, weight};
 pub(crate) use line::line;
 pub(crate) use loss::{egress_drops_began, egress_drops_ended, everything, loss};
 pub(crate) use subscriber::{Delivery, Subscriber};
@@ -102,7 +95,7 @@ impl Events {
         self.log_held_back();
         // What only `mcr log debug` shows is wanted in full, and a line that the level leaves out
         // uses nothing up.
-        let may_log = is_detail(&event.kind)
+        let may_log = weight(&event.kind) == Weight::Detail
             || is_enabled(&event.kind)
                 && self.throttle().admit(subject, event.into(), Instant::now());
         if may_log {
@@ -138,17 +131,16 @@ impl From<&Event> for Line {
     fn from(event: &Event) -> Self {
         Self {
             message: event.message.clone(),
-            is_trouble: is_trouble(&event.kind),
+            is_trouble: weight(&event.kind) == Weight::Trouble,
         }
     }
 }
 
 /// Says whether a line about an event of this kind is written at the level of now.
 fn is_enabled(kind: &str) -> bool {
-    if is_trouble(kind) {
-        tracing::enabled!(Level::WARN)
-    } else {
-        tracing::enabled!(Level::INFO)
+    match weight(kind) {
+        Weight::Trouble => tracing::enabled!(Level::WARN),
+        Weight::News | Weight::Detail => tracing::enabled!(Level::INFO),
     }
 }
 
@@ -157,17 +149,16 @@ fn log(event: &Event, count: u64) {
     // What stands for many is about none of them.
     let subject = (count == 1).then_some(event.subject.as_str());
     let count = (count > 1).then_some(count);
-    if is_trouble(kind) {
-        tracing::warn!(event = kind, subject, count, "{message}");
-    } else if is_detail(kind) {
-        tracing::debug!(event = kind, subject, count, "{message}");
-    } else {
-        tracing::info!(event = kind, subject, count, "{message}");
+    match weight(kind) {
+        Weight::Trouble => tracing::warn!(event = kind, subject, count, "{message}"),
+        Weight::News => tracing::info!(event = kind, subject, count, "{message}"),
+        Weight::Detail => tracing::debug!(event = kind, subject, count, "{message}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::kind::RULE_UP;
     use super::*;
 
     #[test]

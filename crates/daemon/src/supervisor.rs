@@ -176,7 +176,7 @@ impl Supervisor {
         };
         self.events.publish(match &outcome {
             Ok(change) => events::event(
-                events::RELOADED,
+                events::kind::RELOADED,
                 "configuration",
                 format!(
                     "configuration read again: {} added, {} removed, {} changed, {} unchanged",

@@ -227,7 +227,7 @@ impl Driver {
         };
         let message = format!("interface {name}: {protocol}: {who}");
         self.events
-            .publish(events::event(events::QUERIER_CHANGED, name, message));
+            .publish(events::event(events::kind::QUERIER_CHANGED, name, message));
     }
 
     fn tell_refused(&self, count: u64) {
@@ -235,8 +235,11 @@ impl Driver {
             "no room for {count} more of what hosts listen to: groups, sources or hosts; somebody sends \
              reports of too many"
         );
-        self.events
-            .publish(events::event(events::LISTENERS_REFUSED, "daemon", message));
+        self.events.publish(events::event(
+            events::kind::LISTENERS_REFUSED,
+            "daemon",
+            message,
+        ));
     }
 
     fn publish(&self) {

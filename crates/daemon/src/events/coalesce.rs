@@ -61,7 +61,8 @@ fn together(first: &Event, last: &Event, count: usize) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{RULE_DOWN, RULE_UP, event};
+    use super::super::event::event;
+    use super::super::kind::{RULE_DOWN, RULE_UP};
     use super::*;
 
     fn events(kind: &str, count: usize) -> Vec<Event> {

@@ -7,7 +7,8 @@ use api::reply::{Change, Event, State};
 use model::host::{Host, Interface, NextHop};
 use model::shared_map::SharedMap;
 
-use super::event::*;
+use super::event::event;
+use super::kind::*;
 use crate::view::{RuleState, View};
 
 /// The events of a change of rules and settings.

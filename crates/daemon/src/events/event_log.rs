@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 
 use super::batch::{Batch, Numbered};
 use super::coalesce::Coalesced;
-use super::event::is_trouble;
+use super::kind::{Weight, weight};
 use super::subscriber::Subscriber;
 
 /// Batches that a slow reader may lag behind before it misses some.
@@ -153,7 +153,7 @@ impl Kept {
         let mut troubled = BTreeSet::new();
         for (position, kept) in self.events.iter().take(KEPT - NEWEST).enumerate() {
             let Event { kind, subject, .. } = &kept.numbered.event;
-            if is_trouble(kind) {
+            if weight(kind) == Weight::Trouble {
                 troubled.insert(subject);
             } else if !troubled.contains(subject) {
                 return position;

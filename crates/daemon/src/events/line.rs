@@ -3,7 +3,8 @@
 use api::reply::Event;
 use model::printable::plural;
 
-use super::event::*;
+use super::event::event;
+use super::kind::*;
 use crate::stats::LineNews;
 
 /// What became of a line.

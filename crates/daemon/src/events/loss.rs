@@ -5,7 +5,8 @@ use dataplane::counters::DropReason;
 use model::host::{Host, Interface};
 use model::net::Ifindex;
 
-use super::event::*;
+use super::event::event;
+use super::kind::*;
 use crate::stats::{EgressDrops, Loss, LossNews};
 use crate::view::RuleState;
 

@@ -150,33 +150,38 @@ fn told(event: Event) -> api::reply::Event {
         events::event(kind, &share, message)
     };
     match event {
-        Event::ShareOpened { share, why } => {
-            of_share(events::SHARE_OPENED, share, "this relay forwards it", why)
-        }
+        Event::ShareOpened { share, why } => of_share(
+            events::kind::SHARE_OPENED,
+            share,
+            "this relay forwards it",
+            why,
+        ),
         Event::ShareShut { share, why } => {
             let what = "this relay forwards it no more";
-            of_share(events::SHARE_SHUT, share, what, why)
+            of_share(events::kind::SHARE_SHUT, share, what, why)
         }
         Event::RelayFenced { relay, why } => {
             let message = format!("relay {relay:?}: fenced: {why}");
-            events::event(events::RELAY_FENCED, &relay, message)
+            events::event(events::kind::RELAY_FENCED, &relay, message)
         }
         Event::EtcdAway { why } => {
             let message = format!("etcd cannot be used: {why}");
-            events::event(events::ETCD_AWAY, "etcd", message)
+            events::event(events::kind::ETCD_AWAY, "etcd", message)
         }
-        Event::EtcdBack => {
-            events::event(events::ETCD_BACK, "etcd", "etcd answers again".to_owned())
-        }
+        Event::EtcdBack => events::event(
+            events::kind::ETCD_BACK,
+            "etcd",
+            "etcd answers again".to_owned(),
+        ),
         Event::RulesApplied { generation, rules } => {
             let s = plural(rules as u64);
             let message =
                 format!("rules of the fleet: generation {generation}, {rules} rule{s}, applied");
-            events::event(events::FLEET_RULES_APPLIED, "fleet", message)
+            events::event(events::kind::FLEET_RULES_APPLIED, "fleet", message)
         }
         Event::RulesRefused { what, why } => {
             let message = format!("{what}: not used: {why}");
-            events::event(events::FLEET_RULES_REFUSED, &what, message)
+            events::event(events::kind::FLEET_RULES_REFUSED, &what, message)
         }
     }
 }

@@ -152,7 +152,7 @@ impl Backlog {
                     "{name} raised from {limit} to {wanted} for the whole host, until it starts \
                      again: {why}; backlog = \"off\" in [daemon] leaves it as it is"
                 );
-                Some(events::event(events::BACKLOG_RAISED, name, message))
+                Some(events::event(events::kind::BACKLOG_RAISED, name, message))
             }
             Err(error) => {
                 let message = format!(
@@ -161,7 +161,7 @@ impl Backlog {
                 );
                 let is_told = self.refused.as_ref() == Some(&message);
                 self.refused = Some(message.clone());
-                (!is_told).then(|| events::event(events::BACKLOG_SHORT, name, message))
+                (!is_told).then(|| events::event(events::kind::BACKLOG_SHORT, name, message))
             }
         }
     }

@@ -335,10 +335,10 @@ fn of_loss(view: &View, rule: &str, loss: &LossNews, last: bool) -> Vec<Event> {
             Loss::Everything { reason } => {
                 let why = events::everything(reason, state, loss.output, &view.host);
                 let text = format!("{}: {why}", text("degraded"));
-                events.push(events::event(events::RULE_DEGRADED, rule, text));
+                events.push(events::event(events::kind::RULE_DEGRADED, rule, text));
             }
             Loss::Recovered if last => {
-                events.push(events::event(events::RULE_UP, rule, text("up")));
+                events.push(events::event(events::kind::RULE_UP, rule, text("up")));
             }
             _ => {}
         }

@@ -1,5 +1,6 @@
 use super::super::coalesce::coalesce;
-use super::super::event::{RULE_DOWN, RULE_UP, event};
+use super::super::event::event;
+use super::super::kind::{RULE_DOWN, RULE_UP};
 use super::super::subscriber::Delivery;
 use super::*;
 

@@ -109,7 +109,7 @@ fn the_setting_is_raised_and_that_is_told_once() {
     let need = need(&[("a", 50, 0)]).unwrap();
     let mut backlog = Backlog::new(&file, Automatic::Auto);
     let event = backlog.settle(&need).unwrap();
-    assert_eq!(event.kind, events::BACKLOG_RAISED);
+    assert_eq!(event.kind, events::kind::BACKLOG_RAISED);
     for part in [
         "1000 to 25600",
         "\"a\"",
@@ -141,7 +141,7 @@ fn a_setting_that_cannot_be_written_is_told_once_and_one_that_is_not_there_is_no
     };
     assert_eq!(
         kind(backlog.settle(&many)).as_deref(),
-        Some(events::BACKLOG_SHORT)
+        Some(events::kind::BACKLOG_SHORT)
     );
     assert_eq!(backlog.settle(&many), None);
 }
