@@ -6,8 +6,6 @@ mod compare;
 mod event;
 mod event_log;
 pub(crate) mod kind;
-mod line;
-mod loss;
 mod subscriber;
 mod throttle;
 pub(crate) mod webhook;
@@ -25,8 +23,6 @@ pub(crate) use event::{event, not_saved, not_used, saved, stream, worker_restart
 use event_log::EventLog;
 pub(crate) use event_log::{Begin, KEPT};
 use kind::{RELOAD_FAILED, RELOADED, Weight, weight};
-pub(crate) use line::line;
-pub(crate) use loss::{egress_drops_began, egress_drops_ended, everything, loss};
 pub(crate) use subscriber::{Delivery, Subscriber};
 use throttle::{HeldBack, Line, Throttle};
 use webhook::Posted;

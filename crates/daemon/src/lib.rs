@@ -5,6 +5,7 @@
 //! and shows the outcome as a view, which the API and the sampler read.
 
 mod abort_on_panic;
+mod alarms;
 mod api;
 mod beginning;
 mod chunks;

@@ -3,15 +3,10 @@
 pub(crate) mod demand;
 mod drop_reasons;
 mod egress;
-mod growth;
 pub(crate) mod history;
 mod latency;
-mod lines;
-mod losses;
-mod merged;
 pub(crate) mod metrics;
 pub(crate) mod process;
-mod quality;
 pub(crate) mod sampler;
 pub(crate) mod selection;
 mod stream;
@@ -37,14 +32,13 @@ use model::rule::Rule;
 use model::table::Path;
 
 pub(crate) use drop_reasons::{PossibleDrops, Reasons};
-pub(crate) use egress::EgressDrops;
-pub(crate) use lines::LineNews;
-pub(crate) use losses::{Loss, LossNews};
+#[cfg(test)]
+pub(crate) use egress::DROPS as EGRESS_DROPS;
 pub(crate) use sampler::Sampler;
 
 use self::selection::Selected;
+use crate::alarms;
 use crate::demand::Listeners;
-use crate::events;
 use crate::view::{self, InputState, RuleState, View};
 
 /// The reason that is shown even before it occurred.
@@ -196,7 +190,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
             .map_or(&none, |counted| &**counted);
         let starved = sample.starved.iter().find(|(output, _)| *output == index);
         let starved =
-            starved.map(|(_, reason)| events::everything(*reason, state, Some(index), host));
+            starved.map(|(_, reason)| alarms::starved_because(*reason, state, index, host));
         let link = view.link.and_then(|link| host.interfaces.get(&link));
         let tunnel = link.and_then(|link| host.tunnels.get(&link.name));
         OutputStats {
@@ -220,7 +214,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         state_reason: reason,
         path: path_name(placement.path).to_owned(),
         path_reason: placement.reason.to_string(),
-        inputs: inputs(state, counted, &sample.line_troubles),
+        inputs: inputs(state, counted, &sample.leg_troubles),
         active: failover.map(|failover| failover.active.clone()),
         active_seconds: failover.map(|failover| seconds_since(failover.since_ns)),
         switches: failover.map(|failover| failover.changes),
@@ -265,7 +259,7 @@ fn judge(
         let reason = output.reason.as_deref().unwrap_or_default();
         format!("output {}: {reason}", output.to)
     });
-    let troubles = sample.line_troubles.iter();
+    let troubles = sample.leg_troubles.iter();
     let trouble = troubles
         .map(|(line, what)| format!("input {line} {what}"))
         .next();
@@ -417,7 +411,7 @@ fn seconds_since(ns: u64) -> f64 {
 /// What a rule and its outputs lost.
 fn lost(counted: &RuleCounters) -> u64 {
     let outputs = counted.outputs.values().map(|output| &output.dropped);
-    losses::lost([&counted.dropped].into_iter().chain(outputs))
+    alarms::lost([&counted.dropped].into_iter().chain(outputs))
 }
 
 fn dropped(drops: &Drops) -> BTreeMap<String, u64> {

@@ -9,8 +9,9 @@ use model::host::Host;
 use model::net::Ifindex;
 use rtnetlink::Handle;
 
-use super::growth::{Ended, Growth};
-use crate::events::{egress_drops_began, egress_drops_ended};
+use crate::alarms::{Alarm, Alarms, Row};
+use crate::events::event;
+use crate::events::kind::{DROPS_BEGAN, DROPS_ENDED};
 use crate::host::{EgressCounters, connect, read_egress};
 use crate::view::View;
 
@@ -19,47 +20,51 @@ const INTERVAL_NS: u64 = 900_000_000;
 /// The same while nothing is relayed and nobody asks.
 const IDLE_INTERVAL_NS: u64 = 9_900_000_000;
 
-/// Who dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum EgressDrops {
-    Device,
-    Errors,
-    Queue,
-}
+type Counter = fn(&EgressCounters) -> u64;
 
-impl EgressDrops {
-    const ALL: [Self; 3] = [Self::Device, Self::Errors, Self::Queue];
+/// Who drops: its counter, what goes on, and what to do about it.
+static BY: [(Counter, &str, &str); 3] = [
+    (
+        |counted| counted.device_dropped,
+        "the device drops packets",
+        LINK,
+    ),
+    (
+        |counted| counted.device_errors,
+        "the device cannot send packets",
+        LINK,
+    ),
+    (
+        |counted| counted.queue_dropped,
+        "its queue drops packets",
+        QUEUE,
+    ),
+];
+const LINK: &str = "look at ip -s -s link show {} and at what it is connected to";
+const QUEUE: &str =
+    "look at tc -s qdisc show dev {}; lengthen the queue, raise its rate, or send less";
 
-    const fn of(self, counters: &EgressCounters) -> u64 {
-        match self {
-            Self::Device => counters.device_dropped,
-            Self::Errors => counters.device_errors,
-            Self::Queue => counters.queue_dropped,
-        }
-    }
-
-    /// What goes on, said of the interface.
-    pub(crate) const fn verb(self) -> &'static str {
-        match self {
-            Self::Device => "the device drops packets",
-            Self::Errors => "the device cannot send packets",
-            Self::Queue => "its queue drops packets",
-        }
-    }
-
-    /// What to do about it.
-    pub(crate) fn remedy(self, interface: &str) -> String {
-        match self {
-            Self::Device | Self::Errors => {
-                format!("look at ip -s -s link show {interface} and at what it is connected to")
-            }
-            Self::Queue => format!(
-                "look at tc -s qdisc show dev {interface}; lengthen the queue, raise its rate, or \
-                 send less"
-            ),
-        }
-    }
-}
+/// Packets that are dropped, and by whom, at an interface.
+pub(crate) static DROPS: Row<(u64, usize)> = Row {
+    faults: &["a queue or device drops behind MCR"],
+    metrics: &[
+        "mcr_egress_device_dropped_packets_total",
+        "mcr_egress_device_errors_total",
+        "mcr_egress_queue_dropped_packets_total",
+    ],
+    kind: DROPS_BEGAN,
+    condition: |(packets, _)| (*packets, Alarm::growth()),
+    begins: |(packets, by)| {
+        let (_, what, remedy) = BY[*by];
+        let others = "those of rules may be among them";
+        format!("{what} behind MCR, {packets} so far; {others}: {remedy}")
+    },
+    remedy: "",
+    ends: Some((DROPS_ENDED, |(_, by), standing| {
+        format!("no longer {}: {}", BY[*by].1, standing.total())
+    })),
+    stands: None,
+};
 
 /// The devices that outputs leave by.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +78,7 @@ struct Inner {
     view: Weak<View>,
     links: BTreeSet<Ifindex>,
     counted: BTreeMap<Ifindex, EgressCounters>,
-    growth: Growth<(Ifindex, EgressDrops)>,
+    alarms: Alarms<(Ifindex, usize)>,
 }
 
 impl Egress {
@@ -153,24 +158,24 @@ impl Inner {
         counted: BTreeMap<Ifindex, EgressCounters>,
         host: &Host,
     ) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (index, now) in &counted {
-            let (Some(before), Some(link)) = (self.counted.get(index), host.interfaces.get(index))
-            else {
-                continue;
-            };
-            for what in EgressDrops::ALL {
-                let packets = what.of(now).saturating_sub(what.of(before));
-                if self.growth.note(now_ns, (*index, what), packets) {
-                    events.push(egress_drops_began(link, what, packets));
-                }
-            }
-        }
-        for ((index, what), Ended { packets, over_ns }) in self.growth.take_ended(now_ns) {
-            if let Some(link) = host.interfaces.get(&index) {
-                events.push(egress_drops_ended(link, what, packets, over_ns));
-            }
-        }
+        let read = |link: &Ifindex, by: usize| {
+            let counters = counted.get(link).zip(self.counted.get(link));
+            let of = BY[by].0;
+            let packets = counters.map(|(now, before)| of(now).saturating_sub(of(before)));
+            (packets.unwrap_or_default(), by)
+        };
+        let all = counted
+            .keys()
+            .flat_map(|link| [0, 1, 2].map(|by| (*link, by)));
+        let levels = all.map(|(link, by)| ((link, by), (DROPS.condition)(&read(&link, by))));
+        let turns = self.alarms.sample(now_ns, levels).into_iter();
+        let events = turns.filter_map(|((link, by), turn)| {
+            let name = &host.interfaces.get(&link)?.name;
+            let (kind, what) = DROPS.told(&read(&link, by), &turn)?;
+            let what = what.replace("{}", name);
+            Some(event(kind, name, format!("interface {name}: {what}")))
+        });
+        let events = events.collect();
         self.counted = counted;
         events
     }

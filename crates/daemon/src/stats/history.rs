@@ -6,7 +6,7 @@ use std::ops::Range;
 use api::reply::Steps;
 use dataplane::counters::{Lost, Received, Traffic};
 
-use super::losses;
+use crate::alarms;
 
 /// Length of a step.
 pub(crate) const STEP_SECONDS: u32 = 10;
@@ -114,7 +114,7 @@ impl Past {
 
 fn total(lost: &Lost) -> u64 {
     let outputs = lost.outputs.values().map(|output| &output.dropped);
-    losses::lost([&lost.dropped].into_iter().chain(outputs))
+    alarms::lost([&lost.dropped].into_iter().chain(outputs))
 }
 
 impl Amount {

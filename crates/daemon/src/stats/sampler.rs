@@ -4,10 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory, State};
+use api::reply::{EgressStats, Event, HealthStats, History, Rates, RuleHistory};
 use dataplane::Seen;
 use dataplane::counters::{Arrived, DropReason, HealthCounters, Received};
-use model::failover::On;
 use model::host::Host;
 use model::rule::Rule;
 use model::ruleset::RuleSet;
@@ -16,10 +15,9 @@ use tokio::task::block_in_place;
 
 use super::egress::Egress;
 use super::history::{self, Amount, Past, Span};
-use super::lines::LineNews;
-use super::losses::{Loss, LossNews};
 use super::stream::Stream;
 use super::streams::Streams;
+use crate::alarms::{DropNews, Legs};
 use crate::dataplane_thread::DataplaneThread;
 use crate::events::{self, Events};
 use crate::tick;
@@ -48,9 +46,9 @@ pub(crate) struct Sample {
     pub(crate) health: Option<HealthStats>,
     /// Its outputs that drop everything, and why.
     pub(crate) starved: Vec<(u32, DropReason)>,
-    /// What is wrong with which of its lines, where its inputs stand by for each other or are merged.
-    pub(crate) line_troubles: Vec<(String, String)>,
-    /// Whether its lines are merged and all silent.
+    /// What is wrong with which of its legs, where its inputs stand by for each other or are merged.
+    pub(crate) leg_troubles: Vec<(String, String)>,
+    /// Whether its legs are merged and all silent.
     pub(crate) none_delivers: bool,
 }
 
@@ -59,11 +57,11 @@ pub(crate) struct Sample {
 pub(super) struct News {
     /// Of streams that are watched.
     pub(super) streams: Vec<Event>,
-    /// Of drops, each with its rule, and whether none of its outputs drops everything any more.
-    losses: Vec<(String, LossNews, bool)>,
-    /// Of lines.
-    lines: Vec<Event>,
-    /// Rules whose relayed line is to be left, and for which.
+    /// Of drops, each with its rule.
+    drops: Vec<(String, DropNews)>,
+    /// Of legs.
+    legs: Vec<Event>,
+    /// Rules whose relayed leg is to be left, and for which.
     leaves: Vec<(String, String)>,
 }
 
@@ -90,52 +88,22 @@ impl News {
             self.streams.push(event);
         }
         let amount = stream.past.sample(span, before, counted, adopted);
-        self.take_lines(at, rule, stream, counted);
-        let is_merged = rule.merge.is_some() && rule.enabled;
-        if let (true, Some(seen)) = (is_merged, &counted.merge) {
-            let merged = stream.merged.get_or_insert_default();
-            let told = merged.sample(now_ns, rule, seen).into_iter();
-            self.lines
-                .extend(told.map(|what| events::line(&rule.name, &what)));
+        if Legs::has(rule, counted) {
+            let legs = stream.legs.get_or_insert_default();
+            self.legs
+                .extend(legs.sample(now_ns, rule, counted, adopted));
+            let leave = legs.leave(now_ns, rule, counted);
+            self.leaves.extend(leave.map(|to| (rule.name.clone(), to)));
         } else {
-            stream.merged = None;
+            stream.legs = None;
         }
         if let Some(lost) = &counted.lost {
             let losses = stream.losses.get_or_insert_default();
-            for loss in losses.sample(now_ns, rule, lost, adopted) {
-                let last = losses.none_starved();
-                self.losses.push((rule.name.clone(), loss, last));
-            }
+            let news = losses.sample(now_ns, rule, lost, adopted).into_iter();
+            self.drops
+                .extend(news.map(|news| (rule.name.clone(), news)));
         }
         amount
-    }
-
-    /// The same of its lines, if they stand by for each other.
-    fn take_lines(&mut self, at: At, rule: &Rule, stream: &mut Stream, counted: &Received) {
-        let failover = rule.failover.as_ref().filter(|_| rule.enabled);
-        let (Some(failover), Some(seen)) = (failover, &counted.lines) else {
-            (stream.lines, stream.quality) = (None, None);
-            return;
-        };
-        let lines = stream.lines.get_or_insert_default();
-        let mut told = lines.sample(at.now_ns, failover, seen, at.adopted);
-        let quality = &mut stream.quality;
-        for what in &mut told {
-            if let (LineNews::Switched { to, why, .. }, Some(quality)) = (what, &mut *quality) {
-                *why = quality.why(to);
-            }
-        }
-        let told = told.iter().map(|what| events::line(&rule.name, what));
-        self.lines.extend(told);
-        if failover.on == On::Degraded {
-            let quality = quality.get_or_insert_default();
-            let found = counted.health.as_deref();
-            let leave = quality.sample(at.now_ns, rule, seen, found);
-            self.leaves
-                .extend(leave.map(|leave| (rule.name.clone(), leave.to)));
-        } else {
-            *quality = None;
-        }
     }
 }
 
@@ -197,14 +165,16 @@ impl Sampler {
         view: &View,
         (dataplane, events): (&DataplaneThread, &Events),
     ) {
-        let losses = news.losses.iter();
-        let losses = losses.flat_map(|(rule, loss, last)| of_loss(view, rule, loss, *last));
-        let losses: Vec<Event> = losses.collect();
-        let all = news.lines.into_iter().chain(news.streams).chain(losses);
+        let drops = news.drops.into_iter().flat_map(|(rule, news)| {
+            let place = view.rules.place(&rule);
+            let state = place.and_then(|place| view.states.get(&place));
+            state.map_or_else(Vec::new, |state| news.events(state, &view.host))
+        });
+        let all = news.legs.into_iter().chain(news.streams).chain(drops);
         events.publish_all(all.collect());
-        for (rule, line) in news.leaves {
-            // Where the line has gone meanwhile the next reading says so.
-            let _ = dataplane.switch(rule, line).await;
+        for (rule, leg) in news.leaves {
+            // Where the leg has gone meanwhile the next reading says so.
+            let _ = dataplane.switch(rule, leg).await;
         }
     }
 
@@ -290,13 +260,10 @@ impl Sampler {
             return Sample::default();
         };
         let losses = stream.losses.as_ref();
-        let silent = stream.lines.iter().flat_map(|lines| lines.silent());
-        let silent = silent.map(|line| (line, "is silent".to_owned()));
-        let merged = stream.merged.as_ref();
-        let troubles = merged.map_or_else(Vec::new, |merged| merged.troubles());
+        let legs = stream.legs.as_ref();
         Sample {
-            line_troubles: silent.chain(troubles).collect(),
-            none_delivers: merged.is_some_and(|merged| merged.none_delivers()),
+            leg_troubles: legs.map_or_else(Vec::new, |legs| legs.troubles()),
+            none_delivers: legs.is_some_and(|legs| legs.none_delivers()),
             rates: stream.rates(),
             health: stream.health(now_ns, inspected),
             starved: losses.map_or_else(Vec::new, |losses| losses.starved(rule)),
@@ -319,31 +286,6 @@ impl Sampler {
     pub(super) fn lock(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The events that a loss comes to: of the output or the rule, and, where the rule is up but for
-/// that, of its state.
-fn of_loss(view: &View, rule: &str, loss: &LossNews, last: bool) -> Vec<Event> {
-    let place = view.rules.place(rule);
-    let Some(state) = place.and_then(|place| view.states.get(&place)) else {
-        return Vec::new();
-    };
-    let mut events = vec![events::loss(loss, state, &view.host)];
-    let text = |word: &str| format!("rule {rule:?} is {word}");
-    if state.state == State::Up {
-        match loss.what {
-            Loss::Everything { reason } => {
-                let why = events::everything(reason, state, loss.output, &view.host);
-                let text = format!("{}: {why}", text("degraded"));
-                events.push(events::event(events::kind::RULE_DEGRADED, rule, text));
-            }
-            Loss::Recovered if last => {
-                events.push(events::event(events::kind::RULE_UP, rule, text("up")));
-            }
-            _ => {}
-        }
-    }
-    events
 }
 
 #[cfg(test)]

@@ -12,16 +12,12 @@ use std::mem;
 use api::reply::{HealthStats, Rates, RtpStats, State, TsStats};
 use dataplane::counters::{HealthCounters, Received, Traffic};
 use model::duration;
-use model::health::{Content, Health, Rate, rate_text};
+use model::health::{Content, Health};
 use model::printable::plural;
 use model::rule::Rule;
-use model::table::RateUnit;
 
 use super::history::Past;
-use super::lines::Lines;
-use super::losses::Losses;
-use super::merged::Merged;
-use super::quality::Quality;
+use crate::alarms::{Legs, Losses, beyond};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long trouble is remembered.
@@ -47,12 +43,8 @@ pub(super) struct Stream {
     pub(super) losses: Option<Box<Losses>>,
     /// What came and was dropped in the last hour.
     pub(super) past: Past,
-    /// What is known of its rule's lines, if they stand by for each other.
-    pub(super) lines: Option<Box<Lines>>,
-    /// How its lines do, if they are left for their quality too.
-    pub(super) quality: Option<Box<Quality>>,
-    /// What is known of its lines if they are merged.
-    pub(super) merged: Option<Box<Merged>>,
+    /// What is known of its rule's legs, if they stand by for each other or are merged.
+    pub(super) legs: Option<Box<Legs>>,
     /// When it is to be looked at although no packet came, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) due_ns: Option<u64>,
 }
@@ -119,9 +111,7 @@ impl Stream {
                 first_sample_ns: now_ns,
                 losses: self.losses.take(),
                 past: mem::take(&mut self.past),
-                lines: self.lines.take(),
-                quality: self.quality.take(),
-                merged: self.merged.take(),
+                legs: self.legs.take(),
                 ..Self::default()
             };
         }
@@ -221,7 +211,7 @@ impl Stream {
     /// Whether it is as one that never had a packet.
     fn is_blank(&self) -> bool {
         let has_counted = self.counted().is_some_and(|now| now != Traffic::default());
-        let is_judged = self.losses.is_some() || self.lines.is_some() || self.merged.is_some();
+        let is_judged = self.losses.is_some() || self.legs.is_some();
         !has_counted && !is_judged && self.last_packet_ns.is_none() && self.past.is_empty()
     }
 
@@ -412,39 +402,6 @@ impl Stream {
             .or_else(|| outside.map(|(_, text)| text.clone()))
             .or(other)
     }
-}
-
-/// How a rate is outside its bounds.
-pub(super) fn beyond(health: &Health, packets: f64, bits: f64) -> Option<String> {
-    let measured = |bound: Rate| match bound.unit {
-        RateUnit::Packets => packets,
-        RateUnit::Bits => bits,
-    };
-    let least = health
-        .rate_min
-        .filter(|least| measured(*least) < least.rate as f64);
-    let most = health
-        .rate_max
-        .filter(|most| measured(*most) > most.rate as f64);
-    let text = |bound: Rate, word: &str, key: &str| {
-        let rate = roughly(measured(bound), word == "above");
-        let rate = rate_text(Rate { rate, ..bound });
-        format!("the rate was {rate}, {word} {key} = {}", rate_text(bound))
-    };
-    let outside = least.map(|bound| text(bound, "below", "rate_min"));
-    outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")))
-}
-
-/// A rate in three digits, rounded away from the bound that it lies beyond.
-fn roughly(rate: f64, up: bool) -> u64 {
-    let digits = rate.max(1.0).log10().floor() as i32;
-    let unit = 10f64.powi((digits - 2).max(0));
-    let units = if up {
-        (rate / unit).ceil()
-    } else {
-        (rate / unit).floor()
-    };
-    (units * unit) as u64
 }
 
 fn rtp(inspected: &HealthCounters, (ssrc, payload_type): (u32, u8)) -> RtpStats {

@@ -11,13 +11,10 @@ use dataplane::counters::{HealthCounters, LinesSeen, Traffic};
 use model::health::Health;
 use model::rule::Rule;
 
-use super::stream::beyond;
+use super::{SECOND_NS, beyond, loses};
 
-const SECOND_NS: u64 = 1_000_000_000;
 /// Seconds in a row that a line has to be bad; what lasts for one lies in two of them.
 const BAD: u32 = 3;
-/// More than one packet lost of so many is bad.
-const LOSING: u64 = 1_000;
 /// An input that has become the relayed one stays so for as long, unless it falls silent.
 const HOLD_NS: u64 = 5 * SECOND_NS;
 /// For so long a line that was left is not come back to.
@@ -119,11 +116,11 @@ fn wrong(began: &Counted, now: &Counted, health: &Health, active: &str) -> Optio
     }
     let found = now.found.since(&began.found);
     let packets = found.lost.saturating_add(found.rtp_packets);
-    if found.lost.saturating_mul(LOSING) > packets {
+    if loses(found.lost, packets) {
         return Some(format!("lost {} of {packets} RTP packets", found.lost));
     }
     let errors = found.continuity_errors;
-    if errors.saturating_mul(LOSING) > found.ts_packets {
+    if loses(errors, found.ts_packets) {
         let packets = found.ts_packets;
         return Some(format!(
             "had {errors} continuity errors in {packets} MPEG-TS packets"

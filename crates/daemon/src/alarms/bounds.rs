@@ -1,0 +1,37 @@
+//! Rates that rules set bounds to.
+
+use model::health::{Health, Rate, rate_text};
+use model::table::RateUnit;
+
+/// How a rate is outside its bounds.
+pub(crate) fn beyond(health: &Health, packets: f64, bits: f64) -> Option<String> {
+    let measured = |bound: Rate| match bound.unit {
+        RateUnit::Packets => packets,
+        RateUnit::Bits => bits,
+    };
+    let least = health
+        .rate_min
+        .filter(|least| measured(*least) < least.rate as f64);
+    let most = health
+        .rate_max
+        .filter(|most| measured(*most) > most.rate as f64);
+    let text = |bound: Rate, word: &str, key: &str| {
+        let rate = roughly(measured(bound), word == "above");
+        let rate = rate_text(Rate { rate, ..bound });
+        format!("the rate was {rate}, {word} {key} = {}", rate_text(bound))
+    };
+    let outside = least.map(|bound| text(bound, "below", "rate_min"));
+    outside.or_else(|| most.map(|bound| text(bound, "above", "rate_max")))
+}
+
+/// A rate in three digits, rounded away from the bound that it lies beyond.
+fn roughly(rate: f64, up: bool) -> u64 {
+    let digits = rate.max(1.0).log10().floor() as i32;
+    let unit = 10f64.powi((digits - 2).max(0));
+    let units = if up {
+        (rate / unit).ceil()
+    } else {
+        (rate / unit).floor()
+    };
+    (units * unit) as u64
+}

@@ -1,0 +1,415 @@
+//! When drops begin and end at a rule and at its outputs, and which outputs drop everything. Nothing
+//! is remembered of what never dropped.
+//!
+//! What an output drops because it is down is not told here: that it is down is.
+
+use std::collections::BTreeMap;
+
+use api::reply::{Event, State};
+use dataplane::counters::{DropReason, Drops, Lost};
+use model::host::Host;
+use model::net::Ifindex;
+use model::rule::Rule;
+
+use super::{Alarm, Alarms, Row, SECOND_NS, Turn, grown};
+use crate::events::event;
+use crate::events::kind::{
+    DROPS_BEGAN, DROPS_ENDED, OUTPUT_DEGRADED, OUTPUT_UP, RULE_DEGRADED, RULE_UP,
+};
+use crate::view::RuleState;
+
+/// An output that drops everything for two seconds is degraded, until it does not.
+const STARVED: Alarm = Alarm {
+    ends: 0,
+    ..Alarm::above(2 * SECOND_NS - 1)
+};
+
+/// What is read of drops, of a rule or of an output.
+#[derive(Debug)]
+pub(super) struct Reading {
+    reason: DropReason,
+    /// Packets dropped, or for how long all were.
+    level: u64,
+    /// What the reason means here, and what to do.
+    why: String,
+}
+
+/// Some packets are dropped for a reason.
+static SOME: Row<Reading> = Row {
+    faults: &[
+        "a loop beyond the host",
+        "packets larger than the egress MTU",
+        "a packet filter drops copies to sockets of the relay",
+    ],
+    metrics: &[
+        "mcr_rule_dropped_packets_total",
+        "mcr_output_dropped_packets_total",
+    ],
+    kind: DROPS_BEGAN,
+    condition: |read| (read.level, Alarm::growth()),
+    begins: |read| {
+        format!(
+            "drops packets as {}, {} so far: {}",
+            read.reason, read.level, read.why
+        )
+    },
+    remedy: "",
+    ends: Some((DROPS_ENDED, |read, standing| {
+        format!(
+            "drops no more packets as {}: {}",
+            read.reason,
+            standing.total()
+        )
+    })),
+    stands: None,
+};
+
+/// All are.
+static ALL: Row<Reading> = Row {
+    faults: &["packets larger than the egress MTU"],
+    metrics: &["mcr_output_degraded"],
+    kind: OUTPUT_DEGRADED,
+    condition: |read| (read.level, STARVED),
+    begins: |read| format!("is degraded: {}", everything(read.reason, &read.why)),
+    remedy: "",
+    ends: Some((OUTPUT_UP, |_, _| "no longer drops everything".to_owned())),
+    stands: None,
+};
+
+/// Both.
+#[cfg(test)]
+pub(super) static ROWS: [&Row<Reading>; 2] = [&SOME, &ALL];
+
+/// What is known of the drops of one rule.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    rule: Ledger,
+    /// By where an output sends, and which of those that send there it is: what its counters follow
+    /// when the rule changes.
+    outputs: BTreeMap<(String, usize), Ledger>,
+}
+
+/// Of the rule itself, or of one of its outputs.
+#[derive(Debug, Default)]
+struct Ledger {
+    dropped: Drops,
+    sent: u64,
+    some: Alarms<DropReason>,
+    /// Since when all that came was dropped.
+    starved_since_ns: Option<u64>,
+    /// One at most, by why it began.
+    all: Alarms<DropReason>,
+}
+
+/// Something to tell, of an output by its index or of the rule.
+#[derive(Debug)]
+pub(crate) struct DropNews {
+    output: Option<u32>,
+    row: &'static Row<Reading>,
+    read: Reading,
+    turn: Turn,
+    /// Whether no output of the rule drops everything.
+    none_starved: bool,
+}
+
+impl Losses {
+    /// Takes in a reading; `adopted`: what was dropped before it is not news.
+    pub(crate) fn sample(
+        &mut self,
+        now_ns: u64,
+        rule: &Rule,
+        counted: &Lost,
+        adopted: bool,
+    ) -> Vec<DropNews> {
+        if adopted {
+            self.rule.adopt(&counted.dropped, 0);
+        }
+        let mut news = self.rule.sample(now_ns, &counted.dropped, None);
+        for (index, output) in &counted.outputs {
+            let ledger = self.outputs.entry(key(rule, *index)).or_default();
+            if adopted {
+                ledger.adopt(&output.dropped, output.sent.packets);
+            }
+            let of_output = ledger.sample(now_ns, &output.dropped, Some(output.sent.packets));
+            news.extend(of_output.into_iter().map(|one| DropNews {
+                output: Some(*index),
+                ..one
+            }));
+        }
+        let none_starved = self.none_starved();
+        news.iter_mut()
+            .for_each(|one| one.none_starved = none_starved);
+        news
+    }
+
+    /// Whether what was dropped is still to be told of when no packet comes any more.
+    pub(crate) fn go_on(&self) -> bool {
+        let mut ledgers = [&self.rule].into_iter().chain(self.outputs.values());
+        ledgers.any(|ledger| ledger.some.any() || ledger.starved_since_ns.is_some())
+    }
+
+    /// The outputs that drop everything, and why.
+    pub(crate) fn starved(&self, rule: &Rule) -> Vec<(u32, DropReason)> {
+        if self.none_starved() {
+            return Vec::new();
+        }
+        let indices = 0..rule.outputs.len() as u32;
+        let starved = |index| Some((index, self.outputs.get(&key(rule, index))?.starved()?));
+        indices.filter_map(starved).collect()
+    }
+
+    fn none_starved(&self) -> bool {
+        self.outputs.values().all(|ledger| !ledger.all.any())
+    }
+}
+
+fn key(rule: &Rule, index: u32) -> (String, usize) {
+    let index = index as usize;
+    let to = |index: usize| rule.outputs.get(index).map(|output| &output.to);
+    let before = (0..index).filter(|other| to(*other) == to(index)).count();
+    (
+        to(index).map(ToString::to_string).unwrap_or_default(),
+        before,
+    )
+}
+
+impl Ledger {
+    fn adopt(&mut self, dropped: &Drops, sent: u64) {
+        self.dropped.clone_from(dropped);
+        self.sent = sent;
+    }
+
+    fn starved(&self) -> Option<DropReason> {
+        self.all.standing().next().map(|(reason, _)| reason)
+    }
+
+    fn sample(&mut self, now_ns: u64, dropped: &Drops, sent: Option<u64>) -> Vec<DropNews> {
+        let before = std::mem::replace(&mut self.dropped, dropped.clone());
+        let packets = |reason| grown(dropped.0[reason as usize], before.0[reason as usize]);
+        let reasons = DropReason::ALL.into_iter().filter(|one| is_news(*one));
+        let has_dropped = reasons.clone().any(|reason| packets(reason) > 0);
+        let read = reasons.map(|reason| Reading::of(reason, packets(reason)));
+        let levels = read.map(|read| (read.reason, (SOME.condition)(&read)));
+        let some = self.some.sample(now_ns, levels).into_iter();
+        let some = some.map(|turn| DropNews::of(&SOME, turn, packets(turn.0)));
+        let Some(sent) = sent else {
+            return some.collect();
+        };
+        let has_sent = sent != std::mem::replace(&mut self.sent, sent);
+        let all = self.judge(now_ns, has_sent, has_dropped).into_iter();
+        some.chain(all.map(|turn| DropNews::of(&ALL, turn, 0)))
+            .collect()
+    }
+
+    /// Whether all that comes is dropped.
+    fn judge(&mut self, now_ns: u64, has_sent: bool, has_dropped: bool) -> Vec<(DropReason, Turn)> {
+        let most = { self.some.standing() }.max_by_key(|(_, standing)| standing.sum);
+        let most = most.map(|(reason, _)| reason).filter(|_| !has_sent);
+        match most {
+            None => self.starved_since_ns = None,
+            Some(_) if has_dropped => drop(self.starved_since_ns.get_or_insert(now_ns)),
+            Some(_) => {}
+        }
+        let starved_ns = self
+            .starved_since_ns
+            .map_or(0, |since_ns| now_ns - since_ns);
+        let level = self.starved().or(most).map(|reason| {
+            let read = Reading::of(reason, starved_ns);
+            (reason, (ALL.condition)(&read))
+        });
+        self.all.sample(now_ns, level)
+    }
+}
+
+impl Reading {
+    const fn of(reason: DropReason, level: u64) -> Self {
+        let why = String::new();
+        Self { reason, level, why }
+    }
+}
+
+impl DropNews {
+    /// Of the rule, until its output is known.
+    const fn of(
+        row: &'static Row<Reading>,
+        (reason, turn): (DropReason, Turn),
+        level: u64,
+    ) -> Self {
+        Self {
+            output: None,
+            row,
+            read: Reading::of(reason, level),
+            turn,
+            none_starved: true,
+        }
+    }
+
+    /// The events that it comes to: of the output or the rule, and, where the rule is up but for that,
+    /// of its state.
+    pub(crate) fn events(mut self, rule: &RuleState, host: &Host) -> Vec<Event> {
+        let name = rule.name();
+        self.read.why = why(self.read.reason, rule, self.output, host);
+        let Some((kind, what)) = self.row.told(&self.read, &self.turn) else {
+            return Vec::new();
+        };
+        let output = { self.output }.and_then(|index| rule.rule.outputs.get(index as usize));
+        let at = output.map_or_else(String::new, |output| format!(": output {}", output.to));
+        let of_rule = match kind {
+            OUTPUT_DEGRADED => Some((RULE_DEGRADED, what.clone())),
+            OUTPUT_UP if self.none_starved => Some((RULE_UP, "is up".to_owned())),
+            _ => None,
+        };
+        let of_rule = of_rule.filter(|_| rule.state == State::Up);
+        let of_rule =
+            of_rule.map(|(kind, what)| event(kind, name, format!("rule {name:?} {what}")));
+        let of_end = event(kind, name, format!("rule {name:?}{at} {what}"));
+        [of_end].into_iter().chain(of_rule).collect()
+    }
+}
+
+/// Why an output is degraded that drops everything.
+pub(crate) fn starved_because(
+    reason: DropReason,
+    rule: &RuleState,
+    output: u32,
+    host: &Host,
+) -> String {
+    everything(reason, &why(reason, rule, Some(output), host))
+}
+
+fn everything(reason: DropReason, why: &str) -> String {
+    format!("all packets are dropped as {reason}: {why}")
+}
+
+/// What a reason means here, and what to do.
+fn why(reason: DropReason, rule: &RuleState, output: Option<u32>, host: &Host) -> String {
+    let remedy = reason.remedy();
+    let mtus = (reason == DropReason::TooBig).then(|| mtus(rule, output?, host));
+    match mtus.flatten() {
+        Some(mtus) => format!("{mtus}: {remedy}"),
+        None => remedy.to_owned(),
+    }
+}
+
+/// Both MTUs: the output's and that of the input with the largest.
+fn mtus(rule: &RuleState, output: u32, host: &Host) -> Option<String> {
+    let link = |index: &Ifindex| host.interfaces.get(index);
+    let egress = link(rule.rule.outputs.get(output as usize)?.link.as_ref()?)?;
+    let inputs = rule.rule.inputs.iter().flat_map(|input| &input.interfaces);
+    let ingress = inputs.filter_map(link).max_by_key(|link| link.mtu)?;
+    Some(format!(
+        "larger than the MTU of {}, which is {}; that of {} is {}",
+        egress.name, egress.mtu, ingress.name, ingress.mtu
+    ))
+}
+
+/// Packets lost of those dropped: not what stands by, came twice or is wanted by nobody.
+pub(crate) fn lost<'a>(drops: impl Iterator<Item = &'a Drops>) -> u64 {
+    let drops = drops.flat_map(Drops::occurred);
+    let lost = drops.filter(|(reason, _)| !reason.is_meant());
+    lost.fold(0, |sum, (_, count)| sum.saturating_add(count))
+}
+
+/// That an output is down is told by itself.
+const fn is_news(reason: DropReason) -> bool {
+    !reason.is_meant()
+        && !matches!(
+            reason,
+            DropReason::InterfaceMissing
+                | DropReason::InterfaceDown
+                | DropReason::NoAddress
+                | DropReason::NoRoute
+                | DropReason::NoNeighbour
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: u64 = SECOND_NS / 2;
+
+    fn drops(reason: DropReason, packets: u64) -> Drops {
+        let mut drops = Drops::default();
+        drops.0[reason as usize] = packets;
+        drops
+    }
+
+    /// What a ledger tells of a reading, by kind and words.
+    fn told(
+        ledger: &mut Ledger,
+        half_seconds: u64,
+        (reason, packets): (DropReason, u64),
+        sent: Option<u64>,
+    ) -> Vec<(&'static str, String)> {
+        let news = ledger.sample(half_seconds * HALF, &drops(reason, packets), sent);
+        let words = |one: DropNews| {
+            let read = Reading {
+                why: "why".to_owned(),
+                ..one.read
+            };
+            one.row.told(&read, &one.turn)
+        };
+        news.into_iter().filter_map(words).collect()
+    }
+
+    #[test]
+    fn drops_are_told_when_they_begin_and_when_they_end() {
+        let mut ledger = Ledger::default();
+        let mut at = |half_seconds, packets| {
+            told(
+                &mut ledger,
+                half_seconds,
+                (DropReason::TooBig, packets),
+                None,
+            )
+        };
+        assert_eq!(at(1, 0), []);
+        let began = "drops packets as too_big, 3 so far: why".to_owned();
+        assert_eq!(at(2, 3), [(DROPS_BEGAN, began)]);
+        assert_eq!(at(3, 20), []);
+        assert_eq!(at(22, 20), []);
+        let ended = "drops no more packets as too_big: 20 were, over 0.5 s".to_owned();
+        assert_eq!(at(23, 20), [(DROPS_ENDED, ended)]);
+        assert_eq!(at(24, 20), []);
+        // Counters that began anew.
+        let began = "drops packets as too_big, 1 so far: why".to_owned();
+        assert_eq!(at(25, 1), [(DROPS_BEGAN, began)]);
+        let ended = "drops no more packets as too_big: 1 was, over 0.0 s".to_owned();
+        assert_eq!(at(45, 1), [(DROPS_ENDED, ended)]);
+    }
+
+    #[test]
+    fn an_output_that_drops_everything_for_two_seconds_is_told() {
+        let reason = DropReason::EgressFull;
+        let mut ledger = Ledger::default();
+        let mut at = |half_seconds, dropped, sent| {
+            told(&mut ledger, half_seconds, (reason, dropped), Some(sent))
+        };
+        let all = || {
+            let text = "is degraded: all packets are dropped as egress_full: why".to_owned();
+            (OUTPUT_DEGRADED, text)
+        };
+        let recovered = || (OUTPUT_UP, "no longer drops everything".to_owned());
+        assert_eq!(at(1, 5, 10).len(), 1, "they begin, and some leave");
+        assert_eq!(at(2, 6, 10), []);
+        assert_eq!(at(5, 6, 10), []);
+        assert_eq!(at(6, 6, 10), [all()]);
+        assert_eq!(at(7, 9, 10), []);
+        assert_eq!(at(8, 10, 11), [recovered()]);
+        assert_eq!(at(9, 11, 11), []);
+        assert_eq!(at(13, 12, 11), [all()]);
+        // Nothing comes any more: the drops have ended, and with them what is known.
+        let told = at(33, 12, 11);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!((told[0].0, &told[1]), (DROPS_ENDED, &recovered()));
+    }
+
+    #[test]
+    fn what_is_dropped_because_the_output_is_down_is_no_news() {
+        let mut ledger = Ledger::default();
+        let dropped = (DropReason::InterfaceDown, 7);
+        assert_eq!(told(&mut ledger, 1, dropped, Some(0)), []);
+        assert_eq!(told(&mut ledger, 9, dropped, Some(0)), []);
+    }
+}

@@ -1,0 +1,115 @@
+//! The alarms of a leg, each a row: a further one is a row here, and what it reads.
+
+use model::printable::plural;
+
+use crate::alarms::{Alarm, LOSING, Row, SECOND_NS};
+use crate::events::kind::{LINE_DEGRADED, LINE_DOWN, LINE_UP, LINES_DIFFER, SKEW_EXCEEDS_WINDOW};
+
+/// Losses are judged over so long.
+pub(super) const EPOCH_NS: u64 = 10 * SECOND_NS;
+
+/// What is judged of a leg.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::alarms) struct Reading {
+    pub(super) silent_ns: u64,
+    pub(super) silence_ns: u64,
+    /// How many came since the reading before.
+    pub(super) late: u64,
+    pub(super) stray: u64,
+    /// How many it lacks of those that the legs brought together.
+    pub(super) missed: u64,
+    pub(super) of: u64,
+    pub(super) skew_ns: u64,
+    pub(super) window_ns: u64,
+}
+
+/// All of them, the worst first. Their words go on from the leg's name.
+pub(in crate::alarms) static ROWS: &[Row<Reading>] = &[
+    Row {
+        faults: &[
+            "an input that stands by falls silent, or the active one does and another takes over",
+            "a merged line falls silent, or all do",
+        ],
+        metrics: &["mcr_input_last_packet_timestamp_seconds"],
+        kind: LINE_DOWN,
+        condition: |leg| (leg.silent_ns, Alarm::above(leg.silence_ns)),
+        begins: |leg| {
+            format!(
+                "is silent: no packet for {:.1} s",
+                leg.silent_ns as f64 / 1e9
+            )
+        },
+        remedy: "",
+        ends: Some((LINE_UP, |_, _| "delivers again".to_owned())),
+        stands: Some(|_, _| "is silent".to_owned()),
+    },
+    Row {
+        faults: &["a merged line loses what others bring"],
+        metrics: &["mcr_merge_missed_packets_total"],
+        kind: LINE_DEGRADED,
+        condition: |leg| {
+            let alarm = Alarm::above(leg.of).held(EPOCH_NS);
+            (leg.missed.saturating_mul(LOSING), alarm)
+        },
+        begins: |leg| {
+            let Reading { missed, of, .. } = leg;
+            format!("loses packets: {missed} of {of} came by others alone")
+        },
+        remedy: "",
+        ends: Some((LINE_UP, |_, _| "loses no more packets".to_owned())),
+        stands: Some(|_, _| "loses packets".to_owned()),
+    },
+    Row {
+        faults: LAGS,
+        metrics: &["mcr_merge_late_packets_total"],
+        kind: SKEW_EXCEEDS_WINDOW,
+        condition: |leg| (leg.late, Alarm::growth()),
+        begins: |leg| {
+            let packets = packets(leg.late);
+            format!("is too far behind: {packets} came later than merge remembers")
+        },
+        remedy: "; raise merge.packets, or find what delays the line",
+        ends: None,
+        stands: Some(|_, standing| format!("brought {} too late", packets(standing.sum))),
+    },
+    Row {
+        faults: LAGS,
+        metrics: &["mcr_merge_stray_packets_total"],
+        kind: LINES_DIFFER,
+        condition: |leg| (leg.stray, Alarm::growth()),
+        begins: |leg| format!("brings {} that no other line does", packets(leg.stray)),
+        remedy: ": it is of another sender, or numbers its packets differently",
+        ends: None,
+        stands: Some(|_, standing| format!("brought {} of another stream", packets(standing.sum))),
+    },
+    Row {
+        faults: LAGS,
+        metrics: &["mcr_merge_skew_seconds"],
+        kind: SKEW_EXCEEDS_WINDOW,
+        // It has to come well below half the window again before that is over.
+        condition: |leg| {
+            let ends = leg.window_ns / 8 * 3;
+            let alarm = Alarm::above(leg.window_ns / 2);
+            (leg.skew_ns, Alarm { ends, ..alarm })
+        },
+        begins: |leg| {
+            let (skew, window) = (leg.skew_ns as f64 / 1e6, leg.window_ns as f64 / 1e6);
+            format!("is {skew:.1} ms behind, more than half the window of {window:.0} ms")
+        },
+        remedy: "; raise merge.window, or find what delays the line",
+        ends: None,
+        stands: Some(|leg, _| format!("is {} ms behind", leg.skew_ns / 1_000_000)),
+    },
+];
+
+const LAGS: &[&str] = &["a merged line lags, or brings another stream"];
+
+impl Reading {
+    pub(super) const fn is_silent(&self) -> bool {
+        self.silent_ns > self.silence_ns
+    }
+}
+
+fn packets(count: u64) -> String {
+    format!("{count} packet{}", plural(count))
+}

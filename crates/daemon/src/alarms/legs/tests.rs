@@ -1,0 +1,344 @@
+//! What is told of legs, reading by reading.
+
+use dataplane::counters::{MergeCounters, MergeSeen, Traffic};
+use model::document::RuleDocument;
+
+use super::*;
+use crate::events::kind::{LINE_DEGRADED, LINE_DOWN, LINE_UP, LINES_DIFFER, SKEW_EXCEEDS_WINDOW};
+
+const HALF: u64 = SECOND_NS / 2;
+const RED: &str = "239.1.1.1%red:5001";
+const BLUE: &str = "239.2.1.1%blue:5001";
+
+fn rule(more: &str) -> Rule {
+    let text = format!(
+        r#"{{"name": "cam1", "inputs": ["{RED}", "{BLUE}"], "outputs": ["10.9.9.9:7000"], {more}}}"#
+    );
+    let document: RuleDocument = serde_json::from_str(&text).unwrap();
+    document.to_rule(0).unwrap()
+}
+
+/// Kinds and words behind the rule's name.
+fn told(events: Vec<Event>) -> Vec<(String, String)> {
+    let words = |event: Event| {
+        assert_eq!(event.subject, "cam1");
+        let words = event.message.strip_prefix("rule \"cam1\": ").unwrap();
+        (event.kind, words.to_owned())
+    };
+    events.into_iter().map(words).collect()
+}
+
+fn news(kind: &str, words: &str) -> (String, String) {
+    (kind.to_owned(), words.to_owned())
+}
+
+/// Two legs that stand by for each other.
+struct StandBy {
+    legs: Legs,
+    rule: Rule,
+}
+
+impl StandBy {
+    fn new() -> Self {
+        Self {
+            legs: Legs::default(),
+            rule: rule(r#""failover": "500ms""#),
+        }
+    }
+
+    /// A reading in seconds: which is relayed, and when the last packet of each came.
+    fn at(
+        &mut self,
+        second: u64,
+        active: &str,
+        last: [u64; 2],
+        adopted: bool,
+    ) -> Vec<(String, String)> {
+        let came = last.map(|last| Traffic {
+            last_ns: last * SECOND_NS,
+            ..Traffic::default()
+        });
+        let legs = [RED, BLUE].map(str::to_owned).into_iter();
+        let seen = LinesSeen {
+            active: active.to_owned(),
+            changes: u64::from(active == BLUE),
+            came: legs.zip(came).collect(),
+        };
+        let counted = Received {
+            lines: Some(Box::new(seen)),
+            ..Received::default()
+        };
+        assert!(Legs::has(&self.rule, &counted));
+        let now_ns = second * SECOND_NS;
+        told(self.legs.sample(now_ns, &self.rule, &counted, adopted))
+    }
+}
+
+#[test]
+fn a_leg_that_falls_silent_and_the_one_that_takes_over_are_told_once() {
+    let mut bed = StandBy::new();
+    assert_eq!(bed.at(10, RED, [10, 10], false), []);
+    let switched = format!("input {BLUE} is relayed now, {RED} was");
+    let silent = format!("input {RED} is silent: no packet for 2.0 s");
+    assert_eq!(
+        bed.at(12, BLUE, [10, 12], false),
+        [news(INPUT_SWITCHED, &switched), news(LINE_DOWN, &silent)]
+    );
+    assert_eq!(bed.at(13, BLUE, [10, 13], false), []);
+    let trouble = (RED.to_owned(), "is silent".to_owned());
+    assert_eq!(bed.legs.troubles(), [trouble]);
+    let delivers = format!("input {RED} delivers again");
+    assert_eq!(
+        bed.at(14, BLUE, [14, 14], false),
+        [news(LINE_UP, &delivers)]
+    );
+    assert_eq!(bed.legs.troubles(), []);
+    assert!(!bed.legs.none_delivers());
+}
+
+#[test]
+fn a_switch_before_the_first_reading_is_told_unless_it_was_anothers() {
+    let switched = format!("input {BLUE} is relayed now");
+    for adopted in [false, true] {
+        let expected = [news(INPUT_SWITCHED, &switched)];
+        let told = StandBy::new().at(1, BLUE, [1, 1], adopted);
+        assert_eq!(told, expected[usize::from(adopted)..]);
+    }
+}
+
+#[test]
+fn a_leg_of_which_nothing_ever_came_is_told_after_the_silence() {
+    let mut bed = StandBy::new();
+    assert_eq!(bed.at(100, RED, [100, 0], false), []);
+    assert_eq!(bed.at(101, RED, [101, 0], false), []);
+    assert_eq!(bed.at(102, RED, [102, 0], false).len(), 1);
+    let trouble = (BLUE.to_owned(), "is silent".to_owned());
+    assert_eq!(bed.legs.troubles(), [trouble]);
+}
+
+/// Two merged legs, read every half second.
+struct Bed {
+    rule: Rule,
+    legs: Legs,
+    now_ns: u64,
+    seen: MergeSeen,
+}
+
+impl Bed {
+    fn new(more: &str) -> Self {
+        let legs = [RED, BLUE].map(|at| (at.to_owned(), LineCounts::default()));
+        let counters = MergeCounters {
+            streams: 1,
+            lines: legs.into_iter().collect(),
+            ..MergeCounters::default()
+        };
+        let mut bed = Self {
+            rule: rule(&format!(r#""merge": "rtp"{more}"#)),
+            legs: Legs::default(),
+            now_ns: 100 * SECOND_NS,
+            seen: MergeSeen {
+                counters,
+                last_ns: BTreeMap::new(),
+            },
+        };
+        assert_eq!(bed.goes_on(1, |_| {}), []);
+        bed
+    }
+
+    /// So many readings, half a second and a thousand numbers apart, by both legs.
+    fn goes_on(&mut self, readings: u64, change: impl Fn(&mut Self)) -> Vec<(String, String)> {
+        let mut news = Vec::new();
+        for _ in 0..readings {
+            self.now_ns += HALF;
+            for at in [RED, BLUE] {
+                self.seen.last_ns.insert(at.to_owned(), self.now_ns);
+            }
+            self.leg(RED).first += 1_000;
+            self.leg(BLUE).duplicate += 1_000;
+            change(self);
+            news.extend(self.sample());
+        }
+        news
+    }
+
+    fn sample(&mut self) -> Vec<(String, String)> {
+        let counted = Received {
+            merge: Some(Box::new(self.seen.clone())),
+            ..Received::default()
+        };
+        assert!(Legs::has(&self.rule, &counted));
+        told(self.legs.sample(self.now_ns, &self.rule, &counted, false))
+    }
+
+    fn leg(&mut self, at: &str) -> &mut LineCounts {
+        self.seen.counters.lines.get_mut(at).unwrap()
+    }
+
+    fn stop(&mut self, at: &str) {
+        self.seen.last_ns.insert(at.to_owned(), 0);
+    }
+
+    fn troubles(&self) -> Vec<(String, String)> {
+        self.legs.troubles()
+    }
+}
+
+#[test]
+fn duplicates_and_legs_as_they_should_be_are_no_news() {
+    let mut bed = Bed::new("");
+    assert_eq!(bed.goes_on(100, |_| {}), []);
+    assert_eq!(bed.troubles(), []);
+    assert!(!bed.legs.none_delivers());
+}
+
+#[test]
+fn a_silent_line_is_told_of_and_with_both_nothing_delivers() {
+    let mut bed = Bed::new("");
+    let silent = format!("input {BLUE} is silent: no packet for 2.5 s");
+    assert_eq!(
+        bed.goes_on(5, |bed| bed.stop(BLUE)),
+        [news(LINE_DOWN, &silent)]
+    );
+    assert_eq!(bed.troubles(), [(BLUE.to_owned(), "is silent".to_owned())]);
+    assert!(!bed.legs.none_delivers());
+    bed.goes_on(5, |bed| {
+        bed.stop(RED);
+        bed.stop(BLUE);
+    });
+    assert!(bed.legs.none_delivers());
+    let delivers = [RED, BLUE].map(|at| news(LINE_UP, &format!("input {at} delivers again")));
+    assert_eq!(bed.goes_on(1, |_| {}), delivers);
+    assert_eq!(bed.troubles(), []);
+}
+
+#[test]
+fn silence_is_as_long_as_the_health_of_the_rule_says() {
+    let mut bed = Bed::new(r#", "health": {"silence": "5s"}"#);
+    assert_eq!(bed.goes_on(10, |bed| bed.stop(RED)), []);
+    assert_eq!(bed.goes_on(1, |bed| bed.stop(RED)).len(), 1);
+    let mut bed = Bed::new(r#", "health": {"silence": "off"}"#);
+    assert_eq!(bed.goes_on(100, |bed| bed.stop(RED)), []);
+}
+
+#[test]
+fn a_line_loses_that_lacks_more_than_one_in_a_thousand() {
+    let mut bed = Bed::new("");
+    assert_eq!(bed.goes_on(30, |bed| bed.leg(BLUE).missed += 1), []);
+    let told = bed.goes_on(20, |bed| bed.leg(BLUE).missed += 10);
+    // Eleven readings after the second of three epochs began with ten.
+    let loses = format!("input {BLUE} loses packets: 20 of 11000 came by others alone");
+    assert_eq!(told, [news(LINE_DEGRADED, &loses)]);
+    let trouble = (BLUE.to_owned(), "loses packets".to_owned());
+    assert_eq!(bed.troubles(), [trouble]);
+    // Over when ten seconds of their own have passed without.
+    let keeps = format!("input {BLUE} loses no more packets");
+    assert_eq!(bed.goes_on(41, |_| {}), [news(LINE_UP, &keeps)]);
+    assert_eq!(bed.troubles(), []);
+}
+
+#[test]
+fn what_a_silent_line_lacks_is_its_silence() {
+    let mut bed = Bed::new("");
+    let news = bed.goes_on(60, |bed| {
+        bed.stop(BLUE);
+        if !bed.troubles().is_empty() {
+            bed.leg(BLUE).missed += 1_000;
+        }
+    });
+    assert_eq!(news.len(), 1, "{news:?}");
+}
+
+#[test]
+fn a_line_that_lost_and_is_silent_is_not_told_to_lose_no_more() {
+    let mut bed = Bed::new("");
+    let loses = bed.goes_on(20, |bed| bed.leg(BLUE).missed += 10);
+    assert_eq!(loses.len(), 1, "{loses:?}");
+    let told = bed.goes_on(60, |bed| bed.stop(BLUE));
+    let kinds: Vec<&str> = told.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds, [LINE_DOWN]);
+}
+
+#[test]
+fn late_and_stray_packets_are_told_of_once_until_they_stop() {
+    let mut bed = Bed::new("");
+    let told = bed.goes_on(10, |bed| {
+        bed.leg(BLUE).late += 5;
+        bed.leg(RED).stray += 1;
+    });
+    let differs = format!(
+        "input {RED} brings 1 packet that no other line does: it is of another sender, or numbers \
+         its packets differently"
+    );
+    let late = format!(
+        "input {BLUE} is too far behind: 5 packets came later than merge remembers; raise \
+         merge.packets, or find what delays the line"
+    );
+    // In the order of their names.
+    assert_eq!(
+        told,
+        [
+            news(LINES_DIFFER, &differs),
+            news(SKEW_EXCEEDS_WINDOW, &late)
+        ]
+    );
+    assert_eq!(
+        bed.troubles(),
+        [
+            (
+                RED.to_owned(),
+                "brought 10 packets of another stream".to_owned()
+            ),
+            (BLUE.to_owned(), "brought 50 packets too late".to_owned()),
+        ]
+    );
+    assert_eq!(bed.goes_on(20, |_| {}), []);
+    assert_eq!(bed.troubles(), []);
+}
+
+#[test]
+fn a_line_that_lags_half_the_window_is_told_of_before_it_is_late() {
+    let mut bed = Bed::new("");
+    let skew = |us: u64| move |bed: &mut Bed| bed.leg(BLUE).skew_ns = us * 1_000;
+    assert_eq!(bed.goes_on(1, skew(25_000)), []);
+    let lags = format!(
+        "input {BLUE} is 26.5 ms behind, more than half the window of 50 ms; raise merge.window, or \
+         find what delays the line"
+    );
+    assert_eq!(
+        bed.goes_on(1, skew(26_500)),
+        [news(SKEW_EXCEEDS_WINDOW, &lags)]
+    );
+    assert_eq!(bed.goes_on(1, skew(20_000)), []);
+    let trouble = (BLUE.to_owned(), "is 20 ms behind".to_owned());
+    assert_eq!(bed.troubles(), [trouble]);
+    assert_eq!(bed.goes_on(1, skew(18_000)), []);
+    assert_eq!(bed.troubles(), []);
+}
+
+#[test]
+fn a_stream_that_begins_behind_the_first_is_told_of() {
+    let mut bed = Bed::new("");
+    let told = bed.goes_on(1, |bed| bed.seen.counters.streams = 2);
+    let began = "a stream began: another source or session, or numbers that do not go on; 2 so far";
+    assert_eq!(told, [news(STREAM_RESTARTED, began)]);
+    assert_eq!(bed.goes_on(5, |_| {}), []);
+}
+
+#[test]
+fn what_was_before_the_first_reading_and_legs_that_go_are_no_news() {
+    let mut bed = Bed::new("");
+    bed.legs = Legs::default();
+    bed.seen.counters.streams = 7;
+    *bed.leg(RED) = LineCounts {
+        first: 1_000,
+        missed: 900,
+        late: 5,
+        stray: 5,
+        ..LineCounts::default()
+    };
+    assert_eq!(bed.goes_on(1, |_| {}), []);
+    bed.seen.counters.lines.remove(BLUE);
+    bed.now_ns += HALF;
+    assert_eq!(bed.sample(), []);
+    assert_eq!(bed.legs.legs.len(), 1);
+}
