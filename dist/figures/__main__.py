@@ -6,6 +6,7 @@ Lines are those with code: no blanks, no comments, no tests (`tests.rs`, `tests/
 `cfg(test)` or a feature that only tests turn on)."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -93,4 +94,6 @@ def print_undocumented(tree: Tree) -> None:
 
 
 if __name__ == "__main__":
+    # Ends in silence where nobody reads on, as in a pipe to head.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

@@ -5,16 +5,15 @@ mod egress;
 mod fleet;
 mod health;
 mod history;
-mod merge;
 mod residence;
 mod rule;
 mod selection;
 mod tunnel;
-mod worker;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use demand::{DemandStats, ListenerStats};
 pub use egress::EgressStats;
 pub use fleet::{
@@ -23,12 +22,10 @@ pub use fleet::{
 };
 pub use health::{HealthStats, Rates, RtpStats, TsStats};
 pub use history::{History, RuleHistory, Steps};
-pub use merge::{LineStats, MergeStats};
 pub use residence::{ResidenceBucket, ResidenceStats};
-pub use rule::{Condition, FlowStats, InputStats, OutputStats, RuleStats, State, Traffic};
+pub use rule::{Condition, InputStats, OutputStats, RuleStats, State};
 pub use selection::{Part, RulePart, Selection};
 pub use tunnel::TunnelStatus;
-pub use worker::WorkerStats;
 
 /// Everything counted, as `mcr stats --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -12,7 +12,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dataplane::Gates;
-use dataplane::counters::{Arrived, Counters, Flow, WorkerCounters};
+use dataplane::counters::{Arrived, Counters, FlowStats, WorkerStats};
 use dataplane::features::Features;
 use dataplane::{Activity, ArrivalsReading, Close, Dataplane, Reading, Rival, Seen, Support};
 use model::diff::TableDiff;
@@ -192,7 +192,7 @@ impl DataplaneThread {
     }
 
     /// Reads the counters of the workers alone.
-    pub(crate) async fn workers(&self) -> Result<Vec<WorkerCounters>, Error> {
+    pub(crate) async fn workers(&self) -> Result<Vec<WorkerStats>, Error> {
         self.run(|dataplane| Ok(dataplane.workers())).await
     }
 
@@ -203,7 +203,7 @@ impl DataplaneThread {
     }
 
     /// Reads the flows of a rule.
-    pub(crate) async fn flows(&self, rule: String) -> Result<Vec<Flow>, Error> {
+    pub(crate) async fn flows(&self, rule: String) -> Result<Vec<FlowStats>, Error> {
         self.run(move |dataplane| Ok(dataplane.flows(&rule)?)).await
     }
 

@@ -17,14 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::query::StatsQuery;
-use api::reply::{
-    FlowStats, HealthStats, InputStats, LineStats, MergeStats, OutputStats, RuleStats, State,
-    Stats, Traffic, WorkerStats,
-};
-use dataplane::counters::{
-    self, Counters, Drops, Flow, InputCounters, LineCounts, MergeCounters, OutputCounters,
-    RuleCounters, WorkerCounters,
-};
+use api::reply::{HealthStats, InputStats, OutputStats, RuleStats, State, Stats, Traffic};
+use dataplane::counters::{Counters, Drops, InputCounters, OutputCounters, RuleCounters};
 use model::compile::OutputView;
 use model::host::{Host, Interface};
 use model::reflect::MODE;
@@ -77,7 +71,7 @@ impl<'a> Readings<'a> {
             fleet: self.identity.fleet.clone(),
             uptime_seconds: self.identity.started.elapsed().as_secs_f64(),
             rules: Vec::new(),
-            workers: self.counters.workers.iter().map(worker).collect(),
+            workers: self.counters.workers.clone(),
             egress: self.sampler.egress(&self.view.host),
             demand: demand::links(self.listeners),
             selection: None,
@@ -218,8 +212,8 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
         active: failover.map(|failover| failover.active.clone()),
         active_seconds: failover.map(|failover| seconds_since(failover.since_ns)),
         switches: failover.map(|failover| failover.changes),
-        merge: counted.merge.as_deref().map(merged),
-        received: traffic(counted.received),
+        merge: counted.merge.as_deref().map(|merge| merge.together),
+        received: counted.received,
         answers: None,
         dropped: dropped(&counted.dropped),
         outputs,
@@ -232,7 +226,7 @@ fn rule(state: &RuleState, counted: &RuleCounters, host: &Host, sampler: &Sample
 
 /// Seconds since the last packet of a stream that has stopped. One that is watched is judged as its
 /// rule says.
-fn silent_seconds(received: counters::Traffic, health: Option<&HealthStats>) -> Option<f64> {
+fn silent_seconds(received: Traffic, health: Option<&HealthStats>) -> Option<f64> {
     match health {
         Some(health) => health
             .silent_seconds
@@ -266,15 +260,6 @@ fn judge(
     match degraded.or(trouble).filter(|_| state.state == State::Up) {
         Some(reason) => (State::Degraded, Some(reason)),
         None => (state.state, state.reason.as_deref().map(str::to_owned)),
-    }
-}
-
-/// Makes the statistics of one flow.
-pub(crate) fn flow(counted: &Flow) -> FlowStats {
-    FlowStats {
-        group: counted.group.to_string(),
-        port: counted.port,
-        received: traffic(counted.received),
     }
 }
 
@@ -313,33 +298,11 @@ fn inputs(
         .map(|((at, state), view)| InputStats {
             shared_with: view::passed_to(view),
             active: failover.map(|failover| failover.active == at),
-            line: lines.and_then(|lines| lines.get(at)).map(line),
+            line: lines.and_then(|lines| lines.get(at)).copied(),
             trouble: trouble(at),
             ..input(at, state, &of(at))
         })
         .collect()
-}
-
-/// What merged lines brought together.
-const fn merged(counted: &MergeCounters) -> MergeStats {
-    MergeStats {
-        lost: counted.lost,
-        streams: counted.streams,
-    }
-}
-
-/// What one of them brought.
-fn line(counted: &LineCounts) -> LineStats {
-    LineStats {
-        first: counted.first,
-        duplicate: counted.duplicate,
-        repeated: counted.repeated,
-        late: counted.late,
-        stray: counted.stray,
-        missed: counted.missed,
-        skew_seconds: counted.skew_ns as f64 / 1e9,
-        skew_max_seconds: counted.skew_max_ns as f64 / 1e9,
-    }
 }
 
 fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
@@ -347,7 +310,7 @@ fn input(at: &str, state: &InputState, counted: &InputCounters) -> InputStats {
         at: at.to_owned(),
         joined: state.joined,
         reason: state.reason.as_deref().map(str::to_owned),
-        received: traffic(counted.received),
+        received: counted.received,
         dropped: dropped(&counted.dropped),
         active: None,
         line: None,
@@ -384,21 +347,14 @@ fn output(
         tunnel: None,
         wanted: view.wanted.map(u64::from),
         members: None,
-        sent: traffic(counted.sent),
+        sent: counted.sent,
         last_packet_seconds: last_packet_seconds(counted.sent),
         dropped,
     }
 }
 
-fn traffic(counted: counters::Traffic) -> Traffic {
-    Traffic {
-        packets: counted.packets,
-        bytes: counted.bytes,
-    }
-}
-
 /// To a thousandth; a timer tick is longer.
-fn last_packet_seconds(counted: counters::Traffic) -> Option<f64> {
+fn last_packet_seconds(counted: Traffic) -> Option<f64> {
     (counted.last_ns > 0).then(|| seconds_since(counted.last_ns))
 }
 
@@ -419,25 +375,4 @@ fn dropped(drops: &Drops) -> BTreeMap<String, u64> {
         .occurred()
         .map(|(reason, count)| (reason.as_str().to_owned(), count))
         .collect()
-}
-
-fn worker(counted: &WorkerCounters) -> WorkerStats {
-    WorkerStats {
-        id: counted.id,
-        cpu: counted.cpu,
-        pid: counted.pid,
-        state: match counted.pid {
-            0 => "backoff",
-            _ => "running",
-        }
-        .to_owned(),
-        restarts: counted.restarts,
-        received: counted.received,
-        matched: counted.matched,
-        not_matched: counted.not_matched,
-        forwarded: counted.forwarded,
-        buffer_exhausted: counted.buffer_exhausted,
-        receive_errors: counted.receive_errors,
-        transmit_errors: counted.transmit_errors,
-    }
 }

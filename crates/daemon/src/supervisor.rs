@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use api::reply::Change;
 use dataplane::Close;
-use dataplane::counters::WorkerCounters;
+use dataplane::counters::WorkerStats;
 use futures::FutureExt;
 use model::config::{Config, DaemonSettings, FleetSettings, Settings};
 use model::net::Ifindex;
@@ -249,7 +249,7 @@ impl Supervisor {
     }
 
     /// Lists the workers that were started again since they were last checked.
-    async fn workers_that_came_back(&mut self) -> Vec<WorkerCounters> {
+    async fn workers_that_came_back(&mut self) -> Vec<WorkerStats> {
         let mut workers = self.dataplane.workers().await.unwrap_or_default();
         workers.retain(|worker| {
             // One that was not there before may have died before it was.

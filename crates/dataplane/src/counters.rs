@@ -1,16 +1,15 @@
 //! What both paths counted, as the control side reads it: the upward half of the seam.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bpf::layout::{self, Tally};
 use model::table::Path;
 use packet::health::Arrivals;
-pub use packet::verdict::DropReason;
 
+pub use counters::{FlowStats, LineStats, MergeStats, Seconds, Traffic, WorkerStats};
 pub use packet::latency::{Latency, bound_ns};
-use zerocopy::{FromBytes, IntoBytes};
+pub use packet::verdict::DropReason;
 
 /// A snapshot of everything both paths counted, summed over cores, workers and restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub struct Counters {
     /// Per rule, by name.
     pub rules: BTreeMap<String, RuleCounters>,
     /// Per worker of the userspace path.
-    pub workers: Vec<WorkerCounters>,
+    pub workers: Vec<WorkerStats>,
 }
 
 /// One rule's counters.
@@ -253,12 +252,10 @@ pub struct FailoverCounters {
 /// What the lines of a merged rule brought.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeCounters {
-    /// Numbers that no line brought, since its streams began; with payloads always 0.
-    pub lost: u64,
-    /// Streams begun: each SSRC or session, and each run of numbers of it.
-    pub streams: u64,
+    /// All together.
+    pub together: MergeStats,
     /// Each line by the endpoint as the rule writes it.
-    pub lines: BTreeMap<String, LineCounts>,
+    pub lines: BTreeMap<String, LineStats>,
 }
 
 impl MergeCounters {
@@ -270,45 +267,26 @@ impl MergeCounters {
         let of_place = |(at, place): (&String, usize)| {
             let line = counts.lines.get(place)?;
             let [first, duplicate, repeated, late, stray] = line.packets;
-            let counts = LineCounts {
+            let counts = LineStats {
                 first,
                 duplicate,
                 repeated,
                 late,
                 stray,
                 missed: line.missed,
-                skew_ns: line.skew_ns,
-                skew_max_ns: line.skew_max_ns,
+                skew_seconds: Seconds::from_ns(line.skew_ns),
+                skew_max_seconds: Seconds::from_ns(line.skew_max_ns),
             };
             Some((at.clone(), counts))
         };
         Self {
-            lost: counts.lost,
-            streams: counts.streams,
+            together: MergeStats {
+                lost: counts.lost,
+                streams: counts.streams,
+            },
             lines: lines.filter_map(of_place).collect(),
         }
     }
-}
-
-/// What one line brought.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LineCounts {
-    /// Packets that came here first, and passed.
-    pub first: u64,
-    /// Packets that another line had brought.
-    pub duplicate: u64,
-    /// Packets that it had brought itself.
-    pub repeated: u64,
-    /// Packets behind all that is remembered.
-    pub late: u64,
-    /// Packets that are not of the stream.
-    pub stray: u64,
-    /// Numbers that only other lines brought.
-    pub missed: u64,
-    /// How much later than the first its copies come by now, in nanoseconds; a mean.
-    pub skew_ns: u64,
-    /// The most that was.
-    pub skew_max_ns: u64,
 }
 
 /// One output's counters.
@@ -320,86 +298,6 @@ pub struct OutputCounters {
     pub dropped: Drops,
 }
 
-/// What was seen of one group and port of a rule with ranges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
-    /// The group.
-    pub group: IpAddr,
-    /// The destination port.
-    pub port: u16,
-    /// What the rule received there.
-    pub received: Traffic,
-}
-
-/// Packets and UDP payload bytes.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
-pub struct Traffic {
-    /// Datagrams; a GSO super-packet counts as its segments.
-    pub packets: u64,
-    /// UDP payload bytes.
-    pub bytes: u64,
-    /// When the last of them passed, in nanoseconds of `CLOCK_MONOTONIC`; 0 where that is not known.
-    pub last_ns: u64,
-    /// Of the packets that a rule received, those sent back to who asked.
-    pub answers: u64,
-}
-
-impl Traffic {
-    /// As many words hold it.
-    pub const WORDS: usize = 4;
-
-    /// So many packets and bytes.
-    #[must_use]
-    pub const fn new(packets: u64, bytes: u64) -> Self {
-        Self {
-            packets,
-            bytes,
-            last_ns: 0,
-            answers: 0,
-        }
-    }
-
-    /// Adds what passed elsewhere, or later.
-    pub fn add(&mut self, other: Self) {
-        self.packets = self.packets.wrapping_add(other.packets);
-        self.bytes = self.bytes.wrapping_add(other.bytes);
-        self.last_ns = self.last_ns.max(other.last_ns);
-        self.answers = self.answers.wrapping_add(other.answers);
-    }
-
-    /// Takes off what had passed before.
-    #[must_use]
-    pub const fn since(self, base: Self) -> Self {
-        Self {
-            packets: self.packets.saturating_sub(base.packets),
-            bytes: self.bytes.saturating_sub(base.bytes),
-            last_ns: match self.packets > base.packets {
-                true => self.last_ns,
-                false => 0,
-            },
-            answers: self.answers.saturating_sub(base.answers),
-        }
-    }
-
-    /// As it lies in memory.
-    #[must_use]
-    pub const fn words(self) -> [u64; Self::WORDS] {
-        [self.packets, self.bytes, self.last_ns, self.answers]
-    }
-
-    /// From how it lies in memory.
-    #[must_use]
-    pub const fn from_words([packets, bytes, last_ns, answers]: [u64; Self::WORDS]) -> Self {
-        Self {
-            packets,
-            bytes,
-            last_ns,
-            answers,
-        }
-    }
-}
-
 /// How long a rule's packets stayed, out of memory.
 pub(crate) const fn latency(counted: &layout::Latency) -> Latency {
     Latency {
@@ -409,14 +307,13 @@ pub(crate) const fn latency(counted: &layout::Latency) -> Latency {
     }
 }
 
-impl From<Tally> for Traffic {
-    fn from(tally: Tally) -> Self {
-        let last_ns = match tally.last_ns {
-            0 => 0,
-            last => sys::clock::from_kernel_ns(last),
-        };
-        Self::from_words([tally.packets, tally.bytes, last_ns, tally.answers])
-    }
+/// What the kernel path counted.
+pub(crate) fn of_tally(tally: Tally) -> Traffic {
+    let last_ns = match tally.last_ns {
+        0 => 0,
+        last => sys::clock::from_kernel_ns(last),
+    };
+    Traffic::from_words([tally.packets, tally.bytes, last_ns, tally.answers])
 }
 
 /// Drop counts, indexed by [`DropReason`].
@@ -452,33 +349,4 @@ impl Drops {
     pub fn total(&self) -> u64 {
         self.0.iter().copied().fold(0, u64::wrapping_add)
     }
-}
-
-/// One worker's state and counters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkerCounters {
-    /// Number, from 0.
-    pub id: u32,
-    /// Core it is pinned to.
-    pub cpu: u32,
-    /// Process id, 0 while it is not running.
-    pub pid: u32,
-    /// Times it was started again.
-    pub restarts: u64,
-    /// Those of them that are this process's doing, not an earlier one's.
-    pub restarts_here: u64,
-    /// Packets read from its tap.
-    pub received: u64,
-    /// Packets that took a route.
-    pub matched: u64,
-    /// Packets that took none.
-    pub not_matched: u64,
-    /// Copies handed to egress devices.
-    pub forwarded: u64,
-    /// Packets lost for want of a buffer or at a full ring.
-    pub buffer_exhausted: u64,
-    /// Failed receives.
-    pub receive_errors: u64,
-    /// Failed sends.
-    pub transmit_errors: u64,
 }

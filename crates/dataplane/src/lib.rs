@@ -38,7 +38,7 @@ use model::diff::TableDiff;
 use model::table::{LocalDelivery, Path, RouteKey, Table};
 
 use crate::arrivals::Ticks;
-use crate::counters::{Counters, Flow, Traffic, WorkerCounters};
+use crate::counters::{Counters, FlowStats, Traffic, WorkerStats};
 use crate::features::Features;
 use crate::kernel::{Kernel, shadow};
 use crate::quiet::Quiet;
@@ -274,7 +274,7 @@ impl Dataplane {
 
     /// Reads those of the workers alone, which costs little however many rules there are.
     #[must_use]
-    pub fn workers(&self) -> Vec<WorkerCounters> {
+    pub fn workers(&self) -> Vec<WorkerStats> {
         let userspace = self.userspace.as_ref();
         userspace.map_or_else(Vec::new, Userspace::worker_counters)
     }
@@ -300,7 +300,7 @@ impl Dataplane {
     /// # Errors
     ///
     /// The kernel's.
-    pub fn flows(&self, rule: &str) -> Result<Vec<Flow>, Error> {
+    pub fn flows(&self, rule: &str) -> Result<Vec<FlowStats>, Error> {
         let mut sums: BTreeMap<(IpAddr, u16), Traffic> = BTreeMap::new();
         let mut seen = Vec::new();
         if let Some(kernel) = &self.kernel {
@@ -313,7 +313,7 @@ impl Dataplane {
             let sum = sums.entry((flow.group, flow.port)).or_default();
             sum.add(flow.received);
         }
-        let flow = |((group, port), received)| Flow {
+        let flow = |((group, port), received)| FlowStats {
             group,
             port,
             received,

@@ -43,13 +43,14 @@ fn relays(path: &str, input: &str, output: &str, pairs: &[(Address, Address)]) {
     let shown = daemon.mcr(&["show", "range", "--json"]).unwrap();
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let flows: Vec<FlowStats> = serde_json::from_value(shown["flows"].clone()).unwrap();
-    let seen = flows.iter().map(|flow| (flow.group.as_str(), flow.port));
+    let groups: Vec<String> = flows.iter().map(|flow| flow.group.to_string()).collect();
+    let seen = groups
+        .iter()
+        .map(String::as_str)
+        .zip(flows.iter().map(|flow| flow.port));
     let wanted = pairs.iter().map(|(from, _)| *from);
     assert!(seen.eq(wanted), "{flows:?}");
-    let ten = Traffic {
-        packets: 10,
-        bytes: 1000,
-    };
+    let ten = Traffic::new(10, 1000);
     assert!(flows.iter().all(|flow| flow.received == ten), "{flows:?}");
     let text = daemon.mcr(&["show", "range"]).unwrap();
     let ((group, port), _) = pairs[1];

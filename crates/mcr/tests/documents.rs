@@ -112,9 +112,13 @@ fn every_fault_names_a_test_that_exists_and_who_tells() {
         texts.collect::<String>()
     };
     let events = sources("crates/daemon/src/events");
-    let metrics = ["crates/api/src/reply", "crates/daemon/src/stats"]
-        .map(sources)
-        .concat()
+    let metrics = [
+        "crates/api/src/reply",
+        "crates/counters/src",
+        "crates/daemon/src/stats",
+    ]
+    .map(sources)
+    .concat()
         + &sources("crates/daemon/src/stats/metrics");
     let checks = read("crates/mcr/src/doctor.rs");
     let mut rows = 0;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::counter::counters;
+use counters::counters;
 
 /// A device that outputs leave by: what it and its queue did not send of all that anybody on the
 /// host handed to them, since the device is there. As the kernel counts it, read once a second.

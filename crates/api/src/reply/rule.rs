@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{HealthStats, LineStats, MergeStats, Rates, ResidenceStats};
-use crate::counter::{Number, Value, counters};
+use counters::counter::{Number, Value};
+use counters::counters;
+
+use super::{HealthStats, LineStats, MergeStats, Rates, ResidenceStats, Traffic};
 
 /// One rule's state and counters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -168,17 +170,6 @@ impl Condition {
     }
 }
 
-/// What was seen of one group and port of a rule with ranges.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FlowStats {
-    /// The group.
-    pub group: String,
-    /// The destination port.
-    pub port: u16,
-    /// Packets that matched the input there.
-    pub received: Traffic,
-}
-
 /// State of a rule or an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -233,15 +224,6 @@ pub struct InputStats {
     /// to them, with `local=no` they get nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_with: Option<String>,
-}
-
-/// Packets and bytes; bytes are UDP payload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Traffic {
-    /// Datagrams; a GSO super-packet counts as its segments.
-    pub packets: u64,
-    /// UDP payload bytes.
-    pub bytes: u64,
 }
 
 /// One output of a rule.
@@ -341,3 +323,27 @@ counters! { OutputStats {
     last_packet_seconds: "mcr_output_last_packet_timestamp_seconds",
         "When the output sent its last packet, seconds since the epoch.", "last packet {} ago";
 } }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Seconds;
+    use super::*;
+
+    #[test]
+    fn the_counts_of_a_line_stand_in_the_input_and_others_have_none() {
+        let plain =
+            r#"{"at":"239.1.1.1%eth0:5001","joined":true,"received":{"packets":5,"bytes":7}}"#;
+        let input: InputStats = serde_json::from_str(plain).unwrap();
+        assert_eq!(input.line, None);
+        assert_eq!(serde_json::to_string(&input).unwrap(), plain);
+        let counts = r#","first":1,"duplicate":2,"repeated":3,"late":4,"stray":5,"missed":6,"skew_seconds":0.007,"skew_max_seconds":0.008}"#;
+        let merged = plain.replace("7}}", &format!("7}}{counts}"));
+        let input: InputStats = serde_json::from_str(&merged).unwrap();
+        let line = input.line.unwrap();
+        assert_eq!(
+            (line.first, line.missed, line.skew_max_seconds),
+            (1, 6, Seconds::from_ns(8_000_000))
+        );
+        assert_eq!(serde_json::to_string(&input).unwrap(), merged);
+    }
+}

@@ -11,7 +11,7 @@ use std::mem;
 use std::time::Duration;
 
 use api::reply::Event;
-use dataplane::counters::{LineCounts, LinesSeen, Received};
+use dataplane::counters::{LineStats, LinesSeen, Received};
 use model::failover::On;
 use model::health::DEFAULT_SILENCE;
 use model::rule::Rule;
@@ -42,7 +42,7 @@ pub(crate) struct Legs {
 struct Leg {
     /// When its last packet came, or when it was first looked at.
     last_ns: u64,
-    counts: LineCounts,
+    counts: LineStats,
     epoch: Epoch,
     read: Reading,
     /// By their rows.
@@ -78,7 +78,7 @@ impl Legs {
         if let (Some(failover), Some(seen)) = (&rule.failover, &counted.lines) {
             told.extend(self.switched(seen).filter(|_| !adopted));
             let legs = seen.came.iter();
-            let legs = legs.map(|(at, came)| (at, came.last_ns, LineCounts::default()));
+            let legs = legs.map(|(at, came)| (at, came.last_ns, LineStats::default()));
             let limits = Reading {
                 silence_ns: nanoseconds(failover.silence.max(SILENCE_MIN)),
                 window_ns: u64::MAX,
@@ -98,7 +98,7 @@ impl Legs {
                 ..Reading::default()
             };
             told.extend(self.judge(now_ns, legs.collect(), limits));
-            told.extend(self.restarted(seen.counters.streams));
+            told.extend(self.restarted(seen.counters.together.streams));
         }
         let name = &rule.name;
         let events = { told.into_iter() }
@@ -171,7 +171,7 @@ impl Legs {
     fn judge(
         &mut self,
         now_ns: u64,
-        read: Vec<(&String, u64, LineCounts)>,
+        read: Vec<(&String, u64, LineStats)>,
         limits: Reading,
     ) -> Vec<Told> {
         let mut told = Vec::new();
@@ -192,7 +192,7 @@ impl Legs {
 }
 
 impl Leg {
-    fn new(now_ns: u64, counts: LineCounts, numbers: u64) -> Self {
+    fn new(now_ns: u64, counts: LineStats, numbers: u64) -> Self {
         Self {
             last_ns: now_ns,
             counts,
@@ -206,7 +206,7 @@ impl Leg {
         &mut self,
         now_ns: u64,
         last_ns: u64,
-        counts: LineCounts,
+        counts: LineStats,
         (numbers, limits): (u64, Reading),
     ) {
         self.last_ns = self.last_ns.max(last_ns);
@@ -220,7 +220,7 @@ impl Leg {
         };
         // All that a silent leg lacks is told by its silence.
         if !self.read.is_silent() {
-            self.read.skew_ns = counts.skew_ns;
+            self.read.skew_ns = counts.skew_seconds.ns;
             // Numbers that are still on their way weigh alike at the begin and at the end.
             self.read.of = numbers.saturating_sub(self.epoch.numbers);
             if age_ns >= SECOND_NS {

@@ -231,7 +231,7 @@ impl Service {
             return Err(no_such_rule(&view, name));
         }
         let flows = self.dataplane.flows(name.to_owned()).await;
-        Ok(flows.map_err(internal)?.iter().map(stats::flow).collect())
+        flows.map_err(internal)
     }
 
     /// Refuses while the dataplane does not answer or an input is not joined.

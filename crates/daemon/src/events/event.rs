@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::SystemTime;
 
 use api::reply::{Event, State};
-use dataplane::counters::WorkerCounters;
+use dataplane::counters::WorkerStats;
 use model::printable::{plural, printable};
 
 use super::kind::*;
@@ -38,7 +38,7 @@ pub(crate) fn saved() -> Event {
 }
 
 /// A worker was started again.
-pub(crate) fn worker_restarted(worker: &WorkerCounters) -> Event {
+pub(crate) fn worker_restarted(worker: &WorkerStats) -> Event {
     let (id, restarts) = (worker.id, worker.restarts);
     let times = plural(restarts);
     let message = format!("worker {id} ended and was started again, {restarts} time{times} so far");

@@ -15,7 +15,7 @@ use sys::memory::{Array, Field};
 
 use crate::clock::Clock;
 use crate::control::{Control, Memory, Owner};
-use crate::counters::{Drops, HealthCounters, Traffic};
+use crate::counters::{Drops, HealthCounters, Traffic, of_tally};
 use crate::error::Error;
 use crate::failover::Failovers;
 use crate::kernel::health::Inspections;
@@ -251,7 +251,7 @@ impl Memory for KernelMemory {
         if !is_fresh {
             base = Traffic {
                 last_ns: 0,
-                ..self.counters.read_one(counter)?.into()
+                ..of_tally(self.counters.read_one(counter)?)
             };
         }
         // Also of a fresh one: somebody may have written there.
@@ -314,7 +314,7 @@ impl Memory for KernelMemory {
         let tally = lanes.tallies.get(counter)?;
         let base = base.copied().unwrap_or_default();
         let drops = self.drops.read(counter).packets;
-        Some((Traffic::from(*tally).since(base), Drops(drops)))
+        Some((of_tally(*tally).since(base), Drops(drops)))
     }
 
     fn of_rule(&self, lanes: &Lanes, rule: u32, _: Option<&Traffic>) -> (HealthCounters, Latency) {

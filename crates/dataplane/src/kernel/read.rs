@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bpf::layout::{self, FlowKey, Tally};
 use packet::latency::Latency;
 
-use crate::counters::{Arrived, Counters, Flow, HealthCounters, Traffic, latency};
+use crate::counters::{Arrived, Counters, FlowStats, HealthCounters, Traffic, latency};
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::kernel::memory::{KernelControl, KernelMemory};
@@ -138,13 +138,13 @@ impl Tallies {
 }
 
 /// Reads the flows of a rule.
-pub(crate) fn flows(kernel: &Kernel, rule: &str) -> Result<Vec<Flow>, Error> {
+pub(crate) fn flows(kernel: &Kernel, rule: &str) -> Result<Vec<FlowStats>, Error> {
     let Some(counter) = kernel.control.counter(&Name::Rule(rule).hash()) else {
         return Ok(Vec::new());
     };
     let flows = kernel.control.memory.flows.read()?.into_iter();
     let own = flows.filter(|(key, _)| key.counter == counter);
-    let flow = |(key, counted): (FlowKey, layout::Flow)| Flow {
+    let flow = |(key, counted): (FlowKey, layout::Flow)| FlowStats {
         group: group_of(&key),
         port: u16::from_be_bytes(key.port),
         received: Traffic::new(counted.packets, counted.bytes),

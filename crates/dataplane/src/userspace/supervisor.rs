@@ -23,7 +23,7 @@ use model::table::{Path, Route, RouteKey, Table};
 use sys::shared_memory::Region;
 
 use crate::counters::{
-    Arrived, Counters, Flow, HealthCounters, MergeCounters, Traffic, WorkerCounters,
+    Arrived, Counters, FlowStats, HealthCounters, MergeCounters, Traffic, WorkerStats,
 };
 use crate::gates::{self, Gates};
 use crate::limits::{self, Limiter};
@@ -319,12 +319,12 @@ impl Userspace {
     }
 
     /// Reads what each worker counted.
-    pub(crate) fn worker_counters(&self) -> Vec<WorkerCounters> {
+    pub(crate) fn worker_counters(&self) -> Vec<WorkerStats> {
         self.pool.worker_counters()
     }
 
     /// Reads the flows of a rule, of each worker by itself.
-    pub(crate) fn flows(&self, rule: &str) -> Vec<Flow> {
+    pub(crate) fn flows(&self, rule: &str) -> Vec<FlowStats> {
         let owner = self.pool.control.flows(rule);
         let flows = owner.map(|owner| self.pool.flows(owner));
         flows.unwrap_or_default()
@@ -446,7 +446,7 @@ fn health_of(by: By, merge: &MergeCounters, received: Traffic) -> HealthCounters
     health.arrivals.last_ns = received.last_ns;
     if by == By::Rtp {
         health.rtp_packets = merge.lines.values().map(|line| line.first).sum();
-        health.lost = merge.lost;
+        health.lost = merge.together.lost;
     }
     health
 }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use dataplane::counters::LineCounts;
+use dataplane::counters::LineStats;
 use dataplane::{Capacity, Dataplane, Error};
 use model::diff::TableDiff;
 use model::merge::{By, ByteOrder, Field, Merge, Sequence};
@@ -46,7 +46,7 @@ fn merged(bed: &Bed, rule: &str, ports: &[u16]) -> Vec<(RouteKey, Route)> {
     ports.iter().map(line).collect()
 }
 
-fn counted(dataplane: &Dataplane) -> Vec<LineCounts> {
+fn counted(dataplane: &Dataplane) -> Vec<LineStats> {
     let counters = dataplane.counters().unwrap();
     let merge = counters.rules["cam1"].merge.as_ref().unwrap();
     merge.lines.values().copied().collect()
@@ -89,7 +89,10 @@ fn lines_merge_on_while_no_process_runs_and_are_adopted() {
     };
     assert_eq!((b.first, c.first, c.duplicate), (5, 1, 16));
     let counters = dataplane.counters().unwrap();
-    assert_eq!(counters.rules["cam1"].merge.as_ref().unwrap().lost, 0);
+    assert_eq!(
+        counters.rules["cam1"].merge.as_ref().unwrap().together.lost,
+        0
+    );
 }
 
 #[test]

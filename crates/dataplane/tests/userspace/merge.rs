@@ -205,7 +205,7 @@ fn two_lines_that_both_lose_come_out_whole() -> Result<()> {
             };
             let lines = [0, 1].map(|line| merge.lines[LINES[line]]);
             let first: u64 = lines.iter().map(|line| line.first).sum();
-            lines.map(|line| line.missed) == missed && first == PACKETS && merge.lost == 0
+            lines.map(|line| line.missed) == missed && first == PACKETS && merge.together.lost == 0
         })
 }
 
@@ -244,7 +244,7 @@ fn lost_of_rtp(workers: usize) -> Result<()> {
         let health = rule.health.as_ref();
         let found = health.map(|health| (health.rtp_packets, health.lost, health.restarts));
         let merge = rule.merge.as_ref();
-        found == Some((199, 1, 0)) && merge.is_some_and(|merge| merge.lost == 1)
+        found == Some((199, 1, 0)) && merge.is_some_and(|merge| merge.together.lost == 1)
     })
 }
 

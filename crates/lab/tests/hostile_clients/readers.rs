@@ -125,7 +125,8 @@ fn readers_of_long_answers_take_little_memory_and_delay_no_change() {
         let page = read_all(ask(&chain.relay, "/metrics"));
         let samples = page.matches("\nmcr_rule_up{").count();
         let all = samples == usize::from(RULES);
-        all.then_some(()).ok_or_else(|| (status_line(&page).to_owned(), samples))
+        all.then_some(())
+            .ok_or_else(|| (status_line(&page).to_owned(), samples))
     })
     .unwrap();
 }

@@ -1,5 +1,6 @@
 //! `mcr show`: everything about one rule.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use api::reply::{
@@ -154,10 +155,7 @@ fn text(
         line("dropped", format!("{} {reason}", render::count(*count)));
     }
     for flow in flows.iter().take(FLOWS_SHOWN) {
-        let at = match flow.group.contains(':') {
-            true => format!("[{}]:{}", flow.group, flow.port),
-            false => format!("{}:{}", flow.group, flow.port),
-        };
+        let at = SocketAddr::new(flow.group, flow.port);
         line("  flow", format!("{at}  {}", number::volume(flow.received)));
     }
     if let Some(more) = flows

@@ -87,10 +87,7 @@ mod tests {
         assert_eq!(things(1, "packet"), "1 packet");
         assert_eq!(things(0, "packet"), "0 packets");
         assert_eq!(things(12_000, "packet"), "12 000 packets");
-        let one = Traffic {
-            packets: 1,
-            bytes: 7,
-        };
+        let one = Traffic::new(1, 7);
         assert_eq!(volume(one), "1 packet, 7 B");
         let ts = TsStats {
             packets: 9000,

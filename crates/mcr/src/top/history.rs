@@ -137,7 +137,7 @@ impl History {
     pub(crate) fn dropped(&self, rule: &str, seconds: f64) -> f64 {
         let of = |sample: &Sample| {
             let packets = sample.rules.get(rule)?.dropped;
-            Some(Traffic { packets, bytes: 0 })
+            Some(Traffic::new(packets, 0))
         };
         self.rate(seconds, of).packets
     }

@@ -133,8 +133,8 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
         include_str!("../../../daemon/src/stats/metrics/latency.rs"),
         include_str!("../../../api/src/reply/rule.rs"),
         include_str!("../../../api/src/reply/health.rs"),
-        include_str!("../../../api/src/reply/merge.rs"),
-        include_str!("../../../api/src/reply/worker.rs"),
+        include_str!("../../../counters/src/merge.rs"),
+        include_str!("../../../counters/src/worker.rs"),
     ]
     .concat();
     let mut asked = 0;

@@ -1,6 +1,6 @@
 //! What is told of legs, reading by reading.
 
-use dataplane::counters::{MergeCounters, MergeSeen, Traffic};
+use dataplane::counters::{MergeCounters, MergeSeen, MergeStats, Traffic};
 use model::document::RuleDocument;
 
 use super::*;
@@ -126,11 +126,13 @@ struct Bed {
 
 impl Bed {
     fn new(more: &str) -> Self {
-        let legs = [RED, BLUE].map(|at| (at.to_owned(), LineCounts::default()));
+        let legs = [RED, BLUE].map(|at| (at.to_owned(), LineStats::default()));
         let counters = MergeCounters {
-            streams: 1,
+            together: MergeStats {
+                streams: 1,
+                ..MergeStats::default()
+            },
             lines: legs.into_iter().collect(),
-            ..MergeCounters::default()
         };
         let mut bed = Self {
             rule: rule(&format!(r#""merge": "rtp"{more}"#)),
@@ -170,7 +172,7 @@ impl Bed {
         told(self.legs.sample(self.now_ns, &self.rule, &counted, false))
     }
 
-    fn leg(&mut self, at: &str) -> &mut LineCounts {
+    fn leg(&mut self, at: &str) -> &mut LineStats {
         self.seen.counters.lines.get_mut(at).unwrap()
     }
 
@@ -298,7 +300,7 @@ fn late_and_stray_packets_are_told_of_once_until_they_stop() {
 #[test]
 fn a_line_that_lags_half_the_window_is_told_of_before_it_is_late() {
     let mut bed = Bed::new("");
-    let skew = |us: u64| move |bed: &mut Bed| bed.leg(BLUE).skew_ns = us * 1_000;
+    let skew = |us: u64| move |bed: &mut Bed| bed.leg(BLUE).skew_seconds.ns = us * 1_000;
     assert_eq!(bed.goes_on(1, skew(25_000)), []);
     let lags = format!(
         "input {BLUE} is 26.5 ms behind, more than half the window of 50 ms; raise merge.window, or \
@@ -318,7 +320,7 @@ fn a_line_that_lags_half_the_window_is_told_of_before_it_is_late() {
 #[test]
 fn a_stream_that_begins_behind_the_first_is_told_of() {
     let mut bed = Bed::new("");
-    let told = bed.goes_on(1, |bed| bed.seen.counters.streams = 2);
+    let told = bed.goes_on(1, |bed| bed.seen.counters.together.streams = 2);
     let began = "a stream began: another source or session, or numbers that do not go on; 2 so far";
     assert_eq!(told, [news(STREAM_RESTARTED, began)]);
     assert_eq!(bed.goes_on(5, |_| {}), []);
@@ -328,13 +330,13 @@ fn a_stream_that_begins_behind_the_first_is_told_of() {
 fn what_was_before_the_first_reading_and_legs_that_go_are_no_news() {
     let mut bed = Bed::new("");
     bed.legs = Legs::default();
-    bed.seen.counters.streams = 7;
-    *bed.leg(RED) = LineCounts {
+    bed.seen.counters.together.streams = 7;
+    *bed.leg(RED) = LineStats {
         first: 1_000,
         missed: 900,
         late: 5,
         stray: 5,
-        ..LineCounts::default()
+        ..LineStats::default()
     };
     assert_eq!(bed.goes_on(1, |_| {}), []);
     bed.seen.counters.lines.remove(BLUE);

@@ -1,4 +1,4 @@
-use api::reply::{FleetShare, FleetShareState, FleetStatus, Reload, Stats, Status};
+use api::reply::{FleetShare, FleetShareState, FleetStatus, Reload, Seconds, Stats, Status};
 use dataplane::counters::DropReason;
 
 use super::*;
@@ -203,8 +203,8 @@ fn merged_inputs_have_samples_and_others_no_families() {
             late: 7,
             stray: 8,
             missed: 9,
-            skew_seconds: 0.0125,
-            skew_max_seconds: 0.04,
+            skew_seconds: Seconds::from_ns(12_500_000),
+            skew_max_seconds: Seconds::from_ns(40_000_000),
         });
     }
     let page = page(Format::Prometheus, &all(stats));

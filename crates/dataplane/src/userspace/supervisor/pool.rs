@@ -20,7 +20,7 @@ use super::taps::Fanouts;
 use super::wanted::{Common, Interfaces, Options};
 use super::worker_handle::WorkerHandle;
 use crate::control::Control;
-use crate::counters::{Flow, WorkerCounters};
+use crate::counters::{FlowStats, WorkerStats};
 use crate::userspace::shared::counters::SharedCounters;
 use crate::userspace::shared::flows::FlowOwner;
 use crate::userspace::shared::gates::SharedGates;
@@ -390,10 +390,10 @@ impl Pool {
     }
 
     /// What each worker saw of a rule's ranges.
-    pub(super) fn flows(&self, owner: FlowOwner) -> Vec<Flow> {
+    pub(super) fn flows(&self, owner: FlowOwner) -> Vec<FlowStats> {
         let seen = self.regions().iter();
         let seen = seen.flat_map(|region| region.counters.flows(owner));
-        let flow = |(group, port, received)| Flow {
+        let flow = |(group, port, received)| FlowStats {
             group,
             port,
             received,
@@ -402,7 +402,7 @@ impl Pool {
     }
 
     /// The workers' own counters.
-    pub(super) fn worker_counters(&self) -> Vec<WorkerCounters> {
+    pub(super) fn worker_counters(&self) -> Vec<WorkerStats> {
         let workers = self.workers.iter();
         workers
             .map(|worker| worker.counters(self.regions()))

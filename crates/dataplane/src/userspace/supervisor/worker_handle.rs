@@ -11,7 +11,7 @@ use model::table::RouteKey;
 use super::inheritance::CounterRegion;
 use super::process::{Process, SharedRegions};
 use super::wanted::{Common, Interfaces, Options};
-use crate::counters::WorkerCounters;
+use crate::counters::WorkerStats;
 use crate::userspace::shared::layout::WorkerWord;
 use crate::userspace::shared::messages::{self, CountedRoute, TableChange};
 
@@ -184,7 +184,7 @@ impl WorkerHandle {
     }
 
     /// What was counted under the worker's number, by those before it too.
-    pub(super) fn counters(&self, regions: &[Arc<CounterRegion>]) -> WorkerCounters {
+    pub(super) fn counters(&self, regions: &[Arc<CounterRegion>]) -> WorkerStats {
         if let Some(process) = self.process() {
             process.taps().read_statistics();
         }
@@ -192,10 +192,16 @@ impl WorkerHandle {
             let own = regions.iter().filter(|region| region.id.worker == self.id);
             own.map(|region| region.counters.worker(word)).sum::<u64>()
         };
-        WorkerCounters {
+        let pid = self.process().map_or(0, |process| process.pid);
+        WorkerStats {
             id: self.id,
             cpu: self.cpu,
-            pid: self.process().map_or(0, |process| process.pid),
+            pid,
+            state: match pid {
+                0 => "backoff",
+                _ => "running",
+            }
+            .to_owned(),
             restarts: read(WorkerWord::Restarts),
             restarts_here: self.restarts,
             received: read(WorkerWord::Received),

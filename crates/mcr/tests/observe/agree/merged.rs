@@ -112,8 +112,8 @@ fn counted(stats: &Stats) -> Samples {
         ] {
             add(&format!("{name}_packets_total"), &labels, count as f64);
         }
-        add("skew_seconds", &labels, line.skew_seconds);
-        add("skew_max_seconds", &labels, line.skew_max_seconds);
+        add("skew_seconds", &labels, line.skew_seconds.as_f64());
+        add("skew_max_seconds", &labels, line.skew_max_seconds.as_f64());
     }
     samples
 }

