@@ -1,7 +1,6 @@
 //! The daemon as a relay of a fleet: what it lends the fleet, and what its API tells of it.
 
 mod host;
-mod status;
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -31,7 +30,6 @@ const LEAVE: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct Fleet {
     relay: Relay,
-    settings: FleetSettings,
 }
 
 impl std::fmt::Debug for Fleet {
@@ -74,7 +72,7 @@ impl Fleet {
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&cache);
         let config = Config {
             relay: name(&settings)?,
-            settings: settings.clone(),
+            settings,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             permitted,
             run: directory.to_owned(),
@@ -83,41 +81,29 @@ impl Fleet {
         };
         let relay = Relay::start(config, std::sync::Arc::new(lent));
         let relay = relay.map_err(|error| DaemonError::Fleet(error.to_string()))?;
-        Ok(Self { relay, settings })
+        Ok(Self { relay })
     }
 
     /// What the relay knows, at once.
     pub(crate) fn status(&self) -> FleetStatus {
-        status::status(&self.relay.status(), &self.settings)
+        self.relay.report()
     }
 
     /// The same with what all relays counted.
     pub(crate) async fn full_status(&self) -> FleetStatus {
-        status::status(&self.relay.full_status().await, &self.settings)
+        self.relay.full_report().await
     }
 
     /// The fleet's rules.
     pub(crate) async fn rules(&self) -> Answer<FleetRules> {
-        let rules = self.relay.rules().await.map_err(refusal)?;
-        Ok(FleetRules {
-            generation: rules.generation,
-            rules: rules.rules,
-        })
+        self.relay.rules().await.map_err(refusal)
     }
 
     /// Makes these the fleet's rules, or says what that would change.
     pub(crate) async fn apply(&self, asked: FleetRuleList, dry_run: bool) -> Answer<FleetChange> {
         let FleetRuleList { generation, rules } = asked;
         let applied = self.relay.apply(rules, generation, dry_run).await;
-        let applied = applied.map_err(refusal)?;
-        Ok(FleetChange {
-            generation: applied.generation,
-            added: applied.added,
-            removed: applied.removed,
-            changed: applied.changed,
-            unchanged: applied.unchanged,
-            warnings: applied.warnings,
-        })
+        applied.map_err(refusal)
     }
 
     /// Has a relay hold nothing, or take its part again.

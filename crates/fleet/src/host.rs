@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
+use api::reply::FleetCounters;
 use model::document::RuleDocument;
-use serde::{Deserialize, Serialize};
 
 /// An answer that takes a while.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -32,28 +32,13 @@ pub trait Host: Send + Sync + 'static {
     fn unfit(&self) -> BTreeMap<String, String>;
 
     /// What this host's rules of the fleet counted since the daemon began to, summed by share.
-    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, ShareCounters>>;
+    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>>;
 
     /// Resolves when the dataplane's thread has answered: it was alive after the call.
     fn alive(&self) -> BoxFuture<'_, ()>;
 
     /// Puts an event into the daemon's log of events.
     fn tell(&self, event: Event);
-}
-
-/// What a share's rules counted on one host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShareCounters {
-    /// Packets that came in.
-    pub received: u64,
-    /// Copies that left.
-    pub relayed: u64,
-    /// Packets dropped for whatever reason but that the relay stands by.
-    pub dropped: u64,
-    /// Packets that came in while another relay forwarded.
-    pub standby: u64,
-    /// Packets that came in, a second, as last sampled.
-    pub pps: u64,
 }
 
 /// Something that happened to a relay of a fleet.

@@ -25,7 +25,7 @@ pub use io::{
     Adopted, Answer, Change, Command, Compare, Input, KeyValue, Operator, Outcome, Question,
     Session, Target, Txn, TxnId,
 };
-pub use status::{PhaseName, RelayStatus, ShareState, ShareStatus, Status};
+pub use status::{PhaseName, RelayStatus, ShareStatus, Status};
 
 use crate::keys::{Key, Keys, Policy, ShareEntry};
 

@@ -9,6 +9,7 @@ mod operator;
 mod outage;
 mod own_address;
 mod peering;
+mod report;
 mod rules_reader;
 mod starting;
 mod status;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::reply::{FleetChange, FleetCounters, FleetEtcd, FleetRules, FleetStatus};
 use model::config::FleetSettings;
 use model::document::RuleDocument;
 use model::ruleset::Policy;
@@ -28,7 +30,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::error::Error;
-use crate::host::{Host, ShareCounters};
+use crate::host::Host;
 use crate::member;
 use operator::Order;
 
@@ -58,54 +60,13 @@ pub struct Status {
     /// The fleet as the deciding part sees it.
     pub member: member::Status,
     /// etcd as this relay sees it.
-    pub etcd: EtcdStatus,
+    pub etcd: FleetEtcd,
     /// The rules of each share, by name.
     pub rules: Arc<BTreeMap<String, Vec<String>>>,
     /// How many shares this relay took over from one that was silent or fenced.
     pub takeovers: u64,
     /// What the relays counted, by relay and share; only where that was asked for.
-    pub counters: BTreeMap<String, BTreeMap<String, ShareCounters>>,
-}
-
-/// etcd as one relay sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EtcdStatus {
-    /// Why it does not answer, where it does not.
-    pub reason: Option<String>,
-    /// Where it last answered.
-    pub endpoint: Option<String>,
-    /// Its version.
-    pub version: Option<String>,
-    /// Size of its database in bytes.
-    pub db_bytes: Option<u64>,
-    /// How long the last acknowledged beat took.
-    pub beat: Option<Duration>,
-}
-
-/// The rules of a fleet as they are stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetRules {
-    /// Their generation; 0 until there are any.
-    pub generation: u64,
-    /// The rules, with roles as they were written.
-    pub rules: Vec<RuleDocument>,
-}
-
-/// What applying rules came to, or would.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
-    /// Their generation then.
-    pub generation: u64,
-    /// Names of rules that were not there before.
-    pub added: Vec<String>,
-    /// Names of rules that are there no more.
-    pub removed: Vec<String>,
-    /// Names of rules that are others now.
-    pub changed: Vec<String>,
-    /// How many are the same.
-    pub unchanged: usize,
-    /// What somebody should know of them.
-    pub warnings: Vec<String>,
+    pub counters: BTreeMap<String, BTreeMap<String, FleetCounters>>,
 }
 
 /// A relay of a fleet at work; clones are the same one. When the last is dropped it ends as if its process
@@ -114,6 +75,7 @@ pub struct Applied {
 pub struct Relay {
     orders: mpsc::UnboundedSender<Order>,
     published: watch::Receiver<Arc<Status>>,
+    hold: Duration,
 }
 
 impl Relay {
@@ -124,6 +86,17 @@ impl Relay {
     /// What is wrong with the settings, with files that they name or with the peers' address.
     pub fn start(config: Config, host: Arc<dyn Host>) -> Result<Self, Error> {
         starting::start(config, host)
+    }
+
+    /// What the relay knows, in the API's words; at once.
+    #[must_use]
+    pub fn report(&self) -> FleetStatus {
+        report::status(&self.status(), self.hold)
+    }
+
+    /// The same with what all relays counted as they last told.
+    pub async fn full_report(&self) -> FleetStatus {
+        report::status(&self.full_status().await, self.hold)
     }
 
     /// What the relay knows; at once.
@@ -162,7 +135,7 @@ impl Relay {
         rules: Vec<RuleDocument>,
         expected: Option<u64>,
         dry_run: bool,
-    ) -> Result<Applied, Error> {
+    ) -> Result<FleetChange, Error> {
         let order = |reply| Order::Apply {
             rules,
             expected,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::reply::FleetCounters;
 use dataplane::counters::{Counters, DropReason, RuleCounters};
-use fleet::host::{BoxFuture, Event, Host, ShareCounters};
+use fleet::host::{BoxFuture, Event, Host};
 use model::document::RuleDocument;
 use model::printable::plural;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -122,7 +123,7 @@ impl Host for Lent {
         unfit
     }
 
-    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, ShareCounters>> {
+    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>> {
         Box::pin(async {
             let counters = self.dataplane.counters().await.unwrap_or_default();
             let view = self.view.borrow().clone();
@@ -190,8 +191,8 @@ fn by_share(
     view: &View,
     counters: &Counters,
     sampler: &Sampler,
-) -> BTreeMap<String, ShareCounters> {
-    let mut shares: BTreeMap<String, ShareCounters> = BTreeMap::new();
+) -> BTreeMap<String, FleetCounters> {
+    let mut shares: BTreeMap<String, FleetCounters> = BTreeMap::new();
     for rule in view.rules.iter() {
         let Some(share) = &rule.share else { continue };
         let sum = shares.entry(share.clone()).or_default();
@@ -203,7 +204,7 @@ fn by_share(
     shares
 }
 
-fn add(sum: &mut ShareCounters, counted: &RuleCounters) {
+fn add(sum: &mut FleetCounters, counted: &RuleCounters) {
     let outputs = counted.outputs.values();
     let all = { outputs.clone().map(|output| &output.dropped) }.chain([&counted.dropped]);
     for dropped in all {

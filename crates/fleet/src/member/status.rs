@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::reply::FleetShareState;
 use serde::{Deserialize, Serialize};
 
 use crate::keys::{Policy, RelayEntry, SessionNumber};
@@ -96,27 +97,11 @@ pub struct ShareStatus {
     /// Who is next.
     pub standby: Option<String>,
     /// How it stands at the relay that tells.
-    pub state: ShareState,
+    pub state: FleetShareState,
     /// Whether only one relay has the roles that it needs.
     pub sole: bool,
     /// What is wrong with it.
     pub wrong: Option<String>,
-}
-
-/// How a share stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ShareState {
-    /// This relay forwards it.
-    Open,
-    /// This relay holds it and does not forward it now.
-    Shut,
-    /// This relay gives it away.
-    Handing,
-    /// Another relay holds it.
-    Elsewhere,
-    /// Nobody holds it.
-    Vacant,
 }
 
 impl Member {
@@ -212,24 +197,29 @@ impl Member {
         }
     }
 
-    fn share_state(&self, name: &str, planned: &Planned, now: u64) -> ShareState {
+    fn share_state(&self, name: &str, planned: &Planned, now: u64) -> FleetShareState {
         if self.holds(name).is_none() {
             return match planned.holder {
-                None if now < self.gates.until(name) => ShareState::Open,
-                Some(_) => ShareState::Elsewhere,
-                None => ShareState::Vacant,
+                None if now < self.gates.until(name) => FleetShareState::Open,
+                Some(_) => FleetShareState::Elsewhere,
+                None => FleetShareState::Vacant,
             };
         }
         if self.handover.is_handing(name) {
-            return ShareState::Handing;
+            return FleetShareState::Handing;
         }
         if now < self.gates.until(name) {
-            return ShareState::Open;
+            return FleetShareState::Open;
         }
-        ShareState::Shut
+        FleetShareState::Shut
     }
 
-    fn share_trouble(&self, name: &str, planned: &Planned, state: ShareState) -> Option<String> {
+    fn share_trouble(
+        &self,
+        name: &str,
+        planned: &Planned,
+        state: FleetShareState,
+    ) -> Option<String> {
         let own = self
             .rules
             .failed
@@ -246,14 +236,14 @@ impl Member {
             .moved_to(name)
             .is_some_and(|known| known.modified > held);
         match state {
-            ShareState::Shut => Some(self.why_shut(name).to_owned()),
-            ShareState::Open if own.is_some() => own.cloned(),
-            ShareState::Vacant if planned.standby.is_none() => {
+            FleetShareState::Shut => Some(self.why_shut(name).to_owned()),
+            FleetShareState::Open if own.is_some() => own.cloned(),
+            FleetShareState::Vacant if planned.standby.is_none() => {
                 let roles = self.rules.shares.get(name).into_iter().flatten();
                 let roles: Vec<_> = roles.map(String::as_str).collect();
                 Some(format!("no relay can take it (roles {})", roles.join(", ")))
             }
-            ShareState::Vacant => Some("nobody holds it".to_owned()),
+            FleetShareState::Vacant => Some("nobody holds it".to_owned()),
             _ if waits && wish != holder => {
                 wish.map(|wish| format!("waits until {wish} can take it"))
             }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use api::reply::FleetChange;
 use etcd::{Compare, Is, KeyRange, Op, RangeOptions, Txn};
 use model::document::RuleDocument;
 use model::ruleset::Policy;
 
-use super::Applied;
 use super::operator::{Operator, PATIENCE, now_ms};
 use super::rules_reader::beside;
 use super::status::listed;
@@ -19,7 +19,7 @@ use crate::store::Read;
 struct Prepared {
     new: Rules,
     text: Text,
-    applied: Applied,
+    applied: FleetChange,
     is_same: bool,
 }
 
@@ -29,7 +29,7 @@ impl Operator {
         rules: Vec<RuleDocument>,
         expected: Option<u64>,
         dry_run: bool,
-    ) -> Result<Applied, Error> {
+    ) -> Result<FleetChange, Error> {
         let before = self.store().current().await?;
         // Where the key makes no sense or has gone, numbers go on from what is in force here.
         let generation = before
@@ -51,7 +51,7 @@ impl Operator {
             applied,
             is_same,
         } = prepared;
-        let mut applied = Applied {
+        let mut applied = FleetChange {
             generation,
             ..applied
         };
@@ -209,7 +209,7 @@ fn shares(count: usize) -> String {
 }
 
 /// What changes, by the names of rules.
-fn compare(old: &[RuleDocument], new: &[RuleDocument]) -> Applied {
+fn compare(old: &[RuleDocument], new: &[RuleDocument]) -> FleetChange {
     let by_name = |rules: &'_ [RuleDocument]| -> BTreeMap<String, RuleDocument> {
         let rules = rules.iter();
         rules
@@ -217,7 +217,7 @@ fn compare(old: &[RuleDocument], new: &[RuleDocument]) -> Applied {
             .collect()
     };
     let (old, new) = (by_name(old), by_name(new));
-    let mut applied = Applied::default();
+    let mut applied = FleetChange::default();
     for (name, rule) in &new {
         match old.get(name) {
             None => applied.added.push(name.clone()),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use api::reply::{FleetChange, FleetCounters, FleetRules};
 use etcd::{Client, Compare, Is, KeyRange, Op, RangeOptions, Txn};
 use model::document::RuleDocument;
 use tokio::sync::oneshot;
@@ -11,9 +12,8 @@ use tokio::time::sleep;
 
 use super::rules_reader::beside;
 use super::status::listed;
-use super::{Applied, Config, FleetRules, Status};
+use super::{Config, Status};
 use crate::error::Error;
-use crate::host::ShareCounters;
 use crate::keys::{Beat, Current, Drained, Key, Keys, Move, RelayEntry, Value};
 use crate::member::RelayStatus;
 use crate::placement::{Candidate, Loads, order};
@@ -39,7 +39,7 @@ pub(super) enum Order {
         rules: Vec<RuleDocument>,
         expected: Option<u64>,
         dry_run: bool,
-        reply: Reply<Applied>,
+        reply: Reply<FleetChange>,
     },
     Drain(String, bool, Reply<()>),
     Move(Vec<String>, String, Reply<Vec<String>>),
@@ -98,7 +98,7 @@ impl Operator {
             let Ok(Key::Counters(relay)) = self.keys.parse(&key) else {
                 continue;
             };
-            let counters: Result<BTreeMap<String, ShareCounters>, _> =
+            let counters: Result<BTreeMap<String, FleetCounters>, _> =
                 serde_json::from_slice(&found.value);
             if let Ok(counters) = counters {
                 status.counters.insert(relay, counters);

@@ -54,6 +54,7 @@ pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error>
         &Tally::default(),
     );
     let (publisher, published) = watch::channel(Arc::new(unknown));
+    let hold = config.settings.hold();
     // Last: where there is no way on, a runtime must not be dropped by one that runs.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::unavailable(error.to_string()))?;
@@ -73,7 +74,11 @@ pub(super) fn start(config: Config, host: Arc<dyn Host>) -> Result<Relay, Error>
         LocalSet::new().block_on(&runtime, work);
     });
     spawned.map_err(|error| Error::unavailable(error.to_string()))?;
-    Ok(Relay { orders, published })
+    Ok(Relay {
+        orders,
+        published,
+        hold,
+    })
 }
 
 fn engine_of(

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::reply::FleetEtcd;
 use sys::clock::boottime_ns;
 
-use super::{EtcdStatus, Status};
+use super::Status;
 use crate::error::Error;
 use crate::host::Event;
 use crate::member::{self, FleetEvent, Outcome};
@@ -51,12 +52,14 @@ impl Tally {
 /// Puts it together.
 pub(super) fn of(member: member::Status, rules: &Rules, tally: &Tally) -> Status {
     Status {
-        member,
-        etcd: EtcdStatus {
+        etcd: FleetEtcd {
+            reachable: member.etcd_reachable,
             reason: tally.away.clone(),
-            beat: tally.answer,
-            ..EtcdStatus::default()
+            beat_ms: tally.answer.map(|took| took.as_secs_f64() * 1e3),
+            last_ack_ms: member.last_ack_ms,
+            ..FleetEtcd::default()
         },
+        member,
         rules: rules.names(),
         takeovers: tally.takeovers,
         counters: BTreeMap::new(),

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fleet::host::{BoxFuture, Event, Host, ShareCounters};
+use api::reply::FleetCounters;
+use fleet::host::{BoxFuture, Event, Host};
 use model::document::RuleDocument;
 use sys::clock::boottime_ns;
 
@@ -145,13 +146,13 @@ impl Host for Recorder {
         BTreeMap::new()
     }
 
-    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, ShareCounters>> {
+    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>> {
         let counters = |share| {
             (
                 share,
-                ShareCounters {
+                FleetCounters {
                     relayed: 1,
-                    ..ShareCounters::default()
+                    ..FleetCounters::default()
                 },
             )
         };

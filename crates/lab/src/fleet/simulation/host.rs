@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use fleet::host::{BoxFuture, Event, ShareCounters};
+use api::reply::FleetCounters;
+use fleet::host::{BoxFuture, Event};
 use model::document::RuleDocument;
 use sys::clock::boottime_ns;
 
@@ -156,7 +157,7 @@ impl fleet::host::Host for Host {
         BTreeMap::new()
     }
 
-    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, ShareCounters>> {
+    fn counters(&self) -> BoxFuture<'_, BTreeMap<String, FleetCounters>> {
         Box::pin(async { BTreeMap::new() })
     }
 

@@ -1,20 +1,20 @@
 //! What a relay knows of its fleet in the API's words, the worst first.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use api::reply::{
-    FleetCounters, FleetEtcd, FleetRelay, FleetRelayState, FleetShare, FleetShareState, FleetStatus,
+    FleetCounters, FleetRelay, FleetRelayState, FleetShare, FleetShareState, FleetStatus,
 };
-use fleet::host::ShareCounters;
-use fleet::keys::Policy;
-use fleet::member::{PhaseName, RelayStatus, ShareState, ShareStatus};
-use fleet::relay::Status;
-use model::config::FleetSettings;
+
+use super::Status;
+use crate::keys::Policy;
+use crate::member::{PhaseName, RelayStatus, ShareStatus};
 
 /// A deadline from here on stands for none.
 const NEVER_MS: u64 = u64::MAX / 2_000_000;
 
-pub(super) fn status(told: &Status, settings: &FleetSettings) -> FleetStatus {
+pub(super) fn status(told: &Status, hold: Duration) -> FleetStatus {
     let member = &told.member;
     let mut relays: Vec<FleetRelay> = { member.relays.iter() }
         .map(|(name, known)| relay(name, known, told))
@@ -28,21 +28,13 @@ pub(super) fn status(told: &Status, settings: &FleetSettings) -> FleetStatus {
         relay: member.relay.clone(),
         phase: phase(member.phase).to_owned(),
         on_isolation: policy(member.policy).to_owned(),
-        hold_ms: settings.hold().as_millis() as u64,
+        hold_ms: hold.as_millis() as u64,
         remaining_ms: Some(member.deadline_ms).filter(|left| *left < NEVER_MS),
         generation: member.generation,
         rules: told.rules.values().map(Vec::len).sum(),
         takeovers: told.takeovers,
         problems: problems(told, &relays, &shares),
-        etcd: FleetEtcd {
-            reachable: member.etcd_reachable,
-            reason: told.etcd.reason.clone(),
-            endpoint: told.etcd.endpoint.clone(),
-            version: told.etcd.version.clone(),
-            db_bytes: told.etcd.db_bytes,
-            beat_ms: { told.etcd.beat }.map(|beat| beat.as_secs_f64() * 1e3),
-            last_ack_ms: member.last_ack_ms,
-        },
+        etcd: told.etcd.clone(),
         relays,
         shares,
     }
@@ -93,7 +85,7 @@ fn relay_state(known: &RelayStatus) -> FleetRelayState {
 fn share(name: &str, told: &Status) -> FleetShare {
     let known = told.member.shares.get(name);
     let counted = told.counters.values().filter_map(|of| of.get(name));
-    let state = known.map_or(FleetShareState::Vacant, share_state);
+    let state = known.map_or(FleetShareState::Vacant, |known| known.state);
     FleetShare {
         name: name.to_owned(),
         rules: told.rules.get(name).cloned().unwrap_or_default(),
@@ -114,16 +106,6 @@ fn share_problem(known: &ShareStatus, state: FleetShareState) -> Option<String> 
         None if known.sole => Some("one relay alone can serve it".to_owned()),
         None if known.standby.is_none() => Some("nobody stands by".to_owned()),
         None => None,
-    }
-}
-
-fn share_state(known: &ShareStatus) -> FleetShareState {
-    match known.state {
-        ShareState::Open => FleetShareState::Open,
-        ShareState::Shut => FleetShareState::Shut,
-        ShareState::Handing => FleetShareState::Handing,
-        ShareState::Elsewhere => FleetShareState::Elsewhere,
-        ShareState::Vacant => FleetShareState::Vacant,
     }
 }
 
@@ -175,7 +157,7 @@ fn relay_problems(relay: &FleetRelay, told: &Status) -> Vec<String> {
     problems
 }
 
-fn sum<'a>(counters: impl Iterator<Item = &'a ShareCounters>) -> FleetCounters {
+fn sum<'a>(counters: impl Iterator<Item = &'a FleetCounters>) -> FleetCounters {
     counters.fold(FleetCounters::default(), |sum, one| FleetCounters {
         received: sum.received.wrapping_add(one.received),
         relayed: sum.relayed.wrapping_add(one.relayed),
@@ -236,7 +218,7 @@ mod tests {
         };
         let text = str::to_owned;
         Status {
-            member: fleet::member::Status {
+            member: crate::member::Status {
                 fleet: text("plant"),
                 relay: text("relay-a"),
                 policy: Policy::Peers,
@@ -251,12 +233,12 @@ mod tests {
                     (text("relay-b"), relay(6, true, 0)),
                 ]),
                 shares: BTreeMap::from([
-                    (text("cam"), share(Some("relay-a"), ShareState::Open)),
-                    (text("news"), share(None, ShareState::Vacant)),
+                    (text("cam"), share(Some("relay-a"), FleetShareState::Open)),
+                    (text("news"), share(None, FleetShareState::Vacant)),
                 ]),
                 refused: BTreeMap::new(),
             },
-            etcd: fleet::relay::EtcdStatus::default(),
+            etcd: api::reply::FleetEtcd::default(),
             rules: BTreeMap::from([(text("cam"), vec![text("cam1"), text("cam2")])]).into(),
             takeovers: 0,
             counters: BTreeMap::from([
@@ -266,33 +248,17 @@ mod tests {
         }
     }
 
-    fn counted(received: u64) -> BTreeMap<String, ShareCounters> {
-        let counters = ShareCounters {
+    fn counted(received: u64) -> BTreeMap<String, FleetCounters> {
+        let counters = FleetCounters {
             received,
-            ..ShareCounters::default()
+            ..FleetCounters::default()
         };
         BTreeMap::from([("cam".to_owned(), counters)])
     }
 
-    fn settings() -> FleetSettings {
-        FleetSettings {
-            name: "plant".to_owned(),
-            endpoints: vec!["http://e1:2379".to_owned()],
-            relay: None,
-            interfaces: BTreeMap::new(),
-            on_isolation: None,
-            hold: None,
-            weight: None,
-            peer: None,
-            tls: None,
-            user: None,
-            password_file: None,
-        }
-    }
-
     #[test]
     fn what_is_wrong_comes_first() {
-        let status = status(&told(), &settings());
+        let status = status(&told(), Duration::from_secs(2));
         let relays: Vec<&str> = { status.relays.iter() }.map(|r| r.name.as_str()).collect();
         assert_eq!(relays, ["relay-b", "relay-a"]);
         let shares: Vec<&str> = { status.shares.iter() }.map(|s| s.name.as_str()).collect();
@@ -308,7 +274,7 @@ mod tests {
 
     #[test]
     fn counters_of_all_relays_are_summed_by_share() {
-        let status = status(&told(), &settings());
+        let status = status(&told(), Duration::from_secs(2));
         let received = |counters: Option<FleetCounters>| counters.map(|sum| sum.received);
         assert_eq!(received(status.shares[1].counters), Some(15));
         assert_eq!(received(status.relays[1].counters), Some(10));
