@@ -1,6 +1,8 @@
 //! What is told when it begins and when it is over, judged from successive readings. A row says all of
 //! one alarm: its condition, its words, the kinds of its events, its metrics and its remedy. Begin and
-//! end are judged here and nowhere else; nothing is remembered of what never began.
+//! end of what counters say are judged here; nothing is remembered of what never began. The state of
+//! a watched stream, which is one of three and goes by what the last ten seconds showed, is
+//! `stats::stream`'s.
 
 mod bounds;
 mod drops;

@@ -85,33 +85,26 @@ pub(crate) fn text(
         now_seconds: sys::clock::realtime_ns() as f64 / 1e9,
     };
     daemon(&mut page, status, process);
-    page.family(
+    page.single(
         "mcr_running_rules_saved",
         "1 if the running rules are written down, for a crash.",
+        u8::from(status.state == State::Up),
     );
-    let is_saved = u8::from(status.state == State::Up);
-    page.sample("mcr_running_rules_saved", &[], is_saved);
-    page.family(
+    page.single(
         "mcr_log_lost_lines_total",
         "Lines of the log that were lost because nobody took them.",
+        lost_lines,
     );
-    page.sample("mcr_log_lost_lines_total", &[], lost_lines);
-    let posted = [
-        (
-            "mcr_webhook_sent_events_total",
-            "Events posted to the webhook.",
-            &posted.sent,
-        ),
-        (
-            "mcr_webhook_dropped_events_total",
-            "Events that the webhook did not take in time, or refused.",
-            &posted.dropped,
-        ),
-    ];
-    for (name, help, count) in posted {
-        page.family(name, help);
-        page.sample(name, &[], count.load(Ordering::Relaxed));
-    }
+    page.single(
+        "mcr_webhook_sent_events_total",
+        "Events posted to the webhook.",
+        posted.sent.load(Ordering::Relaxed),
+    );
+    page.single(
+        "mcr_webhook_dropped_events_total",
+        "Events that the webhook did not take in time, or refused.",
+        posted.dropped.load(Ordering::Relaxed),
+    );
     this_process(&mut page, process);
     // The families are there without rules too.
     rule_families(&mut page, &[], &[]);
@@ -145,15 +138,17 @@ fn daemon(page: &mut Page, status: &Status, process: &Process) {
         ("instance", status.instance.as_str()),
     ];
     page.sample("mcr_build_info", &labels, 1);
-    page.family("mcr_uptime_seconds", "Seconds since the daemon started.");
-    page.sample("mcr_uptime_seconds", &[], status.uptime_seconds);
-    page.family(
+    page.single(
+        "mcr_uptime_seconds",
+        "Seconds since the daemon started.",
+        status.uptime_seconds,
+    );
+    page.single(
         "mcr_config_generation",
         "Generation of the running rule set; every change of it adds one.",
+        status.generation,
     );
-    page.sample("mcr_config_generation", &[], status.generation);
-    page.family("mcr_rules", "Rules in the running set.");
-    page.sample("mcr_rules", &[], status.rules);
+    page.single("mcr_rules", "Rules in the running set.", status.rules);
     page.family(
         "mcr_path_available",
         "1 if rules can run on the path on this host.",
@@ -167,62 +162,54 @@ fn daemon(page: &mut Page, status: &Status, process: &Process) {
     let reload = status.last_reload.as_ref();
     let reload = reload.map(|last| (last.succeeded, last.at_ms as f64 / 1000.0));
     let (succeeded, at) = reload.unwrap_or(started);
-    page.family(
+    page.single(
         "mcr_config_last_reload_successful",
         "1 if the configuration could be used when it was last read.",
+        u8::from(succeeded),
     );
-    let name = "mcr_config_last_reload_successful";
-    page.sample(name, &[], u8::from(succeeded));
-    let name = "mcr_config_last_reload_timestamp_seconds";
-    page.family(
-        name,
+    page.single(
+        "mcr_config_last_reload_timestamp_seconds",
         "When the configuration was last read, seconds since the epoch.",
+        at,
     );
-    page.sample(name, &[], at);
 }
 
 fn this_process(page: &mut Page, process: &Process) {
-    let families: [(&str, &str, f64); 7] = [
-        (
-            "process_cpu_seconds_total",
-            "User and system CPU time spent in seconds.",
-            process.cpu_seconds,
-        ),
-        (
-            "process_resident_memory_bytes",
-            "Resident memory size in bytes.",
-            process.resident_bytes as f64,
-        ),
-        (
-            "process_virtual_memory_bytes",
-            "Virtual memory size in bytes.",
-            process.virtual_bytes as f64,
-        ),
-        (
-            "process_open_fds",
-            "Number of open file descriptors.",
-            process.open_fds as f64,
-        ),
-        (
-            "process_max_fds",
-            "Maximum number of open file descriptors.",
-            process.max_fds as f64,
-        ),
-        (
-            "process_threads",
-            "Number of OS threads in the process.",
-            process.threads as f64,
-        ),
-        (
-            "process_start_time_seconds",
-            "Start time of the process since unix epoch in seconds.",
-            process.started,
-        ),
-    ];
-    for (name, help, value) in families {
-        page.family(name, help);
-        page.sample(name, &[], value);
-    }
+    page.single(
+        "process_cpu_seconds_total",
+        "User and system CPU time spent in seconds.",
+        process.cpu_seconds,
+    );
+    page.single(
+        "process_resident_memory_bytes",
+        "Resident memory size in bytes.",
+        process.resident_bytes as f64,
+    );
+    page.single(
+        "process_virtual_memory_bytes",
+        "Virtual memory size in bytes.",
+        process.virtual_bytes as f64,
+    );
+    page.single(
+        "process_open_fds",
+        "Number of open file descriptors.",
+        process.open_fds as f64,
+    );
+    page.single(
+        "process_max_fds",
+        "Maximum number of open file descriptors.",
+        process.max_fds as f64,
+    );
+    page.single(
+        "process_threads",
+        "Number of OS threads in the process.",
+        process.threads as f64,
+    );
+    page.single(
+        "process_start_time_seconds",
+        "Start time of the process since unix epoch in seconds.",
+        process.started,
+    );
 }
 
 fn rules(page: &mut Page, rules: &[RuleStats]) {
@@ -393,6 +380,12 @@ impl Page {
             }
             _ => value,
         }
+    }
+
+    /// A family of one sample.
+    fn single(&mut self, name: &str, help: &str, value: impl fmt::Display) {
+        self.family(name, help);
+        self.sample(name, &[], value);
     }
 
     fn family(&mut self, name: &str, help: &str) {
