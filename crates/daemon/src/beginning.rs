@@ -4,6 +4,7 @@
 use model::config::{Config, DaemonSettings};
 use model::document::RuleDocument;
 use model::ruleset::{Policy, RuleSet};
+use model::setting::Table;
 use sys::user::User;
 
 use crate::config;

@@ -17,6 +17,7 @@ use dataplane::counters::WorkerStats;
 use futures::FutureExt;
 use model::config::{Config, DaemonSettings, FleetSettings, Settings};
 use model::net::Ifindex;
+use model::setting::Table;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::block_in_place;

@@ -40,8 +40,6 @@ pub(crate) mod watch;
 mod without;
 pub(crate) mod worker;
 
-use std::fmt;
-
 use api::reply::Change;
 use model::printable::printable;
 
@@ -49,38 +47,5 @@ use model::printable::printable;
 fn warn(command: &str, change: &Change) {
     for warning in &change.warnings {
         eprintln!("mcr {command}: warning: {}", printable(warning));
-    }
-}
-
-/// Where rules run that do not say so themselves.
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-pub(crate) enum PathChoice {
-    /// On the kernel path if it can serve them, else on the userspace path
-    #[default]
-    Auto,
-    /// eBPF
-    Kernel,
-    /// Worker processes
-    Userspace,
-}
-
-impl PathChoice {
-    /// The choice as a rule's document has it.
-    pub(crate) fn document(self) -> model::placement::PathChoice {
-        match self {
-            Self::Auto => model::placement::PathChoice::Auto,
-            Self::Kernel => model::placement::PathChoice::Kernel,
-            Self::Userspace => model::placement::PathChoice::Userspace,
-        }
-    }
-}
-
-impl fmt::Display for PathChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Kernel => "kernel",
-            Self::Userspace => "userspace",
-        })
     }
 }

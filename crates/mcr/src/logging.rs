@@ -19,30 +19,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// Form of the log.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum Format {
-    /// The journal where standard error goes there, as under systemd; else text [default]
-    Auto,
-    /// A line of text for each event, on standard error
-    Text,
-    /// A JSON object for each event, on standard error
-    Json,
-    /// systemd's journal, each field by itself
-    Journal,
-}
-
-impl From<Format> for LogForm {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Auto => Self::Auto,
-            Format::Text => Self::Text,
-            Format::Json => Self::Json,
-            Format::Journal => Self::Journal,
-        }
-    }
-}
-
 /// The level, which can be changed while the daemon runs.
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 

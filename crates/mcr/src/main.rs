@@ -11,6 +11,7 @@ mod failure;
 mod global;
 mod logging;
 mod render;
+mod rows;
 mod save;
 mod selection;
 mod tap;

@@ -21,7 +21,7 @@ pub use health::HealthDocument;
 pub use merge::{FieldDocument, MergeDocument, MergeTable};
 pub use output::{OutputDocument, OutputTable};
 pub use scalar::Scalar;
-pub(crate) use scalar::{path, some_path};
+pub(crate) use scalar::path;
 
 use crate::endpoint::Endpoint;
 use crate::limit;

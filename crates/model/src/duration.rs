@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-const MILLISECOND: (&str, u64) = ("ms", 1);
-/// Units and their milliseconds, the largest first.
-const UNITS: [(&str, u64); 3] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+/// Units and their milliseconds; `ms` before `s`, of which it is the longer one.
+pub(crate) const UNITS: [(&str, u64); 4] =
+    [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
 /// Reads a time; `None` unless it is a whole number with a unit.
 #[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
-    // `ms` before `s`, of which it is the longer one.
-    let mut units = [MILLISECOND].into_iter().chain(UNITS);
+    let mut units = UNITS.into_iter();
     let (number, scale) =
         units.find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)))?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
@@ -22,7 +21,7 @@ pub fn parse(text: &str) -> Option<Duration> {
 #[must_use]
 pub fn text(time: Duration) -> String {
     let milliseconds = time.as_millis();
-    for (unit, scale) in UNITS {
+    for (unit, scale) in UNITS.into_iter().skip(1) {
         let scale = scale.into();
         if milliseconds >= scale && milliseconds.is_multiple_of(scale) {
             return format!("{}{unit}", milliseconds / scale);

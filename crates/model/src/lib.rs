@@ -71,6 +71,7 @@ pub mod reflect;
 pub mod roles;
 pub mod rule;
 pub mod ruleset;
+pub mod setting;
 pub mod shared_map;
 pub mod table;
 pub mod wildcard;

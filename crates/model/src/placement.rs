@@ -6,23 +6,20 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
 use crate::rule::Rule;
+use crate::setting::words;
 use crate::table::Path;
 
-/// What the operator asks for, for one rule, one interface or the whole process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PathChoice {
-    /// The kernel path wherever it can serve the rule.
-    #[default]
-    Auto,
-    /// The kernel path or none.
-    Kernel,
-    /// The userspace path or none.
-    Userspace,
+words! {
+    /// What the operator asks for, for one rule, one interface or the whole process.
+    pub enum PathChoice = Auto {
+        /// On the kernel path if it can serve them, else on the userspace path.
+        Auto = "auto",
+        /// eBPF.
+        Kernel = "kernel",
+        /// Worker processes.
+        Userspace = "userspace",
+    }
 }
 
 impl PathChoice {

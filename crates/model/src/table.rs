@@ -10,12 +10,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::failover::Failover;
 use crate::health::Inspect;
 use crate::merge::Merge;
 use crate::net::{Ifindex, Mac, Ports, Prefix};
+use crate::setting::words;
 
 pub use crate::limit::{RateLimit, RateUnit};
 
@@ -133,17 +133,16 @@ pub enum Path {
     Userspace,
 }
 
-/// What becomes of a relayed packet on this host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LocalDelivery {
-    /// Consumed, unless a UDP socket is bound to the port.
-    #[default]
-    Auto,
-    /// Always passed up to the host's stack as well.
-    Yes,
-    /// Always consumed.
-    No,
+words! {
+    /// What becomes of a relayed packet on this host.
+    pub enum LocalDelivery = Auto {
+        /// Consumed, unless a UDP socket is bound to the port.
+        Auto = "auto",
+        /// Always passed up to the host's stack as well.
+        Yes = "yes",
+        /// Always consumed.
+        No = "no",
+    }
 }
 
 /// One copy a route makes.

@@ -7,15 +7,17 @@ use clap::Parser;
 use model::document::{
     FailoverDocument, HealthDocument, MergeDocument, OutputDocument, RuleDocument, Scalar,
 };
+use model::placement::PathChoice;
 use model::rule;
 use model::ruleset::{Policy, RuleSet};
+use model::table::LocalDelivery;
 
-use super::PathChoice;
 use crate::completion;
 use crate::control::Control;
 use crate::failure::{Failure, Status};
 use crate::global::Global;
 use crate::render;
+use crate::rows;
 use crate::save::Save;
 use crate::selection::label;
 
@@ -45,11 +47,11 @@ pub(crate) struct Args {
     #[arg(long = "input", value_name = "INPUT")]
     further_inputs: Vec<String>,
     /// Path to force the rule to
-    #[arg(long, value_enum, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = rows::word::<PathChoice>())]
     path: Option<PathChoice>,
     /// Whether this host's own sockets get a copy as well
-    #[arg(long, value_enum)]
-    local: Option<Local>,
+    #[arg(long, value_parser = rows::word::<LocalDelivery>())]
+    local: Option<LocalDelivery>,
     /// Cap on what the rule accepts: 5000pps, 20Mbit
     #[arg(long, value_name = "RATE")]
     limit: Option<String>,
@@ -95,16 +97,6 @@ Examples:
   mcr add 239.1.1.1%red:5001 239.10.1.1%eth1:6001 --input 239.2.1.1%blue:5001 --merge rtp
   mcr add 224.0.0.251:5353 --reflect eth0,eth1 --name mdns
   echo '239.1.1.2%eth0:5001 10.9.9.9:7001 --name cam2' | mcr add -    all lines or none";
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Local {
-    /// Where a socket is bound to the port
-    Auto,
-    /// Always
-    Yes,
-    /// Never
-    No,
-}
 
 pub(crate) fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let save = args.save;
@@ -237,12 +229,8 @@ fn document(args: Args) -> RuleDocument {
         input: None,
         inputs,
         outputs: args.outputs.into_iter().map(OutputDocument::Text).collect(),
-        path: args.path.map(PathChoice::document),
-        local: args.local.map(|local| match local {
-            Local::Auto => model::table::LocalDelivery::Auto,
-            Local::Yes => model::table::LocalDelivery::Yes,
-            Local::No => model::table::LocalDelivery::No,
-        }),
+        path: args.path,
+        local: args.local,
         limit: args.limit,
         burst: args.burst.map(Scalar::Text),
         failover: args.failover,

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use api::reply::Stats;
 use comfy_table::{Cell, CellAlignment, ColumnConstraint};
 use lab::demo::{Delivery, Event, Options, Report};
+use model::placement::PathChoice;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, Status};
-use crate::render;
+use crate::{render, rows};
 
 /// See it work: relay multicast between namespaces made for it.
 ///
@@ -42,8 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..=1472))]
     size: u32,
     /// Path to relay on
-    #[arg(long, value_enum, default_value_t)]
-    path: super::PathChoice,
+    #[arg(long, value_name = "PATH", default_value = "auto", value_parser = rows::word::<PathChoice>())]
+    path: PathChoice,
     /// Show a fleet instead: a relay dies, another takes over (needs etcd)
     #[cfg(feature = "fleet")]
     #[arg(long)]

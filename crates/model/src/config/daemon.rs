@@ -4,15 +4,9 @@
 //! A running daemon keeps what it was started with, except the permission of link-local inputs.
 
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
 
-use serde::de::{Deserializer, Error};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
-use crate::document::{Scalar, some_path};
 use crate::placement::PathChoice;
+use crate::setting::{Form, TextForm, differences, settings, words};
 
 /// The most rules that clients may bring about, where nobody says another number.
 pub const MAX_RULES: u32 = 20_000;
@@ -21,330 +15,104 @@ pub const MAX_RULES: u32 = 20_000;
 /// each of the rules.
 pub const MAX_MEMBERSHIPS: u32 = MAX_RULES;
 
-/// What there may be of workers.
-const WORKERS: RangeInclusive<u16> = 1..=1024;
+const USER: TextForm = TextForm {
+    name: "USER",
+    fits: |text| !text.is_empty(),
+    pattern: ".",
+    give: "the name of a user, or a number",
+    is_quoted: false,
+};
 
-/// How a daemon is started; `mcr run` has options of the same names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DaemonSettings {
-    /// Address and port, as in `127.0.0.1:9469`, that serve the page, metrics and health, read
-    /// only; by default none does.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_listen"
-    )]
-    #[schema(value_type = Option<String>)]
-    pub listen: Option<SocketAddr>,
-    /// Names, as in `["relay1.example"]`, that whoever asks there may know the host by, besides its
-    /// addresses, `localhost` and its own name; requests under another name are refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listen_names: Option<Vec<String>>,
-    /// Path of rules that do not choose one themselves: `auto` (the default), `kernel` or
-    /// `userspace`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_path"
-    )]
-    pub path: Option<PathChoice>,
-    /// Workers of the userspace path, 1 to 1024; by default one per core it may use.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_workers"
-    )]
-    #[schema(minimum = 1, maximum = 1024)]
-    pub workers: Option<u16>,
-    /// User that workers run as, by name or number; by default the daemon's own.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_worker_user"
-    )]
-    #[schema(min_length = 1)]
-    pub worker_user: Option<String>,
-    /// Form of the log: `text`, `json`, `journal`, or `auto` (the default), which is the journal
-    /// where standard error goes there and text elsewhere.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_log"
-    )]
-    pub log: Option<LogForm>,
-    /// The most rules that clients may bring about, 20000 by default; the configuration may hold
-    /// more.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_max_rules"
-    )]
-    #[schema(minimum = 1)]
-    pub max_rules: Option<u32>,
-    /// The most memberships that clients may bring about, one for each group, source and interface,
-    /// 20000 by default; the configuration may hold more.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_max_memberships"
-    )]
-    #[schema(minimum = 1)]
-    pub max_memberships: Option<u32>,
-    /// Whether the daemon has interfaces of inputs merge packets (`rx-udp-gro-forwarding`) where it
-    /// is safe and pays: `auto` (the default), or `off`, and only `gro` of an interface does.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_gro"
-    )]
-    pub gro: Option<Automatic>,
-    /// Whether the daemon lengthens the queue behind virtual links (`net.core.netdev_max_backlog`)
-    /// where the copies of a rule would not fit: `auto` (the default), or `off`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_backlog"
-    )]
-    pub backlog: Option<Automatic>,
-    /// What becomes of a change that cannot be written down, because `/run` is full: `refuse` (the
-    /// default), or `warn`, and it is carried out though a crash would undo it.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_on_full"
-    )]
-    pub on_full: Option<OnFull>,
-    /// Whether 224.0.0.0/24 and ff02::/16 may be inputs, as the key of this name at top level says;
-    /// one of them is enough.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allow_link_local: Option<bool>,
-    /// Whether the kernel path goes on forwarding when the daemon stops.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep_forwarding: Option<bool>,
+settings! {
+    /// How a daemon is started; `mcr run` has options of the same names.
+    pub struct DaemonSettings {
+        /// Address and port, as in `127.0.0.1:9469`, that serve the page, metrics and health, read
+        /// only.
+        optional listen: SocketAddr, default: "none";
+        /// Names, as in `["relay1.example"]`, that whoever asks there may know the host by, besides its
+        /// addresses, `localhost` and its own name; requests under another name are refused.
+        optional listen_names: Vec<String>, default: "none";
+        /// Path of rules that do not choose one themselves.
+        optional path: PathChoice, default: "auto";
+        /// Workers of the userspace path.
+        optional workers: u16, form: Form::number(1, 1024), default: "one per core";
+        /// User that workers run as, by name or number; needs CAP_SETUID, CAP_SETGID and CAP_KILL.
+        optional worker_user: String, form: Form::Text(&USER), default: "the daemon's own";
+        /// Form of the log.
+        optional log: LogForm, default: "auto";
+        /// The most rules that clients may bring about, with eight inputs and outputs for each on
+        /// average; the configuration may hold more.
+        optional max_rules: u32, form: Form::number(1, u32::MAX as u64), default: "20000";
+        /// The most memberships that clients may bring about, one for each group, source and
+        /// interface; the configuration may hold more.
+        optional max_memberships: u32, form: Form::number(1, u32::MAX as u64), default: "20000";
+        /// Whether interfaces of inputs merge packets of a stream before they are relayed
+        /// (`rx-udp-gro-forwarding`), where `gro` of an interface does not say it of them.
+        optional gro: Automatic, default: "auto";
+        /// Whether the queue behind virtual links (`net.core.netdev_max_backlog`) is lengthened, for
+        /// the whole host, where the copies of a rule would not fit.
+        optional backlog: Automatic, default: "auto";
+        /// What becomes of a change that cannot be written down, because `/run` is full.
+        optional on_full: OnFull, default: "refuse";
+        /// Whether 224.0.0.0/24 and ff02::/16 may be inputs, as the key of this name at top level
+        /// says; one of them is enough.
+        optional allow_link_local: bool, default: "false";
+        /// Whether the kernel path goes on forwarding when the daemon stops; the next one takes over.
+        optional keep_forwarding: bool, default: "false";
+    }
 }
 
-/// Whether the daemon changes a setting of the host by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Automatic {
-    /// Where it is safe and pays.
-    #[default]
-    Auto,
-    /// It is left as it is.
-    Off,
+words! {
+    /// Whether the daemon changes a setting of the host by itself.
+    pub enum Automatic = Auto {
+        /// Where it is safe and pays.
+        Auto = "auto",
+        /// It is left as it is.
+        Off = "off" | "no",
+    }
 }
 
-/// What becomes of a change that cannot be written down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OnFull {
-    /// It is refused: what was answered survives a crash.
-    #[default]
-    Refuse,
-    /// It is carried out, with a warning: a crash would undo it.
-    Warn,
+words! {
+    /// What becomes of a change that cannot be written down.
+    pub enum OnFull = Refuse {
+        /// It is refused: what was answered survives a crash.
+        Refuse = "refuse",
+        /// It is carried out, with a warning: a crash would undo it.
+        Warn = "warn",
+    }
 }
 
-/// Form of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LogForm {
-    /// The journal where standard error goes there, as under systemd; else text.
-    #[default]
-    Auto,
-    /// A line of text for each event.
-    Text,
-    /// A JSON object for each event.
-    Json,
-    /// systemd's journal, each field by itself.
-    Journal,
+words! {
+    /// Form of the log.
+    pub enum LogForm = Auto {
+        /// The journal where standard error goes there, as under systemd; else text.
+        Auto = "auto",
+        /// A line of text for each event.
+        Text = "text",
+        /// A JSON object for each event.
+        Json = "json",
+        /// systemd's journal, each field by itself.
+        Journal = "journal",
+    }
 }
 
 impl DaemonSettings {
-    /// These where they say something, and `below` where they do not.
-    #[must_use]
-    pub fn over(&self, below: &Self) -> Self {
-        Self {
-            listen: self.listen.or(below.listen),
-            listen_names: { self.listen_names.clone() }.or_else(|| below.listen_names.clone()),
-            path: self.path.or(below.path),
-            workers: self.workers.or(below.workers),
-            worker_user: { self.worker_user.clone() }.or_else(|| below.worker_user.clone()),
-            log: self.log.or(below.log),
-            max_rules: self.max_rules.or(below.max_rules),
-            max_memberships: self.max_memberships.or(below.max_memberships),
-            gro: self.gro.or(below.gro),
-            backlog: self.backlog.or(below.backlog),
-            on_full: self.on_full.or(below.on_full),
-            allow_link_local: self.allow_link_local.or(below.allow_link_local),
-            keep_forwarding: self.keep_forwarding.or(below.keep_forwarding),
-        }
-    }
-
     /// Lists what a daemon that runs with `running` would do otherwise if it were started with
     /// these, each in a few words that say what it does now.
     #[must_use]
     pub fn awaiting_restart(&self, running: &Self) -> Vec<String> {
-        let differences = self.differences(running).into_iter();
-        let awaiting = differences.filter(|(name, ..)| *name != "allow_link_local");
+        let differences = differences(self, running).into_iter();
+        let awaiting = differences.filter(|difference| difference.key != "allow_link_local");
         awaiting
-            .map(|(name, asked, now)| {
-                format!(
-                    "[daemon] {name}: {asked} takes effect when the daemon is started again; \
-                     until then {now}"
-                )
-            })
+            .map(|difference| difference.awaiting_restart("daemon"))
             .collect()
-    }
-
-    /// Name, what these say and what `other` says, of each that is not the same.
-    pub(super) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let both = self.texts().into_iter().zip(other.texts());
-        both.filter(|((_, mine), (_, theirs))| mine != theirs)
-            .map(|((name, mine), (_, theirs))| (name, mine, theirs))
-            .collect()
-    }
-
-    /// What each comes to, defaults included.
-    fn texts(&self) -> [(&'static str, String); 13] {
-        let lowercase = |name: String| name.to_lowercase();
-        let or = |text: Option<String>, default: &str| text.unwrap_or_else(|| default.to_owned());
-        let listen = self.listen.map(|address| address.to_string());
-        let names = self.listen_names.as_ref().map(|names| names.join(", "));
-        let workers = self.workers.map(|number| number.to_string());
-        let path = format!("{:?}", self.path.unwrap_or_default());
-        let log = format!("{:?}", self.log.unwrap_or_default());
-        let automatic = |choice: Option<Automatic>| format!("{:?}", choice.unwrap_or_default());
-        let on_full = format!("{:?}", self.on_full.unwrap_or_default());
-        let yes = |said: Option<bool>| said.unwrap_or_default().to_string();
-        [
-            ("listen", or(listen, "none")),
-            ("listen_names", or(names, "none")),
-            ("path", lowercase(path)),
-            ("workers", or(workers, "one per core")),
-            (
-                "worker_user",
-                or(self.worker_user.clone(), "the daemon's own"),
-            ),
-            ("log", lowercase(log)),
-            ("max_rules", self.max_rules.unwrap_or(MAX_RULES).to_string()),
-            (
-                "max_memberships",
-                self.max_memberships.unwrap_or(MAX_MEMBERSHIPS).to_string(),
-            ),
-            ("gro", lowercase(automatic(self.gro))),
-            ("backlog", lowercase(automatic(self.backlog))),
-            ("on_full", lowercase(on_full)),
-            ("allow_link_local", yes(self.allow_link_local)),
-            ("keep_forwarding", yes(self.keep_forwarding)),
-        ]
-    }
-}
-
-fn some_listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
-    let give = "ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469";
-    parsed(deserializer, "listen", give, |_| true)
-}
-
-fn some_workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
-    let fits = |number: &u16| WORKERS.contains(number);
-    parsed(deserializer, "workers", "1 to 1024", fits)
-}
-
-fn some_worker_user<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<String>, D::Error> {
-    let give = "the name of a user, or a number";
-    parsed(deserializer, "worker_user", give, |name: &String| {
-        !name.is_empty()
-    })
-}
-
-fn some_max_memberships<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<u32>, D::Error> {
-    parsed(deserializer, "max_memberships", "1 or more", |number| {
-        *number > 0
-    })
-}
-
-fn some_max_rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-    parsed(deserializer, "max_rules", "1 or more", |number| *number > 0)
-}
-
-/// Reads a value by its text, so that what is wrong with it is said in the words of the option.
-pub(super) fn parsed<'de, D: Deserializer<'de>, T: FromStr>(
-    deserializer: D,
-    name: &str,
-    give: &str,
-    fits: impl Fn(&T) -> bool,
-) -> Result<Option<T>, D::Error> {
-    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    let text = value.to_string();
-    match text.parse().ok().filter(fits) {
-        Some(value) => Ok(Some(value)),
-        None => Err(D::Error::custom(format!("{name} = {text}: give {give}"))),
-    }
-}
-
-fn some_on_full<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OnFull>, D::Error> {
-    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    match value.to_string().as_str() {
-        "refuse" => Ok(Some(OnFull::Refuse)),
-        "warn" => Ok(Some(OnFull::Warn)),
-        other => Err(D::Error::custom(format!(
-            "on_full = {other:?}: give \"refuse\" or \"warn\""
-        ))),
-    }
-}
-
-fn some_gro<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Automatic>, D::Error> {
-    automatic(deserializer, "gro")
-}
-
-fn some_backlog<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Automatic>, D::Error> {
-    automatic(deserializer, "backlog")
-}
-
-fn automatic<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    name: &str,
-) -> Result<Option<Automatic>, D::Error> {
-    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    match value.to_string().as_str() {
-        "auto" => Ok(Some(Automatic::Auto)),
-        "off" | "no" => Ok(Some(Automatic::Off)),
-        other => Err(D::Error::custom(format!(
-            "{name} = {other:?}: give \"auto\" or \"off\""
-        ))),
-    }
-}
-
-fn some_log<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<LogForm>, D::Error> {
-    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    match value.to_string().as_str() {
-        "auto" => Ok(Some(LogForm::Auto)),
-        "text" => Ok(Some(LogForm::Text)),
-        "json" => Ok(Some(LogForm::Json)),
-        "journal" => Ok(Some(LogForm::Journal)),
-        other => Err(D::Error::custom(format!(
-            "log = {other:?}: give \"auto\", \"text\", \"json\" or \"journal\""
-        ))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setting::Table;
 
     fn settings(workers: Option<u16>, keep_forwarding: Option<bool>) -> DaemonSettings {
         DaemonSettings {

@@ -2,26 +2,18 @@
 //! what it was started with.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use super::daemon::parsed;
-use crate::document::Scalar;
 use crate::duration;
 use crate::endpoint::check_interface_name;
 use crate::rule::is_name;
+use crate::setting::{Difference, Form, Refusal, Setting, TextForm, differences, settings, words};
 
-/// What a hold may be.
-const HOLDS: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(5);
-/// What a weight may be.
-const WEIGHTS: RangeInclusive<u16> = 1..=1000;
 /// The most endpoints: etcd has three to seven members.
 const ENDPOINTS_MAX: usize = 16;
 
@@ -30,118 +22,109 @@ pub const HOLD: Duration = Duration::from_millis(1200);
 /// What a relay takes of the rules, against the others' weights, where nobody says otherwise.
 pub const WEIGHT: u16 = 100;
 
-/// A relay's place in a fleet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FleetSettings {
-    /// Name of the fleet: all relays of this name at one etcd are one fleet.
-    #[serde(deserialize_with = "name")]
-    pub name: String,
-    /// Where etcd is, as in `["https://etcd1:2379", "https://etcd2:2379"]`; each is a member of one
-    /// cluster.
-    #[serde(deserialize_with = "endpoints")]
-    pub endpoints: Vec<String>,
-    /// What the others know this relay by, unique in the fleet; by default the host's name.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_relay"
-    )]
-    pub relay: Option<String>,
-    /// Interfaces of this host by their roles, as rules of the fleet name them:
-    /// `{ red = "eth0", out = "eth2" }`.
-    #[serde(deserialize_with = "interfaces")]
-    pub interfaces: BTreeMap<String, String>,
-    /// What a relay does that etcd does not answer: `stop` forwarding, go on while its `peers`
-    /// vouch for it (the default), or `hold` on, though receivers may then get packets twice.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_on_isolation"
-    )]
-    pub on_isolation: Option<OnIsolation>,
-    /// How long a beat counts, and so about how long a takeover takes: `300ms` to `5s`, `1200ms` by
-    /// default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub hold: Option<Hold>,
-    /// How much of the rules this relay takes, against the others' weights: 1 to 1000, by default
-    /// 100.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_weight"
-    )]
-    #[schema(minimum = 1, maximum = 1000)]
-    pub weight: Option<u16>,
-    /// Address and UDP port, as in `10.0.0.1:9470`, where the other relays reach this one; by
-    /// default the address that it reaches etcd from, and port 9470.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_peer"
-    )]
-    #[schema(value_type = Option<String>)]
-    pub peer: Option<SocketAddr>,
-    /// Files of certificates and key, for `https` endpoints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<FleetTls>,
-    /// User of etcd, for a cluster that authenticates by password.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// File that holds the user's password alone, read by nobody else.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_file"
-    )]
-    #[schema(value_type = Option<String>)]
-    pub password_file: Option<PathBuf>,
+const NAME: TextForm = TextForm {
+    name: "NAME",
+    fits: is_name,
+    pattern: "^[0-9A-Za-z][0-9A-Za-z._:-]{0,62}$",
+    give: "a letter or digit, then letters, digits, '.', '_', '-' and ':', at most 63 of them",
+    is_quoted: true,
+};
+
+const ENDPOINT: TextForm = TextForm {
+    name: "URL",
+    fits: |at| check_endpoint(at).is_ok(),
+    pattern: r"^https?://([0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\]):0*[1-9][0-9]{0,4}/?$",
+    give: "https://HOST:PORT or http://HOST:PORT",
+    is_quoted: true,
+};
+
+const PEER: TextForm = TextForm {
+    name: "ADDRESS:PORT",
+    fits: is_peer,
+    pattern: r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):0*[1-9][0-9]{0,4}$",
+    give: "an address that the other relays reach and a port, as in 10.0.0.1:9470",
+    is_quoted: false,
+};
+
+const ROLE: TextForm = TextForm {
+    name: "IFACE",
+    fits: |name| check_interface_name(name).is_ok() && !name.contains(['*', '?']),
+    pattern: r"^[^ /%,@:*?]{1,15}$",
+    give: "the name of one interface",
+    is_quoted: true,
+};
+
+settings! {
+    /// A relay's place in a fleet.
+    pub struct FleetSettings {
+        /// Name of the fleet: all relays of this name at one etcd are one fleet.
+        required name: String, form: Form::Text(&NAME);
+        /// Where etcd is, as in `["https://etcd1:2379", "https://etcd2:2379"]`; each is a member of
+        /// one cluster.
+        required endpoints: Vec<String> => checked_endpoints, form: Form::List(&ENDPOINT);
+        /// What the others know this relay by, unique in the fleet.
+        optional relay: String, form: Form::Text(&NAME), default: "the host's name";
+        /// Interfaces of this host by their roles, as rules of the fleet name them:
+        /// `{ red = "eth0", out = "eth2" }`.
+        required interfaces: BTreeMap<String, String> => checked_roles, form: Form::Map(&ROLE);
+        /// What a relay does that etcd does not answer.
+        optional on_isolation: OnIsolation, default: "peers";
+        /// How long a beat counts, and so about how long a takeover takes.
+        optional hold: Hold, default: "1200ms";
+        /// How much of the rules this relay takes, against the others' weights.
+        optional weight: u16, form: Form::number(1, 1000), default: "100";
+        /// Address and UDP port, as in `10.0.0.1:9470`, where the other relays reach this one; by
+        /// default the address that it reaches etcd from, and port 9470.
+        optional peer: SocketAddr, form: Form::Text(&PEER), default: "by what reaches etcd";
+        /// Files of certificates and key, for `https` endpoints.
+        optional tls: FleetTls, default: "none";
+        /// User of etcd, for a cluster that authenticates by password.
+        optional user: String, default: "none";
+        /// File that holds the user's password alone, read by nobody else.
+        optional password_file: PathBuf, default: "none";
+    }
 }
 
-/// Files of certificates and key, PEM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FleetTls {
-    /// Certificates that etcd's is signed by.
-    #[serde(deserialize_with = "file")]
-    #[schema(value_type = String)]
-    pub ca: PathBuf,
-    /// This relay's own certificate; its common name is the user of etcd.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_file"
-    )]
-    #[schema(value_type = Option<String>)]
-    pub cert: Option<PathBuf>,
-    /// The certificate's key.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some_file"
-    )]
-    #[schema(value_type = Option<String>)]
-    pub key: Option<PathBuf>,
+settings! {
+    /// Files of certificates and key, PEM.
+    pub struct FleetTls {
+        /// Certificates that etcd's is signed by.
+        required ca: PathBuf;
+        /// This relay's own certificate; its common name is the user of etcd.
+        optional cert: PathBuf;
+        /// The certificate's key.
+        optional key: PathBuf;
+    }
 }
 
-/// What a relay does that etcd does not answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OnIsolation {
-    /// Forwards no more than a hold longer.
-    Stop,
-    /// Goes on while those of its peers that could fence it promise not to.
-    #[default]
-    Peers,
-    /// Goes on whatever happens; receivers may get packets twice.
-    Hold,
+words! {
+    /// What a relay does that etcd does not answer.
+    pub enum OnIsolation = Peers {
+        /// Forwards no more than a hold longer.
+        Stop = "stop",
+        /// Goes on while those of its peers that could fence it promise not to.
+        Peers = "peers",
+        /// Goes on whatever happens; receivers may get packets twice.
+        Hold = "hold",
+    }
 }
 
 /// How long a beat counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Scalar", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
 pub struct Hold(pub Duration);
+
+impl Setting for Hold {
+    const FORM: Form = Form::time(Duration::from_millis(300), Duration::from_secs(5));
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        duration::parse(text).map(Self).ok_or(Refusal::Form)
+    }
+
+    fn text(&self, _: &Form) -> String {
+        duration::text(self.0)
+    }
+}
 
 impl FleetSettings {
     /// How long a beat of this relay counts.
@@ -196,99 +179,30 @@ impl FleetSettings {
     #[must_use]
     pub fn awaiting_restart(asked: Option<&Self>, running: Option<&Self>) -> Vec<String> {
         let differences = Self::differences(asked, running).into_iter();
-        let awaiting = differences.map(|(name, asked, now)| {
-            let key = if name.is_empty() { "" } else { " " };
-            format!(
-                "[fleet]{key}{name}: {asked} takes effect when the daemon is started again; until \
-                 then {now}"
-            )
-        });
-        awaiting.collect()
+        differences
+            .map(|difference| difference.awaiting_restart("fleet"))
+            .collect()
     }
 
-    /// Name, what `asked` says and what `other` says, of each that is not the same; where one of
-    /// them is in no fleet, of the whole, which has no name.
-    pub(super) fn differences(
-        asked: Option<&Self>,
-        other: Option<&Self>,
-    ) -> Vec<(&'static str, String, String)> {
-        let (asked, other) = match (asked, other) {
-            (Some(asked), Some(other)) => (asked, other),
-            (None, None) => return Vec::new(),
+    /// The keys of which the two say different things; where one of them is in no fleet, the whole,
+    /// which has no name.
+    pub(super) fn differences(asked: Option<&Self>, other: Option<&Self>) -> Vec<Difference> {
+        match (asked, other) {
+            (Some(asked), Some(other)) => differences(asked, other),
+            (None, None) => Vec::new(),
             (asked, other) => {
                 let of = |fleet: Option<&Self>| match fleet {
                     Some(fleet) => format!("fleet {:?}", fleet.name),
                     None => "no fleet".to_owned(),
                 };
-                return vec![("", of(asked), of(other))];
-            }
-        };
-        let both = asked.texts().into_iter().zip(other.texts());
-        both.filter(|((_, mine), (_, theirs))| mine != theirs)
-            .map(|((name, mine), (_, theirs))| (name, mine, theirs))
-            .collect()
-    }
-
-    /// What each comes to, defaults included.
-    fn texts(&self) -> [(&'static str, String); 11] {
-        let or = |text: Option<String>, default: &str| text.unwrap_or_else(|| default.to_owned());
-        let interfaces = { self.interfaces.iter() }.map(|(role, name)| format!("{role}={name}"));
-        let interfaces: Vec<String> = interfaces.collect();
-        let shown = |path: &PathBuf| path.display().to_string();
-        let on_isolation = format!("{:?}", self.on_isolation.unwrap_or_default());
-        let tls = self.tls.as_ref().map(ToString::to_string);
-        [
-            ("name", self.name.clone()),
-            ("endpoints", self.endpoints.join(", ")),
-            ("relay", or(self.relay.clone(), "the host's name")),
-            ("interfaces", interfaces.join(", ")),
-            ("on_isolation", on_isolation.to_lowercase()),
-            ("hold", duration::text(self.hold())),
-            ("weight", self.weight().to_string()),
-            (
-                "peer",
-                or(self.peer.map(|at| at.to_string()), "by what reaches etcd"),
-            ),
-            ("tls", or(tls, "none")),
-            ("user", or(self.user.clone(), "none")),
-            (
-                "password_file",
-                or(self.password_file.as_ref().map(shown), "none"),
-            ),
-        ]
-    }
-}
-
-impl fmt::Display for FleetTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ca {}", self.ca.display())?;
-        for (word, path) in [("cert", &self.cert), ("key", &self.key)] {
-            if let Some(path) = path {
-                write!(f, ", {word} {}", path.display())?;
+                let (asked, other) = (of(asked), of(other));
+                vec![Difference {
+                    key: "",
+                    asked,
+                    other,
+                }]
             }
         }
-        Ok(())
-    }
-}
-
-impl fmt::Display for OnIsolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stop => "stop",
-            Self::Peers => "peers",
-            Self::Hold => "hold",
-        })
-    }
-}
-
-impl TryFrom<Scalar> for Hold {
-    type Error = String;
-
-    fn try_from(value: Scalar) -> Result<Self, String> {
-        let text = value.to_string();
-        let hold = duration::parse(&text).filter(|hold| HOLDS.contains(hold));
-        hold.map(Self)
-            .ok_or_else(|| format!("hold = {text:?}: give a time from \"300ms\" to \"5s\""))
     }
 }
 
@@ -298,7 +212,7 @@ impl From<Hold> for String {
     }
 }
 
-/// Reads the table; what it says together is checked too.
+/// Reads the table; what it says together is checked, too.
 pub(super) fn some_fleet<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<FleetSettings>, D::Error> {
@@ -308,31 +222,11 @@ pub(super) fn some_fleet<'de, D: Deserializer<'de>>(
     checked.map(|()| read)
 }
 
-fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    named(deserializer, "name")
-}
-
-fn some_relay<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    named(deserializer, "relay").map(Some)
-}
-
-fn named<'de, D: Deserializer<'de>>(deserializer: D, key: &str) -> Result<String, D::Error> {
-    let text = Scalar::deserialize(deserializer)?.to_string();
-    if is_name(&text) {
-        return Ok(text);
-    }
-    Err(D::Error::custom(format!(
-        "{key} = {text:?}: give a letter or digit, then letters, digits, '.', '_', '-' and ':', at \
-         most 63 of them"
-    )))
-}
-
-fn endpoints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let mut endpoints = Vec::<String>::deserialize(deserializer)?;
+fn checked_endpoints(mut endpoints: Vec<String>) -> Result<Vec<String>, String> {
     if endpoints.is_empty() || endpoints.len() > ENDPOINTS_MAX {
-        return Err(D::Error::custom(format!(
+        return Err(format!(
             "endpoints: give 1 to {ENDPOINTS_MAX}, as in [\"https://etcd1:2379\"]"
-        )));
+        ));
     }
     for at in &mut endpoints {
         if let Some(bare) = at.strip_suffix('/') {
@@ -341,9 +235,7 @@ fn endpoints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, 
         check_endpoint(at).map_err(|why| {
             // A password does not belong here; where one stands it is not repeated.
             let shown = at.rsplit_once('@').map_or(at.as_str(), |(_, host)| host);
-            D::Error::custom(format!(
-                "endpoint {shown:?}: {why}; give https://HOST:PORT or http://HOST:PORT"
-            ))
+            format!("endpoint {shown:?}: {why}; give {}", ENDPOINT.give)
         })?;
     }
     Ok(endpoints)
@@ -374,71 +266,29 @@ fn check_endpoint(at: &str) -> Result<(), &'static str> {
     fits.then_some(()).ok_or("names no host")
 }
 
-fn interfaces<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<String, String>, D::Error> {
-    let interfaces = BTreeMap::<String, String>::deserialize(deserializer)?;
+fn checked_roles(interfaces: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {
     if interfaces.is_empty() {
-        return Err(D::Error::custom(
-            "interfaces: give at least one role, as in { red = \"eth0\" }",
-        ));
+        return Err("interfaces: give at least one role, as in { red = \"eth0\" }".to_owned());
     }
     for (role, name) in &interfaces {
         for (what, name) in [("role", role), ("interface", name)] {
             let checked = check_interface_name(name);
-            checked.map_err(|problem| D::Error::custom(format!("{what} {name:?}: {problem}")))?;
+            checked.map_err(|problem| format!("{what} {name:?}: {problem}"))?;
             if name.contains(['*', '?']) {
-                return Err(D::Error::custom(format!(
+                return Err(format!(
                     "{what} {name:?}: a role stands for one interface; give it without * and ?"
-                )));
+                ));
             }
         }
     }
     Ok(interfaces)
 }
 
-fn some_on_isolation<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<OnIsolation>, D::Error> {
-    let Some(value) = Option::<Scalar>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    match value.to_string().as_str() {
-        "stop" => Ok(Some(OnIsolation::Stop)),
-        "peers" => Ok(Some(OnIsolation::Peers)),
-        "hold" => Ok(Some(OnIsolation::Hold)),
-        other => Err(D::Error::custom(format!(
-            "on_isolation = {other:?}: give \"stop\", \"peers\" or \"hold\""
-        ))),
-    }
-}
-
-fn some_weight<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
-    let fits = |weight: &u16| WEIGHTS.contains(weight);
-    parsed(deserializer, "weight", "1 to 1000", fits)
-}
-
-fn some_peer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
-    let give = "an address that the other relays reach and a port, as in 10.0.0.1:9470";
-    parsed(deserializer, "peer", give, |at: &SocketAddr| {
+fn is_peer(text: &str) -> bool {
+    text.parse().is_ok_and(|at: SocketAddr| {
         let address = at.ip();
         at.port() > 0 && !address.is_unspecified() && !address.is_multicast()
     })
-}
-
-fn file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-    let path = PathBuf::from(String::deserialize(deserializer)?);
-    if path.is_absolute() {
-        return Ok(path);
-    }
-    Err(D::Error::custom(format!(
-        "file {:?}: give the whole path, from / on",
-        path
-    )))
-}
-
-fn some_file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
-    file(deserializer).map(Some)
 }
 
 #[cfg(test)]

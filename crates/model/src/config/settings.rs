@@ -13,6 +13,7 @@ use crate::endpoint::check_interface_name;
 use crate::limit::{self, LimitProblem};
 use crate::placement::{PathChoice, PathChoices};
 use crate::ruleset::Policy;
+use crate::setting::differences;
 use crate::table::RateLimit;
 
 /// What a configuration says beyond rules.
@@ -211,17 +212,19 @@ impl Settings {
             }
         };
         compare("budget".into(), budget(before), budget(self));
-        for (name, now, then) in self.daemon.differences(&before.daemon) {
-            compare(format!("daemon {name}"), then, now);
+        for difference in differences(&self.daemon, &before.daemon) {
+            compare(
+                format!("daemon {}", difference.key),
+                difference.other,
+                difference.asked,
+            );
         }
-        for (name, now, then) in
-            FleetSettings::differences(self.fleet.as_ref(), before.fleet.as_ref())
-        {
-            let what = match name {
+        for difference in FleetSettings::differences(self.fleet.as_ref(), before.fleet.as_ref()) {
+            let what = match difference.key {
                 "" => "member of".to_owned(),
-                name => format!("fleet {name}"),
+                key => format!("fleet {key}"),
             };
-            compare(what, then, now);
+            compare(what, difference.other, difference.asked);
         }
         let webhook = |settings: &Self| match &settings.notify.webhook {
             None => "none".to_owned(),

@@ -1,0 +1,125 @@
+//! Settings as rows: a key is said once, with its type, its bounds, its default and its help. Reading
+//! and writing TOML and JSON, differences, errors, options of the command line, the manual page, the
+//! schema that editors go by and the table of the documents are made of the rows; none of these knows
+//! a key of its own.
+
+mod form;
+mod pattern;
+mod read;
+mod table;
+mod value;
+mod words;
+
+use std::borrow::Cow;
+
+use utoipa::openapi::schema::Schema;
+
+pub use form::{Form, TextForm, Word};
+pub(crate) use read::{Key, Keyed};
+pub use table::{Difference, Table};
+pub(crate) use table::{differences, schema, settings};
+pub use value::{Refusal, Setting};
+pub(crate) use words::words;
+
+/// One key of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The key.
+    pub key: &'static str,
+    /// What it means, in lines; what is written so stands between backticks.
+    pub help: &'static [&'static str],
+    /// What it may be.
+    pub form: Form,
+    /// What holds where it is not given: a value, or a few words; empty where there is no more to say.
+    pub default: &'static str,
+    /// Whether it must be given.
+    pub is_required: bool,
+    /// What to write instead of what cannot be read, where the form does not say it well enough.
+    pub give: &'static str,
+}
+
+impl Row {
+    /// A key that says no more than its form.
+    #[must_use]
+    pub const fn new(key: &'static str, help: &'static [&'static str], form: Form) -> Self {
+        Self {
+            key,
+            help,
+            form,
+            default: "",
+            is_required: false,
+            give: "",
+        }
+    }
+
+    /// What it means, without what it may be and its default.
+    #[must_use]
+    pub fn help(&self) -> String {
+        joined(self.help)
+    }
+
+    /// What it means, what it may be and what holds where it is not given.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let choices = self.form.choices();
+        let default = match self.default {
+            "" => String::new(),
+            value if self.form.accepts(value) => format!("default: `{value}`"),
+            words => format!("default: {words}"),
+        };
+        let facts: Vec<String> = [choices, default]
+            .into_iter()
+            .filter(|fact| !fact.is_empty())
+            .collect();
+        match facts.as_slice() {
+            [] => self.help(),
+            facts => format!("{} ({})", self.help(), facts.join("; ")),
+        }
+    }
+
+    /// Reads a value by its text.
+    ///
+    /// # Errors
+    ///
+    /// A text that is not one.
+    pub fn parse<T: Setting>(&self, text: &str) -> Result<T, Refusal> {
+        match self.form.accepts(text) {
+            true => T::parse(text, &self.form),
+            false => Err(Refusal::Form),
+        }
+    }
+
+    /// Why a value is refused and what to write.
+    #[must_use]
+    pub fn why(&self, refusal: Refusal) -> Cow<'static, str> {
+        match (refusal, self.give) {
+            (Refusal::Because(why), _) => why.into(),
+            (Refusal::Form, "") => format!("give {}", self.form.remedy()).into(),
+            (Refusal::Form, give) => format!("give {give}").into(),
+        }
+    }
+
+    /// Says as TOML writes it that a value is refused.
+    #[must_use]
+    pub fn refused(&self, text: &str, refusal: Refusal) -> String {
+        let (key, why) = (self.key, self.why(refusal));
+        match self.form.is_quoted() {
+            true => format!("{key} = {text:?}: {why}"),
+            false => format!("{key} = {text}: {why}"),
+        }
+    }
+
+    /// Its schema; where it may be left out it may be null, too.
+    #[must_use]
+    pub fn schema(&self) -> Schema {
+        let default = Some(self.default).filter(|default| self.form.accepts(default));
+        self.form
+            .schema(&self.description(), default, !self.is_required)
+    }
+}
+
+/// Lines of a comment as one.
+fn joined(lines: &[&str]) -> String {
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
+    lines.join(" ")
+}

@@ -1,0 +1,66 @@
+//! Reading tables by their rows.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
+
+use super::{Row, Setting};
+
+/// Reads a key that is one of these.
+pub(crate) struct Key(pub(crate) &'static [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = &'static str;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static str, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for Key {
+    type Value = &'static str;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<&'static str, E> {
+        let known = self.0.iter().find(|known| **known == key);
+        known.copied().ok_or_else(|| E::unknown_field(key, self.0))
+    }
+}
+
+/// Reads the value of a row's key, and what it has to be besides; null is as good as nothing.
+pub(crate) struct Keyed<T> {
+    pub(crate) row: &'static Row,
+    pub(crate) check: fn(T) -> Result<T, String>,
+}
+
+impl<'de, T: Setting> DeserializeSeed<'de> for Keyed<T> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, T: Setting> Visitor<'de> for Keyed<T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_none<E>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+        let read = T::read(self.row, deserializer)?;
+        (self.check)(read).map(Some).map_err(D::Error::custom)
+    }
+}

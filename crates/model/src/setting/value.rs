@@ -1,0 +1,160 @@
+//! Types of values: how each is read and written.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+
+use super::form::ANY;
+use super::{Form, Row, Table, TextForm};
+use crate::config::FleetTls;
+use crate::document::Scalar;
+
+/// Why a text is no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It does not have the form.
+    Form,
+    /// Another reason, with what to write.
+    Because(&'static str),
+}
+
+/// A value of a key.
+pub trait Setting: Sized {
+    /// What it may be, unless the row has narrower bounds.
+    const FORM: Form;
+
+    /// Reads a text that has the form.
+    ///
+    /// # Errors
+    ///
+    /// A text that is no value though it has.
+    fn parse(text: &str, form: &Form) -> Result<Self, Refusal>;
+
+    /// Writes it as it is read.
+    fn text(&self, form: &Form) -> String;
+
+    /// Reads it where a table has it, in whichever type it is natural to write.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in the words of the row.
+    fn read<'de, D: Deserializer<'de>>(row: &Row, deserializer: D) -> Result<Self, D::Error> {
+        let text = Scalar::deserialize(deserializer)?.to_string();
+        let read = row.parse(&text);
+        read.map_err(|refusal| D::Error::custom(row.refused(&text, refusal)))
+    }
+}
+
+/// What is read and written as the standard library does.
+macro_rules! plain {
+    ($($type:ty, $form:expr;)+) => {$(
+        impl Setting for $type {
+            const FORM: Form = $form;
+
+            fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+                text.parse().map_err(|_| Refusal::Form)
+            }
+
+            fn text(&self, _: &Form) -> String {
+                self.to_string()
+            }
+        }
+    )+};
+}
+
+const ADDRESS_AND_PORT: TextForm = TextForm {
+    name: "ADDRESS:PORT",
+    fits: |text| text.parse::<SocketAddr>().is_ok(),
+    pattern: r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]{1,5}$",
+    give: "ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
+    is_quoted: false,
+};
+
+const WHOLE_PATH: TextForm = TextForm {
+    name: "FILE",
+    fits: |text| text.starts_with('/'),
+    pattern: "^/",
+    give: "the whole path, from / on",
+    is_quoted: true,
+};
+
+plain! {
+    u16, Form::number(0, u16::MAX as u64);
+    u32, Form::number(0, u32::MAX as u64);
+    SocketAddr, Form::Text(&ADDRESS_AND_PORT);
+    String, Form::Text(&ANY);
+}
+
+impl Setting for PathBuf {
+    const FORM: Form = Form::Text(&WHOLE_PATH);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        Ok(text.into())
+    }
+
+    fn text(&self, _: &Form) -> String {
+        self.display().to_string()
+    }
+}
+
+impl Setting for bool {
+    const FORM: Form = Form::Flag;
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        match text {
+            "true" | "yes" => Ok(true),
+            "false" | "no" => Ok(false),
+            _ => Err(Refusal::Form),
+        }
+    }
+
+    fn text(&self, form: &Form) -> String {
+        let words = match form {
+            Form::Flag => ["false", "true"],
+            _ => ["no", "yes"],
+        };
+        words[usize::from(*self)].to_owned()
+    }
+
+    fn read<'de, D: Deserializer<'de>>(_: &Row, deserializer: D) -> Result<Self, D::Error> {
+        Self::deserialize(deserializer)
+    }
+}
+
+/// What tables hold in another form than one text.
+macro_rules! nested {
+    ($($type:ty, $form:expr, $text:expr;)+) => {$(
+        impl Setting for $type {
+            const FORM: Form = $form;
+
+            fn parse(_: &str, _: &Form) -> Result<Self, Refusal> {
+                Err(Refusal::Form)
+            }
+
+            fn text(&self, _: &Form) -> String {
+                let text: fn(&Self) -> String = $text;
+                text(self)
+            }
+
+            fn read<'de, D: Deserializer<'de>>(_: &Row, deserializer: D) -> Result<Self, D::Error> {
+                Self::deserialize(deserializer)
+            }
+        }
+    )+};
+}
+
+nested! {
+    Vec<String>, Form::List(&ANY), |list| list.join(", ");
+    BTreeMap<String, String>, Form::Map(&ANY), |map| {
+        let pairs = map.iter().map(|(key, value)| format!("{key}={value}"));
+        pairs.collect::<Vec<String>>().join(", ")
+    };
+    FleetTls, Form::Table("FleetTls"), |tls| {
+        let given = tls.values().into_iter().filter_map(|(row, text)| Some((row.key, text?)));
+        let given = given.map(|(key, text)| format!("{key} {text}"));
+        given.collect::<Vec<String>>().join(", ")
+    };
+}
