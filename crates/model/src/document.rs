@@ -2,8 +2,6 @@
 //!
 //! Documents hold what was written; [`Rule`] holds what it means. Unknown keys are refused.
 
-mod failover;
-mod health;
 mod merge;
 mod output;
 mod reflect;
@@ -16,19 +14,26 @@ use std::net::Ipv6Addr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use failover::FailoverDocument;
-pub use health::HealthDocument;
 pub use merge::{FieldDocument, MergeDocument, MergeTable};
 pub use output::{OutputDocument, OutputTable};
 pub use scalar::Scalar;
 pub(crate) use scalar::path;
 
 use crate::endpoint::Endpoint;
+use crate::failover::Failover;
+use crate::health::Health;
 use crate::limit;
 use crate::placement::PathChoice;
 use crate::problem::{Part, Problem, Problems, What};
 use crate::rule::{LABELS_MAX, Rule, TEXT_MAX, is_label_key, is_name};
+use crate::setting::Written;
 use crate::table::LocalDelivery;
+
+/// Which of a rule's inputs is relayed, as written: `failover = "500ms"`, or a table.
+pub type FailoverDocument = Written<Failover>;
+
+/// How a rule's stream is watched, as written: `health = { silence = "2s", content = "rtp" }`.
+pub type HealthDocument = Written<Health>;
 
 /// One rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -206,13 +211,13 @@ impl RuleDocument {
             report(Part::Limit, "", what.into());
             None
         });
-        let health = self.health.as_ref().map(HealthDocument::to_health);
+        let health = self.health.as_ref().map(Written::read);
         let health = health.transpose().unwrap_or_else(|what| {
             report(Part::Health, "", what.into());
             None
         });
         let failover = self.failover.as_ref();
-        let failover = failover.map(FailoverDocument::to_failover).transpose();
+        let failover = failover.map(Written::read).transpose();
         let failover = failover.unwrap_or_else(|what| {
             report(Part::Failover, "", what.into());
             None

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::duration;
 use crate::endpoint::Endpoint;
+use crate::setting::{Form, OptionProblem, options, words};
 
 /// Silence after which the next line takes over, unless the rule says otherwise.
 pub const DEFAULT_SILENCE: Duration = Duration::from_millis(500);
@@ -21,9 +22,8 @@ const SILENCE_MIN: Duration = Duration::from_millis(1);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Longest wait before the way back, a day.
 const REVERT_MAX: Duration = Duration::from_secs(86_400);
-
-/// Keys in the order they are printed.
-pub const KEYS: [&str; 3] = ["silence", "revert", "on"];
+/// What to write instead of a wait that is none.
+const REVERT: &str = "give a time up to 24h that is not shorter than silence, or never";
 
 /// When another line takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,14 +36,14 @@ pub struct Failover {
     pub on: On,
 }
 
-/// What has the active line left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum On {
-    /// Its silence.
-    #[default]
-    Silence,
-    /// That, or that it is not as the rule's health asks, while another is.
-    Degraded,
+words! {
+    /// What has the active line left.
+    pub enum On = Silence {
+        /// Its silence.
+        Silence = "silence",
+        /// That, or that it is not as the rule's health asks, while another is.
+        Degraded = "degraded",
+    }
 }
 
 impl Default for Failover {
@@ -59,26 +59,9 @@ impl Default for Failover {
 /// What is wrong with a failover.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FailoverProblem {
-    /// Not `KEY=VALUE`.
-    #[error("failover: {0:?} is not KEY=VALUE, as in silence=200ms")]
-    Form(String),
-    /// A key that does not exist.
-    #[error("failover: there is no key {0:?}; there are {keys}", keys = KEYS.join(", "))]
-    Unknown(String),
-    /// The same key twice.
-    #[error("failover: {0} is given twice; leave one out")]
-    Twice(String),
-    /// Not a time.
-    #[error("failover: silence={0}: give a time from 1ms to 1m, such as 200ms or 2s")]
-    Silence(String),
-    /// Not a time.
-    #[error(
-        "failover: revert={0}: give a time up to 24h that is not shorter than silence, or never"
-    )]
-    Revert(String),
-    /// Not what a line can be left for.
-    #[error("failover: on={0}: give silence, or degraded (what health finds, too)")]
-    On(String),
+    /// Options that cannot be read.
+    #[error(transparent)]
+    Option(#[from] OptionProblem),
     /// Nothing to judge lines by.
     #[error(
         "failover: on=degraded goes by the rule's health, and it has none; give it one, such as \
@@ -99,66 +82,49 @@ pub enum FailoverProblem {
     SeveralStreams(String),
 }
 
-/// Reads keys and values.
-///
-/// # Errors
-///
-/// Names the first key that cannot be read and what to write.
-pub fn parse<'a>(
-    pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
-) -> Result<Failover, FailoverProblem> {
-    let mut failover = Failover::default();
-    let mut seen: Vec<&str> = Vec::new();
-    let mut revert = "never";
-    for (key, value) in pairs {
-        if seen.contains(&key) {
-            return Err(FailoverProblem::Twice(key.to_owned()));
-        }
-        seen.push(key);
-        match key {
-            "silence" => failover.silence = silence(value)?,
-            "revert" => revert = value,
-            "on" => failover.on = on(value)?,
-            key => return Err(FailoverProblem::Unknown(key.to_owned())),
-        }
+options! {
+    /// When the next input takes over; every key may be left out, and a text alone is the silence.
+    Failover, FailoverProblem, {
+        name: "failover",
+        document: "FailoverDocument",
+        example: "silence=200ms",
+        alone: "silence",
+        subject: &[],
+        expecting: "a silence such as \"500ms\" or { silence = \"500ms\", revert = \"30s\" }",
     }
-    if revert != "never" {
-        let time = duration::parse(revert);
-        let time = time.filter(|time| (failover.silence..=REVERT_MAX).contains(time));
-        let wrong = || FailoverProblem::Revert(revert.to_owned());
-        failover.revert = Some(time.ok_or_else(wrong)?);
-    }
-    Ok(failover)
-}
+    /// Time without a packet of the active input after which the next takes over.
+    optional silence: Duration = silence, form: Form::time(SILENCE_MIN, SILENCE_MAX), default: "500ms",
+        remedy: "give a time from 1ms to 1m, such as 200ms or 2s";
+    /// How long an input that stands before the active one must deliver to take over again, as in
+    /// `30s`; not shorter than `silence`.
+    optional revert: Option<Duration> = revert, form: Form::Time {
+        least: SILENCE_MIN,
+        most: REVERT_MAX,
+        or: &["never"],
+    }, default: "never", remedy: REVERT;
+    /// What has the active input left: its silence, or that it loses packets or has a rate outside the
+    /// rule's `health`, too, while another has not.
+    optional on: On = on, default: "silence",
+        remedy: "give silence, or degraded (what health finds, too)";
 
-/// Divides `silence=200ms,revert=30s` into keys and values; a time alone is the silence.
-///
-/// # Errors
-///
-/// Names the part that is not `KEY=VALUE`.
-pub fn split(text: &str) -> Result<Vec<(&str, &str)>, FailoverProblem> {
-    if duration::parse(text).is_some() {
-        return Ok(vec![("silence", text)]);
+    impl {
+        fn check(self) -> Result<Self, FailoverProblem> {
+            match self.revert.filter(|revert| *revert < self.silence) {
+                None => Ok(self),
+                Some(short) => {
+                    let text = duration::text(short);
+                    Err(OptionProblem::value(Self::GROUP, "revert", &text, REVERT).into())
+                }
+            }
+        }
+
+        fn alone(text: &str) -> Option<&'static str> {
+            duration::parse(text).map(|_| "silence")
+        }
     }
-    let wrong = |part: &str| FailoverProblem::Form(part.to_owned());
-    let pair = |part| match str::split_once(part, '=') {
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key, value)),
-        _ => Err(wrong(part)),
-    };
-    text.split(',').map(pair).collect()
 }
 
 impl Failover {
-    /// The keys that are not the default, in their order.
-    #[must_use]
-    pub fn texts(&self) -> Vec<(&'static str, String)> {
-        let silence = (self.silence != DEFAULT_SILENCE).then(|| duration::text(self.silence));
-        let revert = self.revert.map(duration::text);
-        let on = (self.on == On::Degraded).then(|| "degraded".to_owned());
-        let texts = KEYS.into_iter().zip([silence, revert, on]);
-        texts.filter_map(|(key, text)| Some((key, text?))).collect()
-    }
-
     /// What keeps it from deciding between `inputs`.
     #[must_use]
     pub fn problem_with(&self, inputs: &[Endpoint]) -> Option<FailoverProblem> {
@@ -174,28 +140,15 @@ impl Failover {
     }
 }
 
-fn on(text: &str) -> Result<On, FailoverProblem> {
-    match text {
-        "silence" => Ok(On::Silence),
-        "degraded" => Ok(On::Degraded),
-        other => Err(FailoverProblem::On(other.to_owned())),
-    }
-}
-
-fn silence(text: &str) -> Result<Duration, FailoverProblem> {
-    let time = duration::parse(text);
-    time.filter(|time| (SILENCE_MIN..=SILENCE_MAX).contains(time))
-        .ok_or_else(|| FailoverProblem::Silence(text.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::setting::{Options, parse, split};
 
     fn read(text: &str) -> Result<Failover, FailoverProblem> {
-        parse(split(text)?)
+        parse(split::<Failover>(text)?)
     }
 
     #[test]
@@ -205,7 +158,7 @@ mod tests {
         assert_eq!(failover.revert, Some(Duration::from_secs(30)));
         assert_eq!(read("200ms").unwrap().silence, failover.silence);
         assert_eq!(read("revert=never").unwrap(), Failover::default());
-        assert_eq!(parse([]).unwrap(), Failover::default());
+        assert_eq!(parse::<Failover>([]).unwrap(), Failover::default());
         assert_eq!(read("on=degraded").unwrap().on, On::Degraded);
         assert_eq!(read("on=silence").unwrap(), Failover::default());
     }
@@ -267,7 +220,7 @@ mod tests {
         fn survives_printing_and_parsing(failover in crate::samples::failover()) {
             let texts = failover.texts();
             let pairs = texts.iter().map(|(key, value)| (*key, value.as_str()));
-            prop_assert_eq!(parse(pairs).unwrap(), failover);
+            prop_assert_eq!(parse::<Failover>(pairs).unwrap(), failover);
         }
     }
 }

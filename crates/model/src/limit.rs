@@ -5,10 +5,33 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::setting::TextForm;
+
 /// Bursts are never below one GSO super-packet, or it could never pass: 64 datagrams.
 const BURST_MIN_PACKETS: u64 = 64;
 /// The same in bits: 64 KiB.
 const BURST_MIN_BITS: u64 = 64 * 1024 * 8;
+
+/// A rate above 0 as a regular expression.
+pub(crate) const RATE_PATTERN: &str =
+    r"(0*[1-9][0-9]*([.][0-9]+)?|[0-9]+[.]0*[1-9][0-9]*)([kM]?pps|[kMG]?bit)";
+
+/// What `limit=` may be; [`parse`] says what is wrong with another text.
+pub(crate) const LIMIT: TextForm = TextForm {
+    name: "RATE",
+    fits: |_| true,
+    pattern: RATE_PATTERN,
+    remedy: "a rate",
+    is_quoted: false,
+};
+
+/// What `burst=` may be.
+pub(crate) const BURST: TextForm = TextForm {
+    name: "SIZE",
+    pattern: r"0*[1-9][0-9]*|(0*[1-9][0-9]*([.][0-9]+)?|[0-9]+[.]0*[1-9][0-9]*)[kMG]?bit",
+    remedy: "a size",
+    ..LIMIT
+};
 
 /// A token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -10,9 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use problem::MergeProblem;
-pub use text::{KEYS, parse, split};
+pub use text::{ByWord, MergeKeys};
 
 use crate::endpoint::Endpoint;
+use crate::setting::words;
 
 /// How long a line may lie behind another, unless the rule says otherwise.
 pub const DEFAULT_WINDOW: Duration = Duration::from_millis(50);
@@ -81,14 +82,14 @@ pub struct Field {
     pub bytes: u8,
 }
 
-/// The order of a number's bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum ByteOrder {
-    /// The most significant first, as in most protocols.
-    #[default]
-    Big,
-    /// The least significant first.
-    Little,
+words! {
+    /// The order of a number's bytes.
+    pub enum ByteOrder = Big {
+        /// The most significant first, as in most protocols.
+        Big = "big",
+        /// The least significant first.
+        Little = "little",
+    }
 }
 
 /// MoldUDP64: session of 10 bytes, number of the first message, how many messages follow.

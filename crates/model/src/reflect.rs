@@ -13,7 +13,8 @@ use crate::duration;
 use crate::endpoint::{Endpoint, EndpointProblem};
 use crate::host::LOOPBACK;
 use crate::merge::{By, DEFAULT_PACKETS, Merge, WINDOW_MAX, WINDOW_MIN};
-use crate::rule::{OptionProblem, OutputProblem, OutputSpec, Rule, SourceChoice};
+use crate::rule::{OptionsProblem, OutputProblem, OutputSpec, Rule, SourceChoice};
+use crate::setting::OptionProblem;
 
 /// The word for it.
 pub const MODE: &str = "reflect";
@@ -219,7 +220,7 @@ impl Written<'_> {
         let source = || ReflectProblem::Source(self.source.unwrap_or_default().to_owned());
         match output {
             Ok(output) if !matches!(output.source, SourceChoice::Address(_)) => Ok(output),
-            Err(OutputProblem::Option(problem @ OptionProblem::Ttl(_))) => {
+            Err(OutputProblem::Option(OptionsProblem::Option(problem))) if problem.key == "ttl" => {
                 Err(ReflectProblem::Ttl(problem))
             }
             Ok(_) | Err(_) => Err(source()),

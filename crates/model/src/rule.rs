@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use options::{OptionProblem, SourceChoice};
+pub use options::{Follows, OptionsProblem, OutputOptions, SourceChoice};
 pub use output::{OutputError, OutputProblem, OutputSpec};
 
 use crate::endpoint::Endpoint;

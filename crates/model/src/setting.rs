@@ -4,22 +4,27 @@
 //! a key of its own.
 
 mod form;
+mod options;
 mod pattern;
 mod read;
 mod table;
 mod value;
 mod words;
+mod written;
 
 use std::borrow::Cow;
 
 use utoipa::openapi::schema::Schema;
 
 pub use form::{Form, TextForm, Word};
+pub(crate) use options::options;
+pub use options::{Group, OptionProblem, Options, parse, split};
 pub(crate) use read::{Key, Keyed};
 pub use table::{Difference, Table};
 pub(crate) use table::{differences, schema, settings};
 pub use value::{Refusal, Setting};
 pub(crate) use words::words;
+pub use written::Written;
 
 /// One key of a table.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +39,9 @@ pub struct Row {
     pub default: &'static str,
     /// Whether it must be given.
     pub is_required: bool,
-    /// What to write instead of what cannot be read, where the form does not say it well enough.
-    pub give: &'static str,
+    /// What to write instead of what cannot be read, where the form does not say it well enough:
+    /// `give 1 or more`.
+    pub remedy: &'static str,
 }
 
 impl Row {
@@ -48,7 +54,7 @@ impl Row {
             form,
             default: "",
             is_required: false,
-            give: "",
+            remedy: "",
         }
     }
 
@@ -92,10 +98,10 @@ impl Row {
     /// Why a value is refused and what to write.
     #[must_use]
     pub fn why(&self, refusal: Refusal) -> Cow<'static, str> {
-        match (refusal, self.give) {
+        match (refusal, self.remedy) {
             (Refusal::Because(why), _) => why.into(),
             (Refusal::Form, "") => format!("give {}", self.form.remedy()).into(),
-            (Refusal::Form, give) => format!("give {give}").into(),
+            (Refusal::Form, remedy) => remedy.into(),
         }
     }
 

@@ -18,8 +18,8 @@ pub const MAX_MEMBERSHIPS: u32 = MAX_RULES;
 const USER: TextForm = TextForm {
     name: "USER",
     fits: |text| !text.is_empty(),
-    pattern: ".",
-    give: "the name of a user, or a number",
+    pattern: ".+",
+    remedy: "the name of a user, or a number",
     is_quoted: false,
 };
 

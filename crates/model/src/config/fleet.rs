@@ -25,32 +25,32 @@ pub const WEIGHT: u16 = 100;
 const NAME: TextForm = TextForm {
     name: "NAME",
     fits: is_name,
-    pattern: "^[0-9A-Za-z][0-9A-Za-z._:-]{0,62}$",
-    give: "a letter or digit, then letters, digits, '.', '_', '-' and ':', at most 63 of them",
+    pattern: "[0-9A-Za-z][0-9A-Za-z._:-]{0,62}",
+    remedy: "a letter or digit, then letters, digits, '.', '_', '-' and ':', at most 63 of them",
     is_quoted: true,
 };
 
 const ENDPOINT: TextForm = TextForm {
     name: "URL",
     fits: |at| check_endpoint(at).is_ok(),
-    pattern: r"^https?://([0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\]):0*[1-9][0-9]{0,4}/?$",
-    give: "https://HOST:PORT or http://HOST:PORT",
+    pattern: r"https?://([0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\]):0*[1-9][0-9]{0,4}/?",
+    remedy: "https://HOST:PORT or http://HOST:PORT",
     is_quoted: true,
 };
 
 const PEER: TextForm = TextForm {
     name: "ADDRESS:PORT",
     fits: is_peer,
-    pattern: r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):0*[1-9][0-9]{0,4}$",
-    give: "an address that the other relays reach and a port, as in 10.0.0.1:9470",
+    pattern: r"([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):0*[1-9][0-9]{0,4}",
+    remedy: "an address that the other relays reach and a port, as in 10.0.0.1:9470",
     is_quoted: false,
 };
 
 const ROLE: TextForm = TextForm {
     name: "IFACE",
     fits: |name| check_interface_name(name).is_ok() && !name.contains(['*', '?']),
-    pattern: r"^[^ /%,@:*?]{1,15}$",
-    give: "the name of one interface",
+    pattern: r"[^ /%,@:*?]{1,15}",
+    remedy: "the name of one interface",
     is_quoted: true,
 };
 
@@ -235,7 +235,7 @@ fn checked_endpoints(mut endpoints: Vec<String>) -> Result<Vec<String>, String> 
         check_endpoint(at).map_err(|why| {
             // A password does not belong here; where one stands it is not repeated.
             let shown = at.rsplit_once('@').map_or(at.as_str(), |(_, host)| host);
-            format!("endpoint {shown:?}: {why}; give {}", ENDPOINT.give)
+            format!("endpoint {shown:?}: {why}; give {}", ENDPOINT.remedy)
         })?;
     }
     Ok(endpoints)

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Scalar;
-use super::scalar::written;
-use crate::merge::{self, By, ByteOrder, Field, Merge, MergeProblem};
+use crate::merge::{Merge, MergeKeys, MergeProblem};
+use crate::setting::{Options, Written, parse, split};
 
 /// What tells copies of a packet, in one word or with more keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -22,38 +22,8 @@ pub enum MergeDocument {
     Table(Box<MergeTable>),
 }
 
-/// How inputs that bring the same become one stream; all but `by` may be left out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MergeTable {
-    /// What tells copies: `rtp` (RTP's sequence number, of each SSRC by itself), `sequence` (a number
-    /// at a place of the payload), `moldudp64`, `mdp3`, or `payload` (all of it, of two inputs).
-    pub by: Scalar,
-    /// How long one input may lie behind another, from `1ms` to `500ms`; `50ms` by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<Scalar>,
-    /// How many packets of a stream are remembered: 2048, the default, or more up to 65536, rounded
-    /// up to a power of two. What comes further behind is `late`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub packets: Option<Scalar>,
-    /// Of `by = "sequence"`: bytes of the payload before the number, at most 1400. Required there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub offset: Option<Scalar>,
-    /// Of `by = "sequence"`: bytes of the number, 2, 4 or 8. Required there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<Scalar>,
-    /// Of `by = "sequence"`: `big`, the default, or `little`: which byte of a number comes first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub order: Option<Scalar>,
-    /// Of `by = "sequence"`: what tells streams of numbers apart, 1 to 16 bytes of the payload, as in
-    /// `{ offset = 2, bytes = 8 }`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<FieldDocument>,
-    /// Of `by = "sequence"`: how many numbers a packet takes up, in 1, 2 or 4 bytes of the payload;
-    /// a packet with 0 is a heartbeat, of which one passes. Without it each takes up one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<FieldDocument>,
-}
+/// The same in a table.
+pub type MergeTable = Written<MergeKeys>;
 
 /// Some bytes of the payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -72,11 +42,8 @@ impl MergeDocument {
     /// Names the first key that cannot be read and what to write.
     pub fn to_merge(&self) -> Result<Option<Merge>, MergeProblem> {
         match self {
-            Self::Text(text) => merge::parse(merge::split(text)?),
-            Self::Table(table) => {
-                let pairs = table.pairs();
-                merge::parse(pairs.iter().map(|(key, value)| (*key, value.as_str())))
-            }
+            Self::Text(text) => parse::<MergeKeys>(split::<MergeKeys>(text)?)?.merge(),
+            Self::Table(table) => table.read()?.merge(),
         }
     }
 
@@ -86,28 +53,9 @@ impl MergeDocument {
     ///
     /// As [`MergeDocument::to_merge`].
     pub fn from_text(text: &str) -> Result<Self, MergeProblem> {
-        let merge = merge::parse(merge::split(text)?)?;
+        let merge = Self::Text(text.to_owned()).to_merge()?;
         let none = || Self::Text("none".to_owned());
         Ok(merge.as_ref().map_or_else(none, Self::from))
-    }
-}
-
-impl MergeTable {
-    fn pairs(&self) -> Vec<(&'static str, String)> {
-        let text = |value: &Option<Scalar>| value.as_ref().map(ToString::to_string);
-        let field = |field: &Option<FieldDocument>| field.as_ref().map(ToString::to_string);
-        let values = [
-            Some(self.by.to_string()),
-            text(&self.window),
-            text(&self.packets),
-            text(&self.offset),
-            text(&self.bytes),
-            text(&self.order),
-            field(&self.session),
-            field(&self.count),
-        ];
-        let given = merge::KEYS.into_iter().zip(values);
-        given.filter_map(|(key, text)| Some((key, text?))).collect()
     }
 }
 
@@ -115,7 +63,7 @@ impl fmt::Display for MergeDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
-            Self::Table(table) => f.write_str(&written(&table.pairs())),
+            Self::Table(table) => table.fmt(f),
         }
     }
 }
@@ -128,45 +76,27 @@ impl fmt::Display for FieldDocument {
 
 impl From<&Merge> for MergeDocument {
     fn from(merge: &Merge) -> Self {
-        let word = merge.by.as_str();
-        let default = Merge {
-            by: merge.by,
-            ..Merge::default()
-        };
-        let sequence = match &merge.by {
-            By::Sequence(sequence) => Some(sequence),
-            _ if *merge == default => return Self::Text(word.to_owned()),
-            _ => None,
-        };
-        let number = sequence.map(|sequence| FieldDocument::from(sequence.number));
-        let order = sequence.map(|sequence| sequence.order);
-        let order = order.filter(|order| *order == ByteOrder::Little);
-        let own = |key: &str| {
-            let texts = merge.texts();
-            let own = texts.into_iter().find(|(own, _)| *own == key);
-            own.map(|(_, text)| text)
-        };
-        let is_own = |packets: &u32| *packets != default.packets;
-        let packets = Some(merge.packets).filter(is_own);
-        Self::Table(Box::new(MergeTable {
-            by: word.into(),
-            window: own("window").map(Scalar::Text),
-            packets: packets.map(|packets| Scalar::Integer(packets.into())),
-            offset: number.as_ref().map(|number| number.offset.clone()),
-            bytes: number.map(|number| number.bytes),
-            order: order.map(|_| "little".into()),
-            session: sequence.and_then(|sequence| Some(sequence.session?.into())),
-            count: sequence.and_then(|sequence| Some(sequence.count?.into())),
-        }))
+        let keys = MergeKeys::from(merge);
+        match keys.texts().as_slice() {
+            [(_, word)] => Self::Text(word.clone()),
+            _ => {
+                let is_number = |key: &str| matches!(key, "packets" | "offset" | "bytes");
+                Self::Table(Box::new(Written::new(&keys, is_number)))
+            }
+        }
     }
 }
 
-impl From<Field> for FieldDocument {
-    fn from(field: Field) -> Self {
-        Self {
-            offset: Scalar::Integer(field.offset.into()),
-            bytes: Scalar::Integer(field.bytes.into()),
-        }
+impl FieldDocument {
+    /// The same as a text, if it is one.
+    pub(crate) fn of(value: &Scalar) -> Option<Self> {
+        let text = value.to_string();
+        let (offset, bytes) = text.split_once(':')?;
+        let number = |text: &str| text.parse().map_or_else(|_| text.into(), Scalar::Integer);
+        Some(Self {
+            offset: number(offset),
+            bytes: number(bytes),
+        })
     }
 }
 
@@ -218,13 +148,7 @@ impl<'de> Deserialize<'de> for FieldDocument {
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<FieldDocument, E> {
                 let wrong = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
-                let (offset, bytes) = text.split_once(':').ok_or_else(wrong)?;
-                let number =
-                    |text: &str| text.parse().map_or_else(|_| text.into(), Scalar::Integer);
-                Ok(FieldDocument {
-                    offset: number(offset),
-                    bytes: number(bytes),
-                })
+                FieldDocument::of(&text.into()).ok_or_else(wrong)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FieldDocument, A::Error> {

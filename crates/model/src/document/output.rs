@@ -7,8 +7,8 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Scalar;
-use crate::rule::{OutputError, OutputSpec};
+use crate::rule::{OutputError, OutputOptions, OutputSpec};
+use crate::setting::Written;
 
 /// One output: its text with options, `239.10.1.1%eth1:6001,ttl=16`, or a table of the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -21,39 +21,7 @@ pub enum OutputDocument {
 }
 
 /// An output with its options as keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct OutputTable {
-    /// Destination: `GROUP%IFACE:PORT` or `ADDRESS[%IFACE]:PORT`.
-    pub to: String,
-    /// `keep`, `dec` or 1 to 255.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<Scalar>,
-    /// `auto`, `keep` or an address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Scalar>,
-    /// `keep`, 0 to 63 or a name such as `ef`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dscp: Option<Scalar>,
-    /// `keep` or 1 to 65535.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sport: Option<Scalar>,
-    /// `yes` (true) or `no` (false).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fragment: Option<Scalar>,
-    /// Cap on what the output sends, as in `5000pps` or `20Mbit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<Scalar>,
-    /// Burst the cap allows: packets, or a size such as `1Mbit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<Scalar>,
-    /// `igmp`: only the groups leave that hosts on the interface listen to, by IGMP or MLD.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub demand: Option<Scalar>,
-    /// `yes` (true) to ask there who listens, where no other router does; with `demand`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub querier: Option<Scalar>,
-}
+pub type OutputTable = Written<OutputOptions>;
 
 impl OutputDocument {
     /// Reads the output.
@@ -64,29 +32,8 @@ impl OutputDocument {
     pub fn to_output(&self) -> Result<OutputSpec, OutputError> {
         match self {
             Self::Text(text) => text.parse(),
-            Self::Table(table) => table.to_output(),
+            Self::Table(table) => OutputSpec::from_parts(&table.subject(), &table.texts()),
         }
-    }
-}
-
-impl OutputTable {
-    fn to_output(&self) -> Result<OutputSpec, OutputError> {
-        let options = [
-            ("ttl", &self.ttl),
-            ("source", &self.source),
-            ("dscp", &self.dscp),
-            ("sport", &self.sport),
-            ("fragment", &self.fragment),
-            ("limit", &self.limit),
-            ("burst", &self.burst),
-            ("demand", &self.demand),
-            ("querier", &self.querier),
-        ];
-        let given: Vec<(&str, String)> = options
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value.as_ref()?.to_string())))
-            .collect();
-        OutputSpec::from_parts(&self.to, &given)
     }
 }
 

@@ -21,28 +21,6 @@ pub enum Scalar {
     Text(String),
 }
 
-/// The keys that are given, in their order, with their values as text.
-pub(super) fn given<const N: usize>(
-    keys: [&'static str; N],
-    values: [&Option<Scalar>; N],
-) -> Vec<(&'static str, String)> {
-    let given = keys.into_iter().zip(values);
-    given
-        .filter_map(|(key, value)| Some((key, value.as_ref()?.to_string())))
-        .collect()
-}
-
-/// Keys and values as the command line writes them; `on` where none is given.
-pub(super) fn written(pairs: &[(&'static str, String)]) -> String {
-    let texts: Vec<String> = { pairs.iter() }
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    match texts.as_slice() {
-        [] => "on".to_owned(),
-        texts => texts.join(","),
-    }
-}
-
 impl From<&str> for Scalar {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())

@@ -2,53 +2,21 @@
 
 use thiserror::Error;
 
-use super::{KEYS, LINES_MAX, PACKETS_MAX};
+use super::LINES_MAX;
+use crate::setting::OptionProblem;
 
 /// What is wrong with a merge.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MergeProblem {
-    /// Not `KEY=VALUE`.
-    #[error("merge: {0:?} is not KEY=VALUE, as in by=rtp,window=50ms")]
-    Form(String),
-    /// A key that does not exist.
-    #[error("merge: there is no key {0:?}; there are {keys}", keys = KEYS.join(", "))]
-    Unknown(String),
-    /// The same key twice.
-    #[error("merge: {0} is given twice; leave one out")]
-    Twice(String),
+    /// Options that cannot be read.
+    #[error(transparent)]
+    Option(#[from] OptionProblem),
     /// Nothing that tells copies.
-    #[error("merge: does not say what tells copies; give by=rtp, or another of {CHOICES}")]
+    #[error(
+        "merge: does not say what tells copies; give by=rtp, or another of rtp, sequence, \
+         moldudp64, mdp3, payload"
+    )]
     NoBy,
-    /// Not a way to tell copies.
-    #[error("merge: by={0}: give {CHOICES}, or none")]
-    By(String),
-    /// Not a time.
-    #[error("merge: window={0}: give a time from 1ms to 500ms, such as 50ms")]
-    Window(String),
-    /// Not a number of packets.
-    #[error("merge: packets={0}: give how many are remembered, 1 to {PACKETS_MAX}")]
-    Packets(String),
-    /// Not an offset.
-    #[error("merge: offset={0}: give the bytes of the payload before the number, 0 to 1400")]
-    Offset(String),
-    /// Not a length.
-    #[error("merge: bytes={0}: a number has 2, 4 or 8 bytes")]
-    Bytes(String),
-    /// Not an order.
-    #[error("merge: order={0}: give big (the most significant byte first) or little")]
-    Order(String),
-    /// Not a session.
-    #[error(
-        "merge: session={0}: give offset and bytes, as in 2:8; 1 to 16 bytes that begin within \
-         the first 1400"
-    )]
-    Session(String),
-    /// Not a count.
-    #[error(
-        "merge: count={0}: give offset and bytes, as in 18:2; 1, 2 or 4 bytes that begin within \
-         the first 1400"
-    )]
-    Count(String),
     /// A number whose place is not known.
     #[error(
         "merge: by=sequence needs {0}; give offset and bytes of the number, as in \
@@ -94,5 +62,3 @@ pub enum MergeProblem {
     )]
     SeveralStreams(String),
 }
-
-const CHOICES: &str = "rtp, sequence, moldudp64, mdp3, payload";

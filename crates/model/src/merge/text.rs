@@ -6,183 +6,126 @@ use super::{
     By, ByteOrder, DEFAULT_PACKETS, DEFAULT_WINDOW, Field, Merge, MergeProblem, PACKETS_MAX,
     Sequence, WINDOW_MAX, WINDOW_MIN,
 };
-use crate::duration;
+use crate::setting::{Form, Options, Refusal, Setting, TextForm, Word, options, words};
 
-/// Keys in the order they are printed.
-pub const KEYS: [&str; 8] = [
-    "by", "window", "packets", "offset", "bytes", "order", "session", "count",
-];
-/// Those of them that say where a sequence stands.
+/// The keys that say where a sequence stands.
 const PLACE: [&str; 5] = ["offset", "bytes", "order", "session", "count"];
 
 /// Where a field may begin: within a packet that crosses any Ethernet.
 const OFFSET_MAX: u16 = 1_400;
-const SESSION_MAX: u8 = 16;
 
-/// Reads keys and values; `by=none` is no merge.
-///
-/// # Errors
-///
-/// Names the first key that cannot be read and what to write.
-pub fn parse<'a>(
-    pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
-) -> Result<Option<Merge>, MergeProblem> {
-    let mut values = [None; KEYS.len()];
-    for (key, value) in pairs {
-        let place = KEYS.into_iter().position(|known| known == key);
-        let place = place.ok_or_else(|| MergeProblem::Unknown(key.to_owned()))?;
-        if values[place].replace(value).is_some() {
-            return Err(MergeProblem::Twice(key.to_owned()));
+/// A merge as its keys say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MergeKeys {
+    by: Option<ByWord>,
+    window: Option<Duration>,
+    packets: Option<u32>,
+    offset: Option<u16>,
+    bytes: Option<u8>,
+    order: Option<ByteOrder>,
+    session: Option<Field>,
+    count: Option<Field>,
+}
+
+words! {
+    /// What tells copies.
+    pub enum ByWord = Rtp {
+        /// RTP's sequence number, of each SSRC by itself.
+        Rtp = "rtp",
+        /// A number at a place of the payload.
+        Sequence = "sequence",
+        /// MoldUDP64: its session and the number of its first message.
+        MoldUdp64 = "moldudp64",
+        /// MDP 3.0 of the CME: the number of the packet.
+        Mdp3 = "mdp3",
+        /// All of the payload, of two inputs.
+        Payload = "payload",
+        /// Nothing is merged.
+        None = "none",
+    }
+}
+
+options! {
+    /// How inputs that bring the same become one stream; all but `by` may be left out.
+    MergeKeys, MergeProblem, {
+        name: "merge",
+        document: "MergeTable",
+        example: "by=rtp,window=50ms",
+        alone: "",
+        subject: &[],
+        expecting: "struct MergeTable",
+    }
+    /// What tells copies: RTP's sequence number, of each SSRC by itself; a number at a place of the
+    /// payload (`sequence`); that of MoldUDP64 or MDP 3.0; or all of the payload, of two inputs.
+    required by: Option<ByWord> = by,
+        remedy: "give rtp, sequence, moldudp64, mdp3, payload, or none";
+    /// How long one input may lie behind another.
+    optional window: Option<Duration> = window, form: Form::time(WINDOW_MIN, WINDOW_MAX),
+        default: "50ms", remedy: "give a time from 1ms to 500ms, such as 50ms";
+    /// How many packets of a stream are remembered, rounded up to a power of two, at least 2048. What
+    /// comes further behind is `late`.
+    optional packets: Option<u32> = packets, form: Form::number(1, PACKETS_MAX as u64),
+        default: "2048", remedy: "give how many are remembered, 1 to 65536";
+    /// Of `by = "sequence"`: bytes of the payload before the number. Required there.
+    optional offset: Option<u16> = offset, form: Form::number(0, OFFSET_MAX as u64),
+        remedy: "give the bytes of the payload before the number, 0 to 1400";
+    /// Of `by = "sequence"`: bytes of the number. Required there.
+    optional bytes: Option<u8> = bytes, form: Form::Words(LENGTHS),
+        remedy: "a number has 2, 4 or 8 bytes";
+    /// Of `by = "sequence"`: which byte of a number comes first.
+    optional order: Option<ByteOrder> = order, default: "big",
+        remedy: "give big (the most significant byte first) or little";
+    /// Of `by = "sequence"`: what tells streams of numbers apart, 1 to 16 bytes of the payload, as in
+    /// `{ offset = 2, bytes = 8 }`.
+    optional session: Option<Field> = session, form: Form::Bytes(&SESSION);
+    /// Of `by = "sequence"`: how many numbers a packet takes up, in 1, 2 or 4 bytes of the payload;
+    /// a packet with 0 is a heartbeat, of which one passes. Without it each takes up one.
+    optional count: Option<Field> = count, form: Form::Bytes(&COUNT);
+
+    impl {
+        fn alone(text: &str) -> Option<&'static str> {
+            (!text.contains(['=', ','])).then_some("by")
         }
     }
-    let given = |key: &str| values[KEYS.into_iter().position(|known| known == key)?];
-    let by = match given("by").ok_or(MergeProblem::NoBy)? {
-        "none" => {
-            let other = KEYS.into_iter().skip(1).find(|key| given(key).is_some());
-            let refused = |key: &str| Err(MergeProblem::BesideNone(key.to_owned()));
-            return other.map_or(Ok(None), refused);
-        }
-        "rtp" => By::Rtp,
-        "sequence" => By::Sequence(sequence(given)?),
-        "moldudp64" => By::MoldUdp64,
-        "mdp3" => By::Mdp3,
-        "payload" => By::Payload,
-        other => return Err(MergeProblem::By(other.to_owned())),
-    };
-    let is_known = !matches!(by, By::Sequence(_));
-    if let Some(key) = PLACE
-        .into_iter()
-        .find(|key| is_known && given(key).is_some())
-    {
-        let by = by.as_str();
-        return Err(MergeProblem::PlaceKnown { key, by });
-    }
-    Ok(Some(Merge {
-        by,
-        window: given("window").map_or(Ok(DEFAULT_WINDOW), window)?,
-        packets: given("packets").map_or(Ok(DEFAULT_PACKETS), packets)?,
-    }))
 }
 
-/// Divides `by=rtp,window=50ms` into keys and values; a word alone is what tells copies.
-///
-/// # Errors
-///
-/// Names the part that is not `KEY=VALUE`.
-pub fn split(text: &str) -> Result<Vec<(&str, &str)>, MergeProblem> {
-    if !text.contains(['=', ',']) {
-        return Ok(vec![("by", text)]);
-    }
-    let pair = |part| match str::split_once(part, '=') {
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key, value)),
-        _ => Err(MergeProblem::Form(part.to_owned())),
-    };
-    text.split(',').map(pair).collect()
-}
+const LENGTHS: &[Word] = &[Word::plain("2"), Word::plain("4"), Word::plain("8")];
 
-impl Merge {
-    /// What tells copies, and the keys that are not the default, in their order.
-    #[must_use]
-    pub fn texts(&self) -> Vec<(&'static str, String)> {
-        let window = (self.window != DEFAULT_WINDOW).then(|| duration::text(self.window));
-        let packets = (self.packets != DEFAULT_PACKETS).then(|| self.packets.to_string());
-        let sequence = match &self.by {
-            By::Sequence(sequence) => Some(sequence),
-            _ => None,
-        };
-        let field = |field: Field| format!("{}:{}", field.offset, field.bytes);
-        let is_little = |sequence: &&Sequence| sequence.order == ByteOrder::Little;
-        let values = [
-            Some(self.by.as_str().to_owned()),
-            window,
-            packets,
-            sequence.map(|sequence| sequence.number.offset.to_string()),
-            sequence.map(|sequence| sequence.number.bytes.to_string()),
-            sequence.filter(is_little).map(|_| "little".to_owned()),
-            sequence.and_then(|sequence| sequence.session).map(field),
-            sequence.and_then(|sequence| sequence.count).map(field),
-        ];
-        let texts = KEYS.into_iter().zip(values);
-        texts.filter_map(|(key, text)| Some((key, text?))).collect()
-    }
-}
+const SESSION: TextForm = TextForm {
+    name: "OFFSET:BYTES",
+    fits: |text| field(text).is_some_and(|field| (1..=16).contains(&field.bytes)),
+    pattern: "[0-9]{1,4}:0*([1-9]|1[0-6])",
+    remedy: "offset and bytes, as in 2:8; 1 to 16 bytes that begin within the first 1400",
+    is_quoted: false,
+};
 
-fn sequence<'a>(given: impl Fn(&str) -> Option<&'a str>) -> Result<Sequence, MergeProblem> {
-    let needed = |key: &'static str| given(key).ok_or(MergeProblem::NoPlace(key));
-    let (at, length) = (needed("offset")?, needed("bytes")?);
-    let number = Field {
-        offset: offset(at).ok_or_else(|| MergeProblem::Offset(at.to_owned()))?,
-        bytes: bytes(length, |n| matches!(n, 2 | 4 | 8))
-            .ok_or_else(|| MergeProblem::Bytes(length.to_owned()))?,
-    };
-    let order = match given("order") {
-        None | Some("big") => ByteOrder::Big,
-        Some("little") => ByteOrder::Little,
-        Some(other) => return Err(MergeProblem::Order(other.to_owned())),
-    };
-    let session = given("session").map(|text| {
-        let read = field(text, |n| (1..=SESSION_MAX).contains(&n));
-        read.ok_or_else(|| MergeProblem::Session(text.to_owned()))
-    });
-    let count = given("count").map(|text| {
-        let read = field(text, |n| matches!(n, 1 | 2 | 4));
-        read.ok_or_else(|| MergeProblem::Count(text.to_owned()))
-    });
-    let (session, count) = (session.transpose()?, count.transpose()?);
-    let overlaps = [
-        ("the number", Some(number), "session", session),
-        ("the number", Some(number), "count", count),
-        ("session", session, "count", count),
-    ];
-    for (one, first, other, second) in overlaps {
-        if let (Some(first), Some(second)) = (first, second)
-            && first.offset < end(second)
-            && second.offset < end(first)
-        {
-            return Err(MergeProblem::Overlap(one, other));
-        }
-    }
-    Ok(Sequence {
-        number,
-        order,
-        session,
-        count,
-    })
-}
+const COUNT: TextForm = TextForm {
+    name: "OFFSET:BYTES",
+    fits: |text| field(text).is_some_and(|field| matches!(field.bytes, 1 | 2 | 4)),
+    pattern: "[0-9]{1,4}:0*[124]",
+    remedy: "offset and bytes, as in 18:2; 1, 2 or 4 bytes that begin within the first 1400",
+    is_quoted: false,
+};
 
-fn end(field: Field) -> u16 {
-    field.offset + u16::from(field.bytes)
+impl Setting for Field {
+    const FORM: Form = Form::Bytes(&SESSION);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        field(text).ok_or(Refusal::Form)
+    }
+
+    fn text(&self, _: &Form) -> String {
+        format!("{}:{}", self.offset, self.bytes)
+    }
 }
 
 /// Reads `OFFSET:BYTES`.
-fn field(text: &str, may_be: impl Fn(u8) -> bool) -> Option<Field> {
-    let (at, length) = text.split_once(':')?;
+fn field(text: &str) -> Option<Field> {
+    let (offset, bytes) = text.split_once(':')?;
     Some(Field {
-        offset: offset(at)?,
-        bytes: bytes(length, may_be)?,
+        offset: whole(offset).filter(|offset| *offset <= OFFSET_MAX)?,
+        bytes: whole(bytes)?,
     })
-}
-
-fn offset(text: &str) -> Option<u16> {
-    whole(text).filter(|offset| *offset <= OFFSET_MAX)
-}
-
-fn bytes(text: &str, may_be: impl Fn(u8) -> bool) -> Option<u8> {
-    whole(text).filter(|bytes| may_be(*bytes))
-}
-
-fn window(text: &str) -> Result<Duration, MergeProblem> {
-    let time = duration::parse(text);
-    time.filter(|time| (WINDOW_MIN..=WINDOW_MAX).contains(time))
-        .ok_or_else(|| MergeProblem::Window(text.to_owned()))
-}
-
-/// Rounds up to what rings have room for.
-fn packets(text: &str) -> Result<u32, MergeProblem> {
-    whole(text)
-        .filter(|packets| (1..=PACKETS_MAX).contains(packets))
-        .map(|packets: u32| packets.next_power_of_two().max(DEFAULT_PACKETS))
-        .ok_or_else(|| MergeProblem::Packets(text.to_owned()))
 }
 
 fn whole<N: std::str::FromStr>(text: &str) -> Option<N> {
@@ -190,14 +133,98 @@ fn whole<N: std::str::FromStr>(text: &str) -> Option<N> {
     is_number.then(|| text.parse().ok()).flatten()
 }
 
+impl MergeKeys {
+    /// What they mean; `none` is no merge.
+    ///
+    /// # Errors
+    ///
+    /// Names the first key that does not go with the others.
+    pub fn merge(&self) -> Result<Option<Merge>, MergeProblem> {
+        let by = match self.by.ok_or(MergeProblem::NoBy)? {
+            ByWord::None => {
+                let other = self.texts().into_iter().nth(1);
+                let refused = |(key, _): (&str, _)| Err(MergeProblem::BesideNone(key.to_owned()));
+                return other.map_or(Ok(None), refused);
+            }
+            ByWord::Rtp => By::Rtp,
+            ByWord::Sequence => By::Sequence(self.sequence()?),
+            ByWord::MoldUdp64 => By::MoldUdp64,
+            ByWord::Mdp3 => By::Mdp3,
+            ByWord::Payload => By::Payload,
+        };
+        let is_known = !matches!(by, By::Sequence(_));
+        let mut given = self.texts().into_iter().map(|(key, _)| key);
+        if let Some(key) = given.find(|key| is_known && PLACE.contains(key)) {
+            let by = by.as_str();
+            return Err(MergeProblem::PlaceKnown { key, by });
+        }
+        // Rounded up to what rings have room for.
+        let room = |packets: u32| packets.next_power_of_two().max(DEFAULT_PACKETS);
+        Ok(Some(Merge {
+            by,
+            window: self.window.unwrap_or(DEFAULT_WINDOW),
+            packets: self.packets.map_or(DEFAULT_PACKETS, room),
+        }))
+    }
+
+    fn sequence(&self) -> Result<Sequence, MergeProblem> {
+        let number = Field {
+            offset: self.offset.ok_or(MergeProblem::NoPlace("offset"))?,
+            bytes: self.bytes.ok_or(MergeProblem::NoPlace("bytes"))?,
+        };
+        let Self { session, count, .. } = *self;
+        let overlaps = [
+            ("the number", Some(number), "session", session),
+            ("the number", Some(number), "count", count),
+            ("session", session, "count", count),
+        ];
+        let end = |field: Field| field.offset + u16::from(field.bytes);
+        for (one, first, other, second) in overlaps {
+            if let (Some(first), Some(second)) = (first, second)
+                && first.offset < end(second)
+                && second.offset < end(first)
+            {
+                return Err(MergeProblem::Overlap(one, other));
+            }
+        }
+        Ok(Sequence {
+            number,
+            order: self.order.unwrap_or_default(),
+            session,
+            count,
+        })
+    }
+}
+
+impl From<&Merge> for MergeKeys {
+    fn from(merge: &Merge) -> Self {
+        let sequence = match &merge.by {
+            By::Sequence(sequence) => Some(sequence),
+            _ => None,
+        };
+        let order = sequence.map(|sequence| sequence.order);
+        Self {
+            by: ByWord::parse(merge.by.as_str(), &ByWord::FORM).ok(),
+            window: Some(merge.window).filter(|window| *window != DEFAULT_WINDOW),
+            packets: Some(merge.packets).filter(|packets| *packets != DEFAULT_PACKETS),
+            offset: sequence.map(|sequence| sequence.number.offset),
+            bytes: sequence.map(|sequence| sequence.number.bytes),
+            order: order.filter(|order| *order == ByteOrder::Little),
+            session: sequence.and_then(|sequence| sequence.session),
+            count: sequence.and_then(|sequence| sequence.count),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::setting::{parse, split};
 
     fn read(text: &str) -> Result<Option<Merge>, MergeProblem> {
-        parse(split(text)?)
+        parse::<MergeKeys>(split::<MergeKeys>(text)?)?.merge()
     }
 
     #[test]
@@ -329,9 +356,9 @@ mod tests {
     proptest! {
         #[test]
         fn survives_printing_and_parsing(merge in crate::samples::merge()) {
-            let texts = merge.texts();
+            let texts = MergeKeys::from(&merge).texts();
             let pairs = texts.iter().map(|(key, value)| (*key, value.as_str()));
-            prop_assert_eq!(parse(pairs).unwrap(), Some(merge));
+            prop_assert_eq!(parse::<MergeKeys>(pairs).unwrap().merge().unwrap(), Some(merge));
         }
     }
 }

@@ -5,56 +5,22 @@ use std::net::IpAddr;
 use thiserror::Error;
 
 use crate::demand::{Demand, IGMP};
-use crate::limit::{LimitProblem, RateLimit};
+use crate::limit::{self, LimitProblem};
+use crate::setting::{Form, OptionProblem, Refusal, Row, Setting, TextForm, Word, options, words};
 use crate::table::Ttl;
 
-/// Keys in the order they are printed.
-pub(super) const KEYS: [&str; 9] = [
-    "ttl", "source", "dscp", "sport", "fragment", "limit", "burst", "demand", "querier",
-];
-
-/// What is wrong with an option.
+/// What is wrong with the options of an output.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum OptionProblem {
-    /// Not `KEY=VALUE`.
-    #[error("{0:?} is not an option; options are written KEY=VALUE, as in ttl=16")]
-    Form(String),
-    /// A key that does not exist.
-    #[error("there is no option {0:?}; there are {keys}", keys = KEYS.join(", "))]
-    Unknown(String),
-    /// The same key twice.
-    #[error("option {0} is given twice; leave one out")]
-    Twice(String),
-    /// A TTL out of range.
-    #[error("ttl={0}: give 1 to 255, dec (one less, as a router) or keep")]
-    Ttl(String),
-    /// A source that is no address.
-    #[error("source={0}: give auto (the egress interface's address), keep, or an address")]
-    Source(String),
-    /// A source that cannot send.
-    #[error("source={0}: cannot send; give a host's unicast address")]
-    SourceNotUnicast(IpAddr),
+pub enum OptionsProblem {
+    /// One that cannot be read.
+    #[error(transparent)]
+    Option(#[from] OptionProblem),
     /// A source of the other family.
     #[error("source={0}: is not of the output's family; give an {1} address")]
     SourceFamily(IpAddr, &'static str),
-    /// A DSCP out of range.
-    #[error("dscp={0}: give 0 to 63, a name such as ef, af41 or cs5, or keep")]
-    Dscp(String),
-    /// A source port out of range.
-    #[error("sport={0}: give 1 to 65535 or keep")]
-    SourcePort(String),
-    /// Not yes or no.
-    #[error("fragment={0}: give yes or no")]
-    Fragment(String),
-    /// No demand that there is.
-    #[error("demand={0}: give igmp (groups that hosts listen to, by IGMP and MLD) or no")]
-    Demand(String),
-    /// Not yes or no.
-    #[error("querier={0}: give yes or no")]
-    Querier(String),
     /// Who asks where nobody wants to know.
-    #[error("querier={0}: belongs to a demand; give demand=igmp as well")]
-    QuerierAlone(&'static str),
+    #[error("querier=yes: belongs to a demand; give demand={IGMP} as well")]
+    QuerierAlone,
     /// A limit or burst that cannot be read.
     #[error(transparent)]
     Limit(#[from] LimitProblem),
@@ -72,98 +38,189 @@ pub enum SourceChoice {
     Address(IpAddr),
 }
 
-/// Options as read, each at most once.
-#[derive(Default)]
-pub(super) struct Options {
-    pub(super) ttl: Option<Ttl>,
-    pub(super) source: Option<SourceChoice>,
-    pub(super) dscp: Option<Option<u8>>,
-    pub(super) source_port: Option<Option<u16>>,
-    pub(super) fragment: Option<bool>,
-    limit: Option<String>,
-    burst: Option<String>,
-    demand: Option<bool>,
-    querier: Option<bool>,
+/// Options of an output as its keys say them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputOptions {
+    pub(super) ttl: Ttl,
+    pub(super) source: SourceChoice,
+    pub(super) dscp: Dscp,
+    pub(super) source_port: Option<u16>,
+    pub(super) fragment: bool,
+    pub(super) limit: Option<String>,
+    pub(super) burst: Option<String>,
+    pub(super) demand: Follows,
+    pub(super) querier: bool,
 }
 
-impl Options {
-    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<(), OptionProblem> {
-        let twice = match key {
-            "ttl" => self.ttl.replace(ttl(value)?).is_some(),
-            "source" => self.source.replace(source(value)?).is_some(),
-            "dscp" => self.dscp.replace(dscp(value)?).is_some(),
-            "sport" => self.source_port.replace(source_port(value)?).is_some(),
-            "fragment" => {
-                let is_cut = yes_or_no(value, OptionProblem::Fragment)?;
-                self.fragment.replace(is_cut).is_some()
-            }
-            "limit" => self.limit.replace(value.to_owned()).is_some(),
-            "burst" => self.burst.replace(value.to_owned()).is_some(),
-            "demand" => self.demand.replace(demand(value)?).is_some(),
-            "querier" => {
-                let asks = yes_or_no(value, OptionProblem::Querier)?;
-                self.querier.replace(asks).is_some()
-            }
-            _ => return Err(OptionProblem::Unknown(key.to_owned())),
-        };
-        if twice {
-            return Err(OptionProblem::Twice(key.to_owned()));
+/// A DSCP, 0 to 63; nothing keeps the packet's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Dscp(pub(super) Option<u8>);
+
+words! {
+    /// What an output follows.
+    pub enum Follows = No {
+        /// Groups that hosts listen to, by IGMP and MLD.
+        Igmp = "igmp",
+        /// Nothing: everything leaves.
+        No = "no",
+    }
+}
+
+options! {
+    /// An output with its options as keys.
+    OutputOptions, OptionsProblem, {
+        name: "",
+        document: "OutputTable",
+        example: "ttl=16",
+        alone: "",
+        subject: TO,
+        expecting: "struct OutputTable",
+    }
+    /// TTL or hop limit of the copies; `dec`: one less, as a router.
+    optional ttl: Ttl = ttl, default: "keep",
+        remedy: "give 1 to 255, dec (one less, as a router) or keep";
+    /// Source address of the copies: that of the interface they leave by (`auto`), the packet's own
+    /// (`keep`), or another.
+    optional source: SourceChoice = source, default: "auto",
+        remedy: "give auto (the egress interface's address), keep, or an address";
+    /// DSCP of the copies, 0 to 63 or a name such as `ef`.
+    optional dscp: Dscp = dscp, default: "keep",
+        remedy: "give 0 to 63, a name such as ef, af41 or cs5, or keep";
+    /// Source port of the copies.
+    optional sport: Option<u16> = source_port, form: Form::Number {
+        least: 1,
+        most: u16::MAX as u64,
+        or: &["keep"],
+    }, default: "keep", remedy: "give 1 to 65535 or keep";
+    /// Whether packets above the MTU are cut where DF is clear, on the userspace path.
+    optional fragment: bool = fragment, form: YES_NO, default: "no", remedy: "give yes or no";
+    /// Cap on what the output sends, as in `5000pps` or `20Mbit`.
+    optional limit: Option<String> = limit, form: Form::Text(&limit::LIMIT);
+    /// Burst the cap allows: packets, or a size such as `1Mbit`; a tenth of a second's by default.
+    optional burst: Option<String> = burst, form: Form::Text(&limit::BURST);
+    /// Whether only the groups leave that hosts on the interface listen to, by IGMP or MLD.
+    optional demand: Follows = demand, default: "no",
+        remedy: "give igmp (groups that hosts listen to, by IGMP and MLD) or no";
+    /// Whether to ask there who listens, where no other router does; with `demand`.
+    optional querier: bool = querier, form: YES_NO, default: "no", remedy: "give yes or no";
+}
+
+/// Where an output goes, as a table says it.
+const TO: &[Row] = &[Row {
+    is_required: true,
+    ..Row::new("to", &["Destination."], Form::Text(&DESTINATION))
+}];
+
+const DESTINATION: TextForm = TextForm {
+    name: "GROUP%IFACE:PORT or ADDRESS[%IFACE]:PORT",
+    fits: |_| true,
+    pattern: ".*",
+    remedy: "a destination",
+    is_quoted: false,
+};
+
+const YES_NO: Form = Form::Words(&[Word::plain("yes"), Word::plain("no")]);
+
+impl OutputOptions {
+    pub(super) fn demand(&self) -> Result<Option<Demand>, OptionsProblem> {
+        let querier = self.querier;
+        match self.demand {
+            Follows::Igmp => Ok(Some(Demand { querier })),
+            Follows::No if querier => Err(OptionsProblem::QuerierAlone),
+            Follows::No => Ok(None),
         }
-        Ok(())
+    }
+}
+
+impl Setting for Ttl {
+    const FORM: Form = Form::Number {
+        least: 1,
+        most: 255,
+        or: &["dec", "keep"],
+    };
+
+    fn parse(text: &str, form: &Form) -> Result<Self, Refusal> {
+        match text {
+            "keep" => Ok(Self::Keep),
+            "dec" => Ok(Self::Decrement),
+            _ => u8::parse(text, form).map(Self::Set),
+        }
     }
 
-    pub(super) fn rate_limit(&self) -> Result<Option<RateLimit>, OptionProblem> {
-        let limit = crate::limit::parse(self.limit.as_deref(), self.burst.as_deref())?;
-        Ok(limit)
-    }
-
-    pub(super) fn demand(&self) -> Result<Option<Demand>, OptionProblem> {
-        match (self.demand.unwrap_or_default(), self.querier) {
-            (true, querier) => Ok(Some(Demand {
-                querier: querier.unwrap_or_default(),
-            })),
-            (false, Some(true)) => Err(OptionProblem::QuerierAlone("yes")),
-            (false, _) => Ok(None),
+    fn text(&self, _: &Form) -> String {
+        match self {
+            Self::Keep => "keep".to_owned(),
+            Self::Decrement => "dec".to_owned(),
+            Self::Set(ttl) => ttl.to_string(),
         }
     }
 }
 
-fn ttl(value: &str) -> Result<Ttl, OptionProblem> {
-    match value {
-        "keep" => Ok(Ttl::Keep),
-        "dec" => Ok(Ttl::Decrement),
-        _ => number(value, 1, 255)
-            .and_then(|ttl| u8::try_from(ttl).ok())
-            .map(Ttl::Set)
-            .ok_or_else(|| OptionProblem::Ttl(value.to_owned())),
-    }
-}
+const SOURCE: TextForm = TextForm {
+    name: "auto|keep|ADDRESS",
+    fits: |text| matches!(text, "auto" | "keep") || text.parse::<IpAddr>().is_ok(),
+    pattern: "auto|keep|[0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
+    remedy: "auto, keep, or an address",
+    is_quoted: false,
+};
 
-fn source(value: &str) -> Result<SourceChoice, OptionProblem> {
-    match value {
-        "auto" => Ok(SourceChoice::Auto),
-        "keep" => Ok(SourceChoice::Keep),
-        _ => {
-            let address: IpAddr = value
-                .parse()
-                .map_err(|_| OptionProblem::Source(value.to_owned()))?;
-            let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-            if address.is_multicast() || address.is_unspecified() || broadcast {
-                return Err(OptionProblem::SourceNotUnicast(address));
-            }
-            Ok(SourceChoice::Address(address))
+impl Setting for SourceChoice {
+    const FORM: Form = Form::Text(&SOURCE);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "keep" => return Ok(Self::Keep),
+            _ => {}
+        }
+        let address: IpAddr = text.parse().map_err(|_| Refusal::Form)?;
+        let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+        if address.is_multicast() || address.is_unspecified() || broadcast {
+            return Err(Refusal::Because(
+                "cannot send; give a host's unicast address",
+            ));
+        }
+        Ok(Self::Address(address))
+    }
+
+    fn text(&self, _: &Form) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Keep => "keep".to_owned(),
+            Self::Address(address) => address.to_string(),
         }
     }
 }
 
-fn dscp(value: &str) -> Result<Option<u8>, OptionProblem> {
-    if value == "keep" {
-        return Ok(None);
+const CODE_POINT: TextForm = TextForm {
+    name: "N|keep",
+    fits: |text| dscp(text).is_some(),
+    pattern: "keep|0*([0-9]|[1-5][0-9]|6[0-3])|[Ee][Ff]|[Vv][Aa]|[Cc][Ss][0-7]|[Aa][Ff][1-4][1-3]",
+    remedy: "0 to 63, a name such as ef, af41 or cs5, or keep",
+    is_quoted: false,
+};
+
+impl Setting for Dscp {
+    const FORM: Form = Form::Text(&CODE_POINT);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        dscp(text).ok_or(Refusal::Form)
     }
-    dscp_name(value)
-        .or_else(|| number(value, 0, 63).and_then(|dscp| u8::try_from(dscp).ok()))
-        .map(Some)
-        .ok_or_else(|| OptionProblem::Dscp(value.to_owned()))
+
+    fn text(&self, _: &Form) -> String {
+        self.0.map_or("keep".to_owned(), |dscp| dscp.to_string())
+    }
+}
+
+fn dscp(text: &str) -> Option<Dscp> {
+    if text == "keep" {
+        return Some(Dscp(None));
+    }
+    let is_number = Form::number(0, 63).accepts(text);
+    let number = is_number.then(|| text.parse().ok()).flatten();
+    number
+        .or_else(|| dscp_name(text))
+        .map(|dscp| Dscp(Some(dscp)))
 }
 
 /// Names of code points: RFC 2474 (cs), RFC 2597 (af), RFC 3246 (ef), RFC 5865 (va).
@@ -178,36 +235,4 @@ fn dscp_name(value: &str) -> Option<u8> {
         }
         _ => None,
     }
-}
-
-fn source_port(value: &str) -> Result<Option<u16>, OptionProblem> {
-    if value == "keep" {
-        return Ok(None);
-    }
-    number(value, 1, 65_535)
-        .and_then(|port| u16::try_from(port).ok())
-        .map(Some)
-        .ok_or_else(|| OptionProblem::SourcePort(value.to_owned()))
-}
-
-fn yes_or_no(value: &str, problem: fn(String) -> OptionProblem) -> Result<bool, OptionProblem> {
-    match value {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(problem(value.to_owned())),
-    }
-}
-
-fn demand(value: &str) -> Result<bool, OptionProblem> {
-    match value {
-        IGMP => Ok(true),
-        "no" => Ok(false),
-        _ => Err(OptionProblem::Demand(value.to_owned())),
-    }
-}
-
-fn number(text: &str, least: u32, most: u32) -> Option<u32> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number: u32 = digits.then(|| text.parse().ok()).flatten()?;
-    (least..=most).contains(&number).then_some(number)
 }

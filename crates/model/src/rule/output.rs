@@ -10,13 +10,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::options::{OptionProblem, Options, SourceChoice};
-use crate::demand::{Demand, IGMP};
+use super::options::{Dscp, Follows, OptionsProblem, OutputOptions, SourceChoice};
+use crate::demand::Demand;
 use crate::endpoint::{Endpoint, EndpointProblem, shown};
 use crate::host::Destination;
 use crate::host_name::HostName;
 use crate::limit;
 use crate::net::Prefix;
+use crate::setting::{self, Options, split};
 use crate::table::{RateLimit, Ttl};
 
 /// One copy that a rule makes.
@@ -134,7 +135,7 @@ pub enum OutputProblem {
     Endpoint(#[from] EndpointProblem),
     /// An option.
     #[error(transparent)]
-    Option(#[from] OptionProblem),
+    Option(#[from] OptionsProblem),
     /// Sources before the group.
     #[error(
         "an output does not choose among sources; write {to}, and source=ADDRESS to set \
@@ -186,17 +187,10 @@ fn parse(text: &str, more: &[(&str, String)]) -> Result<OutputSpec, OutputProble
         };
         return Err(OutputProblem::Sources { to: to.to_string() });
     }
-    let mut options = Options::default();
-    for option in listed.iter().flat_map(|listed| listed.split(',')) {
-        let (key, value) = option
-            .split_once('=')
-            .ok_or_else(|| OptionProblem::Form(option.to_owned()))?;
-        options.set(key, value)?;
-    }
-    for (key, value) in more {
-        options.set(key, value)?;
-    }
-    assemble(to, name, &options)
+    let listed = listed.map(split::<OutputOptions>).transpose();
+    let listed = listed.map_err(OptionsProblem::from)?.unwrap_or_default();
+    let more = more.iter().map(|(key, value)| (*key, value.as_str()));
+    assemble(to, name, &setting::parse(listed.into_iter().chain(more))?)
 }
 
 /// Reads an endpoint whose destination may be a name.
@@ -219,64 +213,52 @@ fn target(text: &str) -> Result<(Endpoint, Option<HostName>), EndpointProblem> {
 fn assemble(
     to: Endpoint,
     name: Option<HostName>,
-    options: &Options,
+    options: &OutputOptions,
 ) -> Result<OutputSpec, OutputProblem> {
-    let source = options.source.unwrap_or_default();
+    let source = options.source;
     if let SourceChoice::Address(address) = source
         && address.is_ipv4() != to.is_ipv4()
         && name.is_none()
     {
         let family = if to.is_ipv4() { "IPv4" } else { "IPv6" };
-        return Err(OptionProblem::SourceFamily(address, family).into());
+        return Err(OptionsProblem::SourceFamily(address, family).into());
     }
     Ok(OutputSpec {
         to,
         name,
         source,
-        source_port: options.source_port.flatten(),
-        ttl: options.ttl.unwrap_or_default(),
-        dscp: options.dscp.flatten(),
-        fragment: options.fragment.unwrap_or_default(),
-        limit: options.rate_limit()?,
+        source_port: options.source_port,
+        ttl: options.ttl,
+        dscp: options.dscp.0,
+        fragment: options.fragment,
+        limit: limit::parse(options.limit.as_deref(), options.burst.as_deref())
+            .map_err(OptionsProblem::from)?,
         demand: options.demand()?,
     })
+}
+
+impl From<&OutputSpec> for OutputOptions {
+    fn from(output: &OutputSpec) -> Self {
+        let limit = output.limit.as_ref();
+        Self {
+            ttl: output.ttl,
+            source: output.source,
+            dscp: Dscp(output.dscp),
+            source_port: output.source_port,
+            fragment: output.fragment,
+            limit: limit.map(limit::rate_text),
+            burst: limit.and_then(limit::burst_text),
+            demand: output.demand.map_or(Follows::No, |_| Follows::Igmp),
+            querier: output.demand.is_some_and(|demand| demand.querier),
+        }
+    }
 }
 
 impl fmt::Display for OutputSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.target())?;
-        match self.ttl {
-            Ttl::Keep => {}
-            Ttl::Decrement => f.write_str(",ttl=dec")?,
-            Ttl::Set(ttl) => write!(f, ",ttl={ttl}")?,
-        }
-        match self.source {
-            SourceChoice::Auto => {}
-            SourceChoice::Keep => f.write_str(",source=keep")?,
-            SourceChoice::Address(address) => write!(f, ",source={address}")?,
-        }
-        if let Some(dscp) = self.dscp {
-            write!(f, ",dscp={dscp}")?;
-        }
-        if let Some(port) = self.source_port {
-            write!(f, ",sport={port}")?;
-        }
-        if self.fragment {
-            f.write_str(",fragment=yes")?;
-        }
-        if let Some(limit) = &self.limit {
-            write!(f, ",limit={}", limit::rate_text(limit))?;
-            if let Some(burst) = limit::burst_text(limit) {
-                write!(f, ",burst={burst}")?;
-            }
-        }
-        if let Some(demand) = self.demand {
-            write!(f, ",demand={IGMP}")?;
-            if demand.querier {
-                f.write_str(",querier=yes")?;
-            }
-        }
-        Ok(())
+        let texts = OutputOptions::from(self).texts();
+        { texts.iter() }.try_for_each(|(key, text)| write!(f, ",{key}={text}"))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::loops;
 use crate::merge::MergeProblem;
 use crate::net::{Ports, Prefix};
 use crate::problem::{Owner, Part, Problem, Problems, What};
-use crate::rule::{OptionProblem, OutputProblem, OutputSpec, Rule, SourceChoice, is_name};
+use crate::rule::{OptionsProblem, OutputProblem, OutputSpec, Rule, SourceChoice, is_name};
 
 /// What is permitted beyond the ordinary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -223,7 +223,7 @@ impl<'r> Check<'r, '_> {
         if let SourceChoice::Address(address) = output.source
             && address.is_ipv4() != to.is_ipv4()
         {
-            let what = OptionProblem::SourceFamily(address, family(to));
+            let what = OptionsProblem::SourceFamily(address, family(to));
             return self.report(part, OutputProblem::from(what).into());
         }
         let range = to.is_multicast() && !groups.is_host();

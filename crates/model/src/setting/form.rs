@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use utoipa::openapi::schema::{
-    AdditionalProperties, ArrayBuilder, Object, ObjectBuilder, OneOfBuilder, Schema, SchemaType,
-    Type,
+    AdditionalProperties, AnyOfBuilder, ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema,
+    SchemaType, Type,
 };
 use utoipa::openapi::{Ref, RefOr};
 
@@ -42,6 +43,8 @@ pub enum Form {
     List(&'static TextForm),
     /// Keys that are names, each with a text.
     Map(&'static TextForm),
+    /// Some bytes of the payload: a text, or a table of offset and bytes.
+    Bytes(&'static TextForm),
     /// A table of that name, which has rows of its own.
     Table(&'static str),
 }
@@ -57,14 +60,6 @@ pub struct Word {
     pub help: &'static [&'static str],
 }
 
-impl Word {
-    /// What it means.
-    #[must_use]
-    pub fn help(&self) -> String {
-        joined(self.help).trim_end_matches('.').to_owned()
-    }
-}
-
 /// A kind of text.
 #[derive(Clone, Copy, Debug)]
 pub struct TextForm {
@@ -72,10 +67,10 @@ pub struct TextForm {
     pub name: &'static str,
     /// Says whether a text is one.
     pub fits: fn(&str) -> bool,
-    /// The same as a regular expression, as far as one can say it.
+    /// The same as a regular expression of the whole text, as far as one can say it.
     pub pattern: &'static str,
     /// What to write instead of what is none.
-    pub give: &'static str,
+    pub remedy: &'static str,
     /// Whether what is refused is shown in quotes.
     pub is_quoted: bool,
 }
@@ -84,30 +79,45 @@ pub struct TextForm {
 pub(super) const ANY: TextForm = TextForm {
     name: "TEXT",
     fits: |_| true,
-    pattern: "",
-    give: "a text",
+    pattern: ".*",
+    remedy: "a text",
     is_quoted: true,
 };
+
+impl Word {
+    /// A word that needs no explanation.
+    pub(crate) const fn plain(word: &'static str) -> Self {
+        Self {
+            word,
+            same: &[],
+            help: &[],
+        }
+    }
+
+    /// What it means.
+    #[must_use]
+    pub fn help(&self) -> String {
+        joined(self.help).trim_end_matches('.').to_owned()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'static str> {
+        [self.word].into_iter().chain(self.same.iter().copied())
+    }
+}
 
 impl Form {
     /// A number between these bounds.
     #[must_use]
     pub const fn number(least: u64, most: u64) -> Self {
-        Self::Number {
-            least,
-            most,
-            or: &[],
-        }
+        let or = &[];
+        Self::Number { least, most, or }
     }
 
     /// A time between these bounds.
     #[must_use]
     pub const fn time(least: Duration, most: Duration) -> Self {
-        Self::Time {
-            least,
-            most,
-            or: &[],
-        }
+        let or = &[];
+        Self::Time { least, most, or }
     }
 
     /// Says whether a value may be written so.
@@ -125,11 +135,17 @@ impl Form {
                 let time = duration::parse(text);
                 time.is_some_and(|time| (*least..=*most).contains(&time)) || or.contains(&text)
             }
-            Self::Words(words) => words
-                .iter()
-                .any(|word| word.word == text || word.same.contains(&text)),
-            Self::Text(form) | Self::List(form) => (form.fits)(text),
+            Self::Words(words) => words.iter().flat_map(Word::all).any(|word| word == text),
+            Self::Text(form) | Self::List(form) | Self::Bytes(form) => (form.fits)(text),
             Self::Map(_) | Self::Table(_) => false,
+        }
+    }
+
+    /// The words that may stand in the place of a value.
+    pub(super) const fn or(&self) -> &'static [&'static str] {
+        match self {
+            Self::Number { or, .. } | Self::Time { or, .. } => or,
+            _ => &[],
         }
     }
 
@@ -150,7 +166,7 @@ impl Form {
             Self::Number { .. } => "N",
             Self::Time { .. } => "TIME",
             Self::Words(_) => "WORD",
-            Self::Text(form) | Self::List(form) | Self::Map(form) => form.name,
+            Self::Text(form) | Self::List(form) | Self::Map(form) | Self::Bytes(form) => form.name,
             Self::Table(_) => "TABLE",
         }
     }
@@ -158,35 +174,23 @@ impl Form {
     /// What there is to choose from, for people; nothing of a text, which its help explains.
     #[must_use]
     pub fn choices(&self) -> String {
-        let or = |bounds: String, or: &[&str]| {
-            let words = or.iter().map(|word| format!("`{word}`"));
-            listed([bounds].into_iter().chain(words).collect())
-        };
-        match self {
+        let bounds = match self {
             Self::Number { least, most, .. } if *most >= u32::MAX.into() => {
                 format!("{least} or more")
             }
-            Self::Number {
-                least,
-                most,
-                or: words,
-            } => or(format!("{least} to {most}"), words),
-            Self::Time {
-                least,
-                most,
-                or: words,
-            } => {
+            Self::Number { least, most, .. } => format!("{least} to {most}"),
+            Self::Time { least, most, .. } => {
                 let [least, most] = [least, most].map(|time| duration::text(*time));
-                or(format!("`{least}` to `{most}`"), words)
+                format!("`{least}` to `{most}`")
             }
-            Self::Words(words) => listed(
-                words
-                    .iter()
-                    .map(|word| format!("`{}`", word.word))
-                    .collect(),
-            ),
-            _ => String::new(),
-        }
+            Self::Words(words) => {
+                let words = words.iter().map(|word| format!("`{}`", word.word));
+                return listed(words.collect());
+            }
+            _ => return String::new(),
+        };
+        let words = self.or().iter().map(|word| format!("`{word}`"));
+        listed([bounds].into_iter().chain(words).collect())
     }
 
     /// What to write, in the words of an error.
@@ -194,8 +198,25 @@ impl Form {
         let choices = self.choices().replace('`', "\"");
         match self {
             Self::Time { .. } => format!("a time from {choices}"),
-            Self::Text(form) => form.give.to_owned(),
+            Self::Text(form) | Self::Bytes(form) => form.remedy.to_owned(),
             _ => choices,
+        }
+    }
+
+    /// The texts that it accepts as a regular expression, as far as one can say it.
+    #[must_use]
+    pub fn pattern(&self) -> String {
+        match self {
+            Self::Number { least, most, or } => pattern::number(*least, *most, or),
+            Self::Time { least, most, or } => pattern::time(*least, *most, or),
+            Self::Words(words) => {
+                let words: Vec<&str> = words.iter().flat_map(Word::all).collect();
+                words.join("|")
+            }
+            Self::Text(form) | Self::List(form) | Self::Map(form) | Self::Bytes(form) => {
+                form.pattern.to_owned()
+            }
+            Self::Flag | Self::Table(_) => ANY.pattern.to_owned(),
         }
     }
 
@@ -206,92 +227,91 @@ impl Form {
         default: Option<&str>,
         is_optional: bool,
     ) -> Schema {
-        let null = is_optional.then_some(Type::Null);
+        let pattern = Some(self.pattern()).filter(|pattern| pattern != ANY.pattern);
+        let pattern = pattern.map(|pattern| format!("^({pattern})$"));
         let typed = |types: &[Type]| {
-            let types: Vec<Type> = types.iter().cloned().chain(null.clone()).collect();
-            let object = ObjectBuilder::new().description(Some(description));
-            object.schema_type(match types.as_slice() {
-                [only] => SchemaType::Type(only.clone()),
-                _ => SchemaType::Array(types),
-            })
+            let null = is_optional.then_some(Type::Null);
+            let types = types.iter().cloned().chain(null).collect();
+            ObjectBuilder::new().schema_type(SchemaType::Array(types))
+        };
+        let text = || {
+            ObjectBuilder::new()
+                .schema_type(Type::String)
+                .pattern(pattern.clone())
         };
         let object = match self {
-            Self::Flag => {
-                typed(&[Type::Boolean]).default(default.map(|flag| (flag == "true").into()))
-            }
-            Self::Number { least, most, or } => typed(&[Type::Integer, Type::String])
+            Self::Flag => typed(&[Type::Boolean]),
+            Self::Number { least, most, .. } => typed(&[Type::Integer, Type::String])
                 .minimum(Some(*least as f64))
                 .maximum(Some(*most as f64))
-                .pattern(Some(pattern::number(*least, *most, or)))
-                .default(default.map(|number| match number.parse::<u64>() {
-                    Ok(number) => number.into(),
-                    Err(_) => number.into(),
-                })),
-            Self::Time { least, most, or } => typed(&[Type::String])
-                .pattern(Some(pattern::time(*least, *most, or)))
-                .default(default.map(Into::into)),
+                .pattern(pattern),
             Self::Words(words) => {
-                let words = words
-                    .iter()
-                    .flat_map(|word| [word.word].into_iter().chain(word.same.iter().copied()));
-                let mut values: Vec<serde_json::Value> = words.clone().map(Into::into).collect();
-                // What reads `true` for yes and `false` for no takes these, too.
-                let flags = [("yes", true), ("no", false)];
-                let flags = flags
-                    .into_iter()
-                    .filter(|(word, _)| words.clone().any(|known| known == *word));
-                let flags: Vec<serde_json::Value> = flags.map(|(_, flag)| flag.into()).collect();
-                let types: &[Type] = match flags.is_empty() {
-                    true => &[Type::String],
-                    false => &[Type::String, Type::Boolean],
-                };
-                values.extend(flags);
-                values.extend(is_optional.then_some(serde_json::Value::Null));
-                typed(types)
-                    .enum_values(Some(values))
-                    .default(default.map(Into::into))
+                let (types, values) = values(words);
+                let null = is_optional.then_some(Value::Null);
+                typed(&types).enum_values(Some(values.into_iter().chain(null)))
             }
-            Self::Text(form) => typed(&[Type::String]).pattern(written(form)),
-            Self::List(form) => {
+            Self::Time { .. } | Self::Text(_) => typed(&[Type::String]).pattern(pattern),
+            Self::Map(_) => typed(&[Type::Object])
+                .additional_properties(Some(AdditionalProperties::RefOr(RefOr::T(text().into())))),
+            Self::List(_) => {
                 let array = ArrayBuilder::new()
-                    .items(of(form))
+                    .items(text())
                     .description(Some(description));
-                return Schema::Array(match null {
-                    None => array.build(),
-                    Some(null) => array
-                        .schema_type(SchemaType::Array(vec![Type::Array, null]))
-                        .build(),
-                });
+                let null = is_optional.then_some(Type::Null);
+                let types = [Type::Array].into_iter().chain(null).collect();
+                return Schema::Array(array.schema_type(SchemaType::Array(types)).build());
             }
-            Self::Map(form) => typed(&[Type::Object]).additional_properties(Some(
-                AdditionalProperties::RefOr(RefOr::T(of(form).into())),
-            )),
+            Self::Bytes(_) => {
+                let one = AnyOfBuilder::new().description(Some(description));
+                let one = one.item(typed(&[Type::String]).pattern(pattern));
+                return Schema::AnyOf(one.item(Ref::from_schema_name("FieldDocument")).build());
+            }
             Self::Table(name) => {
                 let mut table = Ref::from_schema_name(*name);
                 table.description = description.to_owned();
-                let one = OneOfBuilder::new();
-                let one = match null {
-                    None => one,
-                    Some(null) => {
-                        one.item(ObjectBuilder::new().schema_type(SchemaType::Type(null)))
-                    }
-                };
+                let null = is_optional.then(|| typed(&[]));
+                let one = null
+                    .into_iter()
+                    .fold(OneOfBuilder::new(), OneOfBuilder::item);
                 return Schema::OneOf(one.item(table).build());
             }
         };
-        Schema::Object(object.build())
+        let default = default.map(|text| match self {
+            Self::Flag => (text == "true").into(),
+            _ => text
+                .parse::<u64>()
+                .map_or_else(|_| text.into(), Value::from),
+        });
+        Schema::Object(
+            object
+                .description(Some(description))
+                .default(default)
+                .build(),
+        )
     }
 }
 
-fn of(form: &TextForm) -> Object {
-    ObjectBuilder::new()
-        .schema_type(SchemaType::Type(Type::String))
-        .pattern(written(form))
-        .build()
-}
-
-fn written(form: &TextForm) -> Option<&'static str> {
-    Some(form.pattern).filter(|pattern| !pattern.is_empty())
+/// What stands for the words where they are written: what reads `true` for yes and a number for its
+/// digits takes these, too.
+fn values(words: &[Word]) -> (Vec<Type>, Vec<Value>) {
+    let words: Vec<&str> = words.iter().flat_map(Word::all).collect();
+    let mut types = vec![Type::String];
+    let mut values: Vec<Value> = words.iter().map(|word| Value::from(*word)).collect();
+    for word in words {
+        let (of, value) = match word {
+            "yes" => (Type::Boolean, true.into()),
+            "no" => (Type::Boolean, false.into()),
+            word => match word.parse::<u64>() {
+                Ok(number) => (Type::Integer, number.into()),
+                Err(_) => continue,
+            },
+        };
+        values.push(value);
+        if !types.contains(&of) {
+            types.push(of);
+        }
+    }
+    (types, values)
 }
 
 /// `a`, `b` or `c`.

@@ -7,7 +7,7 @@ use crate::duration::UNITS;
 
 /// A number between these bounds, or one of the words.
 pub(super) fn number(least: u64, most: u64, or: &[&str]) -> String {
-    whole(alternatives(digits(least, most), or))
+    alternatives(digits(least, most), or)
 }
 
 /// A time between these bounds, or one of the words.
@@ -18,15 +18,11 @@ pub(super) fn time(least: Duration, most: Duration, or: &[&str]) -> String {
         let (least, most) = (least.div_ceil(*scale), most / scale);
         (least <= most).then(|| format!("{}{unit}", digits(least, most)))
     });
-    whole(alternatives(units.collect::<Vec<String>>().join("|"), or))
+    alternatives(units.collect::<Vec<String>>().join("|"), or)
 }
 
 fn alternatives(first: String, or: &[&str]) -> String {
     or.iter().fold(first, |all, word| format!("{all}|{word}"))
-}
-
-fn whole(pattern: String) -> String {
-    format!("^({pattern})$")
 }
 
 /// Digits that name a number between these bounds.

@@ -6,27 +6,36 @@ use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 
 use super::{Row, Setting};
 
-/// Reads a key that is one of these.
-pub(crate) struct Key(pub(crate) &'static [&'static str]);
+/// Reads a key that is one of these rows'.
+pub(crate) struct Key<'a>(pub(crate) &'a [&'static [Row]]);
 
-impl<'de> DeserializeSeed<'de> for Key {
-    type Value = &'static str;
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = &'static Row;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static str, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static Row, D::Error> {
         deserializer.deserialize_identifier(self)
     }
 }
 
-impl Visitor<'_> for Key {
-    type Value = &'static str;
+impl Visitor<'_> for Key<'_> {
+    type Value = &'static Row;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: Error>(self, key: &str) -> Result<&'static str, E> {
-        let known = self.0.iter().find(|known| **known == key);
-        known.copied().ok_or_else(|| E::unknown_field(key, self.0))
+    fn visit_str<E: Error>(self, key: &str) -> Result<&'static Row, E> {
+        let rows = || self.0.iter().copied().flatten();
+        rows().find(|row| row.key == key).ok_or_else(|| {
+            // As serde says it of the fields of a struct.
+            let keys: Vec<String> = rows().map(|row| format!("`{}`", row.key)).collect();
+            let expected = match keys.as_slice() {
+                [one] => one.clone(),
+                [one, other] => format!("{one} or {other}"),
+                keys => format!("one of {}", keys.join(", ")),
+            };
+            E::custom(format!("unknown field `{key}`, expected {expected}"))
+        })
     }
 }
 

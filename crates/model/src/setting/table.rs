@@ -141,17 +141,14 @@ macro_rules! settings {
                         mut map: A,
                     ) -> Result<$name, A::Error> {
                         use $crate::setting::{Key, Keyed, Table};
-                        const KEYS: &[&str] = &[$(stringify!($key)),+];
                         $(let mut $key: Option<$type> = None;)+
-                        while let Some(key) = map.next_key_seed(Key(KEYS))? {
-                            match key {
+                        while let Some(row) = map.next_key_seed(Key(&[$name::ROWS]))? {
+                            match row.key {
                                 $(stringify!($key) => {
-                                    let read = Keyed::<$type> {
-                                        row: $name::row(key),
-                                        check: settings!(@check $($check)?),
-                                    };
+                                    let check = settings!(@check $($check)?);
+                                    let read = Keyed::<$type> { row, check };
                                     if $key.is_some() {
-                                        return Err(serde::de::Error::duplicate_field(key));
+                                        return Err(serde::de::Error::duplicate_field(row.key));
                                     }
                                     $key = map.next_value_seed(read)?;
                                 })+

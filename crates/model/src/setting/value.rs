@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
@@ -11,6 +12,7 @@ use super::form::ANY;
 use super::{Form, Row, Table, TextForm};
 use crate::config::FleetTls;
 use crate::document::Scalar;
+use crate::duration;
 
 /// Why a text is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,24 +70,56 @@ macro_rules! plain {
 const ADDRESS_AND_PORT: TextForm = TextForm {
     name: "ADDRESS:PORT",
     fits: |text| text.parse::<SocketAddr>().is_ok(),
-    pattern: r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]{1,5}$",
-    give: "ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
+    pattern: r"([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]{1,5}",
+    remedy: "ADDRESS:PORT, as in 127.0.0.1:9469 or [::1]:9469",
     is_quoted: false,
 };
 
 const WHOLE_PATH: TextForm = TextForm {
     name: "FILE",
     fits: |text| text.starts_with('/'),
-    pattern: "^/",
-    give: "the whole path, from / on",
+    pattern: "/.*",
+    remedy: "the whole path, from / on",
     is_quoted: true,
 };
 
 plain! {
+    u8, Form::number(0, u8::MAX as u64);
     u16, Form::number(0, u16::MAX as u64);
     u32, Form::number(0, u32::MAX as u64);
     SocketAddr, Form::Text(&ADDRESS_AND_PORT);
     String, Form::Text(&ANY);
+}
+
+impl Setting for Duration {
+    const FORM: Form = Form::time(Self::ZERO, Self::MAX);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        duration::parse(text).ok_or(Refusal::Form)
+    }
+
+    fn text(&self, _: &Form) -> String {
+        duration::text(*self)
+    }
+}
+
+/// Nothing is what the form has in the place of a value.
+impl<T: Setting> Setting for Option<T> {
+    const FORM: Form = T::FORM;
+
+    fn parse(text: &str, form: &Form) -> Result<Self, Refusal> {
+        match form.or().contains(&text) {
+            true => Ok(None),
+            false => T::parse(text, form).map(Some),
+        }
+    }
+
+    fn text(&self, form: &Form) -> String {
+        match self {
+            Some(value) => value.text(form),
+            None => form.or().concat(),
+        }
+    }
 }
 
 impl Setting for PathBuf {

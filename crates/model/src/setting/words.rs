@@ -26,6 +26,9 @@ macro_rules! words {
         }
 
         impl $name {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
             /// The words, with what they mean.
             pub const WORDS: &[$crate::setting::Word] = &[$($crate::setting::Word {
                 word: $word,

@@ -20,7 +20,7 @@ impl Bench {
         let health = HealthDocument::from_text(keys).unwrap();
         Self {
             stream: Stream::default(),
-            health: health.to_health().unwrap(),
+            health: health.read().unwrap(),
             traffic: Traffic::default(),
             inspected: HealthCounters::default(),
             now_ns: START,
@@ -182,7 +182,7 @@ fn a_rule_without_health_has_rates_and_no_state() {
 fn quiet_samples_that_are_left_out_change_no_rate() {
     let (mut thin, mut whole) = (Stream::default(), Stream::default());
     let health = HealthDocument::from_text("silence=off").unwrap();
-    let health = health.to_health().unwrap();
+    let health = health.read().unwrap();
     let mut counted = Received::default();
     for at in 0..400_u64 {
         // Long and short pauses between streams of two lengths.

@@ -2,9 +2,12 @@
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use model::config::{DaemonSettings, FleetSettings, FleetTls, InterfaceTable, Notify};
-use model::document::{
-    FailoverDocument, FieldDocument, HealthDocument, MergeTable, OutputTable, RuleDocument,
-};
+use model::document::{FieldDocument, RuleDocument};
+use model::failover::Failover;
+use model::health::Health;
+use model::merge::MergeKeys;
+use model::rule::OutputOptions;
+use model::setting::{Options, Row, Table};
 use serde_json::Value;
 use utoipa::PartialSchema;
 
@@ -84,21 +87,22 @@ pub(super) fn page() -> Roff {
         "OUTPUTS",
         "Keys of the table, and options of the text:",
     );
-    keys(&mut page, &OutputTable::schema());
+    let output = [OutputOptions::GROUP.subject, OutputOptions::GROUP.rows];
+    rows(&mut page, &output.concat());
     paragraph(
         &mut page,
         "FAILOVER",
         "Keys of a rule's `failover = { … }`, or of a table `[rule.failover]`; `failover = \"500ms\"` \
          is the silence alone:",
     );
-    keys(&mut page, &FailoverDocument::schema());
+    rows(&mut page, Failover::GROUP.rows);
     paragraph(
         &mut page,
         "MERGE",
         "Keys of a rule's `merge = { … }`, or of a table `[rule.merge]`; `merge = \"rtp\"` says `by` \
          alone:",
     );
-    keys(&mut page, &MergeTable::schema());
+    rows(&mut page, MergeKeys::GROUP.rows);
     paragraph(
         &mut page,
         "FIELDS",
@@ -111,7 +115,7 @@ pub(super) fn page() -> Roff {
         "Keys of a rule's `health = { … }`, or of a table `[rule.health]`; with `{}` the stream is \
          watched with the defaults:",
     );
-    keys(&mut page, &HealthDocument::schema());
+    rows(&mut page, Health::GROUP.rows);
     paragraph(
         &mut page,
         "[budget]",
@@ -128,20 +132,20 @@ pub(super) fn page() -> Roff {
         "How `mcr run` is started; its options of the same names come first. Takes effect when the \
          daemon is started: `mcr apply` and a reload warn of what has to wait for that.",
     );
-    keys(&mut page, &DaemonSettings::schema());
+    rows(&mut page, DaemonSettings::ROWS);
     paragraph(
         &mut page,
         "[fleet]",
         "Which fleet the relay belongs to: several that serve one set of rules, by way of etcd. \
          Takes effect when the daemon is started; `mcr-fleet(1)` does the rest.",
     );
-    keys(&mut page, &FleetSettings::schema());
+    rows(&mut page, FleetSettings::ROWS);
     paragraph(
         &mut page,
         "TLS",
         "Keys of `tls = { … }` in `[fleet]`, files in PEM:",
     );
-    keys(&mut page, &FleetTls::schema());
+    rows(&mut page, FleetTls::ROWS);
     paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
     keys(&mut page, &InterfaceTable::schema());
     paragraph(&mut page, "[notify]", "Who is told of events.");
@@ -156,6 +160,16 @@ pub(super) fn page() -> Roff {
         "`mcr(1)`, `mcr-check(1)`, `mcr-apply(1)`",
     );
     page
+}
+
+/// The keys of a table, those that must be there first.
+fn rows(page: &mut Roff, rows: &[Row]) {
+    let mut rows: Vec<&Row> = rows.iter().collect();
+    rows.sort_by_key(|row| (!row.is_required, row.key));
+    for row in rows {
+        let required = if row.is_required { " Required." } else { "" };
+        key(page, row.key, &format!("{}{required}", row.description()));
+    }
 }
 
 /// The keys of a type, those that must be there first.
