@@ -23,8 +23,8 @@ pub use fleet::{FleetSettings, FleetTls, HOLD, Hold, OnIsolation, WEIGHT};
 pub use join::StaticJoin;
 pub use notify::{Notify, Webhook};
 pub use rewrite::{rewrite, rewrite_all, rewrite_joins};
-pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, InterfaceTable, Settings};
-pub use tunnel::{TUNNEL_ID, TUNNEL_PORT, Tunnel};
+pub use settings::{Budget, BudgetTable, Gro, InterfaceSettings, InterfaceTable, Over, Settings};
+pub use tunnel::{End, TUNNEL_ID, TUNNEL_PORT, Tunnel};
 
 use crate::document::RuleDocument;
 use crate::problem::{Part, Problem, What};
@@ -66,39 +66,15 @@ impl Config {
         for (place, file) in files.iter().enumerate() {
             let mut parsed = file::parse(file, place == 0);
             errors.0.append(&mut parsed.errors);
-            settings.allow_link_local |= parsed.allow_link_local;
-            let mut once = |what: String, line| {
+            for (what, line) in parsed.set {
                 let at = (file.name.clone(), line);
                 if let Some((file, line)) = set_at.insert(what.clone(), at.clone()) {
                     let message = format!("{what}: is set already at {file}:{line}; keep one");
                     errors.0.push(ConfigError::at(at, message));
                 }
-            };
-            if let Some((budget, line)) = parsed.budget {
-                once("budget".to_owned(), line);
-                settings.budget = Some(budget);
             }
-            if let Some((daemon, line)) = parsed.daemon {
-                once("daemon".to_owned(), line);
-                settings.daemon = daemon;
-            }
-            if let Some((fleet, line)) = parsed.fleet {
-                once("fleet".to_owned(), line);
-                settings.fleet = Some(fleet);
-            }
-            if let Some((join, line)) = parsed.join {
-                once("join".to_owned(), line);
-                settings.join = join;
-            }
-            if let Some((notify, line)) = parsed.notify {
-                once("notify".to_owned(), line);
-                settings.notify = notify;
-            }
+            settings.add(parsed.settings);
             rules.append(&mut parsed.rules);
-            for (name, of_interface, line) in parsed.interfaces {
-                once(format!("interface {name}"), line);
-                settings.interface.insert(name, of_interface);
-            }
         }
         if let Some((name, problem)) = settings.impossible_tunnel() {
             let at = set_at.get(&format!("interface {name}")).cloned();

@@ -17,7 +17,6 @@ use utoipa::ToSchema;
 pub use merge::{FieldDocument, MergeDocument, MergeTable};
 pub use output::{OutputDocument, OutputTable};
 pub use scalar::Scalar;
-pub(crate) use scalar::path;
 
 use crate::endpoint::Endpoint;
 use crate::failover::Failover;

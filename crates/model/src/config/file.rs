@@ -6,10 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::{
-    Budget, BudgetTable, ConfigError, ConfigFile, DaemonSettings, FleetSettings, InterfaceSettings,
-    Notify, StaticJoin, VERSION, join,
-};
+use super::{ConfigError, ConfigFile, FleetSettings, InterfaceSettings, Settings, VERSION, join};
 use crate::document::RuleDocument;
 use crate::endpoint::check_interface_name;
 use crate::problem::Part;
@@ -21,38 +18,25 @@ const KEYS: &str = "version, allow_link_local, [budget], [daemon], [fleet], [int
 #[derive(Default)]
 pub(super) struct Parsed {
     pub(super) errors: Vec<ConfigError>,
-    pub(super) allow_link_local: bool,
-    /// The budget and its line.
-    pub(super) budget: Option<(Budget, usize)>,
-    /// How a daemon is started, and the line.
-    pub(super) daemon: Option<(DaemonSettings, usize)>,
-    /// Which fleet the relay belongs to, and the line.
-    pub(super) fleet: Option<(FleetSettings, usize)>,
-    /// What is joined whatever the rules say, and the line.
-    pub(super) join: Option<(Vec<StaticJoin>, usize)>,
-    /// Who is told of events, and the line.
-    pub(super) notify: Option<(Notify, usize)>,
-    /// Name, settings, line.
-    pub(super) interfaces: Vec<(String, InterfaceSettings, usize)>,
+    /// What it says beyond rules.
+    pub(super) settings: Settings,
+    /// What of that may stand in one file alone, and the line: `daemon`, `interface eth0`.
+    pub(super) set: Vec<(String, usize)>,
     pub(super) rules: Vec<LocatedRule>,
 }
 
 impl Parsed {
-    /// What it says beyond rules, as far as that has a line of its own: names and lines.
+    /// What it says beyond rules: names and lines.
     pub(super) fn beyond_rules(&self) -> Vec<(String, usize)> {
-        let tables = [
-            ("[budget]", self.budget.as_ref().map(|(_, line)| *line)),
-            ("[daemon]", self.daemon.as_ref().map(|(_, line)| *line)),
-            ("[fleet]", self.fleet.as_ref().map(|(_, line)| *line)),
-            ("join", self.join.as_ref().map(|(_, line)| *line)),
-            ("[notify]", self.notify.as_ref().map(|(_, line)| *line)),
-            ("allow_link_local", self.allow_link_local.then_some(1)),
-        ];
-        let tables = tables.into_iter();
-        let tables = tables.filter_map(|(name, line)| Some((name.to_owned(), line?)));
-        let interfaces = { self.interfaces.iter() }
-            .map(|(name, _, line)| (format!("[interface.{name}]"), *line));
-        tables.chain(interfaces).collect()
+        let set = self.set.iter().map(|(what, line)| match what.as_str() {
+            "join" => (what.clone(), *line),
+            what => (format!("[{}]", what.replacen(' ', ".", 1)), *line),
+        });
+        let allowed = self
+            .settings
+            .allow_link_local
+            .then(|| ("allow_link_local".to_owned(), 1));
+        set.chain(allowed).collect()
     }
 }
 
@@ -122,12 +106,23 @@ impl<'a> Reader<'a> {
             match key.get_ref().as_ref() {
                 "version" => self.version(value),
                 "allow_link_local" => self.allow_link_local(value),
-                "budget" => self.budget(value),
-                "daemon" => self.daemon(value),
-                "fleet" => self.fleet(value),
+                "budget" => self.parsed.settings.budget = self.table("budget", value),
+                "daemon" => {
+                    let daemon = self.table("daemon", value);
+                    self.parsed.settings.daemon = daemon.unwrap_or_default();
+                }
+                "fleet" => {
+                    self.parsed.settings.fleet = self.checked("fleet", value, FleetSettings::check)
+                }
                 "interface" => self.interfaces(value),
-                "join" => self.join(value),
-                "notify" => self.notify(value),
+                "join" => {
+                    let join = self.checked("join", value, |joins: &Vec<_>| join::check(joins));
+                    self.parsed.settings.join = join.unwrap_or_default();
+                }
+                "notify" => {
+                    let notify = self.table("notify", value);
+                    self.parsed.settings.notify = notify.unwrap_or_default();
+                }
                 "rule" => self.rules(value),
                 unknown => {
                     let message = format!("unknown key {unknown:?}; there are {KEYS}");
@@ -148,7 +143,7 @@ impl<'a> Reader<'a> {
 
     fn allow_link_local(&mut self, value: Value<'a>) {
         match value.get_ref() {
-            DeValue::Boolean(allow) => self.parsed.allow_link_local = *allow,
+            DeValue::Boolean(allow) => self.parsed.settings.allow_link_local = *allow,
             _ => self.refuse(
                 Some(value.span()),
                 "allow_link_local: give true or false".to_owned(),
@@ -156,69 +151,35 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn budget(&mut self, value: Value<'a>) {
-        let span = value.span();
-        let read = BudgetTable::deserialize(ValueDeserializer::from(value));
-        let budget = match read {
-            Ok(table) => Budget::try_from(table),
-            Err(error) => {
-                let at = error.span().unwrap_or(span);
-                return self.refuse(Some(at), format!("budget: {}", error.message()));
-            }
-        };
-        let line = self.line(span.start);
-        match budget {
-            Ok(budget) => self.parsed.budget = Some((budget, line)),
-            Err(message) => self.refuse(Some(span), message),
-        }
+    fn table<T: Deserialize<'a>>(&mut self, name: &str, value: Value<'a>) -> Option<T> {
+        self.checked(name, value, |_| Ok(()))
     }
 
-    fn daemon(&mut self, value: Value<'a>) {
+    /// What stands under a name that only one file may have.
+    fn checked<T: Deserialize<'a>>(
+        &mut self,
+        name: &str,
+        value: Value<'a>,
+        check: impl FnOnce(&T) -> Result<(), String>,
+    ) -> Option<T> {
         let span = value.span();
-        match DaemonSettings::deserialize(ValueDeserializer::from(value)) {
-            Ok(settings) => self.parsed.daemon = Some((settings, self.line(span.start))),
-            Err(error) => {
-                let at = error.span().unwrap_or(span);
-                self.refuse(Some(at), format!("daemon: {}", error.message()));
+        let read = T::deserialize(ValueDeserializer::from(value))
+            .map_err(|error| (error.span(), error.message().to_owned()))
+            .and_then(|read| {
+                check(&read)
+                    .map(|()| read)
+                    .map_err(|problem| (None, problem))
+            });
+        match read {
+            Ok(read) => {
+                self.parsed
+                    .set
+                    .push((name.to_owned(), self.line(span.start)));
+                Some(read)
             }
-        }
-    }
-
-    fn fleet(&mut self, value: Value<'a>) {
-        let span = value.span();
-        match FleetSettings::deserialize(ValueDeserializer::from(value)) {
-            Ok(settings) => match settings.check() {
-                Ok(()) => self.parsed.fleet = Some((settings, self.line(span.start))),
-                Err(problem) => self.refuse(Some(span), format!("fleet: {problem}")),
-            },
-            Err(error) => {
-                let at = error.span().unwrap_or(span);
-                self.refuse(Some(at), format!("fleet: {}", error.message()));
-            }
-        }
-    }
-
-    fn join(&mut self, value: Value<'a>) {
-        let span = value.span();
-        match Vec::<StaticJoin>::deserialize(ValueDeserializer::from(value)) {
-            Ok(joins) => match join::twice(&joins) {
-                None => self.parsed.join = Some((joins, self.line(span.start))),
-                Some(join) => self.refuse(Some(span), format!("join: {join} is there twice")),
-            },
-            Err(error) => {
-                let at = error.span().unwrap_or(span);
-                self.refuse(Some(at), format!("join: {}", error.message()));
-            }
-        }
-    }
-
-    fn notify(&mut self, value: Value<'a>) {
-        let span = value.span();
-        match Notify::deserialize(ValueDeserializer::from(value)) {
-            Ok(notify) => self.parsed.notify = Some((notify, self.line(span.start))),
-            Err(error) => {
-                let at = error.span().unwrap_or(span);
-                self.refuse(Some(at), format!("notify: {}", error.message()));
+            Err((at, problem)) => {
+                self.refuse(Some(at.unwrap_or(span)), format!("{name}: {problem}"));
+                None
             }
         }
     }
@@ -238,7 +199,8 @@ impl<'a> Reader<'a> {
             match InterfaceSettings::deserialize(ValueDeserializer::from(value)) {
                 Ok(settings) => {
                     let line = self.line(key.span().start);
-                    self.parsed.interfaces.push((name, settings, line));
+                    self.parsed.set.push((format!("interface {name}"), line));
+                    self.parsed.settings.interface.insert(name, settings);
                 }
                 Err(error) => {
                     let span = error.span().unwrap_or(key.span());

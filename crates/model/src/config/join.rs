@@ -167,8 +167,13 @@ impl From<StaticJoin> for String {
     }
 }
 
+/// Says if one of them is there twice.
+pub(super) fn check(joins: &[StaticJoin]) -> Result<(), String> {
+    twice(joins).map_or(Ok(()), |join| Err(format!("{join} is there twice")))
+}
+
 /// Says which of them are there twice.
-pub(super) fn twice(joins: &[StaticJoin]) -> Option<&StaticJoin> {
+fn twice(joins: &[StaticJoin]) -> Option<&StaticJoin> {
     let mut rest = joins.iter();
     while let Some(join) = rest.next() {
         if rest.clone().any(|other| other.is_same(join)) {

@@ -4,16 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-/// Who is told of events.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Notify {
-    /// Where each event is posted as JSON, as in `http://10.0.0.9:8080/mcr`; http only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub webhook: Option<Webhook>,
+use crate::setting::settings;
+
+settings! {
+    /// Who is told of events.
+    pub struct Notify {
+        /// Where each event is posted as JSON, as in `http://10.0.0.9:8080/mcr`; http only.
+        optional webhook: Webhook, default: "none";
+    }
 }
 
 /// An address that events are posted to.

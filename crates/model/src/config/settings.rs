@@ -6,14 +6,13 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::tunnel::{self, Tunnel};
+use super::tunnel::{self, End, MTU_MAX, MTU_MIN, Tunnel};
 use super::{DaemonSettings, FleetSettings, Notify, StaticJoin};
-use crate::document::Scalar;
 use crate::endpoint::check_interface_name;
 use crate::limit::{self, LimitProblem};
 use crate::placement::{PathChoice, PathChoices};
 use crate::ruleset::Policy;
-use crate::setting::differences;
+use crate::setting::{Form, Table, differences, settings, words};
 use crate::table::RateLimit;
 
 /// What a configuration says beyond rules.
@@ -24,7 +23,11 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "is_default")]
     pub allow_link_local: bool,
     /// Cap on what all unicast outputs send together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_budget"
+    )]
     #[schema(value_type = Option<BudgetTable>)]
     pub budget: Option<Budget>,
     /// How a daemon is started.
@@ -59,15 +62,15 @@ pub struct Settings {
 #[serde(try_from = "BudgetTable", into = "BudgetTable")]
 pub struct Budget(pub RateLimit);
 
-/// `[budget]` as it is written.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BudgetTable {
-    /// Rate of all unicast outputs together, as in `5000pps` or `1Gbit`.
-    unicast: String,
-    /// What may go at once: packets, or bits as in `5Mbit`; by default a tenth of a second's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    burst: Option<Scalar>,
+settings! {
+    /// What all unicast outputs may send together, as it is written.
+    pub struct BudgetTable {
+        /// Rate of all unicast outputs together, of packets as in `5000pps`, or of UDP payload as in
+        /// `1Gbit`.
+        required unicast: String, form: Form::Text(&limit::LIMIT);
+        /// What may go at once: packets, or bits as in `5Mbit`.
+        optional burst: String, form: Form::Text(&limit::BURST), default: "a tenth of a second's";
+    }
 }
 
 /// Settings of one interface.
@@ -82,72 +85,66 @@ pub struct InterfaceSettings {
     pub tunnel: Option<Tunnel>,
 }
 
-/// `[interface.NAME]` as it is written.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct InterfaceTable {
-    /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`):
-    /// `off` (left as it is), `on`, or `auto` (on where every output can segment). Where it is not
-    /// given, `gro` of `[daemon]` says whether the daemon decides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    gro: Option<Gro>,
-    /// Path of the rules whose inputs are on it: `auto`, `kernel` or `userspace`.
-    #[serde(
-        default,
-        skip_serializing_if = "is_default",
-        deserialize_with = "crate::document::path"
-    )]
-    path: PathChoice,
-    /// `udp` makes a tunnel: a VXLAN interface of this name that the daemon makes, whose packets go
-    /// whole, with their groups, ports and sources, to `remote`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) over: Option<String>,
-    /// Own address that the tunnel sends from; by default the one that the route to `remote` gives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) local: Option<String>,
-    /// Address of the tunnel's other end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) remote: Option<String>,
-    /// UDP port of both ends; 4789 by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) port: Option<Scalar>,
-    /// Network identifier (VNI) of the tunnel, the same at both ends; 1 by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) id: Option<Scalar>,
-    /// MTU of the tunnel in bytes; by default what the route to `remote` leaves room for. With a larger
-    /// one the tunnel's own packets are sent in fragments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) mtu: Option<Scalar>,
-}
-
-impl InterfaceTable {
-    /// The first key that only a tunnel has.
-    pub(super) fn first_tunnel_key(&self) -> Option<&'static str> {
-        let keys = [
-            ("local", self.local.is_some()),
-            ("remote", self.remote.is_some()),
-            ("port", self.port.is_some()),
-            ("id", self.id.is_some()),
-            ("mtu", self.mtu.is_some()),
-        ];
-        keys.into_iter()
-            .find_map(|(key, given)| given.then_some(key))
+settings! {
+    /// Settings of one interface, as they are written.
+    pub struct InterfaceTable {
+        /// Whether the interface merges packets before they are relayed (`rx-udp-gro-forwarding`).
+        optional gro: Gro, default: "`gro` of `[daemon]` says whether the daemon decides";
+        /// Path of the rules whose inputs are on it.
+        optional path: PathChoice, default: "auto";
+        /// What makes it a tunnel: a VXLAN interface of this name that the daemon makes, whose packets
+        /// go whole, with their groups, ports and sources, to `remote`.
+        optional over: Over;
+        /// Own address that the tunnel sends from.
+        optional local: End, default: "the one that the route to `remote` gives";
+        /// Address of the tunnel's other end.
+        optional remote: End;
+        /// UDP port of both ends.
+        optional port: u16, form: Form::number(1, 65_535), default: "4789",
+            remedy: "give a number from 1 to 65535";
+        /// Network identifier (VNI) of the tunnel, the same at both ends: 24 bits (RFC 7348 section 5).
+        optional id: u32, form: Form::number(0, 16_777_215), default: "1",
+            remedy: "give a number from 0 to 16777215";
+        /// MTU of the tunnel in bytes. With a larger one than by default the tunnel's own packets are
+        /// sent in fragments.
+        optional mtu: u32, form: Form::number(MTU_MIN as u64, MTU_MAX as u64),
+            default: "what the route to `remote` leaves room for",
+            remedy: "give a number from 576 to 65535";
     }
 }
 
-/// Whether an interface merges packets before they are relayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase", try_from = "Scalar")]
-pub enum Gro {
-    /// The interface is left as it is.
-    Off,
-    /// Turned on, and back on exit.
-    On,
-    /// Turned on where all that is relayed from the interface gains by it.
-    Auto,
+words! {
+    /// Whether an interface merges packets before they are relayed.
+    pub enum Gro = Auto {
+        /// Turned on where all that is relayed from the interface gains by it.
+        Auto = "auto",
+        /// Turned on, and back on exit.
+        On = "on" | "yes",
+        /// The interface is left as it is.
+        Off = "off" | "no",
+    }
+}
+
+words! {
+    /// What a tunnel's packets go over.
+    pub enum Over = Udp {
+        /// UDP, as VXLAN (RFC 7348).
+        Udp = "udp",
+    }
 }
 
 impl Settings {
+    /// Adds what another file says.
+    pub(super) fn add(&mut self, other: Self) {
+        self.allow_link_local |= other.allow_link_local;
+        self.budget = other.budget.or(self.budget);
+        self.daemon = other.daemon.over(&self.daemon);
+        self.fleet = other.fleet.or(self.fleet.take());
+        self.interface.extend(other.interface);
+        self.join.extend(other.join);
+        self.notify = other.notify.over(&self.notify);
+    }
+
     /// What rules may be: what `process` says, and where it says nothing, what one key or the other
     /// permits.
     #[must_use]
@@ -239,14 +236,12 @@ impl Settings {
             let value = |settings: &Self| match settings.interface.get(name) {
                 None => "nothing".to_owned(),
                 Some(InterfaceSettings { gro, path, tunnel }) => {
-                    let gro =
-                        gro.map_or("as the daemon decides".to_owned(), |gro| format!("{gro:?}"));
+                    let gro = gro.map_or("as the daemon decides", Gro::as_str);
                     let tunnel = tunnel.map(|tunnel| format!(", {tunnel}"));
-                    format!("gro {gro}, path {path:?}{}", tunnel.unwrap_or_default())
+                    format!("gro {gro}, path {path}{}", tunnel.unwrap_or_default())
                 }
             };
-            let [before, now] = [value(before), value(self)].map(|text| text.to_lowercase());
-            compare(format!("interface {name}"), before, now);
+            compare(format!("interface {name}"), value(before), value(self));
         }
         let without = |settings: &Self, other: &Self| {
             let joins = settings
@@ -265,18 +260,14 @@ impl TryFrom<BudgetTable> for Budget {
     type Error = String;
 
     fn try_from(table: BudgetTable) -> Result<Self, String> {
-        let burst = table.burst.as_ref().map(ToString::to_string);
-        match limit::parse(Some(&table.unicast), burst.as_deref()) {
+        match limit::parse(Some(&table.unicast), table.burst.as_deref()) {
             Ok(Some(limit)) => Ok(Self(limit)),
-            Ok(None) => Err("budget: has no rate; give unicast = \"1Gbit\"".to_owned()),
+            Ok(None) => Err("has no rate; give unicast = \"1Gbit\"".to_owned()),
             Err(LimitProblem::Zero(text)) => Err(format!(
-                "budget: unicast={text}: a rate of 0 would stop every unicast output; remove them \
+                "unicast={text}: a rate of 0 would stop every unicast output; remove them \
                  instead"
             )),
-            Err(problem) => {
-                let text = problem.to_string().replacen("limit=", "unicast=", 1);
-                Err(format!("budget: {text}"))
-            }
+            Err(problem) => Err(problem.to_string().replacen("limit=", "unicast=", 1)),
         }
     }
 }
@@ -285,7 +276,7 @@ impl From<Budget> for BudgetTable {
     fn from(Budget(limit): Budget) -> Self {
         Self {
             unicast: limit::rate_text(&limit),
-            burst: limit::burst_text(&limit).map(Scalar::Text),
+            burst: limit::burst_text(&limit),
         }
     }
 }
@@ -296,7 +287,7 @@ impl TryFrom<InterfaceTable> for InterfaceSettings {
     fn try_from(table: InterfaceTable) -> Result<Self, String> {
         Ok(Self {
             gro: table.gro,
-            path: table.path,
+            path: table.path.unwrap_or_default(),
             tunnel: Tunnel::read(&table)?,
         })
     }
@@ -306,7 +297,7 @@ impl From<InterfaceSettings> for InterfaceTable {
     fn from(InterfaceSettings { gro, path, tunnel }: InterfaceSettings) -> Self {
         let mut table = Self {
             gro,
-            path,
+            path: Some(path).filter(|path| *path != PathChoice::Auto),
             ..Self::default()
         };
         if let Some(tunnel) = tunnel {
@@ -316,17 +307,11 @@ impl From<InterfaceSettings> for InterfaceTable {
     }
 }
 
-impl TryFrom<Scalar> for Gro {
-    type Error = String;
-
-    fn try_from(value: Scalar) -> Result<Self, String> {
-        match value.to_string().as_str() {
-            "off" | "no" => Ok(Self::Off),
-            "on" | "yes" => Ok(Self::On),
-            "auto" => Ok(Self::Auto),
-            other => Err(format!("gro = {other:?}: give \"auto\", \"on\" or \"off\"")),
-        }
-    }
+/// Says what a budget's errors are of.
+fn some_budget<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Budget>, D::Error> {
+    let read = Option::<BudgetTable>::deserialize(deserializer)?;
+    let read = read.map(Budget::try_from).transpose();
+    read.map_err(|problem| D::Error::custom(format!("budget: {problem}")))
 }
 
 fn of_interfaces<'de, D>(deserializer: D) -> Result<BTreeMap<String, InterfaceSettings>, D::Error>

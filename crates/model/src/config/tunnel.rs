@@ -4,9 +4,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::InterfaceTable;
-use crate::document::Scalar;
+use serde::Serialize;
+
+use super::{InterfaceTable, Over};
 use crate::host::LOOPBACK;
+use crate::setting::{Form, Refusal, Row, Setting, Table, TextForm};
 
 /// The port of VXLAN (RFC 7348 section 8).
 pub const TUNNEL_PORT: u16 = 4789;
@@ -14,11 +16,14 @@ pub const TUNNEL_PORT: u16 = 4789;
 /// The network identifier that both ends use unless they are told another one.
 pub const TUNNEL_ID: u32 = 1;
 
-/// Network identifiers have 24 bits (RFC 7348 section 5).
-const IDS: u32 = 1 << 24;
+/// The least that every IPv4 host can take in (RFC 791 section 3.1).
+pub(super) const MTU_MIN: u32 = 576;
 
-/// The least that every IPv4 host can take in (RFC 791 section 3.1), and the most that IPv4 can say.
-const MTUS: std::ops::RangeInclusive<u32> = 576..=65_535;
+/// The most that IPv4 can say.
+pub(super) const MTU_MAX: u32 = 65_535;
+
+/// The keys that only a tunnel has.
+const KEYS: [&str; 5] = ["local", "remote", "port", "id", "mtu"];
 
 /// A tunnel, as one of its ends has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +55,7 @@ impl Tunnel {
     #[must_use]
     pub fn mtu_over(&self, below: u32) -> u32 {
         let room = below.saturating_sub(self.headers());
-        self.mtu
-            .unwrap_or_else(|| room.clamp(*MTUS.start(), *MTUS.end()))
+        self.mtu.unwrap_or_else(|| room.clamp(MTU_MIN, MTU_MAX))
     }
 
     /// Reads what a table of an interface says of a tunnel; none without `over`.
@@ -59,34 +63,27 @@ impl Tunnel {
     /// # Errors
     /// What is wrong with it, and what to write.
     pub(super) fn read(table: &InterfaceTable) -> Result<Option<Self>, String> {
-        let InterfaceTable { over, remote, .. } = table;
-        match over.as_deref() {
-            None => {
-                return table.first_tunnel_key().map_or(Ok(None), |key| {
-                    Err(format!(
-                        "{key}: is a tunnel's; add over = \"udp\", or take {key} out"
-                    ))
-                });
-            }
-            Some("udp") => {}
-            Some(other) => return Err(format!("over = {other:?}: give \"udp\"")),
+        if table.over.is_none() {
+            let mut given = table.values().into_iter();
+            let own = given.find(|(row, text)| KEYS.contains(&row.key) && text.is_some());
+            return own.map_or(Ok(None), |(Row { key, .. }, _)| {
+                Err(format!(
+                    "{key}: is a tunnel's; add over = \"udp\", or take {key} out"
+                ))
+            });
         }
-        let Some(remote) = remote else {
+        let Some(End(remote)) = table.remote else {
             return Err(
                 "over = \"udp\": has no remote; give remote = \"ADDRESS\" of the other relay"
                     .into(),
             );
         };
         let tunnel = Self {
-            remote: end("remote", remote)?,
-            local: table
-                .local
-                .as_deref()
-                .map(|local| end("local", local))
-                .transpose()?,
-            port: number(&table.port, "port", 1..=65_535)?.map_or(TUNNEL_PORT, |port| port as u16),
-            id: number(&table.id, "id", 0..=IDS - 1)?.unwrap_or(TUNNEL_ID),
-            mtu: number(&table.mtu, "mtu", MTUS)?,
+            remote,
+            local: table.local.map(|End(local)| local),
+            port: table.port.unwrap_or(TUNNEL_PORT),
+            id: table.id.unwrap_or(TUNNEL_ID),
+            mtu: table.mtu,
         };
         if let Some(local) = tunnel.local {
             if local.is_ipv4() != tunnel.remote.is_ipv4() {
@@ -121,13 +118,12 @@ impl Tunnel {
 
     /// Writes it into a table, without what is so anyhow.
     pub(super) fn write(&self, table: &mut InterfaceTable) {
-        let number = |number: u32| Scalar::Integer(number.into());
-        table.over = Some("udp".to_owned());
-        table.local = self.local.map(|local| local.to_string());
-        table.remote = Some(self.remote.to_string());
-        table.port = (self.port != TUNNEL_PORT).then(|| number(self.port.into()));
-        table.id = (self.id != TUNNEL_ID).then(|| number(self.id));
-        table.mtu = self.mtu.map(number);
+        table.over = Some(Over::Udp);
+        table.local = self.local.map(End);
+        table.remote = Some(End(self.remote));
+        table.port = Some(self.port).filter(|port| *port != TUNNEL_PORT);
+        table.id = Some(self.id).filter(|id| *id != TUNNEL_ID);
+        table.mtu = self.mtu;
     }
 }
 
@@ -149,39 +145,44 @@ impl fmt::Display for Tunnel {
 }
 
 /// The address of an end.
-fn end(key: &str, text: &str) -> Result<IpAddr, String> {
-    let refused = |why: &str| Err(format!("{key} = {text:?}: {why}"));
-    let Ok(address) = text.parse::<IpAddr>() else {
-        return refused("is no IP address; give one, as in \"10.9.9.9\", the port stands in port");
-    };
-    match address {
-        IpAddr::V4(address) if address.is_broadcast() => {
-            refused("is the broadcast address; give a host's")
-        }
-        IpAddr::V6(address) if address.is_unicast_link_local() => {
-            refused("is link-local; give an address that does not need an interface beside it")
-        }
-        _ if address.is_multicast() => refused("is a multicast group; a tunnel leads to one host"),
-        _ if address.is_unspecified() => refused("is no host's address"),
-        _ => Ok(address),
-    }
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct End(pub IpAddr);
 
-fn number(
-    value: &Option<Scalar>,
-    key: &str,
-    within: std::ops::RangeInclusive<u32>,
-) -> Result<Option<u32>, String> {
-    let Some(text) = value.as_ref().map(ToString::to_string) else {
-        return Ok(None);
-    };
-    match text.parse() {
-        Ok(number) if within.contains(&number) => Ok(Some(number)),
-        _ => Err(format!(
-            "{key} = {text}: give a number from {} to {}",
-            within.start(),
-            within.end()
-        )),
+const ADDRESS: TextForm = TextForm {
+    name: "ADDRESS",
+    fits: |_| true,
+    pattern: "[0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
+    remedy: "an address",
+    is_quoted: true,
+};
+
+impl Setting for End {
+    const FORM: Form = Form::Text(&ADDRESS);
+
+    fn parse(text: &str, _: &Form) -> Result<Self, Refusal> {
+        let refused = |why| Err(Refusal::Because(why));
+        let Ok(address) = text.parse::<IpAddr>() else {
+            return refused(
+                "is no IP address; give one, as in \"10.9.9.9\", the port stands in port",
+            );
+        };
+        match address {
+            IpAddr::V4(address) if address.is_broadcast() => {
+                refused("is the broadcast address; give a host's")
+            }
+            IpAddr::V6(address) if address.is_unicast_link_local() => {
+                refused("is link-local; give an address that does not need an interface beside it")
+            }
+            _ if address.is_multicast() => {
+                refused("is a multicast group; a tunnel leads to one host")
+            }
+            _ if address.is_unspecified() => refused("is no host's address"),
+            _ => Ok(Self(address)),
+        }
+    }
+
+    fn text(&self, _: &Form) -> String {
+        self.0.to_string()
     }
 }
 

@@ -81,11 +81,6 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
-/// Reads a path by a text that says what there is to choose from.
-pub(crate) fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathChoice, D::Error> {
-    path_of(&Scalar::deserialize(deserializer)?)
-}
-
 fn path_of<E: serde::de::Error>(value: &Scalar) -> Result<PathChoice, E> {
     match value.to_string().as_str() {
         "auto" => Ok(PathChoice::Auto),

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error};
 
 use super::form::ANY;
 use super::{Form, Row, Table, TextForm};
-use crate::config::FleetTls;
+use crate::config::{FleetTls, Webhook};
 use crate::document::Scalar;
 use crate::duration;
 
@@ -80,6 +80,14 @@ const WHOLE_PATH: TextForm = TextForm {
     fits: |text| text.starts_with('/'),
     pattern: "/.*",
     remedy: "the whole path, from / on",
+    is_quoted: true,
+};
+
+const URL: TextForm = TextForm {
+    name: "URL",
+    fits: |text| text.parse::<Webhook>().is_ok(),
+    pattern: r"http://([^@/?#:\[\]]+|\[[^@/?#\[\]]+\])(:0*[1-9][0-9]{0,4})?([/?#].*)?",
+    remedy: "http://HOST[:PORT]/PATH",
     is_quoted: true,
 };
 
@@ -186,6 +194,7 @@ nested! {
         let pairs = map.iter().map(|(key, value)| format!("{key}={value}"));
         pairs.collect::<Vec<String>>().join(", ")
     };
+    Webhook, Form::Text(&URL), ToString::to_string;
     FleetTls, Form::Table("FleetTls"), |tls| {
         let given = tls.values().into_iter().filter_map(|(row, text)| Some((row.key, text?)));
         let given = given.map(|(key, text)| format!("{key} {text}"));

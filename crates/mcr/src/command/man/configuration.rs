@@ -1,7 +1,7 @@
 //! mcr.toml(5): the keys and what they mean are those of the types that read the file.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
-use model::config::{DaemonSettings, FleetSettings, FleetTls, InterfaceTable, Notify};
+use model::config::{BudgetTable, DaemonSettings, FleetSettings, FleetTls, InterfaceTable, Notify};
 use model::document::{FieldDocument, RuleDocument};
 use model::failover::Failover;
 use model::health::Health;
@@ -121,11 +121,7 @@ pub(super) fn page() -> Roff {
         "[budget]",
         "What all unicast outputs may send together; none by default.",
     );
-    let unicast =
-        "Rate of UDP payload such as \"1Gbit\", or of packets such as \"200kpps\". Required.";
-    key(&mut page, "unicast", unicast);
-    let burst = "What may leave at once, in the unit of the rate; a tenth of a second by default.";
-    key(&mut page, "burst", burst);
+    rows(&mut page, BudgetTable::ROWS);
     paragraph(
         &mut page,
         "[daemon]",
@@ -147,9 +143,9 @@ pub(super) fn page() -> Roff {
     );
     rows(&mut page, FleetTls::ROWS);
     paragraph(&mut page, "[interface.NAME]", "Settings of an interface.");
-    keys(&mut page, &InterfaceTable::schema());
+    rows(&mut page, InterfaceTable::ROWS);
     paragraph(&mut page, "[notify]", "Who is told of events.");
-    keys(&mut page, &Notify::schema());
+    rows(&mut page, Notify::ROWS);
     page.control("SH", ["EXAMPLE"]);
     page.control("nf", []);
     page.text([roman(EXAMPLE)]);
